@@ -1,0 +1,1 @@
+// A library target needs one source.

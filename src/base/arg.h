@@ -1,0 +1,54 @@
+// For every layer: one argument of an operator call, without LibTorch. Mirrors what a boxed ATen call can hold.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace abele {
+
+/// One positional argument. Ids name ir values (in a Graph) or slots (in an Executable); -1 is an absent tensor.
+/// Enum-like ATen arguments (dtype, layout, memory format) are kInt, as in a boxed call.
+struct Arg {
+  enum class Kind : uint8_t {
+    kNone,
+    kBool,          // i
+    kInt,           // i
+    kDouble,        // d
+    kComplex,       // d + d2 * j
+    kString,        // s
+    kIntList,       // ints
+    kDoubleList,    // doubles
+    kBoolList,      // ints
+    kStringList,    // strings
+    kDevice,        // s, e.g. "cpu"
+    kGenerator,     // the random stream of the stage; carries nothing
+    kId,            // i: one tensor
+    kIdList,        // ints: Tensor[]
+    kOptionalIdList,// ints: Tensor?[]
+    kNumber,        // a Python number that ATen promotes as a 0-d "wrapped number" tensor: number_kind and i / d / d2
+  };
+  Kind kind = Kind::kNone;
+  Kind number_kind = Kind::kNone;  // for kNumber: kBool, kInt, kDouble or kComplex
+  int64_t i = 0;
+  double d = 0;
+  double d2 = 0;
+  std::string s;
+  std::vector<int64_t> ints;
+  std::vector<double> doubles;
+  std::vector<std::string> strings;
+
+  bool operator==(const Arg&) const = default;
+  bool holdsIds() const { return kind == Kind::kId || kind == Kind::kIdList || kind == Kind::kOptionalIdList; }
+
+  static Arg none() { return {}; }
+  static Arg boolean(bool v) { Arg a; a.kind = Kind::kBool; a.i = v; return a; }
+  static Arg integer(int64_t v) { Arg a; a.kind = Kind::kInt; a.i = v; return a; }
+  static Arg real(double v) { Arg a; a.kind = Kind::kDouble; a.d = v; return a; }
+  static Arg id(int64_t v) { Arg a; a.kind = Kind::kId; a.i = v; return a; }
+  static Arg intList(std::vector<int64_t> v) { Arg a; a.kind = Kind::kIntList; a.ints = std::move(v); return a; }
+  static Arg idList(std::vector<int64_t> v) { Arg a; a.kind = Kind::kIdList; a.ints = std::move(v); return a; }
+  static Arg string(std::string v) { Arg a; a.kind = Kind::kString; a.s = std::move(v); return a; }
+};
+
+}  // namespace abele

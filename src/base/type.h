@@ -1,0 +1,47 @@
+// For every layer: what a tensor looks like, without LibTorch. See ir/graph.h for where it is used.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace abele {
+
+/// Element type. The numbers are c10::ScalarType's, so that a cast crosses the torch wall (checked in capture/).
+enum class DType : int8_t {
+  kUInt8 = 0, kInt8 = 1, kInt16 = 2, kInt32 = 3, kInt64 = 4,
+  kFloat16 = 5, kFloat32 = 6, kFloat64 = 7,
+  kComplex32 = 8, kComplex64 = 9, kComplex128 = 10,
+  kBool = 11, kBFloat16 = 15,
+  kUndefined = -1,  // an absent tensor, e.g. a gradient that was not asked for
+};
+
+/// Bytes of one element; 0 for kUndefined. Throws E0201 for a type this build does not know.
+int64_t elementBytes(DType dtype);
+/// Short name as in the text form: f32, i64, bool, bf16, none.
+std::string_view dtypeName(DType dtype);
+/// Inverse of dtypeName; kUndefined for "none" and for unknown text (check *known).
+DType parseDType(std::string_view text, bool* known = nullptr);
+
+/// Element type, sizes and strides of a dense strided tensor. Strides count elements.
+struct Type {
+  DType dtype = DType::kUndefined;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+
+  bool defined() const { return dtype != DType::kUndefined; }
+  int64_t numel() const;
+  /// Elements between the first and one past the last element touched; 0 when a size is 0.
+  int64_t extent() const;
+  int64_t extentBytes() const { return extent() * elementBytes(dtype); }
+  bool isContiguous() const;
+  /// "f32[4,8]" when contiguous, else "f32[4,8]{1,4}"; "none" when undefined.
+  std::string str() const;
+  bool operator==(const Type&) const = default;
+};
+
+/// A contiguous type of these sizes.
+Type contiguousType(DType dtype, std::vector<int64_t> sizes);
+
+}  // namespace abele

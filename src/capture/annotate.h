@@ -1,0 +1,29 @@
+// What a running forward says about itself: blocks, names, losses. No-ops outside a capture. Used by host/ and bind/.
+#pragma once
+
+#include <string>
+
+namespace at { class Tensor; }
+
+namespace abele::capture {
+
+/// True only on a thread that is inside capture()'s forward.
+bool isCapturing();
+
+/// Makes a block active. Re-using a user_id enters the same block again. Empty user_id: the caller numbers it first
+/// (nextAutoBlockId). ipu_id -1: not given.
+void beginBlock(const std::string& user_id, int ipu_id);
+/// Leaves every block: there is no stack.
+void endBlock();
+/// "0", "1", ...; resetAutoBlockId starts again at "0".
+std::string nextAutoBlockId();
+void resetAutoBlockId();
+
+/// Module path or NameScope; nests.
+void pushScope(const std::string& name);
+void popScope();
+
+/// Marks a loss. See spec annotations.md section 3: a loss that feeds a later one is demoted.
+void markLoss(const at::Tensor& loss);
+
+}  // namespace abele::capture

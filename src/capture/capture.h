@@ -1,0 +1,57 @@
+// Runs one micro-batch of a torch program and records it as an ir::Graph. Used by host/. Next: annotate.h, dispatch_mode.cc.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/TensorBase.h>
+
+#include "ir/graph.h"
+
+namespace at { class Tensor; struct Generator; }
+
+namespace abele::capture {
+
+/// A parameter or buffer of the model, in the model's own order. Tied ones appear once, with their first name.
+struct ModelTensor {
+  std::string name;
+  at::Tensor* tensor = nullptr;  // the model's own
+  bool is_parameter = false;
+};
+
+struct Request {
+  /// The program: takes the micro-batch tensors, returns the flattened result. Called once, on the calling thread.
+  std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)> forward;
+  std::vector<at::Tensor> arguments;        // one micro-batch
+  std::vector<ModelTensor> model;
+  bool training = false;
+  /// Gradient of the loss that backward starts from, e.g. 1 / gradient accumulation.
+  double loss_gradient = 1.0;
+  /// Source of random numbers while recording; cloned, so that the caller's is unchanged.
+  at::Generator* generator = nullptr;
+  /// The user's current line ("train.py:88"); called for every recorded op. May be empty.
+  std::function<std::string()> source_location;
+  /// A dispatch mode needs an object to stand for it; Python passes one of its own, C++ leaves it null.
+  void* mode_object = nullptr;
+};
+
+struct Recording {
+  ir::Graph graph;                       // form kCaptured
+  /// Contents of Graph::externals of kind kConstant, by external index (undefined elsewhere).
+  std::vector<at::Tensor> constants;
+  /// Per flattened result: its index among kResult outputs, or kNone when it is a host tensor returned as it is.
+  std::vector<int32_t> result_output;
+  std::vector<at::Tensor> host_results;  // for those
+  /// The values of this one micro-batch: what forward returned (detached), for tests and for output shapes.
+  std::vector<at::Tensor> results;
+};
+
+/// Captures forward, and in training loss and backward. On return or throw the model's tensors, the global random
+/// state and torch's thread-local state are as before.
+/// Throws E0101..E0108; exceptions of forward pass through unchanged after the state was put back.
+/// Threads: one capture per thread at a time. Source: design.md, Capture.
+Recording capture(const Request& request);
+
+}  // namespace abele::capture

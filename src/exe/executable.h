@@ -1,0 +1,106 @@
+// What a runtime needs to run a training or inference step, and nothing else: no Graph, no Plan, no LibTorch.
+// Made by exe/build/, run by runtime/, shown by print(). Docs: docs/executable.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/arg.h"
+#include "base/type.h"
+
+namespace abele::exe {
+
+/// Memory with one lifetime. The bytes of a group are one allocation per frame; frame of micro-batch k is k % frames.
+/// Micro-batches are numbered 0..micro_batches-1 over the whole step (device iteration slowest).
+enum class GroupKind : uint8_t {
+  kPersistent,  // weights, buffers, constants, accumulators, optimizer state: lives as long as the executable is loaded
+  kStash,       // values of a stage that outlive one task (forward to backward, stage to stage); a ring of frames
+  kTransient,   // values that live inside one task of a worker; one frame
+  kInput,       // no bytes: the caller's tensors, one frame per micro-batch, bound at each step
+  kOutput,      // no bytes: rows of the result tensors, one frame per micro-batch; unbound (skipped) frames are allowed
+};
+struct Group {
+  GroupKind kind = GroupKind::kTransient;
+  int32_t worker = -1;       // who touches it first; -1 for shared ones
+  int32_t frames = 1;
+  int64_t frame_bytes = 0;   // offsets in it are multiples of 64
+  std::string name;          // "stash/stage2"
+};
+
+/// A tensor in a group. Several slots may overlap (views, reuse of dead memory).
+struct Slot {
+  int32_t group = -1;
+  int64_t offset_bytes = 0;
+  Type type;
+  std::string name;          // value name or "%12", for reports
+};
+
+/// One call. op is an ATen name or "abele::...": see runtime/kernels/README.md for the latter's arguments.
+/// Ids in args and results are slot indices. Written operands are the slots of the regions themselves (updated in place).
+struct Instruction {
+  std::string op;
+  std::vector<Arg> args;
+  std::vector<std::vector<int32_t>> results;  // per schema return; -1 = drop it
+  int64_t random_draws = -1;                  // >= 0: random op
+  int64_t random_offset = -1;                 // within a micro-batch
+  int32_t source = -1;                        // index into Executable::sources
+};
+
+enum class Direction : uint8_t { kForward, kBackward, kWeightGrad, kUpdate };
+const char* directionName(Direction d);
+
+/// The work of one (stage, direction). Segment i completes once per action; its counter is i.
+struct Segment {
+  int32_t stage = 0;
+  Direction direction = Direction::kForward;
+  std::string name;                           // "fwd/2"
+  std::vector<Instruction> instructions;
+};
+
+struct Wait { int32_t segment = -1; int64_t completions = 0; };
+/// Run a segment for one micro-batch after all waits hold. For kUpdate, micro_batch is the last one of its group.
+struct Action {
+  int32_t segment = -1;
+  int32_t micro_batch = 0;
+  std::vector<Wait> waits;
+};
+struct WorkerProgram {
+  int32_t device = 0;
+  std::vector<Action> actions;                // one step, in order
+};
+
+/// A persistent tensor that the host reads or writes. Same order as ir::Graph::externals (unused ones have slot -1).
+enum class ExternalKind : uint8_t { kParameter, kBuffer, kConstant, kAccumulator, kState };
+struct External {
+  std::string name;
+  ExternalKind kind = ExternalKind::kConstant;
+  int32_t slot = -1;
+  int32_t owner = -1;
+  double initial = 0;
+};
+
+struct Executable {
+  bool training = false;
+  int64_t device_iterations = 1;
+  int64_t accumulation = 1;
+  int64_t micro_batches = 1;                  // per step and replica: device_iterations * accumulation
+  int64_t random_draws = 0;                   // per micro-batch
+  std::vector<Group> groups;
+  std::vector<Slot> slots;
+  std::vector<Segment> segments;
+  std::vector<WorkerProgram> workers;
+  std::vector<External> externals;
+  std::vector<int32_t> input_slots;           // by tensor argument; -1 = unused
+  std::vector<int32_t> output_slots;          // by kResult target; in kOutput groups
+  std::vector<std::string> sources;
+};
+
+/// Bytes per worker and group kind that running it takes.
+int64_t peakBytes(const Executable& executable, int32_t worker);
+std::string print(const Executable& executable);
+/// Binary form (.abx): versioned and checksummed. decode throws E0501.
+std::string encode(const Executable& executable);
+Executable decode(const std::string& bytes);
+
+}  // namespace abele::exe

@@ -1,0 +1,104 @@
+// Drives capture -> passes -> plan -> exe -> runtime for one model and one set of input shapes. Public API and bind/ are
+// thin over it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/TensorBase.h>
+
+#include "capture/capture.h"
+#include "exe/executable.h"
+#include "passes/pass.h"
+#include "plan/plan.h"
+#include "runtime/runtime.h"
+
+namespace at { class Tensor; struct Generator; }
+
+namespace abele::host {
+
+enum class OutputMode { kFinal, kEveryN, kAll, kSum };
+enum class Strategy { kPipelined, kSharded };
+
+/// What the session needs of the user's options. All plain data.
+struct SessionOptions {
+  bool training = false;
+  int64_t device_iterations = 1;
+  int64_t gradient_accumulation = 1;
+  bool mean_reduction = true;             // gradients: mean or sum over the accumulation
+  OutputMode output_mode = OutputMode::kAll;
+  int64_t output_period = 1;
+  Strategy strategy = Strategy::kPipelined;
+  passes::StageRules stages;
+  /// PopTorch's minimum: accumulation >= 2F - 1 in training, device iterations >= F in inference (E0401). abele: off.
+  bool enforce_pipeline_minimum = false;
+  int64_t num_devices = 0;                // 0: as many as the model asks for
+  int threads_per_device = 0;             // 0: max(1, cores / devices used)
+  bool has_seed = false;
+  uint64_t seed = 0;
+};
+
+/// Device optimizer. Hyper-parameters by group; names as in runtime/device/cpu/cpu_backend.h.
+struct OptimizerSpec {
+  passes::OptimizerRules rules;
+  std::vector<std::map<std::string, double>> groups;
+};
+
+/// Figures of a compiled session, for reports.
+struct SessionReport {
+  double capture_s = 0, compile_s = 0;    // compile: all but capture
+  struct Stage { std::string name; int device = 0; int64_t busy_ns = 0, waiting_ns = 0, peak_bytes = 0; };
+  std::vector<Stage> stages;              // last step
+  double bubble = 0;                      // share of worker time without work, last step
+  int64_t step_ns = 0;
+};
+
+/// Threads: one caller at a time.
+class Session {
+ public:
+  explicit Session(SessionOptions options);
+  ~Session();
+  Session(Session&&) noexcept;
+
+  /// forward and model as in capture::Request; inputs: the full-size tensors of one call. Uploads the weights.
+  /// Throws E01xx..E06xx; the model is unchanged then and compile may be called again.
+  struct Program {
+    std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)> forward;
+    std::vector<capture::ModelTensor> model;
+    std::function<std::string()> source_location;
+    void* mode_object = nullptr;
+  };
+  void compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer);
+  bool isCompiled() const;
+
+  /// One call: device_iterations updates. Returns the flattened results shaped by the output mode
+  /// (spec executor.md section 3). Throws E0704 when shape or dtype differ from the compiled ones.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::function<bool()>& poll = {});
+
+  /// Between the model's tensors and the device, in place.
+  void copyWeightsToHost();
+  void copyWeightsToDevice();
+  /// Uploads only these buffers.
+  void copyBuffersToDevice(const std::vector<std::string>& names);
+  void setOptimizer(const OptimizerSpec& optimizer);   // E0706 if the rules differ from the compiled ones
+
+  std::map<std::string, at::Tensor> optimizerState() const;     // "exp_avg/encoder.weight" -> copy
+  void setOptimizerState(const std::map<std::string, at::Tensor>& state);
+  at::Tensor rngState() const;
+  void setRngState(const at::Tensor& state);
+
+  const ir::Graph& graph() const;             // after passes
+  const std::string& capturedText() const;    // before passes
+  const plan::Plan& plan() const;
+  const exe::Executable& executable() const;
+  SessionReport report() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace abele::host

@@ -1,0 +1,19 @@
+// Rules that a graph keeps, by form. The pipeline verifies after each pass that changed something.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace abele::ir {
+
+/// In order of lowering. Rules: ir/forms.def.
+enum class Form { kCaptured, kNormal, kStaged, kLowered };
+
+/// All findings, empty when the graph is well formed.
+std::vector<std::string> verify(const Graph& graph, Form form);
+/// Throws InternalError (or UserError E0203 when from_user) listing the findings.
+void requireValid(const Graph& graph, Form form, bool from_user = false);
+
+}  // namespace abele::ir

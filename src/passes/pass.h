@@ -1,0 +1,57 @@
+// Graph -> Graph, one transform a file. List: passes.def. Order: pipeline.cc. Driven by host/ and tools/abele-opt.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/verify.h"
+
+namespace abele::passes {
+
+enum class Changed : bool { kNo, kYes };
+
+enum class AutoStage { kSameAsIpu, kAutoIncrement };
+/// How blocks become stages. An explicit list wins over auto_stage. Source: spec options.md section 9.
+struct StageRules {
+  struct ExplicitStage { std::vector<std::string> blocks; int ipu = -1; };
+  AutoStage auto_stage = AutoStage::kSameAsIpu;
+  std::vector<ExplicitStage> stages;
+  /// Pipelined: stage numbers must not fall along the data flow (E0303). Sharded: free.
+  bool ordered = true;
+};
+
+/// What the device update needs to know at compile time; values that change per step live in the runtime.
+struct OptimizerRules {
+  enum class Kind { kNone, kSgd, kAdam, kAdamW };
+  Kind kind = Kind::kNone;
+  /// Parameter name -> index of its parameter group. A parameter without a group is not updated.
+  std::map<std::string, int> group_of;
+  /// Per group.
+  struct Group { bool momentum = false; bool nesterov = false; bool amsgrad = false; };
+  std::vector<Group> groups;
+};
+
+struct PassContext {
+  StageRules stages;
+  OptimizerRules optimizer;
+};
+
+using PassFunction = Changed (*)(ir::Graph&, PassContext&);
+struct PassRow { const char* name; PassFunction run; ir::Form needs; ir::Form gives; const char* summary; };
+/// All rows of passes.def.
+const std::vector<PassRow>& allPasses();
+
+struct PipelineOptions {
+  std::vector<std::string> passes;                 // empty: the default pipeline
+  std::function<void(const std::string& pass, const ir::Graph&)> after_pass;  // --print-after-all
+  std::vector<std::string> disabled;               // "dce" or "dce:2" (second occurrence)
+};
+/// The default order, each with the reason of its position in pipeline.cc.
+std::vector<std::string> defaultPipeline(bool training);
+/// Runs them, verifying the form after each change; a pass that lies about Changed is an InternalError.
+void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options = {});
+
+}  // namespace abele::passes

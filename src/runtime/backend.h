@@ -1,0 +1,41 @@
+// What a kind of device offers the runtime. Torch-free; each backend is a folder under device/ (cpu, null).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "exe/executable.h"
+
+namespace abele::runtime {
+
+/// Where a worker stands in a step.
+struct ActionContext {
+  int32_t worker = 0;
+  int32_t segment = 0;
+  int32_t micro_batch = 0;         // within the step
+  int32_t group_index = 0;         // position in its accumulation group, 0-based
+  int64_t step = 0;                // steps completed before this one
+};
+
+/// One worker's view of the device; used by its thread only.
+class Device {
+ public:
+  virtual ~Device() = default;
+  /// Called once on the worker's thread before anything runs.
+  virtual void attach() = 0;
+  /// Runs all instructions of a segment. Throws what the kernel threw.
+  virtual void run(const ActionContext& context) = 0;
+};
+
+/// Owns the memory of a loaded executable and makes the devices. The executable outlives it.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::unique_ptr<Device> makeDevice(int32_t worker) = 0;
+  /// Before / after each step, on the caller's thread. finish(false): the step failed; put back what it half changed.
+  virtual void begin(int64_t step) = 0;
+  virtual void finish(bool completed) = 0;
+};
+
+}  // namespace abele::runtime

@@ -1,0 +1,49 @@
+// CPU devices: a device is a worker thread with its own number of intra-op threads; memory is planned arenas.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/TensorBase.h>
+
+#include "exe/executable.h"
+#include "runtime/backend.h"
+
+namespace at { class Tensor; struct Generator; }
+
+namespace abele::runtime {
+
+struct CpuOptions {
+  int threads_per_device = 1;      // intra-op threads of each worker
+};
+
+class CpuBackend : public Backend {
+ public:
+  static std::unique_ptr<CpuBackend> create(const exe::Executable& executable, const CpuOptions& options);
+
+  /// Copies a host tensor into / out of external `index` (Executable::externals). upload of the wrong type: E0704.
+  virtual void upload(int32_t external, const at::Tensor& host) = 0;
+  virtual void download(int32_t external, at::Tensor& host) const = 0;
+  /// Tensor that shares the external's memory; for tests and state dictionaries.
+  virtual at::Tensor external(int32_t index) const = 0;
+
+  /// Binds the caller's tensors for the next step: input i of micro-batch k is rows [k*b, (k+1)*b) of inputs[i];
+  /// with micro_batches == 1 the whole tensor. Not copied when dense: must stay alive and unchanged during the step.
+  virtual void bindInputs(const std::vector<at::Tensor>& inputs) = 0;
+  /// outputs[target][k] receives result `target` of micro-batch k; undefined tensors are skipped.
+  virtual void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) = 0;
+
+  /// Value of a hyper-parameter for a parameter group, read by the update kernels at the next update:
+  /// lr, momentum, dampening, weight_decay, beta1, beta2, eps, maximize, gradient_scale.
+  virtual void setHyper(int group, const std::string& name, double value) = 0;
+
+  /// Random stream of the step: a CPU generator whose state is where micro-batch 0 starts.
+  virtual void setGenerator(const at::Generator& generator) = 0;
+  virtual at::Generator generator() const = 0;   // advanced past the steps that ran
+
+  /// Bytes of all arenas allocated, per worker (shared ones under index 0); equals exe::peakBytes.
+  virtual int64_t allocatedBytes(int32_t worker) const = 0;
+};
+
+}  // namespace abele::runtime

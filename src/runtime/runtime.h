@@ -1,0 +1,40 @@
+// Runs an Executable: one thread per worker, counters between them, no schedule logic of its own.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "exe/executable.h"
+#include "runtime/backend.h"
+
+namespace abele::runtime {
+
+/// When one action ran. Units: ns since the step began.
+struct ActionTime { int32_t worker = 0; int32_t segment = 0; int32_t micro_batch = 0; int64_t begin_ns = 0; int64_t end_ns = 0; };
+struct StepReport {
+  int64_t wall_ns = 0;
+  std::vector<ActionTime> actions;      // worker after worker, in order
+};
+
+/// Threads: one caller at a time; abort() from any thread.
+class Runtime {
+ public:
+  /// Starts the workers; they sleep until run().
+  Runtime(const exe::Executable& executable, Backend& backend);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+
+  /// One step. Rethrows the first worker's error with worker, stage and micro-batch as context (E0601 around foreign
+  /// exceptions keeps their text). poll is called about every 50 ms while waiting; if it returns true the step is
+  /// aborted and E0602 thrown. After any error the next run() works.
+  const StepReport& run(const std::function<bool()>& poll = {});
+  void abort();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace abele::runtime
