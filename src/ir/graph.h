@@ -26,6 +26,7 @@ struct Value {
   ValueId base = kNone;      // own id when it is no view
   int64_t offset = 0;
   std::string name;          // optional, for people
+  bool operator==(const Value&) const = default;
 };
 
 /// An operand that the node updates in place. The graph stays SSA: `before` is the whole base value that goes in,
@@ -39,6 +40,7 @@ struct Write {
   int64_t offset = 0;        // in elements of view.dtype, from the base's first element
   ValueId before = kNone;
   ValueId after = kNone;
+  bool operator==(const Write&) const = default;
 };
 
 struct Node {
@@ -58,6 +60,9 @@ struct Node {
   int64_t time_ns = 0;                        // measured while capturing
   std::string source;                         // "train.py:88", the user's innermost frame
   std::string scope;                          // "encoder/layer.3", module path or NameScope
+
+  /// All fields but time_ns, which is a measurement and no part of the program.
+  bool operator==(const Node& other) const;
 };
 
 /// What a graph input is. Externals live longer than a micro-batch.
@@ -71,6 +76,7 @@ struct Input {
   ValueId value = kNone;
   InputKind kind = InputKind::kArgument;
   int32_t external = kNone;
+  bool operator==(const Input&) const = default;
 };
 
 /// Something stored outside the micro-batch.
@@ -81,6 +87,7 @@ struct External {
   int32_t owner = kNone;     // accumulator, state: the parameter's external index
   double initial = 0;        // accumulator, state: fill value
   bool trainable = false;    // parameter: gets a gradient
+  bool operator==(const External&) const = default;
 };
 
 enum class OutputKind : uint8_t {
@@ -93,6 +100,7 @@ struct Output {
   ValueId value = kNone;
   OutputKind kind = OutputKind::kResult;
   int32_t target = kNone;
+  bool operator==(const Output&) const = default;
 };
 
 /// What the user marked, in order of first entry. Entry 0 is the implicit code before the first block.
@@ -100,18 +108,20 @@ struct Block {
   std::string user_id;
   int32_t ipu_id = kNone;
   std::string source;
+  bool operator==(const Block&) const = default;
 };
 
 /// Assigned by assign-stages.
 struct Stage {
   int32_t device = 0;
   std::string name;
+  bool operator==(const Stage&) const = default;
 };
 
 struct Graph {
   std::string name = "main";
   bool training = false;
-  std::vector<Value> values;      // by id
+  std::vector<Value> values;      // by id; the place of a removed value stays, as an undefined base that nobody names
   std::vector<Node> nodes;        // in execution order; Node::id is the position in creation order, not here
   std::vector<Input> inputs;
   std::vector<Output> outputs;
@@ -119,6 +129,7 @@ struct Graph {
   std::vector<Block> blocks;
   std::vector<Stage> stages;
   int64_t random_draws = 0;       // per micro-batch
+  NodeId node_id_limit = 0;       // no node made by addNode has this id or a larger one; no part of the program
 
   ValueId addValue(Type type, NodeId def);
   ValueId addView(Type type, NodeId def, ValueId base, int64_t offset);
@@ -126,6 +137,8 @@ struct Graph {
   Node& addNode(std::string op);           // appended; id set
   NodeId nextNodeId() const;
   ValueId baseOf(ValueId v) const { return values[v].base; }
+  /// All fields but node_id_limit.
+  bool operator==(const Graph& other) const;
 };
 
 /// Calls fn(ValueId) for every value a node reads (list elements too, absent ones left out).

@@ -1,0 +1,72 @@
+#include "base/error.h"
+
+#include <array>
+#include <string_view>
+
+namespace abele {
+namespace {
+
+struct ErrorRow {
+  const char* code;
+  const char* name;
+  const char* summary;
+};
+constexpr ErrorRow kErrors[] = {
+#define ABELE_ERROR(code, name, summary) {#code, name, summary},
+#include "base/errors.def"
+#undef ABELE_ERROR
+};
+
+// "  found     text", further lines of the text under its first character.
+void appendField(std::string& out, std::string_view label, std::string_view text) {
+  if (text.empty()) return;
+  constexpr size_t kColumn = 12;
+  out += "\n  ";
+  out += label;
+  out.append(kColumn - 2 - label.size(), ' ');
+  for (char c : text) {
+    out += c;
+    if (c == '\n') out.append(kColumn, ' ');
+  }
+}
+
+}  // namespace
+
+const char* errorCodeText(ErrorCode code) { return kErrors[static_cast<int>(code)].code; }
+const char* errorName(ErrorCode code) { return kErrors[static_cast<int>(code)].name; }
+const char* errorSummary(ErrorCode code) { return kErrors[static_cast<int>(code)].summary; }
+
+Error::Error(ErrorCode code, Message message) : code_(code), message_(std::move(message)) { render(); }
+
+void Error::addContext(std::string line) {
+  if (!context_.empty()) context_ += '\n';
+  context_ += line;
+  render();
+}
+
+void Error::render() {
+  text_ = cat(errorCodeText(code_), " ", errorName(code_), ": ", message_.what);
+  appendField(text_, "at", message_.at);
+  appendField(text_, "found", message_.found);
+  appendField(text_, "expected", message_.expected);
+  appendField(text_, "try", message_.remedy);
+  appendField(text_, "in", context_);
+}
+
+void throwUser(ErrorCode code, Message message) { throw UserError(code, std::move(message)); }
+
+void throwDevice(ErrorCode code, Message message, std::string recovery_action) {
+  throw DeviceError(code, std::move(message), std::move(recovery_action));
+}
+
+void throwInternal(const char* file, int line, const char* condition, std::string detail) {
+  std::string_view path(file);
+  if (size_t at = path.rfind("src/"); at != std::string_view::npos) path = path.substr(at);
+  throw InternalError(ErrorCode::E0001,
+                      {.what = detail.empty() ? std::string("an invariant does not hold") : std::move(detail),
+                       .at = cat(path, ":", line),
+                       .expected = condition,
+                       .remedy = "please report this: it is a fault of Abele, not of your program"});
+}
+
+}  // namespace abele

@@ -1,0 +1,108 @@
+#include "base/log.h"
+
+#include <cctype>
+#include <cstdlib>
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+// Header only, so that no library version travels with ours.
+#define FMT_HEADER_ONLY
+#define SPDLOG_HEADER_ONLY
+#include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include "base/error.h"
+
+namespace abele::log {
+namespace {
+
+constexpr int kUnset = -1;
+std::atomic<int> g_level{kUnset};
+std::mutex g_mutex;                       // guards the making of g_logger, not its use: spdlog's sinks lock themselves
+std::shared_ptr<spdlog::logger> g_logger; // set once, before g_level leaves kUnset
+
+spdlog::level::level_enum nativeLevel(Level level) {
+  switch (level) {
+    case Level::kTrace: return spdlog::level::trace;
+    case Level::kDebug: return spdlog::level::debug;
+    case Level::kInfo: return spdlog::level::info;
+    case Level::kWarn: return spdlog::level::warn;
+    case Level::kErr: return spdlog::level::err;
+    case Level::kOff: return spdlog::level::off;
+  }
+  return spdlog::level::off;
+}
+
+spdlog::sink_ptr makeSink(const std::string& destination) {
+  if (destination.empty() || destination == "stderr") return std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  if (destination == "stdout") return std::make_shared<spdlog::sinks::stdout_sink_mt>();
+  try {
+    return std::make_shared<spdlog::sinks::basic_file_sink_mt>(destination, /*truncate=*/true);
+  } catch (const spdlog::spdlog_ex& error) {
+    throwUser(ErrorCode::E0702, {.what = cat("POPTORCH_LOG_DEST is ", destination, ", which cannot be opened"),
+                                 .found = error.what(),
+                                 .expected = "stderr, stdout or a file that can be written"});
+  }
+}
+
+std::string environment(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? std::string() : std::string(text);
+}
+
+int currentLevel() {
+  int level = g_level.load(std::memory_order_acquire);
+  if (level != kUnset) return level;
+  configureFromEnvironment();
+  return g_level.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+bool parseLevel(std::string_view text, Level* level) {
+  struct Row { std::string_view name, number; Level level; };
+  static constexpr Row kLevels[] = {{"trace", "0", Level::kTrace}, {"debug", "1", Level::kDebug},
+                                    {"info", "2", Level::kInfo},   {"warn", "3", Level::kWarn},
+                                    {"err", "4", Level::kErr},     {"off", "6", Level::kOff}};
+  std::string lower;
+  for (char c : text) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const Row& row : kLevels) {
+    if (lower != row.name && lower != row.number) continue;
+    *level = row.level;
+    return true;
+  }
+  return false;
+}
+
+void configureFromEnvironment() {
+  std::lock_guard lock(g_mutex);
+  if (g_logger != nullptr) return;
+  Level level = Level::kWarn;
+  std::string text = environment("POPTORCH_LOG_LEVEL");
+  ABELE_REQUIRE(text.empty() || parseLevel(text, &level), E0702,
+                {.what = cat("POPTORCH_LOG_LEVEL is ", text), .expected = "TRACE, DEBUG, INFO, WARN, ERR or OFF"});
+  auto logger = std::make_shared<spdlog::logger>("poptorch:cpp", makeSink(environment("POPTORCH_LOG_DEST")));
+  logger->set_pattern("[%H:%M:%S.%e] [%n] [%l] %v");
+  logger->set_level(spdlog::level::trace);
+  logger->flush_on(spdlog::level::trace);
+  g_logger = std::move(logger);
+  g_level.store(static_cast<int>(level), std::memory_order_release);
+}
+
+void setLevel(Level level) {
+  currentLevel();
+  g_level.store(static_cast<int>(level), std::memory_order_release);
+}
+
+Level level() { return static_cast<Level>(currentLevel()); }
+
+bool enabled(Level level) { return level != Level::kOff && static_cast<int>(level) >= currentLevel(); }
+
+void write(Level level, std::string_view message) {
+  currentLevel();
+  g_logger->log(nativeLevel(level), spdlog::string_view_t(message.data(), message.size()));
+}
+
+}  // namespace abele::log

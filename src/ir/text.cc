@@ -1,0 +1,230 @@
+#include "ir/text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/cat.h"
+#include "ir/text_impl.h"
+
+namespace abele::ir {
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += static_cast<char>(c);
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c < 0x20 || c == 0x7f) {
+      constexpr char kHex[] = "0123456789abcdef";
+      out += "\\x";
+      out += kHex[c >> 4];
+      out += kHex[c & 15];
+    } else {
+      out += static_cast<char>(c);
+    }
+  }
+  return out + '"';
+}
+
+// The shortest text that reads back as the same number, marked as a double.
+std::string doubleText(double number) {
+  std::string out = cat(number);
+  if (out.find_first_not_of("-0123456789") == std::string::npos) out += ".0";
+  return out;
+}
+
+std::string idText(int64_t id) { return id >= 0 ? cat("%", id) : std::string("none"); }
+
+template <class List, class Fn>
+std::string joined(const List& list, Fn&& text) {
+  std::string out;
+  for (const auto& element : list) {
+    if (!out.empty()) out += ", ";
+    out += text(element);
+  }
+  return out;
+}
+
+// Lists say their kind by their elements; empty ones by a word.
+template <class List, class Fn>
+std::string listText(const List& list, const char* empty, Fn&& text) {
+  return list.empty() ? std::string(empty) : cat("[", joined(list, text), "]");
+}
+
+std::string argText(const Arg& a) {
+  using Kind = Arg::Kind;
+  switch (a.kind) {
+    case Kind::kNone: return "none";
+    case Kind::kBool: return a.i ? "true" : "false";
+    case Kind::kInt: return cat(a.i);
+    case Kind::kDouble: return doubleText(a.d);
+    case Kind::kComplex: return cat("complex(", doubleText(a.d), ", ", doubleText(a.d2), ")");
+    case Kind::kString: return quoted(a.s);
+    case Kind::kIntList: return listText(a.ints, "[]", [](int64_t i) { return cat(i); });
+    case Kind::kDoubleList: return listText(a.doubles, "doubles[]", doubleText);
+    case Kind::kBoolList: return listText(a.ints, "bools[]", [](int64_t i) { return i ? "true" : "false"; });
+    case Kind::kStringList: return listText(a.strings, "strings[]", quoted);
+    case Kind::kDevice: return cat("device(", quoted(a.s), ")");
+    case Kind::kGenerator: return "generator";
+    case Kind::kId: return a.i >= 0 ? idText(a.i) : std::string("%none");
+    case Kind::kIdList: return listText(a.ints, "tensors[]", [](int64_t i) { return i < 0 ? "%none" : idText(i); });
+    case Kind::kOptionalIdList: return cat("optional[", joined(a.ints, idText), "]");
+    case Kind::kNumber: {
+      Arg plain = a;
+      plain.kind = a.number_kind;
+      plain.number_kind = Kind::kNone;
+      return cat("number(", argText(plain), ")");
+    }
+  }
+  return "none";
+}
+
+// Collects "key=value" pairs and flags that differ from their defaults.
+class Attributes {
+ public:
+  template <class T>
+  void add(const char* key, const T& value) { append(cat(key, "=", value)); }
+  void addText(const char* key, const std::string& value) {
+    if (!value.empty()) add(key, quoted(value));
+  }
+  void addIndex(const char* key, int64_t value) {
+    if (value != kNone) add(key, value);
+  }
+  void addFlag(const char* key, bool value) {
+    if (value) append(key);
+  }
+  /// " {a, b}" or nothing.
+  std::string braced() const { return text_.empty() ? text_ : cat(" {", text_, "}"); }
+
+ private:
+  void append(std::string pair) {
+    if (!text_.empty()) text_ += ", ";
+    text_ += pair;
+  }
+  std::string text_;
+};
+
+class Printer {
+ public:
+  explicit Printer(const Graph& graph) : graph_(graph) {}
+
+  std::string run() {
+    Attributes header;
+    header.addFlag("training", graph_.training);
+    if (graph_.random_draws != 0) header.add("draws", graph_.random_draws);
+    if (graph_.values.size() != definedLimit()) header.add("values", graph_.values.size());
+    out_ = cat("graph @", isWord(graph_.name) ? graph_.name : quoted(graph_.name), header.braced(), " {\n");
+    printTables();
+    NodeId next = 0;
+    for (const Node& node : graph_.nodes) {
+      printNode(node, next);
+      next = node.id + 1;
+    }
+    for (const Output& output : graph_.outputs)
+      out_ += cat("  output ", outputKindName(output.kind), target(output.target), " ", idText(output.value), "\n");
+    return out_ + "}\n";
+  }
+
+ private:
+  // One past the largest id that the text defines.
+  size_t definedLimit() const {
+    ValueId limit = 0;
+    for (const Input& input : graph_.inputs) limit = std::max(limit, input.value + 1);
+    for (const Node& node : graph_.nodes) forEachResult(node, [&](ValueId v) { limit = std::max(limit, v + 1); });
+    return static_cast<size_t>(limit);
+  }
+
+  static std::string target(int32_t index) { return index == kNone ? std::string() : cat("(", index, ")"); }
+
+  // %5 "name": f32[4,8] view(%3+0)
+  std::string definition(ValueId id) const {
+    const Value& value = graph_.values[id];
+    std::string text = idText(id);
+    if (!value.name.empty()) text += cat(" ", quoted(value.name));
+    text += cat(": ", value.type.str());
+    if (value.base != id) text += cat(" view(", idText(value.base), "+", value.offset, ")");
+    return text;
+  }
+
+  void printTables() {
+    for (size_t i = 0; i < graph_.blocks.size(); ++i) {
+      const Block& block = graph_.blocks[i];
+      Attributes attributes;
+      attributes.addIndex("ipu", block.ipu_id);
+      attributes.addText("src", block.source);
+      out_ += cat("  block ", i, " ", quoted(block.user_id), attributes.braced(), "\n");
+    }
+    for (size_t i = 0; i < graph_.stages.size(); ++i)
+      out_ += cat("  stage ", i, " ", quoted(graph_.stages[i].name), " {device=", graph_.stages[i].device, "}\n");
+    for (size_t i = 0; i < graph_.externals.size(); ++i) {
+      const External& external = graph_.externals[i];
+      Attributes attributes;
+      attributes.addIndex("owner", external.owner);
+      if (external.initial != 0 || std::signbit(external.initial)) attributes.add("initial", doubleText(external.initial));
+      attributes.addFlag("trainable", external.trainable);
+      out_ += cat("  external ", i, " ", inputKindName(external.kind), " ", quoted(external.name), ": ",
+                  external.type.str(), attributes.braced(), "\n");
+    }
+    for (const Input& input : graph_.inputs)
+      out_ += cat("  input ", definition(input.value), " = ", inputKindName(input.kind), target(input.external), "\n");
+  }
+
+  void printNode(const Node& node, NodeId expected_id) {
+    out_ += "  ";
+    if (!node.results.empty()) {
+      auto single = [&](ValueId id) { return id >= 0 ? definition(id) : std::string("_"); };
+      out_ += joined(node.results, [&](const std::vector<ValueId>& group) {
+        return group.size() == 1 ? single(group[0]) : cat("[", joined(group, single), "]");
+      });
+      out_ += " = ";
+    }
+    out_ += cat(opText(node.op), "(", joined(node.args, argText), ")");
+    if (!node.writes.empty())
+      out_ += cat(" writes(", joined(node.writes, [&](const Write& w) { return writeText(w); }), ")");
+    out_ += cat(nodeAttributes(node, expected_id), "\n");
+  }
+
+  // 0: %1 -> %9: f32[4,8] at f32[4]{8}+2; the region is left out when it is all of the base.
+  std::string writeText(const Write& w) const {
+    std::string text = cat(w.arg);
+    if (w.element != kNone) text += cat(".", w.element);
+    text += cat(": ", idText(w.before), " -> ", definition(w.after));
+    if (w.view != graph_.values[w.after].type || w.offset != 0) text += cat(" at ", w.view.str(), "+", w.offset);
+    return text;
+  }
+
+  std::string nodeAttributes(const Node& node, NodeId expected_id) const {
+    Attributes attributes;
+    if (node.id != expected_id) attributes.add("id", node.id);
+    if (node.is_view != makesOnlyViews(graph_, node)) attributes.add("view", node.is_view);
+    attributes.addIndex("block", node.block);
+    attributes.addIndex("stage", node.stage);
+    attributes.addIndex("phase", node.phase);
+    if (node.direction != Direction::kForward) attributes.add("dir", directionName(node.direction));
+    attributes.addIndex("draws", node.random_draws);
+    attributes.addIndex("offset", node.random_offset);
+    attributes.addText("src", node.source);
+    attributes.addText("scope", node.scope);
+    return attributes.braced();
+  }
+
+  // aten::add.Tensor is written aten.add.Tensor; names of another shape are quoted.
+  static std::string opText(const std::string& op) {
+    size_t colons = op.find("::");
+    if (colons == std::string::npos || !isWord(op.substr(0, colons)) || !isDottedWord(op.substr(colons + 2)))
+      return quoted(op);
+    return cat(op.substr(0, colons), ".", op.substr(colons + 2));
+  }
+
+  const Graph& graph_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string print(const Graph& graph) { return Printer(graph).run(); }
+
+}  // namespace abele::ir

@@ -1,0 +1,48 @@
+// What printer (text.cc) and parser (parse.cc) share.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "ir/graph.h"
+
+namespace abele::ir {
+
+inline constexpr std::array<std::string_view, 6> kInputKindNames = {"argument", "parameter",   "buffer",
+                                                                    "constant", "accumulator", "state"};
+inline constexpr std::array<std::string_view, 4> kOutputKindNames = {"result", "loss", "gradient", "update"};
+inline constexpr std::array<std::string_view, 4> kDirectionNames = {"fwd", "bwd", "wgrad", "update"};
+
+inline std::string_view inputKindName(InputKind kind) { return kInputKindNames[static_cast<size_t>(kind)]; }
+inline std::string_view outputKindName(OutputKind kind) { return kOutputKindNames[static_cast<size_t>(kind)]; }
+inline std::string_view directionName(Direction d) { return kDirectionNames[static_cast<size_t>(d)]; }
+
+/// Letters, digits and underscores, not starting with a digit.
+inline bool isWord(std::string_view text) {
+  if (text.empty() || (text[0] >= '0' && text[0] <= '9')) return false;
+  for (char c : text)
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) return false;
+  return true;
+}
+/// Words joined by single dots.
+inline bool isDottedWord(std::string_view text) {
+  while (true) {
+    size_t dot = text.find('.');
+    if (!isWord(text.substr(0, dot))) return false;
+    if (dot == std::string_view::npos) return true;
+    text.remove_prefix(dot + 1);
+  }
+}
+
+/// Default of Node::is_view in the text.
+inline bool makesOnlyViews(const Graph& graph, const Node& node) {
+  bool any = false, all = node.writes.empty();
+  forEachResult(node, [&](ValueId v) {
+    any = true;
+    all = all && graph.values[v].base != v;
+  });
+  return any && all;
+}
+
+}  // namespace abele::ir
