@@ -1,0 +1,196 @@
+"""One function per command of ./dev."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from . import setup as machine
+from .shell import ROOT, fail, run, step
+
+JOBS = str(len(os.sched_getaffinity(0)))
+
+
+def setup(options) -> None:
+    machine.setup()
+
+
+def configure_and_build(tools: machine.Toolchain, preset: str = "dev", targets=(), werror: bool = False) -> Path:
+    """Builds a preset into build/PRESET (warnings as errors: build/PRESET-werror). Returns the folder."""
+    folder = ROOT / "build" / (f"{preset}-werror" if werror else preset)
+    marker = folder / "configured_for.txt"
+    want = f"{tools.python}\n{(ROOT / 'CMakePresets.json').read_text()}"
+    if not (folder / "build.ninja").exists() or not marker.exists() or marker.read_text() != want:
+        step(f"configuring preset {preset}")
+        cmake = [tools.tool("cmake"), "--preset", preset, "-B", folder, "--log-level=WARNING",
+                 f"-DCMAKE_MAKE_PROGRAM={tools.tool('ninja')}", f"-DPython_EXECUTABLE={tools.python}"]
+        if marker.exists():
+            cmake.append("--fresh")
+        run(cmake + (["-DABELE_WERROR=ON"] if werror else []), env=tools.env)
+        marker.write_text(want)
+    step(f"building preset {preset}")
+    run([tools.tool("ninja"), "-C", folder, "-j", JOBS, "--quiet", *targets], env=tools.env)
+    return folder
+
+
+def build(options) -> None:
+    folder = configure_and_build(machine.setup(), options.preset, options.targets, options.werror)
+    step(f"built {folder.relative_to(ROOT)}")
+
+
+def _python_env(tools: machine.Toolchain, folder: Path) -> dict:
+    return {**tools.env, "ABELE_BUILD_DIR": str(folder)}
+
+
+def _pytest(tools, folder, arguments) -> int:
+    return run([tools.python, "-m", "pytest", *arguments], env=_python_env(tools, folder), check=False)
+
+
+def _ctest(tools, folder, env=None) -> int:
+    return run([tools.tool("ctest"), "--test-dir", folder, "-j", min(2, int(JOBS)), "--output-on-failure",
+                "--no-tests=error"], env={**tools.env, **(env or {})}, check=False)
+
+
+def _tests_run(folder: Path) -> int:
+    """How many googletest cases the last ctest ran."""
+    log = (folder / "Testing" / "Temporary" / "LastTest.log").read_text(errors="replace")
+    return sum(int(n) for n in re.findall(r"^\[==========\] Running (\d+) test", log, re.M))
+
+
+def test(options) -> None:
+    tools = machine.setup()
+    if options.sanitizers:
+        return _test_sanitizers(tools, options.k)
+    folder = configure_and_build(tools)
+    step("C++ tests")
+    ctest = _ctest(tools, folder, {"GTEST_FILTER": f"*{options.k}*"} if options.k else None)
+    num_cpp = _tests_run(folder)
+    step(f"Python tests ({num_cpp} C++ tests {'FAILED' if ctest else 'passed'} before)")
+    pytest = _pytest(tools, folder, ["test", *(["-k", options.k] if options.k else [])])
+    if pytest == 5 and options.k and num_cpp:
+        pytest = 0  # the expression names C++ tests only
+    if ctest:
+        fail(f"FAILED: C++ tests (see above); Python tests {'failed too' if pytest else 'passed'}")
+    sys.exit(pytest)
+
+
+def _test_sanitizers(tools: machine.Toolchain, expression: str | None) -> None:
+    reasons = ROOT / "test" / "sanitizers"
+    env = {
+        "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1",
+        "LSAN_OPTIONS": f"suppressions={reasons / 'lsan.txt'}:print_suppressions=0",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=1:suppressions={reasons / 'ubsan.txt'}",
+        "TSAN_OPTIONS": f"halt_on_error=1:second_deadlock_stack=1:suppressions={reasons / 'tsan.txt'}",
+    }
+    if expression:
+        env["GTEST_FILTER"] = f"*{expression}*"
+    failed = []
+    for preset in ("tsan", "asan"):
+        folder = configure_and_build(tools, preset)
+        step(f"C++ tests, preset {preset}")
+        if _ctest(tools, folder, env):
+            failed.append(preset)
+    if failed:
+        fail(f"FAILED: {', '.join(failed)}")
+    step("sanitizers: all passed")
+
+
+def golden(options) -> None:
+    tools = machine.setup()
+    folder = configure_and_build(tools)
+    arguments = ["test/golden"]
+    if options.update:
+        arguments.append("--update-golden")
+    if options.k:
+        arguments += ["-k", options.k]
+    sys.exit(_pytest(tools, folder, arguments))
+
+
+def _tracked(*patterns: str) -> list[str]:
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns], cwd=ROOT,
+                            text=True, capture_output=True, check=True).stdout.split("\n")
+    return sorted({name for name in listed if name and (ROOT / name).exists()})
+
+
+def format_(options) -> None:
+    tools = machine.setup_dev()
+    run([tools.tool("clang-format"), "-i", *_tracked("*.h", "*.cc")], env=tools.env)
+    run([tools.tool("ruff"), "check", "--quiet", "--fix-only", "."], env=tools.env)
+    run([tools.tool("ruff"), "format", "--quiet", "."], env=tools.env)
+
+
+def lint(options) -> None:
+    _lint(machine.setup_dev())
+    step("lint: clean")
+
+
+def _lint(tools: machine.Toolchain) -> None:
+    """Runs every checker, then fails if one found something."""
+    failed = [
+        name for name, command in {
+            "clang-format": [tools.tool("clang-format"), "--dry-run", "-Werror", *_tracked("*.h", "*.cc")],
+            "ruff check": [tools.tool("ruff"), "check", "--quiet", "."],
+            "ruff format": [tools.tool("ruff"), "format", "--check", "--quiet", "."],
+            "layers": [tools.python, "scripts/check_layers.py"],
+        }.items() if run(command, env=tools.env, check=False)
+    ]
+    if failed:
+        fail(f"lint: {', '.join(failed)}\n  try: ./dev format")
+
+
+def check(options) -> None:
+    tools = machine.setup_dev()
+    _lint(tools)
+    _generate(tools, ["--check"])
+    folder = configure_and_build(tools, werror=True)
+    failed = _ctest(tools, folder)
+    # The slow kinds (parity, property, client, examples) are left to `dev test`.
+    fast = [f"test/{kind}" for kind in ("golden", "error", "unit") if _tracked(f"test/{kind}/**.py", f"test/{kind}/*.py")]
+    status = _pytest(tools, folder, ["-q", *fast]) if fast else 0
+    if failed or status:
+        fail("check: FAILED")
+    step("check: all good")
+
+
+def demo(options) -> None:
+    tools = machine.setup()
+    folder = configure_and_build(tools)
+    step("demonstration")
+    sys.exit(run([tools.python, "examples/demo.py", *options.rest], env=_python_env(tools, folder), check=False))
+
+
+def bench(options) -> None:
+    names = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if not path.stem.startswith("_"))
+    if options.name not in names:
+        fail(f"no benchmark named {options.name}; there are: {', '.join(names) or 'none'}", 2)
+    tools = machine.setup()
+    folder = configure_and_build(tools)
+    sys.exit(run([tools.python, f"bench/{options.name}.py", *options.rest], env=_python_env(tools, folder), check=False))
+
+
+def docs(options) -> None:
+    _generate(machine.setup(), ["--check"] if options.check else [])
+
+
+def _generate(tools: machine.Toolchain, arguments: list[str]) -> None:
+    """Each scripts/generate_*.py writes committed files; with --check it only compares them."""
+    stale = [path.name for path in sorted((ROOT / "scripts").glob("generate_*.py"))
+             if run([tools.python, path, *arguments], env=tools.env, check=False)]
+    if stale:
+        fail(f"generated files: {', '.join(stale)} failed\n  try: ./dev docs")
+
+
+def timing(options) -> None:
+    log = ROOT / "build" / options.preset / ".ninja_log"
+    if not log.exists():
+        fail(f"{log.relative_to(ROOT)}: nothing was built yet")
+    seconds = {}
+    for line in log.read_text().splitlines()[1:]:
+        begin, end, _, output, _ = line.split("\t")
+        if output.endswith((".o", ".gch")):
+            seconds[output] = (int(end) - int(begin)) / 1000
+    print(f"slowest of {len(seconds)} compile units, {time.ctime(log.stat().st_mtime)} (hits of ccache take no time):")
+    for output, spent in sorted(seconds.items(), key=lambda item: -item[1])[:10]:
+        print(f"{spent:8.1f} s  {output}")

@@ -1,0 +1,45 @@
+"""The command line of ./dev."""
+
+import argparse
+
+from . import commands
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="./dev", description="Set up, build, test and look at Abele.")
+    parser.set_defaults(rest=[])
+    sub = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name, function, text, **kwargs):
+        command = sub.add_parser(name, help=text, description=text, **kwargs)
+        command.set_defaults(function=function)
+        return command
+
+    def add_preset(command):
+        command.add_argument("--preset", default="dev", choices=["dev", "debug", "release", "asan", "tsan"])
+
+    add("setup", commands.setup, "Prepare this machine: packages, .venv, import path.")
+    build = add("build", commands.build, "Set up, configure and build.")
+    add_preset(build)
+    build.add_argument("--werror", action="store_true", help="warnings are errors")
+    build.add_argument("targets", nargs="*", help="ninja targets (all)")
+    test = add("test", commands.test, "Set up, build and run all tests: C++ first, then Python.")
+    test.add_argument("-k", metavar="EXPR", help="only tests whose name matches (pytest -k; googletest *EXPR*)")
+    test.add_argument("--sanitizers", action="store_true", help="run the C++ tests under ASan, UBSan and TSan instead")
+    golden = add("golden", commands.golden, "Run the golden tests.")
+    golden.add_argument("--update", action="store_true", help="rewrite the files marked # GENERATED")
+    golden.add_argument("-k", metavar="EXPR")
+    add("format", commands.format_, "Format all C++ and Python files.")
+    add("lint", commands.lint, "Check format, style and layers; change nothing.")
+    demo = add("demo", commands.demo, "Set up, build and run the demonstration.")
+    demo.add_argument("rest", nargs=argparse.REMAINDER, help="options of the demonstration")
+    add("check", commands.check, "What must hold before a change lands: lint, generated files, build, fast tests.")
+    bench = add("bench", commands.bench, "Run bench/NAME.py.")
+    bench.add_argument("name", nargs="?", metavar="NAME")
+    bench.add_argument("rest", nargs=argparse.REMAINDER, help="options of the benchmark")
+    docs = add("docs", commands.docs, "Write the generated files anew.")
+    docs.add_argument("--check", action="store_true", help="only say which are stale")
+    timing = add("timing", commands.timing, "The slowest compile units of the last build.")
+    add_preset(timing)
+    options = parser.parse_args(argv)
+    options.function(options)

@@ -1,0 +1,209 @@
+"""From a bare Debian 12 to a machine that can build and test; no work when nothing changed."""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .shell import ROOT, fail, quiet, run, step
+
+TORCH = "torch==2.13.0"
+OLDEST_TORCH = (2, 11)
+DEBIAN_PACKAGES = [
+    "libgtest-dev", "libgmock-dev", "libspdlog-dev", "libfmt-dev", "libcli11-dev", "nlohmann-json3-dev",
+    "libxxhash-dev", "ccache",
+]
+VENV = ROOT / ".venv"
+STAMP = ROOT / "build" / "setup.json"
+
+# Asked of the interpreter itself, in one start.
+PROBE = """
+import importlib.metadata as m, importlib.util as u, json, os, site, sys, sysconfig
+spec = u.find_spec("torch")
+version = None
+if spec and spec.origin:
+    text = open(os.path.join(os.path.dirname(spec.origin), "version.py")).read()
+    scope = {}
+    exec(text, scope)
+    version = str(scope["__version__"])
+purelib = sysconfig.get_path("purelib")
+print(json.dumps({
+    "version": list(sys.version_info[:2]), "torch": version, "scripts": sysconfig.get_path("scripts"),
+    "site": purelib if os.access(purelib, os.W_OK) else site.getusersitepackages(),
+    "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
+    "installed": {d.metadata["Name"].lower(): d.version for d in m.distributions() if d.metadata["Name"]},
+}))
+"""
+
+
+@dataclass
+class Toolchain:
+    """The interpreter and where its scripts are."""
+
+    python: str
+    scripts: str
+    env: dict
+
+    def tool(self, name: str) -> str:
+        own = Path(self.scripts) / name
+        return str(own) if own.exists() else shutil.which(name) or str(own)
+
+
+def _probe(python: str) -> dict:
+    status, text = quiet([python, "-c", PROBE])
+    if status != 0:
+        fail(f"cannot run {python}:\n{text}")
+    return json.loads(text.splitlines()[-1])
+
+
+def _root_prefix() -> list | None:
+    if os.geteuid() == 0:
+        return []
+    if shutil.which("sudo") and quiet(["sudo", "-n", "true"])[0] == 0:
+        return ["sudo", "-n"]
+    return None
+
+
+def install_debian(packages: list[str]) -> None:
+    """Installs what is missing; exit 2 with the line to run when that takes rights we lack."""
+    if not shutil.which("dpkg-query"):
+        step(f"no Debian here; these must be present by their own names: {' '.join(packages)}")
+        return
+    _, text = quiet(["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n", *packages])
+    present = {line.split()[1] for line in text.splitlines() if line.startswith("installed ")}
+    missing = [p for p in packages if p not in present]
+    if not missing:
+        return
+    step(f"installing Debian packages: {' '.join(missing)}")
+    prefix = _root_prefix()
+    line = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+    if prefix is None:
+        fail(f"these packages are missing; run this once, then try again:\n  sudo {' '.join(line)}", 2)
+    command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", *line]
+    if run(command, check=False) != 0:
+        # A bare machine has no package lists yet, or old ones.
+        run([*prefix, "apt-get", "update", "-qq"])
+        run(command)
+
+
+def _make_venv() -> str:
+    python = VENV / "bin" / "python"
+    if python.exists() and quiet([python, "-c", "import pip"])[0] == 0:
+        return str(python)
+    if quiet([sys.executable, "-c", "import ensurepip"])[0] != 0:
+        install_debian(["python3-venv"])
+    step("creating .venv")
+    run([sys.executable, "-m", "venv", "--clear", VENV])
+    return str(python)
+
+
+def _pip(python: str, arguments: list, **options) -> int:
+    return run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", *arguments],
+               **options)
+
+
+def _pinned(name: str) -> dict[str, str]:
+    lines = (ROOT / name).read_text().splitlines()
+    return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+
+
+def install_pinned(python: str, name: str, info: dict) -> None:
+    """Installs the pins of a requirements file. An interpreter that is not ours keeps the versions it has."""
+    ours = Path(python).is_relative_to(VENV)
+    want = [f"{dist}=={version}" for dist, version in _pinned(name).items()
+            if dist.lower() not in info["installed"] or (ours and info["installed"][dist.lower()] != version)]
+    if want:
+        step(f"installing what {name} pins: {' '.join(want)}")
+        _pip(python, want)
+
+
+def _install_torch(python: str, info: dict) -> None:
+    """A CPU build of torch, unless the interpreter has a torch that is new enough. Never one that brings CUDA."""
+    if info["torch"]:
+        found = tuple(int(part) for part in info["torch"].split("+")[0].split(".")[:2])
+        if found >= OLDEST_TORCH:
+            return
+        if not Path(python).is_relative_to(VENV):
+            fail(f"{python} has torch {info['torch']}; at least {'.'.join(map(str, OLDEST_TORCH))} is needed.\n"
+                 "  try: upgrade it, or unset ABELE_PYTHON and let dev make its own .venv")
+    step(f"installing {TORCH} (CPU build, about 200 MB)")
+    if _pip(python, [f"{TORCH}+cpu"], check=False) == 0:
+        return
+    step("no wheel named +cpu in the package index; looking at the plain one")
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        _pip(python, ["--dry-run", "--ignore-installed", "--report", report, TORCH])
+        names = [item["metadata"]["name"].lower() for item in json.loads(report.read_text())["install"]]
+    cuda = [n for n in names if n.startswith(("nvidia", "cuda")) or n == "triton"]
+    if cuda:
+        fail(f"the package index offers only a CUDA build of {TORCH} ({len(cuda)} packages, e.g. {cuda[0]}).\n"
+             "  try: set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels (or PIP_FIND_LINKS to a folder with\n"
+             "       the wheel), or ABELE_PYTHON to an interpreter that has torch")
+    _pip(python, [TORCH])
+
+
+def _write_pth(info: dict) -> None:
+    folder = Path(info["site"])
+    folder.mkdir(parents=True, exist_ok=True)
+    pth = folder / "abele-dev.pth"
+    text = f"{ROOT / 'python'}\n"
+    if not pth.exists() or pth.read_text() != text:
+        step(f"making `import poptorch, abele` work: {pth}")
+        pth.write_text(text)
+
+
+def _fingerprint(python: str) -> str:
+    digest = hashlib.sha256(f"{python} {os.path.realpath(python)}".encode())
+    for path in [ROOT / "dev", ROOT / "requirements.txt", *sorted(Path(__file__).parent.glob("*.py"))]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def setup() -> Toolchain:
+    """Everything that building and testing take."""
+    asked = os.environ.get("ABELE_PYTHON")
+    python = shutil.which(asked) if asked else str(VENV / "bin" / "python")
+    if not python:
+        fail(f"ABELE_PYTHON={asked} is no program")
+    if STAMP.exists():
+        state = json.loads(STAMP.read_text())
+        if os.path.exists(python) and os.path.exists(state["pth"]) and state["fingerprint"] == _fingerprint(python):
+            return _toolchain(python, state["scripts"])
+    step("setting up")
+    for program in ("g++", "git"):
+        if not shutil.which(program):
+            install_debian([program])
+    install_debian(DEBIAN_PACKAGES)
+    if not asked:
+        python = _make_venv()
+    info = _probe(python)
+    if tuple(info["version"]) < (3, 11):
+        fail(f"{python} is Python {info['version']}; 3.11 or newer is needed")
+    if not info["headers"]:
+        install_debian(["python3-dev"])
+    _install_torch(python, info)
+    install_pinned(python, "requirements.txt", _probe(python))
+    _write_pth(info)
+    STAMP.parent.mkdir(exist_ok=True)
+    state = {"fingerprint": _fingerprint(python), "scripts": info["scripts"],
+             "pth": str(Path(info["site"]) / "abele-dev.pth")}
+    STAMP.write_text(json.dumps(state))
+    step("set up")
+    return _toolchain(python, info["scripts"])
+
+
+def setup_dev() -> Toolchain:
+    """As setup, and the tools of format, lint and packaging."""
+    tools = setup()
+    if not all(Path(tools.scripts, name).exists() for name in ("clang-format", "ruff")):
+        install_pinned(tools.python, "requirements-dev.txt", _probe(tools.python))
+    return tools
+
+
+def _toolchain(python: str, scripts: str) -> Toolchain:
+    path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
+    return Toolchain(python, scripts, {"PATH": path, "PYTHONPATH": str(ROOT / "python")})
