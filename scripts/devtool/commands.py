@@ -175,8 +175,8 @@ def docs(options) -> None:
 
 
 def _generate(tools: machine.Toolchain, arguments: list[str]) -> None:
-    """Each scripts/generate_*.py writes committed files; with --check it only compares them."""
-    stale = [path.name for path in sorted((ROOT / "scripts").glob("generate_*.py"))
+    """Each scripts/gen_*.py writes committed files; with --check it only compares them."""
+    stale = [path.name for path in sorted((ROOT / "scripts").glob("gen_*.py"))
              if run([tools.python, path, *arguments], env=tools.env, check=False)]
     if stale:
         fail(f"generated files: {', '.join(stale)} failed\n  try: ./dev docs")

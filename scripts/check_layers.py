@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Checks who includes whom: the table of folders in docs/architecture.md. Also warns of long files.
+
+    check_layers.py [ROOT]      exit status 1 when a rule is broken
+
+A rule is data: a folder, what it may include besides itself and the standard library, and whether LibTorch is one of
+these. The longest matching folder counts.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+TORCH_FREE, TORCH = False, True
+ALL_BELOW_HOST = "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/device report"
+LAYERS = {
+    # folder                 may include                                  LibTorch
+    "src/base":              ("", TORCH_FREE),
+    "src/ir":                ("base", TORCH_FREE),
+    "src/capture":           ("base ir", TORCH),
+    "src/passes":            ("base ir", TORCH_FREE),
+    "src/plan":              ("base ir", TORCH_FREE),
+    "src/exe":               ("base", TORCH_FREE),
+    "src/exe/build":         ("base ir plan exe", TORCH_FREE),
+    "src/runtime":           ("base exe", TORCH_FREE),
+    "src/runtime/kernels":   ("base exe runtime", TORCH),
+    "src/runtime/device/null": ("base exe runtime", TORCH_FREE),
+    "src/runtime/device/cpu": ("base exe runtime runtime/kernels", TORCH),
+    "src/report":            ("base exe", TORCH_FREE),
+    "src/host":              (f"{ALL_BELOW_HOST} include", TORCH),
+    # bind/ turns Python's annotations into capture's; it has no logic of its own.
+    "src/bind":              ("base host include capture/annotate.h", TORCH),
+    "include":               ("", TORCH_FREE),
+    "tools":                 (f"{ALL_BELOW_HOST}", TORCH_FREE),
+    "test/unit/base":        ("base", TORCH_FREE),
+    "test/unit/ir":          ("base ir", TORCH_FREE),
+    "test/unit/passes":      ("base ir passes", TORCH_FREE),
+    "test/unit/plan":        ("base ir passes plan", TORCH_FREE),
+    "test/unit/exe":         ("base ir passes plan exe exe/build", TORCH_FREE),
+    "test/unit/runtime":     ("base ir passes plan exe exe/build runtime runtime/device/null", TORCH_FREE),
+}
+TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/", "pybind11/")
+# Seconds of compile time each, for every unit that sees them.
+UMBRELLAS = ("ATen/ATen.h", "torch/torch.h", "torch/extension.h", "torch/all.h")
+UMBRELLAS_ALLOWED = ("test/", "examples/", "bench/")
+LONGEST_FILE = 600
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+
+
+def layer_of(path: str) -> str | None:
+    """The longest folder of the table that holds this file."""
+    return max((folder for folder in LAYERS if path.startswith(folder + "/")), key=len, default=None)
+
+
+def folder_of_include(included: str) -> str | None:
+    """The layer that an #include of the project names; None for other headers."""
+    if included.startswith("abele/"):
+        return "include"
+    layer = layer_of(f"src/{included}")
+    if layer:
+        return layer.removeprefix("src/")
+    first = included.split("/")[0]
+    return "runtime/device" if included.startswith("runtime/device/") else (first if f"src/{first}" in LAYERS else None)
+
+
+def findings_of(path: str, text: str) -> list[str]:
+    """What is wrong with the includes of one file."""
+    found = []
+    layer = layer_of(path)
+    for match in INCLUDE.finditer(text):
+        included = match.group(1)
+        at = f"{path}:{text.count(chr(10), 0, match.start(1)) + 1}"
+        if included in UMBRELLAS and not path.startswith(UMBRELLAS_ALLOWED):
+            found.append(f"{at}: includes {included}; take single headers (ATen/ops/x.h, ATen/core/Tensor.h)")
+        if layer is None:
+            continue
+        allowed, torch = LAYERS[layer]
+        if included.startswith(TORCH_FOLDERS) and torch is TORCH_FREE:
+            found.append(f"{at}: {layer} is torch-free and includes {included}")
+        target = folder_of_include(included)
+        if target is None or f"src/{target}" == layer or target == layer:
+            continue
+        names = allowed.split()
+        above = any(target.startswith(f"{name}/") and name == "runtime/device" for name in names)
+        if target not in names and included not in names and not above:
+            found.append(f"{at}: {layer} may not include {target} ({included}); allowed: {allowed or 'nothing'}")
+    return found
+
+
+def main(root: Path) -> int:
+    findings, warnings = [], []
+    for top in ("src", "include", "tools", "test", "examples", "bench", "python", "scripts"):
+        for file in sorted((root / top).rglob("*")):
+            if file.suffix not in (".h", ".cc", ".def", ".py") or not file.is_file():
+                continue
+            path = file.relative_to(root).as_posix()
+            text = file.read_text(errors="replace")
+            if file.suffix in (".h", ".cc"):
+                findings += findings_of(path, text)
+            num_lines = text.count("\n")
+            if num_lines > LONGEST_FILE:
+                warnings.append(f"{path}: {num_lines} lines, over {LONGEST_FILE}: split it, or say at its top why not")
+    for line in warnings:
+        print(f"warning: {line}")
+    for line in findings:
+        print(line)
+    print(f"layers: {len(findings)} findings, {len(warnings)} warnings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]))

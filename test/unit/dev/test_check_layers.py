@@ -1,0 +1,64 @@
+"""check_layers.py finds what the table of folders forbids, and nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def check(tmp_path, path, text):
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "check_layers.py", tmp_path], text=True, capture_output=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "include", "finding"),
+    [
+        ("src/ir/graph.cc", "ATen/core/Tensor.h", "src/ir is torch-free"),
+        ("src/plan/plan.cc", "passes/pass.h", "src/plan may not include passes"),
+        ("src/exe/executable.cc", "exe/build/build.h", "src/exe may not include exe/build"),
+        ("src/runtime/runtime.cc", "ir/graph.h", "src/runtime may not include ir"),
+        ("src/runtime/device/null/null.cc", "runtime/device/cpu/cpu_backend.h", "may not include runtime/device/cpu"),
+        ("src/runtime/kernels/copy.cc", "ATen/ATen.h", "take single headers"),
+        ("src/bind/module.cc", "capture/capture.h", "src/bind may not include capture"),
+        ("include/abele/model.h", "torch/torch.h", "include is torch-free"),
+        ("tools/abele-opt.cc", "c10/core/Device.h", "tools is torch-free"),
+    ],
+)
+def test_breach(tmp_path, path, include, finding):
+    result = check(tmp_path, path, f'// First line.\n#include "{include}"\n')
+    assert result.returncode == 1
+    assert f"{path}:2: " in result.stdout
+    assert finding in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "include"),
+    [
+        ("src/ir/print.cc", "ir/graph.h"),
+        ("src/ir/print.cc", "base/type.h"),
+        ("src/ir/print.cc", "vector"),
+        ("src/exe/build/build.cc", "plan/plan.h"),
+        ("src/host/session.cc", "runtime/device/cpu/cpu_backend.h"),
+        ("src/host/model.cc", "abele/model.h"),
+        ("src/bind/annotate.cc", "capture/annotate.h"),
+        ("src/capture/capture.cc", "ATen/core/Tensor.h"),
+        ("test/unit/api/model_test.cc", "torch/torch.h"),
+    ],
+)
+def test_allowed(tmp_path, path, include):
+    result = check(tmp_path, path, f"#include <{include}>\n")
+    assert result.returncode == 0, result.stdout
+
+
+def test_long_file_is_a_warning(tmp_path):
+    result = check(tmp_path, "src/ir/long.cc", "\n" * 601)
+    assert result.returncode == 0
+    assert "warning: src/ir/long.cc: 601 lines" in result.stdout
