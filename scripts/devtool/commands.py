@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from . import setup as machine
-from .shell import ROOT, fail, run, step
+from .shell import ROOT, fail, run, run_silently, step
 
 JOBS = str(len(os.sched_getaffinity(0)))
 
@@ -24,11 +24,11 @@ def configure_and_build(tools: machine.Toolchain, preset: str = "dev", targets=(
     want = f"{tools.python}\n{(ROOT / 'CMakePresets.json').read_text()}"
     if not (folder / "build.ninja").exists() or not marker.exists() or marker.read_text() != want:
         step(f"configuring preset {preset}")
-        cmake = [tools.tool("cmake"), "--preset", preset, "-B", folder, "--log-level=WARNING",
+        cmake = [tools.tool("cmake"), "--preset", preset, "-B", folder, "--no-warn-unused-cli",
                  f"-DCMAKE_MAKE_PROGRAM={tools.tool('ninja')}", f"-DPython_EXECUTABLE={tools.python}"]
         if marker.exists():
             cmake.append("--fresh")
-        run(cmake + (["-DABELE_WERROR=ON"] if werror else []), env=tools.env)
+        run_silently(cmake + (["-DABELE_WERROR=ON"] if werror else []), env=tools.env)
         marker.write_text(want)
     step(f"building preset {preset}")
     run([tools.tool("ninja"), "-C", folder, "-j", JOBS, "--quiet", *targets], env=tools.env)

@@ -42,6 +42,14 @@ def run(command: list, *, env: dict | None = None, cwd: Path = ROOT, check: bool
 def quiet(command: list, *, env: dict | None = None) -> tuple[int, str]:
     """Runs a command that only asks something. Returns (status, stdout and stderr)."""
     done = subprocess.run(
-        [str(w) for w in command], env={**os.environ, **(env or {})}, text=True,
+        [str(w) for w in command], cwd=ROOT, env={**os.environ, **(env or {})}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return done.returncode, done.stdout
+
+
+def run_silently(command: list, *, env: dict | None = None) -> None:
+    """Shows and runs a command whose output matters only when it fails; then dev ends with it."""
+    show(command)
+    status, text = quiet(command, env=env)
+    if status != 0:
+        fail(f"{text}\nfailed with status {status}: {' '.join(map(str, command))}")
