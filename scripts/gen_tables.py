@@ -27,8 +27,16 @@ E0303 stage-order: a forward value flows from stage 2 back to stage 1
 Each code below but E0001 has a wrong program named after it in `test/error/`.
 """
 LAYERS = {
-    "E00": "Inside", "E01": "Capture", "E02": "Graph", "E03": "Passes", "E04": "Plan", "E05": "Executable",
-    "E06": "Runtime", "E07": "Host and options", "E08": "Data", "E09": "Tools",
+    "E00": "Inside",
+    "E01": "Capture",
+    "E02": "Graph",
+    "E03": "Passes",
+    "E04": "Plan",
+    "E05": "Executable",
+    "E06": "Runtime",
+    "E07": "Host and options",
+    "E08": "Data",
+    "E09": "Tools",
 }
 STRING = r'((?:"(?:[^"\\]|\\.)*"\s*)+)'
 

@@ -24,8 +24,16 @@ def configure_and_build(tools: machine.Toolchain, preset: str = "dev", targets=(
     want = f"{tools.python}\n{(ROOT / 'CMakePresets.json').read_text()}"
     if not (folder / "build.ninja").exists() or not marker.exists() or marker.read_text() != want:
         step(f"configuring preset {preset}")
-        cmake = [tools.tool("cmake"), "--preset", preset, "-B", folder, "--no-warn-unused-cli",
-                 f"-DCMAKE_MAKE_PROGRAM={tools.tool('ninja')}", f"-DPython_EXECUTABLE={tools.python}"]
+        cmake = [
+            tools.tool("cmake"),
+            "--preset",
+            preset,
+            "-B",
+            folder,
+            "--no-warn-unused-cli",
+            f"-DCMAKE_MAKE_PROGRAM={tools.tool('ninja')}",
+            f"-DPython_EXECUTABLE={tools.python}",
+        ]
         if marker.exists():
             cmake.append("--fresh")
         run_silently(cmake + (["-DABELE_WERROR=ON"] if werror else []), env=tools.env)
@@ -49,8 +57,11 @@ def _pytest(tools, folder, arguments) -> int:
 
 
 def _ctest(tools, folder, env=None) -> int:
-    return run([tools.tool("ctest"), "--test-dir", folder, "-j", min(2, int(JOBS)), "--output-on-failure",
-                "--no-tests=error"], env={**tools.env, **(env or {})}, check=False)
+    return run(
+        [tools.tool("ctest"), "--test-dir", folder, "-j", min(2, int(JOBS)), "--output-on-failure", "--no-tests=error"],
+        env={**tools.env, **(env or {})},
+        check=False,
+    )
 
 
 def _tests_run(folder: Path) -> int:
@@ -109,8 +120,13 @@ def golden(options) -> None:
 
 
 def _tracked(*patterns: str) -> list[str]:
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns], cwd=ROOT,
-                            text=True, capture_output=True, check=True).stdout.split("\n")
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=True,
+    ).stdout.split("\n")
     return sorted({name for name in listed if name and (ROOT / name).exists()})
 
 
@@ -129,12 +145,14 @@ def lint(options) -> None:
 def _lint(tools: machine.Toolchain) -> None:
     """Runs every checker, then fails if one found something."""
     failed = [
-        name for name, command in {
+        name
+        for name, command in {
             "clang-format": [tools.tool("clang-format"), "--dry-run", "-Werror", *_tracked("*.h", "*.cc")],
             "ruff check": [tools.tool("ruff"), "check", "--quiet", "."],
             "ruff format": [tools.tool("ruff"), "format", "--check", "--quiet", "."],
             "layers": [tools.python, "scripts/check_layers.py"],
-        }.items() if run(command, env=tools.env, check=False)
+        }.items()
+        if run(command, env=tools.env, check=False)
     ]
     if failed:
         fail(f"lint: {', '.join(failed)}\n  try: ./dev format")
@@ -147,7 +165,9 @@ def check(options) -> None:
     folder = configure_and_build(tools, werror=True)
     failed = _ctest(tools, folder)
     # The slow kinds (parity, property, client, examples) are left to `dev test`.
-    fast = [f"test/{kind}" for kind in ("golden", "error", "unit") if _tracked(f"test/{kind}/**.py", f"test/{kind}/*.py")]
+    fast = [
+        f"test/{kind}" for kind in ("golden", "error", "unit") if _tracked(f"test/{kind}/**.py", f"test/{kind}/*.py")
+    ]
     status = _pytest(tools, folder, ["-q", *fast]) if fast else 0
     if failed or status:
         fail("check: FAILED")
@@ -167,7 +187,9 @@ def bench(options) -> None:
         fail(f"no benchmark named {options.name}; there are: {', '.join(names) or 'none'}", 2)
     tools = machine.setup()
     folder = configure_and_build(tools)
-    sys.exit(run([tools.python, f"bench/{options.name}.py", *options.rest], env=_python_env(tools, folder), check=False))
+    sys.exit(
+        run([tools.python, f"bench/{options.name}.py", *options.rest], env=_python_env(tools, folder), check=False)
+    )
 
 
 def docs(options) -> None:
@@ -176,8 +198,11 @@ def docs(options) -> None:
 
 def _generate(tools: machine.Toolchain, arguments: list[str]) -> None:
     """Each scripts/gen_*.py writes committed files; with --check it only compares them."""
-    stale = [path.name for path in sorted((ROOT / "scripts").glob("gen_*.py"))
-             if run([tools.python, path, *arguments], env=tools.env, check=False)]
+    stale = [
+        path.name
+        for path in sorted((ROOT / "scripts").glob("gen_*.py"))
+        if run([tools.python, path, *arguments], env=tools.env, check=False)
+    ]
     if stale:
         fail(f"generated files: {', '.join(stale)} failed\n  try: ./dev docs")
 

@@ -14,8 +14,14 @@ from .shell import ROOT, fail, quiet, run, step
 TORCH = "torch==2.13.0"
 OLDEST_TORCH = (2, 11)
 DEBIAN_PACKAGES = [
-    "libgtest-dev", "libgmock-dev", "libspdlog-dev", "libfmt-dev", "libcli11-dev", "nlohmann-json3-dev",
-    "libxxhash-dev", "ccache",
+    "libgtest-dev",
+    "libgmock-dev",
+    "libspdlog-dev",
+    "libfmt-dev",
+    "libcli11-dev",
+    "nlohmann-json3-dev",
+    "libxxhash-dev",
+    "ccache",
 ]
 VENV = ROOT / ".venv"
 STAMP = ROOT / "build" / "setup.json"
@@ -102,8 +108,9 @@ def _make_venv() -> str:
 
 
 def _pip(python: str, arguments: list, **options) -> int:
-    return run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", *arguments],
-               **options)
+    return run(
+        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", *arguments], **options
+    )
 
 
 def _pinned(name: str) -> dict[str, str]:
@@ -114,8 +121,11 @@ def _pinned(name: str) -> dict[str, str]:
 def install_pinned(python: str, name: str, info: dict) -> None:
     """Installs the pins of a requirements file. An interpreter that is not ours keeps the versions it has."""
     ours = Path(python).is_relative_to(VENV)
-    want = [f"{dist}=={version}" for dist, version in _pinned(name).items()
-            if dist.lower() not in info["installed"] or (ours and info["installed"][dist.lower()] != version)]
+    want = [
+        f"{dist}=={version}"
+        for dist, version in _pinned(name).items()
+        if dist.lower() not in info["installed"] or (ours and info["installed"][dist.lower()] != version)
+    ]
     if want:
         step(f"installing what {name} pins: {' '.join(want)}")
         _pip(python, want)
@@ -128,8 +138,10 @@ def _install_torch(python: str, info: dict) -> None:
         if found >= OLDEST_TORCH:
             return
         if not Path(python).is_relative_to(VENV):
-            fail(f"{python} has torch {info['torch']}; at least {'.'.join(map(str, OLDEST_TORCH))} is needed.\n"
-                 "  try: upgrade it, or unset ABELE_PYTHON and let dev make its own .venv")
+            fail(
+                f"{python} has torch {info['torch']}; at least {'.'.join(map(str, OLDEST_TORCH))} is needed.\n"
+                "  try: upgrade it, or unset ABELE_PYTHON and let dev make its own .venv"
+            )
     step(f"installing {TORCH} (CPU build, about 200 MB)")
     if _pip(python, [f"{TORCH}+cpu"], check=False) == 0:
         return
@@ -140,9 +152,11 @@ def _install_torch(python: str, info: dict) -> None:
         names = [item["metadata"]["name"].lower() for item in json.loads(report.read_text())["install"]]
     cuda = [n for n in names if n.startswith(("nvidia", "cuda")) or n == "triton"]
     if cuda:
-        fail(f"the package index offers only a CUDA build of {TORCH} ({len(cuda)} packages, e.g. {cuda[0]}).\n"
-             "  try: set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels (or PIP_FIND_LINKS to a folder with\n"
-             "       the wheel), or ABELE_PYTHON to an interpreter that has torch")
+        fail(
+            f"the package index offers only a CUDA build of {TORCH} ({len(cuda)} packages, e.g. {cuda[0]}).\n"
+            "  try: set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels (or PIP_FIND_LINKS to a folder with\n"
+            "       the wheel), or ABELE_PYTHON to an interpreter that has torch"
+        )
     _pip(python, [TORCH])
 
 
@@ -189,8 +203,11 @@ def setup() -> Toolchain:
     install_pinned(python, "requirements.txt", _probe(python))
     _write_pth(info)
     STAMP.parent.mkdir(exist_ok=True)
-    state = {"fingerprint": _fingerprint(python), "scripts": info["scripts"],
-             "pth": str(Path(info["site"]) / "abele-dev.pth")}
+    state = {
+        "fingerprint": _fingerprint(python),
+        "scripts": info["scripts"],
+        "pth": str(Path(info["site"]) / "abele-dev.pth"),
+    }
     STAMP.write_text(json.dumps(state))
     step("set up")
     return _toolchain(python, info["scripts"])

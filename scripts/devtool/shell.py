@@ -42,8 +42,13 @@ def run(command: list, *, env: dict | None = None, cwd: Path = ROOT, check: bool
 def quiet(command: list, *, env: dict | None = None) -> tuple[int, str]:
     """Runs a command that only asks something. Returns (status, stdout and stderr)."""
     done = subprocess.run(
-        [str(w) for w in command], cwd=ROOT, env={**os.environ, **(env or {})}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        [str(w) for w in command],
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     return done.returncode, done.stdout
 
 
