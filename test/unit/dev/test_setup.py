@@ -1,0 +1,102 @@
+"""What set-up decides: which torch it takes, what it refuses, when it has nothing to do."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def make_wheel(folder, name, version, requires=()):
+    """An empty wheel with metadata, enough for pip to resolve."""
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {name}",
+        f"Version: {version}",
+        *(f"Requires-Dist: {r}" for r in requires),
+    ]
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", "\n".join(lines) + "\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def call(statement, **env):
+    """Runs a statement against devtool.setup in its own process."""
+    code = f"from devtool import setup; {statement}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "scripts"), **env}
+    return subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, env=env)
+
+
+def install_torch(index, target):
+    """Chooses a torch from a folder of wheels; pip installs into another folder, and sees nothing else."""
+    return call(
+        "import sys; setup._install_torch(sys.executable, {'torch': None})",
+        PIP_NO_INDEX="1",
+        PIP_FIND_LINKS=str(index),
+        PIP_CONFIG_FILE=os.devnull,
+        PIP_TARGET=str(target),
+    )
+
+
+def installed(target):
+    return sorted(path.name for path in target.glob("*.dist-info")) if target.exists() else []
+
+
+def test_refuses_a_torch_that_brings_cuda(tmp_path):
+    make_wheel(tmp_path, "torch", "2.13.0", ["nvidia-cublas"])
+    make_wheel(tmp_path, "nvidia-cublas", "13.0")
+    result = install_torch(tmp_path, tmp_path / "target")
+    assert result.returncode == 1
+    assert "only a CUDA build of torch==2.13.0" in result.stderr
+    assert "nvidia-cublas" in result.stderr
+    assert "ABELE_PYTHON" in result.stderr
+    assert installed(tmp_path / "target") == []
+
+
+def test_prefers_the_cpu_build(tmp_path):
+    make_wheel(tmp_path, "torch", "2.13.0", ["nvidia-cublas"])
+    make_wheel(tmp_path, "torch", "2.13.0+cpu")
+    result = install_torch(tmp_path, tmp_path / "target")
+    assert result.returncode == 0, result.stderr
+    assert installed(tmp_path / "target") == ["torch-2.13.0+cpu.dist-info"]
+
+
+def test_takes_a_plain_torch_without_cuda(tmp_path):
+    make_wheel(tmp_path, "torch", "2.13.0")
+    result = install_torch(tmp_path, tmp_path / "target")
+    assert result.returncode == 0, result.stderr
+    assert installed(tmp_path / "target") == ["torch-2.13.0.dist-info"]
+
+
+def test_keeps_a_torch_that_is_new_enough():
+    result = call("setup._install_torch('/no/such/python', {'torch': '2.11.1+cpu'})")
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_refuses_an_old_torch_of_the_users_own():
+    result = call("setup._install_torch('/no/such/python', {'torch': '2.9.0'})")
+    assert result.returncode == 1
+    assert "/no/such/python has torch 2.9.0; at least 2.11 is needed" in result.stderr
+
+
+def test_missing_packages_without_rights_end_with_the_line_to_run(tmp_path):
+    # dpkg-query that knows one of two packages, and no way to become root.
+    query = tmp_path / "dpkg-query"
+    query.write_text("#!/bin/sh\necho installed have-it\n")
+    query.chmod(0o755)
+    result = call(
+        "import os; os.geteuid = lambda: 1000; setup.install_debian(['have-it', 'lack-it'])", PATH=str(tmp_path)
+    )
+    assert result.returncode == 2
+    assert result.stderr.endswith("sudo apt-get install -y -qq --no-install-recommends lack-it\n")
+
+
+def test_a_pin_is_name_and_version():
+    result = call("print(setup._pinned('requirements.txt')['cmake'])")
+    assert result.stdout.strip().split(".")[0].isdigit(), result.stderr
