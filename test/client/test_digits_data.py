@@ -6,7 +6,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "python"))
-import digits_data  # noqa: E402
+import digits_data
 
 
 def test_every_fifth_digit_is_held_out():

@@ -1,0 +1,33 @@
+"""What a result must say about where it was measured, and how much others used the machine meanwhile."""
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def describe():
+    """Processor, cores, torch and commit, for the head of a result file."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True,
+                            check=False).stdout.strip()
+    return {"processor": model, "cores": os.cpu_count(), "system": platform.platform(), "torch": torch.__version__,
+            "commit": commit}
+
+
+def busy_seconds():
+    """CPU seconds that the whole machine has worked since it started, or was robbed of by its host."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_bytes():
+    """Largest resident memory of this process so far."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,75 @@
+"""The two ways to train a workload that smoke.py compares, each run by serve() in a process of its own."""
+import time
+import traceback
+
+import torch
+
+from .machine import peak_bytes
+from .workloads import MICRO_BATCHES, WORKLOADS
+
+
+class Eager:
+    """PyTorch's own accumulation over micro-batches. Losses: one a micro-batch."""
+
+    def __init__(self, workload, threads):
+        torch.set_num_threads(threads)
+        self.size = workload.micro_batch
+        self.model = workload.model()
+        self.optimizer = workload.optimizer(self.model.parameters())
+
+    def step(self, x, target):
+        self.optimizer.zero_grad()
+        losses = []
+        for rows in zip(x.split(self.size), target.split(self.size), strict=True):
+            loss = self.model(*rows)
+            (loss / MICRO_BATCHES).backward()
+            losses.append(loss.detach())
+        self.optimizer.step()
+        return torch.stack(losses)
+
+
+class Compiled:
+    """The same step on our devices: one holds the whole model, or two hold its halves."""
+
+    def __init__(self, workload, devices, threads):
+        import poptorch
+        torch.set_num_threads(threads)
+        model = workload.model()
+        if devices == 2:
+            poptorch.BeginBlock(model.parts[0], ipu_id=0)
+            poptorch.BeginBlock(model.parts[workload.cut], ipu_id=1)
+        options = poptorch.Options()
+        options.Training.gradientAccumulation(MICRO_BATCHES)
+        options.outputMode(poptorch.OutputMode.All)
+        options.showCompilationProgressBar(False)
+        self.model = poptorch.trainingModel(model, options, workload.optimizer(model.parameters()))
+
+    def step(self, x, target):
+        return self.model(x, target)
+
+
+def build(name, workload):
+    kind, _, threads = name.partition("-")
+    if kind == "eager":
+        return Eager(workload, int(threads))
+    devices, threads = name.split("x")
+    return Compiled(workload, int(devices), int(threads))
+
+
+def serve(pipe, name, workload_name):
+    """Trains as many steps as the pipe asks for, as (first step, steps), until None comes."""
+    try:
+        workload = WORKLOADS[workload_name]
+        batches = [workload.batch(step) for step in range(4)]
+        begin = time.perf_counter()
+        system = build(name, workload)
+        pipe.send({"s": time.perf_counter() - begin})
+        while (order := pipe.recv()) is not None:
+            first, steps = order
+            cpu, begin = time.process_time(), time.perf_counter()
+            losses = [system.step(*batches[step % len(batches)]) for step in range(first, first + steps)]
+            pipe.send({"s": time.perf_counter() - begin, "cpu_s": time.process_time() - cpu,
+                       "losses": [loss.tolist() for loss in losses]})
+        pipe.send({"peak_bytes": peak_bytes()})
+    except Exception:
+        pipe.send({"error": traceback.format_exc()})
