@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/graph.h"
@@ -10,6 +11,8 @@ namespace abele::ir {
 
 /// In order of lowering. Rules: ir/forms.def.
 enum class Form { kCaptured, kNormal, kStaged, kLowered };
+/// "captured", "normal", "staged", "lowered".
+std::string_view formName(Form form);
 
 /// All findings, empty when the graph is well formed.
 std::vector<std::string> verify(const Graph& graph, Form form);
