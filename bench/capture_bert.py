@@ -6,6 +6,7 @@ Compilation executes one micro-batch, as eager PyTorch would; the goal is that e
 2 s, and that memory peaks at no more than 1.3 x what eager training of the same step takes. Each side runs in a process
 of its own: compilation and one training step, or one eager micro-batch and one training step, with AdamW.
 """
+
 import argparse
 import json
 import multiprocessing
@@ -38,7 +39,7 @@ def eager(pipe, args):
     torch.set_num_threads(args.threads)
     model, (x, target), optimizer = make(args)
     begin, times = peak_bytes(), []
-    micro = x[:args.batch], target[:args.batch]
+    micro = x[: args.batch], target[: args.batch]
 
     def micro_batch():
         (model(*micro) / ACCUMULATION).backward()
@@ -53,12 +54,20 @@ def eager(pipe, args):
     timed(micro_batch, times)
     after_micro_batch = peak_bytes()
     timed(step, times)
-    pipe.send({"first_micro_batch_s": times[0], "micro_batch_s": times[1], "start_mib": begin / 2**20,
-               "micro_batch_mib": after_micro_batch / 2**20, "step_mib": peak_bytes() / 2**20})
+    pipe.send(
+        {
+            "first_micro_batch_s": times[0],
+            "micro_batch_s": times[1],
+            "start_mib": begin / 2**20,
+            "micro_batch_mib": after_micro_batch / 2**20,
+            "step_mib": peak_bytes() / 2**20,
+        }
+    )
 
 
 def compiled(pipe, args):
     import poptorch
+
     torch.set_num_threads(args.threads)
     model, inputs, optimizer = make(args)
     begin, times = peak_bytes(), []
@@ -69,8 +78,14 @@ def compiled(pipe, args):
     timed(lambda: executor.compile(*inputs), times)
     after_compile = peak_bytes()
     timed(lambda: executor(*inputs), times)
-    pipe.send({"compile_s": times[0], "start_mib": begin / 2**20, "compile_mib": after_compile / 2**20,
-               "step_mib": peak_bytes() / 2**20})
+    pipe.send(
+        {
+            "compile_s": times[0],
+            "start_mib": begin / 2**20,
+            "compile_mib": after_compile / 2**20,
+            "step_mib": peak_bytes() / 2**20,
+        }
+    )
 
 
 def run(target, args):
@@ -98,10 +113,14 @@ def main():
     ratio = ours["step_mib"] / theirs["step_mib"]
     print(f"eager micro-batch     {theirs['first_micro_batch_s']:7.2f} s, the second {theirs['micro_batch_s']:.2f} s")
     print(f"compile               {ours['compile_s']:7.2f} s, {beyond:.2f} s beyond the micro-batch (goal < 2)")
-    print(f"peak after compile    {ours['compile_mib']:7.0f} MiB; eager after a micro-batch "
-          f"{theirs['micro_batch_mib']:.0f} MiB")
-    print(f"peak after a step     {ours['step_mib']:7.0f} MiB; eager {theirs['step_mib']:.0f} MiB; ratio {ratio:.2f} "
-          "(goal <= 1.3)")
+    print(
+        f"peak after compile    {ours['compile_mib']:7.0f} MiB; eager after a micro-batch "
+        f"{theirs['micro_batch_mib']:.0f} MiB"
+    )
+    print(
+        f"peak after a step     {ours['step_mib']:7.0f} MiB; eager {theirs['step_mib']:.0f} MiB; ratio {ratio:.2f} "
+        "(goal <= 1.3)"
+    )
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"machine": describe(), "options": vars(args), "eager": theirs, "compiled": ours}, file, indent=1)

@@ -8,6 +8,7 @@ bit, those of eager with T threads. Every system lives in a process of its own; 
 and the others sleep. A sample is crowded when other programs used more than a twentieth of the machine; crowded
 samples are dropped as soon as enough clean ones exist.
 """
+
 import argparse
 import json
 import multiprocessing
@@ -38,7 +39,7 @@ class System:
         self.process = context.Process(target=serve, args=(theirs, name, workload), daemon=True)
         self.process.start()
         theirs.close()
-        self.samples = []           # (share of others, seconds a step)
+        self.samples = []  # (share of others, seconds a step)
         self.build_s = self.receive()["s"]
 
     def receive(self):
@@ -64,7 +65,7 @@ class System:
     def kept(self, wanted):
         """The clean samples, filled up with the least crowded ones to the number wanted."""
         seconds = [seconds for _, seconds in sorted(self.samples)]
-        return seconds[:max(wanted, len(self.clean()))]
+        return seconds[: max(wanted, len(self.clean()))]
 
     def stop(self):
         self.pipe.send(None)
@@ -91,7 +92,7 @@ def measure(workload, setups, samples, patience_s):
     until, turn = time.monotonic() + patience_s, 0
     order = list(systems.values())
     while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in order)):
-        for system in order[turn % len(order):] + order[:turn % len(order)]:
+        for system in order[turn % len(order) :] + order[: turn % len(order)]:
             system.sample(CHECKED_STEPS + turn * workload.steps, workload.steps)
         turn += 1
     for system in order:
@@ -104,21 +105,29 @@ def measure(workload, setups, samples, patience_s):
         ours, theirs = systems[setup].kept(samples), base.kept(samples)
         pairs = [pair for steps in zip(losses[setup], twin, strict=True) for pair in zip(*steps, strict=True)]
         rows[setup] = {
-            "ms": statistics.median(ours) * 1e3, "eager_ms": statistics.median(theirs) * 1e3,
-            "ratio": statistics.median(ours) / statistics.median(theirs), "best_ratio": min(ours) / min(theirs),
+            "ms": statistics.median(ours) * 1e3,
+            "eager_ms": statistics.median(theirs) * 1e3,
+            "ratio": statistics.median(ours) / statistics.median(theirs),
+            "best_ratio": min(ours) / min(theirs),
             "same_losses": losses[setup] == twin,
             "loss_difference": max(abs(a - b) for a, b in pairs),
-            "samples": len(systems[setup].samples), "clean": len(systems[setup].clean()),
-            "first_step_s": systems[setup].build_s + checked[setup][0]["s"], "peak_mib": systems[setup].peak_mib,
-            "eager_peak_mib": base.peak_mib}
+            "samples": len(systems[setup].samples),
+            "clean": len(systems[setup].clean()),
+            "first_step_s": systems[setup].build_s + checked[setup][0]["s"],
+            "peak_mib": systems[setup].peak_mib,
+            "eager_peak_mib": base.peak_mib,
+        }
     return rows
 
 
 def show(name, setup, row):
     same = "same" if row["same_losses"] else f"differ by {row['loss_difference']:.1e}"
-    print(f"{name:14} {setup:>6} {row['ms']:9.1f} {row['eager_ms']:9.1f} {row['ratio']:6.2f} {row['best_ratio']:6.2f} "
-          f"{row['clean']:3}/{row['samples']:<3} {row['first_step_s']:7.2f} {row['peak_mib']:6.0f} "
-          f"{row['eager_peak_mib']:6.0f}  {same}", flush=True)
+    print(
+        f"{name:14} {setup:>6} {row['ms']:9.1f} {row['eager_ms']:9.1f} {row['ratio']:6.2f} {row['best_ratio']:6.2f} "
+        f"{row['clean']:3}/{row['samples']:<3} {row['first_step_s']:7.2f} {row['peak_mib']:6.0f} "
+        f"{row['eager_peak_mib']:6.0f}  {same}",
+        flush=True,
+    )
 
 
 def parse():
@@ -126,8 +135,12 @@ def parse():
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--setups", default="1x2,1x1,2x1", help="DxT: devices x threads (default 1x2,1x1,2x1)")
     parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
-    parser.add_argument("--patience", type=float, default=60,
-                        help="seconds that a workload may take until its samples are clean (default 60)")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60,
+        help="seconds that a workload may take until its samples are clean (default 60)",
+    )
     parser.add_argument("--json", type=Path, help="default: bench/results/smoke-<date>.json")
     return parser.parse_args()
 

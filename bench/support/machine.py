@@ -1,4 +1,5 @@
 """What a result must say about where it was measured, and how much others used the machine meanwhile."""
+
 import os
 import platform
 import subprocess
@@ -13,10 +14,16 @@ def describe():
     """Processor, cores, torch and commit, for the head of a result file."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True,
-                            check=False).stdout.strip()
-    return {"processor": model, "cores": os.cpu_count(), "system": platform.platform(), "torch": torch.__version__,
-            "commit": commit}
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "torch": torch.__version__,
+        "commit": commit,
+    }
 
 
 def busy_seconds():

@@ -1,4 +1,5 @@
 """The two ways to train a workload that smoke.py compares, each run by serve() in a process of its own."""
+
 import time
 import traceback
 
@@ -33,6 +34,7 @@ class Compiled:
 
     def __init__(self, workload, devices, threads):
         import poptorch
+
         torch.set_num_threads(threads)
         model = workload.model()
         if devices == 2:
@@ -68,8 +70,13 @@ def serve(pipe, name, workload_name):
             first, steps = order
             cpu, begin = time.process_time(), time.perf_counter()
             losses = [system.step(*batches[step % len(batches)]) for step in range(first, first + steps)]
-            pipe.send({"s": time.perf_counter() - begin, "cpu_s": time.process_time() - cpu,
-                       "losses": [loss.tolist() for loss in losses]})
+            pipe.send(
+                {
+                    "s": time.perf_counter() - begin,
+                    "cpu_s": time.process_time() - cpu,
+                    "losses": [loss.tolist() for loss in losses],
+                }
+            )
         pipe.send({"peak_bytes": peak_bytes()})
     except Exception:
         pipe.send({"error": traceback.format_exc()})

@@ -5,6 +5,7 @@ builds a workload gets the same weights, and whoever asks for a batch gets the s
 
     B micro-batch   T sequence   V vocabulary   D hidden width
 """
+
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -131,8 +132,9 @@ class ResidualBlock(nn.Module):
         self.norm2 = nn.BatchNorm2d(channels)
         self.shortcut = nn.Identity()
         if stride != 1 or channels_in != channels:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
-                                          nn.BatchNorm2d(channels))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
 
     def forward(self, x):
         y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
@@ -159,18 +161,23 @@ class Recurrent(nn.Module):
 
 def encoder(vocabulary, dim, length, heads, layers, classes):
     """Parts of a BERT with a classifier on its first token."""
-    return [Embedding(vocabulary, dim, length), *(TransformerLayer(dim, heads, decoder=False) for _ in range(layers)),
-            FirstTokenHead(dim, classes)]
+    return [
+        Embedding(vocabulary, dim, length),
+        *(TransformerLayer(dim, heads, decoder=False) for _ in range(layers)),
+        FirstTokenHead(dim, classes),
+    ]
 
 
 def decoder(vocabulary, dim, length, heads, layers):
-    return [Embedding(vocabulary, dim, length), *(TransformerLayer(dim, heads, decoder=True) for _ in range(layers)),
-            nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False))]
+    return [
+        Embedding(vocabulary, dim, length),
+        *(TransformerLayer(dim, heads, decoder=True) for _ in range(layers)),
+        nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False)),
+    ]
 
 
 def resnet18(classes):
-    parts = [nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
-                           nn.MaxPool2d(3, 2, 1))]
+    parts = [nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))]
     channels = 64
     for wider, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         parts += [ResidualBlock(channels, wider, stride), ResidualBlock(wider, wider, 1)]
@@ -185,22 +192,28 @@ def recurrent(vocabulary, dim):
 
 def sequences(vocabulary, length):
     """Random tokens, and the same moved by one as the target."""
+
     def sample(generator, n):
         tokens = torch.randint(vocabulary, (n, length + 1), generator=generator)
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
     return sample
 
 
 def labelled_sequences(vocabulary, length, classes):
     def sample(generator, n):
-        return (torch.randint(vocabulary, (n, length), generator=generator),
-                torch.randint(classes, (n,), generator=generator))
+        return (
+            torch.randint(vocabulary, (n, length), generator=generator),
+            torch.randint(classes, (n,), generator=generator),
+        )
+
     return sample
 
 
 def labelled_noise(shape, classes):
     def sample(generator, n):
         return torch.randn(n, *shape, generator=generator), torch.randint(classes, (n,), generator=generator)
+
     return sample
 
 
@@ -216,13 +229,35 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.002, momentum=0.9)
 
 
-WORKLOADS = {work.name: work for work in (
-    Workload("bert-mini", lambda: encoder(8192, 256, 128, heads=4, layers=4, classes=16),
-             labelled_sequences(8192, 128, 16), adamw, micro_batch=4, cut=3),
-    Workload("gpt-small", lambda: decoder(8192, 384, 128, heads=6, layers=6),
-             sequences(8192, 128), adamw, micro_batch=2, cut=5),
-    Workload("resnet-small", lambda: resnet18(100), labelled_noise((3, 64, 64), 100), sgd, micro_batch=8, cut=6),
-    Workload("deep-narrow", lambda: [*(ResidualCell(128) for _ in range(64)), nn.Linear(128, 10)],
-             labelled_noise((128,), 10), adam, micro_batch=16, cut=32, steps=8),
-    Workload("lstm", lambda: recurrent(2048, 256), sequences(2048, 64), adamw, micro_batch=8, cut=3),
-)}
+WORKLOADS = {
+    work.name: work
+    for work in (
+        Workload(
+            "bert-mini",
+            lambda: encoder(8192, 256, 128, heads=4, layers=4, classes=16),
+            labelled_sequences(8192, 128, 16),
+            adamw,
+            micro_batch=4,
+            cut=3,
+        ),
+        Workload(
+            "gpt-small",
+            lambda: decoder(8192, 384, 128, heads=6, layers=6),
+            sequences(8192, 128),
+            adamw,
+            micro_batch=2,
+            cut=5,
+        ),
+        Workload("resnet-small", lambda: resnet18(100), labelled_noise((3, 64, 64), 100), sgd, micro_batch=8, cut=6),
+        Workload(
+            "deep-narrow",
+            lambda: [*(ResidualCell(128) for _ in range(64)), nn.Linear(128, 10)],
+            labelled_noise((128,), 10),
+            adam,
+            micro_batch=16,
+            cut=32,
+            steps=8,
+        ),
+        Workload("lstm", lambda: recurrent(2048, 256), sequences(2048, 64), adamw, micro_batch=8, cut=3),
+    )
+}

@@ -7,6 +7,7 @@
 This is an ordinary PopTorch program: blocks in the model (digits_models.py), options, a DataLoader, a training and an
 inference model. At the end it shows what each stage did, and how long a step takes beside eager PyTorch.
 """
+
 import argparse
 import copy
 import os
@@ -49,8 +50,13 @@ class Progress:
         bar = "#" * (20 * done // self.steps)
         rate = done / (time.perf_counter() - self.begin)
         end = "\n" if done == self.steps else ""
-        print(f"\r{self.title} [{bar:20}] {done}/{self.steps}  loss {loss:.4f}  accuracy {accuracy:5.1f} %  "
-              f"{rate:5.1f} steps/s", end=end, file=sys.stderr, flush=True)
+        print(
+            f"\r{self.title} [{bar:20}] {done}/{self.steps}  loss {loss:.4f}  accuracy {accuracy:5.1f} %  "
+            f"{rate:5.1f} steps/s",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 class Eager:
@@ -90,15 +96,19 @@ class Training:
         self.name, self.args, self.epochs = name, args, args.epochs or epochs
         torch.manual_seed(args.seed)
         self.model = network()
-        self.eager = [] if args.no_eager else [Eager(self.model, self.learning_rate, threads)
-                                               for threads in sorted({1, os.cpu_count()})]
+        self.eager = (
+            []
+            if args.no_eager
+            else [Eager(self.model, self.learning_rate, threads) for threads in sorted({1, os.cpu_count()})]
+        )
 
         options = poptorch.Options()
         options.Training.gradientAccumulation(MICRO_BATCHES)
         options.outputMode(poptorch.OutputMode.All)
         options.showCompilationProgressBar(False)
-        self.loader = poptorch.DataLoader(options, TensorDataset(*data), batch_size=MICRO_BATCH,
-                                          sampler=digits_data.Shuffled(len(data[0]), args.seed))
+        self.loader = poptorch.DataLoader(
+            options, TensorDataset(*data), batch_size=MICRO_BATCH, sampler=digits_data.Shuffled(len(data[0]), args.seed)
+        )
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.learning_rate, weight_decay=0.05)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda epoch: 1 - epoch / self.epochs)
         self.executor = poptorch.trainingModel(self.model, options, self.optimizer)
@@ -142,17 +152,21 @@ class Training:
         options.showCompilationProgressBar(False)
         model = poptorch.inferenceModel(self.model.eval(), options)
         padding = TEST_BATCH * TEST_BATCHES - len(images)
-        logits = model(torch.cat([images, images[:padding]]))[:len(images)]
+        logits = model(torch.cat([images, images[:padding]]))[: len(images)]
         return 100 * (logits.argmax(1) == labels).float().mean().item()
 
     def show(self):
         report = self.executor.report()
         print(f"\n{'stage':12} {'device':>6} {'busy ms':>8} {'waiting ms':>11} {'peak KiB':>9}")
         for stage in report["stages"]:
-            print(f"{stage['name']:12} {stage['device']:6} {stage['busy_ns'] / 1e6:8.2f} "
-                  f"{stage['waiting_ns'] / 1e6:11.2f} {stage['peak_bytes'] / 1024:9.0f}")
-        print(f"bubble {100 * report['bubble']:.1f} % of the last step; capture {1e3 * report['capture_s']:.0f} ms, "
-              f"compile {1e3 * report['compile_s']:.0f} ms")
+            print(
+                f"{stage['name']:12} {stage['device']:6} {stage['busy_ns'] / 1e6:8.2f} "
+                f"{stage['waiting_ns'] / 1e6:11.2f} {stage['peak_bytes'] / 1024:9.0f}"
+            )
+        print(
+            f"bubble {100 * report['bubble']:.1f} % of the last step; capture {1e3 * report['capture_s']:.0f} ms, "
+            f"compile {1e3 * report['compile_s']:.0f} ms"
+        )
         step = statistics.median(self.seconds[1:] or self.seconds)
         print(f"step {1e3 * step:.2f} ms")
         for eager, seconds in zip(self.eager, self.eager_seconds, strict=True):

@@ -1,4 +1,5 @@
 """The handwritten digits of examples/data, and an order of samples that C++ repeats exactly."""
+
 import math
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def load(path=FILE):
     raw = Path(path).read_bytes()
     if len(raw) != IMAGES * (PIXELS + 1):
         raise ValueError(f"{path}: expected {IMAGES * (PIXELS + 1)} bytes, found {len(raw)}")
-    records = [raw[start:start + PIXELS + 1] for start in range(0, len(raw), PIXELS + 1)]
+    records = [raw[start : start + PIXELS + 1] for start in range(0, len(raw), PIXELS + 1)]
     train = [record for i, record in enumerate(records) if i % 5 != 4]
     test = [record for i, record in enumerate(records) if i % 5 == 4]
 

@@ -1,4 +1,5 @@
 """Two small networks for 8 x 8 digits, cut into four pipeline stages in the two ways that PopTorch offers."""
+
 import poptorch
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,5 @@
 """The digits of the examples: the split, the scaling, and an order that any language can repeat."""
+
 import sys
 from pathlib import Path
 
@@ -15,7 +16,17 @@ def test_every_fifth_digit_is_held_out():
     assert test.shape == (359, 1, 8, 8) and test_labels.shape == (359,)
     assert train_labels[:4].tolist() == [0, 1, 2, 3] and test_labels[0] == 4
     assert torch.bincount(torch.cat([train_labels, test_labels])).tolist() == [
-        178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+        178,
+        182,
+        177,
+        183,
+        181,
+        182,
+        181,
+        179,
+        174,
+        180,
+    ]
 
 
 def test_training_pixels_are_standardised():

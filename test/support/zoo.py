@@ -3,6 +3,7 @@
 A case is one model with random inputs from a seed. `forward` returns the loss, or (output, loss). `cuts` names the
 submodules before which a pipeline stage may begin, in order of execution.
 """
+
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,10 +16,10 @@ from torch import nn
 class Case:
     name: str
     model: Callable[[], nn.Module]
-    inputs: Callable[[int], tuple]      # n samples -> tensors of which dim 0 is n
+    inputs: Callable[[int], tuple]  # n samples -> tensors of which dim 0 is n
     cuts: tuple = ()
     micro_batch: int = 2
-    random: bool = False                # draws random numbers in forward
+    random: bool = False  # draws random numbers in forward
 
     def build(self, seed=0):
         torch.manual_seed(seed)
@@ -34,17 +35,21 @@ CASES = {}
 
 def case(name, inputs, **fields):
     """Registers a module class as a case."""
+
     def register(model):
         CASES[name] = Case(name, model, inputs, **fields)
         return model
+
     return register
 
 
 def noise(*shape, classes=None):
     """Random numbers and, as asked for, classes or numbers like the last dimension to fit."""
+
     def make(n):
         target = torch.randn(n, shape[-1]) if classes is None else torch.randint(classes, (n,))
         return torch.randn(n, *shape), target
+
     return make
 
 
@@ -52,6 +57,7 @@ def tokens(vocabulary, length):
     def make(n):
         ids = torch.randint(vocabulary, (n, length + 1))
         return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
     return make
 
 
@@ -97,8 +103,9 @@ class Residual(nn.Module):
 class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-                                     for _ in range(2)])
+        self.layers = nn.ModuleList(
+            [nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True) for _ in range(2)]
+        )
 
     def forward(self, x, target):
         for layer in self.layers:
