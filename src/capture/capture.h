@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/TensorBase.h>
@@ -39,11 +40,15 @@ struct Request {
 
 struct Recording {
   ir::Graph graph;                       // form kCaptured
-  /// Contents of Graph::externals of kind kConstant, by external index (undefined elsewhere).
+  /// Contents of Graph::externals of kind kConstant, by external index (undefined elsewhere). An external's type is its
+  /// tensor's, or the flat extent of a tensor with gaps: either way
+  /// tensor.as_strided(type.sizes, type.strides, tensor.storage_offset()) is the memory that belongs to it.
   std::vector<at::Tensor> constants;
   /// Per flattened result: its index among kResult outputs, or kNone when it is a host tensor returned as it is.
   std::vector<int32_t> result_output;
-  std::vector<at::Tensor> host_results;  // for those
+  std::vector<at::Tensor> host_results;  // for those, in their order
+  /// Arguments that forward writes in place: argument index and the base value that it has at the end.
+  std::vector<std::pair<int, ir::ValueId>> written_arguments;
   /// The values of this one micro-batch: what forward returned (detached), for tests and for output shapes.
   std::vector<at::Tensor> results;
 };

@@ -1,0 +1,41 @@
+#include "capture/annotate.h"
+
+#include "base/cat.h"
+#include "capture/recorder.h"
+
+namespace abele::capture {
+namespace {
+
+int& autoBlockId() {
+  thread_local int next = 0;
+  return next;
+}
+
+}  // namespace
+
+bool isCapturing() { return currentRecorder() != nullptr; }
+
+void beginBlock(const std::string& user_id, int ipu_id) {
+  if (Recorder* recorder = currentRecorder()) recorder->attribution().beginBlock(user_id, ipu_id);
+}
+
+void endBlock() {
+  if (Recorder* recorder = currentRecorder()) recorder->attribution().endBlock();
+}
+
+std::string nextAutoBlockId() { return cat(autoBlockId()++); }
+void resetAutoBlockId() { autoBlockId() = 0; }
+
+void pushScope(const std::string& name) {
+  if (Recorder* recorder = currentRecorder()) recorder->attribution().pushScope(name);
+}
+
+void popScope() {
+  if (Recorder* recorder = currentRecorder()) recorder->attribution().popScope();
+}
+
+void markLoss(const at::Tensor& loss) {
+  if (Recorder* recorder = currentRecorder()) recorder->markLoss(loss);
+}
+
+}  // namespace abele::capture

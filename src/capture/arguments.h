@@ -1,0 +1,28 @@
+// One argument of a boxed ATen call -> Arg. Used by recorder.cc.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "base/arg.h"
+
+namespace at { class Tensor; }
+namespace c10 { struct IValue; struct Argument; }
+
+namespace abele::capture {
+
+/// Returns the Arg of a value without tensors in it; std::nullopt for kinds that cannot be replayed (a Storage, ...).
+/// Source: the types of ATen's schemas.
+std::optional<Arg> plainArg(const c10::IValue& value);
+
+/// Is the argument Tensor[] (false: Tensor?[]), when it is a list of tensors at all?
+bool isTensorList(const c10::Argument& argument);
+bool isOptionalTensorList(const c10::Argument& argument);
+/// Calls fn(element index, tensor) for every defined tensor of a Tensor, Tensor[] or Tensor?[] argument; the index is
+/// kNone (-1) outside a list.
+void forEachTensor(const c10::IValue& value, const std::function<void(int32_t, const at::Tensor&)>& fn);
+
+/// A 0-d tensor that stands for a Python number.
+Arg numberArg(const at::Tensor& tensor);
+
+}  // namespace abele::capture

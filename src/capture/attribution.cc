@@ -1,0 +1,74 @@
+#include "capture/attribution.h"
+
+#include <algorithm>
+
+#include <ATen/SequenceNumber.h>
+
+#include "capture/autograd_bridge.h"
+
+namespace abele::capture {
+
+Attribution::Attribution(ir::Graph* graph, std::function<std::string()> source_location)
+    : graph_(graph), source_location_(std::move(source_location)) {
+  graph_->blocks.push_back({});
+  current_.block = 0;
+}
+
+void Attribution::beginBlock(const std::string& user_id, int ipu_id) {
+  if (backward_) return;
+  note(current_);
+  auto& blocks = graph_->blocks;
+  auto found = std::find_if(blocks.begin() + 1, blocks.end(), [&](const ir::Block& b) { return b.user_id == user_id; });
+  current_.block = static_cast<int32_t>(found - blocks.begin());
+  if (found == blocks.end()) blocks.push_back({user_id, ipu_id, source()});
+}
+
+void Attribution::endBlock() {
+  if (backward_) return;
+  note(current_);
+  current_.block = ir::kNone;
+}
+
+void Attribution::pushScope(const std::string& name) {
+  scopes_.push_back(current_.scope);
+  if (!current_.scope.empty()) current_.scope += '/';
+  current_.scope += name;
+}
+
+void Attribution::popScope() {
+  if (scopes_.empty()) return;
+  current_.scope = std::move(scopes_.back());
+  scopes_.pop_back();
+}
+
+void Attribution::startBackward() {
+  note(current_);
+  backward_ = true;
+}
+
+void Attribution::note(const Where& where) {
+  const uint64_t end = at::sequence_number::peek();
+  if (marks_.empty() || marks_.back().end < end) marks_.push_back({end, where});
+}
+
+Where Attribution::here(const ir::Node* producer) {
+  if (!backward_) {
+    current_.source = source();
+    note(current_);
+    return current_;
+  }
+  const int64_t sequence = currentFunctionSequence();
+  Where where;
+  auto mark = std::upper_bound(marks_.begin(), marks_.end(), sequence,
+                               [](int64_t s, const Mark& m) { return s < static_cast<int64_t>(m.end); });
+  if (sequence >= 0 && mark != marks_.end())
+    where = mark->where;
+  else if (producer != nullptr)
+    where = {.block = producer->block, .scope = producer->scope, .source = producer->source};
+  else if (!graph_->nodes.empty())
+    where = {.block = graph_->nodes.back().block, .scope = graph_->nodes.back().scope, .source = graph_->nodes.back().source};
+  where.direction = ir::Direction::kBackward;
+  return where;
+}
+
+}  // namespace abele::capture

@@ -1,0 +1,55 @@
+// Says of every recorded operator which block, scope, line and direction it belongs to. Used by recorder.cc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace abele::capture {
+
+struct Where {
+  int32_t block = ir::kNone;
+  ir::Direction direction = ir::Direction::kForward;
+  std::string scope;
+  std::string source;
+};
+
+/// Forward operators belong to what is active on the thread. Backward operators belong to the forward operator whose
+/// autograd function is running: torch numbers the functions in the order in which forward makes them, and the number
+/// reached at every forward operator and block change is noted here. Source: design.md, Capture.
+class Attribution {
+ public:
+  Attribution(ir::Graph* graph, std::function<std::string()> source_location);
+
+  void beginBlock(const std::string& user_id, int ipu_id);
+  void endBlock();
+  void pushScope(const std::string& name);
+  void popScope();
+  /// From here on everything is backward; blocks and scopes no longer change (recomputed forward code enters them again).
+  void startBackward();
+  bool isBackward() const { return backward_; }
+
+  /// Where the operator that is about to run belongs. producer: the node that made its last operand, for operators that
+  /// autograd runs between its functions (sums of gradients).
+  Where here(const ir::Node* producer);
+  std::string source() const { return source_location_ ? source_location_() : std::string(); }
+
+ private:
+  struct Mark {
+    uint64_t end = 0;  // functions numbered below this, and not below the mark before, belong here
+    Where where;
+  };
+  void note(const Where& where);
+
+  ir::Graph* graph_;
+  std::function<std::string()> source_location_;
+  std::vector<std::string> scopes_;
+  Where current_;                // source: that of the last operator
+  std::vector<Mark> marks_;      // ends ascend
+  bool backward_ = false;
+};
+
+}  // namespace abele::capture

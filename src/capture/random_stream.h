@@ -1,0 +1,46 @@
+// The random numbers of one capture, and where in the stream each operator draws. Used by recorder.cc.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include <ATen/core/Generator.h>
+
+namespace abele::capture {
+
+/// Lends torch's default CPU generator to a capture: it starts from the given stream (or its own state), and its state
+/// is put back at the end. Using the default one lets programs that save and restore its state (activation
+/// checkpointing) draw the same numbers again; such operators get the same offset.
+/// Threads: owner only; nothing else may draw from the default generator meanwhile.
+class RandomStream {
+ public:
+  explicit RandomStream(const at::Generator* start);
+  ~RandomStream();
+  RandomStream(const RandomStream&) = delete;
+  RandomStream& operator=(const RandomStream&) = delete;
+
+  const at::Generator& generator() const { return generator_; }
+
+  /// Call before an operator that may draw.
+  void before();
+  /// 32-bit draws since before(), at most `limit`; -1 when the state is not that many draws further.
+  int64_t drawsSince(int64_t limit) const;
+  /// Puts the generator back to where before() found it.
+  void rewind();
+  /// Draws of the micro-batch before the operator at before(); -1 when the program moved the generator to a state that
+  /// the stream has not been in.
+  int64_t offset() const { return offset_; }
+  /// The operator drew this many.
+  void advance(int64_t draws);
+  int64_t total() const { return total_; }
+
+ private:
+  at::Generator generator_;
+  at::Generator saved_;                             // the default generator's own state
+  at::Generator before_;
+  std::unordered_map<uint64_t, int64_t> offsets_;   // hash of an engine state -> draws before it
+  int64_t offset_ = 0;
+  int64_t total_ = 0;
+};
+
+}  // namespace abele::capture

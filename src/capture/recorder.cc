@@ -1,0 +1,435 @@
+#include "capture/recorder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <unordered_map>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "base/error.h"
+#include "capture/arguments.h"
+#include "capture/autograd_bridge.h"
+#include "capture/type_bridge.h"
+
+namespace abele::capture {
+
+struct Recorder::PendingWrite {
+  at::Tensor tensor;
+  Type type;                       // before the operator
+  const c10::StorageImpl* storage = nullptr;
+  ir::Write write;
+};
+
+/// One operator between before and after.
+struct Recorder::Call {
+  std::string op;
+  std::vector<Arg> args;
+  std::vector<PendingWrite> writes;
+  Where where;
+  bool varies = false;
+  int64_t random_draws = ir::kNone;
+  int64_t random_offset = ir::kNone;
+  int64_t time_ns = 0;
+};
+
+namespace {
+
+struct HiddenWrites {
+  int training_arg;
+  std::vector<int> args;
+};
+
+const HiddenWrites* hiddenWrites(const std::string& op) {
+  static const std::unordered_map<std::string, HiddenWrites> table = {
+#define ABELE_HIDDEN_WRITES(name, training_arg, ...) {name, {training_arg, {__VA_ARGS__}}},
+#include "capture/hidden_writes.def"
+#undef ABELE_HIDDEN_WRITES
+  };
+  auto found = table.find(op);
+  return found == table.end() ? nullptr : &found->second;
+}
+
+std::string fullName(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  return name.overload_name.empty() ? name.name : cat(name.name, ".", name.overload_name);
+}
+
+/// The n-th argument, while it is on the stack.
+const c10::IValue& argumentAt(const c10::OperatorHandle& op, const torch::jit::Stack& stack, size_t index) {
+  return stack[stack.size() - op.schema().arguments().size() + index];
+}
+
+bool isWritten(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const HiddenWrites* hidden, size_t index) {
+  const c10::AliasInfo* alias = op.schema().arguments()[index].alias_info();
+  // transpose_ and its kin change what the tensor object looks at, not memory: views. resize_ may do both.
+  const bool is_view = op.hasTag(at::Tag::inplace_view) && op.operator_name().name != "aten::resize_";
+  if (alias != nullptr && alias->isWrite()) return !is_view;
+  if (hidden == nullptr) return false;
+  if (hidden->training_arg >= 0 && !argumentAt(op, stack, hidden->training_arg).toBool()) return false;
+  return std::find(hidden->args.begin(), hidden->args.end(), static_cast<int>(index)) != hidden->args.end();
+}
+
+int generatorArgument(const c10::OperatorHandle& op) {
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::TypePtr type = arguments[i].type();
+    if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    if (type->kind() == c10::TypeKind::GeneratorType) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+/// Operators that hand a tensor's value to the program.
+bool readsValue(const std::string& op) {
+  return op == "aten::_local_scalar_dense" || op == "aten::equal" || op == "aten::is_nonzero";
+}
+
+/// Python-only bookkeeping that computes nothing.
+bool isObserverOp(const std::string& op) { return std::string_view(op).substr(0, 10) == "profiler::"; }
+
+bool isComposite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+/// More 32-bit draws than an operator over so many elements could need.
+int64_t drawLimit(const torch::jit::Stack& stack) {
+  int64_t elements = 0;
+  for (const c10::IValue& value : stack)
+    forEachTensor(value, [&](int32_t, const at::Tensor& t) { elements += t.numel(); });
+  return 64 * elements + 100000;
+}
+
+}  // namespace
+
+Recorder*& currentRecorder() {
+  thread_local Recorder* current = nullptr;
+  return current;
+}
+
+Recorder::Recorder(const Request& request)
+    : request_(request), random_(request.generator), attribution_(&recording_.graph, request.source_location) {
+  graph().training = request.training;
+  for (size_t i = 0; i < request.model.size(); ++i) {
+    const at::Tensor& tensor = *request.model[i].tensor;
+    // What cannot be captured is an error only when the program uses it.
+    if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.has_storage()) continue;
+    if (!isKnown(tensor.scalar_type()) || table_.find(tensor)) continue;
+    Segment& segment = table_.addOwn(tensor);
+    segment.is_input = true;
+    segment.kind = request.model[i].is_parameter ? ir::InputKind::kParameter : ir::InputKind::kBuffer;
+    segment.origin = static_cast<int32_t>(i);
+  }
+}
+
+std::vector<at::Tensor> Recorder::addArguments() {
+  for (const at::Tensor& given : request_.arguments) {
+    op_name_ = cat("argument ", arguments_.size());
+    checkSupported(given);
+    arguments_.push_back(given.detach().clone());
+    const auto index = static_cast<int32_t>(arguments_.size()) - 1;
+    Segment& segment = table_.addOwn(arguments_.back());
+    segment.is_input = true;
+    segment.kind = ir::InputKind::kArgument;
+    segment.origin = index;
+    segment.base = graph().addInput(typeOf(arguments_.back()), ir::InputKind::kArgument, index, cat("x", index));
+    setVaries(segment.base, true);
+  }
+  return arguments_;
+}
+
+// --- operators -------------------------------------------------------------------------------------------------------
+
+void Recorder::onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (failure_) return op.callBoxed(stack);
+  struct Depth {
+    int& depth;
+    explicit Depth(int& d) : depth(d) { ++depth; }
+    ~Depth() { --depth; }
+  } depth(depth_);
+  try {
+    record(op, stack);
+  } catch (const Error&) {
+    if (!failure_) failure_ = std::current_exception();
+    throw;
+  }
+}
+
+void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op_name_ = fullName(op);
+  if (isObserverOp(op_name_)) return op.callBoxed(stack);
+  // Torch decomposes composite operators before the mode sees them, except where no tensor asks for autograd.
+  if (isComposite(op)) return decompose(op, stack);
+  if (readsValue(op_name_)) return bakeRead(op, stack);
+  const int generator = generatorArgument(op);
+  if (generator >= 0) (*stack)[stack->size() - op.schema().arguments().size() + generator] = random_.generator();
+  Call call = begin(op, *stack);
+  if (generator >= 0 || op.hasTag(at::Tag::nondeterministic_seeded)) return recordRandom(op, stack, call);
+  run(op, stack, call);
+  end(op, *stack, call);
+}
+
+void Recorder::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  DispatchMode::Resumed resumed(*mode_);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+}
+
+void Recorder::bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  bool is_constant = true;
+  for (size_t i = 0; i < op.schema().arguments().size(); ++i) {
+    forEachTensor(argumentAt(op, *stack, i), [&](int32_t, const at::Tensor& tensor) {
+      const Place place = table_.find(tensor);
+      if (place && (place.segment->base == ir::kNone || varies(place.segment->base))) is_constant = false;
+    });
+  }
+  if (op_name_ == "aten::equal" && argumentAt(op, *stack, 0).toTensor().is_same(argumentAt(op, *stack, 1).toTensor()))
+    is_constant = true;
+  ABELE_REQUIRE(is_constant, E0101,
+                {.what = "forward reads a tensor's value while it is being captured",
+                 .at = position(),
+                 .found = "a value that depends on the inputs, the weights or random numbers",
+                 .expected = "control flow that is the same for every input",
+                 .remedy = "keep the value in a tensor (torch.where, masks, tensor indices), or compute it before the "
+                           "call and pass it as a number"});
+  op.callBoxed(stack);
+}
+
+void Recorder::recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call) {
+  const int generator = generatorArgument(op);
+  const size_t num_arguments = op.schema().arguments().size();
+  torch::jit::Stack again;
+  if (generator < 0) again.assign(stack->end() - static_cast<int64_t>(num_arguments), stack->end());
+  const size_t rest = stack->size() - num_arguments;
+  random_.before();
+  const int64_t offset = random_.offset();
+  run(op, stack, call);
+  const int64_t draws = random_.drawsSince(drawLimit(*stack));
+  ABELE_REQUIRE(draws >= 0 && (draws == 0 || offset >= 0), E0106,
+                {.what = "a random operator outside the model's random stream",
+                 .at = position(),
+                 .found = "a generator that was seeded or replaced inside forward",
+                 .remedy = "seed before the call (poptorch.Options().randomSeed, torch.manual_seed), not in forward"});
+  if (generator >= 0 || draws == 0) {
+    if (generator >= 0) {
+      call.random_draws = draws;
+      call.random_offset = std::max<int64_t>(offset, 0);
+    }
+    call.varies = call.varies || draws > 0;
+    if (draws > 0) random_.advance(draws);
+    return end(op, *stack, call);
+  }
+  // No generator in the schema: what the kernel calls inside has one.
+  random_.rewind();
+  stack->erase(stack->begin() + static_cast<int64_t>(rest), stack->end());
+  stack->insert(stack->end(), again.begin(), again.end());
+  again.clear();
+  const std::string name = op_name_;
+  const int64_t before = recorded_draws_;
+  decompose(op, stack);
+  op_name_ = name;
+  ABELE_REQUIRE(recorded_draws_ - before == draws, E0106,
+                {.what = "a random operator whose numbers cannot be drawn again",
+                 .at = position(),
+                 .remedy = "use torch.bernoulli, torch.rand_like, torch.randn_like or torch.nn.functional.dropout"});
+}
+
+Recorder::Call Recorder::begin(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  const HiddenWrites* hidden = hiddenWrites(op_name_);
+  Call call;
+  call.op = op_name_;
+  // Operands first looked up for their producer: the block of sums of gradients is that of the last one.
+  const ir::Node* producer = nullptr;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    forEachTensor(argumentAt(op, stack, i), [&](int32_t, const at::Tensor& tensor) {
+      if (!attribution_.isBackward() || !tensor.has_storage()) return;
+      const Place place = table_.find(tensor);
+      if (!place || place.segment->base == ir::kNone) return;
+      const ir::NodeId def = graph().values[place.segment->base].def;
+      if (def != ir::kNone) producer = &graph().nodes[def];
+    });
+  }
+  call.where = where_ = attribution_.here(producer);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = argumentAt(op, stack, i);
+    call.args.push_back(
+        argumentOf(arguments[i], value, static_cast<int32_t>(i), isWritten(op, stack, hidden, i), call));
+  }
+  for (const PendingWrite& write : call.writes) {
+    const Place place = table_.find(write.tensor);
+    if (place.segment->is_input && place.segment->kind != ir::InputKind::kArgument) table_.snapshot(write.tensor);
+  }
+  return call;
+}
+
+Arg Recorder::argumentOf(const c10::Argument& schema, const c10::IValue& value, int32_t index, bool is_written,
+                         Call& call) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) return Arg::id(ir::kNone);
+    if (!is_written && tensor.dim() == 0 && tensor.unsafeGetTensorImpl()->is_wrapped_number() && !table_.knows(tensor))
+      return numberArg(tensor);
+    return Arg::id(operandOf(tensor, index, ir::kNone, is_written, call));
+  }
+  const bool optional_elements = isOptionalTensorList(schema);
+  if (!value.isNone() && (optional_elements || isTensorList(schema))) {
+    Arg arg = Arg::idList(std::vector<int64_t>(value.toListRef().size(), ir::kNone));
+    if (optional_elements) arg.kind = Arg::Kind::kOptionalIdList;
+    forEachTensor(value, [&](int32_t element, const at::Tensor& tensor) {
+      arg.ints[element] = operandOf(tensor, index, element, is_written, call);
+    });
+    return arg;
+  }
+  std::optional<Arg> arg = plainArg(value);
+  ABELE_REQUIRE(arg, E0106,
+                {.what = "an operator that cannot be replayed",
+                 .at = position(),
+                 .found = cat("argument ", schema.name(), " of kind ", value.tagKind()),
+                 .expected = "tensors, numbers, strings, lists of them, devices and generators",
+                 .remedy = "compute this part before the call and pass its result as an input"});
+  return *std::move(arg);
+}
+
+int64_t Recorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t element, bool is_written, Call& call) {
+  if (!is_written) {
+    const ir::ValueId value = lookUp(tensor);
+    call.varies = call.varies || varies(value);
+    return value;
+  }
+  const Place place = placeOf(tensor);
+  const ir::ValueId base = place.segment->base;
+  ABELE_REQUIRE(!table_.overlapsAnother(tensor, *place.segment), E0106,
+                {.what = "a write into memory that several inputs of the model share",
+                 .at = position(),
+                 .remedy = "clone() one of the overlapping tensors before the call"});
+  for (const PendingWrite& other : call.writes)
+    ABELE_REQUIRE(other.write.before != base, E0106,
+                  {.what = "an operator that writes twice into the memory of one tensor",
+                   .at = position(),
+                   .remedy = "clone() one of the written tensors, or write them one after the other"});
+  Type type = typeOf(tensor);
+  ir::Write write{.arg = index, .element = element, .view = type, .offset = place.offset, .before = base};
+  call.writes.push_back({tensor, std::move(type), tensor.storage().unsafeGetStorageImpl(), std::move(write)});
+  call.varies = call.varies || varies(base);
+  return base;
+}
+
+void Recorder::run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call) {
+  const auto start = std::chrono::steady_clock::now();
+  op.callBoxed(stack);
+  call.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Recorder::end(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call) {
+  for (PendingWrite& write : call.writes) resolveResize(write, call);
+  // A resize of nothing is the allocation that resolveResize recorded.
+  if (call.op == "aten::resize_") return;
+  const ir::NodeId id = graph().nextNodeId();
+  const size_t num_values = graph().values.size();
+  applyWrites(call, id);
+
+  const auto& returns = op.schema().returns();
+  std::vector<std::vector<ir::ValueId>> results;
+  bool is_computed = !call.writes.empty();
+  for (size_t i = 0; i < returns.size(); ++i) {
+    const c10::IValue& value = stack[stack.size() - returns.size() + i];
+    auto& ids = results.emplace_back();
+    if (value.isTensor()) ids.push_back(ir::kNone);
+    if (value.isTensorList()) ids.resize(value.toListRef().size(), ir::kNone);
+    forEachTensor(value, [&](int32_t element, const at::Tensor& tensor) {
+      ids[std::max(element, 0)] = resultOf(tensor, call, id, &is_computed);
+    });
+  }
+  // It returned what was known already (or plain numbers, which the program has baked in).
+  if (graph().values.size() == num_values && !returns.empty()) return;
+
+  ir::Node& node = addNode(call.op, call.where);
+  node.args = std::move(call.args);
+  node.results = std::move(results);
+  for (PendingWrite& write : call.writes) node.writes.push_back(std::move(write.write));
+  node.is_view = !is_computed;
+  node.random_draws = call.random_draws;
+  node.random_offset = call.random_offset;
+  node.time_ns = call.time_ns;
+  if (call.random_draws > 0) recorded_draws_ += call.random_draws;
+}
+
+void Recorder::resolveResize(PendingWrite& pending, Call& call) {
+  const at::Tensor& tensor = pending.tensor;
+  if (tensor.storage().unsafeGetStorageImpl() == pending.storage && typeOf(tensor) == pending.type) return;
+  ABELE_REQUIRE(pending.type.numel() == 0 && tensor.storage().unsafeGetStorageImpl() == pending.storage &&
+                    coversStorage(tensor),
+                E0106,
+                {.what = "an operator that resizes a tensor which has elements",
+                 .at = position(),
+                 .found = cat(pending.type.str(), " becomes ", typeOf(tensor).str()),
+                 .expected = "an out= tensor of the final shape, or an empty one",
+                 .remedy = "let the operator return a new tensor instead of using out="});
+  // As if it had been allocated with the final geometry.
+  table_.erase(tensor);
+  Segment& segment = table_.addWhole(tensor);
+  const Type type = typeOf(tensor);
+  const ir::ValueId base = graph().addValue(type, graph().nextNodeId());
+  setVaries(base, false);
+  segment.base = base;
+  ir::Node& node = addNode("aten::empty_strided", call.where);
+  node.args = {Arg::intList(type.sizes), Arg::intList(type.strides), Arg::integer(static_cast<int64_t>(type.dtype)),
+               Arg::none(), Arg::none(), Arg::none()};
+  node.results = {{base}};
+  ir::Write& write = pending.write;
+  write.view = type;
+  write.offset = 0;
+  write.before = base;
+  Arg& arg = call.args[write.arg];
+  (write.element < 0 ? arg.i : arg.ints[write.element]) = base;
+}
+
+void Recorder::applyWrites(Call& call, ir::NodeId node) {
+  for (PendingWrite& pending : call.writes) {
+    Segment& segment = *table_.find(pending.tensor).segment;
+    pending.write.after = graph().addValue(graph().values[pending.write.before].type, node);
+    setVaries(pending.write.after, call.varies);
+    segment.base = pending.write.after;
+    segment.views.clear();
+    segment.written = true;
+  }
+}
+
+ir::ValueId Recorder::resultOf(const at::Tensor& tensor, const Call& call, ir::NodeId node, bool* is_computed) {
+  checkSupported(tensor);
+  for (const PendingWrite& write : call.writes)
+    if (write.storage == tensor.storage().unsafeGetStorageImpl()) return ir::kNone;
+  if (!table_.knows(tensor)) {
+    *is_computed = true;
+    return freshResult(tensor, call, node);
+  }
+  const Place place = placeOf(tensor);
+  Segment& segment = *place.segment;
+  const Type type = typeOf(tensor);
+  ir::ValueId view = findView(segment, type, place.offset);
+  if (view == ir::kNone) {
+    view = graph().addView(type, node, segment.base, place.offset);
+    segment.views.push_back(view);
+  }
+  return view;
+}
+
+ir::ValueId Recorder::freshResult(const at::Tensor& tensor, const Call& call, ir::NodeId node) {
+  const Type type = typeOf(tensor);
+  // Some kernels leave a result in memory that was larger while they worked (mse_loss): the rest belongs to nobody.
+  const bool is_dense = tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense();
+  Segment& segment = is_dense ? table_.addOwn(tensor) : table_.addWhole(tensor);
+  if (is_dense) {
+    segment.base = graph().addValue(type, node);
+    setVaries(segment.base, call.varies);
+    return segment.base;
+  }
+  segment.base = graph().addValue(contiguousType(type.dtype, {segment.end / elementBytes(type.dtype)}), node);
+  setVaries(segment.base, call.varies);
+  const ir::ValueId view = graph().addView(type, node, segment.base, tensor.storage_offset());
+  segment.views.push_back(view);
+  return view;
+}
+
+}  // namespace abele::capture

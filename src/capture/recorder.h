@@ -1,0 +1,112 @@
+// Turns observed operator calls into an ir::Graph. Used by capture.cc and annotate.cc. Read first: storage_table.h.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include "capture/attribution.h"
+#include "capture/capture.h"
+#include "capture/dispatch_mode.h"
+#include "capture/random_stream.h"
+#include "capture/storage_table.h"
+#include "ir/graph.h"
+
+namespace c10 { struct Argument; }
+
+namespace abele::capture {
+
+/// A tensor is known by (storage, offset, sizes, strides, dtype): saved variables come back as new TensorImpls.
+/// Threads: one at a time; autograd's device threads may call onOperator while the owner waits in backward.
+class Recorder final : public OperatorObserver {
+ public:
+  explicit Recorder(const Request& request);
+
+  /// Private copies of the micro-batch, known as the graph's arguments.
+  std::vector<at::Tensor> addArguments();
+  /// The mode that observes for this recorder; must outlive the recording.
+  void attach(const DispatchMode* mode) { mode_ = mode; }
+
+  void onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack) override;
+  /// Is an operator being recorded on this thread right now?
+  bool isInsideOperator() const { return depth_ > 0; }
+
+  /// The value that holds the tensor's contents now. Call outside onOperator. Throws E0105.
+  ir::ValueId valueOf(const at::Tensor& tensor);
+  /// Has the tensor been an input, an operand or a result of the recording?
+  bool knows(const at::Tensor& tensor) const { return table_.knows(tensor); }
+  /// Do its bytes belong to something outside the micro-batch?
+  bool isExternal(const at::Tensor& tensor);
+  void addConstant(const at::Tensor& tensor, const std::string& name);
+  void markLoss(const at::Tensor& loss);
+  /// The one loss that remains. Throws E0102, E0103.
+  std::pair<at::Tensor, ir::ValueId> findLoss() const;
+  /// Index in Graph::externals of a model tensor; adds it when nothing has read it so far.
+  int32_t externalOf(const ModelTensor& tensor);
+  /// Adds the kUpdate outputs and the written arguments, and hands the recording over.
+  Recording finish();
+  /// The first error of Abele's own, which the program may have swallowed or translated.
+  void rethrowFailure() const;
+
+  Attribution& attribution() { return attribution_; }
+  ir::Graph& graph() { return recording_.graph; }
+  const ir::Graph& graph() const { return recording_.graph; }
+
+ private:
+  struct PendingWrite;
+  struct Call;
+  struct LossMark {
+    at::Tensor tensor;
+    ir::ValueId value = ir::kNone;
+    std::string source;
+  };
+
+  void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
+
+  Call begin(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  Arg argumentOf(const c10::Argument& schema, const c10::IValue& value, int32_t index, bool is_written, Call& call);
+  int64_t operandOf(const at::Tensor& tensor, int32_t index, int32_t element, bool is_written, Call& call);
+  void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
+  void end(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call);
+  void resolveResize(PendingWrite& write, Call& call);
+  void applyWrites(Call& call, ir::NodeId node);
+  ir::ValueId resultOf(const at::Tensor& tensor, const Call& call, ir::NodeId node, bool* is_new);
+  ir::ValueId freshResult(const at::Tensor& tensor, const Call& call, ir::NodeId node);
+
+  Place placeOf(const at::Tensor& tensor);
+  void materialise(Segment& segment);
+  ir::ValueId lookUp(const at::Tensor& tensor);
+  ir::ValueId findView(const Segment& segment, const Type& type, int64_t offset) const;
+  ir::Node& addNode(const std::string& op, const Where& where);
+  void checkSupported(const at::Tensor& tensor) const;
+  bool varies(ir::ValueId value) const { return varies_.at(graph().baseOf(value)); }
+  void setVaries(ir::ValueId value, bool varies);
+  std::string position() const;
+
+  const Request& request_;
+  Recording recording_;
+  RandomStream random_;
+  StorageTable table_;
+  Attribution attribution_;
+  const DispatchMode* mode_ = nullptr;
+  std::vector<bool> varies_;       // by base value: may it differ between micro-batches?
+  std::vector<at::Tensor> arguments_;
+  std::vector<LossMark> losses_;
+  Where where_;                    // of the operator being recorded
+  std::string op_name_;            // of it, for messages
+  std::exception_ptr failure_;
+  int64_t recorded_draws_ = 0;
+  int depth_ = 0;
+};
+
+/// The recorder that captures on this thread, or null.
+Recorder*& currentRecorder();
+
+}  // namespace abele::capture

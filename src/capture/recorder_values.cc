@@ -1,0 +1,212 @@
+// Recorder: values of tensors, inputs, losses and the end of a recording. Operators: recorder.cc.
+#include <algorithm>
+
+#include "base/error.h"
+#include "capture/recorder.h"
+#include "capture/type_bridge.h"
+
+namespace abele::capture {
+namespace {
+
+/// The type of the memory that belongs to an input: its own, or its flat extent when it has gaps or overlaps.
+Type memoryType(const at::Tensor& tensor) {
+  Type type = typeOf(tensor);
+  return tensor.is_non_overlapping_and_dense() ? type : contiguousType(type.dtype, {type.extent()});
+}
+
+at::Tensor memoryCopy(const at::Tensor& tensor) {
+  const Type type = memoryType(tensor);
+  return tensor.detach().as_strided(type.sizes, type.strides, tensor.storage_offset()).clone();
+}
+
+}  // namespace
+
+// --- values ----------------------------------------------------------------------------------------------------------
+
+void Recorder::checkSupported(const at::Tensor& tensor) const {
+  const bool is_strided = tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage();
+  std::string found;
+  if (!is_strided)
+    found = tensor.defined() ? cat("layout ", static_cast<int>(tensor.layout())) : "an undefined tensor";
+  else if (!tensor.device().is_cpu())
+    found = cat("device ", tensor.device().str());
+  else if (tensor.key_set().has(c10::DispatchKey::Python) || tensor.unsafeGetTensorImpl()->is_python_dispatch())
+    found = "a tensor subclass with its own dispatch";
+  else if (tensor.is_conj() || tensor.is_neg())
+    found = "a lazily conjugated or negated tensor";
+  else if (!isKnown(tensor.scalar_type()))
+    found = cat("element type ", c10::toString(tensor.scalar_type()));
+  ABELE_REQUIRE(found.empty(), E0105,
+                {.what = "a tensor that cannot be captured",
+                 .at = position(),
+                 .found = std::move(found),
+                 .expected = "a dense, strided CPU tensor of an element type that Abele knows",
+                 .remedy = "convert it (.to_dense(), .cpu(), .to(dtype), .resolve_conj()) before this operator"});
+}
+
+Place Recorder::placeOf(const at::Tensor& tensor) {
+  checkSupported(tensor);
+  Place place = table_.find(tensor);
+  if (!place) {
+    addConstant(tensor, cat("constant/", where_.source.empty() ? op_name_ : where_.source));
+    place = table_.find(tensor);
+  }
+  if (place.segment->base == ir::kNone) materialise(*place.segment);
+  return place;
+}
+
+void Recorder::materialise(Segment& segment) {
+  const ModelTensor& source = request_.model[segment.origin];
+  segment.external = static_cast<int32_t>(graph().externals.size());
+  graph().externals.push_back({.name = source.name,
+                               .kind = segment.kind,
+                               .type = memoryType(*source.tensor),
+                               .trainable = request_.training && source.is_parameter && source.tensor->requires_grad()});
+  recording_.constants.emplace_back();
+  segment.base =
+      graph().addInput(memoryType(*source.tensor), segment.kind, segment.external, source.name);
+  setVaries(segment.base, true);
+}
+
+void Recorder::addConstant(const at::Tensor& tensor, const std::string& name) {
+  Segment& segment = table_.addOwn(tensor);
+  segment.is_input = true;
+  segment.external = static_cast<int32_t>(graph().externals.size());
+  const Type type = memoryType(tensor);
+  graph().externals.push_back({.name = name, .kind = ir::InputKind::kConstant, .type = type});
+  // A copy: the program may write into its tensor later.
+  recording_.constants.push_back(memoryCopy(tensor));
+  segment.base = graph().addInput(type, ir::InputKind::kConstant, segment.external, name);
+  setVaries(segment.base, false);
+}
+
+ir::ValueId Recorder::findView(const Segment& segment, const Type& type, int64_t offset) const {
+  auto matches = [&](ir::ValueId v) { return graph().values[v].offset == offset && graph().values[v].type == type; };
+  if (matches(segment.base)) return segment.base;
+  auto found = std::find_if(segment.views.begin(), segment.views.end(), matches);
+  return found == segment.views.end() ? ir::kNone : *found;
+}
+
+ir::ValueId Recorder::lookUp(const at::Tensor& tensor) {
+  const Place place = placeOf(tensor);
+  Segment& segment = *place.segment;
+  const Type type = typeOf(tensor);
+  const ir::ValueId known = findView(segment, type, place.offset);
+  if (known != ir::kNone) return known;
+  const ir::ValueId view = graph().addView(type, graph().nextNodeId(), segment.base, place.offset);
+  segment.views.push_back(view);
+  const bool same_dtype = graph().values[segment.base].type.dtype == type.dtype;
+  ir::Node& node = addNode(same_dtype ? "aten::as_strided" : "aten::view.dtype", where_);
+  node.args = {Arg::id(segment.base)};
+  if (same_dtype) {
+    node.args.push_back(Arg::intList(type.sizes));
+    node.args.push_back(Arg::intList(type.strides));
+    node.args.push_back(Arg::integer(place.offset));
+  } else {
+    node.args.push_back(Arg::integer(static_cast<int64_t>(type.dtype)));
+  }
+  node.results = {{view}};
+  node.is_view = true;
+  return view;
+}
+
+ir::ValueId Recorder::valueOf(const at::Tensor& tensor) {
+  const DispatchMode::Paused paused(*mode_);
+  op_name_ = "result";
+  where_ = attribution_.here(nullptr);
+  return lookUp(tensor);
+}
+
+bool Recorder::isExternal(const at::Tensor& tensor) {
+  const Place place = table_.find(tensor);
+  return place && place.segment->is_input;
+}
+
+ir::Node& Recorder::addNode(const std::string& op, const Where& where) {
+  ir::Node& node = graph().addNode(op);
+  node.direction = where.direction;
+  node.block = where.block;
+  node.scope = where.scope;
+  node.source = where.source;
+  return node;
+}
+
+void Recorder::setVaries(ir::ValueId value, bool varies) {
+  if (varies_.size() <= static_cast<size_t>(value)) varies_.resize(value + 1, false);
+  varies_[value] = varies;
+}
+
+std::string Recorder::position() const {
+  return where_.source.empty() ? op_name_ : cat(op_name_, ", ", where_.source);
+}
+
+// --- losses ----------------------------------------------------------------------------------------------------------
+
+void Recorder::markLoss(const at::Tensor& loss) {
+  if (!request_.training || attribution_.isBackward() || failure_) return;
+  try {
+    losses_.push_back({loss, valueOf(loss), where_.source});
+  } catch (const Error&) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+std::pair<at::Tensor, ir::ValueId> Recorder::findLoss() const {
+  std::vector<const LossMark*> marks;
+  for (const LossMark& mark : losses_) {
+    auto same = std::find_if(marks.begin(), marks.end(), [&](const LossMark* m) { return m->value == mark.value; });
+    if (same == marks.end()) marks.push_back(&mark);
+  }
+  ABELE_REQUIRE(!marks.empty(), E0102,
+                {.what = "the model marks no loss",
+                 .expected = "one loss in forward: a loss function of torch, or poptorch.identity_loss",
+                 .remedy = "return poptorch.identity_loss(loss, reduction=\"none\") from forward"});
+  std::vector<const LossMark*> left;
+  for (const LossMark* mark : marks) {
+    const bool feeds_another = std::any_of(marks.begin(), marks.end(), [&](const LossMark* other) {
+      return other != mark && ir::reaches(graph(), mark->value, other->value);
+    });
+    if (!feeds_another) left.push_back(mark);
+  }
+  std::string found = cat(left.size(), " losses");
+  for (const LossMark* mark : left) found += cat(", ", mark->source.empty() ? "at an unknown line" : mark->source);
+  ABELE_REQUIRE(left.size() == 1, E0103,
+                {.what = "the model marks more than one independent loss",
+                 .found = found,
+                 .expected = "one",
+                 .remedy = "combine them: poptorch.identity_loss(loss_a + loss_b, reduction=\"none\")"});
+  return {left.front()->tensor, left.front()->value};
+}
+
+// --- the end ---------------------------------------------------------------------------------------------------------
+
+int32_t Recorder::externalOf(const ModelTensor& tensor) {
+  op_name_ = tensor.name;
+  const Place place = placeOf(*tensor.tensor);
+  return place.segment->external;
+}
+
+void Recorder::rethrowFailure() const {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+Recording Recorder::finish() {
+  graph().random_draws = random_.total();
+  std::vector<bool> is_done(graph().externals.size(), false);
+  for (const ModelTensor& tensor : request_.model) {
+    if (!tensor.tensor->defined() || !tensor.tensor->has_storage()) continue;
+    const Place place = table_.find(*tensor.tensor);
+    if (!place || !place.segment->written || is_done[place.segment->external]) continue;
+    is_done[place.segment->external] = true;
+    graph().outputs.push_back({place.segment->base, ir::OutputKind::kUpdate, place.segment->external});
+  }
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const Place place = table_.find(arguments_[i]);
+    if (place && place.segment->written)
+      recording_.written_arguments.emplace_back(static_cast<int>(i), place.segment->base);
+  }
+  return std::move(recording_);
+}
+
+}  // namespace abele::capture

@@ -1,0 +1,78 @@
+#include "capture/storage_table.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "capture/type_bridge.h"
+
+namespace abele::capture {
+
+int64_t beginByte(const at::TensorBase& tensor) {
+  return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
+}
+
+int64_t endByte(const at::TensorBase& tensor) { return beginByte(tensor) + typeOf(tensor).extentBytes(); }
+
+bool coversStorage(const at::TensorBase& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.numel() * static_cast<int64_t>(tensor.element_size()) == static_cast<int64_t>(tensor.storage().nbytes());
+}
+
+bool StorageTable::knows(const at::TensorBase& tensor) const {
+  return records_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
+}
+
+Place StorageTable::find(const at::TensorBase& tensor) {
+  auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
+  if (found == records_.end()) return {};
+  const int64_t begin = beginByte(tensor);
+  const int64_t end = endByte(tensor);
+  const auto size = static_cast<int64_t>(tensor.element_size());
+  for (Segment& segment : found->second.segments) {
+    if (segment.begin <= begin && end <= segment.end && (begin - segment.begin) % size == 0)
+      return {&segment, (begin - segment.begin) / size};
+  }
+  return {};
+}
+
+StorageTable::Record& StorageTable::record(const at::TensorBase& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  return records_.try_emplace(storage.unsafeGetStorageImpl(), Record{storage.getWeakStorageImpl(), {}}).first->second;
+}
+
+Segment& StorageTable::addOwn(const at::TensorBase& tensor) {
+  return record(tensor).segments.emplace_back(Segment{.begin = beginByte(tensor), .end = endByte(tensor)});
+}
+
+Segment& StorageTable::addWhole(const at::TensorBase& tensor) {
+  ABELE_CHECK(!knows(tensor), "the storage is known already");
+  return record(tensor).segments.emplace_back(
+      Segment{.begin = 0, .end = static_cast<int64_t>(tensor.storage().nbytes())});
+}
+
+void StorageTable::erase(const at::TensorBase& tensor) { records_.erase(tensor.storage().unsafeGetStorageImpl()); }
+
+bool StorageTable::overlapsAnother(const at::TensorBase& tensor, const Segment& segment) const {
+  auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
+  if (found == records_.end()) return false;
+  for (const Segment& other : found->second.segments)
+    if (&other != &segment && other.begin < segment.end && segment.begin < other.end) return true;
+  return false;
+}
+
+void StorageTable::snapshot(const at::TensorBase& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  auto [entry, is_new] = snapshots_.try_emplace(storage.unsafeGetStorageImpl());
+  if (!is_new) return;
+  entry->second.storage = storage;
+  const auto* bytes = static_cast<const char*>(storage.data());
+  entry->second.bytes.assign(bytes, bytes + storage.nbytes());
+}
+
+void StorageTable::restoreSnapshots() noexcept {
+  for (auto& [impl, snapshot] : snapshots_)
+    if (!snapshot.bytes.empty()) std::memcpy(snapshot.storage.mutable_data(), snapshot.bytes.data(), snapshot.bytes.size());
+  snapshots_.clear();
+}
+
+}  // namespace abele::capture

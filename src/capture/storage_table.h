@@ -1,0 +1,82 @@
+// Knows every storage seen while recording: which value its bytes hold now, and how to put them back. Used by recorder.cc.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/TensorBase.h>
+
+#include "ir/graph.h"
+
+namespace abele::capture {
+
+/// Bytes [begin, end) of a storage that one base value describes. A storage made by an operator has one segment; one
+/// that came from outside has one for each tensor of it that was used.
+struct Segment {
+  int64_t begin = 0;
+  int64_t end = 0;
+  ir::ValueId base = ir::kNone;      // kNone: a model tensor that nothing has read yet
+  ir::InputKind kind = ir::InputKind::kConstant;
+  bool is_input = false;
+  int32_t origin = ir::kNone;        // inputs: index in Request::model, or the argument's
+  int32_t external = ir::kNone;      // index in Graph::externals once read
+  bool written = false;
+  std::vector<ir::ValueId> views;    // of the current base, every geometry met so far
+};
+
+/// A place in a storage. Valid until the table changes.
+struct Place {
+  Segment* segment = nullptr;
+  int64_t offset = 0;                // elements of the tensor's dtype from the segment's first byte
+  explicit operator bool() const { return segment != nullptr; }
+};
+
+/// Threads: owner only.
+class StorageTable {
+ public:
+  ~StorageTable() { restoreSnapshots(); }
+  StorageTable() = default;
+  StorageTable(const StorageTable&) = delete;
+  StorageTable& operator=(const StorageTable&) = delete;
+
+  bool knows(const at::TensorBase& tensor) const;
+  /// The segment that holds all bytes of the tensor; none when there is none.
+  Place find(const at::TensorBase& tensor);
+  /// Adds a segment of the tensor's own bytes.
+  Segment& addOwn(const at::TensorBase& tensor);
+  /// Adds one segment for the whole storage. Requires: the storage is new.
+  Segment& addWhole(const at::TensorBase& tensor);
+  /// Forgets the storage, e.g. because an operator resized it.
+  void erase(const at::TensorBase& tensor);
+  /// Does another segment share bytes with this one?
+  bool overlapsAnother(const at::TensorBase& tensor, const Segment& segment) const;
+
+  /// Copies the bytes of the tensor's storage, once per storage.
+  void snapshot(const at::TensorBase& tensor);
+  /// Puts all copied bytes back.
+  void restoreSnapshots() noexcept;
+
+ private:
+  struct Record {
+    // Weak: the memory is freed as in eager, but the address is not used again while recording.
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    std::vector<Segment> segments;
+  };
+  struct Snapshot {
+    c10::Storage storage;
+    std::vector<char> bytes;
+  };
+  Record& record(const at::TensorBase& tensor);
+
+  std::unordered_map<const c10::StorageImpl*, Record> records_;
+  std::unordered_map<const c10::StorageImpl*, Snapshot> snapshots_;
+};
+
+/// First byte of the tensor in its storage, and one past the last.
+int64_t beginByte(const at::TensorBase& tensor);
+int64_t endByte(const at::TensorBase& tensor);
+/// One element of memory for every element of the tensor, without gaps, from the storage's first byte to its last.
+bool coversStorage(const at::TensorBase& tensor);
+
+}  // namespace abele::capture
