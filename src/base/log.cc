@@ -1,8 +1,8 @@
 #include "base/log.h"
 
+#include <atomic>
 #include <cctype>
 #include <cstdlib>
-#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -20,8 +20,8 @@ namespace {
 
 constexpr int kUnset = -1;
 std::atomic<int> g_level{kUnset};
-std::mutex g_mutex;                       // guards the making of g_logger, not its use: spdlog's sinks lock themselves
-std::shared_ptr<spdlog::logger> g_logger; // set once, before g_level leaves kUnset
+std::mutex g_mutex;                        // guards the making of g_logger, not its use: spdlog's sinks lock themselves
+std::shared_ptr<spdlog::logger> g_logger;  // set once, before g_level leaves kUnset
 
 spdlog::level::level_enum nativeLevel(Level level) {
   switch (level) {
@@ -62,7 +62,10 @@ int currentLevel() {
 }  // namespace
 
 bool parseLevel(std::string_view text, Level* level) {
-  struct Row { std::string_view name, number; Level level; };
+  struct Row {
+    std::string_view name, number;
+    Level level;
+  };
   static constexpr Row kLevels[] = {{"trace", "0", Level::kTrace}, {"debug", "1", Level::kDebug},
                                     {"info", "2", Level::kInfo},   {"warn", "3", Level::kWarn},
                                     {"err", "4", Level::kErr},     {"off", "6", Level::kOff}};

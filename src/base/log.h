@@ -31,14 +31,24 @@ void at(Level level, const Parts&... parts) {
   if (enabled(level)) write(level, cat(parts...));
 }
 template <class... Parts>
-void trace(const Parts&... parts) { at(Level::kTrace, parts...); }
+void trace(const Parts&... parts) {
+  at(Level::kTrace, parts...);
+}
 template <class... Parts>
-void debug(const Parts&... parts) { at(Level::kDebug, parts...); }
+void debug(const Parts&... parts) {
+  at(Level::kDebug, parts...);
+}
 template <class... Parts>
-void info(const Parts&... parts) { at(Level::kInfo, parts...); }
+void info(const Parts&... parts) {
+  at(Level::kInfo, parts...);
+}
 template <class... Parts>
-void warn(const Parts&... parts) { at(Level::kWarn, parts...); }
+void warn(const Parts&... parts) {
+  at(Level::kWarn, parts...);
+}
 template <class... Parts>
-void err(const Parts&... parts) { at(Level::kErr, parts...); }
+void err(const Parts&... parts) {
+  at(Level::kErr, parts...);
+}
 
 }  // namespace abele::log

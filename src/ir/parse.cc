@@ -1,4 +1,5 @@
-// Reads the text form line by line: a line with a mistake is reported and skipped, so that all mistakes are told at once.
+// Reads the text form line by line: a line with a mistake is reported and skipped, so that all mistakes are told at
+// once.
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -115,7 +116,8 @@ class Cursor {
     *is_integer = !text.empty() && text.find_first_not_of("-0123456789") == std::string_view::npos;
     double value = 0;
     const char* last = text.data() + text.size();
-    auto result = *is_integer ? std::from_chars(text.data(), last, *integer_out) : std::from_chars(text.data(), last, value);
+    auto result =
+        *is_integer ? std::from_chars(text.data(), last, *integer_out) : std::from_chars(text.data(), last, value);
     if (text.empty() || result.ec != std::errc() || result.ptr != last) {
       at_ = start;
       fail("expected a number ", here());
@@ -174,9 +176,12 @@ class Cursor {
 std::string_view withoutComment(std::string_view line) {
   bool in_string = false;
   for (size_t i = 0; i < line.size(); ++i) {
-    if (in_string && line[i] == '\\') ++i;
-    else if (line[i] == '"') in_string = !in_string;
-    else if (line[i] == '#' && !in_string) return line.substr(0, i);
+    if (in_string && line[i] == '\\')
+      ++i;
+    else if (line[i] == '"')
+      in_string = !in_string;
+    else if (line[i] == '#' && !in_string)
+      return line.substr(0, i);
   }
   return line;
 }
@@ -210,8 +215,10 @@ class Parser {
   void report(int line, std::string_view text) { mistakes_.emplace_back(line, text); }
 
   void finish() {
-    if (!opened_) report(std::max(line_, 1), "expected 'graph @name {'");
-    else if (!closed_) report(line_, "expected '}' after the last line");
+    if (!opened_)
+      report(std::max(line_, 1), "expected 'graph @name {'");
+    else if (!closed_)
+      report(line_, "expected '}' after the last line");
     for (auto [id, line] : references_)
       if (id >= static_cast<int64_t>(defined_.size()) || !defined_[id]) report(line, cat("%", id, " is not defined"));
     size_t limit = std::max(defined_.size(), static_cast<size_t>(num_values_));
@@ -223,7 +230,8 @@ class Parser {
       graph_.node_id_limit = node_id_limit_;
       return;
     }
-    std::stable_sort(mistakes_.begin(), mistakes_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::stable_sort(mistakes_.begin(), mistakes_.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
     std::string found;
     for (const auto& [line, what] : mistakes_) found += cat(found.empty() ? "" : "\n", "line ", line, ": ", what);
     throwUser(ErrorCode::E0202, {.what = cat(mistakes_.size(), mistakes_.size() == 1 ? " mistake" : " mistakes",
@@ -241,12 +249,18 @@ class Parser {
       return c.expectEnd();
     }
     std::string_view first = c.peekWord();
-    if (first == "block") parseBlock(c);
-    else if (first == "stage") parseStage(c);
-    else if (first == "external") parseExternal(c);
-    else if (first == "input") parseInput(c);
-    else if (first == "output") parseOutput(c);
-    else parseNode(c);
+    if (first == "block")
+      parseBlock(c);
+    else if (first == "stage")
+      parseStage(c);
+    else if (first == "external")
+      parseExternal(c);
+    else if (first == "input")
+      parseInput(c);
+    else if (first == "output")
+      parseOutput(c);
+    else
+      parseNode(c);
   }
 
   // graph @main {training, draws=12} {
@@ -260,9 +274,12 @@ class Parser {
     parseAttributes(c, [&](std::string_view key) {
       if (key == "training") return graph_.training = true;
       c.expect('=');
-      if (key == "draws") graph_.random_draws = c.integer();
-      else if (key == "values") num_values_ = c.index(kMaxId);
-      else return false;
+      if (key == "draws")
+        graph_.random_draws = c.integer();
+      else if (key == "values")
+        num_values_ = c.index(kMaxId);
+      else
+        return false;
       return true;
     });
     c.expect('{');
@@ -287,7 +304,8 @@ class Parser {
   void expectPosition(Cursor& c, std::string_view keyword, size_t position) {
     c.acceptWord(keyword);
     int32_t index = c.index();
-    if (static_cast<size_t>(index) != position) fail("expected ", keyword, " ", position, ", found ", keyword, " ", index);
+    if (static_cast<size_t>(index) != position)
+      fail("expected ", keyword, " ", position, ", found ", keyword, " ", index);
   }
 
   void parseBlock(Cursor& c) {
@@ -296,9 +314,12 @@ class Parser {
     block.user_id = c.string();
     parseOptionalAttributes(c, [&](std::string_view key) {
       c.expect('=');
-      if (key == "ipu") block.ipu_id = c.index();
-      else if (key == "src") block.source = c.string();
-      else return false;
+      if (key == "ipu")
+        block.ipu_id = c.index();
+      else if (key == "src")
+        block.source = c.string();
+      else
+        return false;
       return true;
     });
   }
@@ -309,8 +330,10 @@ class Parser {
     stage.name = c.string();
     parseOptionalAttributes(c, [&](std::string_view key) {
       c.expect('=');
-      if (key == "device") stage.device = c.index();
-      else return false;
+      if (key == "device")
+        stage.device = c.index();
+      else
+        return false;
       return true;
     });
   }
@@ -325,9 +348,12 @@ class Parser {
     parseOptionalAttributes(c, [&](std::string_view key) {
       if (key == "trainable") return external.trainable = true;
       c.expect('=');
-      if (key == "owner") external.owner = c.index();
-      else if (key == "initial") external.initial = c.real();
-      else return false;
+      if (key == "owner")
+        external.owner = c.index();
+      else if (key == "initial")
+        external.initial = c.real();
+      else
+        return false;
       return true;
     });
   }
@@ -447,17 +473,28 @@ class Parser {
   }
 
   bool parseNodeAttribute(Cursor& c, Node& node, std::string_view key) {
-    if (key == "id") node.id = c.index(kMaxId);
-    else if (key == "view") node.is_view = parseBool(c);
-    else if (key == "block") node.block = c.index();
-    else if (key == "stage") node.stage = c.index();
-    else if (key == "phase") node.phase = c.index();
-    else if (key == "dir") node.direction = parseDirection(c);
-    else if (key == "draws") node.random_draws = c.integer();
-    else if (key == "offset") node.random_offset = c.integer();
-    else if (key == "src") node.source = c.string();
-    else if (key == "scope") node.scope = c.string();
-    else return false;
+    if (key == "id")
+      node.id = c.index(kMaxId);
+    else if (key == "view")
+      node.is_view = parseBool(c);
+    else if (key == "block")
+      node.block = c.index();
+    else if (key == "stage")
+      node.stage = c.index();
+    else if (key == "phase")
+      node.phase = c.index();
+    else if (key == "dir")
+      node.direction = parseDirection(c);
+    else if (key == "draws")
+      node.random_draws = c.integer();
+    else if (key == "offset")
+      node.random_offset = c.integer();
+    else if (key == "src")
+      node.source = c.string();
+    else if (key == "scope")
+      node.scope = c.string();
+    else
+      return false;
     return true;
   }
 
@@ -635,7 +672,7 @@ class Parser {
   int line_ = 0;
   bool opened_ = false, closed_ = false;
   int32_t num_values_ = 0;
-  NodeId next_node_ = 0;                               // default id: one more than the node before
+  NodeId next_node_ = 0;  // default id: one more than the node before
   NodeId node_id_limit_ = 0;
   std::vector<bool> defined_;                          // by value id
   std::vector<ValueId> definitions_;                   // by nodes, in order

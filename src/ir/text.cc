@@ -86,7 +86,9 @@ std::string argText(const Arg& a) {
 class Attributes {
  public:
   template <class T>
-  void add(const char* key, const T& value) { append(cat(key, "=", value)); }
+  void add(const char* key, const T& value) {
+    append(cat(key, "=", value));
+  }
   void addText(const char* key, const std::string& value) {
     if (!value.empty()) add(key, quoted(value));
   }
@@ -163,7 +165,8 @@ class Printer {
       const External& external = graph_.externals[i];
       Attributes attributes;
       attributes.addIndex("owner", external.owner);
-      if (external.initial != 0 || std::signbit(external.initial)) attributes.add("initial", doubleText(external.initial));
+      if (external.initial != 0 || std::signbit(external.initial))
+        attributes.add("initial", doubleText(external.initial));
       attributes.addFlag("trainable", external.trainable);
       out_ += cat("  external ", i, " ", inputKindName(external.kind), " ", quoted(external.name), ": ",
                   external.type.str(), attributes.braced(), "\n");

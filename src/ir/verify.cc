@@ -26,7 +26,9 @@ class Check {
   }
 
   template <class... Parts>
-  void found(const Parts&... parts) { findings.push_back(cat(parts...)); }
+  void found(const Parts&... parts) {
+    findings.push_back(cat(parts...));
+  }
 
   bool exists(ValueId v) const { return v >= 0 && static_cast<size_t>(v) < graph.values.size(); }
   bool isDefined(ValueId v) const { return exists(v) && position[v] != kUndefined; }
@@ -44,7 +46,8 @@ class Check {
 };
 
 std::string nodeText(const Node& node) {
-  return cat("node ", node.id, " ", node.op, node.source.empty() ? "" : " (", node.source, node.source.empty() ? "" : ")");
+  return cat("node ", node.id, " ", node.op, node.source.empty() ? "" : " (", node.source,
+             node.source.empty() ? "" : ")");
 }
 
 // Does a region start and end inside a tensor of type base?
@@ -60,14 +63,15 @@ void checkValues(Check& c) {
     const Value& value = c.graph.values[i];
     if (value.type.sizes.size() != value.type.strides.size())
       c.found("%", i, " has ", value.type.sizes.size(), " sizes but ", value.type.strides.size(), " strides");
-    else if (!c.exists(value.base)) c.found("%", i, " is a view of %", value.base, ", which does not exist");
+    else if (!c.exists(value.base))
+      c.found("%", i, " is a view of %", value.base, ", which does not exist");
     else if (value.base == static_cast<ValueId>(i)) {
       if (value.offset != 0) c.found("%", i, " is no view but has offset ", value.offset);
     } else if (const Value& base = c.graph.values[value.base]; base.base != value.base)
       c.found("%", i, " is a view of %", value.base, ", which is a view itself");
     else if (!liesInside(value.type, value.offset, base.type))
-      c.found("%", i, " of type ", value.type.str(), " at ", value.offset, " does not lie inside its base %", value.base,
-              " of type ", base.type.str());
+      c.found("%", i, " of type ", value.type.str(), " at ", value.offset, " does not lie inside its base %",
+              value.base, " of type ", base.type.str());
   }
 }
 
@@ -118,8 +122,10 @@ void checkOperands(Check& c) {
     const Node& node = c.graph.nodes[i];
     if (node.op.empty()) c.found("node ", node.id, " has no operator");
     forEachOperand(node, [&](ValueId v) {
-      if (!c.isDefined(v)) c.found(nodeText(node), " reads %", v, ", which is defined nowhere");
-      else if (c.position[v] >= static_cast<int32_t>(i)) c.found(nodeText(node), " reads %", v, " before it is made");
+      if (!c.isDefined(v))
+        c.found(nodeText(node), " reads %", v, ", which is defined nowhere");
+      else if (c.position[v] >= static_cast<int32_t>(i))
+        c.found(nodeText(node), " reads %", v, " before it is made");
     });
   }
 }
@@ -146,7 +152,8 @@ void checkWrite(Check& c, const Node& node, const Write& w) {
   if (arg != nullptr && w.element == kNone && arg->kind == Arg::Kind::kId) operand = arg->i;
   if (arg != nullptr && w.element >= 0 && arg->holdsIds() && static_cast<size_t>(w.element) < arg->ints.size())
     operand = arg->ints[w.element];
-  if (operand != w.before) c.found(nodeText(node), " writes %", w.before, " but argument ", w.arg, " is not %", w.before);
+  if (operand != w.before)
+    c.found(nodeText(node), " writes %", w.before, " but argument ", w.arg, " is not %", w.before);
   const Value& before = c.graph.values[w.before];
   const Value& after = c.graph.values[w.after];
   if (before.base != w.before) c.found(nodeText(node), " writes %", w.before, ", which is a view");
@@ -251,7 +258,8 @@ void checkBackwardOrder(Check& c) {
 
 void checkLowered(Check& c) {
   for (const Output& output : c.graph.outputs)
-    if (output.kind == OutputKind::kGradient) c.found("the gradient of external ", output.target, " is still an output");
+    if (output.kind == OutputKind::kGradient)
+      c.found("the gradient of external ", output.target, " is still an output");
   for (const External& external : c.graph.externals) {
     if (external.kind != InputKind::kAccumulator && external.kind != InputKind::kState) continue;
     bool owned = external.owner >= 0 && static_cast<size_t>(external.owner) < c.graph.externals.size() &&

@@ -39,6 +39,10 @@ struct PassContext {
   OptimizerRules optimizer;
 };
 
+#define ABELE_PASS(function, name, needs, gives, summary) Changed function(ir::Graph& graph, PassContext& context);
+#include "passes/passes.def"
+#undef ABELE_PASS
+
 using PassFunction = Changed (*)(ir::Graph&, PassContext&);
 struct PassRow { const char* name; PassFunction run; ir::Form needs; ir::Form gives; const char* summary; };
 /// All rows of passes.def.

@@ -51,10 +51,22 @@ Graph everything() {
     n.time_ns = 17;
   }
   Arg a;
-  std::vector<Arg> args = {Arg::none(), Arg::boolean(true), Arg::boolean(false), Arg::integer(-7), Arg::real(1), Arg::real(0.1),
-                           Arg::real(-0.0), Arg::real(1e300), Arg::real(std::numeric_limits<double>::infinity()),
-                           Arg::real(-std::numeric_limits<double>::infinity()), Arg::string("a\\b\"c\x01\xc3\xa9"),
-                           Arg::intList({}), Arg::intList({1, -2}), Arg::id(whole), Arg::id(kNone), Arg::idList({}),
+  std::vector<Arg> args = {Arg::none(),
+                           Arg::boolean(true),
+                           Arg::boolean(false),
+                           Arg::integer(-7),
+                           Arg::real(1),
+                           Arg::real(0.1),
+                           Arg::real(-0.0),
+                           Arg::real(1e300),
+                           Arg::real(std::numeric_limits<double>::infinity()),
+                           Arg::real(-std::numeric_limits<double>::infinity()),
+                           Arg::string("a\\b\"c\x01\xc3\xa9"),
+                           Arg::intList({}),
+                           Arg::intList({1, -2}),
+                           Arg::id(whole),
+                           Arg::id(kNone),
+                           Arg::idList({}),
                            Arg::idList({x, whole, kNone})};
   auto add = [&](Arg::Kind kind, auto&& fill) {
     Arg made;
@@ -64,8 +76,10 @@ Graph everything() {
   };
   using Kind = Arg::Kind;
   add(Kind::kComplex, [](Arg& m) { m.d = 1.5, m.d2 = -2; });
-  for (std::vector<double> list : {std::vector<double>{}, {1, 2.5}}) add(Kind::kDoubleList, [&](Arg& m) { m.doubles = list; });
-  for (std::vector<int64_t> list : {std::vector<int64_t>{}, {1, 0}}) add(Kind::kBoolList, [&](Arg& m) { m.ints = list; });
+  for (std::vector<double> list : {std::vector<double>{}, {1, 2.5}})
+    add(Kind::kDoubleList, [&](Arg& m) { m.doubles = list; });
+  for (std::vector<int64_t> list : {std::vector<int64_t>{}, {1, 0}})
+    add(Kind::kBoolList, [&](Arg& m) { m.ints = list; });
   for (std::vector<std::string> list : {std::vector<std::string>{}, {"a", ""}})
     add(Kind::kStringList, [&](Arg& m) { m.strings = list; });
   for (std::vector<int64_t> list : {std::vector<int64_t>{}, {-1, 0}, {-1}})
@@ -82,7 +96,9 @@ Graph everything() {
   n.results = {{g.addValue(f32({}), n.id)}, {}, {g.addValue(f32({0}), n.id), kNone}, {g.addValue({}, n.id)}, {kNone}};
   g.addNode("odd name").id = 40;
   g.addNode("aten::_assert");
-  g.outputs = {{whole, OutputKind::kResult, 0}, {whole, OutputKind::kLoss, kNone}, {x, OutputKind::kGradient, 0},
+  g.outputs = {{whole, OutputKind::kResult, 0},
+               {whole, OutputKind::kLoss, kNone},
+               {x, OutputKind::kGradient, 0},
                {whole, OutputKind::kUpdate, 1}};
   g.addValue({}, kNone);
   return g;
@@ -168,9 +184,12 @@ TEST(Text, RefusesWhatIsNoGraph) {
   EXPECT_EQ(mistakesOf("graph @g {\n  aten.f(\"x\n}\n"), "line 2: a string without its closing quote");
   EXPECT_EQ(mistakesOf("graph @g {\n  aten.f([1, true])\n}\n"), "line 2: elements of different kinds in one list");
   EXPECT_EQ(mistakesOf("graph @g {\n  aten.f([[1]])\n}\n"), "line 2: a list cannot hold a list");
-  EXPECT_EQ(mistakesOf("graph @g {\n  aten.f(99999999999999999999)\n}\n"), "line 2: expected a number at '99999999999999999999'");
-  EXPECT_EQ(mistakesOf("graph @g {\n  input %99999999: f32[] = argument\n}\n"), "line 2: index 99999999 out of range at '99999999: f32[] = ar'");
-  EXPECT_EQ(mistakesOf("graph @g {\n  external 1 state \"s\": f32[2]{1,2}\n}\n"), "line 2: expected external 0, found external 1");
+  EXPECT_EQ(mistakesOf("graph @g {\n  aten.f(99999999999999999999)\n}\n"),
+            "line 2: expected a number at '99999999999999999999'");
+  EXPECT_EQ(mistakesOf("graph @g {\n  input %99999999: f32[] = argument\n}\n"),
+            "line 2: index 99999999 out of range at '99999999: f32[] = ar'");
+  EXPECT_EQ(mistakesOf("graph @g {\n  external 1 state \"s\": f32[2]{1,2}\n}\n"),
+            "line 2: expected external 0, found external 1");
   EXPECT_EQ(mistakesOf("graph @g {\n  relu(1)\n}\n"), "line 2: operator relu has no namespace: write aten.relu");
 }
 

@@ -1,0 +1,61 @@
+#include "ir/rewrite.h"
+
+#include <algorithm>
+
+#include "base/cat.h"
+
+namespace abele::ir {
+
+std::vector<int32_t> positionsById(const Graph& graph) {
+  std::vector<int32_t> positions;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    size_t id = static_cast<size_t>(graph.nodes[i].id);
+    if (positions.size() <= id) positions.resize(id + 1, kNone);
+    positions[id] = static_cast<int32_t>(i);
+  }
+  return positions;
+}
+
+void renameOperands(Graph& graph, const std::vector<ValueId>& new_id) {
+  auto rename = [&](int64_t& id) {
+    if (id >= 0) id = new_id[id];
+  };
+  for (Node& node : graph.nodes) {
+    for (Arg& arg : node.args) {
+      if (arg.kind == Arg::Kind::kId) rename(arg.i);
+      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+        std::for_each(arg.ints.begin(), arg.ints.end(), rename);
+    }
+    for (Write& write : node.writes) write.before = new_id[write.before];
+  }
+  for (Output& output : graph.outputs) output.value = new_id[output.value];
+}
+
+void forgetValue(Graph& graph, ValueId v) { graph.values[v] = Value{.base = v}; }
+
+void removeNodes(Graph& graph, const std::vector<bool>& remove) {
+  size_t kept = 0;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (remove[i]) {
+      forEachResult(graph.nodes[i], [&](ValueId v) { forgetValue(graph, v); });
+    } else {
+      if (kept != i) graph.nodes[kept] = std::move(graph.nodes[i]);
+      ++kept;
+    }
+  }
+  graph.nodes.resize(kept);
+}
+
+std::string describe(const Graph& graph, const Node& node) {
+  std::string where = node.scope;
+  if (!node.source.empty()) where += where.empty() ? node.source : cat(" (", node.source, ")");
+  std::string made = node.op;
+  bool first = true;
+  forEachResult(node, [&](ValueId v) {
+    if (first) made += cat(" -> ", graph.values[v].type.str());
+    first = false;
+  });
+  return where.empty() ? made : cat(where, ", ", made);
+}
+
+}  // namespace abele::ir

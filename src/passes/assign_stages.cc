@@ -1,0 +1,317 @@
+// Before:  nodes know the user's block                 After:  nodes know their stage, graph.stages names the devices
+// Order:   after dce, so that no dead node makes a stage; before lower-optimizer.
+// Cost:    O(operands).   Undone by: nothing; a second run finds the same stages.
+//
+// Forward nodes get the stage of their block. A backward node gets the stage of the block of its forward operation, or
+// an earlier one where the gradients that it reads are made earlier: backward runs stage by stage from the last to the
+// first, after all of forward, so it may read forward values of any stage and gradients of its own and later stages.
+// Source: spec options.md section 9, annotations.md section 1.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/cat.h"
+#include "base/error.h"
+#include "ir/rewrite.h"
+#include "passes/stage_rules.h"
+
+namespace abele::passes {
+namespace {
+
+using ir::Direction;
+using ir::kNone;
+using ir::Node;
+using ir::NodeId;
+using ir::ValueId;
+
+constexpr int kNoLimit = std::numeric_limits<int>::max();
+
+bool isForward(const Node& node) { return node.direction == Direction::kForward; }
+bool isGradient(const Node& node) {
+  return node.direction == Direction::kBackward || node.direction == Direction::kWeightGrad;
+}
+
+class StageAssigner {
+ public:
+  StageAssigner(ir::Graph& graph, const StageRules& rules)
+      : graph_(graph),
+        rules_(rules),
+        makers_(graph),
+        asked_(askedStages(graph, rules)),
+        stage_(graph.nodes.size(), kNone) {
+    positions_ = ir::positionsById(graph);
+    findExternals();
+  }
+
+  Changed run() {
+    askForward();
+    bool runs = !rules_.ordered && findBackEdge().reader != nullptr;
+    if (rules_.ordered) {
+      keepWritersTogether();
+      requireOrder();
+    }
+    if (runs)
+      numberByRuns();
+    else
+      numberByAskedStage();
+    placeGradients();
+    return store();
+  }
+
+ private:
+  struct BackEdge {
+    const Node* reader = nullptr;
+    const Node* maker = nullptr;
+  };
+
+  int& stageOf(const Node& node) { return stage_[positions_[node.id]]; }
+
+  // Code outside every block where no block was ever begun is the implicit block.
+  int32_t blockOf(const Node& node) const { return node.block == kNone && graph_.blocks.size() <= 1 ? 0 : node.block; }
+
+  // --- Forward, in the user's numbering -----------------------------------------------------------------------------
+
+  // stage_ holds the user's stage numbers until number...().
+  void askForward() {
+    std::vector<bool> constant(graph_.values.size(), false);  // by base: depends on no argument, parameter or buffer
+    for (const ir::Input& input : graph_.inputs) constant[input.value] = input.kind == ir::InputKind::kConstant;
+    std::vector<Node*> free;
+    for (Node& node : graph_.nodes) {
+      if (!isForward(node)) continue;
+      bool is_constant = true;
+      ir::forEachOperand(node, [&](ValueId v) { is_constant = is_constant && constant[graph_.baseOf(v)]; });
+      if (is_constant) ir::forEachResult(node, [&](ValueId v) { constant[v] = true; });
+      if (blockOf(node) != kNone)
+        stageOf(node) = asked_[blockOf(node)].number;
+      else if (node.is_view || is_constant)
+        free.push_back(&node);
+      else
+        throwNoBlock(node);
+    }
+    placeFree(free);
+  }
+
+  [[noreturn]] void throwNoBlock(const Node& node) {
+    throwUser(ErrorCode::E0302, {.what = cat(node.op, " runs outside every block"),
+                                 .at = describe(graph_, node),
+                                 .expected = "all operations inside a block once a Block was closed",
+                                 .remedy = "begin a block before this line, or use BeginBlock, which stays active"});
+  }
+
+  // Free nodes do no work that belongs to a stage: a constant goes where it is first needed, a view where its base is.
+  void placeFree(const std::vector<Node*>& free) {
+    std::vector<int> first_reader(graph_.values.size(), kNoLimit);  // by base
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      Node& node = graph_.nodes[i];
+      if (!isForward(node)) continue;
+      if (stage_[i] == kNone && !node.is_view) {
+        int first = kNoLimit;
+        ir::forEachResult(node, [&](ValueId v) { first = std::min(first, first_reader[graph_.baseOf(v)]); });
+        if (first != kNoLimit) stage_[i] = first;
+      }
+      if (stage_[i] == kNone || node.is_view) continue;
+      ir::forEachOperand(node, [&](ValueId v) {
+        int& first = first_reader[graph_.baseOf(v)];
+        first = std::min(first, stage_[i]);
+      });
+    }
+    for (Node* node : free) {
+      if (stageOf(*node) != kNone) continue;
+      Node* maker = nullptr;
+      ir::forEachResult(*node, [&](ValueId v) { maker = makers_.of(v); });
+      size_t position = static_cast<size_t>(positions_[node->id]);
+      if (maker != nullptr && maker != node)
+        stage_[position] = stageOf(*maker);
+      else
+        stage_[position] = position > 0 ? stage_[position - 1] : 0;
+      if (stage_[position] == kNone) stage_[position] = 0;
+    }
+  }
+
+  // --- Writes of externals ------------------------------------------------------------------------------------------
+
+  // external_[base] = the external whose contents a base value is, at the start or after writes.
+  void findExternals() {
+    external_.assign(graph_.values.size(), kNone);
+    for (const ir::Input& input : graph_.inputs)
+      if (input.kind != ir::InputKind::kArgument) external_[input.value] = input.external;
+    for (const Node& node : graph_.nodes)
+      for (const ir::Write& w : node.writes) external_[w.after] = external_[w.before];
+  }
+
+  // An external has one home and stages overlap in time, so only one stage may write it. Forward nodes only.
+  void keepWritersTogether() {
+    for (Node& node : graph_.nodes) {
+      if (!isForward(node)) continue;
+      for (const ir::Write& w : node.writes) {
+        if (external_[w.after] == kNone) continue;
+        auto [first, is_first] = writer_.emplace(external_[w.after], &node);
+        int stage = stageOf(*first->second);
+        if (is_first || stageOf(node) == stage) continue;
+        if (latestForwardOperand(node) > stage) throwTwoWriters(*first->second, node, external_[w.after]);
+        stageOf(node) = stage;
+      }
+    }
+  }
+
+  int latestForwardOperand(const Node& node) {
+    int latest = 0;
+    ir::forEachOperand(node, [&](ValueId v) {
+      Node* maker = makers_.of(v);
+      if (maker != nullptr && isForward(*maker)) latest = std::max(latest, stageOf(*maker));
+    });
+    return latest;
+  }
+
+  [[noreturn]] void throwTwoWriters(const Node& first, const Node& second, int32_t external) {
+    throwUser(ErrorCode::E0303, {.what = cat(graph_.externals[external].name, " is written in stage ", stageName(first),
+                                             " and in stage ", stageName(second)),
+                                 .at = describe(graph_, second),
+                                 .found = cat("first written by ", describe(graph_, first)),
+                                 .expected = "one stage that writes a buffer in a pipelined graph",
+                                 .remedy = "put both lines into blocks of one stage, or use ShardedExecution"});
+  }
+
+  // --- Order of forward ---------------------------------------------------------------------------------------------
+
+  BackEdge findBackEdge() {
+    BackEdge edge;
+    for (const Node& node : graph_.nodes) {
+      if (!isForward(node) || node.is_view) continue;
+      ir::forEachOperand(node, [&](ValueId v) {
+        const Node* maker = makers_.of(v);
+        if (edge.reader == nullptr && maker != nullptr && isForward(*maker) && stageOf(*maker) > stageOf(node))
+          edge = {&node, maker};
+      });
+      if (edge.reader != nullptr) break;
+    }
+    return edge;
+  }
+
+  void requireOrder() {
+    BackEdge edge = findBackEdge();
+    if (edge.reader == nullptr) return;
+    std::string line = edge.reader->source.empty() ? "the line that reads it" : edge.reader->source;
+    throwUser(ErrorCode::E0303,
+              {.what = cat("a forward value flows from stage ", stageOf(*edge.maker), " back to stage ",
+                           stageOf(*edge.reader)),
+               .at = describe(graph_, *edge.reader),
+               .found = cat("made in stage ", stageOf(*edge.maker), " by ", describe(graph_, *edge.maker)),
+               .expected = "producer stage <= consumer stage in a pipelined graph",
+               .remedy = cat("begin a block of stage ", stageOf(*edge.maker), " or later before ", line,
+                             ", or use AutoStage.AutoIncrement")});
+  }
+
+  // --- From the user's numbers to positions in graph.stages ---------------------------------------------------------
+
+  int deviceOf(int number) const {
+    for (const AskedStage& asked : asked_)
+      if (asked.number == number) return asked.device;
+    return number;
+  }
+  void addStage(int number) {
+    positions_of_number_[number].push_back(static_cast<int>(stages_.size()));
+    stages_.push_back({deviceOf(number), cat(number)});
+  }
+
+  // Numbers without forward nodes are left out.
+  void numberByAskedStage() {
+    std::set<int> numbers;
+    for (size_t i = 0; i < stage_.size(); ++i)
+      if (stage_[i] != kNone) numbers.insert(stage_[i]);
+    if (numbers.empty()) numbers.insert(0);
+    for (int number : numbers) addStage(number);
+    for (int& stage : stage_)
+      if (stage != kNone) stage = positions_of_number_[stage][0];
+  }
+
+  // Sharded code that returns to an earlier stage: each time the trace enters a stage, it gets a position of its own,
+  // so that stages still run one after the other.
+  void numberByRuns() {
+    int active = kNone;
+    for (size_t i = 0; i < stage_.size(); ++i) {
+      if (stage_[i] == kNone) continue;
+      bool enters = blockOf(graph_.nodes[i]) != kNone && stage_[i] != active;
+      if (enters || stages_.empty()) addStage(active = stage_[i]);
+      stage_[i] = static_cast<int>(stages_.size()) - 1;
+    }
+  }
+
+  // --- Backward -----------------------------------------------------------------------------------------------------
+
+  void placeGradients() {
+    for (Node& node : graph_.nodes) {
+      if (!isGradient(node)) continue;
+      int limit = kNoLimit;  // the earliest stage that makes a gradient this node reads
+      int latest_forward = kNone;
+      ir::forEachOperand(node, [&](ValueId v) {
+        Node* maker = makers_.of(v);
+        if (maker == nullptr || maker == &node) return;
+        if (isGradient(*maker))
+          limit = std::min(limit, stageOf(*maker));
+        else
+          latest_forward = std::max(latest_forward, stageOf(*maker));
+      });
+      int& stage = stageOf(node);
+      stage = stageOfBlock(node, limit);
+      // Sums of gradients and the like have no forward operation: they run where their operands are.
+      if (stage == kNone) stage = limit != kNoLimit ? limit : latest_forward;
+      if (stage == kNone) stage = static_cast<int>(stages_.size()) - 1;
+      keepWithWriter(node, limit);
+    }
+  }
+
+  // The last position of the node's block that the limit allows; the limit where none does.
+  int stageOfBlock(const Node& node, int limit) {
+    if (blockOf(node) == kNone) return kNone;
+    auto found = positions_of_number_.find(asked_[blockOf(node)].number);
+    if (found == positions_of_number_.end()) return kNone;
+    int stage = kNone;
+    for (int position : found->second)
+      if (position <= limit) stage = position;
+    return stage == kNone ? limit : stage;
+  }
+
+  void keepWithWriter(Node& node, int limit) {
+    if (!rules_.ordered) return;
+    for (const ir::Write& w : node.writes) {
+      if (external_[w.after] == kNone) continue;
+      auto [first, is_first] = writer_.emplace(external_[w.after], &node);
+      int stage = stageOf(*first->second);
+      if (!is_first && stage > limit) throwTwoWriters(*first->second, node, external_[w.after]);
+      stageOf(node) = stage;
+    }
+  }
+
+  std::string stageName(const Node& node) { return stages_.empty() ? cat(stageOf(node)) : stages_[stageOf(node)].name; }
+
+  Changed store() {
+    bool changed = graph_.stages != stages_;
+    graph_.stages = std::move(stages_);
+    for (size_t i = 0; i < stage_.size(); ++i) {
+      Node& node = graph_.nodes[i];
+      if (node.direction == Direction::kUpdate) continue;
+      changed = changed || node.stage != stage_[i];
+      node.stage = stage_[i];
+    }
+    return changed ? Changed::kYes : Changed::kNo;
+  }
+
+  ir::Graph& graph_;
+  const StageRules& rules_;
+  ir::Makers makers_;
+  std::vector<AskedStage> asked_;                        // by block
+  std::vector<int32_t> positions_;                       // of nodes, by id
+  std::vector<int> stage_;                               // by position of the node
+  std::vector<int32_t> external_;                        // by base
+  std::map<int32_t, Node*> writer_;                      // first writer, by external
+  std::vector<ir::Stage> stages_;                        // the new graph.stages
+  std::map<int, std::vector<int>> positions_of_number_;  // in stages_
+};
+
+}  // namespace
+
+Changed assignStages(ir::Graph& graph, PassContext& context) { return StageAssigner(graph, context.stages).run(); }
+
+}  // namespace abele::passes

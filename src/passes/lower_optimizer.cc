@@ -1,0 +1,199 @@
+// Before:  output gradient(0) %g
+// After:   abele.accumulate(%grad, %g) after the node that makes %g; abele.adam_(%w, %grad', ...) with direction update
+//          at the end; externals for the accumulator and the states; outputs update(...)
+// Order:   after assign-stages, since an accumulate node runs on the stage of its gradient and the update with it.
+// Cost:    O(nodes + parameters).   Undone by: nothing.
+#include <algorithm>
+
+#include "base/cat.h"
+#include "base/error.h"
+#include "ir/rewrite.h"
+#include "passes/pass.h"
+
+namespace abele::passes {
+namespace {
+
+using ir::InputKind;
+using ir::kNone;
+using ir::Node;
+using ir::ValueId;
+using Rules = OptimizerRules;
+
+class OptimizerLowering {
+ public:
+  OptimizerLowering(ir::Graph& graph, const Rules& rules) : graph_(graph), rules_(rules) {}
+
+  Changed run() {
+    std::vector<ir::Output> gradients;
+    for (const ir::Output& output : graph_.outputs)
+      if (output.kind == ir::OutputKind::kGradient) gradients.push_back(output);
+    if (gradients.empty()) return Changed::kNo;
+    std::erase_if(graph_.outputs, [](const ir::Output& o) { return o.kind == ir::OutputKind::kGradient; });
+    std::stable_sort(gradients.begin(), gradients.end(),
+                     [](const auto& a, const auto& b) { return a.target < b.target; });
+    position_ = ir::positionsById(graph_);
+    after_.resize(graph_.nodes.size());
+    for (const ir::Output& gradient : gradients) accumulate(gradient);
+    placeAccumulates();
+    for (const Sum& sum : sums_) addUpdate(sum);
+    return Changed::kYes;
+  }
+
+ private:
+  // The gradient of a parameter summed over micro-batches.
+  struct Sum {
+    int32_t parameter = kNone;
+    int32_t stage = kNone;
+    ValueId value = kNone;
+    std::string source;
+  };
+
+  // An external of the parameter's type and the input that reads it.
+  ValueId addExternal(InputKind kind, const char* prefix, int32_t parameter, Type type) {
+    ir::External external{
+        .name = cat(prefix, "/", graph_.externals[parameter].name), .kind = kind, .type = type, .owner = parameter};
+    int32_t index = static_cast<int32_t>(graph_.externals.size());
+    graph_.externals.push_back(external);
+    return graph_.addInput(std::move(type), kind, index, std::move(external.name));
+  }
+  int32_t externalOf(ValueId input) const {
+    auto it = std::find_if(graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& i) { return i.value == input; });
+    return it->external;
+  }
+
+  // The node overwrites a whole value given as its next argument.
+  ValueId addWrittenArg(Node& node, ValueId before) {
+    const Type& type = graph_.values[before].type;
+    ir::Write write{.arg = static_cast<int32_t>(node.args.size()), .view = type, .before = before};
+    write.after = graph_.addValue(type, node.id);
+    node.args.push_back(Arg::id(before));
+    node.writes.push_back(write);
+    return write.after;
+  }
+
+  void accumulate(const ir::Output& gradient) {
+    int32_t parameter = gradient.target;
+    ValueId sum = addExternal(InputKind::kAccumulator, "grad", parameter, graph_.externals[parameter].type);
+    int32_t external = externalOf(sum);
+    Node node;
+    node.id = graph_.nextNodeId();
+    graph_.node_id_limit = node.id + 1;
+    node.op = "abele::accumulate";
+    node.direction = ir::Direction::kBackward;
+    ValueId summed = addWrittenArg(node, sum);
+    node.args.push_back(Arg::id(gradient.value));
+    graph_.outputs.push_back({summed, ir::OutputKind::kUpdate, external});
+
+    // As early as the gradient exists, so that its memory is free again soon.
+    int32_t position = positionOf(graph_.values[gradient.value].def);
+    int32_t maker = positionOf(graph_.values[graph_.baseOf(gradient.value)].def);
+    const Node* made_by = maker == kNone ? firstReader(parameter) : &graph_.nodes[maker];
+    node.stage = made_by == nullptr ? 0 : made_by->stage;
+    node.source = made_by == nullptr ? std::string() : made_by->source;
+    sums_.push_back({parameter, node.stage, summed, node.source});
+    if (position == kNone) position = lastPosition();
+    if (position == kNone)
+      first_.push_back(std::move(node));
+    else
+      after_[position].push_back(std::move(node));
+  }
+
+  int32_t positionOf(ir::NodeId id) const { return id == kNone ? kNone : position_[id]; }
+
+  // The end of the micro-batch: the last node that is no update.
+  int32_t lastPosition() const {
+    int32_t last = kNone;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (graph_.nodes[i].direction != ir::Direction::kUpdate) last = static_cast<int32_t>(i);
+    return last;
+  }
+
+  const Node* firstReader(int32_t external) const {
+    for (const Node& node : graph_.nodes) {
+      bool reads = false;
+      ir::forEachOperand(node, [&](ValueId v) {
+        for (const ir::Input& input : graph_.inputs)
+          reads = reads || (input.external == external && input.kind == InputKind::kParameter &&
+                            graph_.baseOf(v) == input.value);
+      });
+      if (reads) return &node;
+    }
+    return nullptr;
+  }
+
+  void placeAccumulates() {
+    std::vector<Node> nodes = std::move(first_);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      nodes.push_back(std::move(graph_.nodes[i]));
+      std::move(after_[i].begin(), after_[i].end(), std::back_inserter(nodes));
+    }
+    graph_.nodes = std::move(nodes);
+  }
+
+  // The latest contents of the parameter, which forward may have written, as an output to be replaced.
+  ir::Output& parameterOutput(int32_t parameter) {
+    for (ir::Output& output : graph_.outputs)
+      if (output.kind == ir::OutputKind::kUpdate && output.target == parameter) return output;
+    for (const ir::Input& input : graph_.inputs)
+      if (input.kind == InputKind::kParameter && input.external == parameter)
+        return graph_.outputs.emplace_back(ir::Output{input.value, ir::OutputKind::kUpdate, parameter});
+    ValueId added = graph_.addInput(graph_.externals[parameter].type, InputKind::kParameter, parameter,
+                                    graph_.externals[parameter].name);
+    return graph_.outputs.emplace_back(ir::Output{added, ir::OutputKind::kUpdate, parameter});
+  }
+
+  void addState(Node& node, const char* prefix, int32_t parameter, Type type) {
+    ValueId before = addExternal(InputKind::kState, prefix, parameter, std::move(type));
+    ValueId after = addWrittenArg(node, before);
+    graph_.outputs.push_back({after, ir::OutputKind::kUpdate, externalOf(before)});
+  }
+
+  void addUpdate(const Sum& sum) {
+    auto found = rules_.group_of.find(graph_.externals[sum.parameter].name);
+    if (rules_.kind == Rules::Kind::kNone || found == rules_.group_of.end()) return;
+    ABELE_CHECK(found->second >= 0 && static_cast<size_t>(found->second) < rules_.groups.size(), "parameter group ",
+                found->second, " of ", found->first, " does not exist");
+    const Rules::Group& group = rules_.groups[found->second];
+    ABELE_REQUIRE(!group.amsgrad, E0706,
+                  {.what = "amsgrad is not supported on the device",
+                   .at = cat("parameter group ", found->second, ", with ", found->first),
+                   .remedy = "create the optimizer with amsgrad=False"});
+    Node& node = graph_.addNode(rules_.kind == Rules::Kind::kSgd    ? "abele::sgd_"
+                                : rules_.kind == Rules::Kind::kAdam ? "abele::adam_"
+                                                                    : "abele::adamw_");
+    node.direction = ir::Direction::kUpdate;
+    node.stage = sum.stage;
+    node.source = sum.source;
+    ir::Output& output = parameterOutput(sum.parameter);
+    output.value = addWrittenArg(node, output.value);
+    node.args.push_back(Arg::id(sum.value));
+    Type type = graph_.externals[sum.parameter].type;
+    if (rules_.kind == Rules::Kind::kSgd) {
+      if (group.momentum)
+        addState(node, "momentum_buffer", sum.parameter, type);
+      else
+        node.args.push_back(Arg::none());
+    } else {
+      addState(node, "exp_avg", sum.parameter, type);
+      addState(node, "exp_avg_sq", sum.parameter, type);
+      addState(node, "step", sum.parameter, contiguousType(DType::kFloat32, {}));
+    }
+    node.args.push_back(Arg::integer(found->second));
+    if (rules_.kind == Rules::Kind::kSgd) node.args.push_back(Arg::boolean(group.nesterov));
+  }
+
+  ir::Graph& graph_;
+  const Rules& rules_;
+  std::vector<int32_t> position_;         // of nodes, by id
+  std::vector<Node> first_;               // accumulate nodes of a graph without other nodes
+  std::vector<std::vector<Node>> after_;  // accumulate nodes by the position that they follow
+  std::vector<Sum> sums_;
+};
+
+}  // namespace
+
+Changed lowerOptimizer(ir::Graph& graph, PassContext& context) {
+  return OptimizerLowering(graph, context.optimizer).run();
+}
+
+}  // namespace abele::passes

@@ -1,0 +1,95 @@
+// The list of passes, the default order, and the loop that runs and checks them.
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "base/cat.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "ir/text.h"
+#include "passes/pass.h"
+
+namespace abele::passes {
+namespace {
+
+const PassRow& findPass(const std::string& name) {
+  const auto& rows = allPasses();
+  auto row = std::find_if(rows.begin(), rows.end(), [&](const PassRow& r) { return name == r.name; });
+  if (row != rows.end()) return *row;
+  std::string known;
+  for (const PassRow& r : rows) known += cat(known.empty() ? "" : ", ", r.name);
+  throwUser(ErrorCode::E0301, {.what = cat("there is no pass ", name), .expected = cat("one of ", known)});
+}
+
+// "dce" disables every occurrence, "dce:2" only the second.
+bool isDisabled(const std::vector<std::string>& disabled, const std::string& name, int occurrence) {
+  std::string numbered = cat(name, ":", occurrence);
+  return std::any_of(disabled.begin(), disabled.end(),
+                     [&](const std::string& d) { return d == name || d == numbered; });
+}
+
+void checkDisabled(const std::vector<std::string>& disabled) {
+  for (const std::string& text : disabled) {
+    size_t colon = text.find(':');
+    findPass(text.substr(0, colon));
+    if (colon == std::string::npos) continue;
+    int number = 0;
+    auto [end, error] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), number);
+    ABELE_REQUIRE(
+        error == std::errc() && end == text.data() + text.size() && number >= 1, E0301,
+        {.what = cat("cannot disable ", text), .expected = "a pass, or a pass and which occurrence, as dce:2"});
+  }
+}
+
+}  // namespace
+
+const std::vector<PassRow>& allPasses() {
+  static const std::vector<PassRow> rows = {
+#define ABELE_PASS(function, name, needs, gives, summary) {name, function, ir::Form::needs, ir::Form::gives, summary},
+#include "passes/passes.def"
+#undef ABELE_PASS
+  };
+  return rows;
+}
+
+std::vector<std::string> defaultPipeline(bool training) {
+  std::vector<std::string> p;
+  // First: later passes look for equal values by id.
+  p.push_back("normalise-views");
+  // Before dce, which removes what only the dropped operands needed.
+  if (training) p.push_back("drop-unused-saved");
+  // Before stages are assigned, so that no dead node makes a stage or breaks the order of stages.
+  p.push_back("dce");
+  p.push_back("assign-stages");
+  // After assign-stages: an update runs on the stage of its gradient.
+  if (training) p.push_back("lower-optimizer");
+  return p;
+}
+
+void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options) {
+  std::vector<std::string> names = options.passes.empty() ? defaultPipeline(graph.training) : options.passes;
+  checkDisabled(options.disabled);
+  for (const std::string& name : names) findPass(name);
+  std::map<std::string, int> occurrences;
+  // The form that the graph is known to have. The first check is of the caller's graph.
+  ir::Form form = ir::Form::kCaptured;
+  ir::requireValid(graph, form, /*from_user=*/true);
+  std::string text = ir::print(graph);
+  for (const std::string& name : names) {
+    const PassRow& pass = findPass(name);
+    if (isDisabled(options.disabled, name, ++occurrences[name])) continue;
+    if (pass.needs > form) ir::requireValid(graph, form = pass.needs, /*from_user=*/true);
+    bool changed = pass.run(graph, context) == Changed::kYes;
+    std::string text_after = ir::print(graph);
+    ABELE_CHECK(changed == (text_after != text), "pass ", name,
+                changed ? " changed nothing and says it did" : " changed the graph and says it did not");
+    text = std::move(text_after);
+    ir::Form gives = std::max(form, pass.gives);
+    if (changed || gives > form) ir::requireValid(graph, gives);
+    form = gives;
+    log::debug("pass ", name, changed ? " changed graph @" : " left graph @", graph.name, " as it was");
+    if (options.after_pass) options.after_pass(name, graph);
+  }
+}
+
+}  // namespace abele::passes

@@ -1,0 +1,70 @@
+#include "passes/stage_rules.h"
+
+#include <map>
+
+#include "base/cat.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace abele::passes {
+namespace {
+
+std::string blockText(const ir::Block& block) {
+  return cat("block \"", block.user_id, "\"", block.source.empty() ? "" : cat(" (", block.source, ")"));
+}
+
+int explicitStage(const StageRules& rules, const ir::Block& block) {
+  std::string known;
+  for (size_t i = 0; i < rules.stages.size(); ++i)
+    for (const std::string& id : rules.stages[i].blocks) {
+      if (id == block.user_id) return static_cast<int>(i);
+      known += cat(known.empty() ? "\"" : ", \"", id, "\"");
+    }
+  throwUser(ErrorCode::E0305,
+            {.what = cat("block id \"", block.user_id, "\" is in no stage of the execution strategy"),
+             .at = blockText(block),
+             .expected = known.empty() ? "no block: the list of stages is empty" : cat("one of ", known),
+             .remedy = "add the id to a Stage of the strategy, or rename the block"});
+}
+
+AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block_index) {
+  AskedStage asked;
+  int explicit_device = ir::kNone;
+  if (!rules.stages.empty()) {
+    asked.number = explicitStage(rules, block);
+    explicit_device = rules.stages[asked.number].ipu;
+  } else if (rules.auto_stage == AutoStage::kAutoIncrement) {
+    // Blocks are listed in the order of their first encounter; stage 0 is the code before them.
+    asked.number = block_index;
+  } else {
+    ABELE_REQUIRE(block.ipu_id >= 0, E0304,
+                  {.what = cat("block \"", block.user_id, "\" has no ipu_id under AutoStage.SameAsIpu"),
+                   .at = blockText(block),
+                   .expected = "an ipu_id, which is also the stage",
+                   .remedy = "give the block an ipu_id, or use AutoStage.AutoIncrement"});
+    asked.number = block.ipu_id;
+  }
+  asked.device = explicit_device >= 0 ? explicit_device : block.ipu_id >= 0 ? block.ipu_id : asked.number;
+  return asked;
+}
+
+}  // namespace
+
+std::vector<AskedStage> askedStages(const ir::Graph& graph, const StageRules& rules) {
+  std::vector<AskedStage> asked(1);  // the code before the first block: stage 0 on device 0
+  std::map<int, int> device_of;      // by stage number
+  for (size_t i = 1; i < graph.blocks.size(); ++i) {
+    AskedStage stage = askedStage(rules, graph.blocks[i], static_cast<int>(i));
+    auto [it, is_new] = device_of.emplace(stage.number, stage.device);
+    // A stage runs on one device: the first block decides.
+    if (!is_new && it->second != stage.device)
+      log::warn(blockText(graph.blocks[i]), " asks for device ", stage.device, " but its stage ", stage.number,
+                " is on device ", it->second);
+    stage.device = it->second;
+    asked.push_back(stage);
+  }
+  if (auto it = device_of.find(0); it != device_of.end()) asked[0].device = it->second;
+  return asked;
+}
+
+}  // namespace abele::passes
