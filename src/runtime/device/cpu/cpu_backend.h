@@ -10,12 +10,15 @@
 #include "exe/executable.h"
 #include "runtime/backend.h"
 
-namespace at { class Tensor; struct Generator; }
+namespace at {
+class Tensor;
+struct Generator;
+}  // namespace at
 
 namespace abele::runtime {
 
 struct CpuOptions {
-  int threads_per_device = 1;      // intra-op threads of each worker
+  int threads_per_device = 1;  // intra-op threads of each worker
 };
 
 class CpuBackend : public Backend {
@@ -40,7 +43,7 @@ class CpuBackend : public Backend {
 
   /// Random stream of the step: a CPU generator whose state is where micro-batch 0 starts.
   virtual void setGenerator(const at::Generator& generator) = 0;
-  virtual at::Generator generator() const = 0;   // advanced past the steps that ran
+  virtual at::Generator generator() const = 0;  // advanced past the steps that ran
 
   /// Bytes of all arenas allocated, per worker (shared ones under index 0); equals exe::peakBytes.
   virtual int64_t allocatedBytes(int32_t worker) const = 0;

@@ -1,0 +1,139 @@
+#include "runtime/device/cpu/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <c10/core/InferenceMode.h>
+
+#include "base/error.h"
+#include "runtime/device/cpu/steering_allocator.h"
+
+namespace abele::runtime {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+int64_t roundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+c10::DataPtr borrow(void* address) { return {address, c10::Device(c10::DeviceType::CPU)}; }
+
+bool hasMemory(exe::GroupKind kind) { return kind != exe::GroupKind::kInput && kind != exe::GroupKind::kOutput; }
+
+}  // namespace
+
+c10::ScalarType scalarType(DType dtype) { return static_cast<c10::ScalarType>(dtype); }
+
+at::Tensor tensorOver(c10::DataPtr memory, const Type& type) {
+  c10::Storage storage(c10::Storage::use_byte_size_t{}, static_cast<std::size_t>(type.extentBytes()), std::move(memory),
+                       /*allocator=*/nullptr, /*resizable=*/false);
+  at::Tensor tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                               caffe2::TypeMeta::fromScalarType(scalarType(type.dtype)));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
+  return tensor;
+}
+
+bool hasShape(const at::Tensor& tensor, const Type& type) {
+  return tensor.scalar_type() == scalarType(type.dtype) && tensor.sizes() == c10::IntArrayRef(type.sizes);
+}
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "none";
+  return contiguousType(static_cast<DType>(tensor.scalar_type()), tensor.sizes().vec()).str();
+}
+
+Region::Region(int64_t frame_bytes, int64_t frames, const std::string& name)
+    : frame_bytes_(roundUp(frame_bytes, kAlignment)), bytes_(frame_bytes_ * frames) {
+  if (bytes_ == 0) return;
+  const bool huge = bytes_ >= 2 * kHugePage;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, static_cast<std::size_t>(huge ? kHugePage : kAlignment),
+                     static_cast<std::size_t>(bytes_)) != 0)
+    throwDevice(ErrorCode::E0603, {.what = cat(name, " needs ", bytes_, " bytes"),
+                                   .remedy = "use a smaller micro-batch, or more stages or recomputation"});
+  if (huge) madvise(memory, static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
+  data_ = static_cast<char*>(memory);
+  addArena(data_, static_cast<std::size_t>(bytes_));
+}
+
+Region::~Region() {
+  removeArena(data_);
+  std::free(data_);
+}
+
+SlotTable::SlotTable(const exe::Executable& executable) : executable_(executable) {
+  const c10::InferenceMode plain_tensors;
+  for (const exe::Group& group : executable.groups) {
+    const bool owned = hasMemory(group.kind);
+    frames_.push_back(owned ? std::max<int64_t>(group.frames, 1) : std::max<int64_t>(executable.micro_batches, 1));
+    regions_.push_back(owned ? std::make_shared<Region>(group.frame_bytes, frames_.back(), group.name) : nullptr);
+  }
+  std::size_t count = 0;
+  for (const exe::Slot& slot : executable.slots) {
+    ABELE_CHECK(slot.group >= 0 && slot.group < static_cast<int32_t>(frames_.size()), "slot ", slot.name,
+                " without group");
+    first_.push_back(count);
+    count += static_cast<std::size_t>(frames_[slot.group]);
+  }
+  tensors_.resize(count);
+  for (std::size_t i = 0; i < executable.slots.size(); ++i) {
+    const exe::Slot& slot = executable.slots[i];
+    const exe::Group& group = executable.groups[slot.group];
+    if (group.kind == exe::GroupKind::kOutput || !slot.type.defined()) continue;
+    const bool owned = hasMemory(group.kind);
+    ABELE_CHECK(!owned || slot.offset_bytes + slot.type.extentBytes() <= group.frame_bytes, "slot ", slot.name,
+                " does not fit in ", group.name);
+    for (int64_t frame = 0; frame < frames_[slot.group]; ++frame)
+      tensors_[first_[i] + frame] =
+          tensorOver(borrow(owned ? regions_[slot.group]->frame(frame) + slot.offset_bytes : nullptr), slot.type);
+  }
+  findInputSlots();
+}
+
+// An argument's own slot names its range in the group; other slots inside that range are views of it.
+void SlotTable::findInputSlots() {
+  input_slots_.resize(executable_.input_slots.size());
+  for (std::size_t s = 0; s < executable_.slots.size(); ++s) {
+    const exe::Slot& slot = executable_.slots[s];
+    if (executable_.groups[slot.group].kind != exe::GroupKind::kInput) continue;
+    bool found = false;
+    for (std::size_t i = 0; i < input_slots_.size() && !found; ++i) {
+      if (executable_.input_slots[i] < 0) continue;
+      const exe::Slot& whole = executable_.slots[executable_.input_slots[i]];
+      const int64_t offset = slot.offset_bytes - whole.offset_bytes;
+      found = whole.group == slot.group && offset >= 0 && offset + slot.type.extentBytes() <= whole.type.extentBytes();
+      if (found) input_slots_[i].push_back({static_cast<int32_t>(s), offset});
+    }
+    ABELE_CHECK(found, "slot ", slot.name, " belongs to no argument");
+  }
+}
+
+SlotRef SlotTable::ref(int32_t slot) const {
+  if (slot < 0) return {};
+  ABELE_CHECK(slot < static_cast<int32_t>(first_.size()), "slot ", slot, " of ", first_.size());
+  return {&tensors_[first_[slot]], executable_.slots[slot].group};
+}
+
+int64_t SlotTable::groupBytes(int32_t group) const { return regions_[group] ? regions_[group]->bytes() : 0; }
+
+at::Tensor SlotTable::sharedTensor(int32_t slot) const {
+  const std::shared_ptr<Region>& region = regions_[executable_.slots[slot].group];
+  auto* owner = new std::shared_ptr<Region>(region);
+  c10::DataPtr memory(
+      tensor(slot, 0).mutable_data_ptr(), owner,
+      [](void* context) { delete static_cast<std::shared_ptr<Region>*>(context); }, c10::Device(c10::DeviceType::CPU));
+  return tensorOver(std::move(memory), executable_.slots[slot].type);
+}
+
+void SlotTable::bindInput(int64_t index, int64_t frame, const void* data) {
+  for (const InputSlot& input : input_slots_[index]) {
+    const at::Tensor& tensor = tensors_[first_[input.slot] + frame];
+    char* address = static_cast<char*>(const_cast<void*>(data)) + input.offset_bytes;
+    tensor.unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(borrow(address));
+  }
+}
+
+}  // namespace abele::runtime

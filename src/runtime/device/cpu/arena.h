@@ -1,0 +1,80 @@
+// The memory of an executable and the tensors over it. Used by cpu_backend.cc and operator_call.cc.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "exe/executable.h"
+
+namespace abele::runtime {
+
+/// Memory of one group, all frames. Throws E0603 when there is not enough.
+class Region {
+ public:
+  Region(int64_t frame_bytes, int64_t frames, const std::string& name);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  char* frame(int64_t index) const { return data_ + index * frame_bytes_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t frame_bytes_;
+  int64_t bytes_;
+  char* data_ = nullptr;
+};
+
+/// A slot as a call sees it: one tensor per frame of its group.
+struct SlotRef {
+  const at::Tensor* frames = nullptr;  // null: absent
+  int32_t group = -1;
+  const at::Tensor& at(const int32_t* frame_of_group) const { return frames[frame_of_group[group]]; }
+};
+
+/// All tensors of an executable, made once. Every slot has a storage of its own: ATen's overlap checks then see only
+/// an operand that is written twice under one slot, never dead memory that was planned for reuse.
+class SlotTable {
+ public:
+  explicit SlotTable(const exe::Executable& executable);
+
+  SlotRef ref(int32_t slot) const;
+  const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
+  int64_t framesOf(int32_t group) const { return frames_[group]; }
+  int64_t groupBytes(int32_t group) const;
+  /// A tensor that keeps the memory of a persistent slot alive and may outlive the table.
+  at::Tensor sharedTensor(int32_t slot) const;
+
+  /// Points every slot of kInput that lies in argument `index` at micro-batch `frame`'s memory.
+  void bindInput(int64_t index, int64_t frame, const void* data);
+  /// The caller's tensor for an output slot; undefined: not wanted.
+  void bindOutput(int32_t slot, int64_t frame, at::Tensor tensor) {
+    tensors_[first_[slot] + frame] = std::move(tensor);
+  }
+
+ private:
+  struct InputSlot {
+    int32_t slot;
+    int64_t offset_bytes;
+  };
+  void findInputSlots();
+
+  const exe::Executable& executable_;
+  std::vector<std::shared_ptr<Region>> regions_;  // by group; null for the caller's memory
+  std::vector<int64_t> frames_;                   // by group
+  std::vector<std::size_t> first_;                // by slot: index of frame 0
+  std::vector<at::Tensor> tensors_;
+  std::vector<std::vector<InputSlot>> input_slots_;  // by argument
+};
+
+/// A CPU tensor of this type over foreign memory.
+at::Tensor tensorOver(c10::DataPtr memory, const Type& type);
+c10::ScalarType scalarType(DType dtype);
+/// Does the tensor have this element type and these sizes (strides aside)?
+bool hasShape(const at::Tensor& tensor, const Type& type);
+/// "f32[4,8]".
+std::string describe(const at::Tensor& tensor);
+
+}  // namespace abele::runtime

@@ -1,0 +1,269 @@
+#include "runtime/device/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+
+#include "base/error.h"
+#include "runtime/device/cpu/arena.h"
+#include "runtime/device/cpu/cpu_device.h"
+#include "runtime/device/cpu/operator_lookup.h"
+#include "runtime/device/cpu/random_stream.h"
+#include "runtime/kernels/basic.h"
+
+namespace abele::runtime {
+namespace {
+
+// Groups named by update instructions: the argument after the tensors.
+std::size_t countHyperGroups(const exe::Executable& executable) {
+  int64_t last = 0;
+  for (const exe::Segment& segment : executable.segments)
+    for (const exe::Instruction& instruction : segment.instructions) {
+      const std::size_t at = instruction.op == "abele::sgd_" ? 3 : 5;
+      const bool update =
+          instruction.op == "abele::sgd_" || instruction.op == "abele::adam_" || instruction.op == "abele::adamw_";
+      if (update && instruction.args.size() > at) last = std::max(last, instruction.args[at].i);
+    }
+  return static_cast<std::size_t>(last) + 1;
+}
+
+class CpuBackendImpl final : public CpuBackend {
+ public:
+  CpuBackendImpl(const exe::Executable& executable, const CpuOptions& options)
+      : executable_(executable),
+        options_(options),
+        slots_(executable),
+        hypers_(countHyperGroups(executable)),
+        streams_(executable.workers.size()),
+        start_(at::detail::createCPUGenerator()) {
+    ABELE_REQUIRE(options.threads_per_device >= 1, E0702,
+                  {.what = cat("threads per device is ", options.threads_per_device), .expected = "1 or more"});
+    fillInitial();
+    findWrittenBuffers();
+  }
+
+  std::unique_ptr<Device> makeDevice(int32_t worker) override {
+    return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_);
+  }
+
+  void begin(int64_t /*step*/) override {
+    const c10::InferenceMode no_autograd;
+    if (executable_.random_draws > 0)
+      for (RandomStream& stream : streams_) stream.begin(start_);
+    for (Saved& saved : written_buffers_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
+  }
+
+  void finish(bool completed) override {
+    if (completed) {
+      advanceGenerator();
+      return;
+    }
+    const c10::InferenceMode no_autograd;
+    for (const Saved& saved : written_buffers_) copyInto(slots_.tensor(saved.slot, 0), saved.copy);
+  }
+
+  void upload(int32_t external, const at::Tensor& host) override {
+    const exe::External& what = externalAt(external);
+    if (what.slot < 0) return;
+    const Type& type = executable_.slots[what.slot].type;
+    ABELE_REQUIRE(hasShape(host, type), E0704,
+                  {.what = cat("tensor for ", what.name, " differs from the compiled one"),
+                   .found = describe(host),
+                   .expected = type.str(),
+                   .remedy = "compile the model again"});
+    const c10::InferenceMode no_autograd;
+    slots_.tensor(what.slot, 0).copy_(host);
+  }
+
+  void download(int32_t external, at::Tensor& host) const override {
+    const exe::External& what = externalAt(external);
+    if (what.slot < 0) return;
+    const Type& type = executable_.slots[what.slot].type;
+    ABELE_REQUIRE(hasShape(host, type), E0704,
+                  {.what = cat("tensor that receives ", what.name, " differs from the compiled one"),
+                   .found = describe(host),
+                   .expected = type.str(),
+                   .remedy = "compile the model again"});
+    const c10::AutoGradMode no_grad(false);
+    host.copy_(slots_.sharedTensor(what.slot));
+  }
+
+  at::Tensor external(int32_t index) const override {
+    const exe::External& what = externalAt(index);
+    return what.slot < 0 ? at::Tensor() : slots_.sharedTensor(what.slot);
+  }
+
+  void bindInputs(const std::vector<at::Tensor>& inputs) override;
+  void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) override;
+  void setHyper(int group, const std::string& name, double value) override;
+
+  void setGenerator(const at::Generator& generator) override { start_ = generator.clone(); }
+  at::Generator generator() const override { return start_.clone(); }
+
+  int64_t allocatedBytes(int32_t worker) const override {
+    int64_t bytes = 0;
+    for (std::size_t g = 0; g < executable_.groups.size(); ++g)
+      if (std::max(executable_.groups[g].worker, 0) == worker) bytes += slots_.groupBytes(static_cast<int32_t>(g));
+    return bytes;
+  }
+
+ private:
+  struct Saved {
+    int32_t slot;
+    at::Tensor copy;
+  };
+
+  const exe::External& externalAt(int32_t index) const {
+    ABELE_CHECK(index >= 0 && index < static_cast<int32_t>(executable_.externals.size()), "external ", index);
+    return executable_.externals[index];
+  }
+  void fillInitial();
+  void findWrittenBuffers();
+  void advanceGenerator();
+  at::Tensor denseRows(const at::Tensor& input, int64_t index, int64_t micro_batch);
+
+  const exe::Executable& executable_;
+  CpuOptions options_;
+  SlotTable slots_;
+  std::vector<Hyper> hypers_;
+  std::vector<RandomStream> streams_;     // by worker
+  at::Generator start_;                   // where the next step's micro-batch 0 starts
+  std::vector<Saved> written_buffers_;    // what a step changes before its updates
+  std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive
+};
+
+void CpuBackendImpl::fillInitial() {
+  const c10::InferenceMode no_autograd;
+  for (const exe::External& external : executable_.externals)
+    if (external.slot >= 0 &&
+        (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
+      slots_.tensor(external.slot, 0).fill_(external.initial);
+}
+
+// Buffers that share memory with an operand that some instruction writes.
+void CpuBackendImpl::findWrittenBuffers() {
+  const c10::InferenceMode no_autograd;
+  std::vector<int32_t> written;
+  for (const exe::Segment& segment : executable_.segments)
+    for (const exe::Instruction& instruction : segment.instructions) {
+      for (const auto& ids : instruction.results) written.insert(written.end(), ids.begin(), ids.end());
+      const bool own = instruction.op.starts_with("abele::");
+      if (own && instruction.args.empty()) continue;
+      for (std::size_t i = 0; i < instruction.args.size(); ++i) {
+        const Arg& arg = instruction.args[i];
+        if (!arg.holdsIds()) continue;
+        if (own ? i > 0 : !writesArgument(findOperator(instruction.op).schema(), i)) continue;
+        if (arg.kind == Arg::Kind::kId) written.push_back(static_cast<int32_t>(arg.i));
+        for (const int64_t id : arg.ints) written.push_back(static_cast<int32_t>(id));
+      }
+    }
+  const auto shares = [&](const exe::Slot& a, const exe::Slot& b) {
+    return a.group == b.group && a.offset_bytes < b.offset_bytes + b.type.extentBytes() &&
+           b.offset_bytes < a.offset_bytes + a.type.extentBytes();
+  };
+  for (const exe::External& external : executable_.externals) {
+    if (external.kind != exe::ExternalKind::kBuffer || external.slot < 0) continue;
+    const exe::Slot& slot = executable_.slots[external.slot];
+    if (std::any_of(written.begin(), written.end(),
+                    [&](int32_t id) { return id >= 0 && shares(executable_.slots[id], slot); }))
+      written_buffers_.push_back({external.slot, slots_.tensor(external.slot, 0).clone()});
+  }
+}
+
+// The worker that drew last stands nearest to the end of the step.
+void CpuBackendImpl::advanceGenerator() {
+  const int64_t draws = executable_.random_draws * executable_.micro_batches;
+  if (draws == 0) return;
+  const auto last =
+      std::max_element(streams_.begin(), streams_.end(),
+                       [](const RandomStream& a, const RandomStream& b) { return a.position() < b.position(); });
+  start_ = last->draw(draws, 0).clone();
+}
+
+// The rows of one micro-batch, laid out as compiled; a copy only where the caller's tensor is laid out otherwise.
+at::Tensor CpuBackendImpl::denseRows(const at::Tensor& input, int64_t index, int64_t micro_batch) {
+  const exe::Slot& slot = executable_.slots[executable_.input_slots[index]];
+  at::Tensor rows = input;
+  if (executable_.micro_batches > 1) {
+    const int64_t count = slot.type.sizes.empty() ? 0 : slot.type.sizes[0];
+    ABELE_REQUIRE(input.dim() > 0 && input.size(0) == count * executable_.micro_batches, E0704,
+                  {.what = cat("input ", index, " differs from the compiled one"),
+                   .found = describe(input),
+                   .expected = cat(executable_.micro_batches, " micro-batches of ", slot.type.str()),
+                   .remedy = "compile the model again"});
+    rows = input.narrow(0, micro_batch * count, count);
+  }
+  ABELE_REQUIRE(hasShape(rows, slot.type), E0704,
+                {.what = cat("input ", index, " differs from the compiled one"),
+                 .found = describe(rows),
+                 .expected = slot.type.str(),
+                 .remedy = "compile the model again"});
+  if (rows.numel() <= 1 || rows.strides() == c10::IntArrayRef(slot.type.strides)) return rows;
+  at::Tensor dense = at::empty_strided(slot.type.sizes, slot.type.strides, rows.options());
+  dense.copy_(rows);
+  return dense;
+}
+
+void CpuBackendImpl::bindInputs(const std::vector<at::Tensor>& inputs) {
+  const c10::InferenceMode no_autograd;
+  ABELE_REQUIRE(
+      inputs.size() == executable_.input_slots.size(), E0704,
+      {.what = cat(inputs.size(), " inputs for a model that was compiled for ", executable_.input_slots.size())});
+  bound_inputs_.clear();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (executable_.input_slots[i] < 0) continue;
+    for (int64_t k = 0; k < executable_.micro_batches; ++k) {
+      bound_inputs_.push_back(denseRows(inputs[i], static_cast<int64_t>(i), k));
+      slots_.bindInput(static_cast<int64_t>(i), k, bound_inputs_.back().const_data_ptr());
+    }
+  }
+}
+
+void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) {
+  ABELE_CHECK(outputs.size() == executable_.output_slots.size(), outputs.size(), " outputs of ",
+              executable_.output_slots.size());
+  for (std::size_t target = 0; target < outputs.size(); ++target) {
+    const int32_t slot = executable_.output_slots[target];
+    if (slot < 0) continue;
+    for (int64_t k = 0; k < executable_.micro_batches; ++k) {
+      const at::Tensor tensor = k < static_cast<int64_t>(outputs[target].size()) ? outputs[target][k] : at::Tensor();
+      ABELE_CHECK(!tensor.defined() || hasShape(tensor, executable_.slots[slot].type), "output ", target, " is ",
+                  describe(tensor));
+      slots_.bindOutput(slot, k, tensor);
+    }
+  }
+}
+
+void CpuBackendImpl::setHyper(int group, const std::string& name, double value) {
+  static const std::unordered_map<std::string, double Hyper::*> fields = {{"lr", &Hyper::lr},
+                                                                          {"momentum", &Hyper::momentum},
+                                                                          {"dampening", &Hyper::dampening},
+                                                                          {"weight_decay", &Hyper::weight_decay},
+                                                                          {"beta1", &Hyper::beta1},
+                                                                          {"beta2", &Hyper::beta2},
+                                                                          {"eps", &Hyper::eps},
+                                                                          {"gradient_scale", &Hyper::gradient_scale}};
+  if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;  // a group without parameters here
+  if (name == "maximize") {
+    hypers_[group].maximize = value != 0;
+    return;
+  }
+  const auto field = fields.find(name);
+  ABELE_REQUIRE(field != fields.end(), E0706,
+                {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});
+  hypers_[group].*(field->second) = value;
+}
+
+}  // namespace
+
+std::unique_ptr<CpuBackend> CpuBackend::create(const exe::Executable& executable, const CpuOptions& options) {
+  return std::make_unique<CpuBackendImpl>(executable, options);
+}
+
+}  // namespace abele::runtime

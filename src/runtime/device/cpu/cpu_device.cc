@@ -1,0 +1,43 @@
+#include "runtime/device/cpu/cpu_device.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include "base/error.h"
+#include "runtime/device/cpu/intra_op_threads.h"
+#include "runtime/device/cpu/own_call.h"
+#include "runtime/device/cpu/steering_allocator.h"
+
+namespace abele::runtime {
+
+CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
+                     std::vector<Hyper>& hypers, RandomStream& random, const CpuOptions& options)
+    : executable_(executable), options_(options), segments_(executable.segments.size()) {
+  const c10::InferenceMode no_autograd;
+  for (std::size_t g = 0; g < executable.groups.size(); ++g) frames_.push_back(slots.framesOf(static_cast<int32_t>(g)));
+  frame_of_group_.resize(frames_.size());
+  state_.random = &random;
+  for (const exe::Action& action : executable.workers[worker].actions) {
+    auto& calls = segments_[action.segment];
+    const auto& instructions = executable.segments[action.segment].instructions;
+    if (!calls.empty()) continue;
+    for (const exe::Instruction& instruction : instructions)
+      calls.push_back(instruction.op.starts_with("abele::") ? makeOwnCall(instruction, slots, hypers)
+                                                            : makeOperatorCall(instruction, slots));
+  }
+}
+
+void CpuDevice::attach() { setIntraOpThreads(options_.threads_per_device); }
+
+void CpuDevice::run(const ActionContext& context) {
+  const c10::InferenceMode no_autograd;
+  const CacheScope cache;
+  for (std::size_t g = 0; g < frames_.size(); ++g)
+    frame_of_group_[g] = static_cast<int32_t>(context.micro_batch % frames_[g]);
+  state_.frame_of_group = frame_of_group_.data();
+  state_.action = context;
+  state_.random_base = context.micro_batch * executable_.random_draws;
+  for (const std::unique_ptr<Call>& call : segments_[context.segment]) call->run(state_);
+  state_.stack.clear();
+}
+
+}  // namespace abele::runtime

@@ -1,0 +1,32 @@
+// One worker's share of a CPU executable: its segments as ready calls.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/backend.h"
+#include "runtime/device/cpu/arena.h"
+#include "runtime/device/cpu/cpu_backend.h"
+#include "runtime/device/cpu/operator_call.h"
+#include "runtime/kernels/optimizers.h"
+
+namespace abele::runtime {
+
+/// Everything it refers to outlives it.
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
+            RandomStream& random, const CpuOptions& options);
+  void attach() override;
+  void run(const ActionContext& context) override;
+
+ private:
+  const exe::Executable& executable_;
+  CpuOptions options_;
+  std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers
+  std::vector<int64_t> frames_;                               // by group
+  std::vector<int32_t> frame_of_group_;
+  CallState state_;
+};
+
+}  // namespace abele::runtime

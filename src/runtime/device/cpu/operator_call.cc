@@ -1,0 +1,266 @@
+#include "runtime/device/cpu/operator_call.h"
+
+#include <algorithm>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/copy.h>
+
+#include "base/error.h"
+#include "runtime/device/cpu/constants.h"
+#include "runtime/device/cpu/operator_lookup.h"
+#include "runtime/device/cpu/steering_allocator.h"
+
+namespace abele::runtime {
+namespace {
+
+const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
+
+bool sameGeometry(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const char* a_begin = static_cast<const char*>(a.const_data_ptr());
+  const char* b_begin = static_cast<const char*>(b.const_data_ptr());
+  const auto bytes = [](const at::Tensor& t) {
+    return at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.itemsize());
+  };
+  return a_begin < b_begin + bytes(b) && b_begin < a_begin + bytes(a);
+}
+
+// What goes on the stack at one position of a call.
+struct Operand {
+  enum class Kind : uint8_t { kConstant, kTensor, kTensorList, kGenerator };
+  Kind kind = Kind::kConstant;
+  bool optional_elements = false;
+  c10::IValue constant;
+  SlotRef tensor;
+  std::vector<SlotRef> list;
+};
+
+// A result that has a home.
+struct Result {
+  std::size_t index = 0;
+  int32_t element = -1;  // in a Tensor[]
+  SlotRef slot;
+};
+
+Operand makeOperand(const Arg& arg, const c10::Argument& parameter, const SlotTable& slots) {
+  Operand operand;
+  switch (arg.kind) {
+    case Arg::Kind::kId:
+      if (arg.i >= 0) {
+        operand.kind = Operand::Kind::kTensor;
+        operand.tensor = slots.ref(static_cast<int32_t>(arg.i));
+      } else if (parameter.type()->kind() == c10::TypeKind::TensorType) {
+        operand.constant = at::Tensor();
+      }
+      break;
+    case Arg::Kind::kIdList:
+    case Arg::Kind::kOptionalIdList:
+      operand.kind = Operand::Kind::kTensorList;
+      operand.optional_elements = arg.kind == Arg::Kind::kOptionalIdList;
+      for (const int64_t id : arg.ints) operand.list.push_back(slots.ref(static_cast<int32_t>(id)));
+      break;
+    case Arg::Kind::kGenerator: operand.kind = Operand::Kind::kGenerator; break;
+    default: operand.constant = constantValue(arg, parameter);
+  }
+  return operand;
+}
+
+c10::IValue listValue(const Operand& operand, const int32_t* frame_of_group) {
+  if (operand.optional_elements) {
+    c10::List<std::optional<at::Tensor>> list;
+    list.reserve(operand.list.size());
+    for (const SlotRef& slot : operand.list)
+      list.push_back(slot.frames ? std::optional<at::Tensor>(slot.at(frame_of_group)) : std::nullopt);
+    return list;
+  }
+  c10::List<at::Tensor> list;
+  list.reserve(operand.list.size());
+  for (const SlotRef& slot : operand.list) list.push_back(slot.frames ? slot.at(frame_of_group) : at::Tensor());
+  return list;
+}
+
+// Pushes the operands and calls.
+class OperatorCall : public Call {
+ public:
+  OperatorCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots)
+      : op_(op), random_offset_(instruction.random_offset), random_draws_(instruction.random_draws) {
+    const auto& parameters = op.schema().arguments();
+    ABELE_CHECK(instruction.args.size() <= parameters.size(), instruction.op, " has ", instruction.args.size(),
+                " arguments");
+    bool draws = false;
+    for (std::size_t i = 0; i < instruction.args.size(); ++i) {
+      operands_.push_back(makeOperand(instruction.args[i], parameters[i], slots));
+      draws = draws || operands_.back().kind == Operand::Kind::kGenerator;
+    }
+    ABELE_CHECK(draws || random_draws_ < 0, instruction.op, " draws random numbers without a generator");
+  }
+
+ protected:
+  void pushOperands(CallState& state) const {
+    c10::Stack& stack = state.stack;
+    stack.clear();
+    for (const Operand& operand : operands_) {
+      switch (operand.kind) {
+        case Operand::Kind::kConstant: stack.push_back(operand.constant); break;
+        case Operand::Kind::kTensor: stack.emplace_back(operand.tensor.at(state.frame_of_group)); break;
+        case Operand::Kind::kTensorList: stack.push_back(listValue(operand, state.frame_of_group)); break;
+        case Operand::Kind::kGenerator:
+          stack.emplace_back(state.random->draw(state.random_base + random_offset_, random_draws_));
+          break;
+      }
+    }
+  }
+  void call(CallState& state) const { op_.redispatchBoxed(kCpu, &state.stack); }
+
+  c10::OperatorHandle op_;
+
+ private:
+  std::vector<Operand> operands_;
+  int64_t random_offset_;
+  int64_t random_draws_;
+};
+
+// Everything is written in place, or nothing of the result is used.
+class InPlaceCall final : public OperatorCall {
+ public:
+  using OperatorCall::OperatorCall;
+  void run(CallState& state) override {
+    pushOperands(state);
+    call(state);
+  }
+};
+
+// Results go straight into their slots.
+class OutCall final : public OperatorCall {
+ public:
+  OutCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
+          const std::vector<Result>& results)
+      : OperatorCall(instruction, op, slots) {
+    for (const Result& result : results) outs_.push_back(result.slot);
+  }
+  void run(CallState& state) override {
+    pushOperands(state);
+    for (const SlotRef& out : outs_) state.stack.emplace_back(out.at(state.frame_of_group));
+    call(state);
+  }
+
+ private:
+  std::vector<SlotRef> outs_;
+};
+
+// The functional operator. Its second run notes which of its allocations become results (the first one may allocate
+// more, to fill caches of ATen's); later runs hand out the slots' addresses for them.
+class SteeredCall final : public OperatorCall {
+ public:
+  SteeredCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
+              std::vector<Result> results)
+      : OperatorCall(instruction, op, slots), results_(std::move(results)) {}
+
+  void run(CallState& state) override {
+    pushOperands(state);
+    if (runs_ > 1) {
+      for (std::size_t i = 0; i < steers_.size(); ++i)
+        steers_[i].address = results_[steered_[i]].slot.at(state.frame_of_group).mutable_data_ptr();
+      const SteerScope scope(steers_);
+      call(state);
+    } else if (runs_ == 0) {
+      call(state);
+    } else {
+      std::vector<Allocation> trace;
+      {
+        const TraceScope scope(trace);
+        call(state);
+      }
+      learn(trace, state);
+    }
+    settle(state);
+    state.stack.clear();
+    ++runs_;
+  }
+
+ private:
+  at::Tensor resultOf(const Result& result, const c10::Stack& stack) const {
+    const c10::IValue& value = stack[result.index];
+    if (result.element < 0) return value.isNone() ? at::Tensor() : value.toTensor();
+    return value.toTensorList().get(static_cast<std::size_t>(result.element));
+  }
+
+  void learn(const std::vector<Allocation>& trace, const CallState& state) {
+    for (std::size_t ordinal = 0; ordinal < trace.size(); ++ordinal) {
+      for (std::size_t i = 0; i < results_.size(); ++i) {
+        const at::Tensor tensor = resultOf(results_[i], state.stack);
+        if (!tensor.defined() || tensor.const_data_ptr() != trace[ordinal].address) continue;
+        const at::Tensor& slot = results_[i].slot.at(state.frame_of_group);
+        if (trace[ordinal].bytes > slot.storage().nbytes()) continue;
+        steers_.push_back({static_cast<int32_t>(ordinal), trace[ordinal].bytes, nullptr});
+        steered_.push_back(i);
+        break;
+      }
+    }
+  }
+
+  // Brings home what was born elsewhere.
+  void settle(CallState& state) const {
+    std::vector<std::pair<const at::Tensor*, at::Tensor>> moves;
+    for (const Result& result : results_) {
+      const at::Tensor& slot = result.slot.at(state.frame_of_group);
+      const at::Tensor tensor = resultOf(result, state.stack);
+      ABELE_CHECK(tensor.defined(), op_.schema().name(), " result ", result.index, " is absent");
+      const bool same = sameGeometry(tensor, slot);
+      if (same && tensor.const_data_ptr() == slot.const_data_ptr()) continue;
+      ABELE_CHECK(tensor.scalar_type() == slot.scalar_type() && tensor.sizes() == slot.sizes(), op_.schema().name(),
+                  " result ", result.index, " is ", describe(tensor), ", planned ", describe(slot));
+      moves.emplace_back(&slot, tensor);
+    }
+    if (moves.empty()) return;
+    for (auto& [to, from] : moves)
+      if (std::any_of(results_.begin(), results_.end(), [&](const Result& other) {
+            const at::Tensor& slot = other.slot.at(state.frame_of_group);
+            return overlap(from, slot);
+          }))
+        from = from.clone();
+    for (const auto& [to, from] : moves) to->copy_(from);
+  }
+
+  std::vector<Result> results_;
+  int64_t runs_ = 0;
+  std::vector<Steer> steers_;         // by ordinal
+  std::vector<std::size_t> steered_;  // which result each of them is
+};
+
+std::vector<Result> wantedResults(const exe::Instruction& instruction, const SlotTable& slots) {
+  std::vector<Result> wanted;
+  for (std::size_t r = 0; r < instruction.results.size(); ++r) {
+    const auto& ids = instruction.results[r];
+    for (std::size_t e = 0; e < ids.size(); ++e)
+      if (ids[e] >= 0 && slots.tensor(ids[e], 0).defined())
+        wanted.push_back({r, static_cast<int32_t>(e), slots.ref(ids[e])});
+  }
+  return wanted;
+}
+
+}  // namespace
+
+std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& instruction, const SlotTable& slots) {
+  const c10::OperatorHandle op = findOperator(instruction.op);
+  const auto& returns = op.schema().returns();
+  std::vector<Result> results = wantedResults(instruction, slots);
+  bool tensors_only = true;
+  for (Result& result : results) {
+    ABELE_CHECK(result.index < returns.size(), instruction.op, " has no result ", result.index);
+    if (returns[result.index].type()->kind() == c10::TypeKind::ListType)
+      tensors_only = false;
+    else
+      result.element = -1;
+  }
+  if (results.empty()) return std::make_unique<InPlaceCall>(instruction, op, slots);
+  const bool all_arguments = instruction.args.size() == op.schema().arguments().size();
+  if (results.size() == returns.size() && tensors_only && all_arguments)
+    if (const auto out = findOutVariant(op)) return std::make_unique<OutCall>(instruction, *out, slots, results);
+  return std::make_unique<SteeredCall>(instruction, op, slots, std::move(results));
+}
+
+}  // namespace abele::runtime

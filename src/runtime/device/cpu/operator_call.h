@@ -1,0 +1,35 @@
+// One instruction of an executable, made ready to be called many times.
+#pragma once
+
+#include <memory>
+
+#include <ATen/core/stack.h>
+
+#include "exe/executable.h"
+#include "runtime/backend.h"
+#include "runtime/device/cpu/arena.h"
+#include "runtime/device/cpu/random_stream.h"
+
+namespace abele::runtime {
+
+/// What a call sees of the running step.
+struct CallState {
+  const int32_t* frame_of_group = nullptr;
+  ActionContext action;
+  int64_t random_base = 0;  // draws of the micro-batches before
+  RandomStream* random = nullptr;
+  c10::Stack stack;  // reused by every call
+};
+
+class Call {
+ public:
+  virtual ~Call() = default;
+  virtual void run(CallState& state) = 0;
+};
+
+/// An ATen operator. In order of preference: written operands as they are; a native `out=` kernel into the slots; the
+/// functional operator with the allocator steered, so that its results are born in their slots (copied where not).
+/// All of them run the kernel that eager runs. Throws E0106 for an operator that has no CPU kernel.
+std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& instruction, const SlotTable& slots);
+
+}  // namespace abele::runtime

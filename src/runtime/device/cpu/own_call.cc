@@ -1,0 +1,111 @@
+#include "runtime/device/cpu/own_call.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "runtime/kernels/basic.h"
+
+namespace abele::runtime {
+namespace {
+
+template <class Fn>
+class FunctionCall final : public Call {
+ public:
+  explicit FunctionCall(Fn fn) : fn_(std::move(fn)) {}
+  void run(CallState& state) override { fn_(state); }
+
+ private:
+  Fn fn_;
+};
+
+template <class Fn>
+std::unique_ptr<Call> callOf(Fn fn) {
+  return std::make_unique<FunctionCall<Fn>>(std::move(fn));
+}
+
+// Arguments by position, checked.
+class Arguments {
+ public:
+  Arguments(const exe::Instruction& instruction, const SlotTable& slots) : instruction_(instruction), slots_(slots) {}
+
+  SlotRef slot(std::size_t i) const {
+    const SlotRef ref = slotOrNone(i);
+    ABELE_CHECK(ref.frames != nullptr, instruction_.op, " argument ", i, " is absent");
+    return ref;
+  }
+  SlotRef slotOrNone(std::size_t i) const {
+    const Arg& arg = at(i);
+    if (arg.kind == Arg::Kind::kNone) return {};
+    ABELE_CHECK(arg.kind == Arg::Kind::kId, instruction_.op, " argument ", i, " is no slot");
+    return slots_.ref(static_cast<int32_t>(arg.i));
+  }
+  int64_t integer(std::size_t i) const { return at(i).i; }
+  bool flag(std::size_t i) const { return i < instruction_.args.size() && at(i).i != 0; }
+
+ private:
+  const Arg& at(std::size_t i) const {
+    ABELE_CHECK(i < instruction_.args.size(), instruction_.op, " lacks argument ", i);
+    return instruction_.args[i];
+  }
+  const exe::Instruction& instruction_;
+  const SlotTable& slots_;
+};
+
+// output slot, src, bool sum: under Sum the frames of the output are one tensor, copied into first and added to after.
+std::unique_ptr<Call> makeEmit(const Arguments& args) {
+  return callOf([output = args.slot(0), source = args.slot(1), sum = args.flag(2)](CallState& state) {
+    const int64_t frame = state.action.micro_batch;
+    const at::Tensor& bound = output.frames[frame];
+    if (!bound.defined()) return;
+    const bool again = sum && frame > 0 && output.frames[frame - 1].defined() &&
+                       output.frames[frame - 1].const_data_ptr() == bound.const_data_ptr();
+    addInto(bound, source.at(state.frame_of_group), /*first=*/!again);
+  });
+}
+
+const Hyper* hyperOf(std::vector<Hyper>& hypers, int64_t group) {
+  ABELE_CHECK(group >= 0 && group < static_cast<int64_t>(hypers.size()), "parameter group ", group);
+  return &hypers[static_cast<std::size_t>(group)];
+}
+
+std::unique_ptr<Call> makeSgd(const Arguments& args, std::vector<Hyper>& hypers) {
+  return callOf([param = args.slot(0), sum = args.slot(1), momentum = args.slotOrNone(2),
+                 hyper = hyperOf(hypers, args.integer(3)), nesterov = args.flag(4)](CallState& state) {
+    const int32_t* frames = state.frame_of_group;
+    updateSgd(param.at(frames), sum.at(frames), momentum.frames ? momentum.at(frames) : at::Tensor(), nesterov, *hyper);
+  });
+}
+
+std::unique_ptr<Call> makeAdam(const Arguments& args, std::vector<Hyper>& hypers, bool decoupled) {
+  return callOf([param = args.slot(0), sum = args.slot(1), average = args.slot(2), square = args.slot(3),
+                 step = args.slot(4), hyper = hyperOf(hypers, args.integer(5)), decoupled](CallState& state) {
+    const int32_t* frames = state.frame_of_group;
+    updateAdam(param.at(frames), sum.at(frames), average.at(frames), square.at(frames), step.at(frames), decoupled,
+               *hyper);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
+                                  std::vector<Hyper>& hypers) {
+  const Arguments args(instruction, slots);
+  const std::string& op = instruction.op;
+  if (op == "abele::copy")
+    return callOf([to = args.slot(0), from = args.slot(1)](CallState& state) {
+      copyInto(to.at(state.frame_of_group), from.at(state.frame_of_group));
+    });
+  if (op == "abele::zero")
+    return callOf([to = args.slot(0)](CallState& state) { fillZero(to.at(state.frame_of_group)); });
+  if (op == "abele::emit") return makeEmit(args);
+  if (op == "abele::accumulate")
+    return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
+      addInto(sum.at(state.frame_of_group), term.at(state.frame_of_group), /*first=*/state.action.group_index == 0);
+    });
+  if (op == "abele::sgd_") return makeSgd(args, hypers);
+  if (op == "abele::adam_") return makeAdam(args, hypers, /*decoupled=*/false);
+  if (op == "abele::adamw_") return makeAdam(args, hypers, /*decoupled=*/true);
+  throwInternal(__FILE__, __LINE__, "makeOwnCall", cat("no kernel for ", op));
+}
+
+}  // namespace abele::runtime

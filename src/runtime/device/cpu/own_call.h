@@ -1,0 +1,16 @@
+// Instructions whose op starts with "abele::". Table: runtime/kernels/README.md.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/device/cpu/operator_call.h"
+#include "runtime/kernels/optimizers.h"
+
+namespace abele::runtime {
+
+/// hypers: by parameter group; grows until the calls are made, then stays where it is.
+std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
+                                  std::vector<Hyper>& hypers);
+
+}  // namespace abele::runtime

@@ -1,0 +1,39 @@
+// The random numbers of one step, as eager would draw them: one sequence over all micro-batches, read at known
+// positions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/MT19937RNGEngine.h>
+
+namespace abele::runtime {
+
+/// Moves an engine by `draws` 32-bit numbers, without making them.
+void skipDraws(at::mt19937& engine, int64_t draws);
+
+/// A worker's generator. Positions count 32-bit draws since the step began.
+/// normal_ of fewer than 16 elements keeps a spare sample in the generator; it is passed on only to an op that follows
+/// on the same worker without a gap. A program where it would cross a micro-batch or a stage draws other numbers than
+/// eager there.
+/// Threads: the worker's; begin() and generator() between steps.
+class RandomStream {
+ public:
+  RandomStream();
+  /// The step draws from `start` on.
+  void begin(const at::Generator& start);
+  /// The generator, standing at `position`. The caller draws exactly `draws` numbers from it.
+  const at::Generator& draw(int64_t position, int64_t draws);
+  int64_t position() const { return position_; }
+  const at::Generator& generator() const { return generator_; }
+
+ private:
+  void seek(int64_t position);
+
+  at::Generator generator_;
+  int64_t position_ = 0;
+  std::map<int64_t, at::mt19937> marks_;  // engines at positions of this step, for recomputation that goes back
+};
+
+}  // namespace abele::runtime

@@ -1,0 +1,64 @@
+// Tensor memory of worker threads: planned addresses for results, a per-thread cache for everything else.
+// Torch-free on purpose: the calls around an operator include it. Next: operator_call.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace abele::runtime {
+
+/// Allocations on worker threads that the thread's cache could not serve, since the process began. A steady state
+/// adds none. Threads: safe.
+int64_t cpuAllocatorMisses();
+
+/// The allocation number `ordinal` of an operator call is to land at `address` if it asks for exactly `bytes`.
+struct Steer {
+  int32_t ordinal = 0;
+  std::size_t bytes = 0;
+  void* address = nullptr;
+};
+
+/// Memory whose addresses may be steered to; the allocator never frees any of it. Threads: safe.
+void addArena(const void* begin, std::size_t bytes);
+void removeArena(const void* begin);
+
+/// One allocation that an operator call made.
+struct Allocation {
+  void* address = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// While alive, tensors that this thread makes come from its cache; other threads are served as before.
+/// The first use puts our allocator before torch's own, once per process.
+class CacheScope {
+ public:
+  CacheScope();
+  ~CacheScope();
+  CacheScope(const CacheScope&) = delete;
+  CacheScope& operator=(const CacheScope&) = delete;
+
+ private:
+  bool was_active_;
+};
+
+/// While alive (inside a CacheScope), allocations are counted from 0 and the steered ones get their address.
+/// Requires: steers sorted by ordinal, alive as long as the scope.
+class SteerScope {
+ public:
+  explicit SteerScope(const std::vector<Steer>& steers);
+  ~SteerScope();
+  SteerScope(const SteerScope&) = delete;
+  SteerScope& operator=(const SteerScope&) = delete;
+};
+
+/// While alive (inside a CacheScope), notes what is allocated.
+class TraceScope {
+ public:
+  explicit TraceScope(std::vector<Allocation>& trace);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+};
+
+}  // namespace abele::runtime

@@ -1,0 +1,36 @@
+// Weight updates, bit-equal to torch.optim's single-tensor implementations. Used by device/cpu.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+
+namespace at {
+class Tensor;
+}
+
+namespace abele::runtime {
+
+/// Hyper-parameters of one parameter group.
+struct Hyper {
+  double lr = 0;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double gradient_scale = 1;  // the gradient sum is multiplied by it first, when it is not 1
+  bool maximize = false;
+};
+
+/// Stochastic gradient descent. momentum may be undefined when hyper.momentum is 0; it starts at 0, so dampening
+/// applies to the first step as well (and to the step itself without momentum).
+/// Source: spec optim.md section 3; arithmetic order of torch/optim/sgd.py.
+void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, bool nesterov,
+               const Hyper& hyper);
+
+/// Adam; with decoupled weight decay AdamW. step is f32[] and counts this update too.
+/// Source: spec optim.md section 3; arithmetic order of torch/optim/adam.py.
+void updateAdam(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& exp_avg,
+                const at::Tensor& exp_avg_sq, const at::Tensor& step, bool decoupled_weight_decay, const Hyper& hyper);
+
+}  // namespace abele::runtime

@@ -1,0 +1,96 @@
+// Random operators draw what eager draws from one generator, in whatever order the schedule runs them.
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "harness.h"
+#include "runtime/device/cpu/random_stream.h"
+
+namespace abele::runtime::testing {
+namespace {
+
+TEST(SkipDraws, EqualsDrawing) {
+  for (const int64_t draws : {0, 1, 2, 622, 623, 624, 625, 1247, 1248, 1249, 5000}) {
+    for (const int64_t before : {0, 1, 623, 624, 700}) {
+      at::mt19937 drawn(17), skipped(17);
+      for (int64_t i = 0; i < before; ++i) skipped(), drawn();
+      for (int64_t i = 0; i < draws; ++i) drawn();
+      skipDraws(skipped, draws);
+      for (int i = 0; i < 1300; ++i) ASSERT_EQ(skipped(), drawn()) << draws << " after " << before << " at " << i;
+    }
+  }
+}
+
+// Two dropout masks per micro-batch, of 20 and 7 elements; bernoulli_ draws 2 numbers per element.
+Program dropoutProgram(int64_t micro_batches) {
+  Program p(micro_batches);
+  p.executable.random_draws = 54;
+  const int32_t first = p.value(f32({4, 5})), second = p.value(f32({7}));
+  exe::Instruction& a = p.op("aten::bernoulli_.float", {Arg::id(first), Arg::real(0.5), randomStream()}, {-1});
+  a.random_draws = 40, a.random_offset = 0;
+  exe::Instruction& b = p.op("aten::bernoulli_.float", {Arg::id(second), Arg::real(0.3), randomStream()}, {-1});
+  b.random_draws = 14, b.random_offset = 40;
+  p.emit(first);
+  p.emit(second);
+  return p;
+}
+
+// How many numbers the installed kernels draw is what capture measures; this test asks the same way.
+int64_t drawsOf(int64_t elements) {
+  at::Generator generator = at::detail::createCPUGenerator(1), twin = at::detail::createCPUGenerator(1);
+  at::empty({elements}).bernoulli_(0.5, generator);
+  auto* impl = generator.get<at::CPUGeneratorImpl>();
+  const uint32_t next = impl->random();
+  for (int64_t draws = 0; draws < 100 * elements; ++draws)
+    if (twin.get<at::CPUGeneratorImpl>()->random() == next) return draws;
+  return -1;
+}
+
+TEST(Random, EqualsEagerOnOneGenerator) {
+  Program p = dropoutProgram(3);
+  auto& instructions = p.executable.segments[0].instructions;
+  instructions[0].random_draws = drawsOf(20);
+  instructions[1].random_offset = drawsOf(20);
+  instructions[1].random_draws = drawsOf(7);
+  p.executable.random_draws = drawsOf(20) + drawsOf(7);
+  Runner runner(p);
+  at::Generator eager = at::detail::createCPUGenerator(99);
+  runner.backend().setGenerator(eager);
+  for (int step = 0; step < 3; ++step) {
+    const auto result = runner.step({});
+    for (int k = 0; k < 3; ++k) {
+      EXPECT_TRUE(sameBits(result[0][k], at::empty({4, 5}).bernoulli_(0.5, eager)));
+      EXPECT_TRUE(sameBits(result[1][k], at::empty({7}).bernoulli_(0.3, eager)));
+    }
+  }
+  EXPECT_TRUE(at::equal(runner.backend().generator().get_state(), eager.get_state()));
+}
+
+TEST(Random, OrderOfMicroBatchesDoesNotMatter) {
+  Program in_order = dropoutProgram(4), shuffled = dropoutProgram(4);
+  auto& actions = shuffled.executable.workers[0].actions;
+  std::swap(actions[0], actions[2]);
+  std::swap(actions[1], actions[3]);
+  Runner a(in_order), b(shuffled);
+  a.backend().setGenerator(at::detail::createCPUGenerator(5));
+  b.backend().setGenerator(at::detail::createCPUGenerator(5));
+  for (int step = 0; step < 2; ++step) {
+    const auto expected = a.step({}), result = b.step({});
+    for (int k = 0; k < 4; ++k) {
+      EXPECT_TRUE(sameBits(result[0][k], expected[0][k]));
+      EXPECT_TRUE(sameBits(result[1][k], expected[1][k]));
+    }
+  }
+  EXPECT_TRUE(at::equal(a.backend().generator().get_state(), b.backend().generator().get_state()));
+}
+
+TEST(Random, AFailedStepDrawsNothing) {
+  Program p = dropoutProgram(1);
+  p.op("aten::mm", {Arg::id(0), Arg::id(0)}, {0});  // 4x5 times 4x5
+  Runner runner(p);
+  runner.backend().setGenerator(at::detail::createCPUGenerator(5));
+  const at::Tensor before = runner.backend().generator().get_state();
+  EXPECT_ANY_THROW(runner.step({}));
+  EXPECT_TRUE(at::equal(runner.backend().generator().get_state(), before));
+}
+
+}  // namespace
+}  // namespace abele::runtime::testing
