@@ -22,10 +22,11 @@ enum class GroupKind : uint8_t {
 };
 struct Group {
   GroupKind kind = GroupKind::kTransient;
-  int32_t worker = -1;       // who touches it first; -1 for shared ones
+  int32_t worker = -1;  // who touches it first; -1 for shared ones
   int32_t frames = 1;
-  int64_t frame_bytes = 0;   // offsets in it are multiples of 64
-  std::string name;          // "stash/stage2"
+  int64_t frame_bytes = 0;  // offsets in it are multiples of 64
+  std::string name;         // "stash/stage2"
+  bool operator==(const Group&) const = default;
 };
 
 /// A tensor in a group. Several slots may overlap (views, reuse of dead memory).
@@ -33,18 +34,22 @@ struct Slot {
   int32_t group = -1;
   int64_t offset_bytes = 0;
   Type type;
-  std::string name;          // value name or "%12", for reports
+  std::string name;  // value name or "%12", for reports
+  bool operator==(const Slot&) const = default;
 };
 
 /// One call. op is an ATen name or "abele::...": see runtime/kernels/README.md for the latter's arguments.
-/// Ids in args and results are slot indices. Written operands are the slots of the regions themselves (updated in place).
+/// Ids in args and results are slot indices. Written operands are the slots of the regions themselves (updated in
+/// place).
 struct Instruction {
   std::string op;
   std::vector<Arg> args;
   std::vector<std::vector<int32_t>> results;  // per schema return; -1 = drop it
+  std::vector<int32_t> writes;                // slots among the args that it overwrites or updates in place
   int64_t random_draws = -1;                  // >= 0: random op
   int64_t random_offset = -1;                 // within a micro-batch
   int32_t source = -1;                        // index into Executable::sources
+  bool operator==(const Instruction&) const = default;
 };
 
 enum class Direction : uint8_t { kForward, kBackward, kWeightGrad, kUpdate };
@@ -54,20 +59,27 @@ const char* directionName(Direction d);
 struct Segment {
   int32_t stage = 0;
   Direction direction = Direction::kForward;
-  std::string name;                           // "fwd/2"
+  std::string name;  // "fwd/2"
   std::vector<Instruction> instructions;
+  bool operator==(const Segment&) const = default;
 };
 
-struct Wait { int32_t segment = -1; int64_t completions = 0; };
+struct Wait {
+  int32_t segment = -1;
+  int64_t completions = 0;
+  bool operator==(const Wait&) const = default;
+};
 /// Run a segment for one micro-batch after all waits hold. For kUpdate, micro_batch is the last one of its group.
 struct Action {
   int32_t segment = -1;
   int32_t micro_batch = 0;
   std::vector<Wait> waits;
+  bool operator==(const Action&) const = default;
 };
 struct WorkerProgram {
   int32_t device = 0;
-  std::vector<Action> actions;                // one step, in order
+  std::vector<Action> actions;  // one step, in order
+  bool operator==(const WorkerProgram&) const = default;
 };
 
 /// A persistent tensor that the host reads or writes. Same order as ir::Graph::externals (unused ones have slot -1).
@@ -78,28 +90,33 @@ struct External {
   int32_t slot = -1;
   int32_t owner = -1;
   double initial = 0;
+  bool operator==(const External&) const = default;
 };
 
 struct Executable {
   bool training = false;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
-  int64_t micro_batches = 1;                  // per step and replica: device_iterations * accumulation
-  int64_t random_draws = 0;                   // per micro-batch
+  int64_t micro_batches = 1;  // per step and replica: device_iterations * accumulation
+  int64_t random_draws = 0;   // per micro-batch
   std::vector<Group> groups;
   std::vector<Slot> slots;
   std::vector<Segment> segments;
   std::vector<WorkerProgram> workers;
   std::vector<External> externals;
-  std::vector<int32_t> input_slots;           // by tensor argument; -1 = unused
-  std::vector<int32_t> output_slots;          // by kResult target; in kOutput groups
+  std::vector<int32_t> input_slots;   // by tensor argument; -1 = unused
+  std::vector<int32_t> output_slots;  // by kResult target; in kOutput groups
   std::vector<std::string> sources;
+  bool operator==(const Executable&) const = default;
 };
 
-/// Bytes per worker and group kind that running it takes.
+/// Bytes of all groups of a worker (the caller's tensors left out); groups of no worker count for worker 0.
 int64_t peakBytes(const Executable& executable, int32_t worker);
 std::string print(const Executable& executable);
-/// Binary form (.abx): versioned and checksummed. decode throws E0501.
+/// All findings about ids, sizes and offsets that a runtime relies on; empty = good.
+std::vector<std::string> verify(const Executable& executable);
+/// Binary form (.abx), docs/executable.md: versioned and checksummed. decode throws E0501 for anything else than what
+/// encode made; what it returns is verified.
 std::string encode(const Executable& executable);
 Executable decode(const std::string& bytes);
 

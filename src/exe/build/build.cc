@@ -1,0 +1,291 @@
+#include "exe/build/build.h"
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "exe/build/dependencies.h"
+
+namespace abele::exe {
+namespace {
+
+using ir::ValueId;
+using plan::Home;
+using plan::Placement;
+
+class Builder {
+ public:
+  Builder(const ir::Graph& graph, const plan::Plan& plan) : graph_(graph), plan_(plan) {}
+
+  Executable run() {
+    exe_.training = graph_.training;
+    exe_.device_iterations = plan_.options.device_iterations;
+    exe_.accumulation = plan_.options.accumulation;
+    exe_.micro_batches = plan_.schedule.micro_batches;
+    exe_.random_draws = graph_.random_draws;
+    makeGroups();
+    makeSegments();
+    addResultsOfInputs();
+    for (const ir::Node& node : graph_.nodes)
+      if (!node.is_view) addNode(node);
+    for (const ir::Output& out : graph_.outputs) addCopyBack(out);
+    nameExternals();
+    makeWorkers();
+    addWaits(exe_, uses_);
+    return std::move(exe_);
+  }
+
+ private:
+  using Key = std::pair<int32_t, Direction>;
+
+  // --- groups and slots ----------------------------------------------------------------------------------------------
+  int32_t addGroup(GroupKind kind, int32_t worker, int64_t frames, int64_t bytes, std::string name) {
+    exe_.groups.push_back({kind, worker, static_cast<int32_t>(frames), bytes, std::move(name)});
+    return static_cast<int32_t>(exe_.groups.size() - 1);
+  }
+
+  void makeGroups() {
+    const int workers = static_cast<int>(plan_.device_of.size()), stages = static_cast<int>(plan_.worker_of.size());
+    for (int w = 0; w < workers; ++w) {
+      persistent_.push_back(
+          addGroup(GroupKind::kPersistent, w, 1, plan_.persistent_bytes[w], cat("persistent/worker", w)));
+      transient_.push_back(addGroup(GroupKind::kTransient, w, 1, plan_.transient_bytes[w], cat("transient/worker", w)));
+    }
+    for (int s = 0; s < stages; ++s)
+      stash_.push_back(addGroup(GroupKind::kStash, plan_.worker_of[s], plan_.frames[s], plan_.stash_bytes[s],
+                                cat("stash/stage", s)));
+    size_t arguments = 0, results = 0;
+    for (const ir::Input& in : graph_.inputs)
+      if (in.kind == ir::InputKind::kArgument) arguments = std::max<size_t>(arguments, in.external + 1);
+    for (const ir::Output& out : graph_.outputs)
+      if (out.kind == ir::OutputKind::kResult) results = std::max<size_t>(results, out.target + 1);
+    exe_.input_slots.assign(arguments, -1);
+    exe_.output_slots.assign(results, -1);
+    input_group_.assign(graph_.values.size(), -1);
+    for (const ir::Input& in : graph_.inputs) {
+      if (in.kind != ir::InputKind::kArgument || plan_.placement[in.value].home != Home::kInput) continue;
+      input_group_[in.value] = addGroup(GroupKind::kInput, -1, exe_.micro_batches, 0, cat("input/", in.external));
+      exe_.input_slots[in.external] = slotOf(in.value);
+    }
+    for (const ir::Output& out : graph_.outputs) {
+      if (out.kind != ir::OutputKind::kResult || exe_.output_slots[out.target] >= 0) continue;
+      const int32_t group = addGroup(GroupKind::kOutput, -1, exe_.micro_batches, 0, cat("output/", out.target));
+      const Type& type = graph_.values[out.value].type;
+      exe_.output_slots[out.target] =
+          addSlot(group, 0, contiguousType(type.dtype, type.sizes), cat("result", out.target));
+    }
+  }
+
+  int32_t groupOf(ValueId base) const {
+    const Placement& p = plan_.placement[base];
+    switch (p.home) {
+      case Home::kPersistent: return persistent_[plan_.worker_of[p.stage]];
+      case Home::kStash: return stash_[p.stage];
+      case Home::kTransient: return transient_[plan_.worker_of[p.stage]];
+      case Home::kInput: return input_group_[base];
+      case Home::kNone: break;
+    }
+    ABELE_CHECK(false, "value %", base, " is used but has no place in the plan");
+    return -1;
+  }
+
+  int32_t addSlot(int32_t group, int64_t offset_bytes, Type type, std::string name) {
+    exe_.slots.push_back({group, offset_bytes, std::move(type), std::move(name)});
+    return static_cast<int32_t>(exe_.slots.size() - 1);
+  }
+
+  std::string nameOf(ValueId v) const { return graph_.values[v].name.empty() ? cat("%", v) : graph_.values[v].name; }
+
+  // The slot of an argument comes first of all its views, so that it starts at the tensor's first element.
+  int32_t slotOf(ValueId v) {
+    if (v < 0) return -1;
+    if (slot_of_.empty()) slot_of_.assign(graph_.values.size(), -1);
+    int32_t& slot = slot_of_[v];
+    if (slot >= 0) return slot;
+    const ir::Value& value = graph_.values[v];
+    const int64_t offset = value.offset * elementBytes(value.type.dtype);
+    return slot =
+               addSlot(groupOf(value.base), plan_.placement[value.base].offset_bytes + offset, value.type, nameOf(v));
+  }
+
+  // The part of `after` that the op writes.
+  int32_t regionSlot(const ir::Write& w) {
+    const ir::Value& after = graph_.values[w.after];
+    if (w.offset == 0 && w.view == after.type) return slotOf(w.after);
+    const ValueId base = graph_.baseOf(w.after);
+    const int64_t start = after.offset * elementBytes(after.type.dtype) + w.offset * elementBytes(w.view.dtype);
+    return addSlot(groupOf(base), plan_.placement[base].offset_bytes + start, w.view, nameOf(w.after));
+  }
+
+  // --- segments and instructions -------------------------------------------------------------------------------------
+  void makeSegments() {
+    static constexpr const char* kPrefix[] = {"fwd", "bwd", "wgrad", "update"};
+    std::set<Key> used;
+    for (const auto& actions : plan_.schedule.workers)
+      for (const plan::Action& a : actions) used.insert({a.stage, static_cast<Direction>(a.direction)});
+    for (const Key& key : used) {
+      segment_of_[key] = static_cast<int32_t>(exe_.segments.size());
+      exe_.segments.push_back({key.first, key.second, cat(kPrefix[static_cast<int>(key.second)], "/", key.first), {}});
+    }
+    uses_.resize(exe_.segments.size());
+  }
+
+  int32_t segmentOf(const ir::Node& node) const {
+    auto it = segment_of_.find({node.stage, static_cast<Direction>(node.direction)});
+    ABELE_CHECK(it != segment_of_.end(), "node ", node.id, " ", node.op, " belongs to a task that is never run");
+    return it->second;
+  }
+
+  void noteRead(int32_t segment, ValueId v) {
+    uses_[segment].reads.push_back(memoryOf(v));
+    noteMaker(segment, v);
+  }
+  void noteWrite(int32_t segment, ValueId v) { uses_[segment].writes.push_back(memoryOf(v)); }
+
+  MemoryUse memoryOf(ValueId v) const {
+    const Placement& p = plan_.placement[graph_.baseOf(v)];
+    return {groupOf(graph_.baseOf(v)), p.offset_bytes, touch_count_};
+  }
+
+  void noteMaker(int32_t segment, ValueId v) {
+    auto it = maker_.find(graph_.baseOf(v));
+    if (it != maker_.end() && it->second != segment) uses_[segment].makers.insert(it->second);
+  }
+
+  void emit(int32_t segment, const ir::Output& out) {
+    Instruction instruction{.op = "abele::emit"};
+    instruction.args = {Arg::id(exe_.output_slots[out.target]), Arg::id(slotOf(out.value))};
+    instruction.writes = {exe_.output_slots[out.target]};
+    noteRead(segment, out.value);
+    exe_.segments[segment].instructions.push_back(std::move(instruction));
+  }
+
+  void addResultsOfInputs() {
+    for (const ir::Output& out : graph_.outputs) {
+      if (out.kind != ir::OutputKind::kResult) continue;
+      const ValueId base = graph_.baseOf(out.value);
+      bool is_input = false;
+      for (const ir::Input& in : graph_.inputs) is_input |= in.value == base;
+      if (is_input)
+        emit(segment_of_.at({0, Direction::kForward}), out);
+      else
+        results_of_[base].push_back(out);
+    }
+  }
+
+  void copy(int32_t segment, ValueId to, ValueId from, int32_t source) {
+    Instruction instruction{.op = "abele::copy", .source = source};
+    instruction.args = {Arg::id(slotOf(to)), Arg::id(slotOf(from))};
+    instruction.writes = {slotOf(to)};
+    noteRead(segment, from);
+    noteWrite(segment, to);
+    exe_.segments[segment].instructions.push_back(std::move(instruction));
+  }
+
+  void addNode(const ir::Node& node) {
+    ++touch_count_;
+    const int32_t segment = segmentOf(node);
+    Instruction instruction{.op = node.op, .args = node.args};
+    instruction.random_draws = node.random_draws;
+    instruction.random_offset = node.random_offset;
+    instruction.source = sourceIndex(node.source);
+    forEachOperand(node, [&](ValueId v) { noteRead(segment, v); });
+    for (const ir::Write& w : node.writes) {
+      const ValueId before = graph_.baseOf(w.before), after = graph_.baseOf(w.after);
+      if (plan_.placement[before] != plan_.placement[after]) copy(segment, after, before, instruction.source);
+      noteWrite(segment, after);
+    }
+    for (Arg& arg : instruction.args) {
+      if (arg.kind == Arg::Kind::kId) arg.i = slotOf(static_cast<ValueId>(arg.i));
+      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+        for (int64_t& id : arg.ints) id = slotOf(static_cast<ValueId>(id));
+    }
+    for (const ir::Write& w : node.writes) {
+      Arg& arg = instruction.args[w.arg];
+      const int32_t region = regionSlot(w);
+      (w.element == ir::kNone ? arg.i : arg.ints[w.element]) = region;
+      instruction.writes.push_back(region);
+    }
+    for (const auto& group : node.results) {
+      auto& slots = instruction.results.emplace_back();
+      for (ValueId v : group) {
+        const bool kept = v >= 0 && plan_.placement[graph_.baseOf(v)].home != Home::kNone;
+        slots.push_back(kept ? slotOf(v) : -1);
+        if (kept) noteWrite(segment, v);
+      }
+    }
+    exe_.segments[segment].instructions.push_back(std::move(instruction));
+    forEachResult(node, [&](ValueId v) { finishValue(segment, graph_.baseOf(v)); });
+  }
+
+  // Right behind the node that makes a value: later nodes may overwrite its memory.
+  void finishValue(int32_t segment, ValueId base) {
+    if (!maker_.emplace(base, segment).second) return;
+    for (const ir::Output& out : results_of_[base]) emit(segment, out);
+  }
+
+  int32_t sourceIndex(const std::string& source) {
+    if (source.empty()) return -1;
+    auto [it, is_new] = source_index_.emplace(source, static_cast<int32_t>(exe_.sources.size()));
+    if (is_new) exe_.sources.push_back(source);
+    return it->second;
+  }
+
+  // New contents of an external that could not be written in place.
+  void addCopyBack(const ir::Output& out) {
+    if (out.kind != ir::OutputKind::kUpdate) return;
+    ++touch_count_;
+    const ValueId base = graph_.baseOf(out.value), external = externalValue(out.target);
+    if (plan_.placement[base] == plan_.placement[external]) return;
+    copy(maker_.at(base), external, out.value, -1);
+  }
+
+  ValueId externalValue(int32_t external) const {
+    for (const ir::Input& in : graph_.inputs)
+      if (in.kind != ir::InputKind::kArgument && in.external == external) return in.value;
+    ABELE_CHECK(false, "external ", external, " is no input of the graph");
+    return ir::kNone;
+  }
+
+  // --- tables --------------------------------------------------------------------------------------------------------
+  void nameExternals() {
+    for (const ir::External& e : graph_.externals)
+      exe_.externals.push_back(
+          {e.name, static_cast<ExternalKind>(static_cast<int>(e.kind) - 1), -1, e.owner, e.initial});
+    for (const ir::Input& in : graph_.inputs)
+      if (in.kind != ir::InputKind::kArgument && plan_.placement[in.value].home == Home::kPersistent)
+        exe_.externals[in.external].slot = slotOf(in.value);
+  }
+
+  void makeWorkers() {
+    for (size_t w = 0; w < plan_.schedule.workers.size(); ++w) {
+      WorkerProgram program{.device = plan_.device_of[w], .actions = {}};
+      for (const plan::Action& a : plan_.schedule.workers[w])
+        program.actions.push_back({segment_of_.at({a.stage, static_cast<Direction>(a.direction)}), a.micro_batch, {}});
+      exe_.workers.push_back(std::move(program));
+    }
+  }
+
+  const ir::Graph& graph_;
+  const plan::Plan& plan_;
+  Executable exe_;
+  std::vector<int32_t> persistent_, transient_;  // group by worker
+  std::vector<int32_t> stash_;                   // group by stage
+  std::vector<int32_t> input_group_;             // by value
+  std::vector<int32_t> slot_of_;                 // by value
+  std::map<Key, int32_t> segment_of_;
+  std::map<std::string, int32_t> source_index_;
+  std::map<ValueId, std::vector<ir::Output>> results_of_;  // by base
+  std::map<ValueId, int32_t> maker_;                       // base -> segment
+  std::vector<SegmentUses> uses_;
+  int64_t touch_count_ = 0;
+};
+
+static_assert(static_cast<int>(ir::InputKind::kState) - 1 == static_cast<int>(ExternalKind::kState));
+static_assert(static_cast<int>(ir::Direction::kUpdate) == static_cast<int>(Direction::kUpdate));
+
+}  // namespace
+
+Executable build(const ir::Graph& graph, const plan::Plan& plan) { return Builder(graph, plan).run(); }
+
+}  // namespace abele::exe

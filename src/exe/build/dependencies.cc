@@ -1,0 +1,168 @@
+#include "exe/build/dependencies.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+
+namespace abele::exe {
+namespace {
+
+// Where a piece of persistent memory is used by one segment.
+struct PersistentUse {
+  int64_t first = -1;
+  bool writes = false;
+};
+
+class WaitMaker {
+ public:
+  WaitMaker(Executable& exe, const std::vector<SegmentUses>& uses) : exe_(exe), uses_(uses) {}
+
+  void run() {
+    indexActions();
+    indexMemory();
+    for (size_t w = 0; w < exe_.workers.size(); ++w) {
+      known_.assign(exe_.segments.size(), 0);
+      for (Action& a : exe_.workers[w].actions) addTo(a, static_cast<int32_t>(w));
+    }
+  }
+
+ private:
+  bool isUpdate(int32_t segment) const { return exe_.segments[segment].direction == Direction::kUpdate; }
+
+  // --- tables --------------------------------------------------------------------------------------------------------
+  void indexActions() {
+    worker_of_.assign(exe_.segments.size(), -1);
+    completions_.assign(exe_.segments.size(), std::vector<int64_t>(exe_.micro_batches, 0));
+    std::vector<int64_t> count(exe_.segments.size(), 0);
+    for (size_t w = 0; w < exe_.workers.size(); ++w)
+      for (const Action& a : exe_.workers[w].actions) {
+        worker_of_[a.segment] = static_cast<int32_t>(w);
+        completions_[a.segment][a.micro_batch] = ++count[a.segment];
+      }
+  }
+
+  void indexMemory() {
+    frame_users_.resize(exe_.groups.size());
+    for (size_t s = 0; s < uses_.size(); ++s) {
+      const int32_t segment = static_cast<int32_t>(s);
+      for (const MemoryUse& use : uses_[s].reads) noteUse(segment, use, /*writes=*/false);
+      for (const MemoryUse& use : uses_[s].writes) noteUse(segment, use, /*writes=*/true);
+    }
+    for (const auto& [memory, users] : persistent_)
+      for (const auto& [segment, use] : users)
+        for (const auto& [other, other_use] : users)
+          if (segment != other && (use.writes || other_use.writes)) noteConflict(segment, use, other, other_use);
+  }
+
+  void noteUse(int32_t segment, const MemoryUse& memory, bool writes) {
+    const GroupKind kind = exe_.groups[memory.group].kind;
+    if (kind == GroupKind::kStash) frame_users_[memory.group].insert(segment);
+    if (kind == GroupKind::kStash && writes) frames_written_[segment].insert(memory.group);
+    if (kind != GroupKind::kPersistent) return;
+    PersistentUse& use = persistent_[{memory.group, memory.offset_bytes}][segment];
+    if (use.first < 0 || memory.order < use.first) use.first = memory.order;
+    use.writes |= writes;
+  }
+
+  void noteConflict(int32_t segment, const PersistentUse& use, int32_t other, const PersistentUse& other_use) {
+    if (!isUpdate(other)) return;  // an update waits for everything else of its group anyway
+    if (!isUpdate(segment))
+      updates_before_[segment].insert(other);
+    else if (other_use.first < use.first)
+      earlier_updates_[segment].insert(other);
+  }
+
+  // --- waits ---------------------------------------------------------------------------------------------------------
+  // Completions of a segment once it has run for every micro-batch up to this one; 0 for none.
+  int64_t completionsAt(int32_t segment, int64_t micro_batch) const {
+    for (; micro_batch >= 0; --micro_batch)
+      if (completions_[segment][micro_batch] > 0) return completions_[segment][micro_batch];
+    return 0;
+  }
+
+  void addTo(Action& a, int32_t worker) {
+    std::map<int32_t, int64_t> wanted;
+    auto want = [&](int32_t segment, int64_t micro_batch) {
+      if (worker_of_[segment] == worker || worker_of_[segment] < 0) return;
+      const int64_t completions = completionsAt(segment, micro_batch);
+      if (completions > known_[segment]) wanted[segment] = std::max(wanted[segment], completions);
+    };
+    for (int32_t maker : uses_[a.segment].makers) want(maker, a.micro_batch);
+    for (int32_t group : frames_written_[a.segment])
+      for (int32_t user : frame_users_[group]) want(user, a.micro_batch - exe_.groups[group].frames);
+    if (isUpdate(a.segment)) {
+      for (size_t s = 0; s < exe_.segments.size(); ++s)
+        if (!isUpdate(static_cast<int32_t>(s))) want(static_cast<int32_t>(s), a.micro_batch);
+      for (int32_t update : earlier_updates_[a.segment]) want(update, a.micro_batch);
+    } else {
+      const int64_t last_of_group_before = a.micro_batch / exe_.accumulation * exe_.accumulation - 1;
+      for (int32_t update : updates_before_[a.segment]) want(update, last_of_group_before);
+    }
+    dropImplied(wanted);
+    for (const auto& [segment, completions] : wanted) {
+      a.waits.push_back({segment, completions});
+      known_[segment] = completions;
+    }
+  }
+
+  // A stage's later directions follow its earlier ones on the same worker: waiting for the backward of a micro-batch
+  // makes the wait for its forward needless.
+  void dropImplied(std::map<int32_t, int64_t>& wanted) const {
+    for (auto it = wanted.begin(); it != wanted.end();) {
+      const bool implied = std::any_of(wanted.begin(), wanted.end(), [&](const auto& other) {
+        return other.first != it->first && implies(other.first, other.second, it->first, it->second);
+      });
+      it = implied ? wanted.erase(it) : std::next(it);
+    }
+  }
+
+  bool implies(int32_t later, int64_t later_completions, int32_t earlier, int64_t completions) const {
+    const Segment &a = exe_.segments[later], &b = exe_.segments[earlier];
+    return a.stage == b.stage && !isUpdate(later) && a.direction > b.direction && later_completions >= completions;
+  }
+
+  Executable& exe_;
+  const std::vector<SegmentUses>& uses_;
+  std::vector<int32_t> worker_of_;                       // by segment
+  std::vector<std::vector<int64_t>> completions_;        // by segment and micro-batch; 0 = not then
+  std::vector<std::set<int32_t>> frame_users_;           // by group
+  std::map<int32_t, std::set<int32_t>> frames_written_;  // segment -> stash groups
+  std::map<std::pair<int32_t, int64_t>, std::map<int32_t, PersistentUse>> persistent_;
+  std::map<int32_t, std::set<int32_t>> updates_before_, earlier_updates_;
+  std::vector<int64_t> known_;  // by segment: completions waited for so far
+};
+
+}  // namespace
+
+void addWaits(Executable& executable, const std::vector<SegmentUses>& uses) {
+  WaitMaker(executable, uses).run();
+  const auto stuck = findDeadlock(executable);
+  ABELE_CHECK(stuck.empty(), stuck.size(), " actions never run, first: ", stuck.front());
+}
+
+std::vector<std::string> findDeadlock(const Executable& executable) {
+  std::vector<int64_t> done(executable.segments.size(), 0);
+  std::vector<size_t> head(executable.workers.size(), 0);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t w = 0; w < head.size(); ++w) {
+      const auto& actions = executable.workers[w].actions;
+      auto ready = [&](const Action& a) {
+        return std::all_of(a.waits.begin(), a.waits.end(),
+                           [&](const Wait& wait) { return done[wait.segment] >= wait.completions; });
+      };
+      for (; head[w] < actions.size() && ready(actions[head[w]]); ++head[w], moved = true)
+        ++done[actions[head[w]].segment];
+    }
+  }
+  std::vector<std::string> stuck;
+  for (size_t w = 0; w < head.size(); ++w)
+    for (size_t i = head[w]; i < executable.workers[w].actions.size(); ++i) {
+      const Action& a = executable.workers[w].actions[i];
+      stuck.push_back(cat("worker ", w, ": ", executable.segments[a.segment].name, " of micro-batch ", a.micro_batch));
+    }
+  return stuck;
+}
+
+}  // namespace abele::exe

@@ -1,0 +1,32 @@
+// Private to exe/build: from "who touches which memory" to the waits of every action.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "exe/executable.h"
+
+namespace abele::exe {
+
+/// A read or write of a value's memory; order grows along the program.
+struct MemoryUse {
+  int32_t group = -1;
+  int64_t offset_bytes = 0;
+  int64_t order = 0;
+};
+
+/// What one segment touches.
+struct SegmentUses {
+  std::vector<MemoryUse> reads, writes;
+  std::set<int32_t> makers;  // other segments that make values it reads
+};
+
+/// Adds the waits that data, ring frames and updates need, and leaves out what a worker's own order already grants.
+/// Throws InternalError if the result could not run.
+void addWaits(Executable& executable, const std::vector<SegmentUses>& uses);
+
+/// Runs the tables on counters alone. Returns the actions that never become ready ("worker 1: bwd/1 of micro-batch 0").
+std::vector<std::string> findDeadlock(const Executable& executable);
+
+}  // namespace abele::exe

@@ -1,0 +1,249 @@
+#include "plan/liveness.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+
+namespace abele::plan {
+namespace {
+
+using ir::Direction;
+using ir::ValueId;
+
+std::string describe(const ir::Graph& graph, ValueId v) {
+  const std::string& name = graph.values[v].name;
+  return name.empty() ? cat("%", v) : cat("%", name);
+}
+
+std::string describe(const ir::Node& node) {
+  return node.source.empty() ? node.op : cat(node.op, " (", node.source, ")");
+}
+
+class Analysis {
+ public:
+  explicit Analysis(const ir::Graph& graph)
+      : graph_(graph),
+        touches_(graph.values.size()),
+        made_by_(graph.values.size(), -1),
+        input_of_(graph.values.size(), -1) {}
+
+  Liveness run() {
+    collectTouches();
+    result_.buffer_of.assign(graph_.values.size(), -1);
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+      const ValueId v = graph_.inputs[i].value;
+      input_of_[v] = static_cast<int32_t>(i);
+      addBuffer(v);
+    }
+    chooseExternalUpdates();
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) placeNode(static_cast<int32_t>(i));
+    noteCopiesBack();
+    checkExternals();
+    return std::move(result_);
+  }
+
+ private:
+  // --- touches -------------------------------------------------------------------------------------------------------
+  void collectTouches() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const ir::Node& node = graph_.nodes[i];
+      if (node.is_view) continue;
+      const Touch touch{taskOf(node), static_cast<int32_t>(i)};
+      forEachResult(node, [&](ValueId v) {
+        const ValueId base = graph_.baseOf(v);
+        if (made_by_[base] < 0) made_by_[base] = touch.position;
+      });
+      forEachOperand(node, [&](ValueId v) { addTouch(graph_.baseOf(v), touch); });
+      for (const ir::Write& w : node.writes) addTouch(graph_.baseOf(w.after), touch);
+    }
+    for (const ir::Output& out : graph_.outputs) {
+      if (out.kind != ir::OutputKind::kResult) continue;
+      // Copied out right behind the node that makes it; an input directly, at the start of the first forward.
+      const ValueId base = graph_.baseOf(out.value);
+      const int32_t position = made_by_[base];
+      addTouch(base, position >= 0 ? Touch{taskOf(graph_.nodes[position]), position} : Touch{{}, kTaskStart});
+    }
+  }
+
+  void addTouch(ValueId base, const Touch& touch) {
+    auto& list = touches_[base];
+    if (list.empty() || list.back().position != touch.position || list.back().task != touch.task) list.push_back(touch);
+  }
+
+  // --- buffers -------------------------------------------------------------------------------------------------------
+  void addBuffer(ValueId base) {
+    Buffer buffer;
+    buffer.input = input_of_[base];
+    result_.buffer_of[base] = static_cast<int32_t>(result_.buffers.size());
+    if (made_by_[base] >= 0) buffer.touches.push_back({taskOf(graph_.nodes[made_by_[base]]), made_by_[base]});
+    result_.buffers.push_back(std::move(buffer));
+    join(base, result_.buffer_of[base]);
+  }
+
+  void join(ValueId base, int32_t index) {
+    Buffer& buffer = result_.buffers[index];
+    result_.buffer_of[base] = index;
+    buffer.members.push_back(base);
+    buffer.touches.insert(buffer.touches.end(), touches_[base].begin(), touches_[base].end());
+  }
+
+  void placeNode(int32_t position) {
+    const ir::Node& node = graph_.nodes[position];
+    if (node.is_view) return;
+    for (const ir::Write& w : node.writes) {
+      const ValueId before = graph_.baseOf(w.before), after = graph_.baseOf(w.after);
+      if (result_.buffer_of[after] >= 0) continue;
+      if (writesInPlace(node, position, before, after))
+        join(after, result_.buffer_of[before]);
+      else
+        addBuffer(after);
+    }
+    for (const auto& group : node.results)
+      for (ValueId v : group)
+        if (v >= 0 && result_.buffer_of[graph_.baseOf(v)] < 0 && !touches_[graph_.baseOf(v)].empty())
+          addBuffer(graph_.baseOf(v));
+  }
+
+  bool writesInPlace(const ir::Node& node, int32_t position, ValueId before, ValueId after) const {
+    const Buffer& buffer = result_.buffers[result_.buffer_of[before]];
+    if (buffer.input >= 0) {
+      if (graph_.inputs[buffer.input].kind == ir::InputKind::kArgument) return false;
+      return isAlwaysInPlace(node) || updated_in_place_[after];
+    }
+    const Task task = taskOf(node);
+    const Task maker = taskOf(graph_.nodes[made_by_[before]]);
+    // Everybody else who touches this memory must be done when this node runs: earlier in the same task, in an earlier
+    // task of the same stage, or in the task that makes `before`, which this one waits for.
+    return std::all_of(buffer.touches.begin(), buffer.touches.end(), [&](const Touch& t) {
+      if (t.task == task) return t.position <= position;
+      return t.task == maker || (t.task.stage == task.stage && t.task.direction < task.direction);
+    });
+  }
+
+  // --- externals -----------------------------------------------------------------------------------------------------
+  // Updates and gradient sums own the external they write: their readers are ordered by the schedule.
+  static bool isAlwaysInPlace(const ir::Node& node) {
+    return node.direction == Direction::kUpdate || node.op == "abele::accumulate";
+  }
+
+  // An external updated in every micro-batch (running statistics) may be written in place when only one task ever looks
+  // at it: any other would see it of a later micro-batch.
+  void chooseExternalUpdates() {
+    updated_in_place_.assign(graph_.values.size(), false);
+    std::map<ValueId, std::pair<int32_t, ValueId>> writer;  // after -> node position, before
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      for (const ir::Write& w : graph_.nodes[i].writes)
+        writer[graph_.baseOf(w.after)] = {static_cast<int32_t>(i), graph_.baseOf(w.before)};
+    for (const ir::Output& out : graph_.outputs) {
+      if (out.kind != ir::OutputKind::kUpdate) continue;
+      std::vector<ValueId> chain;
+      ValueId v = graph_.baseOf(out.value);
+      bool fits = made_by_[v] >= 0;
+      const Task task = fits ? taskOf(graph_.nodes[made_by_[v]]) : Task{};
+      for (auto it = writer.find(v); fits && it != writer.end(); it = writer.find(v)) {
+        const auto [position, before] = it->second;
+        chain.push_back(v);
+        fits = allIn(task, v) && allIn(task, before) && lastTouch(before) <= position;
+        v = before;
+      }
+      if (fits && input_of_[v] >= 0 && graph_.inputs[input_of_[v]].kind != ir::InputKind::kArgument &&
+          graph_.inputs[input_of_[v]].external == out.target)
+        for (ValueId member : chain) updated_in_place_[member] = true;
+    }
+  }
+
+  bool allIn(const Task& task, ValueId base) const {
+    return std::all_of(touches_[base].begin(), touches_[base].end(), [&](const Touch& t) { return t.task == task; });
+  }
+  int32_t lastTouch(ValueId base) const {
+    int32_t last = kTaskStart;
+    for (const Touch& t : touches_[base]) last = std::max(last, t.position);
+    return last;
+  }
+
+  int32_t bufferOfExternal(int32_t external) const {
+    for (const ir::Input& in : graph_.inputs)
+      if (in.kind != ir::InputKind::kArgument && in.external == external) return result_.buffer_of[in.value];
+    return -1;
+  }
+
+  void noteCopiesBack() {
+    for (const ir::Output& out : graph_.outputs) {
+      if (out.kind != ir::OutputKind::kUpdate) continue;
+      const ValueId base = graph_.baseOf(out.value);
+      const int32_t home = bufferOfExternal(out.target);
+      ABELE_CHECK(home >= 0, "external ", out.target, " is updated but is no input of the graph");
+      if (result_.buffer_of[base] == home) continue;
+      ABELE_CHECK(made_by_[base] >= 0, "external ", out.target, " takes over the memory of another input");
+      if (result_.buffer_of[base] < 0) addBuffer(base);
+      const Touch end{taskOf(graph_.nodes[made_by_[base]]), kTaskEnd};
+      result_.buffers[result_.buffer_of[base]].touches.push_back(end);
+      result_.buffers[home].touches.push_back(end);
+      result_.copied_back.push_back(out);
+    }
+  }
+
+  // What is written in every micro-batch must belong to one task: other tasks may be at another micro-batch.
+  void checkExternals() const {
+    for (const Buffer& buffer : result_.buffers) {
+      if (buffer.input < 0) continue;
+      const ValueId before = buffer.members.front();
+      for (size_t m = 1; m < buffer.members.size(); ++m) {
+        const int32_t writer = made_by_[buffer.members[m]];
+        requireAlone(buffer, taskOf(graph_.nodes[writer]), before, graph_.nodes[writer]);
+        for (const Touch& t : touches_[buffer.members[m - 1]])
+          if (t.task == taskOf(graph_.nodes[writer]) && t.position > writer)
+            reject(before, graph_.nodes[t.position], graph_.nodes[writer]);
+      }
+    }
+    for (const ir::Output& out : result_.copied_back) {
+      const Buffer& buffer = result_.buffers[bufferOfExternal(out.target)];
+      const ir::Node& writer = graph_.nodes[made_by_[graph_.baseOf(out.value)]];
+      requireAlone(buffer, taskOf(writer), buffer.members.front(), writer);
+    }
+  }
+
+  void requireAlone(const Buffer& buffer, const Task& task, ValueId external, const ir::Node& writer) const {
+    if (task.direction == Direction::kUpdate) return;
+    for (const Touch& t : buffer.touches)
+      if (t.task != task && t.task.direction != Direction::kUpdate)
+        reject(external, t.position >= 0 && t.position != kTaskEnd ? graph_.nodes[t.position] : writer, writer);
+  }
+
+  [[noreturn]] void reject(ValueId external, const ir::Node& reader, const ir::Node& writer) const {
+    throwUser(
+        ErrorCode::E0403,
+        {.what = cat(describe(graph_, external), " is updated in every micro-batch while another task reads it"),
+         .at = describe(reader),
+         .found = cat("updated in stage ", writer.stage, " by ", describe(writer), ", read in stage ", reader.stage),
+         .expected = "one stage reads and updates it in its forward",
+         .remedy = "put all uses of this buffer into one block"});
+  }
+
+  const ir::Graph& graph_;
+  std::vector<std::vector<Touch>> touches_;  // by base value
+  std::vector<int32_t> made_by_;             // by base value: position of its node, -1 for inputs
+  std::vector<int32_t> input_of_;            // by value
+  std::vector<bool> updated_in_place_;       // by base value
+  Liveness result_;
+};
+
+}  // namespace
+
+Task taskOf(const ir::Node& node) { return {node.stage, node.direction}; }
+
+Liveness analyseLiveness(const ir::Graph& graph) {
+  Liveness liveness = Analysis(graph).run();
+  // A buffer holds its members and every view of them.
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const int32_t index = liveness.buffer_of[graph.values[v].base];
+    if (index < 0) continue;
+    const ir::Value& value = graph.values[v];
+    int64_t& bytes = liveness.buffers[index].bytes;
+    bytes = std::max(bytes, value.offset * elementBytes(value.type.dtype) + value.type.extentBytes());
+  }
+  return liveness;
+}
+
+}  // namespace abele::plan

@@ -1,0 +1,49 @@
+// Private to plan/: which nodes touch which base value, and which values share one piece of memory.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace abele::plan {
+
+/// Program positions of touches outside the nodes.
+inline constexpr int32_t kTaskStart = -1;
+inline constexpr int32_t kTaskEnd = std::numeric_limits<int32_t>::max();
+
+/// The nodes of one (stage, direction), run as a block.
+struct Task {
+  int32_t stage = 0;
+  ir::Direction direction = ir::Direction::kForward;
+  auto operator<=>(const Task&) const = default;
+};
+
+/// One node (by position in Graph::nodes) that makes, reads or writes a base value, through a view or directly.
+struct Touch {
+  Task task;
+  int32_t position = 0;
+};
+
+/// A piece of memory: the base values that live in it one after the other, linked by in-place writes.
+struct Buffer {
+  std::vector<ir::ValueId> members;
+  std::vector<Touch> touches;  // of all members; the first is where it is made (inputs have no such touch)
+  int64_t bytes = 0;
+  int32_t input = -1;  // index into Graph::inputs when it is one
+};
+
+struct Liveness {
+  std::vector<Buffer> buffers;
+  std::vector<int32_t> buffer_of;  // by base value id; -1 = never materialised
+  /// kUpdate outputs whose contents are made elsewhere and copied into the external at the end of the task.
+  std::vector<ir::Output> copied_back;
+};
+
+Task taskOf(const ir::Node& node);
+/// Throws E0403 when an external cannot be updated in place without breaking another reader.
+Liveness analyseLiveness(const ir::Graph& graph);
+
+}  // namespace abele::plan

@@ -1,0 +1,321 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "plan/liveness.h"
+#include "plan/packing.h"
+#include "plan/timetable.h"
+
+namespace abele::plan {
+namespace {
+
+using ir::Direction;
+
+constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+
+class Planner {
+ public:
+  Planner(const ir::Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {
+    num_stages_ = static_cast<int>(graph.stages.size());
+    plan_.options = options;
+  }
+
+  Plan run() {
+    ABELE_CHECK(num_stages_ >= 1, "the graph has no stages: run assign-stages first");
+    assignWorkers();
+    checkFlow();
+    makeSchedule();
+    liveness_ = analyseLiveness(graph_);
+    chooseHomes();
+    packPersistent();
+    packTransient();
+    packStash();
+    chooseFrames();
+    return std::move(plan_);
+  }
+
+ private:
+  // --- workers and schedule ------------------------------------------------------------------------------------------
+  void assignWorkers() {
+    for (int s = 0; s < num_stages_; ++s) {
+      const int device = graph_.stages[s].device;
+      if (options_.num_devices > 0 && (device < 0 || device >= options_.num_devices)) rejectDevice(s);
+      auto it = std::find(plan_.device_of.begin(), plan_.device_of.end(), device);
+      plan_.worker_of.push_back(static_cast<int>(it - plan_.device_of.begin()));
+      if (it == plan_.device_of.end()) plan_.device_of.push_back(device);
+    }
+  }
+
+  [[noreturn]] void rejectDevice(int stage) const {
+    std::string at = graph_.stages[stage].name.empty() ? cat("stage ", stage) : graph_.stages[stage].name;
+    for (const ir::Node& node : graph_.nodes) {
+      if (node.stage != stage || node.block == ir::kNone) continue;
+      const ir::Block& block = graph_.blocks[node.block];
+      at += cat(", block ", block.user_id, block.source.empty() ? "" : cat(" (", block.source, ")"));
+      break;
+    }
+    const int device = graph_.stages[stage].device;
+    throwUser(ErrorCode::E0402, {.what = cat("stage ", stage, " asks for device ", device),
+                                 .at = at,
+                                 .found = cat("device ", device),
+                                 .expected = cat("0 <= device < ", options_.num_devices),
+                                 .remedy = cat("use ipu_id below ", options_.num_devices, " for this block, or make ",
+                                               device + 1, " devices available")});
+  }
+
+  // Does everything of task `first` end before task `second` of the same micro-batch, in every schedule?
+  static bool precedes(const Task& first, const Task& second) {
+    if (first.direction != second.direction) return first.direction < second.direction;
+    if (first.direction == Direction::kUpdate) return true;  // waits decide
+    return first.direction == Direction::kForward ? first.stage <= second.stage : first.stage >= second.stage;
+  }
+
+  void checkFlow() const {
+    std::vector<int32_t> made_by(graph_.values.size(), -1);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const ir::Node& node = graph_.nodes[i];
+      if (node.is_view) continue;
+      ABELE_CHECK(node.stage >= 0 && node.stage < num_stages_, "node ", node.id, " ", node.op, " has stage ",
+                  node.stage);
+      forEachOperand(node, [&](ir::ValueId v) {
+        const int32_t maker = made_by[graph_.baseOf(v)];
+        if (maker < 0 || precedes(taskOf(graph_.nodes[maker]), taskOf(node))) return;
+        const ir::Node& from = graph_.nodes[maker];
+        throwUser(ErrorCode::E0403,
+                  {.what = cat("a value flows from ", taskName(from), " back to ", taskName(node)),
+                   .at = cat(node.op, node.source.empty() ? "" : cat(" (", node.source, ")")),
+                   .found = cat("made by ", from.op, from.source.empty() ? "" : cat(" (", from.source, ")")),
+                   .expected = "forward values flow to later stages, gradients to earlier ones",
+                   .remedy = "mark the blocks so that stage numbers never fall along the forward"});
+      });
+      forEachResult(node, [&](ir::ValueId v) {
+        int32_t& maker = made_by[graph_.baseOf(v)];
+        if (maker < 0) maker = static_cast<int32_t>(i);
+      });
+    }
+  }
+
+  static std::string taskName(const ir::Node& node) {
+    static constexpr const char* kName[] = {"the forward", "the backward", "the weight gradients", "the update"};
+    return cat(kName[static_cast<int>(node.direction)], " of stage ", node.stage);
+  }
+
+  void makeSchedule() {
+    const bool training = graph_.training;
+    ABELE_CHECK(training || options_.accumulation == 1, "inference with accumulation ", options_.accumulation);
+    ABELE_CHECK(training || options_.schedule != ScheduleKind::k1F1B, "1F1B needs a training graph");
+    ABELE_CHECK(!training || options_.schedule != ScheduleKind::kForward, "a forward schedule cannot train");
+    switch (options_.schedule) {
+      case ScheduleKind::kSharded:
+        plan_.schedule =
+            scheduleSharded(num_stages_, plan_.worker_of, options_.device_iterations, options_.accumulation, training);
+        break;
+      case ScheduleKind::k1F1B:
+        plan_.schedule = schedule1F1B(num_stages_, plan_.worker_of, options_.device_iterations, options_.accumulation);
+        break;
+      case ScheduleKind::kForward:
+        plan_.schedule = scheduleForward(num_stages_, plan_.worker_of, options_.device_iterations);
+        break;
+    }
+    std::set<Task> used;
+    for (const ir::Node& node : graph_.nodes)
+      if (!node.is_view) used.insert(taskOf(node));
+    for (auto& actions : plan_.schedule.workers) fitToGraph(actions, used);
+    const auto findings = verifySchedule(plan_.schedule, num_stages_, options_.accumulation, training);
+    if (findings.empty()) return;
+    std::string all;
+    for (const std::string& f : findings) all += "\n    " + f;
+    throwUser(ErrorCode::E0403, {.what = cat(findings.size(), " findings in the schedule:", all)});
+  }
+
+  // Updates only where there is something to update; weight gradients, where split off, right after the backward.
+  static void fitToGraph(std::vector<Action>& actions, const std::set<Task>& used) {
+    std::vector<Action> fitted;
+    for (const Action& a : actions) {
+      if (a.direction == Direction::kUpdate && !used.count({a.stage, a.direction})) continue;
+      fitted.push_back(a);
+      if (a.direction == Direction::kBackward && used.count({a.stage, Direction::kWeightGrad}))
+        fitted.push_back({a.stage, Direction::kWeightGrad, a.micro_batch});
+    }
+    actions = std::move(fitted);
+  }
+
+  // --- memory --------------------------------------------------------------------------------------------------------
+  static bool isLocal(const Buffer& buffer) {
+    return std::all_of(buffer.touches.begin(), buffer.touches.end(),
+                       [&](const Touch& t) { return t.task == buffer.touches.front().task; });
+  }
+
+  void chooseHomes() {
+    homes_.resize(liveness_.buffers.size());
+    for (size_t i = 0; i < homes_.size(); ++i) {
+      const Buffer& buffer = liveness_.buffers[i];
+      if (buffer.touches.empty()) continue;  // an input that nobody reads
+      Placement& home = homes_[i];
+      home.stage = buffer.touches.front().task.stage;
+      if (buffer.input >= 0)
+        home.home = graph_.inputs[buffer.input].kind == ir::InputKind::kArgument ? Home::kInput : Home::kPersistent;
+      else
+        home.home = isLocal(buffer) ? Home::kTransient : Home::kStash;
+    }
+  }
+
+  void publish(size_t buffer) {
+    plan_.placement.resize(graph_.values.size());
+    for (ir::ValueId v : liveness_.buffers[buffer].members) plan_.placement[v] = homes_[buffer];
+  }
+
+  int workerOf(int stage) const { return plan_.worker_of[stage]; }
+
+  void packPersistent() {
+    plan_.placement.resize(graph_.values.size());
+    plan_.persistent_bytes.assign(plan_.device_of.size(), 0);
+    for (size_t i = 0; i < homes_.size(); ++i) {
+      if (homes_[i].home == Home::kPersistent) {
+        int64_t& bytes = plan_.persistent_bytes[workerOf(homes_[i].stage)];
+        homes_[i].offset_bytes = bytes;
+        bytes += alignUp(liveness_.buffers[i].bytes);
+      }
+      if (homes_[i].home == Home::kPersistent || homes_[i].home == Home::kInput) publish(i);
+    }
+  }
+
+  // Each task starts with an empty arena; a worker needs the largest.
+  void packTransient() {
+    std::map<Task, std::vector<size_t>> by_task;
+    for (size_t i = 0; i < homes_.size(); ++i)
+      if (homes_[i].home == Home::kTransient) by_task[liveness_.buffers[i].touches.front().task].push_back(i);
+    plan_.transient_bytes.assign(plan_.device_of.size(), 0);
+    for (const auto& [task, members] : by_task) {
+      std::vector<Interval> intervals;
+      for (size_t i : members) {
+        Interval item{kForever, kTaskStart, liveness_.buffers[i].bytes, 0};
+        for (const Touch& t : liveness_.buffers[i].touches) {
+          item.begin = std::min<int64_t>(item.begin, t.position);
+          item.end = std::max<int64_t>(item.end, t.position);
+        }
+        intervals.push_back(item);
+      }
+      int64_t& bytes = plan_.transient_bytes[workerOf(task.stage)];
+      bytes = std::max(bytes, assign(members, intervals));
+    }
+  }
+
+  // In a frame, memory of what only this stage touches is free again after the last touch: its tasks run in order on
+  // one worker. What other stages or updates read stays until the frame is reused.
+  void packStash() {
+    plan_.stash_bytes.assign(num_stages_, 0);
+    for (int s = 0; s < num_stages_; ++s) {
+      std::vector<size_t> members;
+      std::vector<Interval> intervals;
+      for (size_t i = 0; i < homes_.size(); ++i) {
+        if (homes_[i].home != Home::kStash || homes_[i].stage != s) continue;
+        Interval item{kForever, 0, liveness_.buffers[i].bytes, 0};
+        for (const Touch& t : liveness_.buffers[i].touches) {
+          const bool own = t.task.stage == s && t.task.direction != Direction::kUpdate;
+          const int64_t at = (static_cast<int64_t>(t.task.direction) << 32) + t.position;
+          if (t.task.stage == s) item.begin = std::min(item.begin, at);
+          item.end = std::max(item.end, own ? at : kForever);
+        }
+        members.push_back(i);
+        intervals.push_back(item);
+      }
+      plan_.stash_bytes[s] = assign(members, intervals);
+    }
+  }
+
+  int64_t assign(const std::vector<size_t>& members, std::vector<Interval>& intervals) {
+    const int64_t bytes = pack(intervals);
+    for (size_t i = 0; i < members.size(); ++i) {
+      homes_[members[i]].offset_bytes = intervals[i].offset_bytes;
+      publish(members[i]);
+    }
+    return bytes;
+  }
+
+  // A ring as long as the number of micro-batches whose frame is in use at once when every action takes one slot. That
+  // run keeps to the ring, so the waits for free frames cannot make a deadlock.
+  void chooseFrames() {
+    const Timetable table = runUnitTime(plan_.schedule, num_stages_, options_.accumulation);
+    std::map<Task, std::vector<int64_t>> slot_of;  // by micro-batch
+    for (size_t w = 0; w < table.start.size(); ++w)
+      for (size_t i = 0; i < table.start[w].size(); ++i) {
+        const Action& a = plan_.schedule.workers[w][i];
+        auto& slots = slot_of[{a.stage, a.direction}];
+        slots.resize(static_cast<size_t>(plan_.schedule.micro_batches), -1);
+        slots[static_cast<size_t>(a.micro_batch)] = table.start[w][i];
+      }
+    plan_.frames.assign(num_stages_, 1);
+    for (int s = 0; s < num_stages_; ++s) {
+      std::set<Task> users;
+      for (size_t i = 0; i < homes_.size(); ++i)
+        if (homes_[i].home == Home::kStash && homes_[i].stage == s)
+          for (const Touch& t : liveness_.buffers[i].touches) users.insert(t.task);
+      if (!users.empty()) plan_.frames[s] = ringLength(users, slot_of);
+    }
+  }
+
+  int64_t ringLength(const std::set<Task>& users, const std::map<Task, std::vector<int64_t>>& slot_of) const {
+    const int64_t n = plan_.schedule.micro_batches;
+    std::vector<int64_t> begin(n, kForever), end(n, -1);
+    for (const Task& task : users)
+      for (int64_t k = 0; k < n; ++k) {
+        const int64_t slot = slot_of.at(task)[k];
+        if (slot < 0) continue;
+        begin[k] = std::min(begin[k], slot);
+        end[k] = std::max(end[k], slot);
+      }
+    int64_t length = 1, freed = 0;  // freed: micro-batches whose frame is free, from the first on
+    for (int64_t k = 0; k < n; ++k) {
+      while (freed < k && end[freed] < begin[k]) ++freed;
+      length = std::max(length, k - freed + 1);
+    }
+    return length;
+  }
+
+  const ir::Graph& graph_;
+  PlanOptions options_;
+  int num_stages_ = 0;
+  Plan plan_;
+  Liveness liveness_;
+  std::vector<Placement> homes_;  // by buffer
+};
+
+}  // namespace
+
+Plan makePlan(const ir::Graph& graph, const PlanOptions& options) { return Planner(graph, options).run(); }
+
+int64_t Plan::totalPersistentBytes() const {
+  return std::accumulate(persistent_bytes.begin(), persistent_bytes.end(), int64_t{0});
+}
+
+std::string print(const Plan& plan) {
+  static constexpr const char* kKind[] = {"sharded", "1f1b", "forward"};
+  static constexpr const char* kHome[] = {"none", "persistent", "stash", "transient", "input"};
+  std::string out =
+      cat("plan ", kKind[static_cast<int>(plan.options.schedule)],
+          " device_iterations=", plan.options.device_iterations, " accumulation=", plan.options.accumulation, "\n");
+  for (size_t w = 0; w < plan.device_of.size(); ++w)
+    out += cat("  worker ", w, " device=", plan.device_of[w], " persistent=", plan.persistent_bytes[w],
+               " transient=", plan.transient_bytes[w], "\n");
+  for (size_t s = 0; s < plan.worker_of.size(); ++s)
+    out += cat("  stage ", s, " worker=", plan.worker_of[s], " frames=", plan.frames[s], " frame=", plan.stash_bytes[s],
+               "\n");
+  for (size_t v = 0; v < plan.placement.size(); ++v) {
+    const Placement& p = plan.placement[v];
+    if (p.home == Home::kNone) continue;
+    out += cat("  %", v, " ", kHome[static_cast<int>(p.home)]);
+    if (p.home == Home::kStash) out += cat(" stage=", p.stage);
+    if (p.home == Home::kPersistent || p.home == Home::kTransient) out += cat(" worker=", plan.worker_of[p.stage]);
+    if (p.home != Home::kInput) out += cat(" at=", p.offset_bytes);
+    out += '\n';
+  }
+  return out + printSchedule(plan.schedule);
+}
+
+}  // namespace abele::plan
