@@ -13,9 +13,9 @@ namespace abele::runtime {
 struct ActionContext {
   int32_t worker = 0;
   int32_t segment = 0;
-  int32_t micro_batch = 0;         // within the step
-  int32_t group_index = 0;         // position in its accumulation group, 0-based
-  int64_t step = 0;                // steps completed before this one
+  int32_t micro_batch = 0;  // within the step
+  int32_t group_index = 0;  // position in its accumulation group, 0-based
+  int64_t step = 0;         // steps completed before this one
 };
 
 /// One worker's view of the device; used by its thread only.

@@ -12,10 +12,16 @@
 namespace abele::runtime {
 
 /// When one action ran. Units: ns since the step began.
-struct ActionTime { int32_t worker = 0; int32_t segment = 0; int32_t micro_batch = 0; int64_t begin_ns = 0; int64_t end_ns = 0; };
+struct ActionTime {
+  int32_t worker = 0;
+  int32_t segment = 0;
+  int32_t micro_batch = 0;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
 struct StepReport {
   int64_t wall_ns = 0;
-  std::vector<ActionTime> actions;      // worker after worker, in order
+  std::vector<ActionTime> actions;  // worker after worker, in order
 };
 
 /// Threads: one caller at a time; abort() from any thread.

@@ -1,0 +1,132 @@
+#include "runtime/device/null/null_backend.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace abele::runtime {
+
+class NullBackend::NullDevice : public Device {
+ public:
+  explicit NullDevice(NullBackend& backend) : backend_(backend) {}
+  void attach() override {}
+
+  void run(const ActionContext& context) override {
+    {
+      std::lock_guard lock(backend_.mutex_);
+      backend_.events_.push_back({context.worker, context.segment, context.micro_batch});
+    }
+    if (backend_.hook_) backend_.hook_(context);
+    if (!backend_.has_contents_) return;
+    // What a task leaves in transient memory is nobody's.
+    for (size_t g = 0; g < backend_.exe_.groups.size(); ++g)
+      if (backend_.exe_.groups[g].kind == exe::GroupKind::kTransient &&
+          backend_.exe_.groups[g].worker == context.worker)
+        std::fill(backend_.memory_[g][0].begin(), backend_.memory_[g][0].end(), std::byte{0xdd});
+    for (const exe::Instruction& instruction : backend_.exe_.segments[context.segment].instructions)
+      backend_.execute(instruction, context);
+  }
+
+ private:
+  NullBackend& backend_;
+};
+
+std::unique_ptr<Device> NullBackend::makeDevice(int32_t) { return std::make_unique<NullDevice>(*this); }
+
+void NullBackend::begin(int64_t) {
+  if (!has_contents_) return;
+  before_step_.assign(memory_.size(), {});
+  for (size_t g = 0; g < memory_.size(); ++g)
+    if (exe_.groups[g].kind == exe::GroupKind::kPersistent) before_step_[g] = memory_[g];
+}
+
+void NullBackend::finish(bool completed) {
+  if (!has_contents_ || completed) return;
+  for (size_t g = 0; g < memory_.size(); ++g)
+    if (exe_.groups[g].kind == exe::GroupKind::kPersistent) memory_[g] = before_step_[g];
+}
+
+std::vector<NullBackend::Event> NullBackend::events() const {
+  std::lock_guard lock(mutex_);
+  return events_;
+}
+
+// --- contents --------------------------------------------------------------------------------------------------------
+void NullBackend::enableContents() {
+  has_contents_ = true;
+  memory_.clear();
+  for (const exe::Group& g : exe_.groups)
+    memory_.emplace_back(static_cast<size_t>(g.frames), Bytes(static_cast<size_t>(g.frame_bytes), std::byte{0xdd}));
+  outputs_.assign(exe_.output_slots.size(), std::vector<Bytes>(static_cast<size_t>(exe_.micro_batches)));
+  for (size_t e = 0; e < exe_.externals.size(); ++e) {
+    if (exe_.externals[e].slot < 0) continue;
+    const Type& type = exe_.slots[exe_.externals[e].slot].type;
+    write(exe_.externals[e].slot, 0, Symbol(cat("external/", e)).contents(0, type.numel() * elementBytes(type.dtype)));
+  }
+}
+
+void NullBackend::setInput(int32_t argument, int32_t micro_batch, Bytes contents) {
+  const int32_t slot = exe_.input_slots[argument];
+  if (slot >= 0) memory_[exe_.slots[slot].group][micro_batch] = std::move(contents);
+}
+
+Bytes NullBackend::external(int32_t index) const {
+  const exe::Slot& slot = exe_.slots[exe_.externals[index].slot];
+  return gather(memory_[slot.group][0].data() + slot.offset_bytes, slot.type);
+}
+
+Bytes& NullBackend::frame(int32_t group, int32_t micro_batch) {
+  return memory_[group][static_cast<size_t>(micro_batch % exe_.groups[group].frames)];
+}
+
+Bytes NullBackend::read(int32_t slot, int32_t micro_batch) {
+  const exe::Slot& s = exe_.slots[slot];
+  Bytes& memory = frame(s.group, micro_batch);
+  ABELE_CHECK(s.offset_bytes + s.type.extentBytes() <= static_cast<int64_t>(memory.size()), "slot ", slot, " (", s.name,
+              ") reads behind the end of ", exe_.groups[s.group].name);
+  return gather(memory.data() + s.offset_bytes, s.type);
+}
+
+void NullBackend::write(int32_t slot, int32_t micro_batch, const Bytes& contents) {
+  const exe::Slot& s = exe_.slots[slot];
+  const exe::GroupKind kind = exe_.groups[s.group].kind;
+  ABELE_CHECK(kind != exe::GroupKind::kInput, "slot ", slot, " (", s.name, ") writes an input");
+  Bytes& memory = frame(s.group, micro_batch);
+  ABELE_CHECK(s.offset_bytes + s.type.extentBytes() <= static_cast<int64_t>(memory.size()), "slot ", slot, " (", s.name,
+              ") writes behind the end of ", exe_.groups[s.group].name);
+  scatter(memory.data() + s.offset_bytes, s.type, contents);
+}
+
+void NullBackend::execute(const exe::Instruction& instruction, const ActionContext& context) {
+  const int32_t k = context.micro_batch;
+  if (instruction.op == "abele::copy") return write(instruction.args[0].i, k, read(instruction.args[1].i, k));
+  if (instruction.op == "abele::emit") {
+    auto target = std::find(exe_.output_slots.begin(), exe_.output_slots.end(), instruction.args[0].i);
+    outputs_[target - exe_.output_slots.begin()][k] = read(instruction.args[1].i, k);
+    return;
+  }
+  Symbol symbol(instruction.op);
+  const bool first_sum = instruction.op == "abele::accumulate" && context.group_index == 0;
+  for (size_t a = 0; a < instruction.args.size(); ++a) {
+    const Arg& arg = instruction.args[a];
+    symbol.mixConstants(arg);
+    if (first_sum && a == 0) continue;  // what an accumulator held before its group does not matter
+    if (arg.kind == Arg::Kind::kId && arg.i >= 0) symbol.mix(read(arg.i, k));
+    if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+      for (int64_t slot : arg.ints)
+        if (slot >= 0) symbol.mix(read(slot, k));
+  }
+  if (instruction.random_draws >= 0) symbol.mix(instruction.random_offset + k * exe_.random_draws);
+  int64_t which = 0;
+  auto store = [&](int32_t slot) {
+    const int64_t index = which++;
+    if (slot < 0) return;
+    const Type& type = exe_.slots[slot].type;
+    write(slot, k, symbol.contents(index, type.numel() * elementBytes(type.dtype)));
+  };
+  for (int32_t slot : instruction.writes) store(slot);
+  for (const auto& group : instruction.results)
+    for (int32_t slot : group) store(slot);
+}
+
+}  // namespace abele::runtime

@@ -1,0 +1,65 @@
+// A device that calculates nothing and remembers everything: for tests of schedules, waits and memory plans.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "exe/executable.h"
+#include "runtime/backend.h"
+#include "runtime/device/null/symbolic.h"
+
+namespace abele::runtime {
+
+/// Threads: the setters and getters belong to the caller of Runtime::run, between steps.
+class NullBackend : public Backend {
+ public:
+  struct Event {
+    int32_t worker = 0, segment = 0, micro_batch = 0;
+    bool operator==(const Event&) const = default;
+  };
+
+  explicit NullBackend(const exe::Executable& executable) : exe_(executable) {}
+
+  /// Called before every action; may throw or block. Several workers call it at once.
+  void setHook(std::function<void(const ActionContext&)> hook) { hook_ = std::move(hook); }
+
+  /// Gives every tensor symbolic contents: an operator's result is a mix of its name, constants and operands, so that
+  /// one wrong byte read anywhere shows in the outputs. Persistent memory starts with symbolicBytes("external/<i>",
+  /// ...).
+  void enableContents();
+  /// Contents of argument i for one micro-batch; the same number of bytes as the slot spans.
+  void setInput(int32_t argument, int32_t micro_batch, Bytes contents);
+  const Bytes& output(int32_t target, int32_t micro_batch) const { return outputs_[target][micro_batch]; }
+  /// Contents of a persistent external in logical order.
+  Bytes external(int32_t index) const;
+
+  /// Actions of all steps so far in the order in which they began.
+  std::vector<Event> events() const;
+
+  std::unique_ptr<Device> makeDevice(int32_t worker) override;
+  void begin(int64_t step) override;
+  void finish(bool completed) override;
+
+ private:
+  class NullDevice;
+
+  void execute(const exe::Instruction& instruction, const ActionContext& context);
+  /// First byte of the frame that a micro-batch uses.
+  Bytes& frame(int32_t group, int32_t micro_batch);
+  Bytes read(int32_t slot, int32_t micro_batch);
+  void write(int32_t slot, int32_t micro_batch, const Bytes& contents);
+
+  const exe::Executable& exe_;
+  std::function<void(const ActionContext&)> hook_;
+  bool has_contents_ = false;
+  std::vector<std::vector<Bytes>> memory_;       // by group and frame
+  std::vector<std::vector<Bytes>> before_step_;  // persistent groups only
+  std::vector<std::vector<Bytes>> outputs_;      // by target and micro-batch
+  mutable std::mutex mutex_;
+  std::vector<Event> events_;  // guarded by mutex_
+};
+
+}  // namespace abele::runtime

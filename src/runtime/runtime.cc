@@ -1,0 +1,246 @@
+#include "runtime/runtime.h"
+
+#include <cxxabi.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <typeinfo>
+
+#include "base/error.h"
+
+namespace abele::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPollPeriod = std::chrono::milliseconds(50);
+// Looks at a counter before sleeping: about a microsecond, less than going to sleep and waking up costs.
+constexpr int kSpins = 200;
+
+std::string typeName(const std::type_info& type) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? text : type.name();
+  std::free(text);
+  return name;
+}
+
+}  // namespace
+
+struct Runtime::Impl {
+  Impl(const exe::Executable& executable, Backend& backend)
+      : exe(executable), backend(backend), completions(executable.segments.size()), times(executable.workers.size()) {
+    for (size_t w = 0; w < exe.workers.size(); ++w) {
+      times[w].resize(exe.workers[w].actions.size());
+      devices.push_back(backend.makeDevice(static_cast<int32_t>(w)));
+    }
+    busy = exe.workers.size();
+    for (size_t w = 0; w < exe.workers.size(); ++w)
+      threads.emplace_back([this, w] { workerMain(static_cast<int32_t>(w)); });
+    std::unique_lock lock(mutex);
+    all_parked.wait(lock, [&] { return busy == 0; });
+    if (!error) return;
+    lock.unlock();
+    stop();
+    std::rethrow_exception(std::exchange(error, nullptr));
+  }
+
+  ~Impl() { stop(); }
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    work.notify_all();
+    threads.clear();  // joins
+  }
+
+  // --- worker threads ------------------------------------------------------------------------------------------------
+  void workerMain(int32_t worker) {
+    try {
+      devices[worker]->attach();
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    for (int64_t seen = 0;;) {
+      std::unique_lock lock(mutex);
+      if (--busy == 0) all_parked.notify_all();
+      work.wait(lock, [&] { return stopping || generation != seen; });
+      if (stopping) return;
+      seen = generation;
+      lock.unlock();
+      runActions(worker);
+    }
+  }
+
+  void runActions(int32_t worker) {
+    const auto& actions = exe.workers[worker].actions;
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const exe::Action& action = actions[i];
+      for (const exe::Wait& wait : action.waits)
+        if (!waitFor(wait)) return;
+      if (aborted.load()) return;
+      const ActionContext context{worker, action.segment, action.micro_batch,
+                                  static_cast<int32_t>(action.micro_batch % exe.accumulation), steps};
+      const int64_t begin_ns = now();
+      try {
+        devices[worker]->run(context);
+      } catch (...) {
+        fail(withContext(context));
+        return;
+      }
+      times[worker][i] = {worker, action.segment, action.micro_batch, begin_ns, now()};
+      completions[action.segment].fetch_add(1);
+      wakeSleepers();
+    }
+  }
+
+  bool isReached(const exe::Wait& wait) const { return completions[wait.segment].load() >= wait.completions; }
+
+  // False when the step was aborted.
+  bool waitFor(const exe::Wait& wait) {
+    for (int i = 0; i < kSpins; ++i)
+      if (isReached(wait)) return true;
+    std::unique_lock lock(mutex);
+    // Order matters: a worker that completes an action adds to the counter first and looks for sleepers then; whoever
+    // sleeps is counted first and looks at the counter then. One of the two sees the other.
+    sleepers.fetch_add(1);
+    progress.wait(lock, [&] { return isReached(wait) || aborted.load(); });
+    sleepers.fetch_sub(1);
+    return isReached(wait) && !aborted.load();
+  }
+
+  void wakeSleepers() {
+    if (sleepers.load() == 0) return;
+    { std::lock_guard lock(mutex); }  // nobody is between its look at the counter and its sleep
+    progress.notify_all();
+  }
+
+  // --- errors --------------------------------------------------------------------------------------------------------
+  // The exception that is being handled, as the caller of run() will see it.
+  std::exception_ptr withContext(const ActionContext& context) const {
+    const exe::Segment& segment = exe.segments[context.segment];
+    const std::string place =
+        cat("in ", segment.name, " (", directionName(segment.direction), " of stage ", segment.stage, "), micro-batch ",
+            context.micro_batch, ", on worker ", context.worker);
+    auto wrap = [&](std::string what, std::string found) {
+      UserError error(ErrorCode::E0601, {.what = std::move(what), .found = std::move(found)});
+      error.addContext(place);
+      return std::make_exception_ptr(error);
+    };
+    try {
+      throw;
+    } catch (Error& error) {
+      error.addContext(place);
+      return std::current_exception();
+    } catch (const std::exception& error) {
+      return wrap(error.what(), typeName(typeid(error)));
+    } catch (...) {
+      const std::type_info* type = abi::__cxa_current_exception_type();
+      return wrap("a kernel threw something that is no std::exception", type ? typeName(*type) : "");
+    }
+  }
+
+  // Keeps the first error of a step and wakes everybody.
+  void fail(std::exception_ptr first) {
+    std::lock_guard lock(mutex);
+    failLocked(std::move(first));
+  }
+
+  void failLocked(std::exception_ptr first) {
+    if (!error) error = std::move(first);
+    aborted.store(true);
+    progress.notify_all();
+  }
+
+  static std::exception_ptr interruption() {
+    return std::make_exception_ptr(
+        UserError(ErrorCode::E0602, {.what = "the step was interrupted", .remedy = "call the model again"}));
+  }
+
+  void interrupt() {
+    std::lock_guard lock(mutex);
+    if (busy > 0) failLocked(interruption());
+  }
+
+  // --- the caller's thread -------------------------------------------------------------------------------------------
+  const StepReport& run(const std::function<bool()>& poll) {
+    backend.begin(steps);
+    for (auto& counter : completions) counter.store(0);
+    {
+      std::lock_guard lock(mutex);
+      aborted.store(false);
+      error = nullptr;
+      begin = Clock::now();
+      busy = exe.workers.size();
+      ++generation;
+    }
+    work.notify_all();
+    waitForWorkers(poll);
+    report.wall_ns = now();
+    // Nobody but the workers and poll() sets it, and both are done.
+    if (std::exception_ptr first = std::exchange(error, nullptr)) {
+      backend.finish(/*completed=*/false);
+      std::rethrow_exception(first);
+    }
+    backend.finish(/*completed=*/true);
+    ++steps;
+    report.actions.clear();
+    for (const auto& worker_times : times)
+      report.actions.insert(report.actions.end(), worker_times.begin(), worker_times.end());
+    return report;
+  }
+
+  void waitForWorkers(const std::function<bool()>& poll) {
+    auto parked = [&] { return busy == 0; };
+    std::unique_lock lock(mutex);
+    while (poll && !all_parked.wait_for(lock, kPollPeriod, parked)) {
+      lock.unlock();
+      bool stop_now = false;
+      try {
+        stop_now = poll();
+      } catch (...) {
+        fail(std::current_exception());
+      }
+      if (stop_now) fail(interruption());
+      lock.lock();
+    }
+    all_parked.wait(lock, parked);
+  }
+
+  int64_t now() const { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count(); }
+
+  const exe::Executable& exe;
+  Backend& backend;
+  std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only
+  std::vector<std::atomic<int64_t>> completions;  // by segment, of this step
+  std::vector<std::vector<ActionTime>> times;     // by worker
+  std::atomic<bool> aborted = false;
+  std::atomic<int> sleepers = 0;
+
+  std::mutex mutex;
+  std::condition_variable work, progress, all_parked;
+  size_t busy = 0;  // workers that are not parked; guarded by mutex, like all below
+  int64_t generation = 0;
+  bool stopping = false;
+  std::exception_ptr error;
+
+  // Written by the caller while the workers are parked.
+  int64_t steps = 0;
+  Clock::time_point begin = Clock::now();
+  StepReport report;
+  std::vector<std::jthread> threads;  // last: joined before anything above goes
+};
+
+Runtime::Runtime(const exe::Executable& executable, Backend& backend)
+    : impl_(std::make_unique<Impl>(executable, backend)) {}
+Runtime::~Runtime() = default;
+const StepReport& Runtime::run(const std::function<bool()>& poll) { return impl_->run(poll); }
+void Runtime::abort() { impl_->interrupt(); }
+
+}  // namespace abele::runtime
