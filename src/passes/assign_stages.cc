@@ -192,6 +192,8 @@ class StageAssigner {
   void requireOrder() {
     BackEdge edge = findBackEdge();
     if (edge.reader == nullptr) return;
+    bool same_as_ipu = rules_.stages.empty() && rules_.auto_stage == AutoStage::kSameAsIpu;
+    const char* other = same_as_ipu ? "AutoStage.AutoIncrement" : "ShardedExecution";
     std::string line = edge.reader->source.empty() ? "the line that reads it" : edge.reader->source;
     throwUser(ErrorCode::E0303,
               {.what = cat("a forward value flows from stage ", stageOf(*edge.maker), " back to stage ",
@@ -199,8 +201,8 @@ class StageAssigner {
                .at = describe(graph_, *edge.reader),
                .found = cat("made in stage ", stageOf(*edge.maker), " by ", describe(graph_, *edge.maker)),
                .expected = "producer stage <= consumer stage in a pipelined graph",
-               .remedy = cat("begin a block of stage ", stageOf(*edge.maker), " or later before ", line,
-                             ", or use AutoStage.AutoIncrement")});
+               .remedy = cat("begin a block of stage ", stageOf(*edge.maker), " or later before ", line, ", or use ",
+                             other)});
   }
 
   // --- From the user's numbers to positions in graph.stages ---------------------------------------------------------
