@@ -1,0 +1,116 @@
+"""Exceptions of the public API and the one place that builds them.
+
+Source: spec executor.md, section 10.
+"""
+import os
+
+_MAX_LINES = 80
+_LOG_FILE = "poptorch_error.log"
+
+
+class Error(Exception):
+    """The program or its options are wrong, or Abele is (then the text asks for a report).
+
+    Attributes:
+        message: what happened, without context.
+        type: "poptorch_py_error" when raised by Python code, else the kind of native error.
+        location: context of the failing call; may be empty.
+        code: "E0703" for errors that docs/errors.md lists, else empty.
+    """
+    type = "poptorch_py_error"
+    message = ""
+    location = ""
+    code = ""
+
+
+class RecoverableError(Error):
+    """A device failed; `recovery_action` (IPU_RESET, PARTITION_RESET, FULL_RESET) makes it usable again."""
+    recovery_action = ""
+
+
+class UnrecoverableError(Error):
+    """A device failed for good."""
+
+
+class ConfigFileError(Exception):
+    """A file for Options.loadFromFile that does not parse."""
+
+
+# Native error class -> (Python class, the type that PopTorch programs compare with).
+_NATIVE = {
+    "user": (Error, "poptorch_cpp_error"),
+    "internal": (Error, "popart_internal_exception"),
+    "recoverable": (RecoverableError, "poplar_recoverable_runtime_error"),
+    "unrecoverable": (UnrecoverableError, "poplar_unrecoverable_runtime_error"),
+}
+
+
+def _shorten(text):
+    """Text of at most 80 lines; longer text goes to a file in the working directory."""
+    if text.count("\n") < _MAX_LINES:
+        return text
+    path = os.path.abspath(_LOG_FILE)
+    try:
+        with open(path, "w", encoding="utf-8") as log:
+            log.write(text)
+    except OSError:
+        return text
+    return f"{text.splitlines()[0]}\n  the whole message is in {path}"
+
+
+def _fill(error, text, kind, location="", code=""):
+    error.message = text
+    error.type = kind
+    error.location = location
+    error.code = code
+    return error
+
+
+def createPoptorchError(msg):
+    """An Error of the Python layer with this message. The caller raises it."""
+    text = _shorten(msg)
+    return _fill(Error(text), text, Error.type)
+
+
+def createNativeError(kind, code, text, context, recovery_action):
+    """An exception for a native error. Called only by the exception translator of the native module.
+
+    Args:
+        kind: a key of _NATIVE.
+        code: "E0214".
+        text: the whole message without context.
+        context: lines that say where in the step it happened; may be empty.
+        recovery_action: for kind "recoverable".
+    """
+    cls, type_name = _NATIVE[kind]
+    text = _shorten(text)
+    parts = [text]
+    if context:
+        parts.append(context)
+    if recovery_action:
+        parts.append(f"recovery action: {recovery_action}")
+    error = _fill(cls("\n".join(parts)), text, type_name, context, code)
+    if cls is RecoverableError:
+        error.recovery_action = recovery_action
+    return error
+
+
+def formatMessage(code, name, what, at="", found="", expected="", remedy=""):
+    """The five-part text of docs/errors.md."""
+    lines = [f"{code} {name}: {what}" if code else what]
+    for label, part in (("at", at), ("found", found), ("expected", expected), ("try", remedy)):
+        if part:
+            lines.append(f"  {label:<10}{part}")
+    return "\n".join(lines)
+
+
+def userError(code, name, what, at="", found="", expected="", remedy=""):
+    """An Error with a code, raised by Python code."""
+    error = createPoptorchError(formatMessage(code, name, what, at, found, expected, remedy))
+    error.code = code
+    return error
+
+
+def notAvailable(name, remedy=""):
+    """The error for a name of the API that this version does not have yet."""
+    return userError("E0711", "not-available", f"{name} is not available in this version", remedy=remedy)

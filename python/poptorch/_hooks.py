@@ -1,0 +1,37 @@
+"""Hooks around tracing. Source: spec executor.md, section 5."""
+import collections
+
+from torch.utils.hooks import RemovableHandle
+
+_pre = collections.OrderedDict()
+_post = collections.OrderedDict()
+
+
+def _register(hooks, hook):
+    if not callable(hook):
+        raise RuntimeError(f"a hook must be callable, got {type(hook).__name__}")
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+def registerPreCompileHook(hook):
+    """Calls `hook()` whenever a model is about to be traced. Returns: a handle with remove()."""
+    return _register(_pre, hook)
+
+
+def registerPostCompileHook(hook):
+    """Calls `hook()` whenever tracing ended, also when it failed. Returns: a handle with remove()."""
+    return _register(_post, hook)
+
+
+def callPreCompileHooks():
+    """In the order of registration."""
+    for hook in list(_pre.values()):
+        hook()
+
+
+def callPostCompileHooks():
+    """In the order of registration."""
+    for hook in list(_post.values()):
+        hook()

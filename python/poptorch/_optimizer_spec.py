@@ -1,0 +1,214 @@
+"""From a Python optimizer to what the device needs: rules fixed at compile time and values that may change.
+
+Source: spec optim.md, sections 1, 2, 3 and 5.
+"""
+import math
+
+import torch
+
+from . import optim
+from ._errors import notAvailable, userError
+from ._logging import logger
+from ._native import core
+
+_SUPPORTED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, optim.SGD, optim.Adam, optim.AdamW,
+              optim.RMSprop, optim.LAMB)
+# Attributes of a group that a compiled program depends on, and the value at which torch's own optimizers count as constant.
+_NATIVE_CONSTANTS = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "eps": 1e-8}
+_ALWAYS_CONSTANT = ("alpha", "betas", "nesterov")
+_GROUP_ATTRIBUTES = {"SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
+                     "Adam": ("lr", "betas", "eps", "weight_decay", "amsgrad"),
+                     "AdamW": ("lr", "betas", "eps", "weight_decay", "amsgrad")}
+
+
+def kindOf(optimizer):
+    """"SGD", "Adam" or "AdamW".
+
+    Raises:
+        AssertionError: not an optimizer that the device implements.
+    """
+    cls = type(optimizer)
+    known = next((base for base in cls.__mro__ if base in _SUPPORTED), None)
+    foreign = known is None or (cls is not known and (torch.optim.Optimizer in cls.__bases__ or
+                                                      optim.Optimizer in cls.__bases__))
+    assert not foreign, (f"E0706 optimizer: unsupported optimizer {cls.__module__}.{cls.__name__}\n"
+                         "  expected  SGD, Adam or AdamW of torch.optim or poptorch.optim, or a subclass of one of them")
+    if cls is not known:
+        logger.warning("%s overrides %s; the device runs its own implementation, so overridden methods have no effect",
+                       cls.__name__, known.__name__)
+    name = known.__name__
+    if name not in _GROUP_ATTRIBUTES:
+        raise notAvailable(f"the optimizer {name}", "use SGD, Adam or AdamW")
+    if name == "Adam" and optimizer.defaults.get("decoupled_weight_decay"):
+        return "AdamW"
+    return name
+
+
+def _isConstant(optimizer, kind, name, value):
+    if isinstance(optimizer, optim.Optimizer):
+        return optimizer.variable_attrs.isConstant(name)
+    if name in _ALWAYS_CONSTANT:
+        return True
+    if name == "weight_decay" and kind == "AdamW":
+        return value == 0.01
+    return name in _NATIVE_CONSTANTS and value == _NATIVE_CONSTANTS[name]
+
+
+class Constants:
+    """Which attributes of an optimizer are fixed at compile time, and their values."""
+
+    def __init__(self, optimizer):
+        kind = kindOf(optimizer)
+        self._found = {"optimizer": kind}
+        for index, group in enumerate(optimizer.param_groups):
+            for name in _GROUP_ATTRIBUTES[kind]:
+                value = group.get(name, optimizer.defaults.get(name))
+                constant = name not in ("lr", "amsgrad") and _isConstant(optimizer, kind, name, value)
+                self._found[f"param_groups[{index}][{name!r}]"] = ("constant", value) if constant else "variable"
+
+    def requireSame(self, other):
+        """Raises E0706 if a constant of the compiled program changes."""
+        for name in self._found.keys() | other._found.keys():
+            ours, theirs = self._found.get(name), other._found.get(name)
+            if ours != theirs:
+                raise userError("E0706", "optimizer", f"{name} is fixed in the compiled program", found=str(theirs),
+                                expected=str(ours), remedy="mark it with optimizer.variable_attrs.markAsVariable before the "
+                                "model is compiled, or call destroy() first")
+
+
+def _number(name, value):
+    assert isinstance(value, (int, float, torch.Tensor)) and not isinstance(value, bool), \
+        f"{name} of the optimizer is {value!r}, expected a number"
+    return float(value)
+
+
+def _hypers(kind, group, defaults):
+    """Values for the device and the (momentum, nesterov, amsgrad) flags of one group."""
+    get = lambda name: group.get(name, defaults.get(name))  # noqa: E731
+    if get("amsgrad"):
+        raise ValueError("amsgrad=True is not supported")
+    hypers = {"lr": _number("lr", get("lr")), "weight_decay": _number("weight_decay", get("weight_decay")),
+              "maximize": float(bool(get("maximize")))}
+    if kind == "SGD":
+        hypers["momentum"] = _number("momentum", get("momentum"))
+        hypers["dampening"] = _number("dampening", get("dampening"))
+        return hypers, bool(get("nesterov"))
+    betas = get("betas")
+    assert isinstance(betas, (tuple, list)) and len(betas) == 2, f"betas must be a tuple of two numbers, got {betas!r}"
+    hypers["beta1"], hypers["beta2"] = (_number("betas", beta) for beta in betas)
+    hypers["eps"] = _number("eps", get("eps"))
+    return hypers, False
+
+
+def _requireSupported(optimizer):
+    clip = getattr(optimizer, "max_grad_norm", math.inf)
+    if clip is None or math.isinf(clip):
+        clip = math.inf
+    elif math.isnan(clip):
+        raise userError("E0706", "optimizer", "max_grad_norm is NaN")
+    else:
+        raise notAvailable(f"gradient clipping (max_grad_norm={clip})", "remove max_grad_norm")
+    for name in ("accum_type", "velocity_accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type"):
+        dtype = getattr(optimizer, name, torch.float32)
+        if dtype not in (torch.float16, torch.float32):
+            raise ValueError(f"{name} must be torch.float16 or torch.float32, got {dtype}")
+        if dtype == torch.float16:
+            raise notAvailable(f"{name}=torch.float16", f"leave {name} at torch.float32")
+
+
+def _storageKey(tensor):
+    return tensor.untyped_storage()._cdata
+
+
+def _groupNames(optimizer, parameters):
+    """Names of the model's trainable parameters by group, and those of no group. Matched by storage."""
+    names = {_storageKey(tensor): name for name, tensor in parameters.items()}
+    grouped, missing = [], dict.fromkeys(name for name, tensor in parameters.items() if tensor.requires_grad)
+    for index, group in enumerate(optimizer.param_groups):
+        found = []
+        for position, tensor in enumerate(group["params"]):
+            name = names.get(_storageKey(tensor))
+            if name is None:
+                raise userError("E0706", "optimizer", f"param_groups[{index}]['params'][{position}] is no parameter of the "
+                                "model", found=f"a tensor of shape {list(tensor.shape)}",
+                                remedy="build the optimizer from model.parameters() of the model that is wrapped")
+            if name in missing:
+                found.append(name)
+                del missing[name]
+        grouped.append(found)
+    return grouped, list(missing)
+
+
+def toSpec(optimizer, parameters, *, defaults_apply):
+    """The native OptimizerSpec.
+
+    Args:
+        optimizer: a supported optimizer.
+        parameters: name -> parameter of the model.
+        defaults_apply: trainable parameters of no group are updated with the optimizer's defaults, as PopTorch does;
+            else they stay as they are, as in torch.
+    """
+    kind = kindOf(optimizer)
+    _requireSupported(optimizer)
+    spec = core().OptimizerSpec()
+    spec.setKind(getattr(core().OptimizerKind, kind))
+    grouped, missing = _groupNames(optimizer, parameters)
+    groups = list(zip(grouped, optimizer.param_groups, strict=True))
+    if missing and defaults_apply:
+        logger.warning("%d trainable parameters are in no group of the optimizer and are updated with its defaults: %s",
+                       len(missing), ", ".join(missing[:5]))
+        groups.append((missing, {}))
+    for names, group in groups:
+        hypers, nesterov = _hypers(kind, group, optimizer.defaults)
+        # A velocity is kept if momentum is, or may become, non-zero. With momentum 0 and dampening, torch would ignore
+        # the dampening; the velocity makes it count, as it does in PopTorch.
+        momentum = kind == "SGD" and (hypers["momentum"] != 0 or hypers["dampening"] != 0 or not _isConstant(
+            optimizer, kind, "momentum", hypers["momentum"]))
+        spec.addGroup(names, hypers, momentum=momentum, nesterov=nesterov, amsgrad=False)
+    return spec
+
+
+def describe(optimizer):
+    """The values that a spec is made from, to see whether they changed."""
+    kind = kindOf(optimizer)
+    return [kind, *(_hypers(kind, group, optimizer.defaults) for group in optimizer.param_groups)]
+
+
+# State of the device -> keys of ipu_state. Source: spec optim.md, section 6.
+_STATE_KEYS = {"exp_avg": "Accl1", "momentum_buffer": "Accl1", "exp_avg_sq": "Accl2", "step": "Step"}
+
+
+def _stateKey(native_name):
+    kind, _, parameter = native_name.partition("/")
+    return f"{_STATE_KEYS.get(kind, kind)}___{parameter}"
+
+
+def readState(optimizer, native, parameters):
+    """{"ipu_state", "ipu_param"} from the device's state and the optimizer's values."""
+    kind = kindOf(optimizer)
+    grouped, _ = _groupNames(optimizer, parameters)
+    scale = float(getattr(optimizer, "loss_scaling", 1.0))
+    values = {"lossScaling_FLOAT": torch.tensor(scale)}
+    for names, group in zip(grouped, optimizer.param_groups, strict=True):
+        hypers, _ = _hypers(kind, group, optimizer.defaults)
+        lr, decay = hypers["lr"], hypers["weight_decay"]
+        for name in names:
+            if kind == "SGD":
+                scaled = lr * (1 - hypers["dampening"])
+                values[f"scaledLearningRate0___specific___{name}"] = torch.tensor(scaled / scale)
+                values[f"weightDecayScaleFactor0___specific___{name}"] = torch.tensor(1 - scaled * decay)
+            else:
+                values[f"learningRate___specific___{name}"] = torch.tensor(lr)
+                values[f"weightDecay___specific___{name}"] = torch.tensor(decay)
+    return {"ipu_state": {_stateKey(name): value for name, value in native.items()}, "ipu_param": values}
+
+
+def nativeState(ipu_state, current):
+    """The device's state with the entries of ipu_state; those that it lacks keep their value."""
+    result = {}
+    for name, value in current.items():
+        given = ipu_state.get(_stateKey(name))
+        if given is None:
+            logger.warning("optimizer state %s is not in the loaded state and keeps its value", _stateKey(name))
+        result[name] = value if given is None else given
+    return result

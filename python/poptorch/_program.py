@@ -1,0 +1,79 @@
+"""One compiled program of a model: the native session, and how calls and results map to it."""
+import torch
+
+from . import structures
+from ._arguments import requireSame, signatureOf
+from ._errors import notAvailable
+from ._native import PACKAGE_FOLDERS, core
+from ._support import toSessionOptions
+from ._tracing import CaptureMode, aroundCompile, callForward
+from .enums import OutputMode
+
+_NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
+
+
+class Program:
+    """A compiled executable. Threads: one caller at a time."""
+
+    def __init__(self, options, *, training, enforce_limits):
+        self.session = core().Session(toSessionOptions(options, training=training, enforce_limits=enforce_limits))
+        self._options = options
+        self._training = training
+        self._arguments = None   # structure of the call, with empty tensors
+        self._signature = None   # the same with types, for later calls
+        self._result = None      # structure of the result, with empty tensors
+        self._written = []       # tensor arguments that forward writes into
+
+    def compile(self, model, given, tensors, spec):
+        """Captures and compiles.
+
+        Args:
+            model: the module to trace.
+            given: the call's (positional, named) arguments as the user gave them.
+            tensors: its tensors, as the device takes them.
+            spec: native OptimizerSpec.
+        """
+        self._arguments = structures.skeleton(given)
+        self._signature = signatureOf(given)
+        options, mode = self._options, CaptureMode()
+
+        def forward(micro_batch):
+            positional, named = structures.reconstructTensorStructure(self._arguments, micro_batch)
+            versions = [tensor._version for tensor in micro_batch]
+            result = callForward(model, positional, named, training=self._training,
+                                 scopes=options.module_namescope_enabled)
+            self._result = structures.skeleton(result)
+            self._written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]
+            if self._written and options.output_mode != OutputMode.All:
+                raise notAvailable("writing into an argument under an output mode other than All",
+                                   "opts.outputMode(poptorch.OutputMode.All), or write into a clone()")
+            return structures.flattenTensorStructure(result) + [micro_batch[i] for i in self._written]
+
+        with aroundCompile(model):
+            self.session.compile(forward, _modelTensors(model), tensors, spec, mode,
+                                 [*options.source_location_excludes, *PACKAGE_FOLDERS])
+
+    def requireSame(self, given):
+        """Raises E0704 unless the call fits this program."""
+        requireSame("positional arguments", self._signature[0], given[0])
+        requireSame("named arguments", self._signature[1], given[1])
+
+    def run(self, given, tensors):
+        """One call. Returns the results in the structure that forward returned."""
+        outputs = self.session.run(tensors)
+        if self._written:
+            originals = structures.flattenTensorStructure(given, self._arguments)
+            with torch.no_grad():
+                for index, value in zip(self._written, outputs[-len(self._written):], strict=True):
+                    originals[index].copy_(value.view(originals[index].shape))
+            del outputs[-len(self._written):]
+        outputs = [value.to(_NARROW[value.dtype]) if value.dtype in _NARROW else value for value in outputs]
+        if isinstance(self._result, torch.Tensor):
+            return outputs[0]
+        return structures.reconstructTensorStructure(self._result, outputs)
+
+
+def _modelTensors(model):
+    """(name, tensor, is a parameter) of all parameters and buffers; tied ones once."""
+    return ([(name, tensor, True) for name, tensor in model.named_parameters()] +
+            [(name, tensor, False) for name, tensor in model.named_buffers()])

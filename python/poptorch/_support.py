@@ -1,0 +1,91 @@
+"""What the devices honour: from Options to the native SessionOptions, and errors for what would change behaviour.
+
+The column "device" of src/host/options.json says the same for users.
+"""
+import torch
+
+from . import enums, strategies
+from ._errors import notAvailable, userError
+from ._logging import logger
+from ._native import core
+
+
+def _popart(options, name):
+    return options._Popart.options.get(name)
+
+
+def requireSupported(options, dtypes):
+    """Raises poptorch.Error for options that are not honoured and would change results or errors.
+
+    Args:
+        options: validated Options.
+        dtypes: element types of the model's tensors and inputs.
+    """
+    options._Popart.validate()
+    strategy = options._execution_strategy
+    refused = {
+        "replicationFactor > 1": options.replication_factor != 1,
+        "inputReplicaGrouping with groups of more than one replica": options.input_group_size != 1,
+        "more than one process (opts.Distributed)": options.Distributed.numProcesses != 1,
+        type(strategy).__name__: isinstance(strategy, strategies._PhasedStrategy),
+        "anchorTensor": bool(options.anchored_tensors),
+        "enableSyntheticData(True)": bool(_popart(options, "syntheticDataMode")),
+        "Precision.enableFloatingPointExceptions(True)": bool(_popart(options, "enableFloatingPointChecks")),
+        "setAutomaticLossScaling(True) for a float16 model":
+            bool(_popart(options, "automaticLossScalingSettings.enabled")) and torch.float16 in dtypes,
+    }
+    for name, is_used in refused.items():
+        if is_used:
+            raise notAvailable(name, "remove the setting")
+    if _popart(options, "enableStochasticRounding") and torch.float16 in dtypes:
+        logger.warning("Precision.enableStochasticRounding: float16 results are rounded to nearest")
+    if _popart(options, "cachePath"):
+        logger.warning("enableExecutableCaching: executables are not cached in this version")
+    if (_popart(options, "engineOptions") or {}).get("autoReport.all") == "true":
+        logger.warning("enableProfiling: no profile is written in this version")
+
+
+def _positive(name, value):
+    if value < 1:
+        raise userError("E0702", "option-value", f"{name} is {value}", expected=f"{name} >= 1")
+    return value
+
+
+def toSessionOptions(options, *, training, enforce_limits):
+    """The native options of one compiled program."""
+    result = core().SessionOptions()
+    result.training = training
+    result.device_iterations = _positive("deviceIterations", options.device_iterations)
+    result.gradient_accumulation = _positive("gradientAccumulation", options.Training.gradient_accumulation)
+    result.mean_reduction = (options.Training.accumulation_and_replication_reduction_type == enums.ReductionType.Mean)
+    result.output_mode = getattr(core().OutputMode, enums.OutputMode(options.output_mode).name)
+    result.output_period = options.output_return_period
+    strategy = options._execution_strategy
+    pipelined = isinstance(strategy, strategies.PipelinedExecution)
+    result.strategy = core().Strategy.Pipelined if pipelined else core().Strategy.Sharded
+    result.setStages(getattr(core().AutoStage, strategy._auto_stage.name), pipelined,
+                     [(list(stage.blocks), -1 if stage._ipu is None else stage._ipu) for stage in strategy._stages])
+    result.enforce_pipeline_minimum = enforce_limits and not _popart(options, "abele.allowShortPipeline")
+    threads = _popart(options, "abele.threadsPerDevice") or 0
+    if threads < 0:
+        raise userError("E0702", "option-value", f"abele.threadsPerDevice is {threads}", expected="0 or more threads")
+    result.threads_per_device = threads
+    if options.exists("random_seed"):
+        result.has_seed = True
+        result.seed = options.random_seed % 2**64
+    return result
+
+
+def requireDeviceCount(options, stage_devices):
+    """Raises poptorch.Error if the number of devices is none that PopTorch can reserve."""
+    if not stage_devices:
+        return
+    number = max(len(set(stage_devices)), max(stage_devices) + 1)
+    if number > 64:
+        raise userError("E0402", "device-range", f"the model uses {number} devices", expected="at most 64")
+    if number & (number - 1):
+        rounded = 1 << number.bit_length()
+        if not options.auto_round_num_ipus:
+            raise userError("E0402", "device-range", f"the model uses {number} devices", expected="a power of two",
+                            remedy="opts.autoRoundNumIPUs(True) reserves more devices than the model uses")
+        logger.warning("the model uses %d devices; %d are reserved (autoRoundNumIPUs)", number, rounded)

@@ -1,0 +1,111 @@
+"""What surrounds a model's forward while it is captured.
+
+Source: spec executor.md, section 5.
+"""
+import contextlib
+
+import torch
+from torch.nn.modules import module as torch_module
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import _hooks, wrapping
+from ._errors import userError
+from ._native import core
+from .losses import LossMarking
+
+
+class CaptureMode(TorchDispatchMode):
+    """Stands for the native capture wherever Python code asks which mode is active. Never called: the native one is."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise AssertionError("the capture is native")
+
+
+@contextlib.contextmanager
+def _moduleScopes(model):
+    """Operations made inside a submodule carry its name."""
+    names = {id(child): name.rpartition(".")[2] for name, child in model.named_modules() if name}
+
+    def enter(module, inputs):
+        core().pushScope(names.get(id(module), ""))
+
+    def leave(module, inputs, result):
+        core().popScope()
+
+    handles = [torch_module.register_module_forward_pre_hook(enter),
+               torch_module.register_module_forward_hook(leave, always_call=True)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def _withoutDistributionChecks():
+    # Their checks read values of tensors.
+    previous = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(previous)
+
+
+_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+
+
+def _owned(model):
+    """(module, dictionary, name) -> tensor, for every parameter and buffer."""
+    found = {}
+    for path, module in model.named_modules():
+        if not isinstance(module, _NORMS):
+            for kind in ("_parameters", "_buffers"):
+                for name, tensor in module.__dict__[kind].items():
+                    found[path, kind, name] = tensor
+    return found
+
+
+def _requireNotReassigned(model, before):
+    """Puts back what forward reassigned and raises E0108."""
+    after = _owned(model)
+    modules = dict(model.named_modules())
+    changed = [key for key, tensor in before.items() if after.get(key) is not tensor]
+    for path, kind, name in changed:
+        modules[path].__dict__[kind][name] = before[path, kind, name]
+    if changed:
+        path, kind, name = changed[0]
+        full = f"{path}.{name}" if path else name
+        raise userError("E0108", "reassigned-parameter", f"forward replaced {full}", expected="an update in place",
+                        remedy=f"self.{name}.copy_(new_value)")
+
+
+@contextlib.contextmanager
+def aroundCompile(model):
+    """Around the whole compilation: hooks; weights are read as they are on the host."""
+    _hooks.callPreCompileHooks()
+    before = _owned(model)
+    try:
+        with wrapping.withoutPull():
+            yield
+    except Exception:
+        with contextlib.suppress(Exception):
+            _requireNotReassigned(model, before)
+        raise
+    finally:
+        _hooks.callPostCompileHooks()
+
+
+def callForward(model, positional, named, *, training, scopes):
+    """Runs forward as captured code. Returns what it returned."""
+    before = _owned(model)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_withoutDistributionChecks())
+        stack.enter_context(torch.set_grad_enabled(training))
+        if scopes:
+            stack.enter_context(_moduleScopes(model))
+        if training:
+            stack.enter_context(LossMarking())
+        result = model(*positional, **named)
+    _requireNotReassigned(model, before)
+    return result

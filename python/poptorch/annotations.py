@@ -1,0 +1,200 @@
+"""Blocks and scopes: what the user marks in a model. Outside a capture all of it does nothing.
+
+Source: spec annotations.md, section 1.
+"""
+import builtins
+import functools
+
+import torch
+
+from ._errors import userError
+from ._native import core, isCapturing
+
+
+def _begin(user_id, ipu_id):
+    """Makes a block active and returns its id. Requires a capture."""
+    user_id = user_id or core().nextAutoBlockId()
+    core().beginBlock(str(user_id), -1 if ipu_id is None else ipu_id)
+    return user_id
+
+
+class Block(torch.nn.Module):
+    """Context manager: what runs inside belongs to the block. Leaving it leaves every block; there is no stack.
+
+    Args:
+        user_id: name of the block; None numbers it. Re-using a name enters the same block again.
+        ipu_id: device, as an index inside the model's device set.
+    """
+
+    def __init__(self, user_id=None, ipu_id=None):
+        super().__init__()
+        self._user_id = user_id
+        self._ipu_id = ipu_id
+
+    def __enter__(self):
+        if isCapturing():
+            _begin(self._user_id, self._ipu_id)
+
+    def __exit__(self, exc_type, value, traceback):
+        if isCapturing():
+            core().endBlock()
+
+    @staticmethod
+    def useAutoId():
+        """Numbers blocks from 0 again. Call it at the start of forward."""
+        if isCapturing():
+            core().resetAutoBlockId()
+
+    @staticmethod
+    def start(user_id=None, ipu_id=None):
+        """Makes a block active until the next one begins."""
+        if isCapturing():
+            _begin(user_id, ipu_id)
+
+
+class _BlockHook:
+    """The forward-pre-hook that BeginBlock registers. Travels with the module when it is copied or pickled."""
+
+    def __init__(self, user_id, ipu_id):
+        self._user_id = user_id
+        self._ipu_id = ipu_id
+
+    def __call__(self, module, inputs):
+        if isCapturing():
+            self._user_id = _begin(self._user_id, self._ipu_id)  # a number once taken is kept
+
+    def __repr__(self):
+        return f"BeginBlock(user_id={self._user_id}, ipu_id={self._ipu_id})"
+
+
+class LegacyBeginBlockFn(torch.nn.Module):
+    """Begins a block, then calls a function. Made by BeginBlock for callables that are no modules."""
+
+    def __init__(self, layer_to_call, user_id=None, ipu_id=None):
+        super().__init__()
+        self._layer_to_call = layer_to_call
+        self._user_id = user_id
+        self._ipu_id = ipu_id
+
+    def __call__(self, *args, **kwargs):
+        if isCapturing():
+            self._user_id = _begin(self._user_id, self._ipu_id)
+        return self._layer_to_call(*args, **kwargs)
+
+
+def BeginBlock(layer_to_call, user_id=None, ipu_id=None):
+    """Begins a block when the module is called; everything after it belongs to the block until another one begins.
+
+    Returns: the same module; for another callable, a module that calls it.
+    Raises:
+        poptorch.Error: the module begins a block already, or the argument cannot be called.
+    """
+    if not isinstance(layer_to_call, torch.nn.Module):
+        if not callable(layer_to_call):
+            raise userError("E0710", "annotation", f"BeginBlock of a {type(layer_to_call).__name__}",
+                            expected="a torch.nn.Module or a callable")
+        return LegacyBeginBlockFn(layer_to_call, user_id, ipu_id)
+    for hook in layer_to_call._forward_pre_hooks.values():
+        if isinstance(hook, _BlockHook):
+            raise userError("E0710", "annotation", f"{type(layer_to_call).__name__} begins a block already", found=repr(hook),
+                            remedy="poptorch.removeBlocks(module), or annotate another module")
+    layer_to_call.register_forward_pre_hook(_BlockHook(user_id, ipu_id))
+    return layer_to_call
+
+
+def removeBlocks(module):
+    """Removes the BeginBlock annotations of the module and of all modules inside."""
+    assert isinstance(module, torch.nn.Module), f"removeBlocks takes a module, got {type(module).__name__}"
+    for child in module.modules():
+        hooks = child._forward_pre_hooks
+        for key in [key for key, hook in hooks.items() if isinstance(hook, _BlockHook)]:
+            del hooks[key]
+
+
+def BlockFunction(user_id=None, ipu_id=None):
+    """Decorator: every call of the function runs inside a Block."""
+
+    def decorate(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            with Block(user_id, ipu_id):
+                return function(*args, **kwargs)
+        return wrapper
+
+    return decorate
+
+
+def module_repr(m):
+    """The module's layout as torch prints it, with each module's pre-hooks in front of it."""
+    extra = m.extra_repr()
+    lines = extra.split("\n") if extra else []
+    children = [f"({name}): " + module_repr(child).replace("\n", "\n  ") for name, child in m._modules.items()
+                if child is not None]
+    prefix = "".join(f"{hook} " for hook in m._forward_pre_hooks.values())
+    name = m._get_name()
+    if not children and len(lines) <= 1:
+        return f"{prefix}{name}({extra})"
+    body = "\n  ".join(lines + children)
+    return f"{prefix}{name}(\n  {body}\n)"
+
+
+def print(m, *args, **kwargs):
+    """Prints a module with its annotations and then as torch does; other objects as usual."""
+    if isinstance(m, torch.nn.Module):
+        builtins.print(module_repr(m))
+    builtins.print(m, *args, **kwargs)
+
+
+class NameScope:
+    """Context manager: operations made inside have `name/` in front of their names. Nests."""
+
+    def __init__(self, name):
+        assert isinstance(name, str), f"NameScope takes a str, got {name!r}"
+        self.name = name
+        self._entered = []
+
+    def __enter__(self):
+        self._entered.append(isCapturing())
+        if self._entered[-1]:
+            core().pushScope(self.name)
+        return self
+
+    def __exit__(self, exc_type, value, traceback):
+        if self._entered.pop() and isCapturing():
+            core().popScope()
+
+
+ATTR_PREFIX = "attr:"
+attributes_lists = []
+_current_attributes = {}
+
+
+def accessAttributes(attributes_id_str):
+    """The attributes behind an id ("attr:3"), or those of a JSON object."""
+    if not isinstance(attributes_id_str, (str, bytes)):
+        raise ValueError(f"an attribute id is a str or bytes, got {type(attributes_id_str).__name__}")
+    text = attributes_id_str.decode("ascii") if isinstance(attributes_id_str, bytes) else attributes_id_str
+    if text.startswith(ATTR_PREFIX):
+        return attributes_lists[int(text.removeprefix(ATTR_PREFIX))]
+    if text.startswith("{"):
+        import json
+        return json.loads(text)
+    raise ValueError(f"{text!r} does not start with {ATTR_PREFIX!r}")
+
+
+class Attribute:
+    """Context manager: string keys and values for the operations made inside; a hint. Nested ones merge."""
+
+    def __init__(self, **attributes):
+        self._attributes = attributes
+        self._previous = []
+
+    def __enter__(self):
+        self._previous.append(dict(_current_attributes))
+        for key, value in self._attributes.items():
+            merged = isinstance(value, dict) and isinstance(_current_attributes.get(key), dict)
+            _current_attributes[key] = {**_current_attributes[key], **value} if merged else value
+
+    def __exit__(self, exc_type, value, traceback):
+        _current_attributes.clear()
+        _current_attributes.update(self._previous.pop())

@@ -1,0 +1,484 @@
+"""Model wrapping: trainingModel, inferenceModel and the executor they return.
+
+Source: spec executor.md.
+"""
+import copy
+import datetime
+import sys
+
+import torch
+
+from . import _optimizer_spec, optim, structures, wrapping
+from ._arguments import Binding, hasDict
+from ._errors import createPoptorchError, userError
+from ._logging import logger
+from ._program import Program
+from ._support import requireDeviceCount, requireSupported
+from ._version import __version__
+from .annotations import module_repr
+from .enums import ConnectionType, OutputMode
+from .options import Options
+from .strategies import PipelinedExecution
+
+# Members that the specification names and that this version does not have.
+_NOT_YET = frozenset(("compileAndExport", "save", "loadExecutable", "getTensorNames", "getAnchoredTensor", "getPerfCounters",
+                      "getHostIpuLatency", "getComputeLatency", "getIpuHostLatency", "getLatency", "cycleCount"))
+_DEVICE_DTYPES = frozenset((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.float16,
+                            torch.float32, torch.float64))
+
+
+class _Version:
+    """Counts how often the host's weights of a training executor changed. Outlives the executor."""
+    number = 0
+
+
+class PoplarExecutor:
+    """A wrapped model: calling it runs one step on the devices. Made by trainingModel and inferenceModel.
+
+    Threads: one caller at a time.
+    """
+    # What the abele front end does differently.
+    _enforce_limits = True    # PopTorch's minimum pipeline length and its numbers of devices
+    _many_programs = False    # one program per input signature instead of an error
+
+    def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None):
+        if isinstance(model, PoplarExecutor):
+            model = model._user_model
+        options = Options() if options is None else options
+        if not isinstance(options, Options):
+            raise userError("E0708", "arguments", f"options are a {type(options).__name__}", expected="poptorch.Options")
+        self._training = training
+        self._options = _wrappingOptions(options, training)
+        if training and wrapping.isWrapped(model):
+            raise RuntimeError("E0709 already-wrapped: the model is wrapped for training already\n"
+                               "  try       model.destroy() first")
+        if training and isinstance(model, wrapping._WrappedModule):
+            wrapping.unwrapModel(model)  # its executor is gone
+        self._binding = Binding(model.forward)
+        self._model = copy.copy(model)
+        self._user_model = user_model or (model if training else self._model)
+        self._poptorch_version = poptorch_version
+        self._executable = None              # the program of the last call; None: not compiled
+        self._programs = {}
+        self._is_attached = False
+        self._weights_are_stale = False      # the device has newer weights than the host
+        self._host_version = _Version()
+        self._seen_versions = {}             # id -> [version, number at the last upload]
+        self._generation = -1
+        self._warned = set()
+        self._rng_cache = None
+        self._optimizer = None
+        self._constants = None
+        self._sent = None
+        if training:
+            parameters = list(model.parameters())
+            if optimizer is None and parameters:
+                optimizer = optim.SGD(parameters, lr=0.01)
+            self._useOptimizer(optimizer)
+            wrapping.wrapModel(model, self)
+        self._options._freeze()
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+    def __call__(self, *args, **kwargs):
+        """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
+        if self._options.connection_type == ConnectionType.Never:
+            raise AssertionError("the model was compiled without a device (ConnectionType.Never): it cannot run")
+        given, tensors = self._prepare(args, kwargs)
+        program = self._programFor(given, tensors)
+        if not self._is_attached:
+            self.attachToDevice()
+        self._refreshDevice(program)
+        result = program.run(given, tensors)
+        self._rng_cache = None
+        if self._training:
+            self._weights_are_stale = True
+            if isinstance(self._optimizer, optim.Optimizer):
+                self._optimizer.host_state_is_dirty = True
+        return result
+
+    def compile(self, *args, **kwargs):
+        """Captures and compiles for these arguments, and uploads the weights, without running."""
+        given, tensors = self._prepare(args, kwargs)
+        if self.isCompiled() and not self._many_programs:
+            logger.warning("compile() is ignored: the model is compiled already")
+            return
+        self._programFor(given, tensors)
+
+    def _prepare(self, args, kwargs):
+        """The call's (positional, named) arguments and its tensors as the device takes them."""
+        given = self._binding.bind(args, kwargs)
+        like = self._executable._arguments if self._executable is not None and not self._many_programs else None
+        if like is not None:
+            self._executable.requireSame(given)
+        tensors = structures.flattenTensorStructure(given, like)
+        return given, [self._deviceTensor(tensor) for tensor in tensors]
+
+    def _deviceTensor(self, tensor):
+        if tensor.numel() == 0:
+            raise userError("E0708", "arguments", f"an input of shape {list(tensor.shape)} has no elements")
+        if self._enforce_limits and tensor.dtype not in _DEVICE_DTYPES:
+            raise userError("E0708", "arguments", f"an input of type {tensor.dtype}", expected=", ".join(
+                sorted(str(dtype).removeprefix("torch.") for dtype in _DEVICE_DTYPES)))
+        if tensor.requires_grad:
+            self._warnOnce("inputs that require grad are detached: inputs receive no gradients")
+            tensor = tensor.detach()
+        if not tensor.is_contiguous():
+            self._warnOnce("inputs that are not contiguous are copied")
+            tensor = tensor.contiguous()
+        if tensor.dtype == torch.float64 and self._enforce_limits and not self._hasFloat64():
+            self._warnOnce("float64 inputs are converted to float32")
+            tensor = tensor.float()
+        return tensor
+
+    def _hasFloat64(self):
+        with wrapping.withoutPull():
+            return any(tensor.dtype == torch.float64 for tensor in self._model.parameters())
+
+    def _warnOnce(self, text):
+        if text not in self._warned:
+            self._warned.add(text)
+            logger.warning(text)
+
+    # Compilation -----------------------------------------------------------------------------------------------------
+    def _programFor(self, given, tensors):
+        """The program for these inputs, compiled if there is none."""
+        key = repr(_signatureKey(given)) if self._many_programs else None
+        program = self._programs.get(key)
+        if program is None:
+            program = self._compile(given, tensors)
+            self._programs[key] = program
+            if self._executable is None:
+                self._is_attached = self._options.connection_type == ConnectionType.Always
+                self._uploadOptimizerState(program)
+        if self._executable is not None and program is not self._executable:
+            self._moveState(self._executable, program)
+        self._executable = program
+        return program
+
+    def _compile(self, given, tensors):
+        self._requireSplit(tensors)
+        if hasDict(given):
+            self._warnOnce("dict inputs must have the same keys at every call")
+        with wrapping.withoutPull():
+            dtypes = {tensor.dtype for tensor in [*self._model.parameters(), *self._model.buffers(), *tensors]}
+        requireSupported(self._options, dtypes)
+        if self._training:
+            if not isinstance(self._user_model, wrapping._WrappedModule):
+                wrapping.wrapModel(self._user_model, self)
+            self.copyWeightsToHostIfNeeded()
+        self._pullFromTraining()
+        program = Program(self._options, training=self._training, enforce_limits=self._enforce_limits)
+        spec = self._optimizerSpec()
+        try:
+            program.compile(self._model, given, tensors, spec)
+        except Exception as error:
+            if getattr(error, "code", "") in ("E0304", "E0305"):
+                raise AssertionError(str(error)) from error
+            raise
+        if self._enforce_limits:
+            requireDeviceCount(self._options, program.session.stageDevices())
+        if self._training:
+            self._constants = None if self._optimizer is None else _optimizer_spec.Constants(self._optimizer)
+            self._sent = None if self._optimizer is None else _optimizer_spec.describe(self._optimizer)
+        self._noteVersions()
+        return program
+
+    def _requireSplit(self, tensors):
+        number = self._options.device_iterations * self._options.Training.gradient_accumulation
+        for index, tensor in enumerate(tensors):
+            rows = tensor.shape[0] if tensor.dim() else 1
+            assert rows % number == 0 and (tensor.dim() or number == 1), (
+                f"E0703 batch-split: input tensor {index} of shape {list(tensor.shape)} cannot be split into {number} "
+                f"micro-batches\n  expected  a first dimension that is a multiple of deviceIterations "
+                f"({self._options.device_iterations}) * gradientAccumulation "
+                f"({self._options.Training.gradient_accumulation})")
+
+    def _moveState(self, old, new):
+        """Continues with another program where the old one stopped."""
+        if self._training:
+            old.session.copyWeightsToHost()
+            new.session.setOptimizerState(old.session.optimizerState())
+            new.session.setOptimizer(self._optimizerSpec())
+        new.session.copyWeightsToDevice()
+        new.session.setRngState(old.session.rngState())
+        if self._training:
+            self._weights_are_stale = False
+            self._host_version.number += 1
+
+    # Weights ---------------------------------------------------------------------------------------------------------
+    def copyWeightsToHost(self):
+        """Copies parameters and buffers from the device into the model's tensors."""
+        self._requireCompiled("copyWeightsToHost")
+        self._weights_are_stale = False  # first: reading the model below must not come back here
+        self._executable.session.copyWeightsToHost()
+        self._host_version.number += 1
+
+    def copyWeightsToHostIfNeeded(self):
+        """copyWeightsToHost if the device has newer weights. Returns: True if it copied."""
+        if not self._weights_are_stale or self._executable is None:
+            return False
+        self.copyWeightsToHost()
+        return True
+
+    def copyWeightsToDevice(self):
+        """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
+        self._requireCompiled("copyWeightsToDevice")
+        self._weights_are_stale = False
+        self._executable.session.copyWeightsToDevice()
+        self._host_version.number += 1
+        self._noteVersions()
+
+    def copyNamedBuffersToDevice(self):
+        """Uploads the buffers that opts.updatableNamedBuffers lists."""
+        self._requireCompiled("copyNamedBuffersToDevice")
+        names = self._options._Popart.options.get("updatableNamedBuffers")
+        if not names:
+            raise userError("E0702", "option-value", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])")
+        known = dict(self._model.named_buffers())
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise userError("E0702", "option-value", f"the model has no buffer {missing[0]!r}",
+                            expected=", ".join(sorted(known)))
+        self._executable.session.copyBuffersToDevice(list(names))
+
+    def load_state_dict(self, state_dict, strict=True):
+        """Loads into the model and, if attached, uploads. Returns torch's named tuple."""
+        result = self._user_model.load_state_dict(state_dict, strict)
+        if self._is_attached and self.isCompiled():
+            self.copyWeightsToDevice()
+        return result
+
+    def _pullFromTraining(self):
+        """Brings weights that this model shares with live training executors to the host."""
+        if self._generation != wrapping.generation():
+            self._generation = wrapping.generation()
+            for executor in wrapping.trainingExecutors(self._model):
+                if executor is not self:
+                    self._seen_versions.setdefault(id(executor._host_version), [executor._host_version, -1, None])[2] = \
+                        wrapping.weakref.ref(executor)
+        for _, _, reference in self._seen_versions.values():
+            executor = reference()
+            if executor is not None:
+                executor.copyWeightsToHostIfNeeded()
+
+    def _noteVersions(self):
+        for entry in self._seen_versions.values():
+            entry[1] = entry[0].number
+
+    def _refreshDevice(self, program):
+        """Uploads what changed on the host since the last call."""
+        if self._training:
+            if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.ipu_state_is_dirty:
+                self._uploadOptimizerState(program)
+            return
+        self._pullFromTraining()
+        if any(version.number != seen for version, seen, _ in self._seen_versions.values()):
+            program.session.copyWeightsToDevice()
+            self._noteVersions()
+
+    # Optimizer -------------------------------------------------------------------------------------------------------
+    def setOptimizer(self, optimizer):
+        """Makes new values of the optimizer (learning rate, ...) count from the next step on."""
+        assert self._training, "setOptimizer needs a model wrapped for training"
+        self._useOptimizer(optimizer)
+        if not self.isCompiled():
+            return
+        constants = _optimizer_spec.Constants(optimizer)
+        if self._constants is not None:
+            self._constants.requireSame(constants)
+        values = _optimizer_spec.describe(optimizer)
+        if values != self._sent:
+            self._executable.session.setOptimizer(self._optimizerSpec())
+            self._sent = values
+
+    def _useOptimizer(self, optimizer):
+        if optimizer is not None:
+            _optimizer_spec.kindOf(optimizer)
+        if optimizer is self._optimizer:
+            return
+        if isinstance(self._optimizer, optim.Optimizer):
+            self._optimizer._disconnect()
+        self._optimizer = optimizer
+        if isinstance(optimizer, optim.Optimizer):
+            optimizer._connect(self)
+
+    def _optimizerSpec(self):
+        if not self._training or self._optimizer is None:
+            from ._native import core
+            return core().OptimizerSpec()
+        with wrapping.withoutPull():
+            return _optimizer_spec.toSpec(self._optimizer, dict(self._model.named_parameters()),
+                                          defaults_apply=self._enforce_limits)
+
+    def _pullOptimizerState(self):
+        """Brings the device's optimizer state into the optimizer."""
+        if isinstance(self._optimizer, optim.Optimizer) and self.isCompiled():
+            with wrapping.withoutPull():
+                self._optimizer._device_state = _optimizer_spec.readState(
+                    self._optimizer, self._executable.session.optimizerState(), dict(self._model.named_parameters()))
+            self._optimizer.host_state_is_dirty = False
+
+    def _uploadOptimizerState(self, program):
+        optimizer = self._optimizer
+        if not isinstance(optimizer, optim.Optimizer):
+            return
+        if optimizer.ipu_state_is_dirty and optimizer.has_state():
+            program.session.setOptimizerState(_optimizer_spec.nativeState(
+                optimizer._device_state["ipu_state"], program.session.optimizerState()))
+            optimizer.ipu_state_is_dirty = False
+        else:
+            optimizer.host_state_is_dirty = True
+
+    # Life cycle ------------------------------------------------------------------------------------------------------
+    def isCompiled(self):
+        """True between compilation and destroy()."""
+        return self._executable is not None
+
+    def isAttachedToDevice(self):
+        """True while the program is on its devices."""
+        return self._is_attached
+
+    def attachToDevice(self):
+        """Attaches to the devices and uploads weights. A call on a detached executor does it by itself."""
+        self._requireCompiled("attachToDevice")
+        if self._is_attached:
+            raise createPoptorchError("the executor is attached already")
+        assert self._options.connection_type != ConnectionType.Never, "ConnectionType.Never: cannot attach to a device"
+        self._executable.session.copyWeightsToDevice()
+        self._is_attached = True
+
+    def detachFromDevice(self):
+        """Reads weights and optimizer state back and releases the devices."""
+        self._requireCompiled("detachFromDevice")
+        if not self._is_attached:
+            raise createPoptorchError("the executor is not attached")
+        self._pullAll()
+        self._is_attached = False
+
+    def _pullAll(self):
+        self.copyWeightsToHostIfNeeded()
+        if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.host_state_is_dirty:
+            self._pullOptimizerState()
+
+    def destroy(self):
+        """Reads weights and optimizer state back and releases the program; a training model gets its class back."""
+        if not self.isCompiled():
+            return
+        self._pullAll()
+        if isinstance(self._optimizer, optim.Optimizer):
+            self._optimizer.ipu_state_is_dirty = self._optimizer.has_state()
+        self._executable = None
+        self._programs = {}
+        self._is_attached = False
+        self._constants = None
+        if self._training:
+            wrapping.unwrapModel(self._user_model)
+
+    def __del__(self):
+        # The device holds the only copy of weights that were not read since the last step.
+        if self.__dict__.get("_weights_are_stale") and not sys.is_finalizing():
+            self.copyWeightsToHostIfNeeded()
+
+    def _requireCompiled(self, what):
+        if not self.isCompiled():
+            raise userError("E0705", "not-compiled", f"{what} needs a compiled model",
+                            remedy="call the executor, or compile(), first")
+
+    # Views -----------------------------------------------------------------------------------------------------------
+    @property
+    def model(self):
+        """The user's model (training) or its shallow copy (inference)."""
+        return self._user_model
+
+    @property
+    def options(self):
+        """The options, frozen."""
+        return self._options
+
+    @property
+    def rng_state(self):
+        """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the stream."""
+        self._requireCompiled("rng_state")
+        if self._rng_cache is None:
+            seed = self._options.random_seed if self._options.exists("random_seed") else 0
+            self._rng_cache = [seed, *self._executable.session.rngState().tolist()]
+        return list(self._rng_cache)
+
+    @rng_state.setter
+    def rng_state(self, state):
+        self._requireCompiled("rng_state")
+        self._rng_cache = list(state)
+        self._executable.session.setRngState(torch.tensor(self._rng_cache[1:], dtype=torch.uint8))
+
+    def compilationTime(self):
+        """How long capture and compilation took."""
+        self._requireCompiled("compilationTime")
+        if not self._options.show_compilation_progress_bar:
+            raise createPoptorchError("compilationTime() needs opts.showCompilationProgressBar(True)")
+        report = self._executable.session.report()
+        return datetime.timedelta(seconds=report.capture_s + report.compile_s)
+
+    def __getattr__(self, name):
+        if name in _NOT_YET:
+            raise AttributeError(f"PoplarExecutor.{name} is not available in this version")
+        model = self.__dict__.get("_user_model")
+        if model is None:
+            raise AttributeError(name)
+        return getattr(model, name)
+
+    def __repr__(self):
+        return module_repr(self._user_model)
+
+    def __reduce__(self):
+        if self.isCompiled():
+            raise createPoptorchError("a compiled executor cannot be pickled: call destroy() first")
+        return _rebuild, (type(self), self._user_model, self._options, self._training, self._optimizer)
+
+
+def _rebuild(cls, model, options, training, optimizer):
+    return cls(model, options, training, __version__, optimizer)
+
+
+def _signatureKey(given):
+    """Equal for calls that one program can serve."""
+    from ._arguments import signatureOf
+    return signatureOf(given)
+
+
+def _wrappingOptions(options, training):
+    """Freezes the caller's options. Returns: an unfrozen clone with the output mode resolved."""
+    if not training and options.Training.gradient_accumulation != 1:
+        pipelined = isinstance(options._execution_strategy, PipelinedExecution)
+        raise userError("E0702", "option-value", f"gradientAccumulation is {options.Training.gradient_accumulation} for an "
+                        "inference model", expected="1", remedy="opts.deviceIterations(n)" if pipelined else
+                        "leave opts.Training.gradientAccumulation at 1")
+    options._freeze()
+    result = options.clone()
+    if result.defaultOutputMode():
+        result.outputMode(OutputMode.Final if training else OutputMode.All)
+    return result
+
+
+def trainingModel(model, options=None, optimizer=None):
+    """Wraps a module for training.
+
+    Args:
+        model: torch.nn.Module whose forward computes the loss, or an executor (then its model is taken).
+        options: Options; frozen from now on.
+        optimizer: SGD, Adam or AdamW of torch.optim or poptorch.optim; default SGD with learning rate 0.01.
+    Returns: an executor: calling it runs forward, backward and update.
+    Raises:
+        RuntimeError: the model is wrapped for training already.
+    """
+    return PoplarExecutor(model, options, True, __version__, optimizer)
+
+
+def inferenceModel(model, options=None):
+    """Wraps a module for inference. Weights shared with a training executor are kept in step.
+
+    Args:
+        model: torch.nn.Module, or an executor (then its model is taken).
+        options: Options; frozen from now on.
+    Returns: an executor: calling it runs forward.
+    """
+    return PoplarExecutor(model, options, False, __version__)

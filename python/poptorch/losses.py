@@ -1,0 +1,45 @@
+"""Losses: how a training model says what to minimise.
+
+Source: spec annotations.md, section 3.
+"""
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from ._native import core, isCapturing
+
+_REDUCE = {"sum": torch.sum, "mean": torch.mean, "none": torch.clone}
+
+
+def identity_loss(x, reduction):
+    """Marks a value as the loss.
+
+    Args:
+        x: what to minimise.
+        reduction: "sum", "mean" or "none" (each element is a loss).
+    Returns: the reduced value. Outside a capture that is all it does.
+    """
+    assert reduction in _REDUCE, f'reduction must be "sum", "mean" or "none", got {reduction!r}'
+    result = _REDUCE[reduction](x)
+    if isCapturing():
+        core().markLoss(result)
+    return result
+
+
+# Losses of torch. Several are composed of other operations, some of them losses too, so only the public function knows
+# which value is the result.
+_LOSSES = frozenset(getattr(F, name) for name in (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "ctc_loss",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
+    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
+    "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss") if hasattr(F, name))
+
+
+class LossMarking(TorchFunctionMode):
+    """While active, every result of a torch loss is marked; losses computed inside a loss are not."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func in _LOSSES:
+            core().markLoss(result)
+        return result

@@ -1,0 +1,193 @@
+"""Optimizers with the attributes that PopTorch programs set. The device runs its own implementation of each of them.
+
+Source: spec optim.md, sections 1, 2 and 6.
+"""
+import weakref
+
+import torch
+
+from ._errors import notAvailable
+
+
+class VariableAttributes:
+    """Which attributes of an optimizer may change after compilation."""
+
+    def __init__(self, variable_attributes, allowed_attributes):
+        self._variable = list(variable_attributes)
+        self._allowed = list(allowed_attributes)
+
+    def isConstant(self, attr):
+        """True if the attribute is fixed at compilation."""
+        return attr not in self._variable
+
+    def markAsConstant(self, attr):
+        """Fixes the attribute at compilation."""
+        self._require(attr)
+        if attr in self._variable:
+            self._variable.remove(attr)
+
+    def markAsVariable(self, attr):
+        """Lets the attribute change after compilation."""
+        self._require(attr)
+        if attr not in self._variable:
+            self._variable.append(attr)
+
+    def _require(self, attr):
+        assert attr in self._allowed, f"{attr!r} is no attribute of the optimizer; known: {', '.join(self._allowed)}"
+
+
+def _given(**values):
+    """The arguments that were given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _requireAccumType(**types):
+    for name, dtype in types.items():
+        assert dtype in (None, torch.float16, torch.float32), f"{name} must be torch.float16 or torch.float32, got {dtype}"
+
+
+class Optimizer:
+    """Common base of the optimizers of this module: variable attributes and the device's state."""
+
+    def _start(self, given, extras):
+        """Requires: torch's constructor ran. given: constructor arguments that were given; extras: effective values."""
+        for name, value in extras.items():
+            setattr(self, name, value)
+        self._own = [*extras, "_own", "variable_attrs", "_device_state"]
+        self.variable_attrs = VariableAttributes(list(given), [*self.defaults, "loss_scaling"])
+        self._device_state = {"ipu_state": None, "ipu_param": None}
+        self._executor = None
+        self.ipu_state_is_dirty = False
+        self.host_state_is_dirty = False
+
+    def has_state(self):
+        """True if the host holds device state."""
+        return self._device_state["ipu_state"] is not None
+
+    def get_state_dict(self):
+        """The device's part of the state, read back first if it is newer there."""
+        executor = self._executor() if self._executor is not None else None
+        if self.host_state_is_dirty and executor is not None:
+            executor._pullOptimizerState()
+        return dict(self._device_state)
+
+    def set_state_dict(self, state):
+        """Replaces the device's part of the state; it is uploaded at the next run."""
+        self._device_state = {"ipu_state": state["ipu_state"], "ipu_param": state["ipu_param"]}
+        self.ipu_state_is_dirty = self.has_state()
+        self.host_state_is_dirty = False
+
+    def state_dict(self):
+        """Device state and parameters, and torch's own state dict."""
+        return {**self.get_state_dict(), **super().state_dict()}
+
+    def load_state_dict(self, state_dict):
+        """Loads what state_dict returned; the device takes it over at the next run.
+
+        Raises:
+            RuntimeError: the dict is empty or comes from another kind of optimizer.
+        """
+        if not state_dict or "ipu_state" not in state_dict or "ipu_param" not in state_dict:
+            raise RuntimeError("the state dict has no ipu_state and ipu_param: it was not saved by a poptorch optimizer")
+        if "state" in state_dict and "param_groups" in state_dict:
+            super().load_state_dict({"state": state_dict["state"], "param_groups": state_dict["param_groups"]})
+        self.set_state_dict(state_dict)
+
+    def _connect(self, executor):
+        self._executor = weakref.ref(executor)
+
+    def _disconnect(self):
+        self.get_state_dict()
+        self._executor = None
+        self.host_state_is_dirty = False
+
+    def __getstate__(self):
+        self.get_state_dict()
+        own = {name: self.__dict__[name] for name in self._own}
+        return {**super().__getstate__(), **own, "_executor": None, "ipu_state_is_dirty": self.has_state(),
+                "host_state_is_dirty": False}
+
+
+class SGD(Optimizer, torch.optim.SGD):
+    """Stochastic gradient descent. Dampening applies to the first step too.
+
+    Args: torch's, then loss_scaling, velocity_scaling, use_combined_accum, accum_type, velocity_accum_type, max_grad_norm.
+    """
+
+    def __init__(self, params, lr, momentum=None, dampening=None, weight_decay=None, nesterov=None, maximize=None,
+                 foreach=None, differentiable=None, loss_scaling=None, velocity_scaling=None, use_combined_accum=None,
+                 accum_type=None, velocity_accum_type=None, max_grad_norm=None):
+        _requireAccumType(accum_type=accum_type, velocity_accum_type=velocity_accum_type)
+        given = _given(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
+                       loss_scaling=loss_scaling, velocity_scaling=velocity_scaling)
+        torch.optim.SGD.__init__(self, params, lr, **_given(momentum=momentum, dampening=dampening, nesterov=nesterov,
+                                 weight_decay=weight_decay, maximize=maximize, foreach=foreach, differentiable=differentiable))
+        if use_combined_accum:
+            self.defaults["velocity_scaling"] = 1.0 if velocity_scaling is None else velocity_scaling
+            for group in self.param_groups:
+                group.setdefault("velocity_scaling", self.defaults["velocity_scaling"])
+        elif velocity_scaling is not None:
+            from ._logging import logger
+            logger.warning("velocity_scaling is ignored because use_combined_accum is False")
+        self._start(given, {"loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
+                            "use_combined_accum": bool(use_combined_accum), "accum_type": accum_type or torch.float32,
+                            "velocity_accum_type": velocity_accum_type or torch.float32,
+                            "max_grad_norm": float("inf") if max_grad_norm is None else max_grad_norm})
+
+
+class Adam(Optimizer, torch.optim.Adam):
+    """Adam. Args: torch's, then loss_scaling, accum_type, first_order_momentum_accum_type,
+    second_order_momentum_accum_type, max_grad_norm."""
+
+    def __init__(self, params, lr=None, betas=None, eps=None, weight_decay=None, amsgrad=None, foreach=None, maximize=None,
+                 capturable=None, differentiable=None, fused=None, loss_scaling=None, accum_type=None,
+                 first_order_momentum_accum_type=None, second_order_momentum_accum_type=None, max_grad_norm=None):
+        torch_arguments = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
+        torch.optim.Adam.__init__(self, params, **torch_arguments, **_given(
+            foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused))
+        _startAdam(self, torch_arguments, loss_scaling, accum_type, first_order_momentum_accum_type,
+                   second_order_momentum_accum_type, max_grad_norm)
+
+
+class AdamW(Optimizer, torch.optim.AdamW):
+    """AdamW. Args: torch's, then loss_scaling, bias_correction (has no effect on the device), accum_type,
+    first_order_momentum_accum_type, second_order_momentum_accum_type, max_grad_norm."""
+
+    def __init__(self, params, lr=None, betas=None, eps=None, weight_decay=None, amsgrad=None, maximize=None, foreach=None,
+                 capturable=None, differentiable=None, fused=None, loss_scaling=None, bias_correction=None, accum_type=None,
+                 first_order_momentum_accum_type=None, second_order_momentum_accum_type=None, max_grad_norm=None):
+        torch_arguments = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
+        torch.optim.AdamW.__init__(self, params, **torch_arguments, **_given(
+            foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused))
+        _startAdam(self, torch_arguments, loss_scaling, accum_type, first_order_momentum_accum_type,
+                   second_order_momentum_accum_type, max_grad_norm)
+        self.bias_correction = True if bias_correction is None else bias_correction
+        self._own.append("bias_correction")
+
+
+def _startAdam(optimizer, given, loss_scaling, accum_type, first_type, second_type, max_grad_norm):
+    _requireAccumType(accum_type=accum_type, first_order_momentum_accum_type=first_type,
+                      second_order_momentum_accum_type=second_type)
+    optimizer._start({**given, **_given(loss_scaling=loss_scaling)},
+                     {"loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
+                      "accum_type": accum_type or torch.float32,
+                      "first_order_momentum_accum_type": first_type or torch.float32,
+                      "second_order_momentum_accum_type": second_type or torch.float32,
+                      "max_grad_norm": float("inf") if max_grad_norm is None else max_grad_norm})
+
+
+class RMSprop(Optimizer, torch.optim.RMSprop):
+    """Not available in this version; the constructor says so."""
+
+    def __init__(self, *args, **kwargs):
+        raise notAvailable("poptorch.optim.RMSprop", "use SGD, Adam or AdamW")
+
+
+class LAMB(Optimizer, torch.optim.Optimizer):
+    """Not available in this version; the constructor says so."""
+
+    def __init__(self, *args, **kwargs):
+        raise notAvailable("poptorch.optim.LAMB", "use SGD, Adam or AdamW")
+
+
+__all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]

@@ -1,0 +1,204 @@
+"""Execution strategies: how the blocks of a model become stages and phases.
+
+Source: spec options.md, section 9. Which strategies run is decided at compile (see _support.py).
+"""
+from . import enums
+
+BlockId = str
+
+
+class Stage:
+    """The blocks that run together on one device."""
+
+    def __init__(self, *block_ids):
+        assert all(isinstance(block, str) for block in block_ids), f"block ids must be strings, got {block_ids!r}"
+        self._blocks = tuple(block_ids)
+        self._stage_id = -1
+        self._phase_id = -1
+        self._ipu = None
+
+    @property
+    def blocks(self):
+        """The block ids, in the order given."""
+        return self._blocks
+
+    def ipu(self, ipu):
+        """Runs the stage on this device (an index inside the model's device set). Returns self."""
+        assert isinstance(ipu, int), f"ipu must be an int, got {ipu!r}"
+        self._ipu = ipu
+        return self
+
+    def __repr__(self):
+        blocks = ", ".join(repr(block) for block in self._blocks)
+        return f"Stage({blocks})" + ("" if self._ipu is None else f".ipu({self._ipu})")
+
+
+class Phase:
+    """Stages that run at the same time. Arguments: all Stage, or all block ids (then one Stage holds them)."""
+
+    def __init__(self, *arg):
+        if all(isinstance(item, Stage) for item in arg):
+            self._stages = list(arg)
+        else:
+            assert all(isinstance(item, str) for item in arg), "a Phase takes either stages or block ids, not a mixture"
+            self._stages = [Stage(*arg)]
+
+    @property
+    def stages(self):
+        """The stages, in the order given."""
+        return self._stages
+
+    def stage(self, idx):
+        """The stage at this position."""
+        return self._stages[idx]
+
+    def ipus(self, *ipus):
+        """Gives each stage its device."""
+        assert len(ipus) == len(self._stages), f"{len(ipus)} devices for {len(self._stages)} stages"
+        for stage, ipu in zip(self._stages, ipus, strict=True):
+            stage.ipu(ipu)
+
+    def __repr__(self):
+        return f"Phase({', '.join(repr(stage) for stage in self._stages)})"
+
+
+def _toStage(item):
+    """A Stage from a Stage, a block id or a list of block ids."""
+    if isinstance(item, Stage):
+        return item
+    if isinstance(item, str):
+        return Stage(item)
+    assert isinstance(item, (list, tuple)), f"expected a Stage, a block id or a list of block ids, got {item!r}"
+    return Stage(*item)
+
+
+class _Strategy:
+    """What all strategies share: stages by block id."""
+
+    def __init__(self):
+        self._stage_of = {}
+
+    def _addStage(self, stage):
+        for block in stage.blocks:
+            assert block not in self._stage_of, f"block {block!r} is listed twice"
+            self._stage_of[block] = stage
+
+    def stage(self, block_id):
+        """The Stage that lists this block."""
+        assert block_id in self._stage_of, f"unknown block {block_id!r}; known: {', '.join(sorted(self._stage_of))}"
+        return self._stage_of[block_id]
+
+    def backendOptions(self):
+        """The strategy's part of Options.toDict()."""
+        return {"execution_mode": self._execution_mode}
+
+
+class _StageStrategy(_Strategy):
+    """Arguments: nothing, one AutoStage, or stages in order (Stage, block id, or list of block ids)."""
+
+    def __init__(self, *args):
+        super().__init__()
+        self._auto_stage = enums.AutoStage.SameAsIpu
+        self._stages = []
+        if len(args) == 1 and isinstance(args[0], enums.AutoStage):
+            self._auto_stage = args[0]
+            return
+        for index, item in enumerate(args):
+            stage = _toStage(item)
+            stage._stage_id = index
+            self._addStage(stage)
+            self._stages.append(stage)
+
+    @property
+    def isExplicit(self):
+        """True if the stages were listed."""
+        return bool(self._stages)
+
+    def __repr__(self):
+        items = self._stages or [self._auto_stage]
+        return f"{type(self).__name__}({', '.join(map(repr, items))})"
+
+
+class PipelinedExecution(_StageStrategy):
+    """Stages work on different micro-batches at the same time. The default strategy."""
+    _execution_mode = 0
+
+
+class ShardedExecution(_StageStrategy):
+    """Stages run one after another: the memory of several devices without a pipeline's constraints."""
+    _execution_mode = 1
+
+
+class _PhasedStrategy(_Strategy):
+    """Arguments: phases in order, each a Phase, a list (of stages or block ids), a Stage or a block id."""
+    _execution_mode = 2
+
+    def __init__(self, *phases):
+        super().__init__()
+        assert phases, f"{type(self).__name__} needs at least one phase"
+        self._phases = []
+        for index, item in enumerate(phases):
+            phase = self._toPhase(item)
+            for stage_index, stage in enumerate(phase.stages):
+                stage._phase_id = index
+                stage._stage_id = stage_index
+                self._addStage(stage)
+            self._phases.append(phase)
+        self._separate_backward_phase = False
+        self._tensors_liveness = enums.Liveness.AlwaysLive
+
+    @staticmethod
+    def _toPhase(item):
+        if isinstance(item, Phase):
+            return item
+        if isinstance(item, (list, tuple)):
+            return Phase(*item)
+        return Phase(item)
+
+    def phase(self, phase):
+        """The phase at this position."""
+        assert isinstance(phase, int) and phase >= 0, f"phase must be an int >= 0, got {phase!r}"
+        return self._phases[phase]
+
+    def useSeparateBackwardPhase(self, use=True):
+        """Forward and backward do not share the middle phase. Returns self."""
+        assert isinstance(use, bool), f"use must be a bool, got {use!r}"
+        self._separate_backward_phase = use
+        return self
+
+    def backendOptions(self):
+        return {**super().backendOptions(), "separate_backward_phase": self._separate_backward_phase,
+                "tensors_liveness": int(self._tensors_liveness)}
+
+    def __repr__(self):
+        text = f"{type(self).__name__}({', '.join(map(repr, self._phases))})"
+        if self._separate_backward_phase:
+            text += ".useSeparateBackwardPhase()"
+        if self._tensors_liveness != enums.Liveness.AlwaysLive:
+            text += f".{self._tensors_liveness!s}"
+        return text
+
+
+class SerialPhasedExecution(_PhasedStrategy):
+    """Phases one after another on one group of devices."""
+    _execution_mode = 3
+
+    def setTensorsLiveness(self, liveness):
+        """Where tensors live between phases. Returns self."""
+        assert isinstance(liveness, enums.Liveness), f"liveness must be a Liveness, got {liveness!r}"
+        self._tensors_liveness = liveness
+        return self
+
+
+class ParallelPhasedExecution(_PhasedStrategy):
+    """Phases that alternate between two groups of devices."""
+
+    def sendTensorsOffChipAfterFwd(self, off_chip=True):
+        """Activations leave the device between forward and backward. Returns self."""
+        assert isinstance(off_chip, bool), f"off_chip must be a bool, got {off_chip!r}"
+        self._tensors_liveness = enums.Liveness.OffChipAfterFwd if off_chip else enums.Liveness.AlwaysLive
+        return self
+
+
+__all__ = ["BlockId", "ParallelPhasedExecution", "Phase", "PipelinedExecution", "SerialPhasedExecution",
+           "ShardedExecution", "Stage"]

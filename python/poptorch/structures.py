@@ -1,0 +1,121 @@
+"""Tensors in nested containers: flatten, rebuild, and parsers for custom types.
+
+Source: spec annotations.md section 10, environment.md section 6.
+"""
+import abc
+import copy
+
+import torch
+
+from ._errors import userError
+
+
+class ICustomArgParser(abc.ABC):
+    """How the tensors inside a custom type are found and replaced."""
+
+    @abc.abstractmethod
+    def yieldTensors(self, struct):
+        """Yields every tensor of `struct`, always in the same order."""
+
+    @abc.abstractmethod
+    def reconstruct(self, original_structure, tensor_iterator):
+        """A new object like `original_structure` with tensors taken from the iterator, in the order of yieldTensors."""
+
+
+_parsers = {}
+
+
+def registerCustomArgParser(arg_data_type, arg_parser):
+    """Uses `arg_parser` for values of this type; None removes it. Replaces a parser registered before."""
+    if arg_parser is None:
+        _parsers.pop(arg_data_type, None)
+        return
+    if not isinstance(arg_parser, ICustomArgParser):
+        raise userError("E0708", "arguments", f"the parser for {arg_data_type.__name__} is a {type(arg_parser).__name__}",
+                        expected="an instance of a subclass of poptorch.ICustomArgParser")
+    _parsers[arg_data_type] = arg_parser
+
+
+def registerGeometricCustomArgParsers():
+    """Registers parsers for graph data; does nothing if poptorch_geometric is not installed."""
+    try:
+        from poptorch_geometric import registerCustomArgParsers
+    except ImportError:
+        return
+    registerCustomArgParsers()
+
+
+def parserFor(value):
+    """The parser registered for the value's type or, failing that, for one of its bases; None if there is none."""
+    if not _parsers or isinstance(value, torch.Tensor):
+        return None
+    exact = _parsers.get(type(value))
+    if exact is not None:
+        return exact
+    return next((parser for cls, parser in _parsers.items() if isinstance(value, cls)), None)
+
+
+def _isTensor(value):
+    return isinstance(value, torch.Tensor)
+
+
+def _visit(structure, canonical, found):
+    if isinstance(structure, torch.Tensor):
+        found.append(structure)
+        return
+    parser = parserFor(structure)
+    if parser is not None:
+        found.extend(parser.yieldTensors(structure))
+    elif isinstance(structure, dict):
+        order = canonical if isinstance(canonical, dict) else structure
+        for key in order:
+            _visit(structure[key], order[key], found)
+    elif isinstance(structure, (list, tuple)):
+        order = canonical if isinstance(canonical, (list, tuple)) and len(canonical) == len(structure) else structure
+        for item, like in zip(structure, order, strict=True):
+            _visit(item, like, found)
+
+
+def flattenTensorStructure(tensors, canonical_structure=None):
+    """The tensors of a structure, depth first; other leaves are skipped.
+
+    Args:
+        tensors: a tensor, or nested tuples, lists, dicts and types with a registered parser.
+        canonical_structure: a structure of the same form whose dicts give the order of keys.
+    """
+    found = []
+    _visit(tensors, tensors if canonical_structure is None else canonical_structure, found)
+    return found
+
+
+def _rebuild(structure, values, replace):
+    if replace(structure):
+        return next(values)
+    parser = parserFor(structure)
+    if parser is not None:
+        return parser.reconstruct(structure, values)
+    if isinstance(structure, dict):
+        if type(structure) is dict:
+            return {key: _rebuild(value, values, replace) for key, value in structure.items()}
+        result = copy.copy(structure)  # keeps what a subclass adds, such as default factories
+        for key, value in structure.items():
+            result[key] = _rebuild(value, values, replace)
+        return result
+    if isinstance(structure, (list, tuple)):
+        items = [_rebuild(item, values, replace) for item in structure]
+        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
+    return structure
+
+
+def reconstructTensorStructure(structure, values, filter_fn=_isTensor):
+    """The same structure with its tensors replaced, in order, by `values`. Container types are kept.
+
+    Args:
+        filter_fn: which leaves are replaced.
+    """
+    return _rebuild(structure, iter(values), filter_fn)
+
+
+def skeleton(structure):
+    """A copy of the structure that holds no memory: every tensor becomes an empty one. For reconstructTensorStructure."""
+    return reconstructTensorStructure(structure, (torch.empty(0) for _ in flattenTensorStructure(structure)))

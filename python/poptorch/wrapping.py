@@ -1,0 +1,241 @@
+"""Class wrapping of a model in training: reading its weights first brings them back from the device.
+
+While a model is wrapped, its class is a subclass `Poptorch<Name>` and its parameters and buffers are of wrapper classes.
+All of them hold only a weak reference to the executor. Source: spec executor.md, section 1.2.
+"""
+import collections
+import contextlib
+import copyreg
+import weakref
+
+import torch
+
+from ._errors import userError
+
+_LINK = "_abele_link"  # in __dict__ of a wrapped module or tensor
+_READS = ("forward", "_parameters", "_buffers")
+_suspended = 0
+_generation = 0
+
+
+def generation():
+    """Changes whenever a model is wrapped or unwrapped."""
+    return _generation
+
+
+@contextlib.contextmanager
+def withoutPull():
+    """Wrapped tensors can be read inside without bringing weights back from the device."""
+    global _suspended
+    _suspended += 1
+    try:
+        yield
+    finally:
+        _suspended -= 1
+
+
+class _Link:
+    """From a wrapped object to its executor, and to the class it had."""
+
+    def __init__(self, executor, original_class):
+        self.executor = weakref.ref(executor)
+        self.original_class = original_class
+
+    def pull(self):
+        """Refreshes the host's weights if the device has newer ones."""
+        if not _suspended:
+            executor = self.executor()
+            if executor is not None:
+                executor.copyWeightsToHostIfNeeded()
+
+
+def _linkOf(thing):
+    return thing.__dict__.get(_LINK)
+
+
+def executorOf(thing):
+    """The live executor that a wrapped module or tensor belongs to, or None."""
+    link = _linkOf(thing)
+    return None if link is None else link.executor()
+
+
+def _pullArguments(values):
+    for value in values:
+        if isinstance(value, _WrappedTensor):
+            _linkOf(value).pull()
+        elif isinstance(value, (list, tuple)):
+            _pullArguments(value)
+
+
+class _WrappedTensor:
+    """What wrapped parameters and buffers share."""
+
+    def __getattribute__(self, name):
+        if not name.startswith("__") and not _suspended:
+            link = object.__getattribute__(self, "__dict__").get(_LINK)
+            if link is not None:
+                link.pull()
+        return super().__getattribute__(name)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if not _suspended:
+            _pullArguments(args)
+            _pullArguments((kwargs or {}).values())
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    def replicaGrouping(self, comm_group_type, shards, variable_retrieval_mode):
+        """Not available: weights that differ between replicas."""
+        from ._errors import notAvailable
+        raise notAvailable("replicaGrouping", "use one replica")
+
+    def __deepcopy__(self, memo):
+        result = unwrapped(self).__deepcopy__(memo)
+        memo[id(self)] = result
+        return result
+
+    def __reduce_ex__(self, protocol):
+        return unwrapped(self).__reduce_ex__(protocol)
+
+
+class PoptorchParameter(_WrappedTensor, torch.nn.Parameter):
+    """A parameter of a model that is wrapped for training."""
+
+
+class PoptorchBuffer(_WrappedTensor, torch.Tensor):
+    """A buffer of a model that is wrapped for training."""
+
+
+def unwrapped(tensor):
+    """A tensor of the original class that shares the memory of a wrapped one; others are returned as they are."""
+    if not isinstance(tensor, _WrappedTensor):
+        return tensor
+    _linkOf(tensor).pull()
+    with withoutPull(), torch._C.DisableTorchFunctionSubclass():
+        data = torch.Tensor.detach(tensor)
+        result = torch.nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else data
+    result.__dict__.update({name: value for name, value in tensor.__dict__.items() if name != _LINK})
+    return result
+
+
+class _WrappedModule:
+    """Methods of every `Poptorch<Name>` class."""
+
+    def __getattribute__(self, name):
+        if name in _READS:
+            link = object.__getattribute__(self, "__dict__").get(_LINK)
+            if link is not None:
+                link.pull()
+        return super().__getattribute__(name)
+
+    def __getattr__(self, name):
+        value = super().__getattr__(name)
+        if isinstance(value, _WrappedTensor):
+            _linkOf(value).pull()
+        return value
+
+    def destroy(self):
+        """Releases the compiled program and gives the model its original class back."""
+        executor = executorOf(self)
+        if executor is not None:
+            executor.destroy()
+
+    def copyWeightsToHostIfNeeded(self):
+        """Brings weights back from the device if they are newer. Returns: True if it copied."""
+        executor = executorOf(self)
+        return executor is not None and executor.copyWeightsToHostIfNeeded()
+
+    def state_dict(self, *args, **kwargs):
+        """The state dict with tensors of their original classes."""
+        _linkOf(self).pull()
+        state = super().state_dict(*args, **kwargs)
+        copies = {}
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor):
+                state[name] = copies.setdefault(id(value), unwrapped(value))
+        return state
+
+    def __copy__(self):
+        result = type(self).__new__(type(self))
+        result.__dict__.update(self.__dict__)
+        return result
+
+    def _plainState(self):
+        _linkOf(self).pull()
+        state = dict(super().__getstate__())
+        state.pop(_LINK, None)
+        return state
+
+    def __deepcopy__(self, memo):
+        import copy
+        original = _linkOf(self).original_class
+        result = original.__new__(original)
+        memo[id(self)] = result
+        result.__setstate__(copy.deepcopy(self._plainState(), memo))
+        return result
+
+    def __reduce_ex__(self, protocol):
+        return copyreg.__newobj__, (_linkOf(self).original_class,), self._plainState()
+
+
+_module_classes = weakref.WeakKeyDictionary()
+
+
+def _wrapperClass(cls):
+    """`Poptorch<Name>`, made once per class."""
+    if cls not in _module_classes:
+        _module_classes[cls] = type(f"Poptorch{cls.__name__}", (_WrappedModule, cls), {"__module__": cls.__module__})
+    return _module_classes[cls]
+
+
+def isWrapped(model):
+    """True if the model is wrapped for training by an executor that lives."""
+    return isinstance(model, _WrappedModule) and executorOf(model) is not None
+
+
+def wrapModel(model, executor):
+    """Gives the module, its parameters and its buffers their wrapper classes."""
+    global _generation
+    _generation += 1
+    for name, buffer in model.named_buffers():
+        if type(buffer) not in (torch.Tensor, PoptorchBuffer):
+            raise userError("E0105", "unsupported-tensor", f"buffer {name} is a {type(buffer).__name__}",
+                            expected="a torch.Tensor", remedy="register a plain tensor as buffer")
+    for tensors, original, wrapper in ((model.parameters(), torch.nn.Parameter, PoptorchParameter),
+                                       (model.buffers(), torch.Tensor, PoptorchBuffer)):
+        for tensor in tensors:
+            if type(tensor) is original:
+                tensor.__dict__[_LINK] = _Link(executor, original)
+                tensor.__class__ = wrapper
+    cls = type(model)
+    model.__class__ = _wrapperClass(cls)
+    model.__dict__[_LINK] = _Link(executor, cls)
+
+
+def unwrapModel(model):
+    """The inverse of wrapModel, for what this module's executor wrapped."""
+    global _generation
+    if not isinstance(model, _WrappedModule):
+        return
+    _generation += 1
+    link = model.__dict__.pop(_LINK)
+    model.__class__ = link.original_class
+    with withoutPull():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            own = _linkOf(tensor)
+            if own is not None and own.executor() is link.executor():
+                tensor.__class__ = own.original_class
+                del tensor.__dict__[_LINK]
+
+
+def trainingExecutors(model):
+    """The live training executors that parameters or buffers of this model belong to, in order."""
+    found = collections.OrderedDict()
+    with withoutPull():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if isinstance(tensor, _WrappedTensor):
+                executor = executorOf(tensor)
+                if executor is not None:
+                    found[id(executor)] = executor
+    return list(found.values())

@@ -1,0 +1,23 @@
+// What a running forward says about itself.
+#include "capture/annotate.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+
+void registerAnnotate(py::module_& module) {
+  module.def("isCapturing", &capture::isCapturing);
+  module.def("beginBlock", &capture::beginBlock, py::arg("user_id"), py::arg("ipu_id"));
+  module.def("endBlock", &capture::endBlock);
+  module.def("nextAutoBlockId", &capture::nextAutoBlockId);
+  module.def("resetAutoBlockId", &capture::resetAutoBlockId);
+  module.def("pushScope", &capture::pushScope, py::arg("name"));
+  module.def("popScope", &capture::popScope);
+  module.def("markLoss", &capture::markLoss, py::arg("loss"));
+}
+
+}  // namespace abele::bind

@@ -1,0 +1,23 @@
+// For bind/ only: what each file adds to the module.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace abele::bind {
+
+void registerErrors(pybind11::module_& module);
+void registerAnnotate(pybind11::module_& module);
+void registerSessionOptions(pybind11::module_& module);
+void registerOptimizerSpec(pybind11::module_& module);
+void registerSessionReport(pybind11::module_& module);
+void registerSession(pybind11::module_& module);
+
+/// "train.py:88" of the innermost Python frame whose file name contains none of `excludes`; "" if there is none.
+/// Returns: a function for any thread; it takes the GIL.
+std::function<std::string()> sourceLocator(std::vector<std::string> excludes);
+
+}  // namespace abele::bind

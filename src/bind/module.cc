@@ -1,0 +1,12 @@
+// abele._abele: the native module of both Python packages.
+#include "bind/bind.h"
+
+PYBIND11_MODULE(_abele, module) {
+  module.doc() = "Native part of Abele. Use the packages poptorch or abele.";
+  abele::bind::registerErrors(module);
+  abele::bind::registerAnnotate(module);
+  abele::bind::registerSessionOptions(module);
+  abele::bind::registerOptimizerSpec(module);
+  abele::bind::registerSessionReport(module);
+  abele::bind::registerSession(module);
+}

@@ -1,0 +1,109 @@
+// Session: one compiled model. Everything that can take long runs without the GIL.
+#include "host/session.h"
+
+#include <deque>
+#include <optional>
+#include <tuple>
+
+#include <ATen/core/Tensor.h>
+#include <pybind11/functional.h>
+
+#include "base/error.h"
+#include "bind/bind.h"
+#include "ir/text.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
+
+/// The session and the model's tensors, which it points to.
+struct PythonSession {
+  explicit PythonSession(host::SessionOptions options) : session(std::move(options)) {}
+  std::deque<at::Tensor> tensors;  // declared first: outlives the session
+  host::Session session;
+
+  void compile(std::function<Tensors(Tensors)> forward, const std::vector<NamedTensor>& model, const Tensors& inputs,
+               const host::OptimizerSpec& optimizer, const py::object& mode, std::vector<std::string> excludes) {
+    host::Session::Program program;
+    program.forward = std::move(forward);
+    tensors.clear();
+    for (const auto& [name, tensor, is_parameter] : model) {
+      tensors.push_back(tensor);
+      program.model.push_back({name, &tensors.back(), is_parameter});
+    }
+    program.source_location = sourceLocator(std::move(excludes));
+    program.mode_object = mode.is_none() ? nullptr : mode.ptr();
+    py::gil_scoped_release no_gil;  // autograd must not run with it; forward takes it back
+    session.compile(program, inputs, optimizer);
+  }
+
+  Tensors run(const Tensors& inputs) {
+    std::optional<py::error_already_set> interrupt;
+    auto poll = [&interrupt] {
+      py::gil_scoped_acquire gil;
+      if (PyErr_CheckSignals() == 0) return false;
+      interrupt.emplace();
+      return true;
+    };
+    try {
+      py::gil_scoped_release no_gil;
+      return session.run(inputs, poll);
+    } catch (const Error&) {
+      if (interrupt) throw *interrupt;
+      throw;
+    }
+  }
+};
+
+template <auto method>
+auto withoutGil() {
+  return [](PythonSession& self) {
+    py::gil_scoped_release no_gil;
+    (self.session.*method)();
+  };
+}
+
+}  // namespace
+
+void registerSession(py::module_& module) {
+  using host::Session;
+  py::class_<PythonSession>(module, "Session")
+      .def(py::init<host::SessionOptions>(), py::arg("options"))
+      .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"), py::arg("optimizer"),
+           py::arg("mode"), py::arg("excludes"))
+      .def("run", &PythonSession::run, py::arg("inputs"))
+      .def("isCompiled", [](const PythonSession& self) { return self.session.isCompiled(); })
+      .def("copyWeightsToHost", withoutGil<&Session::copyWeightsToHost>())
+      .def("copyWeightsToDevice", withoutGil<&Session::copyWeightsToDevice>())
+      .def("copyBuffersToDevice",
+           [](PythonSession& self, const std::vector<std::string>& names) { self.session.copyBuffersToDevice(names); },
+           py::arg("names"))
+      .def("setOptimizer", [](PythonSession& self, const host::OptimizerSpec& spec) { self.session.setOptimizer(spec); },
+           py::arg("optimizer"))
+      .def("optimizerState", [](const PythonSession& self) { return self.session.optimizerState(); })
+      .def("setOptimizerState",
+           [](PythonSession& self, const std::map<std::string, at::Tensor>& state) { self.session.setOptimizerState(state); },
+           py::arg("state"))
+      .def("rngState", [](const PythonSession& self) { return self.session.rngState(); })
+      .def("setRngState", [](PythonSession& self, const at::Tensor& state) { self.session.setRngState(state); },
+           py::arg("state"))
+      .def("graphText", [](const PythonSession& self) { return ir::print(self.session.graph()); })
+      .def("capturedText", [](const PythonSession& self) { return self.session.capturedText(); })
+      .def("planText", [](const PythonSession& self) { return plan::print(self.session.plan()); })
+      .def("executableText", [](const PythonSession& self) { return exe::print(self.session.executable()); })
+      .def("executableBytes", [](const PythonSession& self) { return py::bytes(exe::encode(self.session.executable())); })
+      .def("stageDevices",
+           [](const PythonSession& self) {
+             std::vector<int> devices;
+             for (const ir::Stage& stage : self.session.graph().stages) devices.push_back(stage.device);
+             return devices;
+           },
+           "Device of every stage, in order.")
+      .def("report", [](const PythonSession& self) { return self.session.report(); });
+}
+
+}  // namespace abele::bind

@@ -1,0 +1,48 @@
+// SessionOptions: plain data.
+#include "bind/bind.h"
+#include "host/session.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+
+void registerSessionOptions(py::module_& module) {
+  using host::SessionOptions;
+  py::enum_<host::OutputMode>(module, "OutputMode")
+      .value("Final", host::OutputMode::kFinal)
+      .value("EveryN", host::OutputMode::kEveryN)
+      .value("All", host::OutputMode::kAll)
+      .value("Sum", host::OutputMode::kSum);
+  py::enum_<host::Strategy>(module, "Strategy")
+      .value("Pipelined", host::Strategy::kPipelined)
+      .value("Sharded", host::Strategy::kSharded);
+  py::enum_<passes::AutoStage>(module, "AutoStage")
+      .value("SameAsIpu", passes::AutoStage::kSameAsIpu)
+      .value("AutoIncrement", passes::AutoStage::kAutoIncrement);
+  py::class_<SessionOptions>(module, "SessionOptions")
+      .def(py::init<>())
+      .def_readwrite("training", &SessionOptions::training)
+      .def_readwrite("device_iterations", &SessionOptions::device_iterations)
+      .def_readwrite("gradient_accumulation", &SessionOptions::gradient_accumulation)
+      .def_readwrite("mean_reduction", &SessionOptions::mean_reduction)
+      .def_readwrite("output_mode", &SessionOptions::output_mode)
+      .def_readwrite("output_period", &SessionOptions::output_period)
+      .def_readwrite("strategy", &SessionOptions::strategy)
+      .def_readwrite("enforce_pipeline_minimum", &SessionOptions::enforce_pipeline_minimum)
+      .def_readwrite("num_devices", &SessionOptions::num_devices)
+      .def_readwrite("threads_per_device", &SessionOptions::threads_per_device)
+      .def_readwrite("has_seed", &SessionOptions::has_seed)
+      .def_readwrite("seed", &SessionOptions::seed)
+      .def("setStages",
+           [](SessionOptions& self, passes::AutoStage auto_stage, bool ordered,
+              const std::vector<std::pair<std::vector<std::string>, int>>& stages) {
+             self.stages = {};
+             self.stages.auto_stage = auto_stage;
+             self.stages.ordered = ordered;
+             for (const auto& [blocks, ipu] : stages) self.stages.stages.push_back({blocks, ipu});
+           },
+           py::arg("auto_stage"), py::arg("ordered"), py::arg("stages"),
+           "stages: (block ids, ipu or -1) of an explicit list; empty: auto_stage decides.");
+}
+
+}  // namespace abele::bind
