@@ -2,6 +2,7 @@
 
 Source: spec executor.md, section 2.
 """
+
 import inspect
 
 import torch
@@ -49,14 +50,25 @@ class Binding:
         if parameter.name in left:
             return left.pop(parameter.name)
         if parameter.default is inspect.Parameter.empty:
-            raise userError("E0708", "arguments", f"argument {parameter.name!r} of forward is missing",
-                            expected=f"forward({', '.join(str(p) for p in self._parameters)})")
+            raise userError(
+                "E0708",
+                "arguments",
+                f"argument {parameter.name!r} of forward is missing",
+                expected=f"forward({', '.join(str(p) for p in self._parameters)})",
+            )
         return parameter.default
 
 
 def _changed(path, found, expected, remedy):
-    return userError("E0704", "input-changed", "the inputs differ from those the model was compiled for", at=path,
-                     found=found, expected=expected, remedy=remedy)
+    return userError(
+        "E0704",
+        "input-changed",
+        "the inputs differ from those the model was compiled for",
+        at=path,
+        found=found,
+        expected=expected,
+        remedy=remedy,
+    )
 
 
 _REMEDY = "keep shapes, types and values constant, or call destroy() (or wrap the model again) before this call"
@@ -83,8 +95,12 @@ def requireSame(path, compiled, given):
     elif isinstance(compiled, dict):
         extra, missing = given.keys() - compiled.keys(), compiled.keys() - given.keys()
         if extra or missing:
-            raise _changed(path, f"extra keys {sorted(map(str, extra))}, missing keys {sorted(map(str, missing))}",
-                           f"the keys {sorted(map(str, compiled))}", _REMEDY)
+            raise _changed(
+                path,
+                f"extra keys {sorted(map(str, extra))}, missing keys {sorted(map(str, missing))}",
+                f"the keys {sorted(map(str, compiled))}",
+                _REMEDY,
+            )
         for key, value in compiled.items():
             requireSame(f"{path}[{key!r}]", value, given[key])
     elif isinstance(compiled, (list, tuple)):
@@ -105,6 +121,7 @@ def _equal(a, b):
 
 class TensorType:
     """Shape and dtype of a tensor argument, in place of the tensor."""
+
     __slots__ = ("shape", "dtype")
 
     def __init__(self, tensor):
@@ -118,7 +135,8 @@ class TensorType:
 def signatureOf(structure):
     """The structure with TensorType in place of tensors."""
     return structures.reconstructTensorStructure(
-        structure, (TensorType(tensor) for tensor in structures.flattenTensorStructure(structure)))
+        structure, (TensorType(tensor) for tensor in structures.flattenTensorStructure(structure))
+    )
 
 
 def hasDict(structure):

@@ -1,8 +1,9 @@
 """Answers to questions about devices. There is no such hardware: CPU devices stand for it.
 
-Source: spec environment.md, section 7. ABELE_EMULATED_DEVICES says how many devices programs are told of (default 64, the
-largest number a model may use; 0: none).
+Source: spec environment.md, section 7. ABELE_EMULATED_DEVICES says how many devices programs are told of (default 64,
+the largest number a model may use; 0: none).
 """
+
 import os
 
 from ._errors import userError
@@ -20,7 +21,9 @@ def _numDevices():
 
 
 def _simulatorIsChosen():
-    return any(os.environ.get(name, "0") not in ("", "0") for name in ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL"))
+    return any(
+        os.environ.get(name, "0") not in ("", "0") for name in ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
+    )
 
 
 def ipuHardwareIsAvailable(num_ipus=1):

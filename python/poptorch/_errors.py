@@ -2,6 +2,7 @@
 
 Source: spec executor.md, section 10.
 """
+
 import os
 
 _MAX_LINES = 80
@@ -17,6 +18,7 @@ class Error(Exception):
         location: context of the failing call; may be empty.
         code: "E0703" for errors that docs/errors.md lists, else empty.
     """
+
     type = "poptorch_py_error"
     message = ""
     location = ""
@@ -25,6 +27,7 @@ class Error(Exception):
 
 class RecoverableError(Error):
     """A device failed; `recovery_action` (IPU_RESET, PARTITION_RESET, FULL_RESET) makes it usable again."""
+
     recovery_action = ""
 
 

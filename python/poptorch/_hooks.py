@@ -1,4 +1,5 @@
 """Hooks around tracing. Source: spec executor.md, section 5."""
+
 import collections
 
 from torch.utils.hooks import RemovableHandle

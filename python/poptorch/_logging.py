@@ -2,13 +2,20 @@
 
 Source: spec environment.md, section 2.
 """
+
 import logging
 import os
 import sys
 
 # name -> (level of earlier versions, Python level). Names with a leading "_" are not public.
-_LEVELS = {"TRACE": (0, logging.DEBUG), "DEBUG": (1, logging.DEBUG), "INFO": (2, logging.INFO),
-           "WARN": (3, logging.WARNING), "ERR": (4, logging.ERROR), "OFF": (6, logging.CRITICAL)}
+_LEVELS = {
+    "TRACE": (0, logging.DEBUG),
+    "DEBUG": (1, logging.DEBUG),
+    "INFO": (2, logging.INFO),
+    "WARN": (3, logging.WARNING),
+    "ERR": (4, logging.ERROR),
+    "OFF": (6, logging.CRITICAL),
+}
 _INTERNAL = {"TRACE_ALL": logging.DEBUG, "DEBUG_IR": logging.DEBUG}
 _COLOURS = {"debug": 36, "info": 32, "warning": 33, "error": 31, "critical": 31}
 

@@ -2,6 +2,7 @@
 
 Source: spec optim.md, sections 1, 2, 3 and 5.
 """
+
 import math
 
 import torch
@@ -11,31 +12,48 @@ from ._errors import notAvailable, userError
 from ._logging import logger
 from ._native import core
 
-_SUPPORTED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, optim.SGD, optim.Adam, optim.AdamW,
-              optim.RMSprop, optim.LAMB)
-# Attributes of a group that a compiled program depends on, and the value at which torch's own optimizers count as constant.
+_SUPPORTED = (
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.RMSprop,
+    optim.SGD,
+    optim.Adam,
+    optim.AdamW,
+    optim.RMSprop,
+    optim.LAMB,
+)
+# Attributes of a group, and the value at which those of torch's own optimizers count as constant.
 _NATIVE_CONSTANTS = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "eps": 1e-8}
 _ALWAYS_CONSTANT = ("alpha", "betas", "nesterov")
-_GROUP_ATTRIBUTES = {"SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
-                     "Adam": ("lr", "betas", "eps", "weight_decay", "amsgrad"),
-                     "AdamW": ("lr", "betas", "eps", "weight_decay", "amsgrad")}
+_GROUP_ATTRIBUTES = {
+    "SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
+    "Adam": ("lr", "betas", "eps", "weight_decay", "amsgrad"),
+    "AdamW": ("lr", "betas", "eps", "weight_decay", "amsgrad"),
+}
 
 
 def kindOf(optimizer):
-    """"SGD", "Adam" or "AdamW".
+    """ "SGD", "Adam" or "AdamW".
 
     Raises:
         AssertionError: not an optimizer that the device implements.
     """
     cls = type(optimizer)
     known = next((base for base in cls.__mro__ if base in _SUPPORTED), None)
-    foreign = known is None or (cls is not known and (torch.optim.Optimizer in cls.__bases__ or
-                                                      optim.Optimizer in cls.__bases__))
-    assert not foreign, (f"E0706 optimizer: unsupported optimizer {cls.__module__}.{cls.__name__}\n"
-                         "  expected  SGD, Adam or AdamW of torch.optim or poptorch.optim, or a subclass of one of them")
+    foreign = known is None or (
+        cls is not known and (torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__)
+    )
+    assert not foreign, (
+        f"E0706 optimizer: unsupported optimizer {cls.__module__}.{cls.__name__}\n"
+        "  expected  SGD, Adam or AdamW of torch.optim or poptorch.optim, or a subclass of one of them"
+    )
     if cls is not known:
-        logger.warning("%s overrides %s; the device runs its own implementation, so overridden methods have no effect",
-                       cls.__name__, known.__name__)
+        logger.warning(
+            "%s overrides %s; the device runs its own implementation, so overridden methods have no effect",
+            cls.__name__,
+            known.__name__,
+        )
     name = known.__name__
     if name not in _GROUP_ATTRIBUTES:
         raise notAvailable(f"the optimizer {name}", "use SGD, Adam or AdamW")
@@ -71,14 +89,21 @@ class Constants:
         for name in self._found.keys() | other._found.keys():
             ours, theirs = self._found.get(name), other._found.get(name)
             if ours != theirs:
-                raise userError("E0706", "optimizer", f"{name} is fixed in the compiled program", found=str(theirs),
-                                expected=str(ours), remedy="mark it with optimizer.variable_attrs.markAsVariable before the "
-                                "model is compiled, or call destroy() first")
+                raise userError(
+                    "E0706",
+                    "optimizer",
+                    f"{name} is fixed in the compiled program",
+                    found=str(theirs),
+                    expected=str(ours),
+                    remedy="mark it with optimizer.variable_attrs.markAsVariable before the "
+                    "model is compiled, or call destroy() first",
+                )
 
 
 def _number(name, value):
-    assert isinstance(value, (int, float, torch.Tensor)) and not isinstance(value, bool), \
+    assert isinstance(value, (int, float, torch.Tensor)) and not isinstance(value, bool), (
         f"{name} of the optimizer is {value!r}, expected a number"
+    )
     return float(value)
 
 
@@ -87,8 +112,11 @@ def _hypers(kind, group, defaults):
     get = lambda name: group.get(name, defaults.get(name))  # noqa: E731
     if get("amsgrad"):
         raise ValueError("amsgrad=True is not supported")
-    hypers = {"lr": _number("lr", get("lr")), "weight_decay": _number("weight_decay", get("weight_decay")),
-              "maximize": float(bool(get("maximize")))}
+    hypers = {
+        "lr": _number("lr", get("lr")),
+        "weight_decay": _number("weight_decay", get("weight_decay")),
+        "maximize": float(bool(get("maximize"))),
+    }
     if kind == "SGD":
         hypers["momentum"] = _number("momentum", get("momentum"))
         hypers["dampening"] = _number("dampening", get("dampening"))
@@ -108,7 +136,12 @@ def _requireSupported(optimizer):
         raise userError("E0706", "optimizer", "max_grad_norm is NaN")
     else:
         raise notAvailable(f"gradient clipping (max_grad_norm={clip})", "remove max_grad_norm")
-    for name in ("accum_type", "velocity_accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type"):
+    for name in (
+        "accum_type",
+        "velocity_accum_type",
+        "first_order_momentum_accum_type",
+        "second_order_momentum_accum_type",
+    ):
         dtype = getattr(optimizer, name, torch.float32)
         if dtype not in (torch.float16, torch.float32):
             raise ValueError(f"{name} must be torch.float16 or torch.float32, got {dtype}")
@@ -129,9 +162,13 @@ def _groupNames(optimizer, parameters):
         for position, tensor in enumerate(group["params"]):
             name = names.get(_storageKey(tensor))
             if name is None:
-                raise userError("E0706", "optimizer", f"param_groups[{index}]['params'][{position}] is no parameter of the "
-                                "model", found=f"a tensor of shape {list(tensor.shape)}",
-                                remedy="build the optimizer from model.parameters() of the model that is wrapped")
+                raise userError(
+                    "E0706",
+                    "optimizer",
+                    f"param_groups[{index}]['params'][{position}] is no parameter of the model",
+                    found=f"a tensor of shape {list(tensor.shape)}",
+                    remedy="build the optimizer from model.parameters() of the model that is wrapped",
+                )
             if name in missing:
                 found.append(name)
                 del missing[name]
@@ -155,15 +192,21 @@ def toSpec(optimizer, parameters, *, defaults_apply):
     grouped, missing = _groupNames(optimizer, parameters)
     groups = list(zip(grouped, optimizer.param_groups, strict=True))
     if missing and defaults_apply:
-        logger.warning("%d trainable parameters are in no group of the optimizer and are updated with its defaults: %s",
-                       len(missing), ", ".join(missing[:5]))
+        logger.warning(
+            "%d trainable parameters are in no group of the optimizer and are updated with its defaults: %s",
+            len(missing),
+            ", ".join(missing[:5]),
+        )
         groups.append((missing, {}))
     for names, group in groups:
         hypers, nesterov = _hypers(kind, group, optimizer.defaults)
         # A velocity is kept if momentum is, or may become, non-zero. With momentum 0 and dampening, torch would ignore
         # the dampening; the velocity makes it count, as it does in PopTorch.
-        momentum = kind == "SGD" and (hypers["momentum"] != 0 or hypers["dampening"] != 0 or not _isConstant(
-            optimizer, kind, "momentum", hypers["momentum"]))
+        momentum = kind == "SGD" and (
+            hypers["momentum"] != 0
+            or hypers["dampening"] != 0
+            or not _isConstant(optimizer, kind, "momentum", hypers["momentum"])
+        )
         spec.addGroup(names, hypers, momentum=momentum, nesterov=nesterov, amsgrad=False)
     return spec
 

@@ -2,6 +2,7 @@
 
 Source: spec options.md, section 1.
 """
+
 import copy
 
 
@@ -58,11 +59,14 @@ class OptionsDict(metaclass=_Built):
         """Gives options that exist new values of the same type. Returns self."""
         for name, value in options.items():
             self.checkIsFrozen(name)
-            assert name in self._values, (f"unknown option {name} of {type(self).__name__}; known: "
-                                          f"{', '.join(sorted(self._values))}")
+            assert name in self._values, (
+                f"unknown option {name} of {type(self).__name__}; known: {', '.join(sorted(self._values))}"
+            )
             current = self._values[name]
-            assert isinstance(value, type(current)), (f"option {name} of {type(self).__name__} is {value!r} "
-                                                      f"({type(value).__name__}), expected {type(current).__name__}")
+            assert isinstance(value, type(current)), (
+                f"option {name} of {type(self).__name__} is {value!r} "
+                f"({type(value).__name__}), expected {type(current).__name__}"
+            )
             self._values[name] = value
         return self
 
@@ -95,14 +99,16 @@ class OptionsDict(metaclass=_Built):
     def checkIsFrozen(self, option=None):
         """Raises AttributeError if the object is frozen."""
         if self.__dict__.get("_is_frozen", False):
-            raise AttributeError(f"E0707 frozen: can't modify frozen {type(self).__name__}"
-                                 f"{f' (option {option})' if option else ''}\n"
-                                 "  try       set options before the model or the DataLoader is created, or clone() them")
+            raise AttributeError(
+                f"E0707 frozen: can't modify frozen {type(self).__name__}"
+                f"{f' (option {option})' if option else ''}\n"
+                "  try       set options before the model or the DataLoader is created, or clone() them"
+            )
 
     def _setFrozen(self, frozen):
         self.__dict__["_is_frozen"] = frozen
         for value in self.__dict__.values():
-            if isinstance(value, OptionsDict):
+            if hasattr(value, "_freeze"):
                 (value._freeze if frozen else value._unfreeze)()
 
     def _freeze(self):

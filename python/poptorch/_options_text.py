@@ -2,6 +2,7 @@
 
 Source: spec options.md, sections 7 and 8.
 """
+
 import json
 import os
 
@@ -12,6 +13,7 @@ from ._errors import ConfigFileError
 def applyFile(options, filepath):
     """Applies every line of the file, or none if one does not parse."""
     import poptorch
+
     name = os.path.basename(filepath)
     with open(filepath, encoding="utf-8") as file:
         lines = [line.strip() for line in file]
@@ -21,7 +23,9 @@ def applyFile(options, filepath):
         try:
             statements.append(compile(source, name, "exec"))
         except SyntaxError as error:
-            raise ConfigFileError(f"{type(error).__name__} at line {number} of {name}: {error.msg}\n> {source}") from None
+            raise ConfigFileError(
+                f"{type(error).__name__} at line {number} of {name}: {error.msg}\n> {source}"
+            ) from None
     scope = {"options": options, "poptorch": poptorch}
     for statement in statements:
         exec(statement, scope)  # the file is the user's own program

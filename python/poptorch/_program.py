@@ -1,4 +1,5 @@
 """One compiled program of a model: the native session, and how calls and results map to it."""
+
 import torch
 
 from . import structures
@@ -19,10 +20,10 @@ class Program:
         self.session = core().Session(toSessionOptions(options, training=training, enforce_limits=enforce_limits))
         self._options = options
         self._training = training
-        self._arguments = None   # structure of the call, with empty tensors
-        self._signature = None   # the same with types, for later calls
-        self._result = None      # structure of the result, with empty tensors
-        self._written = []       # tensor arguments that forward writes into
+        self._arguments = None  # structure of the call, with empty tensors
+        self._signature = None  # the same with types, for later calls
+        self._result = None  # structure of the result, with empty tensors
+        self._written = []  # tensor arguments that forward writes into
 
     def compile(self, model, given, tensors, spec):
         """Captures and compiles.
@@ -40,18 +41,27 @@ class Program:
         def forward(micro_batch):
             positional, named = structures.reconstructTensorStructure(self._arguments, micro_batch)
             versions = [tensor._version for tensor in micro_batch]
-            result = callForward(model, positional, named, training=self._training,
-                                 scopes=options.module_namescope_enabled)
+            result = callForward(
+                model, positional, named, training=self._training, scopes=options.module_namescope_enabled
+            )
             self._result = structures.skeleton(result)
             self._written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]
             if self._written and options.output_mode != OutputMode.All:
-                raise notAvailable("writing into an argument under an output mode other than All",
-                                   "opts.outputMode(poptorch.OutputMode.All), or write into a clone()")
+                raise notAvailable(
+                    "writing into an argument under an output mode other than All",
+                    "opts.outputMode(poptorch.OutputMode.All), or write into a clone()",
+                )
             return structures.flattenTensorStructure(result) + [micro_batch[i] for i in self._written]
 
         with aroundCompile(model):
-            self.session.compile(forward, _modelTensors(model), tensors, spec, mode,
-                                 [*options.source_location_excludes, *PACKAGE_FOLDERS])
+            self.session.compile(
+                forward,
+                _modelTensors(model),
+                tensors,
+                spec,
+                mode,
+                [*options.source_location_excludes, *PACKAGE_FOLDERS],
+            )
 
     def requireSame(self, given):
         """Raises E0704 unless the call fits this program."""
@@ -64,9 +74,9 @@ class Program:
         if self._written:
             originals = structures.flattenTensorStructure(given, self._arguments)
             with torch.no_grad():
-                for index, value in zip(self._written, outputs[-len(self._written):], strict=True):
+                for index, value in zip(self._written, outputs[-len(self._written) :], strict=True):
                     originals[index].copy_(value.view(originals[index].shape))
-            del outputs[-len(self._written):]
+            del outputs[-len(self._written) :]
         outputs = [value.to(_NARROW[value.dtype]) if value.dtype in _NARROW else value for value in outputs]
         if isinstance(self._result, torch.Tensor):
             return outputs[0]
@@ -75,5 +85,6 @@ class Program:
 
 def _modelTensors(model):
     """(name, tensor, is a parameter) of all parameters and buffers; tied ones once."""
-    return ([(name, tensor, True) for name, tensor in model.named_parameters()] +
-            [(name, tensor, False) for name, tensor in model.named_buffers()])
+    return [(name, tensor, True) for name, tensor in model.named_parameters()] + [
+        (name, tensor, False) for name, tensor in model.named_buffers()
+    ]

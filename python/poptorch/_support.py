@@ -2,6 +2,7 @@
 
 The column "device" of src/host/options.json says the same for users.
 """
+
 import torch
 
 from . import enums, strategies
@@ -31,8 +32,10 @@ def requireSupported(options, dtypes):
         "anchorTensor": bool(options.anchored_tensors),
         "enableSyntheticData(True)": bool(_popart(options, "syntheticDataMode")),
         "Precision.enableFloatingPointExceptions(True)": bool(_popart(options, "enableFloatingPointChecks")),
-        "setAutomaticLossScaling(True) for a float16 model":
-            bool(_popart(options, "automaticLossScalingSettings.enabled")) and torch.float16 in dtypes,
+        "setAutomaticLossScaling(True) for a float16 model": bool(
+            _popart(options, "automaticLossScalingSettings.enabled")
+        )
+        and torch.float16 in dtypes,
     }
     for name, is_used in refused.items():
         if is_used:
@@ -57,14 +60,17 @@ def toSessionOptions(options, *, training, enforce_limits):
     result.training = training
     result.device_iterations = _positive("deviceIterations", options.device_iterations)
     result.gradient_accumulation = _positive("gradientAccumulation", options.Training.gradient_accumulation)
-    result.mean_reduction = (options.Training.accumulation_and_replication_reduction_type == enums.ReductionType.Mean)
+    result.mean_reduction = options.Training.accumulation_and_replication_reduction_type == enums.ReductionType.Mean
     result.output_mode = getattr(core().OutputMode, enums.OutputMode(options.output_mode).name)
     result.output_period = options.output_return_period
     strategy = options._execution_strategy
     pipelined = isinstance(strategy, strategies.PipelinedExecution)
     result.strategy = core().Strategy.Pipelined if pipelined else core().Strategy.Sharded
-    result.setStages(getattr(core().AutoStage, strategy._auto_stage.name), pipelined,
-                     [(list(stage.blocks), -1 if stage._ipu is None else stage._ipu) for stage in strategy._stages])
+    result.setStages(
+        getattr(core().AutoStage, strategy._auto_stage.name),
+        pipelined,
+        [(list(stage.blocks), -1 if stage._ipu is None else stage._ipu) for stage in strategy._stages],
+    )
     result.enforce_pipeline_minimum = enforce_limits and not _popart(options, "abele.allowShortPipeline")
     threads = _popart(options, "abele.threadsPerDevice") or 0
     if threads < 0:
@@ -86,6 +92,11 @@ def requireDeviceCount(options, stage_devices):
     if number & (number - 1):
         rounded = 1 << number.bit_length()
         if not options.auto_round_num_ipus:
-            raise userError("E0402", "device-range", f"the model uses {number} devices", expected="a power of two",
-                            remedy="opts.autoRoundNumIPUs(True) reserves more devices than the model uses")
+            raise userError(
+                "E0402",
+                "device-range",
+                f"the model uses {number} devices",
+                expected="a power of two",
+                remedy="opts.autoRoundNumIPUs(True) reserves more devices than the model uses",
+            )
         logger.warning("the model uses %d devices; %d are reserved (autoRoundNumIPUs)", number, rounded)

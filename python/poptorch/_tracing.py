@@ -2,6 +2,7 @@
 
 Source: spec executor.md, section 5.
 """
+
 import contextlib
 
 import torch
@@ -32,8 +33,10 @@ def _moduleScopes(model):
     def leave(module, inputs, result):
         core().popScope()
 
-    handles = [torch_module.register_module_forward_pre_hook(enter),
-               torch_module.register_module_forward_hook(leave, always_call=True)]
+    handles = [
+        torch_module.register_module_forward_pre_hook(enter),
+        torch_module.register_module_forward_hook(leave, always_call=True),
+    ]
     try:
         yield
     finally:
@@ -76,8 +79,13 @@ def _requireNotReassigned(model, before):
     if changed:
         path, kind, name = changed[0]
         full = f"{path}.{name}" if path else name
-        raise userError("E0108", "reassigned-parameter", f"forward replaced {full}", expected="an update in place",
-                        remedy=f"self.{name}.copy_(new_value)")
+        raise userError(
+            "E0108",
+            "reassigned-parameter",
+            f"forward replaced {full}",
+            expected="an update in place",
+            remedy=f"self.{name}.copy_(new_value)",
+        )
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 Source: spec annotations.md, section 1.
 """
+
 import builtins
 import functools
 
@@ -91,13 +92,22 @@ def BeginBlock(layer_to_call, user_id=None, ipu_id=None):
     """
     if not isinstance(layer_to_call, torch.nn.Module):
         if not callable(layer_to_call):
-            raise userError("E0710", "annotation", f"BeginBlock of a {type(layer_to_call).__name__}",
-                            expected="a torch.nn.Module or a callable")
+            raise userError(
+                "E0710",
+                "annotation",
+                f"BeginBlock of a {type(layer_to_call).__name__}",
+                expected="a torch.nn.Module or a callable",
+            )
         return LegacyBeginBlockFn(layer_to_call, user_id, ipu_id)
     for hook in layer_to_call._forward_pre_hooks.values():
         if isinstance(hook, _BlockHook):
-            raise userError("E0710", "annotation", f"{type(layer_to_call).__name__} begins a block already", found=repr(hook),
-                            remedy="poptorch.removeBlocks(module), or annotate another module")
+            raise userError(
+                "E0710",
+                "annotation",
+                f"{type(layer_to_call).__name__} begins a block already",
+                found=repr(hook),
+                remedy="poptorch.removeBlocks(module), or annotate another module",
+            )
     layer_to_call.register_forward_pre_hook(_BlockHook(user_id, ipu_id))
     return layer_to_call
 
@@ -119,6 +129,7 @@ def BlockFunction(user_id=None, ipu_id=None):
         def wrapper(*args, **kwargs):
             with Block(user_id, ipu_id):
                 return function(*args, **kwargs)
+
         return wrapper
 
     return decorate
@@ -128,8 +139,11 @@ def module_repr(m):
     """The module's layout as torch prints it, with each module's pre-hooks in front of it."""
     extra = m.extra_repr()
     lines = extra.split("\n") if extra else []
-    children = [f"({name}): " + module_repr(child).replace("\n", "\n  ") for name, child in m._modules.items()
-                if child is not None]
+    children = [
+        f"({name}): " + module_repr(child).replace("\n", "\n  ")
+        for name, child in m._modules.items()
+        if child is not None
+    ]
     prefix = "".join(f"{hook} " for hook in m._forward_pre_hooks.values())
     name = m._get_name()
     if not children and len(lines) <= 1:
@@ -178,6 +192,7 @@ def accessAttributes(attributes_id_str):
         return attributes_lists[int(text.removeprefix(ATTR_PREFIX))]
     if text.startswith("{"):
         import json
+
         return json.loads(text)
     raise ValueError(f"{text!r} does not start with {ATTR_PREFIX!r}")
 

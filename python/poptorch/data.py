@@ -2,6 +2,7 @@
 
 Source: spec data.md.
 """
+
 import torch
 
 from . import enums, structures
@@ -31,9 +32,22 @@ class DataLoader(torch.utils.data.DataLoader):
         kwargs: passed to torch's DataLoader.
     """
 
-    def __init__(self, options, dataset, batch_size=1, shuffle=None, num_workers=0, drop_last=True, persistent_workers=None,
-                 auto_distributed_partitioning=True, mode=enums.DataLoaderMode.Sync, async_options=None,
-                 rebatched_worker_size=None, batch_sampler=None, **kwargs):
+    def __init__(
+        self,
+        options,
+        dataset,
+        batch_size=1,
+        shuffle=None,
+        num_workers=0,
+        drop_last=True,
+        persistent_workers=None,
+        auto_distributed_partitioning=True,
+        mode=enums.DataLoaderMode.Sync,
+        async_options=None,
+        rebatched_worker_size=None,
+        batch_sampler=None,
+        **kwargs,
+    ):
         assert isinstance(options, Options), f"options must be poptorch.Options, got {type(options).__name__}"
         if mode != enums.DataLoaderMode.Sync:
             raise notAvailable(f"{mode!s}", "use DataLoaderMode.Sync, with num_workers > 0 to load in the background")
@@ -41,8 +55,11 @@ class DataLoader(torch.utils.data.DataLoader):
             raise notAvailable("partitioning of a data set over processes", "pass auto_distributed_partitioning=False")
         options._freeze()
         self._options = options
-        self._num_to_combine = (options.device_iterations * options.Training.gradient_accumulation *
-                                (options.replication_factor // options.input_group_size))
+        self._num_to_combine = (
+            options.device_iterations
+            * options.Training.gradient_accumulation
+            * (options.replication_factor // options.input_group_size)
+        )
         self._micro_batches = None  # of a batch sampler, to be combined here
         if batch_sampler is not None:
             self._requireSampler(batch_sampler, batch_size, shuffle, drop_last)
@@ -57,13 +74,22 @@ class DataLoader(torch.utils.data.DataLoader):
                 kwargs["shuffle"] = bool(shuffle)
         self._drop_incomplete = drop_last
         self._warn(dataset, num_workers, kwargs)
-        super().__init__(dataset, num_workers=num_workers,
-                         persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers, **kwargs)
+        super().__init__(
+            dataset,
+            num_workers=num_workers,
+            persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
+            **kwargs,
+        )
 
     def _requireSampler(self, batch_sampler, batch_size, shuffle, drop_last):
         if batch_size != 1 or shuffle:
-            raise userError("E0801", "data-source", "batch_sampler excludes batch_size and shuffle",
-                            found=f"batch_size={batch_size}, shuffle={shuffle}", remedy="leave both out")
+            raise userError(
+                "E0801",
+                "data-source",
+                "batch_sampler excludes batch_size and shuffle",
+                found=f"batch_size={batch_size}, shuffle={shuffle}",
+                remedy="leave both out",
+            )
         if not drop_last:
             try:
                 number = len(batch_sampler)
@@ -71,19 +97,31 @@ class DataLoader(torch.utils.data.DataLoader):
                 logger.warning("the batch sampler has no length: the last tensor may be smaller than the others")
                 return
             if number % self._num_to_combine:
-                logger.warning("the batch sampler yields %d batches, which is not a multiple of %d: the last tensor is smaller "
-                               "than the others", number, self._num_to_combine)
+                logger.warning(
+                    "the batch sampler yields %d batches, which is not a multiple of %d: the last tensor is smaller "
+                    "than the others",
+                    number,
+                    self._num_to_combine,
+                )
 
     def _warn(self, dataset, num_workers, kwargs):
         if isinstance(dataset, torch.utils.data.IterableDataset):
             if num_workers > 1 and kwargs.get("worker_init_fn") is None:
-                logger.warning("an iterable data set with %d workers and no worker_init_fn: every element is returned %d times",
-                               num_workers, num_workers)
+                logger.warning(
+                    "an iterable data set with %d workers and no worker_init_fn: every element is returned %d times",
+                    num_workers,
+                    num_workers,
+                )
             return
         size = self._combined_batch_size
         if size and self._micro_batches is None and not self._drop_incomplete and len(dataset) % size:
-            logger.warning("the data set of %d elements is not a multiple of %d: the last tensor has %d elements along its "
-                           "first dimension", len(dataset), size, len(dataset) % size)
+            logger.warning(
+                "the data set of %d elements is not a multiple of %d: the last tensor has %d elements along its "
+                "first dimension",
+                len(dataset),
+                size,
+                len(dataset) % size,
+            )
 
     @property
     def combinedBatchSize(self):
@@ -117,4 +155,6 @@ class AsynchronousDataAccessor:
     """Not available in this version; the constructor says so."""
 
     def __init__(self, *args, **kwargs):
-        raise notAvailable("AsynchronousDataAccessor", "iterate the DataLoader, with num_workers > 0 to load in the background")
+        raise notAvailable(
+            "AsynchronousDataAccessor", "iterate the DataLoader, with num_workers > 0 to load in the background"
+        )

@@ -2,11 +2,13 @@
 
 Source: spec options.md, section 10.
 """
+
 import enum
 
 
 class OutputMode(enum.IntEnum):
     """Which micro-batch results a call returns."""
+
     Final = 0
     EveryN = 1
     All = 2
@@ -16,6 +18,7 @@ class OutputMode(enum.IntEnum):
 
 class ConnectionType(enum.IntEnum):
     """When an executor attaches to its devices."""
+
     Always = 0
     OnDemand = 1
     Never = 2
@@ -23,6 +26,7 @@ class ConnectionType(enum.IntEnum):
 
 class SyncPattern(enum.IntEnum):
     """Synchronisation between devices; a hint."""
+
     Full = 0
     SinglePipeline = 1
     ReplicaAndLadder = 2
@@ -30,6 +34,7 @@ class SyncPattern(enum.IntEnum):
 
 class ReductionType(enum.IntEnum):
     """How gradients are reduced over accumulation steps and replicas."""
+
     Sum = 0
     Mean = 1
     NoReduction = 2
@@ -37,6 +42,7 @@ class ReductionType(enum.IntEnum):
 
 class MeanReductionStrategy(enum.IntEnum):
     """When a mean reduction divides. Same result in exact arithmetic."""
+
     Running = 0
     Post = 1
     PostAndLoss = 2
@@ -44,6 +50,7 @@ class MeanReductionStrategy(enum.IntEnum):
 
 class HalfFloatCastingBehavior(enum.IntEnum):
     """Deprecated: mixed operands follow torch's promotion rules."""
+
     FloatDowncastToHalf = 0
     HalfUpcastToFloat = 1
     Default = 2
@@ -51,12 +58,14 @@ class HalfFloatCastingBehavior(enum.IntEnum):
 
 class AutoStage(enum.IntEnum):
     """How blocks that no stage lists become stages."""
+
     SameAsIpu = 0
     AutoIncrement = 1
 
 
 class Liveness(enum.IntEnum):
     """Where tensors live between phases."""
+
     AlwaysLive = 0
     OffChipAfterFwd = 1
     OffChipAfterFwdNoOverlap = 2
@@ -65,6 +74,7 @@ class Liveness(enum.IntEnum):
 
 class DataLoaderMode(enum.IntEnum):
     """How a DataLoader produces batches."""
+
     Sync = 0
     Async = 1
     AsyncRebatched = 2
@@ -72,6 +82,7 @@ class DataLoaderMode(enum.IntEnum):
 
 class SharingStrategy(enum.IntEnum):
     """How a data set reaches the worker of an asynchronous loader."""
+
     SharedMemory = 0
     FileSystem = 1
     Fork = 2
@@ -80,12 +91,14 @@ class SharingStrategy(enum.IntEnum):
 
 class MultiConvPlanType(enum.IntEnum):
     """How the convolutions of a MultiConv are planned; a hint."""
+
     Parallel = 0
     Serial = 1
 
 
 class CommGroupType(enum.IntEnum):
     """Which replicas form a group."""
+
     All = 0
     Consecutive = 1
     Orthogonal = 2
@@ -94,12 +107,14 @@ class CommGroupType(enum.IntEnum):
 
 class VariableRetrievalMode(enum.IntEnum):
     """Which replicas' values are read back for a grouped parameter."""
+
     OnePerGroup = 0
     AllReplicas = 2
 
 
 class OverlapMode(enum.Enum):
     """Overlap of host input and output with computation; a hint."""
+
     NoOverlap = "no_overlap"
     OverlapAccumulationLoop = "overlap_accumulation_loop"
     OverlapDeviceIterationLoop = "overlap_device_iteration_loop"
@@ -107,6 +122,7 @@ class OverlapMode(enum.Enum):
 
 class MatMulSerializationMode(enum.Enum):
     """The dimension along which a matrix product is split."""
+
     InputChannels = "input_channels"
     ReducingDim = "reducing_dim"
     OutputChannels = "output_channels"

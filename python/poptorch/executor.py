@@ -2,6 +2,7 @@
 
 Source: spec executor.md.
 """
+
 import copy
 import datetime
 import sys
@@ -21,14 +22,39 @@ from .options import Options
 from .strategies import PipelinedExecution
 
 # Members that the specification names and that this version does not have.
-_NOT_YET = frozenset(("compileAndExport", "save", "loadExecutable", "getTensorNames", "getAnchoredTensor", "getPerfCounters",
-                      "getHostIpuLatency", "getComputeLatency", "getIpuHostLatency", "getLatency", "cycleCount"))
-_DEVICE_DTYPES = frozenset((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.float16,
-                            torch.float32, torch.float64))
+_NOT_YET = frozenset(
+    (
+        "compileAndExport",
+        "save",
+        "loadExecutable",
+        "getTensorNames",
+        "getAnchoredTensor",
+        "getPerfCounters",
+        "getHostIpuLatency",
+        "getComputeLatency",
+        "getIpuHostLatency",
+        "getLatency",
+        "cycleCount",
+    )
+)
+_DEVICE_DTYPES = frozenset(
+    (
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.bool,
+        torch.float16,
+        torch.float32,
+        torch.float64,
+    )
+)
 
 
 class _Version:
     """Counts how often the host's weights of a training executor changed. Outlives the executor."""
+
     number = 0
 
 
@@ -37,33 +63,37 @@ class PoplarExecutor:
 
     Threads: one caller at a time.
     """
+
     # What the abele front end does differently.
-    _enforce_limits = True    # PopTorch's minimum pipeline length and its numbers of devices
-    _many_programs = False    # one program per input signature instead of an error
+    _enforce_limits = True  # PopTorch's minimum pipeline length and its numbers of devices
+    _many_programs = False  # one program per input signature instead of an error
 
     def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None):
         if isinstance(model, PoplarExecutor):
             model = model._user_model
         options = Options() if options is None else options
         if not isinstance(options, Options):
-            raise userError("E0708", "arguments", f"options are a {type(options).__name__}", expected="poptorch.Options")
+            raise userError(
+                "E0708", "arguments", f"options are a {type(options).__name__}", expected="poptorch.Options"
+            )
         self._training = training
         self._options = _wrappingOptions(options, training)
         if training and wrapping.isWrapped(model):
-            raise RuntimeError("E0709 already-wrapped: the model is wrapped for training already\n"
-                               "  try       model.destroy() first")
+            raise RuntimeError(
+                "E0709 already-wrapped: the model is wrapped for training already\n  try       model.destroy() first"
+            )
         if training and isinstance(model, wrapping._WrappedModule):
             wrapping.unwrapModel(model)  # its executor is gone
         self._binding = Binding(model.forward)
         self._model = copy.copy(model)
         self._user_model = user_model or (model if training else self._model)
         self._poptorch_version = poptorch_version
-        self._executable = None              # the program of the last call; None: not compiled
+        self._executable = None  # the program of the last call; None: not compiled
         self._programs = {}
         self._is_attached = False
-        self._weights_are_stale = False      # the device has newer weights than the host
+        self._weights_are_stale = False  # the device has newer weights than the host
         self._host_version = _Version()
-        self._seen_versions = {}             # id -> [version, number at the last upload]
+        self._seen_versions = {}  # id -> [version, number at the last upload]
         self._generation = -1
         self._warned = set()
         self._rng_cache = None
@@ -117,8 +147,12 @@ class PoplarExecutor:
         if tensor.numel() == 0:
             raise userError("E0708", "arguments", f"an input of shape {list(tensor.shape)} has no elements")
         if self._enforce_limits and tensor.dtype not in _DEVICE_DTYPES:
-            raise userError("E0708", "arguments", f"an input of type {tensor.dtype}", expected=", ".join(
-                sorted(str(dtype).removeprefix("torch.") for dtype in _DEVICE_DTYPES)))
+            raise userError(
+                "E0708",
+                "arguments",
+                f"an input of type {tensor.dtype}",
+                expected=", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in _DEVICE_DTYPES)),
+            )
         if tensor.requires_grad:
             self._warnOnce("inputs that require grad are detached: inputs receive no gradients")
             tensor = tensor.detach()
@@ -191,7 +225,8 @@ class PoplarExecutor:
                 f"E0703 batch-split: input tensor {index} of shape {list(tensor.shape)} cannot be split into {number} "
                 f"micro-batches\n  expected  a first dimension that is a multiple of deviceIterations "
                 f"({self._options.device_iterations}) * gradientAccumulation "
-                f"({self._options.Training.gradient_accumulation})")
+                f"({self._options.Training.gradient_accumulation})"
+            )
 
     def _moveState(self, old, new):
         """Continues with another program where the old one stopped."""
@@ -233,12 +268,15 @@ class PoplarExecutor:
         self._requireCompiled("copyNamedBuffersToDevice")
         names = self._options._Popart.options.get("updatableNamedBuffers")
         if not names:
-            raise userError("E0702", "option-value", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])")
+            raise userError(
+                "E0702", "option-value", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])"
+            )
         known = dict(self._model.named_buffers())
         missing = [name for name in names if name not in known]
         if missing:
-            raise userError("E0702", "option-value", f"the model has no buffer {missing[0]!r}",
-                            expected=", ".join(sorted(known)))
+            raise userError(
+                "E0702", "option-value", f"the model has no buffer {missing[0]!r}", expected=", ".join(sorted(known))
+            )
         self._executable.session.copyBuffersToDevice(list(names))
 
     def load_state_dict(self, state_dict, strict=True):
@@ -254,8 +292,9 @@ class PoplarExecutor:
             self._generation = wrapping.generation()
             for executor in wrapping.trainingExecutors(self._model):
                 if executor is not self:
-                    self._seen_versions.setdefault(id(executor._host_version), [executor._host_version, -1, None])[2] = \
-                        wrapping.weakref.ref(executor)
+                    self._seen_versions.setdefault(id(executor._host_version), [executor._host_version, -1, None])[
+                        2
+                    ] = wrapping.weakref.ref(executor)
         for _, _, reference in self._seen_versions.values():
             executor = reference()
             if executor is not None:
@@ -305,17 +344,20 @@ class PoplarExecutor:
     def _optimizerSpec(self):
         if not self._training or self._optimizer is None:
             from ._native import core
+
             return core().OptimizerSpec()
         with wrapping.withoutPull():
-            return _optimizer_spec.toSpec(self._optimizer, dict(self._model.named_parameters()),
-                                          defaults_apply=self._enforce_limits)
+            return _optimizer_spec.toSpec(
+                self._optimizer, dict(self._model.named_parameters()), defaults_apply=self._enforce_limits
+            )
 
     def _pullOptimizerState(self):
         """Brings the device's optimizer state into the optimizer."""
         if isinstance(self._optimizer, optim.Optimizer) and self.isCompiled():
             with wrapping.withoutPull():
                 self._optimizer._device_state = _optimizer_spec.readState(
-                    self._optimizer, self._executable.session.optimizerState(), dict(self._model.named_parameters()))
+                    self._optimizer, self._executable.session.optimizerState(), dict(self._model.named_parameters())
+                )
             self._optimizer.host_state_is_dirty = False
 
     def _uploadOptimizerState(self, program):
@@ -323,8 +365,9 @@ class PoplarExecutor:
         if not isinstance(optimizer, optim.Optimizer):
             return
         if optimizer.ipu_state_is_dirty and optimizer.has_state():
-            program.session.setOptimizerState(_optimizer_spec.nativeState(
-                optimizer._device_state["ipu_state"], program.session.optimizerState()))
+            program.session.setOptimizerState(
+                _optimizer_spec.nativeState(optimizer._device_state["ipu_state"], program.session.optimizerState())
+            )
             optimizer.ipu_state_is_dirty = False
         else:
             optimizer.host_state_is_dirty = True
@@ -381,8 +424,12 @@ class PoplarExecutor:
 
     def _requireCompiled(self, what):
         if not self.isCompiled():
-            raise userError("E0705", "not-compiled", f"{what} needs a compiled model",
-                            remedy="call the executor, or compile(), first")
+            raise userError(
+                "E0705",
+                "not-compiled",
+                f"{what} needs a compiled model",
+                remedy="call the executor, or compile(), first",
+            )
 
     # Views -----------------------------------------------------------------------------------------------------------
     @property
@@ -442,6 +489,7 @@ def _rebuild(cls, model, options, training, optimizer):
 def _signatureKey(given):
     """Equal for calls that one program can serve."""
     from ._arguments import signatureOf
+
     return signatureOf(given)
 
 
@@ -449,9 +497,13 @@ def _wrappingOptions(options, training):
     """Freezes the caller's options. Returns: an unfrozen clone with the output mode resolved."""
     if not training and options.Training.gradient_accumulation != 1:
         pipelined = isinstance(options._execution_strategy, PipelinedExecution)
-        raise userError("E0702", "option-value", f"gradientAccumulation is {options.Training.gradient_accumulation} for an "
-                        "inference model", expected="1", remedy="opts.deviceIterations(n)" if pipelined else
-                        "leave opts.Training.gradientAccumulation at 1")
+        raise userError(
+            "E0702",
+            "option-value",
+            f"gradientAccumulation is {options.Training.gradient_accumulation} for an inference model",
+            expected="1",
+            remedy="opts.deviceIterations(n)" if pipelined else "leave opts.Training.gradientAccumulation at 1",
+        )
     options._freeze()
     result = options.clone()
     if result.defaultOutputMode():

@@ -2,6 +2,7 @@
 
 Source: spec annotations.md, section 3.
 """
+
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
@@ -28,11 +29,33 @@ def identity_loss(x, reduction):
 
 # Losses of torch. Several are composed of other operations, some of them losses too, so only the public function knows
 # which value is the result.
-_LOSSES = frozenset(getattr(F, name) for name in (
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "ctc_loss",
-    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
-    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
-    "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss") if hasattr(F, name))
+_LOSSES = frozenset(
+    getattr(F, name)
+    for name in (
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "cosine_embedding_loss",
+        "cross_entropy",
+        "ctc_loss",
+        "gaussian_nll_loss",
+        "hinge_embedding_loss",
+        "huber_loss",
+        "kl_div",
+        "l1_loss",
+        "margin_ranking_loss",
+        "mse_loss",
+        "multi_margin_loss",
+        "multilabel_margin_loss",
+        "multilabel_soft_margin_loss",
+        "nll_loss",
+        "poisson_nll_loss",
+        "smooth_l1_loss",
+        "soft_margin_loss",
+        "triplet_margin_loss",
+        "triplet_margin_with_distance_loss",
+    )
+    if hasattr(F, name)
+)
 
 
 class LossMarking(TorchFunctionMode):

@@ -2,6 +2,7 @@
 
 Source: spec annotations.md, section 4.
 """
+
 import torch
 
 from ._errors import userError
@@ -28,8 +29,12 @@ def set_available_memory(tensor, available_memory_proportion):
     """The tensor itself. The share (0..1) of memory for the operation that made it is a hint."""
     _requireTensor("set_available_memory", tensor)
     if not 0 <= available_memory_proportion <= 1:
-        raise userError("E0702", "option-value", f"available memory proportion is {available_memory_proportion}",
-                        expected="a number in 0..1")
+        raise userError(
+            "E0702",
+            "option-value",
+            f"available memory proportion is {available_memory_proportion}",
+            expected="a number in 0..1",
+        )
     return tensor
 
 

@@ -2,6 +2,7 @@
 
 Source: spec optim.md, sections 1, 2 and 6.
 """
+
 import weakref
 
 import torch
@@ -43,7 +44,9 @@ def _given(**values):
 
 def _requireAccumType(**types):
     for name, dtype in types.items():
-        assert dtype in (None, torch.float16, torch.float32), f"{name} must be torch.float16 or torch.float32, got {dtype}"
+        assert dtype in (None, torch.float16, torch.float32), (
+            f"{name} must be torch.float16 or torch.float32, got {dtype}"
+        )
 
 
 class Optimizer:
@@ -88,7 +91,9 @@ class Optimizer:
             RuntimeError: the dict is empty or comes from another kind of optimizer.
         """
         if not state_dict or "ipu_state" not in state_dict or "ipu_param" not in state_dict:
-            raise RuntimeError("the state dict has no ipu_state and ipu_param: it was not saved by a poptorch optimizer")
+            raise RuntimeError(
+                "the state dict has no ipu_state and ipu_param: it was not saved by a poptorch optimizer"
+            )
         if "state" in state_dict and "param_groups" in state_dict:
             super().load_state_dict({"state": state_dict["state"], "param_groups": state_dict["param_groups"]})
         self.set_state_dict(state_dict)
@@ -104,76 +109,187 @@ class Optimizer:
     def __getstate__(self):
         self.get_state_dict()
         own = {name: self.__dict__[name] for name in self._own}
-        return {**super().__getstate__(), **own, "_executor": None, "ipu_state_is_dirty": self.has_state(),
-                "host_state_is_dirty": False}
+        return {
+            **super().__getstate__(),
+            **own,
+            "_executor": None,
+            "ipu_state_is_dirty": self.has_state(),
+            "host_state_is_dirty": False,
+        }
 
 
 class SGD(Optimizer, torch.optim.SGD):
     """Stochastic gradient descent. Dampening applies to the first step too.
 
-    Args: torch's, then loss_scaling, velocity_scaling, use_combined_accum, accum_type, velocity_accum_type, max_grad_norm.
+    Args: torch's, then loss_scaling, velocity_scaling, use_combined_accum, accum_type, velocity_accum_type,
+    max_grad_norm.
     """
 
-    def __init__(self, params, lr, momentum=None, dampening=None, weight_decay=None, nesterov=None, maximize=None,
-                 foreach=None, differentiable=None, loss_scaling=None, velocity_scaling=None, use_combined_accum=None,
-                 accum_type=None, velocity_accum_type=None, max_grad_norm=None):
+    def __init__(
+        self,
+        params,
+        lr,
+        momentum=None,
+        dampening=None,
+        weight_decay=None,
+        nesterov=None,
+        maximize=None,
+        foreach=None,
+        differentiable=None,
+        loss_scaling=None,
+        velocity_scaling=None,
+        use_combined_accum=None,
+        accum_type=None,
+        velocity_accum_type=None,
+        max_grad_norm=None,
+    ):
         _requireAccumType(accum_type=accum_type, velocity_accum_type=velocity_accum_type)
-        given = _given(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
-                       loss_scaling=loss_scaling, velocity_scaling=velocity_scaling)
-        torch.optim.SGD.__init__(self, params, lr, **_given(momentum=momentum, dampening=dampening, nesterov=nesterov,
-                                 weight_decay=weight_decay, maximize=maximize, foreach=foreach, differentiable=differentiable))
+        given = _given(
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            loss_scaling=loss_scaling,
+            velocity_scaling=velocity_scaling,
+        )
+        torch.optim.SGD.__init__(
+            self,
+            params,
+            lr,
+            **_given(
+                momentum=momentum,
+                dampening=dampening,
+                nesterov=nesterov,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                differentiable=differentiable,
+            ),
+        )
         if use_combined_accum:
             self.defaults["velocity_scaling"] = 1.0 if velocity_scaling is None else velocity_scaling
             for group in self.param_groups:
                 group.setdefault("velocity_scaling", self.defaults["velocity_scaling"])
         elif velocity_scaling is not None:
             from ._logging import logger
+
             logger.warning("velocity_scaling is ignored because use_combined_accum is False")
-        self._start(given, {"loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
-                            "use_combined_accum": bool(use_combined_accum), "accum_type": accum_type or torch.float32,
-                            "velocity_accum_type": velocity_accum_type or torch.float32,
-                            "max_grad_norm": float("inf") if max_grad_norm is None else max_grad_norm})
+        self._start(
+            given,
+            {
+                "loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
+                "use_combined_accum": bool(use_combined_accum),
+                "accum_type": accum_type or torch.float32,
+                "velocity_accum_type": velocity_accum_type or torch.float32,
+                "max_grad_norm": float("inf") if max_grad_norm is None else max_grad_norm,
+            },
+        )
 
 
 class Adam(Optimizer, torch.optim.Adam):
     """Adam. Args: torch's, then loss_scaling, accum_type, first_order_momentum_accum_type,
     second_order_momentum_accum_type, max_grad_norm."""
 
-    def __init__(self, params, lr=None, betas=None, eps=None, weight_decay=None, amsgrad=None, foreach=None, maximize=None,
-                 capturable=None, differentiable=None, fused=None, loss_scaling=None, accum_type=None,
-                 first_order_momentum_accum_type=None, second_order_momentum_accum_type=None, max_grad_norm=None):
+    def __init__(
+        self,
+        params,
+        lr=None,
+        betas=None,
+        eps=None,
+        weight_decay=None,
+        amsgrad=None,
+        foreach=None,
+        maximize=None,
+        capturable=None,
+        differentiable=None,
+        fused=None,
+        loss_scaling=None,
+        accum_type=None,
+        first_order_momentum_accum_type=None,
+        second_order_momentum_accum_type=None,
+        max_grad_norm=None,
+    ):
         torch_arguments = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
-        torch.optim.Adam.__init__(self, params, **torch_arguments, **_given(
-            foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused))
-        _startAdam(self, torch_arguments, loss_scaling, accum_type, first_order_momentum_accum_type,
-                   second_order_momentum_accum_type, max_grad_norm)
+        torch.optim.Adam.__init__(
+            self,
+            params,
+            **torch_arguments,
+            **_given(
+                foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused
+            ),
+        )
+        _startAdam(
+            self,
+            torch_arguments,
+            loss_scaling,
+            accum_type,
+            first_order_momentum_accum_type,
+            second_order_momentum_accum_type,
+            max_grad_norm,
+        )
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
     """AdamW. Args: torch's, then loss_scaling, bias_correction (has no effect on the device), accum_type,
     first_order_momentum_accum_type, second_order_momentum_accum_type, max_grad_norm."""
 
-    def __init__(self, params, lr=None, betas=None, eps=None, weight_decay=None, amsgrad=None, maximize=None, foreach=None,
-                 capturable=None, differentiable=None, fused=None, loss_scaling=None, bias_correction=None, accum_type=None,
-                 first_order_momentum_accum_type=None, second_order_momentum_accum_type=None, max_grad_norm=None):
+    def __init__(
+        self,
+        params,
+        lr=None,
+        betas=None,
+        eps=None,
+        weight_decay=None,
+        amsgrad=None,
+        maximize=None,
+        foreach=None,
+        capturable=None,
+        differentiable=None,
+        fused=None,
+        loss_scaling=None,
+        bias_correction=None,
+        accum_type=None,
+        first_order_momentum_accum_type=None,
+        second_order_momentum_accum_type=None,
+        max_grad_norm=None,
+    ):
         torch_arguments = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
-        torch.optim.AdamW.__init__(self, params, **torch_arguments, **_given(
-            foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused))
-        _startAdam(self, torch_arguments, loss_scaling, accum_type, first_order_momentum_accum_type,
-                   second_order_momentum_accum_type, max_grad_norm)
+        torch.optim.AdamW.__init__(
+            self,
+            params,
+            **torch_arguments,
+            **_given(
+                foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused
+            ),
+        )
+        _startAdam(
+            self,
+            torch_arguments,
+            loss_scaling,
+            accum_type,
+            first_order_momentum_accum_type,
+            second_order_momentum_accum_type,
+            max_grad_norm,
+        )
         self.bias_correction = True if bias_correction is None else bias_correction
         self._own.append("bias_correction")
 
 
 def _startAdam(optimizer, given, loss_scaling, accum_type, first_type, second_type, max_grad_norm):
-    _requireAccumType(accum_type=accum_type, first_order_momentum_accum_type=first_type,
-                      second_order_momentum_accum_type=second_type)
-    optimizer._start({**given, **_given(loss_scaling=loss_scaling)},
-                     {"loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
-                      "accum_type": accum_type or torch.float32,
-                      "first_order_momentum_accum_type": first_type or torch.float32,
-                      "second_order_momentum_accum_type": second_type or torch.float32,
-                      "max_grad_norm": float("inf") if max_grad_norm is None else max_grad_norm})
+    _requireAccumType(
+        accum_type=accum_type, first_order_momentum_accum_type=first_type, second_order_momentum_accum_type=second_type
+    )
+    optimizer._start(
+        {**given, **_given(loss_scaling=loss_scaling)},
+        {
+            "loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
+            "accum_type": accum_type or torch.float32,
+            "first_order_momentum_accum_type": first_type or torch.float32,
+            "second_order_momentum_accum_type": second_type or torch.float32,
+            "max_grad_norm": float("inf") if max_grad_norm is None else max_grad_norm,
+        },
+    )
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):

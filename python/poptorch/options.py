@@ -3,6 +3,7 @@
 The table of options is src/host/options.json; setters that only store a value are generated from it
 (_options_generated.py), the others are here. Source: spec options.md, sections 1 to 8.
 """
+
 import copy
 import os
 
@@ -14,7 +15,7 @@ from ._logging import logger
 from ._options_dict import OptionsDict
 from ._options_generated import DEFAULTS, POPART_KINDS, OptionsSetters, PrecisionSetters, TrainingSetters
 from ._options_text import applyFile, applyJson
-from .strategies import *  # noqa: F401,F403  (poptorch.options holds all option classes)
+from .strategies import *  # noqa: F403  (poptorch.options holds all option classes)
 
 
 def _defaults(group):
@@ -62,8 +63,9 @@ class _TensorLocationOptions(OptionsDict):
 
     def numIOTiles(self, num_tiles):
         """Tiles reserved for input and output: even, 32..192. Returns self."""
-        assert isinstance(num_tiles, int) and 32 <= num_tiles <= 192 and num_tiles % 2 == 0, \
+        assert isinstance(num_tiles, int) and 32 <= num_tiles <= 192 and num_tiles % 2 == 0, (
             f"numIOTiles takes an even int in 32..192, got {num_tiles!r}"
+        )
         self.createOrSet(num_io_tiles=num_tiles)
         return self
 
@@ -102,7 +104,9 @@ class _DistributedOptions(OptionsDict):
 
     def setEnvVarNames(self, var_num_processes, var_process_id):
         """Reads the number of processes and the index from these environment variables. Returns self."""
-        return self.configureProcessId(_intFromEnvironment(var_process_id, 0), _intFromEnvironment(var_num_processes, 1))
+        return self.configureProcessId(
+            _intFromEnvironment(var_process_id, 0), _intFromEnvironment(var_num_processes, 1)
+        )
 
     def configureProcessId(self, process_id, num_processes):
         """Sets the index and the number of processes. Returns self."""
@@ -126,8 +130,13 @@ def _intFromEnvironment(name, default):
     try:
         return int(text)
     except ValueError:
-        raise userError("E0702", "option-value", f"environment variable {name} is {text!r}", expected="an integer",
-                        remedy=f"set {name} to an integer or unset it") from None
+        raise userError(
+            "E0702",
+            "option-value",
+            f"environment variable {name} is {text!r}",
+            expected="an integer",
+            remedy=f"set {name} to an integer or unset it",
+        ) from None
 
 
 class _JitOptions(OptionsDict):
@@ -205,8 +214,10 @@ class _PopartOptions:
     def checkIsFrozen(self, option=None):
         """Raises AttributeError if the options are frozen."""
         if self._is_frozen:
-            raise AttributeError(f"E0707 frozen: can't modify frozen _Popart options (option {option})\n"
-                                 "  try       set options before the model or the DataLoader is created")
+            raise AttributeError(
+                f"E0707 frozen: can't modify frozen _Popart options (option {option})\n"
+                "  try       set options before the model or the DataLoader is created"
+            )
 
     def _freeze(self):
         self._is_frozen = True
@@ -229,7 +240,9 @@ class _PopartOptions:
         assert isinstance(level, int) and not isinstance(level, bool), f"level must be an int, got {level!r}"
         assert isinstance(patterns, dict), f"patterns must be a dict of str to bool, got {patterns!r}"
         for name, enabled in patterns.items():
-            assert isinstance(name, str) and isinstance(enabled, bool), f"pattern {name!r}: {enabled!r} is not str: bool"
+            assert isinstance(name, str) and isinstance(enabled, bool), (
+                f"pattern {name!r}: {enabled!r} is not str: bool"
+            )
         self.set("patterns_level", level)
         return self.set("patterns", patterns)
 
@@ -238,13 +251,23 @@ class _PopartOptions:
         for key, value in self.options.items():
             kind = _kindOf(key, value)
             if POPART_KINDS.get(key) != kind:
-                raise userError("E0701", "unknown-option", f"Unknown {kind} option {key}",
-                                found=f"opts._Popart.set({key!r}, {value!r})",
-                                expected=f"a value of kind {POPART_KINDS[key]}" if key in POPART_KINDS else
-                                "a name that docs/options.md lists", remedy="remove the setting or correct it")
+                raise userError(
+                    "E0701",
+                    "unknown-option",
+                    f"Unknown {kind} option {key}",
+                    found=f"opts._Popart.set({key!r}, {value!r})",
+                    expected=f"a value of kind {POPART_KINDS[key]}"
+                    if key in POPART_KINDS
+                    else "a name that docs/options.md lists",
+                    remedy="remove the setting or correct it",
+                )
         if "patterns" in self.options and "patterns_level" not in self.options:
-            raise userError("E0702", "option-value", "patterns are set without a level",
-                            remedy="use opts._Popart.setPatterns(patterns, level)")
+            raise userError(
+                "E0702",
+                "option-value",
+                "patterns are set without a level",
+                remedy="use opts._Popart.setPatterns(patterns, level)",
+            )
 
     def __eq__(self, other):
         return isinstance(other, _PopartOptions) and self.options == other.options
@@ -263,19 +286,29 @@ class _PopartOptions:
 
 def _kindOf(key, value):
     """Kind of an expert setting, by its Python type."""
-    for kind, types in (("bool", bool), ("int", int), ("float", float), ("str", str),
-                        ("container", (set, list, tuple)), ("map", dict)):
+    for kind, types in (
+        ("bool", bool),
+        ("int", int),
+        ("float", float),
+        ("str", str),
+        ("container", (set, list, tuple)),
+        ("map", dict),
+    ):
         if isinstance(value, types):
             return kind
-    raise userError("E0702", "option-value", f"option {key} has the unsupported type {type(value).__name__}",
-                    expected="bool, int, float, str, set, list, tuple or dict")
+    raise userError(
+        "E0702",
+        "option-value",
+        f"option {key} has the unsupported type {type(value).__name__}",
+        expected="bool, int, float, str, set, list, tuple or dict",
+    )
 
 
 class Options(OptionsSetters, OptionsDict):
     """All compile and run settings of a model. Methods return self, so that calls chain.
 
-    Initial values: built-in defaults, then POPTORCH_CACHE_DIR, then POPTORCH_DEFAULT_OPTIONS (JSON). The object is frozen
-    by the model or the DataLoader that takes it; clone() gives an unfrozen copy.
+    Initial values: built-in defaults, then POPTORCH_CACHE_DIR, then POPTORCH_DEFAULT_OPTIONS (JSON). The object is
+    frozen by the model or the DataLoader that takes it; clone() gives an unfrozen copy.
     """
 
     def __init__(self):
@@ -341,8 +374,10 @@ class Options(OptionsSetters, OptionsDict):
             input_group_size, input_group_type = 1, enums.CommGroupType.Consecutive
         replicas = self.replication_factor
         if input_group_size < 1 or input_group_size > replicas or replicas % input_group_size:
-            raise ValueError(f"input group size {input_group_size} does not divide the replication factor {replicas}; "
-                             "call replicationFactor first")
+            raise ValueError(
+                f"input group size {input_group_size} does not divide the replication factor {replicas}; "
+                "call replicationFactor first"
+            )
         return self.set(input_group_size=input_group_size, input_cgt=enums.CommGroupType(input_group_type))
 
     def setExecutionStrategy(self, strategy):
@@ -355,8 +390,9 @@ class Options(OptionsSetters, OptionsDict):
         """Share of each device's memory that temporaries may use, {"IPU0": 0.3}; a hint."""
         proportions = {}
         for device, share in available_memory_proportion.items():
-            assert isinstance(device, str) and device.startswith("IPU") and device[3:].isdigit(), \
+            assert isinstance(device, str) and device.startswith("IPU") and device[3:].isdigit(), (
                 f'keys must be "IPU<n>", got {device!r}'
+            )
             assert isinstance(share, (int, float)) and 0 <= share <= 1, f"{device}: {share!r} is not in 0..1"
             proportions[int(device[3:])] = share
         self.set(available_memory_proportion=proportions)
@@ -365,8 +401,9 @@ class Options(OptionsSetters, OptionsDict):
         """Which micro-batch results a call returns. EveryN needs output_return_period > 0. Returns self."""
         assert isinstance(output_mode, enums.OutputMode), f"outputMode takes an OutputMode, got {output_mode!r}"
         if output_mode == enums.OutputMode.EveryN:
-            assert output_return_period is not None and output_return_period > 0, \
+            assert output_return_period is not None and output_return_period > 0, (
                 "OutputMode.EveryN needs output_return_period > 0"
+            )
         elif output_return_period is not None:
             logger.info("output_return_period has no effect with %s", output_mode)
         self.set(output_mode=int(output_mode))
@@ -425,7 +462,11 @@ class Options(OptionsSetters, OptionsDict):
 
     def enableProfiling(self, profile_dir=None):
         """Write a profile of each run into this folder (default: the working directory). Returns self."""
-        settings = {"debug.allowOutOfMemory": "true", "autoReport.directory": profile_dir or ".", "autoReport.all": "true"}
+        settings = {
+            "debug.allowOutOfMemory": "true",
+            "autoReport.directory": profile_dir or ".",
+            "autoReport.all": "true",
+        }
         environment = os.environ.get("POPLAR_ENGINE_OPTIONS", "")
         for name in settings:
             if name in environment:
@@ -464,8 +505,13 @@ class Options(OptionsSetters, OptionsDict):
         """All values in one flat dict. Requires that an output mode was chosen."""
         assert not self.defaultOutputMode(), "choose an output mode first: opts.outputMode(...)"
         result = dict(self._execution_strategy.backendOptions())
-        for values in (self._popart.options, _plainValues(self), self._training._values, self._distributed._values,
-                       self._tensor_locations._values):
+        for values in (
+            self._popart.options,
+            _plainValues(self),
+            self._training._values,
+            self._distributed._values,
+            self._tensor_locations._values,
+        ):
             common = values.keys() & result.keys()
             assert not common, f"options set in two groups: {', '.join(sorted(common))}"
             result.update(copy.deepcopy(values))
@@ -474,8 +520,9 @@ class Options(OptionsSetters, OptionsDict):
     def __repr__(self):
         parts = [f"{name}={value!r}" for name, value in self._values.items()]
         parts.append(f"_execution_strategy={self._execution_strategy!r}")
-        properties = sorted(name for cls in type(self).__mro__ for name, value in vars(cls).items()
-                            if isinstance(value, property))
+        properties = sorted(
+            name for cls in type(self).__mro__ for name, value in vars(cls).items() if isinstance(value, property)
+        )
         parts += [f"{name}={getattr(self, name)!r}" for name in properties]
         return f"{type(self).__name__}({', '.join(parts)})"
 
@@ -483,7 +530,9 @@ class Options(OptionsSetters, OptionsDict):
 def _plainValues(options):
     """The general values in the form that clients compare with."""
     values = dict(options._values)
-    values["available_memory_proportion"] = {f"IPU{n}": share for n, share in options.available_memory_proportion.items()}
+    values["available_memory_proportion"] = {
+        f"IPU{n}": share for n, share in options.available_memory_proportion.items()
+    }
     return values
 
 

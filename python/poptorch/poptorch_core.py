@@ -1,4 +1,5 @@
 """Names that existing programs import from the native module. Source: spec environment.md, section 1."""
+
 from . import _native
 from ._errors import Error, RecoverableError, UnrecoverableError
 

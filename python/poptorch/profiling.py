@@ -2,6 +2,7 @@
 
 Source: spec environment.md, section 5.
 """
+
 import contextlib
 
 

@@ -2,6 +2,7 @@
 
 Source: spec options.md, section 9. Which strategies run is decided at compile (see _support.py).
 """
+
 from . import enums
 
 BlockId = str
@@ -121,16 +122,19 @@ class _StageStrategy(_Strategy):
 
 class PipelinedExecution(_StageStrategy):
     """Stages work on different micro-batches at the same time. The default strategy."""
+
     _execution_mode = 0
 
 
 class ShardedExecution(_StageStrategy):
     """Stages run one after another: the memory of several devices without a pipeline's constraints."""
+
     _execution_mode = 1
 
 
 class _PhasedStrategy(_Strategy):
     """Arguments: phases in order, each a Phase, a list (of stages or block ids), a Stage or a block id."""
+
     _execution_mode = 2
 
     def __init__(self, *phases):
@@ -167,8 +171,11 @@ class _PhasedStrategy(_Strategy):
         return self
 
     def backendOptions(self):
-        return {**super().backendOptions(), "separate_backward_phase": self._separate_backward_phase,
-                "tensors_liveness": int(self._tensors_liveness)}
+        return {
+            **super().backendOptions(),
+            "separate_backward_phase": self._separate_backward_phase,
+            "tensors_liveness": int(self._tensors_liveness),
+        }
 
     def __repr__(self):
         text = f"{type(self).__name__}({', '.join(map(repr, self._phases))})"
@@ -181,6 +188,7 @@ class _PhasedStrategy(_Strategy):
 
 class SerialPhasedExecution(_PhasedStrategy):
     """Phases one after another on one group of devices."""
+
     _execution_mode = 3
 
     def setTensorsLiveness(self, liveness):
@@ -200,5 +208,12 @@ class ParallelPhasedExecution(_PhasedStrategy):
         return self
 
 
-__all__ = ["BlockId", "ParallelPhasedExecution", "Phase", "PipelinedExecution", "SerialPhasedExecution",
-           "ShardedExecution", "Stage"]
+__all__ = [
+    "BlockId",
+    "ParallelPhasedExecution",
+    "Phase",
+    "PipelinedExecution",
+    "SerialPhasedExecution",
+    "ShardedExecution",
+    "Stage",
+]

@@ -2,6 +2,7 @@
 
 Source: spec annotations.md section 10, environment.md section 6.
 """
+
 import abc
 import copy
 
@@ -31,8 +32,12 @@ def registerCustomArgParser(arg_data_type, arg_parser):
         _parsers.pop(arg_data_type, None)
         return
     if not isinstance(arg_parser, ICustomArgParser):
-        raise userError("E0708", "arguments", f"the parser for {arg_data_type.__name__} is a {type(arg_parser).__name__}",
-                        expected="an instance of a subclass of poptorch.ICustomArgParser")
+        raise userError(
+            "E0708",
+            "arguments",
+            f"the parser for {arg_data_type.__name__} is a {type(arg_parser).__name__}",
+            expected="an instance of a subclass of poptorch.ICustomArgParser",
+        )
     _parsers[arg_data_type] = arg_parser
 
 
@@ -117,5 +122,5 @@ def reconstructTensorStructure(structure, values, filter_fn=_isTensor):
 
 
 def skeleton(structure):
-    """A copy of the structure that holds no memory: every tensor becomes an empty one. For reconstructTensorStructure."""
+    """A copy of the structure with empty tensors, which holds no memory; to be rebuilt with others."""
     return reconstructTensorStructure(structure, (torch.empty(0) for _ in flattenTensorStructure(structure)))

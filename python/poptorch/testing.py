@@ -1,4 +1,5 @@
 """Comparison of nested results. Source: spec environment.md, section 8."""
+
 import torch
 
 
@@ -7,6 +8,9 @@ def allclose(ref, other):
     if isinstance(ref, torch.Tensor):
         return torch.allclose(ref, other)
     if isinstance(ref, (list, tuple)):
-        return (type(ref) is type(other) and len(ref) == len(other) and
-                all(allclose(a, b) for a, b in zip(ref, other, strict=True)))
+        return (
+            type(ref) is type(other)
+            and len(ref) == len(other)
+            and all(allclose(a, b) for a, b in zip(ref, other, strict=True))
+        )
     raise TypeError(f"allclose compares tensors, tuples and lists, got {type(ref).__name__}")

@@ -1,8 +1,9 @@
 """Class wrapping of a model in training: reading its weights first brings them back from the device.
 
-While a model is wrapped, its class is a subclass `Poptorch<Name>` and its parameters and buffers are of wrapper classes.
-All of them hold only a weak reference to the executor. Source: spec executor.md, section 1.2.
+While a model is wrapped, its class is a subclass `Poptorch<Name>`, and its parameters and buffers are of wrapper
+classes. All of them hold only a weak reference to the executor. Source: spec executor.md, section 1.2.
 """
+
 import collections
 import contextlib
 import copyreg
@@ -88,6 +89,7 @@ class _WrappedTensor:
     def replicaGrouping(self, comm_group_type, shards, variable_retrieval_mode):
         """Not available: weights that differ between replicas."""
         from ._errors import notAvailable
+
         raise notAvailable("replicaGrouping", "use one replica")
 
     def __deepcopy__(self, memo):
@@ -169,6 +171,7 @@ class _WrappedModule:
 
     def __deepcopy__(self, memo):
         import copy
+
         original = _linkOf(self).original_class
         result = original.__new__(original)
         memo[id(self)] = result
@@ -200,10 +203,17 @@ def wrapModel(model, executor):
     _generation += 1
     for name, buffer in model.named_buffers():
         if type(buffer) not in (torch.Tensor, PoptorchBuffer):
-            raise userError("E0105", "unsupported-tensor", f"buffer {name} is a {type(buffer).__name__}",
-                            expected="a torch.Tensor", remedy="register a plain tensor as buffer")
-    for tensors, original, wrapper in ((model.parameters(), torch.nn.Parameter, PoptorchParameter),
-                                       (model.buffers(), torch.Tensor, PoptorchBuffer)):
+            raise userError(
+                "E0105",
+                "unsupported-tensor",
+                f"buffer {name} is a {type(buffer).__name__}",
+                expected="a torch.Tensor",
+                remedy="register a plain tensor as buffer",
+            )
+    for tensors, original, wrapper in (
+        (model.parameters(), torch.nn.Parameter, PoptorchParameter),
+        (model.buffers(), torch.Tensor, PoptorchBuffer),
+    ):
         for tensor in tensors:
             if type(tensor) is original:
                 tensor.__dict__[_LINK] = _Link(executor, original)

@@ -1,0 +1,53 @@
+"""Abele: model-parallel compiler and runtime for PyTorch.
+
+The same product as the package `poptorch`, without the limits that only the original hardware had: pipelines of any
+length, any number of devices, and one compiled program per shape of the inputs. Names are loaded at their first use.
+"""
+
+import importlib
+
+# Names of poptorch that are Abele's own as well.
+_SHARED = frozenset(
+    (
+        "AutoStage",
+        "BeginBlock",
+        "Block",
+        "BlockFunction",
+        "DataLoader",
+        "DataLoaderMode",
+        "Error",
+        "NameScope",
+        "Options",
+        "OutputMode",
+        "PipelinedExecution",
+        "RecoverableError",
+        "ReductionType",
+        "ShardedExecution",
+        "Stage",
+        "UnrecoverableError",
+        "identity_loss",
+        "module_repr",
+        "nop",
+        "optim",
+        "recomputationCheckpoint",
+        "removeBlocks",
+    )
+)
+_OWN = frozenset(("CompiledModel", "inferenceModel", "isCapturing", "trainingModel"))
+
+__all__ = sorted(_SHARED | _OWN)
+
+
+def __getattr__(name):
+    if name in _SHARED:
+        value = getattr(importlib.import_module("poptorch"), name)
+    elif name in _OWN:
+        value = getattr(importlib.import_module("abele._models"), name)
+    else:
+        raise AttributeError(f"module 'abele' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return __all__

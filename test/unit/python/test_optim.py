@@ -1,0 +1,107 @@
+"""Optimizer classes and their attributes."""
+
+import copy
+import inspect
+import pickle
+
+import poptorch
+import pytest
+import torch
+from poptorch import _optimizer_spec
+
+
+def parameters():
+    return [torch.nn.Parameter(torch.ones(2))]
+
+
+def test_attributes_given_are_variable():
+    optimizer = poptorch.optim.SGD(parameters(), lr=0.1, momentum=0.0, use_combined_accum=False)
+    attrs = optimizer.variable_attrs
+    assert not attrs.isConstant("lr") and not attrs.isConstant("momentum")
+    assert attrs.isConstant("loss_scaling") and attrs.isConstant("weight_decay")
+    attrs.markAsVariable("loss_scaling")
+    attrs.markAsConstant("momentum")
+    assert not attrs.isConstant("loss_scaling") and attrs.isConstant("momentum")
+    with pytest.raises(AssertionError):
+        attrs.markAsConstant("speed")
+
+
+def test_defaults_and_bases():
+    for cls, base in (
+        (poptorch.optim.SGD, torch.optim.SGD),
+        (poptorch.optim.Adam, torch.optim.Adam),
+        (poptorch.optim.AdamW, torch.optim.AdamW),
+    ):
+        optimizer = cls(parameters(), lr=0.5)
+        assert isinstance(optimizer, base) and isinstance(optimizer, poptorch.optim.Optimizer)
+        assert optimizer.loss_scaling == 1.0 and optimizer.accum_type == torch.float32
+        assert optimizer.param_groups[0]["lr"] == 0.5
+    assert poptorch.optim.AdamW(parameters()).defaults["weight_decay"] == 1e-2
+    assert list(inspect.signature(poptorch.optim.AdamW).parameters)[:5] == [
+        "params",
+        "lr",
+        "betas",
+        "eps",
+        "weight_decay",
+    ]
+    with pytest.raises(AssertionError):
+        poptorch.optim.Adam(parameters(), accum_type=torch.int32)
+    with pytest.raises(ValueError):
+        poptorch.optim.SGD(parameters(), lr=-1.0)
+    with pytest.raises(poptorch.Error, match="not available"):
+        poptorch.optim.LAMB(parameters())
+
+
+def test_state_dicts():
+    optimizer = poptorch.optim.Adam(parameters(), lr=0.1, loss_scaling=2.0)
+    state = optimizer.state_dict()
+    assert state["ipu_state"] is None and state["ipu_param"] is None and state["param_groups"][0]["lr"] == 0.1
+    other = poptorch.optim.Adam(parameters(), lr=0.2)
+    other.load_state_dict(state)
+    assert other.param_groups[0]["lr"] == 0.1 and not other.has_state()
+    for wrong in ({}, torch.optim.Adam(parameters()).state_dict()):
+        with pytest.raises(RuntimeError):
+            other.load_state_dict(wrong)
+    other.load_state_dict({**state, "ipu_state": {"Accl1___w": torch.ones(1)}, "ipu_param": {}})
+    assert other.has_state() and other.ipu_state_is_dirty
+    for copied in (copy.deepcopy(other), pickle.loads(pickle.dumps(other))):
+        assert copied.has_state() and copied.ipu_state_is_dirty and copied.loss_scaling == 1.0
+        assert not copied.variable_attrs.isConstant("lr")
+
+
+def test_schedulers_attach():
+    optimizer = poptorch.optim.SGD(parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    copy.deepcopy(optimizer)
+
+
+def test_kinds(caplog):
+    class Mine(torch.optim.Adam):
+        pass
+
+    class Foreign(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {})
+
+    assert _optimizer_spec.kindOf(torch.optim.SGD(parameters(), 0.1)) == "SGD"
+    assert _optimizer_spec.kindOf(torch.optim.AdamW(parameters())) == "AdamW"
+    assert _optimizer_spec.kindOf(poptorch.optim.AdamW(parameters())) == "AdamW"
+    assert not caplog.records
+    assert _optimizer_spec.kindOf(Mine(parameters())) == "Adam"
+    assert "overrides" in caplog.text
+    for wrong in (Foreign(parameters()), torch.optim.Adagrad(parameters())):
+        with pytest.raises(AssertionError, match="unsupported optimizer"):
+            _optimizer_spec.kindOf(wrong)
+
+
+def test_constants_may_not_change():
+    optimizer = torch.optim.SGD(parameters(), lr=0.1)
+    compiled = _optimizer_spec.Constants(optimizer)
+    optimizer.param_groups[0]["lr"] = 0.2
+    compiled.requireSame(_optimizer_spec.Constants(optimizer))
+    optimizer.param_groups[0]["momentum"] = 0.9
+    with pytest.raises(poptorch.Error, match="E0706"):
+        compiled.requireSame(_optimizer_spec.Constants(optimizer))

@@ -1,0 +1,79 @@
+"""What `import poptorch` brings."""
+
+import logging
+
+import poptorch
+import pytest
+import torch
+
+
+def test_names_that_are_not_there_say_so():
+    for name in ("for_loop", "custom_op", "load", "MultiConv"):
+        with pytest.raises(AttributeError, match="not available in this version"):
+            getattr(poptorch, name)
+    with pytest.raises(AttributeError, match="no attribute"):
+        poptorch.noSuchName  # noqa: B018
+
+
+def test_enums_have_their_values():
+    assert [int(m) for m in poptorch.OutputMode] == [0, 1, 2, 3, 4]
+    assert poptorch.enums.VariableRetrievalMode.AllReplicas == 2
+    assert poptorch.OverlapMode.NoOverlap.value == "no_overlap"
+    assert poptorch.MatMulSerializationMode.Disabled.value == "none"
+
+
+def test_errors_carry_fields():
+    error = poptorch.createPoptorchError("text")
+    assert (error.message, error.type, error.location, str(error)) == ("text", "poptorch_py_error", "", "text")
+    assert issubclass(poptorch.RecoverableError, poptorch.Error)
+    assert issubclass(poptorch.UnrecoverableError, poptorch.Error)
+
+
+def test_long_messages_go_to_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    error = poptorch.createPoptorchError("\n".join(f"line {i}" for i in range(200)))
+    assert "poptorch_error.log" in str(error) and len(str(error).splitlines()) < 5
+    assert "line 199" in (tmp_path / "poptorch_error.log").read_text()
+
+
+def test_log_levels():
+    before = poptorch.logger.level
+    try:
+        for level, expected in (
+            ("TRACE", logging.DEBUG),
+            ("ERR", logging.ERROR),
+            (2, logging.INFO),
+            (6, logging.CRITICAL),
+        ):
+            poptorch.setLogLevel(level)
+            assert poptorch.logger.level == expected
+        for wrong in ("LOUD", 5, -1):
+            with pytest.raises(ValueError, match="WARN"):
+                poptorch.setLogLevel(wrong)
+    finally:
+        poptorch.logger.setLevel(before)
+
+
+def test_hooks_are_checked_and_removable():
+    handle = poptorch.registerPreCompileHook(lambda: None)
+    handle.remove()
+    with pytest.raises(RuntimeError):
+        poptorch.registerPostCompileHook(3)
+
+
+def test_channels_do_nothing():
+    channel = poptorch.profiling.Channel("c")
+    model = torch.nn.ReLU()
+    assert channel.instrument(model, "forward") is model
+    with channel.tracepoint("t"):
+        pass
+
+
+def test_devices(monkeypatch):
+    assert poptorch.ipuHardwareVersion() in (2, 21) and poptorch.ipuHardwareIsAvailable(4)
+    assert not poptorch.ipuHardwareIsAvailable(1000)
+    monkeypatch.setenv("POPTORCH_IPU_MODEL", "1")
+    assert not poptorch.ipuHardwareIsAvailable()
+    monkeypatch.setenv("ABELE_EMULATED_DEVICES", "0")
+    with pytest.raises(AssertionError):
+        poptorch.ipuHardwareVersion()
