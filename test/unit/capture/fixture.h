@@ -1,6 +1,7 @@
 // Captures a torch::nn program, replays it on other inputs and compares with eager, bit for bit.
 #pragma once
 
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -91,7 +92,8 @@ inline Eager runEager(Tensorised& tensors, const Forward& forward, Tensors input
   for (at::Tensor& result : eager.results) result = result.detach();
   const c10::AutoGradMode no_grad(false);
   for (auto& [name, tensor] : tensors.owned) {
-    if (!sameBits(before.at(name), tensor)) eager.updates[name] = tensor.detach().clone();
+    if (sameBits(before.at(name), tensor)) continue;
+    eager.updates[name] = tensor.detach().clone();
     tensor.detach().copy_(before.at(name));
   }
   return eager;
