@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from air_files import pytest_collect_file  # noqa: E402, F401
+from air_files import pytest_collect_file  # noqa: F401
 
 
 def pytest_addoption(parser):

@@ -1,0 +1,52 @@
+#include "base/log.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+
+namespace abele::log {
+namespace {
+
+TEST(Log, KnowsItsLevels) {
+  Level level = Level::kOff;
+  EXPECT_TRUE(parseLevel("Debug", &level));
+  EXPECT_EQ(level, Level::kDebug);
+  EXPECT_TRUE(parseLevel("4", &level));
+  EXPECT_EQ(level, Level::kErr);
+  EXPECT_FALSE(parseLevel("5", &level));
+  EXPECT_FALSE(parseLevel("TRACE_", &level));
+}
+
+// One test, since a process configures its log once.
+TEST(Log, WritesWhatTheEnvironmentAskedFor) {
+  std::string file = testing::TempDir() + "/abele_log_test.txt";
+  setenv("POPTORCH_LOG_LEVEL", "LOUD", 1);
+  EXPECT_THROW(enabled(Level::kErr), UserError);
+  setenv("POPTORCH_LOG_LEVEL", "info", 1);
+  setenv("POPTORCH_LOG_DEST", "/dev/null/log.txt", 1);
+  EXPECT_THROW(configureFromEnvironment(), UserError);
+  setenv("POPTORCH_LOG_DEST", file.c_str(), 1);
+
+  info("stage ", 2, " of {}");
+  debug("not shown");
+  setLevel(Level::kTrace);
+  trace("shown");
+  setLevel(Level::kOff);
+  err("not shown");
+  EXPECT_EQ(level(), Level::kOff);
+
+  std::ifstream in(file);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  std::string time = "\\[[0-9][0-9]:[0-9][0-9]:[0-9][0-9]\\.[0-9][0-9][0-9]\\]";
+  EXPECT_TRUE(testing::internal::RE::FullMatch(
+      text, testing::internal::RE(time + " \\[poptorch:cpp\\] \\[info\\] stage 2 of \\{\\}\n" + time +
+                                  " \\[poptorch:cpp\\] \\[trace\\] shown\n")))
+      << text;
+}
+
+}  // namespace
+}  // namespace abele::log

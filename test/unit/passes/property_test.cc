@@ -1,0 +1,147 @@
+// What every graph must keep through every pipeline, on random graphs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "../../support/random_graph.h"
+#include "base/cat.h"
+#include "ir/rewrite.h"
+#include "ir/text.h"
+#include "passes/pass.h"
+
+namespace abele::passes {
+namespace {
+
+constexpr uint32_t kNumSeeds = 300;
+
+ir::Graph randomGraph(uint32_t seed) { return test::RandomGraph(seed).make(); }
+
+PassContext contextFor(const ir::Graph& graph) {
+  PassContext context;
+  context.optimizer.kind = OptimizerRules::Kind::kAdam;
+  context.optimizer.groups = {{}};
+  for (const ir::External& external : graph.externals)
+    if (external.trainable) context.optimizer.group_of[external.name] = 0;
+  return context;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) out += line + "\n";
+  return out;
+}
+
+// What each output is, written out as a formula of the inputs: equal formulas, equal numbers. Views count by their
+// region, so that a view of all of its base is its base.
+std::map<std::string, size_t> meaning(const ir::Graph& graph) {
+  std::hash<std::string> hash;
+  std::vector<size_t> of(graph.values.size());  // by base
+  auto read = [&](ir::ValueId v) {
+    const ir::Value& value = graph.values[v];
+    return cat(of[value.base], "+", value.offset, ":", value.type.str());
+  };
+  for (const ir::Input& input : graph.inputs)
+    of[input.value] = hash(cat("input", static_cast<int>(input.kind), ",", input.external));
+  for (const ir::Node& node : graph.nodes) {
+    ir::Graph line;  // the arguments without their ids
+    ir::Node& copy = line.addNode(node.op);
+    copy.args = node.args;
+    for (Arg& arg : copy.args) {
+      if (arg.kind == Arg::Kind::kId) arg.i = 0;
+      if (arg.holdsIds()) std::fill(arg.ints.begin(), arg.ints.end(), 0);
+    }
+    std::string formula = cat(ir::print(line), node.random_offset);
+    ir::forEachOperand(node, [&](ir::ValueId v) { formula += read(v); });
+    for (size_t i = 0; i < node.results.size(); ++i)
+      for (size_t j = 0; j < node.results[i].size(); ++j)
+        if (ir::ValueId v = node.results[i][j]; v >= 0 && graph.baseOf(v) == v)
+          of[v] = hash(cat(formula, "#", i, ",", j));
+    for (const ir::Write& w : node.writes) of[w.after] = hash(cat(formula, w.view.str(), w.offset));
+  }
+  std::map<std::string, size_t> outputs;
+  for (const ir::Output& output : graph.outputs)
+    outputs[cat(static_cast<int>(output.kind), ",", output.target)] = hash(read(output.value));
+  return outputs;
+}
+
+TEST(Property, RandomGraphsAreValid) {
+  for (uint32_t seed = 0; seed < kNumSeeds; ++seed)
+    ASSERT_EQ(joined(ir::verify(randomGraph(seed), ir::Form::kCaptured)), "") << "seed " << seed;
+}
+
+TEST(Property, TextRoundTrips) {
+  for (uint32_t seed = 0; seed < kNumSeeds; ++seed) {
+    ir::Graph graph = randomGraph(seed);
+    ASSERT_EQ(ir::parse(ir::print(graph)), graph) << "seed " << seed;
+    PassContext context = contextFor(graph);
+    runPipeline(graph, context);
+    ASSERT_EQ(ir::parse(ir::print(graph)), graph) << "seed " << seed;
+  }
+}
+
+TEST(Property, TheDefaultPipelineIsIdempotent) {
+  for (uint32_t seed = 0; seed < kNumSeeds; ++seed) {
+    ir::Graph graph = randomGraph(seed);
+    PassContext context = contextFor(graph);
+    runPipeline(graph, context);
+    ASSERT_EQ(joined(ir::verify(graph, ir::Form::kLowered)), "") << "seed " << seed;
+    std::string text = ir::print(graph);
+    runPipeline(graph, context);
+    ASSERT_EQ(ir::print(graph), text) << "seed " << seed;
+  }
+}
+
+TEST(Property, EachPassIsIdempotent) {
+  for (uint32_t seed = 0; seed < kNumSeeds; ++seed) {
+    ir::Graph graph = randomGraph(seed);
+    PassContext context = contextFor(graph);
+    for (const std::string& name : defaultPipeline(/*training=*/true)) {
+      PipelineOptions options{.passes = {name}};
+      runPipeline(graph, context, options);
+      std::string text = ir::print(graph);
+      runPipeline(graph, context, options);
+      ASSERT_EQ(ir::print(graph), text) << name << ", seed " << seed;
+    }
+  }
+}
+
+TEST(Property, OutputsKeepTheirMeaning) {
+  for (uint32_t seed = 0; seed < kNumSeeds; ++seed) {
+    ir::Graph graph = randomGraph(seed);
+    auto expected = meaning(graph);
+    PassContext context = contextFor(graph);
+    // Any order of the passes that keep the form, repeated.
+    std::vector<std::string> passes = {"normalise-views", "dce", "drop-unused-saved", "dce", "normalise-views"};
+    std::mt19937 random(seed);
+    std::shuffle(passes.begin(), passes.end(), random);
+    passes.push_back("assign-stages");
+    runPipeline(graph, context, {.passes = passes});
+    ASSERT_EQ(meaning(graph), expected) << "seed " << seed;
+  }
+}
+
+// Forward goes up the stages, backward goes down.
+TEST(Property, StagesFollowTheDataFlow) {
+  for (uint32_t seed = 0; seed < kNumSeeds; ++seed) {
+    ir::Graph graph = randomGraph(seed);
+    PassContext context = contextFor(graph);
+    runPipeline(graph, context);
+    ir::Makers makers(graph);
+    for (const ir::Node& node : graph.nodes) {
+      if (node.is_view || node.direction == ir::Direction::kUpdate) continue;
+      ir::forEachOperand(node, [&](ir::ValueId v) {
+        const ir::Node* maker = makers.of(v);
+        if (maker == nullptr) return;
+        if (node.direction == ir::Direction::kForward) {
+          ASSERT_LE(maker->stage, node.stage) << "seed " << seed << "\n" << ir::print(graph);
+        } else if (maker->direction != ir::Direction::kForward) {
+          ASSERT_GE(maker->stage, node.stage) << "seed " << seed << "\n" << ir::print(graph);
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace abele::passes
