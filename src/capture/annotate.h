@@ -3,7 +3,9 @@
 
 #include <string>
 
-namespace at { class Tensor; }
+namespace at {
+class Tensor;
+}
 
 namespace abele::capture {
 

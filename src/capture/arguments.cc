@@ -31,10 +31,22 @@ std::optional<Arg> genericListArg(c10::ArrayRef<c10::IValue> elements) {
     if (!arg) return std::nullopt;
     Arg::Kind kind;
     switch (arg->kind) {
-      case Arg::Kind::kInt: kind = Arg::Kind::kIntList; result.ints.push_back(arg->i); break;
-      case Arg::Kind::kBool: kind = Arg::Kind::kBoolList; result.ints.push_back(arg->i); break;
-      case Arg::Kind::kDouble: kind = Arg::Kind::kDoubleList; result.doubles.push_back(arg->d); break;
-      case Arg::Kind::kString: kind = Arg::Kind::kStringList; result.strings.push_back(arg->s); break;
+      case Arg::Kind::kInt:
+        kind = Arg::Kind::kIntList;
+        result.ints.push_back(arg->i);
+        break;
+      case Arg::Kind::kBool:
+        kind = Arg::Kind::kBoolList;
+        result.ints.push_back(arg->i);
+        break;
+      case Arg::Kind::kDouble:
+        kind = Arg::Kind::kDoubleList;
+        result.doubles.push_back(arg->d);
+        break;
+      case Arg::Kind::kString:
+        kind = Arg::Kind::kStringList;
+        result.strings.push_back(arg->s);
+        break;
       default: return std::nullopt;
     }
     if (&element != elements.begin() && kind != result.kind) return std::nullopt;

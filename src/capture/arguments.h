@@ -6,8 +6,13 @@
 
 #include "base/arg.h"
 
-namespace at { class Tensor; }
-namespace c10 { struct IValue; struct Argument; }
+namespace at {
+class Tensor;
+}
+namespace c10 {
+struct IValue;
+struct Argument;
+}  // namespace c10
 
 namespace abele::capture {
 

@@ -66,7 +66,9 @@ Where Attribution::here(const ir::Node* producer) {
   else if (producer != nullptr)
     where = {.block = producer->block, .scope = producer->scope, .source = producer->source};
   else if (!graph_->nodes.empty())
-    where = {.block = graph_->nodes.back().block, .scope = graph_->nodes.back().scope, .source = graph_->nodes.back().source};
+    where = {.block = graph_->nodes.back().block,
+             .scope = graph_->nodes.back().scope,
+             .source = graph_->nodes.back().source};
   where.direction = ir::Direction::kBackward;
   return where;
 }

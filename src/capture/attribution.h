@@ -28,7 +28,8 @@ class Attribution {
   void endBlock();
   void pushScope(const std::string& name);
   void popScope();
-  /// From here on everything is backward; blocks and scopes no longer change (recomputed forward code enters them again).
+  /// From here on everything is backward; blocks and scopes no longer change (recomputed forward code enters them
+  /// again).
   void startBackward();
   bool isBackward() const { return backward_; }
 
@@ -47,8 +48,8 @@ class Attribution {
   ir::Graph* graph_;
   std::function<std::string()> source_location_;
   std::vector<std::string> scopes_;
-  Where current_;                // source: that of the last operator
-  std::vector<Mark> marks_;      // ends ascend
+  Where current_;            // source: that of the last operator
+  std::vector<Mark> marks_;  // ends ascend
   bool backward_ = false;
 };
 

@@ -1,4 +1,5 @@
-// Runs one micro-batch of a torch program and records it as an ir::Graph. Used by host/. Next: annotate.h, dispatch_mode.cc.
+// Runs one micro-batch of a torch program and records it as an ir::Graph. Used by host/. Next: annotate.h,
+// dispatch_mode.cc.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,10 @@
 
 #include "ir/graph.h"
 
-namespace at { class Tensor; struct Generator; }
+namespace at {
+class Tensor;
+struct Generator;
+}  // namespace at
 
 namespace abele::capture {
 
@@ -25,7 +29,7 @@ struct ModelTensor {
 struct Request {
   /// The program: takes the micro-batch tensors, returns the flattened result. Called once, on the calling thread.
   std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)> forward;
-  std::vector<at::Tensor> arguments;        // one micro-batch
+  std::vector<at::Tensor> arguments;  // one micro-batch
   std::vector<ModelTensor> model;
   bool training = false;
   /// Gradient of the loss that backward starts from, e.g. 1 / gradient accumulation.
@@ -39,7 +43,7 @@ struct Request {
 };
 
 struct Recording {
-  ir::Graph graph;                       // form kCaptured
+  ir::Graph graph;  // form kCaptured
   /// Contents of Graph::externals of kind kConstant, by external index (undefined elsewhere). An external's type is its
   /// tensor's, or the flat extent of a tensor with gaps: either way
   /// tensor.as_strided(type.sizes, type.strides, tensor.storage_offset()) is the memory that belongs to it.

@@ -5,7 +5,9 @@
 
 #include <ATen/core/stack.h>
 
-namespace c10 { class OperatorHandle; }
+namespace c10 {
+class OperatorHandle;
+}
 
 namespace abele::capture {
 

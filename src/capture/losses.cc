@@ -41,8 +41,8 @@ void afterOperator(const at::RecordFunction& function, at::ObserverContext*) {
 
 BuiltInLosses::BuiltInLosses()
     : handle_(at::addThreadLocalCallback(
-          at::RecordFunctionCallback([](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> { return nullptr; },
-                                     afterOperator)
+          at::RecordFunctionCallback(
+              [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> { return nullptr; }, afterOperator)
               .needsOutputs(true)
               .scopes({at::RecordScope::FUNCTION}))) {}
 

@@ -36,9 +36,9 @@ class RandomStream {
 
  private:
   at::Generator generator_;
-  at::Generator saved_;                             // the default generator's own state
+  at::Generator saved_;  // the default generator's own state
   at::Generator before_;
-  std::unordered_map<uint64_t, int64_t> offsets_;   // hash of an engine state -> draws before it
+  std::unordered_map<uint64_t, int64_t> offsets_;  // hash of an engine state -> draws before it
   int64_t offset_ = 0;
   int64_t total_ = 0;
 };

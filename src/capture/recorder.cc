@@ -16,7 +16,7 @@ namespace abele::capture {
 
 struct Recorder::PendingWrite {
   at::Tensor tensor;
-  Type type;                       // before the operator
+  Type type;  // before the operator
   const c10::StorageImpl* storage = nullptr;
   ir::Write write;
 };
@@ -60,7 +60,8 @@ const c10::IValue& argumentAt(const c10::OperatorHandle& op, const torch::jit::S
   return stack[stack.size() - op.schema().arguments().size() + index];
 }
 
-bool isWritten(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const HiddenWrites* hidden, size_t index) {
+bool isWritten(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const HiddenWrites* hidden,
+               size_t index) {
   const c10::AliasInfo* alias = op.schema().arguments()[index].alias_info();
   // transpose_ and its kin change what the tensor object looks at, not memory: views. resize_ may do both.
   const bool is_view = op.hasTag(at::Tag::inplace_view) && op.operator_name().name != "aten::resize_";
@@ -116,7 +117,7 @@ Recorder::Recorder(const Request& request)
     // What cannot be captured is an error only when the program uses it.
     if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.has_storage()) continue;
     if (!isKnown(tensor.scalar_type()) || table_.find(tensor)) continue;
-    Segment& segment = table_.addOwn(tensor);
+    Segment& segment = table_.add(tensor);
     segment.is_input = true;
     segment.kind = request.model[i].is_parameter ? ir::InputKind::kParameter : ir::InputKind::kBuffer;
     segment.origin = static_cast<int32_t>(i);
@@ -129,7 +130,7 @@ std::vector<at::Tensor> Recorder::addArguments() {
     checkSupported(given);
     arguments_.push_back(given.detach().clone());
     const auto index = static_cast<int32_t>(arguments_.size()) - 1;
-    Segment& segment = table_.addOwn(arguments_.back());
+    Segment& segment = table_.add(arguments_.back());
     segment.is_input = true;
     segment.kind = ir::InputKind::kArgument;
     segment.origin = index;
@@ -359,7 +360,7 @@ void Recorder::resolveResize(PendingWrite& pending, Call& call) {
   const at::Tensor& tensor = pending.tensor;
   if (tensor.storage().unsafeGetStorageImpl() == pending.storage && typeOf(tensor) == pending.type) return;
   ABELE_REQUIRE(pending.type.numel() == 0 && tensor.storage().unsafeGetStorageImpl() == pending.storage &&
-                    coversStorage(tensor),
+                    tensor.storage_offset() == 0,
                 E0106,
                 {.what = "an operator that resizes a tensor which has elements",
                  .at = position(),
@@ -368,14 +369,18 @@ void Recorder::resolveResize(PendingWrite& pending, Call& call) {
                  .remedy = "let the operator return a new tensor instead of using out="});
   // As if it had been allocated with the final geometry.
   table_.erase(tensor);
-  Segment& segment = table_.addWhole(tensor);
+  Segment& segment = table_.add(tensor);
   const Type type = typeOf(tensor);
   const ir::ValueId base = graph().addValue(type, graph().nextNodeId());
   setVaries(base, false);
   segment.base = base;
   ir::Node& node = addNode("aten::empty_strided", call.where);
-  node.args = {Arg::intList(type.sizes), Arg::intList(type.strides), Arg::integer(static_cast<int64_t>(type.dtype)),
-               Arg::none(), Arg::none(), Arg::none()};
+  node.args = {Arg::intList(type.sizes),
+               Arg::intList(type.strides),
+               Arg::integer(static_cast<int64_t>(type.dtype)),
+               Arg::none(),
+               Arg::none(),
+               Arg::none()};
   node.results = {{base}};
   ir::Write& write = pending.write;
   write.view = type;
@@ -400,7 +405,8 @@ ir::ValueId Recorder::resultOf(const at::Tensor& tensor, const Call& call, ir::N
   checkSupported(tensor);
   for (const PendingWrite& write : call.writes)
     if (write.storage == tensor.storage().unsafeGetStorageImpl()) return ir::kNone;
-  if (!table_.knows(tensor)) {
+  const bool is_new_memory = !table_.knows(tensor) || table_.madeBy(tensor, graph(), node);
+  if (is_new_memory && !table_.find(tensor)) {
     *is_computed = true;
     return freshResult(tensor, call, node);
   }
@@ -415,21 +421,13 @@ ir::ValueId Recorder::resultOf(const at::Tensor& tensor, const Call& call, ir::N
   return view;
 }
 
+// The value has the result's own geometry, also where it has gaps: what lies between belongs to nobody. (mse_loss, for
+// one, leaves its result in memory that was larger while it worked.)
 ir::ValueId Recorder::freshResult(const at::Tensor& tensor, const Call& call, ir::NodeId node) {
-  const Type type = typeOf(tensor);
-  // Some kernels leave a result in memory that was larger while they worked (mse_loss): the rest belongs to nobody.
-  const bool is_dense = tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense();
-  Segment& segment = is_dense ? table_.addOwn(tensor) : table_.addWhole(tensor);
-  if (is_dense) {
-    segment.base = graph().addValue(type, node);
-    setVaries(segment.base, call.varies);
-    return segment.base;
-  }
-  segment.base = graph().addValue(contiguousType(type.dtype, {segment.end / elementBytes(type.dtype)}), node);
+  Segment& segment = table_.add(tensor);
+  segment.base = graph().addValue(typeOf(tensor), node);
   setVaries(segment.base, call.varies);
-  const ir::ValueId view = graph().addView(type, node, segment.base, tensor.storage_offset());
-  segment.views.push_back(view);
-  return view;
+  return segment.base;
 }
 
 }  // namespace abele::capture

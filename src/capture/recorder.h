@@ -16,7 +16,9 @@
 #include "capture/storage_table.h"
 #include "ir/graph.h"
 
-namespace c10 { struct Argument; }
+namespace c10 {
+struct Argument;
+}
 
 namespace abele::capture {
 
@@ -96,11 +98,11 @@ class Recorder final : public OperatorObserver {
   StorageTable table_;
   Attribution attribution_;
   const DispatchMode* mode_ = nullptr;
-  std::vector<bool> varies_;       // by base value: may it differ between micro-batches?
+  std::vector<bool> varies_;  // by base value: may it differ between micro-batches?
   std::vector<at::Tensor> arguments_;
   std::vector<LossMark> losses_;
-  Where where_;                    // of the operator being recorded
-  std::string op_name_;            // of it, for messages
+  Where where_;          // of the operator being recorded
+  std::string op_name_;  // of it, for messages
   std::exception_ptr failure_;
   int64_t recorded_draws_ = 0;
   int depth_ = 0;

@@ -48,6 +48,11 @@ Place Recorder::placeOf(const at::Tensor& tensor) {
   checkSupported(tensor);
   Place place = table_.find(tensor);
   if (!place) {
+    ABELE_REQUIRE(table_.isFromOutside(tensor), E0105,
+                  {.what = "a tensor that reaches beyond the one whose memory it shares",
+                   .at = position(),
+                   .found = typeOf(tensor).str(),
+                   .remedy = "clone() the tensor before this operator"});
     addConstant(tensor, cat("constant/", where_.source.empty() ? op_name_ : where_.source));
     place = table_.find(tensor);
   }
@@ -58,18 +63,18 @@ Place Recorder::placeOf(const at::Tensor& tensor) {
 void Recorder::materialise(Segment& segment) {
   const ModelTensor& source = request_.model[segment.origin];
   segment.external = static_cast<int32_t>(graph().externals.size());
-  graph().externals.push_back({.name = source.name,
-                               .kind = segment.kind,
-                               .type = memoryType(*source.tensor),
-                               .trainable = request_.training && source.is_parameter && source.tensor->requires_grad()});
+  graph().externals.push_back(
+      {.name = source.name,
+       .kind = segment.kind,
+       .type = memoryType(*source.tensor),
+       .trainable = request_.training && source.is_parameter && source.tensor->requires_grad()});
   recording_.constants.emplace_back();
-  segment.base =
-      graph().addInput(memoryType(*source.tensor), segment.kind, segment.external, source.name);
+  segment.base = graph().addInput(memoryType(*source.tensor), segment.kind, segment.external, source.name);
   setVaries(segment.base, true);
 }
 
 void Recorder::addConstant(const at::Tensor& tensor, const std::string& name) {
-  Segment& segment = table_.addOwn(tensor);
+  Segment& segment = table_.add(tensor);
   segment.is_input = true;
   segment.external = static_cast<int32_t>(graph().externals.size());
   const Type type = memoryType(tensor);
@@ -136,9 +141,7 @@ void Recorder::setVaries(ir::ValueId value, bool varies) {
   varies_[value] = varies;
 }
 
-std::string Recorder::position() const {
-  return where_.source.empty() ? op_name_ : cat(op_name_, ", ", where_.source);
-}
+std::string Recorder::position() const { return where_.source.empty() ? op_name_ : cat(op_name_, ", ", where_.source); }
 
 // --- losses ----------------------------------------------------------------------------------------------------------
 

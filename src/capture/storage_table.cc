@@ -13,11 +13,6 @@ int64_t beginByte(const at::TensorBase& tensor) {
 
 int64_t endByte(const at::TensorBase& tensor) { return beginByte(tensor) + typeOf(tensor).extentBytes(); }
 
-bool coversStorage(const at::TensorBase& tensor) {
-  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
-         tensor.numel() * static_cast<int64_t>(tensor.element_size()) == static_cast<int64_t>(tensor.storage().nbytes());
-}
-
 bool StorageTable::knows(const at::TensorBase& tensor) const {
   return records_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
 }
@@ -40,14 +35,23 @@ StorageTable::Record& StorageTable::record(const at::TensorBase& tensor) {
   return records_.try_emplace(storage.unsafeGetStorageImpl(), Record{storage.getWeakStorageImpl(), {}}).first->second;
 }
 
-Segment& StorageTable::addOwn(const at::TensorBase& tensor) {
+Segment& StorageTable::add(const at::TensorBase& tensor) {
   return record(tensor).segments.emplace_back(Segment{.begin = beginByte(tensor), .end = endByte(tensor)});
 }
 
-Segment& StorageTable::addWhole(const at::TensorBase& tensor) {
-  ABELE_CHECK(!knows(tensor), "the storage is known already");
-  return record(tensor).segments.emplace_back(
-      Segment{.begin = 0, .end = static_cast<int64_t>(tensor.storage().nbytes())});
+bool StorageTable::isFromOutside(const at::TensorBase& tensor) const {
+  auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
+  if (found == records_.end()) return true;
+  for (const Segment& segment : found->second.segments)
+    if (!segment.is_input || segment.written) return false;
+  return true;
+}
+
+bool StorageTable::madeBy(const at::TensorBase& tensor, const ir::Graph& graph, ir::NodeId node) const {
+  auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
+  if (found == records_.end() || found->second.segments.empty()) return false;
+  const Segment& first = found->second.segments.front();
+  return !first.is_input && !first.written && graph.values[first.base].def == node;
 }
 
 void StorageTable::erase(const at::TensorBase& tensor) { records_.erase(tensor.storage().unsafeGetStorageImpl()); }
@@ -71,7 +75,8 @@ void StorageTable::snapshot(const at::TensorBase& tensor) {
 
 void StorageTable::restoreSnapshots() noexcept {
   for (auto& [impl, snapshot] : snapshots_)
-    if (!snapshot.bytes.empty()) std::memcpy(snapshot.storage.mutable_data(), snapshot.bytes.data(), snapshot.bytes.size());
+    if (!snapshot.bytes.empty())
+      std::memcpy(snapshot.storage.mutable_data(), snapshot.bytes.data(), snapshot.bytes.size());
   snapshots_.clear();
 }
 

@@ -1,4 +1,5 @@
-// Knows every storage seen while recording: which value its bytes hold now, and how to put them back. Used by recorder.cc.
+// Knows every storage seen while recording: which value its bytes hold now, and how to put them back. Used by
+// recorder.cc.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +12,24 @@
 
 namespace abele::capture {
 
-/// Bytes [begin, end) of a storage that one base value describes. A storage made by an operator has one segment; one
-/// that came from outside has one for each tensor of it that was used.
+/// Bytes [begin, end) of a storage that one base value describes. A storage has one for each result of an operator that
+/// made it (one, with few exceptions), or for each tensor of it that came from outside and was used.
 struct Segment {
   int64_t begin = 0;
   int64_t end = 0;
-  ir::ValueId base = ir::kNone;      // kNone: a model tensor that nothing has read yet
+  ir::ValueId base = ir::kNone;  // kNone: a model tensor that nothing has read yet
   ir::InputKind kind = ir::InputKind::kConstant;
   bool is_input = false;
-  int32_t origin = ir::kNone;        // inputs: index in Request::model, or the argument's
-  int32_t external = ir::kNone;      // index in Graph::externals once read
+  int32_t origin = ir::kNone;    // inputs: index in Request::model, or the argument's
+  int32_t external = ir::kNone;  // index in Graph::externals once read
   bool written = false;
-  std::vector<ir::ValueId> views;    // of the current base, every geometry met so far
+  std::vector<ir::ValueId> views;  // of the current base, every geometry met so far
 };
 
 /// A place in a storage. Valid until the table changes.
 struct Place {
   Segment* segment = nullptr;
-  int64_t offset = 0;                // elements of the tensor's dtype from the segment's first byte
+  int64_t offset = 0;  // elements of the tensor's dtype from the segment's first byte
   explicit operator bool() const { return segment != nullptr; }
 };
 
@@ -44,9 +45,12 @@ class StorageTable {
   /// The segment that holds all bytes of the tensor; none when there is none.
   Place find(const at::TensorBase& tensor);
   /// Adds a segment of the tensor's own bytes.
-  Segment& addOwn(const at::TensorBase& tensor);
-  /// Adds one segment for the whole storage. Requires: the storage is new.
-  Segment& addWhole(const at::TensorBase& tensor);
+  Segment& add(const at::TensorBase& tensor);
+  /// May bytes of the storage be taken as coming from outside, as they are now? Not when an operator made the storage
+  /// or wrote into it.
+  bool isFromOutside(const at::TensorBase& tensor) const;
+  /// Did this node make the storage?
+  bool madeBy(const at::TensorBase& tensor, const ir::Graph& graph, ir::NodeId node) const;
   /// Forgets the storage, e.g. because an operator resized it.
   void erase(const at::TensorBase& tensor);
   /// Does another segment share bytes with this one?
@@ -76,7 +80,5 @@ class StorageTable {
 /// First byte of the tensor in its storage, and one past the last.
 int64_t beginByte(const at::TensorBase& tensor);
 int64_t endByte(const at::TensorBase& tensor);
-/// One element of memory for every element of the tensor, without gaps, from the storage's first byte to its last.
-bool coversStorage(const at::TensorBase& tensor);
 
 }  // namespace abele::capture

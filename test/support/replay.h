@@ -18,10 +18,10 @@
 namespace abele::test {
 
 struct ReplayResult {
-  std::vector<at::Tensor> results;                // by kResult order
+  std::vector<at::Tensor> results;  // by kResult order
   at::Tensor loss;
-  std::map<std::string, at::Tensor> gradients;    // by parameter name
-  std::map<std::string, at::Tensor> updates;      // new contents of externals, by name
+  std::map<std::string, at::Tensor> gradients;  // by parameter name
+  std::map<std::string, at::Tensor> updates;    // new contents of externals, by name
 };
 
 /// Every base value gets memory of its own; views are laid over it; a write copies the base and then updates the copy.
@@ -157,8 +157,10 @@ class Replayer {
         static_cast<int>(tensor.scalar_type()) != static_cast<int>(value.type.dtype))
       throw std::logic_error(node.op + " made another type than recorded: " + value.type.str() + " became " +
                              (tensor.defined() ? tensor.toString() + std::to_string(tensor.numel()) : "none"));
-    // A view result of a fresh base: the base is the operator's whole storage.
-    if (!memory_[value.base].defined()) memory_[value.base] = tensor;
+    if (memory_[value.base].defined()) return;
+    memory_[id] = tensor;
+    if (tensor.storage_offset() != 0)
+      memory_[id] = view(tensor.as_strided({value.type.extent()}, {1}).clone(), value.type, 0);
   }
 
   void moveTo(int64_t offset) {

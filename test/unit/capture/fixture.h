@@ -16,6 +16,7 @@
 #include "capture/annotate.h"
 #include "capture/capture.h"
 #include "ir/text.h"
+#include "ir/verify.h"
 
 namespace abele::capture {
 
@@ -69,7 +70,8 @@ struct Eager {
 };
 
 /// The first result is the loss in training. Puts the module's tensors back afterwards.
-inline Eager runEager(Tensorised& tensors, const Forward& forward, Tensors inputs, bool training, double loss_gradient) {
+inline Eager runEager(Tensorised& tensors, const Forward& forward, Tensors inputs, bool training,
+                      double loss_gradient) {
   const ByName before = tensors.contents();
   Eager eager;
   for (at::Tensor& input : inputs) input = input.clone();
@@ -83,8 +85,8 @@ inline Eager runEager(Tensorised& tensors, const Forward& forward, Tensors input
     for (const ModelTensor& m : tensors.model)
       if (m.is_parameter && m.tensor->requires_grad()) parameters.push_back(*m.tensor), names.push_back(m.name);
     if (!parameters.empty()) {
-      auto grads = torch::autograd::grad({eager.results[0]}, parameters, {at::full_like(eager.results[0], loss_gradient)},
-                                         c10::nullopt, false, true);
+      auto grads = torch::autograd::grad({eager.results[0]}, parameters,
+                                         {at::full_like(eager.results[0], loss_gradient)}, c10::nullopt, false, true);
       for (size_t i = 0; i < grads.size(); ++i)
         if (grads[i].defined()) eager.gradients[names[i]] = grads[i].clone();
     }
@@ -135,6 +137,7 @@ inline Recording expectCaptured(const std::shared_ptr<torch::nn::Module>& module
   expectSame(before, tensors.contents(), "model tensor after capture");
 
   SCOPED_TRACE(ir::print(recording.graph));
+  for (const std::string& finding : ir::verify(recording.graph, ir::Form::kCaptured)) ADD_FAILURE() << finding;
   for (const Tensors* inputs : {&first, &second}) {
     const uint64_t seed = inputs == &first ? 11 : 12;
     torch::manual_seed(seed);

@@ -201,7 +201,8 @@ TEST(Memory, ScalarsAndNumbers) {
     at::Tensor y = 2 * h + 1 - h / 3.5;
     y = torch::pow(y.abs() + 1, 0.5) + torch::full({}, 2.0, torch::kDouble);
     y = torch::where(y > 2, y, torch::scalar_tensor(1.5));
-    return torch::addcmul(y, h, h, 0.1) + torch::arange(8).to(torch::kFloat) + torch::tensor({1., 2., 3., 4., 5., 6., 7., 8.});
+    return torch::addcmul(y, h, h, 0.1) + torch::arange(8).to(torch::kFloat) +
+           torch::tensor({1., 2., 3., 4., 5., 6., 7., 8.});
   });
 }
 

@@ -39,9 +39,8 @@ void expectError(ErrorCode code, Simple& simple, const Forward& forward, const s
   EXPECT_TRUE(sameBits(random, at::detail::getDefaultCPUGenerator().get_state()));
   EXPECT_FALSE(isCapturing());
   // An ordinary capture works afterwards.
-  const Recording recording = capture(simple.request([&](Tensors in) {
-    return Tensors{torch::mse_loss(simple.linear->forward(in[0]), in[0])};
-  }));
+  const Recording recording = capture(
+      simple.request([&](Tensors in) { return Tensors{torch::mse_loss(simple.linear->forward(in[0]), in[0])}; }));
   EXPECT_FALSE(recording.graph.nodes.empty());
 }
 
@@ -95,16 +94,20 @@ TEST(Loss, ALossThatFeedsAnotherIsDemoted) {
 
 TEST(Loss, NoneIsAnError) {
   Simple simple;
-  expectError(ErrorCode::E0102, simple, [&](Tensors in) { return Tensors{simple.linear->forward(in[0]).sum()}; },
-              "identity_loss");
+  expectError(
+      ErrorCode::E0102, simple, [&](Tensors in) { return Tensors{simple.linear->forward(in[0]).sum()}; },
+      "identity_loss");
 }
 
 TEST(Loss, TwoAreAnError) {
   Simple simple;
-  expectError(ErrorCode::E0103, simple, [&](Tensors in) {
-    at::Tensor y = simple.linear->forward(in[0]);
-    return Tensors{torch::mse_loss(y, in[0]) + torch::l1_loss(y, in[0])};
-  }, "train.py:7");
+  expectError(
+      ErrorCode::E0103, simple,
+      [&](Tensors in) {
+        at::Tensor y = simple.linear->forward(in[0]);
+        return Tensors{torch::mse_loss(y, in[0]) + torch::l1_loss(y, in[0])};
+      },
+      "train.py:7");
 }
 
 TEST(Loss, InferenceNeedsNone) {
@@ -147,8 +150,8 @@ TEST(Blocks, ForwardAndBackwardNodesKnowTheirs) {
     if (node.op == "aten::tanh_backward" || node.op == "aten::tanh" || node.op == "aten::mm")
       EXPECT_EQ(node.scope, "layer" + std::to_string(node.block - 1)) << node.op;
   }
-  EXPECT_EQ(forward[0], 1);                  // the multiplication
-  EXPECT_EQ(forward[ir::kNone], 1);          // the loss
+  EXPECT_EQ(forward[0], 1);          // the multiplication
+  EXPECT_EQ(forward[ir::kNone], 1);  // the loss
   for (int block : {1, 2, 3}) {
     EXPECT_EQ(forward[block], 4) << block;   // t, addmm, tanh, add
     EXPECT_GE(backward[block], 5) << block;  // tanh_backward, mm, t, sum, view, ...
@@ -161,13 +164,13 @@ TEST(Blocks, ForwardAndBackwardNodesKnowTheirs) {
 TEST(Blocks, ReusedIdsAreTheSameBlock) {
   Simple simple;
   const ir::Graph graph = capture(simple.request([&](Tensors in) {
-    beginBlock("a", -1);
-    at::Tensor y = simple.linear->forward(in[0]);
-    beginBlock("b", -1);
-    y = y * 2;
-    beginBlock("a", -1);
-    return Tensors{torch::mse_loss(y, in[0])};
-  })).graph;
+                            beginBlock("a", -1);
+                            at::Tensor y = simple.linear->forward(in[0]);
+                            beginBlock("b", -1);
+                            y = y * 2;
+                            beginBlock("a", -1);
+                            return Tensors{torch::mse_loss(y, in[0])};
+                          })).graph;
   EXPECT_EQ(graph.blocks.size(), 3u);
   EXPECT_EQ(graph.nodes.front().block, 1);
   for (const ir::Node& node : graph.nodes)
@@ -192,7 +195,8 @@ TEST(Blocks, OutsideACaptureAnnotationsDoNothing) {
 TEST(Random, EveryKindOfRandomOperator) {
   auto forward = [](Tensors x) {
     at::Tensor y = torch::dropout(x[0], 0.25, true) + torch::rand_like(x[0]) * torch::randn_like(x[0]);
-    y = y + torch::rand({3, 8}) + torch::randn({3, 8}) + torch::randint(0, 9, {3, 8}) + torch::bernoulli(torch::full({3, 8}, 0.5));
+    y = y + torch::rand({3, 8}) + torch::randn({3, 8}) + torch::randint(0, 9, {3, 8}) +
+        torch::bernoulli(torch::full({3, 8}, 0.5));
     y = torch::feature_dropout(y.unsqueeze(2), 0.5, true).squeeze(2) + torch::alpha_dropout(y, 0.1, true);
     y = y.index({torch::indexing::Slice(), torch::randperm(8)}) + torch::empty({3, 8}).uniform_(-1, 1);
     y = y + torch::rrelu(y, 0.1, 0.3, true) + torch::normal(0.0, 1.0, {3, 8}) + torch::empty({3, 8}).exponential_();
@@ -226,34 +230,43 @@ TEST(Random, CheckpointedForwardDrawsTheSameNumbersAgain) {
 
 TEST(Random, SeedingInForwardIsAnError) {
   Simple simple;
-  expectError(ErrorCode::E0106, simple, [](Tensors in) {
-    torch::manual_seed(5);
-    return Tensors{torch::rand_like(in[0])};
-  }, "seed", /*training=*/false);
+  expectError(
+      ErrorCode::E0106, simple,
+      [](Tensors in) {
+        torch::manual_seed(5);
+        return Tensors{torch::rand_like(in[0])};
+      },
+      "seed", /*training=*/false);
 }
 
 // --- values that the program reads -----------------------------------------------------------------------------------
 
 TEST(Reads, ValuesOfInputsAreAnError) {
   Simple simple;
-  expectError(ErrorCode::E0101, simple, [](Tensors in) { return Tensors{in[0] * in[0].sum().item<float>()}; },
-              "train.py:7", false);
-  expectError(ErrorCode::E0101, simple, [](Tensors in) { return in[0].sum().gt(0).item<bool>() ? in : Tensors{}; }, "", false);
-  expectError(ErrorCode::E0101, simple, [&](Tensors in) {
-    return torch::equal(simple.linear->weight, in[0]) ? in : Tensors{};
-  }, "aten::equal", false);
-  expectError(ErrorCode::E0101, simple, [](Tensors in) { return Tensors{in[0] * torch::rand({}).item<float>()}; }, "", false);
+  expectError(
+      ErrorCode::E0101, simple, [](Tensors in) { return Tensors{in[0] * in[0].sum().item<float>()}; }, "train.py:7",
+      false);
+  expectError(
+      ErrorCode::E0101, simple, [](Tensors in) { return in[0].sum().gt(0).item<bool>() ? in : Tensors{}; }, "", false);
+  expectError(
+      ErrorCode::E0101, simple, [&](Tensors in) { return torch::equal(simple.linear->weight, in[0]) ? in : Tensors{}; },
+      "aten::equal", false);
+  expectError(
+      ErrorCode::E0101, simple, [](Tensors in) { return Tensors{in[0] * torch::rand({}).item<float>()}; }, "", false);
 }
 
 TEST(Reads, ASwallowedErrorIsStillThrown) {
   Simple simple;
-  expectError(ErrorCode::E0101, simple, [](Tensors in) {
-    try {
-      in[0].sum().item<float>();
-    } catch (const std::exception&) {
-    }
-    return in;
-  }, "", false);
+  expectError(
+      ErrorCode::E0101, simple,
+      [](Tensors in) {
+        try {
+          in[0].sum().item<float>();
+        } catch (const std::exception&) {
+        }
+        return in;
+      },
+      "", false);
 }
 
 TEST(Reads, ConstantsAreBakedIn) {
@@ -270,7 +283,8 @@ TEST(Reads, ConstantsAreBakedIn) {
 
 TEST(Unsupported, SparseTensors) {
   Simple simple;
-  expectError(ErrorCode::E0105, simple, [](Tensors in) { return Tensors{in[0].to_sparse().to_dense()}; }, "layout", false);
+  expectError(
+      ErrorCode::E0105, simple, [](Tensors in) { return Tensors{in[0].to_sparse().to_dense()}; }, "layout", false);
 }
 
 TEST(Unsupported, OtherDevices) {
@@ -280,27 +294,36 @@ TEST(Unsupported, OtherDevices) {
 
 TEST(Unsupported, ResizingATensorWithElements) {
   Simple simple;
-  expectError(ErrorCode::E0106, simple, [](Tensors in) {
-    at::Tensor y = in[0] * 2;
-    y.resize_({5, 5});
-    return Tensors{y};
-  }, "resize", false);
+  expectError(
+      ErrorCode::E0106, simple,
+      [](Tensors in) {
+        at::Tensor y = in[0] * 2;
+        y.resize_({5, 5});
+        return Tensors{y};
+      },
+      "resize", false);
 }
 
 TEST(Unsupported, ReplacedParameters) {
   Simple simple;
-  expectError(ErrorCode::E0108, simple, [&](Tensors in) {
-    simple.linear->weight.set_data(torch::zeros({4, 4}));
-    return Tensors{torch::mse_loss(simple.linear->forward(in[0]), in[0])};
-  }, "weight.copy_");
+  expectError(
+      ErrorCode::E0108, simple,
+      [&](Tensors in) {
+        simple.linear->weight.set_data(torch::zeros({4, 4}));
+        return Tensors{torch::mse_loss(simple.linear->forward(in[0]), in[0])};
+      },
+      "weight.copy_");
 }
 
 TEST(Unsupported, NestedCaptures) {
   Simple simple;
-  expectError(ErrorCode::E0107, simple, [&](Tensors in) {
-    capture(simple.request([](Tensors y) { return y; }, false));
-    return in;
-  }, "", false);
+  expectError(
+      ErrorCode::E0107, simple,
+      [&](Tensors in) {
+        capture(simple.request([](Tensors y) { return y; }, false));
+        return in;
+      },
+      "", false);
 }
 
 TEST(Unsupported, ExceptionsOfForwardPassThroughUnchanged) {
@@ -310,11 +333,12 @@ TEST(Unsupported, ExceptionsOfForwardPassThroughUnchanged) {
   Simple simple;
   const ByName before = simple.tensors.contents();
   EXPECT_THROW(capture(simple.request([&](Tensors in) -> Tensors {
-    torch::NoGradGuard no_grad;
-    simple.linear->weight.add_(in[0].sum());
-    torch::rand({3});
-    throw Mine("forward");
-  })), Mine);
+                 torch::NoGradGuard no_grad;
+                 simple.linear->weight.add_(in[0].sum());
+                 torch::rand({3});
+                 throw Mine("forward");
+               })),
+               Mine);
   expectSame(before, simple.tensors.contents(), "model tensor");
   EXPECT_THROW(capture(simple.request([&](Tensors in) { return Tensors{in[0].matmul(in[0])}; })), c10::Error);
   EXPECT_TRUE(torch::GradMode::is_enabled());
@@ -326,8 +350,8 @@ TEST(Unsupported, ExceptionsOfForwardPassThroughUnchanged) {
 TEST(Results, HostTensorsAreReturnedAsTheyAre) {
   Simple simple;
   const at::Tensor host = torch::full({2}, 5.f);
-  const Recording recording = capture(simple.request(
-      [&](Tensors in) { return Tensors{host, in[0] + 1, at::Tensor(), in[0]}; }, /*training=*/false));
+  const Recording recording = capture(
+      simple.request([&](Tensors in) { return Tensors{host, in[0] + 1, at::Tensor(), in[0]}; }, /*training=*/false));
   EXPECT_EQ(recording.result_output, (std::vector<int32_t>{ir::kNone, 0, ir::kNone, 1}));
   ASSERT_EQ(recording.host_results.size(), 2u);
   EXPECT_TRUE(recording.host_results[0].is_same(host));

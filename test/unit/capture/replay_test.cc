@@ -17,7 +17,8 @@ TEST(Replay, MlpWithDropout) {
   nn::Sequential model(nn::Linear(8, 32), nn::ReLU(), nn::Dropout(0.3), nn::Linear(32, 32), nn::GELU(),
                        nn::Dropout(0.5), nn::Linear(32, 4));
   auto forward = [&](Tensors x) { return Tensors{torch::mse_loss(model->forward(x[0]), x[1])}; };
-  const Recording recording = expectCaptured(model.ptr(), forward, random({{16, 8}, {16, 4}}, 1), random({{16, 8}, {16, 4}}, 2));
+  const Recording recording =
+      expectCaptured(model.ptr(), forward, random({{16, 8}, {16, 4}}, 1), random({{16, 8}, {16, 4}}, 2));
   EXPECT_GT(recording.graph.random_draws, 0);
   EXPECT_EQ(recording.graph.externals.size(), 6u + 1u);  // weights, biases, loss_gradient
 }
@@ -39,14 +40,16 @@ TEST(Replay, ScaledDotProductAttention) {
 }
 
 TEST(Replay, ConvolutionWithBatchNorm) {
-  nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)), nn::BatchNorm2d(8), nn::ReLU(nn::ReLUOptions(true)),
-                       nn::MaxPool2d(2), nn::Conv2d(nn::Conv2dOptions(8, 8, 3).stride(2)), nn::BatchNorm2d(8),
-                       nn::Flatten(), nn::Linear(8 * 3 * 3, 10));
+  nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)), nn::BatchNorm2d(8),
+                       nn::ReLU(nn::ReLUOptions(true)), nn::MaxPool2d(2),
+                       nn::Conv2d(nn::Conv2dOptions(8, 8, 3).stride(2)), nn::BatchNorm2d(8), nn::Flatten(),
+                       nn::Linear(8 * 3 * 3, 10));
   auto forward = [&](Tensors x) {
     auto y = model->forward(x[0]);
     return Tensors{torch::cross_entropy_loss(y, torch::tensor({1, 2, 3, 4})), y};
   };
-  const Recording recording = expectCaptured(model.ptr(), forward, random({{4, 3, 16, 16}}, 1), random({{4, 3, 16, 16}}, 2));
+  const Recording recording =
+      expectCaptured(model.ptr(), forward, random({{4, 3, 16, 16}}, 1), random({{4, 3, 16, 16}}, 2));
   size_t updates = 0;
   for (const ir::Output& output : recording.graph.outputs) updates += output.kind == ir::OutputKind::kUpdate;
   EXPECT_EQ(updates, 6u);  // mean, variance and count of two layers
