@@ -191,7 +191,7 @@ class PoplarExecutor:
 
     def _compile(self, given, tensors):
         self._requireSplit(tensors)
-        if hasDict(given):
+        if hasDict([*given[0], *given[1].values()]):
             self._warnOnce("dict inputs must have the same keys at every call")
         with wrapping.withoutPull():
             dtypes = {tensor.dtype for tensor in [*self._model.parameters(), *self._model.buffers(), *tensors]}

@@ -1,5 +1,6 @@
 #include "runtime/device/cpu/cpu_device.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
@@ -30,6 +31,8 @@ void CpuDevice::attach() { setIntraOpThreads(options_.threads_per_device); }
 
 void CpuDevice::run(const ActionContext& context) {
   const c10::InferenceMode no_autograd;
+  // Some kernels (mkldnn_rnn_layer) ask for the mode to decide what they keep for backward.
+  const c10::AutoGradMode as_captured(executable_.training);
   const CacheScope cache;
   for (std::size_t g = 0; g < frames_.size(); ++g)
     frame_of_group_[g] = static_cast<int32_t>(context.micro_batch % frames_[g]);

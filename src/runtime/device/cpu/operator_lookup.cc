@@ -60,6 +60,8 @@ c10::OperatorHandle findOperator(const std::string& name) {
 
 std::optional<c10::OperatorHandle> findOutVariant(const c10::OperatorHandle& functional) {
   if (!functional.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
+  // Losses use `out` for the values before their reduction, which are larger than the result.
+  if (functional.schema().argumentIndexWithName("reduction").has_value()) return std::nullopt;
   const auto overloads = overloadsOnCpu().find(functional.operator_name().name);
   if (overloads == overloadsOnCpu().end()) return std::nullopt;
   for (const c10::OperatorName& name : overloads->second) {
