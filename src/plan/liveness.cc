@@ -22,8 +22,9 @@ std::string describe(const ir::Node& node) {
 
 class Analysis {
  public:
-  explicit Analysis(const ir::Graph& graph)
+  Analysis(const ir::Graph& graph, bool sequential)
       : graph_(graph),
+        sequential_(sequential),
         touches_(graph.values.size()),
         made_by_(graph.values.size(), -1),
         input_of_(graph.values.size(), -1) {}
@@ -184,31 +185,34 @@ class Analysis {
     }
   }
 
-  // What is written in every micro-batch must belong to one task: other tasks may be at another micro-batch.
+  // What is written in every micro-batch must belong to one task: others may be at another micro-batch. Where micro-
+  // batches come one by one, tasks before the one that copies the new contents back may read the old ones.
   void checkExternals() const {
     for (const Buffer& buffer : result_.buffers) {
       if (buffer.input < 0) continue;
-      const ValueId before = buffer.members.front();
       for (size_t m = 1; m < buffer.members.size(); ++m) {
-        const int32_t writer = made_by_[buffer.members[m]];
-        requireAlone(buffer, taskOf(graph_.nodes[writer]), before, graph_.nodes[writer]);
+        const int32_t position = made_by_[buffer.members[m]];
+        const ir::Node& writer = graph_.nodes[position];
+        requireAlone(buffer, writer, /*may_read_before=*/false);
         for (const Touch& t : touches_[buffer.members[m - 1]])
-          if (t.task == taskOf(graph_.nodes[writer]) && t.position > writer)
-            reject(before, graph_.nodes[t.position], graph_.nodes[writer]);
+          if (t.task == taskOf(writer) && t.position > position)
+            reject(buffer.members.front(), graph_.nodes[t.position], writer);
       }
     }
-    for (const ir::Output& out : result_.copied_back) {
-      const Buffer& buffer = result_.buffers[bufferOfExternal(out.target)];
-      const ir::Node& writer = graph_.nodes[made_by_[graph_.baseOf(out.value)]];
-      requireAlone(buffer, taskOf(writer), buffer.members.front(), writer);
-    }
+    for (const ir::Output& out : result_.copied_back)
+      requireAlone(result_.buffers[bufferOfExternal(out.target)], graph_.nodes[made_by_[graph_.baseOf(out.value)]],
+                   sequential_);
   }
 
-  void requireAlone(const Buffer& buffer, const Task& task, ValueId external, const ir::Node& writer) const {
+  void requireAlone(const Buffer& buffer, const ir::Node& writer, bool may_read_before) const {
+    const Task task = taskOf(writer);
     if (task.direction == Direction::kUpdate) return;
-    for (const Touch& t : buffer.touches)
-      if (t.task != task && t.task.direction != Direction::kUpdate)
-        reject(external, t.position >= 0 && t.position != kTaskEnd ? graph_.nodes[t.position] : writer, writer);
+    for (const Touch& t : buffer.touches) {
+      if (t.task == task || t.task.direction == Direction::kUpdate) continue;
+      if (may_read_before && precedes(t.task, task)) continue;
+      reject(buffer.members.front(), t.position >= 0 && t.position != kTaskEnd ? graph_.nodes[t.position] : writer,
+             writer);
+    }
   }
 
   [[noreturn]] void reject(ValueId external, const ir::Node& reader, const ir::Node& writer) const {
@@ -222,6 +226,7 @@ class Analysis {
   }
 
   const ir::Graph& graph_;
+  bool sequential_;
   std::vector<std::vector<Touch>> touches_;  // by base value
   std::vector<int32_t> made_by_;             // by base value: position of its node, -1 for inputs
   std::vector<int32_t> input_of_;            // by value
@@ -233,8 +238,14 @@ class Analysis {
 
 Task taskOf(const ir::Node& node) { return {node.stage, node.direction}; }
 
-Liveness analyseLiveness(const ir::Graph& graph) {
-  Liveness liveness = Analysis(graph).run();
+bool precedes(const Task& first, const Task& second) {
+  if (first.direction != second.direction) return first.direction < second.direction;
+  if (first.direction == Direction::kUpdate) return false;
+  return first.direction == Direction::kForward ? first.stage < second.stage : first.stage > second.stage;
+}
+
+Liveness analyseLiveness(const ir::Graph& graph, bool sequential) {
+  Liveness liveness = Analysis(graph, sequential).run();
   // A buffer holds its members and every view of them.
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const int32_t index = liveness.buffer_of[graph.values[v].base];

@@ -43,7 +43,10 @@ struct Liveness {
 };
 
 Task taskOf(const ir::Node& node);
-/// Throws E0403 when an external cannot be updated in place without breaking another reader.
-Liveness analyseLiveness(const ir::Graph& graph);
+/// Does everything of task `first` end before task `second` of the same micro-batch begins, in every schedule?
+bool precedes(const Task& first, const Task& second);
+/// sequential: no two micro-batches are ever in work at once. Throws E0403 when an external cannot be updated without
+/// breaking another reader.
+Liveness analyseLiveness(const ir::Graph& graph, bool sequential);
 
 }  // namespace abele::plan

@@ -30,7 +30,8 @@ class Planner {
     assignWorkers();
     checkFlow();
     makeSchedule();
-    liveness_ = analyseLiveness(graph_);
+    checkWrittenParameters();
+    liveness_ = analyseLiveness(graph_, options_.schedule == ScheduleKind::kSharded);
     chooseHomes();
     packPersistent();
     packTransient();
@@ -68,11 +69,10 @@ class Planner {
                                                device + 1, " devices available")});
   }
 
-  // Does everything of task `first` end before task `second` of the same micro-batch, in every schedule?
-  static bool precedes(const Task& first, const Task& second) {
-    if (first.direction != second.direction) return first.direction < second.direction;
-    if (first.direction == Direction::kUpdate) return true;  // waits decide
-    return first.direction == Direction::kForward ? first.stage <= second.stage : first.stage >= second.stage;
+  // Updates of different stages are ordered by the waits that exe/build finds.
+  static bool mayFeed(const Task& maker, const Task& reader) {
+    return maker == reader || precedes(maker, reader) ||
+           (maker.direction == Direction::kUpdate && reader.direction == Direction::kUpdate);
   }
 
   void checkFlow() const {
@@ -84,7 +84,7 @@ class Planner {
                   node.stage);
       forEachOperand(node, [&](ir::ValueId v) {
         const int32_t maker = made_by[graph_.baseOf(v)];
-        if (maker < 0 || precedes(taskOf(graph_.nodes[maker]), taskOf(node))) return;
+        if (maker < 0 || mayFeed(taskOf(graph_.nodes[maker]), taskOf(node))) return;
         const ir::Node& from = graph_.nodes[maker];
         throwUser(ErrorCode::E0403,
                   {.what = cat("a value flows from ", taskName(from), " back to ", taskName(node)),
@@ -98,6 +98,26 @@ class Planner {
         if (maker < 0) maker = static_cast<int32_t>(i);
       });
     }
+  }
+
+  // An update replaces what forward wrote into a parameter, so the next micro-batch of the group would not see it.
+  void checkWrittenParameters() const {
+    if (options_.accumulation == 1) return;
+    std::vector<const ir::Node*> writer(graph_.values.size(), nullptr);
+    for (const ir::Node& node : graph_.nodes)
+      for (const ir::Write& w : node.writes) {
+        const ir::Node* earlier = writer[w.before];
+        writer[w.after] = earlier ? earlier : &node;
+        if (node.direction != Direction::kUpdate || !earlier || earlier->direction == Direction::kUpdate ||
+            earlier->op == "abele::accumulate")
+          continue;
+        throwUser(ErrorCode::E0403,
+                  {.what = cat("forward writes into a parameter that is updated after ", options_.accumulation,
+                               " micro-batches"),
+                   .at = cat(earlier->op, earlier->source.empty() ? "" : cat(" (", earlier->source, ")")),
+                   .expected = "a gradient accumulation of 1 where forward writes a parameter",
+                   .remedy = "set the gradient accumulation to 1, or keep what forward writes in a buffer"});
+      }
   }
 
   static std::string taskName(const ir::Node& node) {

@@ -68,11 +68,11 @@ class Verifier {
     }
   }
 
-  // `first` and `second` are on the same worker (checked in collect).
+  // Only where one worker runs both; collect() has reported a stage on several workers.
   void requireOrder(const Action& first, const Action& second) {
     const Position a = at(first.stage, first.direction, first.micro_batch);
     const Position b = at(second.stage, second.direction, second.micro_batch);
-    if (a.worker >= 0 && b.worker >= 0 && a.index > b.index)
+    if (a.worker >= 0 && a.worker == b.worker && a.index > b.index)
       report("worker ", a.worker, ": ", actionText(second, true), " before ", actionText(first, true));
   }
 

@@ -21,10 +21,8 @@ class WaitMaker {
   void run() {
     indexActions();
     indexMemory();
-    for (size_t w = 0; w < exe_.workers.size(); ++w) {
-      known_.assign(exe_.segments.size(), 0);
+    for (size_t w = 0; w < exe_.workers.size(); ++w)
       for (Action& a : exe_.workers[w].actions) addTo(a, static_cast<int32_t>(w));
-    }
   }
 
  private:
@@ -65,12 +63,21 @@ class WaitMaker {
     use.writes |= writes;
   }
 
+  // Every ordered pair of segments that use the same memory, one of them writing.
   void noteConflict(int32_t segment, const PersistentUse& use, int32_t other, const PersistentUse& other_use) {
-    if (!isUpdate(other)) return;  // an update waits for everything else of its group anyway
-    if (!isUpdate(segment))
+    if (isUpdate(segment) && isUpdate(other)) {
+      if (other_use.first < use.first) same_micro_batch_[segment].insert(other);
+    } else if (isUpdate(other)) {
       updates_before_[segment].insert(other);
-    else if (other_use.first < use.first)
-      earlier_updates_[segment].insert(other);
+    } else if (!isUpdate(segment)) {
+      (runsBefore(other, segment) ? same_micro_batch_ : micro_batch_before_)[segment].insert(other);
+    }  // an update waits for everything else of its group anyway
+  }
+
+  bool runsBefore(int32_t first, int32_t second) const {
+    const Segment &a = exe_.segments[first], &b = exe_.segments[second];
+    if (a.direction != b.direction) return a.direction < b.direction;
+    return a.direction == Direction::kForward ? a.stage < b.stage : a.stage > b.stage;
   }
 
   // --- waits ---------------------------------------------------------------------------------------------------------
@@ -86,40 +93,21 @@ class WaitMaker {
     auto want = [&](int32_t segment, int64_t micro_batch) {
       if (worker_of_[segment] == worker || worker_of_[segment] < 0) return;
       const int64_t completions = completionsAt(segment, micro_batch);
-      if (completions > known_[segment]) wanted[segment] = std::max(wanted[segment], completions);
+      if (completions > 0) wanted[segment] = std::max(wanted[segment], completions);
     };
     for (int32_t maker : uses_[a.segment].makers) want(maker, a.micro_batch);
     for (int32_t group : frames_written_[a.segment])
       for (int32_t user : frame_users_[group]) want(user, a.micro_batch - exe_.groups[group].frames);
+    for (int32_t other : same_micro_batch_[a.segment]) want(other, a.micro_batch);
+    for (int32_t other : micro_batch_before_[a.segment]) want(other, a.micro_batch - 1);
     if (isUpdate(a.segment)) {
       for (size_t s = 0; s < exe_.segments.size(); ++s)
         if (!isUpdate(static_cast<int32_t>(s))) want(static_cast<int32_t>(s), a.micro_batch);
-      for (int32_t update : earlier_updates_[a.segment]) want(update, a.micro_batch);
     } else {
       const int64_t last_of_group_before = a.micro_batch / exe_.accumulation * exe_.accumulation - 1;
       for (int32_t update : updates_before_[a.segment]) want(update, last_of_group_before);
     }
-    dropImplied(wanted);
-    for (const auto& [segment, completions] : wanted) {
-      a.waits.push_back({segment, completions});
-      known_[segment] = completions;
-    }
-  }
-
-  // A stage's later directions follow its earlier ones on the same worker: waiting for the backward of a micro-batch
-  // makes the wait for its forward needless.
-  void dropImplied(std::map<int32_t, int64_t>& wanted) const {
-    for (auto it = wanted.begin(); it != wanted.end();) {
-      const bool implied = std::any_of(wanted.begin(), wanted.end(), [&](const auto& other) {
-        return other.first != it->first && implies(other.first, other.second, it->first, it->second);
-      });
-      it = implied ? wanted.erase(it) : std::next(it);
-    }
-  }
-
-  bool implies(int32_t later, int64_t later_completions, int32_t earlier, int64_t completions) const {
-    const Segment &a = exe_.segments[later], &b = exe_.segments[earlier];
-    return a.stage == b.stage && !isUpdate(later) && a.direction > b.direction && later_completions >= completions;
+    for (const auto& [segment, completions] : wanted) a.waits.push_back({segment, completions});
   }
 
   Executable& exe_;
@@ -129,40 +117,69 @@ class WaitMaker {
   std::vector<std::set<int32_t>> frame_users_;           // by group
   std::map<int32_t, std::set<int32_t>> frames_written_;  // segment -> stash groups
   std::map<std::pair<int32_t, int64_t>, std::map<int32_t, PersistentUse>> persistent_;
-  std::map<int32_t, std::set<int32_t>> updates_before_, earlier_updates_;
-  std::vector<int64_t> known_;  // by segment: completions waited for so far
+  // Segments that share persistent memory with the key and must have run for the same micro-batch, for the one before,
+  // or for the group before.
+  std::map<int32_t, std::set<int32_t>> same_micro_batch_, micro_batch_before_, updates_before_;
 };
+
+// Runs all actions on counters and hands each to fn as soon as its waits hold. Returns what never became ready.
+template <class Fn>
+std::vector<std::string> runInOrder(Executable& exe, Fn&& fn) {
+  std::vector<int64_t> done(exe.segments.size(), 0);
+  std::vector<size_t> head(exe.workers.size(), 0);
+  auto isReady = [&](const Action& a) {
+    return std::all_of(a.waits.begin(), a.waits.end(),
+                       [&](const Wait& wait) { return done[wait.segment] >= wait.completions; });
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t w = 0; w < head.size(); ++w)
+      for (auto& actions = exe.workers[w].actions; head[w] < actions.size() && isReady(actions[head[w]]); ++head[w]) {
+        fn(w, actions[head[w]]);
+        ++done[actions[head[w]].segment];
+        moved = true;
+      }
+  }
+  std::vector<std::string> stuck;
+  for (size_t w = 0; w < head.size(); ++w)
+    for (size_t i = head[w]; i < exe.workers[w].actions.size(); ++i) {
+      const Action& a = exe.workers[w].actions[i];
+      stuck.push_back(cat("worker ", w, ": ", exe.segments[a.segment].name, " of micro-batch ", a.micro_batch));
+    }
+  return stuck;
+}
+
+// Leaves out waits that the worker's own past or another wait of the same action grants.
+void dropImpliedWaits(Executable& exe) {
+  using Known = std::vector<int64_t>;  // completions by segment
+  std::vector<Known> known(exe.workers.size(), Known(exe.segments.size(), 0));
+  std::vector<std::vector<Known>> after(exe.segments.size());  // by segment and completion
+  auto knownAfter = [&](const Wait& wait) -> const Known& { return after[wait.segment][wait.completions - 1]; };
+  runInOrder(exe, [&](size_t w, Action& a) {
+    std::vector<Wait> kept;
+    for (const Wait& wait : a.waits) {
+      const bool implied =
+          known[w][wait.segment] >= wait.completions ||
+          std::any_of(a.waits.begin(), a.waits.end(), [&](const Wait& other) {
+            return other.segment != wait.segment && knownAfter(other)[wait.segment] >= wait.completions;
+          });
+      if (!implied) kept.push_back(wait);
+    }
+    for (const Wait& wait : kept)
+      for (size_t s = 0; s < known[w].size(); ++s) known[w][s] = std::max(known[w][s], knownAfter(wait)[s]);
+    a.waits = std::move(kept);
+    ++known[w][a.segment];
+    after[a.segment].push_back(known[w]);
+  });
+}
 
 }  // namespace
 
 void addWaits(Executable& executable, const std::vector<SegmentUses>& uses) {
   WaitMaker(executable, uses).run();
-  const auto stuck = findDeadlock(executable);
+  const auto stuck = runInOrder(executable, [](size_t, Action&) {});
   ABELE_CHECK(stuck.empty(), stuck.size(), " actions never run, first: ", stuck.front());
-}
-
-std::vector<std::string> findDeadlock(const Executable& executable) {
-  std::vector<int64_t> done(executable.segments.size(), 0);
-  std::vector<size_t> head(executable.workers.size(), 0);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t w = 0; w < head.size(); ++w) {
-      const auto& actions = executable.workers[w].actions;
-      auto ready = [&](const Action& a) {
-        return std::all_of(a.waits.begin(), a.waits.end(),
-                           [&](const Wait& wait) { return done[wait.segment] >= wait.completions; });
-      };
-      for (; head[w] < actions.size() && ready(actions[head[w]]); ++head[w], moved = true)
-        ++done[actions[head[w]].segment];
-    }
-  }
-  std::vector<std::string> stuck;
-  for (size_t w = 0; w < head.size(); ++w)
-    for (size_t i = head[w]; i < executable.workers[w].actions.size(); ++i) {
-      const Action& a = executable.workers[w].actions[i];
-      stuck.push_back(cat("worker ", w, ": ", executable.segments[a.segment].name, " of micro-batch ", a.micro_batch));
-    }
-  return stuck;
+  dropImpliedWaits(executable);
 }
 
 }  // namespace abele::exe

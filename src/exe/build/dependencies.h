@@ -26,7 +26,4 @@ struct SegmentUses {
 /// Throws InternalError if the result could not run.
 void addWaits(Executable& executable, const std::vector<SegmentUses>& uses);
 
-/// Runs the tables on counters alone. Returns the actions that never become ready ("worker 1: bwd/1 of micro-batch 0").
-std::vector<std::string> findDeadlock(const Executable& executable);
-
 }  // namespace abele::exe

@@ -12,7 +12,9 @@ namespace abele::test {
 
 class RandomGraph {
  public:
-  RandomGraph(uint64_t seed, bool training) : random_(seed), training_(training) {}
+  /// sequential: a buffer may be written by several stages.
+  RandomGraph(uint64_t seed, bool training, bool sequential = false)
+      : random_(seed), training_(training), sequential_(sequential) {}
 
   ir::Graph make() {
     graph_.training = training_;
@@ -23,6 +25,7 @@ class RandomGraph {
     for (int p = 0; p < num_stages_ + 1; ++p)
       parameters_.push_back(addExternal(ir::InputKind::kParameter, cat("w", p)));
     for (int s = 0; s < num_stages_; ++s) makeForward(s);
+    if (shared_external_ >= 0) graph_.outputs.push_back({shared_, ir::OutputKind::kUpdate, shared_external_});
     if (training_) {
       for (int s = num_stages_ - 1; s >= 0; --s) makeBackward(s);
       makeUpdates();
@@ -146,6 +149,7 @@ class RandomGraph {
       }
       if (chance(3)) buffer = updateBuffer(s, buffer);
     }
+    if (sequential_ && chance(2)) writeShared(s);
     if (buffer >= 0 && chance(2)) forward_.push_back({buffer, s});  // read by the backward as well, maybe
     if (buffer >= 0) graph_.outputs.push_back({buffer, ir::OutputKind::kUpdate, buffer_external_});
   }
@@ -157,6 +161,15 @@ class RandomGraph {
     }
     return addWrite(buffer, s, ir::Direction::kForward, "t::statistics_",
                     {operand(forward_, s, ir::Direction::kForward)});
+  }
+
+  void writeShared(int s) {
+    if (shared_ < 0) {
+      shared_ = addExternal(ir::InputKind::kBuffer, "shared");
+      shared_external_ = externalOf(shared_);
+    }
+    shared_ = addWrite(shared_, s, ir::Direction::kForward, "t::statistics_", {forward_.back().value});
+    if (chance(2)) forward_.push_back({shared_, s});
   }
 
   void makeBackward(int s) {
@@ -199,7 +212,9 @@ class RandomGraph {
   }
 
   std::mt19937_64 random_;
-  bool training_;
+  bool training_, sequential_;
+  ir::ValueId shared_ = ir::kNone;  // buffer of several stages
+  int32_t shared_external_ = -1;
   ir::Graph graph_;
   int num_stages_ = 1;
   int32_t results_ = 0, buffer_external_ = -1;

@@ -3,6 +3,7 @@
 
 #include "exe/build/build.h"
 #include "plan/plan.h"
+#include "race_check.h"
 #include "random_graph.h"
 #include "reference.h"
 #include "runtime/device/null/null_backend.h"
@@ -27,6 +28,7 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options) {
   const plan::Plan plan = plan::makePlan(graph, options);
   const exe::Executable executable = exe::build(graph, plan);
   ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
+  ASSERT_EQ(findRaces(executable), std::vector<std::string>{}) << exe::print(executable);
   runtime::NullBackend backend(executable);
   backend.enableContents();
   runtime::Runtime runtime(executable, backend);
@@ -56,9 +58,10 @@ TEST_P(RandomSteps, TrainingEqualsTheReference) {
   for (uint64_t seed = 40 * GetParam(); seed < 40 * (GetParam() + 1u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed + 7777);
-    const ir::Graph graph = RandomGraph(seed, /*training=*/true).make();
     plan::PlanOptions options;
-    options.schedule = random() % 4 == 0 ? plan::ScheduleKind::kSharded : plan::ScheduleKind::k1F1B;
+    const bool sharded = random() % 4 == 0;
+    options.schedule = sharded ? plan::ScheduleKind::kSharded : plan::ScheduleKind::k1F1B;
+    const ir::Graph graph = RandomGraph(seed, /*training=*/true, sharded).make();
     options.device_iterations = 1 + random() % 3;
     options.accumulation = 1 + random() % 7;
     checkSteps(graph, options);

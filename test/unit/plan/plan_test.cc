@@ -1,0 +1,154 @@
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ir/text.h"
+#include "plan/packing.h"
+
+namespace abele::plan {
+namespace {
+
+const PlanOptions kInference{.schedule = ScheduleKind::kForward, .device_iterations = 4};
+
+std::string codeOf(const ir::Graph& graph, const PlanOptions& options, std::string* text = nullptr) {
+  try {
+    makePlan(graph, options);
+  } catch (const Error& error) {
+    if (text) *text = error.what();
+    return errorCodeText(error.code());
+  }
+  return "none";
+}
+
+const char* kChain = R"(
+graph @main {
+  stage 0 "encoder" {device=0}
+  stage 1 "decoder" {device=3}
+  input %0 "x": f32[4] = argument(0)
+  %1: f32[4] = aten.a(%0) {stage=0}
+  %2: f32[4] = aten.b(%1) {stage=0}
+  %3: f32[4] = aten.c(%2) {stage=0}
+  %4: f32[4] = aten.d(%3) {stage=1}
+  output result(0) %4
+}
+)";
+
+TEST(MakePlan, GivesValuesTheShortestLifeThatFits) {
+  const Plan plan = makePlan(ir::parse(kChain), kInference);
+  EXPECT_EQ(plan.device_of, (std::vector<int>{0, 3}));
+  EXPECT_EQ(plan.placement[0].home, Home::kInput);
+  EXPECT_EQ(plan.placement[1], (Placement{Home::kTransient, 0, 0}));
+  EXPECT_EQ(plan.placement[2], (Placement{Home::kTransient, 0, 64}));  // read while %1 is: not in its place
+  EXPECT_EQ(plan.placement[3], (Placement{Home::kStash, 0, 0}));
+  EXPECT_EQ(plan.placement[4], (Placement{Home::kTransient, 1, 0}));
+  EXPECT_EQ(plan.transient_bytes, (std::vector<int64_t>{128, 64}));
+  EXPECT_EQ(plan.stash_bytes, (std::vector<int64_t>{64, 0}));
+  EXPECT_EQ(plan.frames, (std::vector<int64_t>{2, 1}));  // one is read while the next is written
+}
+
+TEST(MakePlan, KeepsAsManyFramesAsMicroBatchesAreInWork) {
+  const ir::Graph graph = ir::parse(R"(
+graph @main {training} {
+  stage 0 "s0" {device=0}
+  stage 1 "s1" {device=1}
+  stage 2 "s2" {device=2}
+  input %0 "x": f32[4] = argument(0)
+  %1: f32[4] = aten.a(%0) {stage=0}
+  %2: f32[4] = aten.a(%1) {stage=1}
+  %3: f32[4] = aten.a(%2) {stage=2}
+  %4: f32[4] = aten.g(%3, %2) {dir=bwd, stage=2}
+  %5: f32[4] = aten.g(%4, %1) {dir=bwd, stage=1}
+  %6: f32[4] = aten.g(%5, %0) {dir=bwd, stage=0}
+  output loss %3
+}
+)");
+  const Plan plan = makePlan(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = 8});
+  EXPECT_EQ(plan.frames, (std::vector<int64_t>{3, 3, 2}));
+  const Plan one = makePlan(graph, {.schedule = ScheduleKind::kSharded, .accumulation = 8});
+  EXPECT_EQ(one.frames, (std::vector<int64_t>{1, 1, 1}));
+}
+
+TEST(MakePlan, RefusesDevicesThatDoNotExist) {
+  std::string text;
+  PlanOptions options = kInference;
+  options.num_devices = 4;
+  EXPECT_EQ(codeOf(ir::parse(kChain), options), "none");
+  options.num_devices = 3;
+  EXPECT_EQ(codeOf(ir::parse(kChain), options, &text), "E0402");
+  EXPECT_NE(text.find("decoder"), std::string::npos) << text;
+  EXPECT_NE(text.find("make 4 devices available"), std::string::npos) << text;
+}
+
+TEST(MakePlan, RefusesValuesThatFlowBack) {
+  ir::Graph graph = ir::parse(kChain);
+  graph.nodes[1].stage = 1;
+  EXPECT_EQ(codeOf(graph, kInference), "E0403");
+}
+
+const char* kStatistics = R"(
+graph @main {
+  stage 0 "s0" {device=0}
+  stage 1 "s1" {device=1}
+  external 0 buffer "mean": f32[4]
+  input %0 "x": f32[4] = argument(0)
+  input %1 "mean": f32[4] = buffer(0)
+  %2: f32[4] = aten.a(%0) {stage=0}
+  _ = aten.mul_(%1, %2) writes(0: %1 -> %3: f32[4]) {stage=0}
+  %4: f32[4] = aten.b(%3, %2) {stage=1}
+  output result(0) %4
+  output update(0) %3
+}
+)";
+
+TEST(MakePlan, UpdatesStatisticsInPlaceOnlyIfNobodyElseLooks) {
+  ir::Graph graph = ir::parse(kStatistics);
+  Plan plan = makePlan(graph, kInference);
+  EXPECT_EQ(plan.placement[1].home, Home::kPersistent);
+  EXPECT_EQ(plan.placement[3].home, Home::kStash);  // stage 1 reads it while stage 0 is at the next micro-batch
+  graph.nodes[2].stage = 0;
+  plan = makePlan(graph, kInference);
+  EXPECT_EQ(plan.placement[3], plan.placement[1]);
+}
+
+TEST(MakePlan, RefusesABufferThatStagesShareInAPipeline) {
+  ir::Graph graph = ir::parse(kStatistics);
+  graph.nodes[0].args = {Arg::id(1)};  // stage 0 reads the buffer
+  graph.nodes[1].stage = 1;            // stage 1 updates it
+  std::string text;
+  EXPECT_EQ(codeOf(graph, kInference, &text), "E0403");
+  EXPECT_NE(text.find("mean is updated in every micro-batch"), std::string::npos) << text;
+  EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::kSharded}), "none");
+}
+
+TEST(MakePlan, RefusesAParameterWrittenByForwardUnderAccumulation) {
+  const ir::Graph graph = ir::parse(R"(
+graph @main {training} {
+  stage 0 "s0" {device=0}
+  external 0 parameter "w": f32[4]
+  external 1 accumulator "grad/w": f32[4]
+  input %0 "w": f32[4] = parameter(0)
+  input %1 "grad/w": f32[4] = accumulator(1)
+  _ = aten.renorm_(%0) writes(0: %0 -> %2: f32[4]) {stage=0, src="net.py:3"}
+  %3: f32[4] = aten.g(%2) {dir=bwd, stage=0}
+  _ = abele.accumulate(%1, %3) writes(0: %1 -> %4: f32[4]) {dir=bwd, stage=0}
+  _ = abele.sgd_(%2, %4) writes(0: %2 -> %5: f32[4]) {dir=update, stage=0}
+  output update(0) %5
+  output update(1) %4
+}
+)");
+  EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = 2}), "E0403");
+  EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = 1}), "none");
+}
+
+TEST(Pack, ReusesMemoryOfTheDead) {
+  std::vector<Interval> intervals{{0, 1, 100, 0}, {1, 2, 64, 0}, {2, 3, 60, 0}, {0, 3, 1, 0}, {5, 5, 0, 0}};
+  EXPECT_EQ(pack(intervals), 128 + 64 + 64);
+  EXPECT_EQ(intervals[0].offset_bytes, 0);
+  EXPECT_EQ(intervals[1].offset_bytes, 128);
+  EXPECT_EQ(intervals[2].offset_bytes, 0);
+  EXPECT_EQ(intervals[3].offset_bytes, 192);
+}
+
+}  // namespace
+}  // namespace abele::plan

@@ -1,0 +1,127 @@
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/cat.h"
+#include "plan/plan.h"
+
+namespace abele::plan {
+namespace {
+
+using ir::Direction;
+using Findings = std::vector<std::string>;
+
+std::vector<int> ownWorkers(int num_stages) {
+  std::vector<int> workers;
+  for (int s = 0; s < num_stages; ++s) workers.push_back(s);
+  return workers;
+}
+
+TEST(Schedule1F1B, WarmsUpAlternatesAndDrains) {
+  EXPECT_EQ(printSchedule(schedule1F1B(3, ownWorkers(3), 1, 4)),
+            "worker 0: F0 F1 F2 . . B0 F3 B1 . B2 . B3 U3\n"
+            "worker 1: . F0 F1 . B0 F2 B1 F3 B2 . B3 . U3\n"
+            "worker 2: . . F0 B0 F1 B1 F2 B2 F3 B3 . . U3\n");
+}
+
+TEST(Schedule1F1B, RunsFewerMicroBatchesThanStages) {
+  EXPECT_EQ(printSchedule(schedule1F1B(3, ownWorkers(3), 1, 1)),
+            "worker 0: F0 . . . . B0 U0\n"
+            "worker 1: . F0 . . B0 . U0\n"
+            "worker 2: . . F0 B0 . . U0\n");
+}
+
+TEST(Schedule1F1B, StagesOfOneWorkerTakeTheBackwardFirst) {
+  EXPECT_EQ(printSchedule(schedule1F1B(2, {0, 0}, 1, 2)),
+            "worker 0: F0.0 F1.0 B1.0 F0.1 B0.0 F1.1 B1.1 B0.1 U1.1 U0.1\n");
+}
+
+TEST(Schedule1F1B, UpdatesSeparateTheGroups) {
+  EXPECT_EQ(printSchedule(schedule1F1B(1, {0}, 2, 2)), "worker 0: F0 B0 F1 B1 U1 F2 B2 F3 B3 U3\n");
+}
+
+TEST(ScheduleSharded, KeepsOneMicroBatchInWork) {
+  EXPECT_EQ(printSchedule(scheduleSharded(2, {0, 1}, 1, 2, /*training=*/true)),
+            "worker 0: F0 . . B0 F1 . . B1 U1\n"
+            "worker 1: . F0 B0 . . F1 B1 . U1\n");
+}
+
+TEST(ScheduleForward, KeepsEveryStageBusy) {
+  EXPECT_EQ(printSchedule(scheduleForward(2, {0, 1}, 3)), "worker 0: F0 F1 F2\nworker 1: . F0 F1 F2\n");
+}
+
+// Counts every action; verifySchedule has looked for the rest.
+void expectComplete(const Schedule& schedule, int num_stages, int64_t accumulation, bool training) {
+  ASSERT_EQ(verifySchedule(schedule, num_stages, accumulation, training), Findings{}) << printSchedule(schedule);
+  size_t count = 0;
+  for (const auto& actions : schedule.workers) count += actions.size();
+  const size_t m = static_cast<size_t>(schedule.micro_batches), p = static_cast<size_t>(num_stages);
+  EXPECT_EQ(count, training ? 2 * m * p + p * m / static_cast<size_t>(accumulation) : m * p);
+}
+
+TEST(ScheduleProperty, AllKindsVerifyForAnyWorkers) {
+  std::mt19937 random(1);
+  for (int p = 1; p <= 5; ++p)
+    for (int64_t a = 1; a <= 9; ++a)
+      for (int64_t d = 1; d <= 3; ++d)
+        for (int trial = 0; trial < 4; ++trial) {
+          std::vector<int> workers = ownWorkers(p);
+          if (trial > 0)
+            for (int& w : workers) w = static_cast<int>(random() % static_cast<unsigned>(p));
+          SCOPED_TRACE(cat("stages ", p, " accumulation ", a, " iterations ", d, " trial ", trial));
+          expectComplete(schedule1F1B(p, workers, d, a), p, a, true);
+          expectComplete(scheduleSharded(p, workers, d, a, true), p, a, true);
+          expectComplete(scheduleSharded(p, workers, d, 1, false), p, 1, false);
+          expectComplete(scheduleForward(p, workers, d * a), p, 1, false);
+        }
+}
+
+TEST(ScheduleProperty, NeverKeepsMoreMicroBatchesThanStagesBehind) {
+  for (int p = 1; p <= 5; ++p) {
+    const Schedule schedule = schedule1F1B(p, ownWorkers(p), 2, 9);
+    for (int s = 0; s < p; ++s) {
+      int alive = 0, most = 0;
+      for (const Action& action : schedule.workers[s]) {
+        if (action.direction == Direction::kForward) most = std::max(most, ++alive);
+        if (action.direction == Direction::kBackward) --alive;
+      }
+      EXPECT_EQ(most, p - s);
+    }
+  }
+}
+
+TEST(VerifySchedule, NamesEveryFault) {
+  Schedule schedule = schedule1F1B(2, {0, 1}, 1, 2);
+  auto& first = schedule.workers[0];
+  first.push_back(first[0]);                                  // twice
+  std::swap(schedule.workers[1][0], schedule.workers[1][1]);  // backward first
+  schedule.workers[1].pop_back();                             // the only update of stage 1: allowed
+  EXPECT_EQ(verifySchedule(schedule, 2, 2, true),
+            (Findings{"worker 0: F0.0 runs twice", "worker 0: B0.0 before F0.0", "worker 1: B1.0 before F1.0"}));
+}
+
+TEST(VerifySchedule, FindsMissingAndForeignActions) {
+  Schedule schedule;
+  schedule.micro_batches = 1;
+  schedule.workers = {{{0, Direction::kForward, 0}, {1, Direction::kForward, 0}, {0, Direction::kBackward, 3}},
+                      {{1, Direction::kBackward, 0}}};
+  EXPECT_EQ(verifySchedule(schedule, 2, 1, true),
+            (Findings{"worker 0: B0.3 is outside the schedule", "stage 1 runs on workers 0 and 1", "B0.0 is missing"}));
+  EXPECT_EQ(verifySchedule(schedule, 2, 2, true), Findings{"1 micro-batches do not divide into groups of 2"});
+}
+
+TEST(VerifySchedule, FindsDeadlocks) {
+  Schedule schedule;
+  schedule.micro_batches = 2;
+  schedule.workers = {{{0, Direction::kForward, 0}, {0, Direction::kForward, 1}},
+                      {{1, Direction::kForward, 1}, {1, Direction::kForward, 0}}};
+  EXPECT_EQ(verifySchedule(schedule, 2, 1, false), Findings{});  // in any order, if the order is possible
+  schedule.workers = {{{1, Direction::kForward, 0},
+                       {0, Direction::kForward, 0},
+                       {0, Direction::kForward, 1},
+                       {1, Direction::kForward, 1}}};
+  EXPECT_EQ(verifySchedule(schedule, 2, 1, false), Findings{"deadlock: some actions never become ready"});
+}
+
+}  // namespace
+}  // namespace abele::plan

@@ -1,0 +1,254 @@
+#include "runtime/runtime.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <map>
+
+#include "base/error.h"
+#include "exe/build/build.h"
+#include "ir/text.h"
+#include "runtime/device/null/null_backend.h"
+
+namespace abele::runtime {
+namespace {
+
+exe::Executable makeExecutable(int num_stages, int64_t accumulation) {
+  std::string text = "graph @main {training} {\n";
+  for (int s = 0; s < num_stages; ++s) text += cat("  stage ", s, " \"s", s, "\" {device=", s, "}\n");
+  text += "  input %0 \"x\": f32[4] = argument(0)\n";
+  for (int s = 0; s < num_stages; ++s) text += cat("  %", s + 1, ": f32[4] = aten.f(%", s, ") {stage=", s, "}\n");
+  for (int s = num_stages; s-- > 0;)
+    text += cat("  %", 2 * num_stages - s, ": f32[4] = aten.g(%", 2 * num_stages - s - 1, ", %", s + 1,
+                ") {dir=bwd, stage=", s, "}\n");
+  text += cat("  output loss %", num_stages, "\n  output result(0) %", num_stages, "\n}\n");
+  const ir::Graph graph = ir::parse(text);
+  return exe::build(graph,
+                    plan::makePlan(graph, {.schedule = plan::ScheduleKind::k1F1B, .accumulation = accumulation}));
+}
+
+std::string errorOf(Runtime& runtime, ErrorCode code, const std::function<bool()>& poll = {}) {
+  try {
+    runtime.run(poll);
+  } catch (const Error& error) {
+    EXPECT_EQ(errorCodeText(error.code()), std::string(errorCodeText(code)));
+    return error.what();
+  }
+  return "no error";
+}
+
+void expectContains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
+}
+
+TEST(Runtime, RunsEveryActionOnceInWorkerOrder) {
+  const exe::Executable executable = makeExecutable(3, 5);
+  NullBackend backend(executable);
+  Runtime runtime(executable, backend);
+  for (int step = 0; step < 3; ++step) {
+    const StepReport& report = runtime.run();
+    size_t i = 0;
+    for (size_t w = 0; w < executable.workers.size(); ++w)
+      for (const exe::Action& action : executable.workers[w].actions) {
+        const ActionTime& time = report.actions.at(i++);
+        EXPECT_EQ(time.worker, static_cast<int>(w));
+        EXPECT_EQ(time.segment, action.segment);
+        EXPECT_EQ(time.micro_batch, action.micro_batch);
+        EXPECT_LE(time.begin_ns, time.end_ns);
+        EXPECT_LE(time.end_ns, report.wall_ns);
+      }
+    EXPECT_EQ(report.actions.size(), i);
+    EXPECT_EQ(backend.events().size(), i * (step + 1));
+  }
+}
+
+TEST(Runtime, KeepsForwardBeforeBackwardAcrossWorkers) {
+  const exe::Executable executable = makeExecutable(4, 7);
+  NullBackend backend(executable);
+  Runtime runtime(executable, backend);
+  runtime.run();
+  std::map<std::pair<int, int>, int> first;  // (segment, micro-batch) -> position
+  int position = 0;
+  for (const NullBackend::Event& e : backend.events()) first[{e.segment, e.micro_batch}] = position++;
+  for (int k = 0; k < 7; ++k) {
+    std::map<std::string, int> at;
+    for (size_t s = 0; s < executable.segments.size(); ++s)
+      at[executable.segments[s].name] = first[{static_cast<int>(s), k}];
+    EXPECT_LT(at["fwd/0"], at["fwd/1"]);
+    EXPECT_LT(at["fwd/2"], at["fwd/3"]);
+    EXPECT_LT(at["fwd/3"], at["bwd/3"]);
+    EXPECT_LT(at["bwd/1"], at["bwd/0"]);
+  }
+}
+
+TEST(Runtime, RethrowsOurErrorsWithTheirPlaceAndRunsAgain) {
+  const exe::Executable executable = makeExecutable(3, 4);
+  NullBackend backend(executable);
+  Runtime runtime(executable, backend);
+  backend.setHook([&](const ActionContext& c) {
+    if (executable.segments[c.segment].name == "bwd/1" && c.micro_batch == 2)
+      throwDevice(ErrorCode::E0603, {.what = "device 1 is full"}, "IPU_RESET");
+  });
+  try {
+    runtime.run();
+    FAIL();
+  } catch (const DeviceError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::E0603);
+    EXPECT_EQ(error.recoveryAction(), "IPU_RESET");
+    expectContains(error.what(), "in bwd/1 (backward of stage 1), micro-batch 2, on worker 1");
+  }
+  backend.setHook({});
+  EXPECT_EQ(runtime.run().actions.size(), 24u);
+}
+
+TEST(Runtime, WrapsForeignExceptions) {
+  const exe::Executable executable = makeExecutable(2, 2);
+  NullBackend backend(executable);
+  Runtime runtime(executable, backend);
+  backend.setHook([](const ActionContext& c) {
+    if (c.micro_batch == 1) throw std::out_of_range("index 7 of 3");
+  });
+  const std::string text = errorOf(runtime, ErrorCode::E0601);
+  expectContains(text, "index 7 of 3");
+  expectContains(text, "std::out_of_range");
+  expectContains(text, "micro-batch 1");
+  backend.setHook([](const ActionContext&) { throw 42; });
+  expectContains(errorOf(runtime, ErrorCode::E0601), "int");
+  backend.setHook({});
+  runtime.run();
+}
+
+// A worker that hangs in a kernel until it is told to go on.
+class Blockade {
+ public:
+  void block(const ActionContext&) {
+    if (!entered_.exchange(true)) reached_.set_value();
+    released_.wait();
+  }
+  void waitUntilReached() { reached_.get_future().wait(); }
+  void release() { release_.set_value(); }
+
+ private:
+  std::atomic<bool> entered_ = false;
+  std::promise<void> reached_, release_;
+  std::shared_future<void> released_ = release_.get_future().share();
+};
+
+TEST(Runtime, PollInterruptsWhileAWorkerIsBusy) {
+  const exe::Executable executable = makeExecutable(3, 3);
+  NullBackend backend(executable);
+  Runtime runtime(executable, backend);
+  Blockade blockade;
+  backend.setHook([&](const ActionContext& c) {
+    if (executable.segments[c.segment].name == "fwd/1" && c.micro_batch == 1) blockade.block(c);
+  });
+  bool released = false;
+  const std::string text = errorOf(runtime, ErrorCode::E0602, [&] {
+    if (!std::exchange(released, true)) blockade.release();
+    return true;
+  });
+  expectContains(text, "interrupted");
+  backend.setHook({});
+  runtime.run();
+}
+
+TEST(Runtime, RethrowsWhatPollThrows) {
+  const exe::Executable executable = makeExecutable(2, 1);
+  NullBackend backend(executable);
+  Runtime runtime(executable, backend);
+  Blockade blockade;
+  backend.setHook([&](const ActionContext& c) { blockade.block(c); });
+  bool released = false;
+  EXPECT_THROW(runtime.run([&]() -> bool {
+    if (!std::exchange(released, true)) blockade.release();
+    throw std::domain_error("ctrl-c");
+  }),
+               std::domain_error);
+  backend.setHook({});
+  runtime.run();
+}
+
+TEST(Runtime, AbortWakesSleepingWorkersAndDoesNothingBetweenSteps) {
+  const exe::Executable executable = makeExecutable(3, 3);
+  NullBackend backend(executable);
+  Runtime runtime(executable, backend);
+  runtime.abort();
+  runtime.run();
+  Blockade blockade;
+  backend.setHook([&](const ActionContext& c) {
+    if (executable.segments[c.segment].name == "fwd/0" && c.micro_batch == 0) blockade.block(c);
+  });
+  std::future<std::string> text = std::async(std::launch::async, [&] { return errorOf(runtime, ErrorCode::E0602); });
+  blockade.waitUntilReached();
+  runtime.abort();
+  blockade.release();
+  expectContains(text.get(), "interrupted");
+  backend.setHook({});
+  runtime.run();
+}
+
+class FailingAttach : public NullBackend {
+ public:
+  using NullBackend::NullBackend;
+  std::unique_ptr<Device> makeDevice(int32_t) override {
+    class Broken : public Device {
+      void attach() override { throwDevice(ErrorCode::E0603, {.what = "no memory for the arena"}); }
+      void run(const ActionContext&) override {}
+    };
+    return std::make_unique<Broken>();
+  }
+};
+
+TEST(Runtime, ReportsADeviceThatCannotStart) {
+  const exe::Executable executable = makeExecutable(2, 1);
+  FailingAttach backend(executable);
+  EXPECT_THROW(Runtime(executable, backend), DeviceError);
+}
+
+TEST(Runtime, FinishTellsTheBackendHowItWent) {
+  struct Recorder : NullBackend {
+    using NullBackend::NullBackend;
+    void begin(int64_t step) override { calls += cat("begin ", step, "; "); }
+    void finish(bool completed) override { calls += cat("finish ", completed, "; "); }
+    std::string calls;
+  };
+  const exe::Executable executable = makeExecutable(1, 1);
+  Recorder backend(executable);
+  Runtime runtime(executable, backend);
+  runtime.run();
+  backend.setHook([](const ActionContext&) { throw std::runtime_error("x"); });
+  errorOf(runtime, ErrorCode::E0601);
+  backend.setHook({});
+  runtime.run();
+  EXPECT_EQ(backend.calls, "begin 0; finish true; begin 1; finish false; begin 1; finish true; ");
+}
+
+// A failing step leaves persistent memory as it was, and the next one gives what it would have given.
+TEST(NullBackend, PutsBackPersistentMemory) {
+  const ir::Graph graph = ir::parse(R"(
+graph @main {
+  stage 0 "s0" {device=0}
+  external 0 buffer "mean": f32[4]
+  input %0 "mean": f32[4] = buffer(0)
+  _ = aten.mul_(%0) writes(0: %0 -> %1: f32[4]) {stage=0}
+  output update(0) %1
+}
+)");
+  const exe::Executable executable =
+      exe::build(graph, plan::makePlan(graph, {.schedule = plan::ScheduleKind::kForward, .device_iterations = 2}));
+  NullBackend backend(executable);
+  backend.enableContents();
+  Runtime runtime(executable, backend);
+  const Bytes before = backend.external(0);
+  backend.setHook([](const ActionContext& c) {
+    if (c.micro_batch == 1) throw std::runtime_error("x");
+  });
+  errorOf(runtime, ErrorCode::E0601);
+  EXPECT_EQ(backend.external(0), before);
+  backend.setHook({});
+  runtime.run();
+  EXPECT_NE(backend.external(0), before);
+}
+
+}  // namespace
+}  // namespace abele::runtime
