@@ -1,6 +1,7 @@
 // Reads the text form line by line: a line with a mistake is reported and skipped, so that all mistakes are told at
 // once.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace {
 
 // Ids index tables, so that an absurd one must not allocate them.
 constexpr int64_t kMaxId = 10'000'000;
+constexpr int64_t kMaxOffset = 1'000'000'000'000'000;
 
 // Everything before a # that is not inside a string.
 std::string_view withoutComment(std::string_view line) {
@@ -238,14 +240,31 @@ class Parser {
     if (!known) fail("unknown type ", name);
     if (!type.defined()) return type;
     c.expect('[');
-    type = contiguousType(type.dtype, parseIntegers(c, ']'));
+    type.sizes = parseIntegers(c, ']');
+    type.strides.assign(type.sizes.size(), 0);
     for (int64_t size : type.sizes)
       if (size < 0) fail("negative size in type ", name);
+    requireAddressable(type, name);
+    type = contiguousType(type.dtype, std::move(type.sizes));
     if (!c.acceptAdjacent('{')) return type;  // after a blank it opens attributes
     type.strides = parseIntegers(c, '}');
     if (type.strides.size() != type.sizes.size())
       fail("type ", name, " has ", type.sizes.size(), " sizes but ", type.strides.size(), " strides");
+    requireAddressable(type, name);
     return type;
+  }
+
+  // Sizes and places in bytes must not overflow anywhere later.
+  void requireAddressable(const Type& type, std::string_view name) {
+    constexpr double kLimit = 1e15;
+    double numel = 1, extent = 1;
+    for (size_t i = 0; i < type.sizes.size(); ++i) {
+      double size = static_cast<double>(std::max<int64_t>(type.sizes[i], 1)),
+             stride = static_cast<double>(type.strides[i]);
+      numel *= size;
+      extent += (size - 1) * std::abs(stride);
+    }
+    if (numel > kLimit || extent > kLimit) fail("type ", name, " is larger than any memory");
   }
 
   std::vector<int64_t> parseIntegers(Cursor& c, char close) {
@@ -267,6 +286,13 @@ class Parser {
     return id;
   }
 
+  int64_t parseOffset(Cursor& c) {
+    std::string where = c.here();
+    int64_t offset = c.integer();
+    if (offset < 0 || offset > kMaxOffset) fail("offset ", offset, " out of range ", where);
+    return offset;
+  }
+
   // %5 "name": f32[4,8] view(%3+0)
   ValueId parseDefinition(Cursor& c, NodeId def) {
     ValueId id = valueId(c);
@@ -282,7 +308,7 @@ class Parser {
       c.expect('(');
       value.base = reference(c);
       c.expect('+');
-      value.offset = c.integer();
+      value.offset = parseOffset(c);
       c.expect(')');
     }
     graph_.values[id] = std::move(value);
@@ -399,7 +425,7 @@ class Parser {
       if (c.acceptWord("at")) {
         w.view = parseType(c);
         c.expect('+');
-        w.offset = c.integer();
+        w.offset = parseOffset(c);
       }
       node.writes.push_back(std::move(w));
     } while (c.accept(','));

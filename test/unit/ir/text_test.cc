@@ -190,6 +190,8 @@ TEST(Text, RefusesWhatIsNoGraph) {
             "line 2: index 99999999 out of range at '99999999: f32[] = ar'");
   EXPECT_EQ(mistakesOf("graph @g {\n  external 1 state \"s\": f32[2]{1,2}\n}\n"),
             "line 2: expected external 0, found external 1");
+  EXPECT_EQ(mistakesOf("graph @g {\n  input %0: f32[99999999,99999999] = argument\n}\n"),
+            "line 2: type f32 is larger than any memory");
   EXPECT_EQ(mistakesOf("graph @g {\n  relu(1)\n}\n"), "line 2: operator relu has no namespace: write aten.relu");
 }
 
