@@ -1,0 +1,11 @@
+// For users of the library: all of Abele's C++ API. Includes nothing of LibTorch; include torch/torch.h yourself.
+// A program: examples/cpp/. Read options.h, annotate.h, model.h in this order.
+#pragma once
+
+#include "abele/annotate.h"     // IWYU pragma: export
+#include "abele/data_loader.h"  // IWYU pragma: export
+#include "abele/error.h"        // IWYU pragma: export
+#include "abele/model.h"        // IWYU pragma: export
+#include "abele/optim.h"        // IWYU pragma: export
+#include "abele/options.h"      // IWYU pragma: export
+#include "abele/version.h"      // IWYU pragma: export

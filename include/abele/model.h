@@ -1,0 +1,176 @@
+// For users of the library: a LibTorch program compiled into stages. Read options.h and annotate.h first.
+//
+//   Net net;                                                         // any torch::nn::Module
+//   auto model = abele::trainingModel(net, [&](at::Tensor x, at::Tensor y) {
+//     return abele::identityLoss(torch::mse_loss(net.forward(x), y));
+//   }, abele::Options().deviceIterations(4), abele::optim::AdamW{.lr = 1e-3});
+//   auto loss = model(x, y)[0];
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "abele/export.h"
+#include "abele/optim.h"
+#include "abele/options.h"
+
+namespace at { class Tensor; }
+namespace torch::nn { class Module; }
+
+namespace abele {
+
+/// One micro-batch of a program: its tensor arguments in, its results out.
+using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+namespace detail {
+
+/// Several results, or one, as a vector.
+template <class Tensor>
+std::vector<Tensor> asVector(std::vector<Tensor> results) { return results; }
+template <class Tensor>
+std::vector<Tensor> asVector(Tensor result) { return {std::move(result)}; }
+template <class... Tensors>
+auto asVector(std::tuple<Tensors...> results) {
+  return std::apply([](auto&&... each) { return std::vector{std::move(each)...}; }, std::move(results));
+}
+template <class First, class Second>
+auto asVector(std::pair<First, Second> results) { return std::vector{std::move(results.first), std::move(results.second)}; }
+
+template <class Tensor, size_t>
+using Repeat = const Tensor&;
+template <class Fn, class Tensor, size_t... i>
+constexpr bool takes(std::index_sequence<i...>) { return std::is_invocable_v<Fn&, Repeat<Tensor, i>...>; }
+template <class Fn, class Tensor, size_t... i>
+std::vector<Tensor> spread(Fn& forward, const std::vector<Tensor>& inputs, std::index_sequence<i...>) {
+  return asVector(forward(inputs.at(i)...));
+}
+/// Calls forward with the vector, or with its elements one by one, whichever it takes (up to 8).
+template <class Fn, class Tensor, size_t count = 0>
+std::vector<Tensor> call(Fn& forward, const std::vector<Tensor>& inputs) {
+  if constexpr (std::is_invocable_v<Fn&, const std::vector<Tensor>&>) {
+    return asVector(forward(inputs));
+  } else if constexpr (takes<Fn, Tensor>(std::make_index_sequence<count>())) {
+    return spread(forward, inputs, std::make_index_sequence<count>());
+  } else {
+    static_assert(count < 8, "forward takes a const std::vector<at::Tensor>& or up to 8 tensors");
+    return call<Fn, Tensor, count + 1>(forward, inputs);
+  }
+}
+template <class Tensor, class... Tensors>
+std::vector<Tensor> vectorOf(const Tensors&... tensors) { return {tensors...}; }
+/// Any callable that takes and returns tensors.
+template <class Fn>
+Forward wrapForward(Fn forward) {
+  return [forward = std::move(forward)](const auto& inputs) mutable { return call(forward, inputs); };
+}
+
+/// A module, or what points to one: std::shared_ptr, torch::nn::Linear and the other holders.
+template <class M>
+auto& moduleOf(M& module) {
+  if constexpr (requires { *module; }) return *module;
+  else return module;
+}
+template <class Fn>
+concept NotOptions = !std::is_convertible_v<Fn, const Options&>;
+
+}  // namespace detail
+
+/// A program compiled for training. The first call captures, compiles and uploads the module's weights; each call then
+/// runs deviceIterations weight updates on the devices. The module's own tensors change when weights are copied back:
+/// copyWeightsToHost(), destroy(), the end of this object, or a call of an InferenceModel of the same module.
+/// Requires: the module outlives this, unless it is owned by a std::shared_ptr. One live training model per module
+/// (E0709). Throws: E01xx..E07xx; the module stays usable. Threads: one caller at a time for all models of a module.
+class ABELE_API TrainingModel {
+ public:
+  TrainingModel(TrainingModel&&) noexcept;
+  TrainingModel& operator=(TrainingModel&&) noexcept;
+  ~TrainingModel();
+
+  /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see OutputMode.
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
+  template <class... Tensors>
+    requires(sizeof...(Tensors) > 0 && (std::is_convertible_v<const Tensors&, const at::Tensor&> && ...))
+  auto operator()(const Tensors&... inputs) { return (*this)(detail::vectorOf<at::Tensor>(inputs...)); }
+
+  /// Captures and compiles for inputs of these shapes without running a step.
+  void compile(const std::vector<at::Tensor>& inputs);
+  bool isCompiled() const;
+  void copyWeightsToHost();
+  /// Uploads the module's tensors as they are now; progress of the device that was not copied back is lost.
+  void copyWeightsToDevice();
+  /// New values for the compiled optimizer, from the next step on. E0706 for what is fixed at compile.
+  void setOptimizer(const optim::Optimizer& optimizer);
+  /// Table of the last step: each stage's busy and waiting time and peak bytes, the bubble, the compile time.
+  std::string report() const;
+  /// Copies weights back and frees the devices. The model may be called again and then compiles again.
+  void destroy();
+  /// poll is called about every 50 ms during a step, on the calling thread; true stops the step with E0602. The model
+  /// stays usable.
+  void setInterrupt(std::function<bool()> poll);
+
+ private:
+  friend class ModelAccess;
+  struct Impl;
+  explicit TrainingModel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A program compiled for inference. Any number of them may share a module, also with a live TrainingModel: a call then
+/// first copies newer weights of the training devices to the module, and to its own devices if they have changed.
+/// Requires, Throws, Threads: as TrainingModel.
+class ABELE_API InferenceModel {
+ public:
+  InferenceModel(InferenceModel&&) noexcept;
+  InferenceModel& operator=(InferenceModel&&) noexcept;
+  ~InferenceModel();
+
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
+  template <class... Tensors>
+    requires(sizeof...(Tensors) > 0 && (std::is_convertible_v<const Tensors&, const at::Tensor&> && ...))
+  auto operator()(const Tensors&... inputs) { return (*this)(detail::vectorOf<at::Tensor>(inputs...)); }
+
+  void compile(const std::vector<at::Tensor>& inputs);
+  bool isCompiled() const;
+  /// Buffers that forward wrote are not copied back on their own: call this.
+  void copyWeightsToHost();
+  void copyWeightsToDevice();
+  std::string report() const;
+  void destroy();
+  void setInterrupt(std::function<bool()> poll);
+
+ private:
+  friend class ModelAccess;
+  struct Impl;
+  explicit InferenceModel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The same as the templates below, for a forward that is wrapped already. module may be null for inference.
+ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
+                                          const optim::Optimizer& optimizer);
+ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options);
+
+/// module: a torch::nn::Module, a std::shared_ptr to one, or a holder (torch::nn::Linear); its parameters and buffers are
+/// the weights. forward: any callable that takes tensors (up to 8, or a vector) and returns a tensor, tuple, pair or vector.
+template <class Module, detail::NotOptions Fn>
+TrainingModel trainingModel(Module&& module, Fn forward, const Options& options = {},
+                            const optim::Optimizer& optimizer = optim::SGD{}) {
+  return makeTrainingModel(detail::moduleOf(module), detail::wrapForward(std::move(forward)), options, optimizer);
+}
+template <class Module, detail::NotOptions Fn>
+InferenceModel inferenceModel(Module&& module, Fn forward, const Options& options = {}) {
+  return makeInferenceModel(&detail::moduleOf(module), detail::wrapForward(std::move(forward)), options);
+}
+/// A callable without weights of its own; tensors that it holds are constants.
+template <detail::NotOptions Fn>
+InferenceModel inferenceModel(Fn forward, const Options& options = {}) {
+  return makeInferenceModel(nullptr, detail::wrapForward(std::move(forward)), options);
+}
+
+}  // namespace abele

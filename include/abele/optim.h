@@ -1,0 +1,62 @@
+// For users of the library: optimizers that run on the device. Same arithmetic as torch.optim, bit for bit.
+// One struct is one parameter group; pass several to give parameters different values.
+//
+//   abele::optim::AdamW{.lr = 1e-3}
+//   abele::optim::Optimizer({abele::optim::SGD{.lr = 0.1, .parameters = {"encoder"}}, abele::optim::SGD{.lr = 0.01}})
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "abele/export.h"
+
+namespace abele::optim {
+
+/// v = momentum * v + (1 - dampening) * (g + weight_decay * w); w -= lr * v.
+/// parameters: names or module paths ("encoder" takes encoder.0.weight); empty: all that no other group takes.
+struct SGD {
+  double lr = 0.01;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+  bool maximize = false;
+  std::vector<std::string> parameters;
+};
+
+struct Adam {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool maximize = false;
+  std::vector<std::string> parameters;
+};
+
+/// Adam with decoupled weight decay.
+struct AdamW {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+  bool maximize = false;
+  std::vector<std::string> parameters;
+};
+
+/// One kind of optimizer and its groups. The numbers may change after compilation (setOptimizer), except whether momentum
+/// is 0, nesterov, and which parameters a group has (E0706).
+struct Optimizer {
+  Optimizer(SGD group) : groups(std::vector<SGD>{std::move(group)}) {}
+  Optimizer(Adam group) : groups(std::vector<Adam>{std::move(group)}) {}
+  Optimizer(AdamW group) : groups(std::vector<AdamW>{std::move(group)}) {}
+  Optimizer(std::vector<SGD> list) : groups(std::move(list)) {}
+  Optimizer(std::vector<Adam> list) : groups(std::move(list)) {}
+  Optimizer(std::vector<AdamW> list) : groups(std::move(list)) {}
+
+  std::variant<std::vector<SGD>, std::vector<Adam>, std::vector<AdamW>> groups;
+};
+
+}  // namespace abele::optim

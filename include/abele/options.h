@@ -1,0 +1,121 @@
+// For users of the library: how a model is run. Names and defaults are PopTorch's. Next: model.h.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "abele/export.h"
+
+namespace abele {
+
+/// Which micro-batch results a call returns. With M of them dim 0 of a result is multiplied by M and a scalar becomes a
+/// vector of length M; M == 1 leaves the shape alone. kDefault: kFinal in training, kAll in inference.
+/// Source: spec executor.md section 3.
+enum class OutputMode { kFinal, kEveryN, kAll, kSum, kDefault };
+
+/// Gradients over the micro-batches of an update.
+enum class ReductionType { kSum, kMean };
+
+/// How blocks become stages when no list of stages is given. kSameAsIpu: a block's ipu_id is its stage.
+/// kAutoIncrement: each new block id takes the next stage, from 1 (stage 0 is the code before the first block).
+enum class AutoStage { kSameAsIpu, kAutoIncrement };
+
+/// Blocks that form one stage, and the device that it runs on (default: its position in the list).
+struct Stage {
+  Stage(std::initializer_list<std::string> block_ids) : blocks(block_ids) {}
+  Stage(const char* block_id) : blocks{block_id} {}
+  /// Index among the model's devices. Returns *this, so that calls chain.
+  Stage& ipu(int device) {
+    device_index = device;
+    return *this;
+  }
+  std::vector<std::string> blocks;
+  int device_index = -1;
+};
+
+/// How the stages of a model run. Results never depend on it. Use one of the two below.
+struct ExecutionStrategy {
+  bool pipelined = true;
+  AutoStage auto_stage = AutoStage::kSameAsIpu;
+  std::vector<Stage> stages;  // empty: as auto_stage says
+};
+
+/// Micro-batches overlap: while stage 1 works on one, stage 0 works on the next. The default.
+struct PipelinedExecution : ExecutionStrategy {
+  PipelinedExecution(AutoStage rule = AutoStage::kSameAsIpu) { auto_stage = rule; }
+  PipelinedExecution(std::initializer_list<Stage> list) { stages = list; }
+};
+
+/// One stage works at a time.
+struct ShardedExecution : ExecutionStrategy {
+  ShardedExecution(AutoStage rule = AutoStage::kSameAsIpu) {
+    pipelined = false;
+    auto_stage = rule;
+  }
+  ShardedExecution(std::initializer_list<Stage> list) {
+    pipelined = false;
+    stages = list;
+  }
+};
+
+class TrainingOptions;
+
+/// Every setter returns *this, so that calls chain, and throws E0702 for a value outside its range. A model takes a copy:
+/// later changes do not reach it. Threads: compatible.
+class ABELE_API Options {
+ public:
+  Options();
+  Options(const Options& other);
+  Options& operator=(const Options& other);
+  ~Options();
+
+  /// Weight updates (training) or micro-batches (inference) in one call; multiplies dim 0 of inputs. >= 1.
+  Options& deviceIterations(int64_t iterations);
+  /// Data-parallel copies of the model. This version runs one.
+  Options& replicationFactor(int64_t replicas);
+  /// The period is for kEveryN: results of micro-batches N, 2N, 3N, ...
+  Options& outputMode(OutputMode mode, int64_t period = 1);
+  Options& setExecutionStrategy(const ExecutionStrategy& strategy);
+  /// Seed of the model's random stream. Without one it continues a copy of torch's default stream as it stands at compile.
+  Options& randomSeed(uint64_t seed);
+  /// Intra-op threads of each device; 0: torch's number of threads shared among the devices.
+  Options& threadsPerDevice(int threads);
+  /// Devices that exist; 0: as many as the model asks for. A model that names more is refused (E0402).
+  Options& devices(int64_t count);
+  /// Refuse pipelines with fewer micro-batches than PopTorch asks for: gradientAccumulation >= 2 * stages - 1 in training,
+  /// deviceIterations >= stages in inference (E0401). Off: they run, with more waiting.
+  Options& enforcePipelineMinimum(bool enforce = true);
+  /// What concerns training only.
+  TrainingOptions Training();
+
+  /// Rows that one call takes when a micro-batch has batch_size of them: batch_size * deviceIterations *
+  /// gradientAccumulation. Source: spec data.md section 1.
+  int64_t combinedBatchSize(int64_t batch_size) const;
+  int64_t deviceIterations() const;
+  int64_t gradientAccumulation() const;
+
+ private:
+  friend class TrainingOptions;
+  friend struct OptionsAccess;
+  struct Values;
+  std::unique_ptr<Values> values_;
+};
+
+/// A view of the training part of an Options, which must outlive it.
+class ABELE_API TrainingOptions {
+ public:
+  /// Micro-batches whose gradients make one weight update. >= 1; 1 for inference.
+  TrainingOptions& gradientAccumulation(int64_t micro_batches);
+  /// kMean (default): an update sees the mean of the micro-batches' gradients.
+  TrainingOptions& accumulationAndReplicationReductionType(ReductionType type);
+
+ private:
+  friend class Options;
+  explicit TrainingOptions(Options& options) : options_(&options) {}
+  Options* options_;
+};
+
+}  // namespace abele

@@ -1,0 +1,47 @@
+// How host/ sees inside the public classes of include/abele/. Private to host/public_*.cc.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "abele/optim.h"
+#include "abele/options.h"
+#include "host/session.h"
+
+namespace torch::nn { class Module; }
+
+namespace abele {
+
+/// An Options as the session wants it.
+struct OptionsAccess {
+  /// training also resolves OutputMode::kDefault.
+  static host::SessionOptions session(const Options& options, bool training);
+};
+
+namespace host {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+  bool is_parameter = false;
+};
+
+// public_module.cc: the only unit that sees torch::nn::Module.
+/// Parameters, then buffers, each once under its first name.
+std::vector<NamedTensor> tensorsOf(const torch::nn::Module& module);
+/// Keeps the module alive when a std::shared_ptr owns it; else null.
+std::shared_ptr<const void> ownerOf(torch::nn::Module& module);
+
+// public_optim.cc
+/// Throws E0706 for values that torch refuses, and for groups that name no parameter or one that another group has.
+OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors);
+
+// public_report.cc
+std::string reportText(const SessionReport& report);
+
+}  // namespace host
+}  // namespace abele

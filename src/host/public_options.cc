@@ -1,0 +1,156 @@
+// abele::Options: checked values that become SessionOptions.
+#include "abele/options.h"
+
+#include "abele/version.h"
+#include "base/error.h"
+#include "host/public_access.h"
+
+namespace abele {
+
+struct Options::Values {
+  int64_t device_iterations = 1;
+  int64_t gradient_accumulation = 1;
+  ReductionType reduction = ReductionType::kMean;
+  OutputMode output_mode = OutputMode::kDefault;
+  int64_t output_period = 1;
+  ExecutionStrategy strategy = PipelinedExecution();
+  bool enforce_pipeline_minimum = false;
+  int64_t devices = 0;
+  int threads_per_device = 0;
+  bool has_seed = false;
+  uint64_t seed = 0;
+};
+
+namespace {
+
+void requireAtLeast(const char* name, int64_t value, int64_t least) {
+  ABELE_REQUIRE(value >= least, E0702, {.what = cat(name, " is ", value), .found = cat(value),
+                                        .expected = cat(least, " or more"), .remedy = cat("pass ", least, " or more")});
+}
+
+host::OutputMode resolve(OutputMode mode, bool training) {
+  switch (mode) {
+    case OutputMode::kFinal: return host::OutputMode::kFinal;
+    case OutputMode::kEveryN: return host::OutputMode::kEveryN;
+    case OutputMode::kAll: return host::OutputMode::kAll;
+    case OutputMode::kSum: return host::OutputMode::kSum;
+    case OutputMode::kDefault: break;
+  }
+  return training ? host::OutputMode::kFinal : host::OutputMode::kAll;
+}
+
+void checkStages(const std::vector<Stage>& stages) {
+  std::vector<std::string> seen;
+  for (const Stage& stage : stages)
+    for (const std::string& block : stage.blocks) {
+      for (const std::string& other : seen)
+        ABELE_REQUIRE(other != block, E0702, {.what = cat("block \"", block, "\" is in two stages"),
+                                              .expected = "each block in one stage", .remedy = "remove it from one"});
+      seen.push_back(block);
+    }
+}
+
+}  // namespace
+
+const char* version() { return "0.1.0"; }
+
+Options::Options() : values_(std::make_unique<Values>()) {}
+Options::Options(const Options& other) : values_(std::make_unique<Values>(*other.values_)) {}
+Options& Options::operator=(const Options& other) {
+  *values_ = *other.values_;
+  return *this;
+}
+Options::~Options() = default;
+
+Options& Options::deviceIterations(int64_t iterations) {
+  requireAtLeast("deviceIterations", iterations, 1);
+  values_->device_iterations = iterations;
+  return *this;
+}
+
+Options& Options::replicationFactor(int64_t replicas) {
+  requireAtLeast("replicationFactor", replicas, 1);
+  ABELE_REQUIRE(replicas == 1, E0702, {.what = cat("replicationFactor is ", replicas), .found = cat(replicas, " replicas"),
+                                       .expected = "1: this version runs one copy of a model",
+                                       .remedy = "use Training().gradientAccumulation for larger batches"});
+  return *this;
+}
+
+Options& Options::outputMode(OutputMode mode, int64_t period) {
+  requireAtLeast("the output return period", period, 1);
+  values_->output_mode = mode;
+  values_->output_period = mode == OutputMode::kEveryN ? period : 1;
+  return *this;
+}
+
+Options& Options::setExecutionStrategy(const ExecutionStrategy& strategy) {
+  checkStages(strategy.stages);
+  values_->strategy = strategy;
+  return *this;
+}
+
+Options& Options::randomSeed(uint64_t seed) {
+  values_->has_seed = true;
+  values_->seed = seed;
+  return *this;
+}
+
+Options& Options::threadsPerDevice(int threads) {
+  requireAtLeast("threadsPerDevice", threads, 0);
+  values_->threads_per_device = threads;
+  return *this;
+}
+
+Options& Options::devices(int64_t count) {
+  requireAtLeast("devices", count, 0);
+  values_->devices = count;
+  return *this;
+}
+
+Options& Options::enforcePipelineMinimum(bool enforce) {
+  values_->enforce_pipeline_minimum = enforce;
+  return *this;
+}
+
+TrainingOptions Options::Training() { return TrainingOptions(*this); }
+
+int64_t Options::combinedBatchSize(int64_t batch_size) const {
+  return batch_size * values_->device_iterations * values_->gradient_accumulation;
+}
+int64_t Options::deviceIterations() const { return values_->device_iterations; }
+int64_t Options::gradientAccumulation() const { return values_->gradient_accumulation; }
+
+TrainingOptions& TrainingOptions::gradientAccumulation(int64_t micro_batches) {
+  requireAtLeast("gradientAccumulation", micro_batches, 1);
+  options_->values_->gradient_accumulation = micro_batches;
+  return *this;
+}
+
+TrainingOptions& TrainingOptions::accumulationAndReplicationReductionType(ReductionType type) {
+  options_->values_->reduction = type;
+  return *this;
+}
+
+host::SessionOptions OptionsAccess::session(const Options& options, bool training) {
+  const Options::Values& values = *options.values_;
+  host::SessionOptions session;
+  session.training = training;
+  session.device_iterations = values.device_iterations;
+  session.gradient_accumulation = values.gradient_accumulation;
+  session.mean_reduction = values.reduction == ReductionType::kMean;
+  session.output_mode = resolve(values.output_mode, training);
+  session.output_period = values.output_period;
+  session.strategy = values.strategy.pipelined ? host::Strategy::kPipelined : host::Strategy::kSharded;
+  session.stages.auto_stage = values.strategy.auto_stage == AutoStage::kSameAsIpu ? passes::AutoStage::kSameAsIpu
+                                                                                  : passes::AutoStage::kAutoIncrement;
+  for (const Stage& stage : values.strategy.stages)
+    session.stages.stages.push_back({.blocks = stage.blocks, .ipu = stage.device_index});
+  session.enforce_pipeline_minimum = values.enforce_pipeline_minimum;
+  session.num_devices = values.devices;
+  session.threads_per_device = values.threads_per_device;
+  session.has_seed = values.has_seed;
+  session.seed = values.seed;
+  return session;
+}
+
+}  // namespace abele

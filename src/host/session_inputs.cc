@@ -1,0 +1,106 @@
+// What a call may be given: batches that can be split, and the shapes and types that were compiled.
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "host/session_impl.h"
+
+namespace abele::host {
+namespace {
+
+std::string batchFactors(const SessionOptions& options) {
+  std::string text = cat("deviceIterations ", options.device_iterations);
+  if (options.training) text += cat(" * gradientAccumulation ", options.gradient_accumulation);
+  return text;
+}
+
+void checkOneInput(const SessionOptions& options, size_t index, const at::Tensor& input) {
+  const int64_t parts = options.device_iterations * options.gradient_accumulation;
+  ABELE_REQUIRE(input.defined(), E0703,
+                {.what = cat("input ", index, " is an undefined tensor"), .expected = "a tensor",
+                 .remedy = "leave absent inputs out of forward's tensor arguments"});
+  const std::string type = typeOf(input).str();
+  ABELE_REQUIRE(input.numel() > 0, E0703,
+                {.what = cat("input ", index, " has no elements"), .at = cat("tensor argument ", index),
+                 .found = type, .expected = "a tensor whose every dimension is at least 1",
+                 .remedy = "drop empty batches before the call"});
+  if (parts == 1) return;
+  ABELE_REQUIRE(input.dim() > 0, E0703,
+                {.what = cat("input ", index, " has no batch dimension to split into ", parts, " micro-batches"),
+                 .at = cat("tensor argument ", index), .found = type,
+                 .expected = cat("dim 0 divisible by ", parts, " = ", batchFactors(options)),
+                 .remedy = cat("pass one value per micro-batch, a tensor of shape [", parts, "]")});
+  const int64_t rows = input.size(0);
+  const int64_t more = (rows / parts + 1) * parts;
+  const int64_t fewer = more - parts;
+  ABELE_REQUIRE(rows % parts == 0, E0703,
+                {.what = cat("the ", rows, " rows of input ", index, " cannot be split into ", parts, " micro-batches"),
+                 .at = cat("tensor argument ", index), .found = type,
+                 .expected = cat("dim 0 divisible by ", parts, " = ", batchFactors(options)),
+                 .remedy = fewer > 0 ? cat("pass ", fewer, " or ", more, " rows") : cat("pass ", more, " rows")});
+}
+
+}  // namespace
+
+Type typeOf(const at::Tensor& tensor) {
+  Type type;
+  if (!tensor.defined()) return type;
+  type.dtype = static_cast<DType>(tensor.scalar_type());
+  type.sizes = tensor.sizes().vec();
+  type.strides = tensor.strides().vec();
+  return type;
+}
+
+void checkOptions(const SessionOptions& options) {
+  const auto atLeastOne = [](const char* name, int64_t value) {
+    ABELE_REQUIRE(value >= 1, E0702,
+                  {.what = cat(name, " is ", value), .expected = "1 or more", .remedy = cat("set ", name, " to 1")});
+  };
+  atLeastOne("deviceIterations", options.device_iterations);
+  atLeastOne("gradientAccumulation", options.gradient_accumulation);
+  atLeastOne("the output return period", options.output_period);
+  ABELE_REQUIRE(options.training || options.gradient_accumulation == 1, E0702,
+                {.what = cat("gradientAccumulation is ", options.gradient_accumulation, " for inference"),
+                 .expected = "1",
+                 .remedy = cat("use deviceIterations(", options.device_iterations * options.gradient_accumulation,
+                               ") to run several micro-batches a call")});
+}
+
+void checkBatchSplit(const SessionOptions& options, const std::vector<at::Tensor>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) checkOneInput(options, i, inputs[i]);
+}
+
+std::vector<at::Tensor> firstMicroBatch(const std::vector<at::Tensor>& inputs, int64_t micro_batches) {
+  std::vector<at::Tensor> rows;
+  for (const at::Tensor& input : inputs) {
+    at::Tensor first = input.detach();
+    if (micro_batches > 1) first = first.narrow(0, 0, input.size(0) / micro_batches);
+    rows.push_back(first.clone(at::MemoryFormat::Contiguous));
+  }
+  return rows;
+}
+
+void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs) {
+  static constexpr const char* kRemedy =
+      "call destroy() and compile again with the new inputs, or wrap the model once more for them";
+  ABELE_REQUIRE(inputs.size() == compiled.size(), E0704,
+                {.what = cat("called with ", inputs.size(), " tensors, compiled with ", compiled.size()),
+                 .found = cat(inputs.size(), " tensors"), .expected = cat(compiled.size(), " tensors"),
+                 .remedy = kRemedy});
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Type found = typeOf(inputs[i]);
+    if (found.dtype == compiled[i].dtype && found.sizes == compiled[i].sizes) continue;
+    const bool shape = found.dtype == compiled[i].dtype;
+    throwUser(ErrorCode::E0704,
+              {.what = cat(shape ? "the shape" : "the type", " of input ", i, " differs from the compiled one"),
+               .at = cat("tensor argument ", i), .found = contiguousType(found.dtype, found.sizes).str(),
+               .expected = contiguousType(compiled[i].dtype, compiled[i].sizes).str(), .remedy = kRemedy});
+  }
+}
+
+std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> bound;
+  for (const at::Tensor& input : inputs) bound.push_back(input.detach().contiguous());
+  return bound;
+}
+
+}  // namespace abele::host

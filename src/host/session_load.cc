@@ -1,0 +1,86 @@
+// From an executable to a device that is ready to run it.
+#include <algorithm>
+#include <unordered_map>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "host/session_impl.h"
+
+namespace abele::host {
+namespace {
+
+int threadsPerDevice(const SessionOptions& options, size_t num_workers) {
+  if (options.threads_per_device > 0) return options.threads_per_device;
+  return std::max(1, at::get_num_threads() / static_cast<int>(std::max<size_t>(1, num_workers)));
+}
+
+/// The model's tensors by external index.
+std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std::vector<capture::ModelTensor>& model) {
+  std::unordered_map<std::string, at::Tensor*> by_name;
+  for (const capture::ModelTensor& m : model) by_name.emplace(m.name, m.tensor);
+  std::vector<at::Tensor*> matched(executable.externals.size(), nullptr);
+  for (size_t i = 0; i < matched.size(); ++i) {
+    const exe::External& external = executable.externals[i];
+    if (external.kind != exe::ExternalKind::kParameter && external.kind != exe::ExternalKind::kBuffer) continue;
+    auto found = by_name.find(external.name);
+    ABELE_CHECK(found != by_name.end(), "external ", external.name, " is no tensor of the model");
+    matched[i] = found->second;
+  }
+  return matched;
+}
+
+}  // namespace
+
+void checkPipelineMinimum(const SessionOptions& options, int64_t forward_stages) {
+  if (!options.enforce_pipeline_minimum || options.strategy != Strategy::kPipelined) return;
+  const int64_t needed = options.training ? 2 * forward_stages - 1 : forward_stages;
+  const int64_t given = options.training ? options.gradient_accumulation : options.device_iterations;
+  const char* name = options.training ? "gradientAccumulation" : "deviceIterations";
+  ABELE_REQUIRE(given >= needed, E0401,
+                {.what = cat(name, " ", given, " is too small for a pipeline of ", forward_stages, " stages"),
+                 .found = cat(name, " ", given),
+                 .expected = cat(name, " >= ", needed, options.training ? " = 2 * stages - 1" : " = stages"),
+                 .remedy = cat("set ", name, "(", needed, ") and pass ", needed,
+                               " micro-batches a call, or lift the minimum with "
+                               "_Popart.set(\"abele.allowShortPipeline\", True)")});
+}
+
+void uploadModel(Compiled& compiled) {
+  for (size_t i = 0; i < compiled.model_of.size(); ++i)
+    if (compiled.model_of[i] && compiled.executable.externals[i].slot >= 0)
+      compiled.backend->upload(static_cast<int32_t>(i), memoryOf(compiled, i, *compiled.model_of[i]));
+}
+
+at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host) {
+  const Type& type = compiled.executable.slots[compiled.executable.externals[index].slot].type;
+  if (host.sizes() == at::IntArrayRef(type.sizes)) return host;
+  return host.detach().as_strided(type.sizes, type.strides, host.storage_offset());
+}
+
+void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
+  for (size_t group = 0; group < optimizer.groups.size(); ++group)
+    for (const auto& [name, value] : optimizer.groups[group])
+      compiled.backend->setHyper(static_cast<int>(group), name, value);
+}
+
+void load(Compiled& compiled, const SessionOptions& options, const at::Generator& generator) {
+  const exe::Executable& executable = compiled.executable;
+  runtime::CpuOptions cpu;
+  cpu.threads_per_device = threadsPerDevice(options, executable.workers.size());
+  compiled.backend = runtime::CpuBackend::create(executable, cpu);
+  compiled.model_of = matchModel(executable, compiled.model);
+  uploadModel(compiled);
+  const std::vector<at::Tensor>& constants = compiled.recording.constants;
+  for (size_t i = 0; i < executable.externals.size(); ++i) {
+    const exe::External& external = executable.externals[i];
+    if (external.kind == exe::ExternalKind::kConstant && external.slot >= 0)
+      compiled.backend->upload(static_cast<int32_t>(i), memoryOf(compiled, i, constants.at(i)));
+  }
+  setHypers(compiled, compiled.optimizer);
+  compiled.backend->setGenerator(generator);
+  compiled.runtime = std::make_unique<runtime::Runtime>(executable, *compiled.backend);
+}
+
+}  // namespace abele::host

@@ -1,0 +1,174 @@
+// Weights, optimizer and random stream of a compiled Session, to and from the device; figures of its last step.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include "base/error.h"
+#include "host/session_impl.h"
+
+namespace abele::host {
+namespace {
+
+const char* kindName(passes::OptimizerRules::Kind kind) {
+  switch (kind) {
+    case passes::OptimizerRules::Kind::kNone: return "no optimizer";
+    case passes::OptimizerRules::Kind::kSgd: return "SGD";
+    case passes::OptimizerRules::Kind::kAdam: return "Adam";
+    case passes::OptimizerRules::Kind::kAdamW: return "AdamW";
+  }
+  return "?";
+}
+
+std::string flags(const passes::OptimizerRules::Group& group) {
+  return cat("momentum ", group.momentum, ", nesterov ", group.nesterov, ", amsgrad ", group.amsgrad);
+}
+
+/// What the compiled update cannot take from this optimizer: found and expected; empty when it takes all.
+Message difference(const passes::OptimizerRules& compiled, const passes::OptimizerRules& next) {
+  if (compiled.kind != next.kind)
+    return {.what = "the optimizer's type changed", .found = kindName(next.kind), .expected = kindName(compiled.kind)};
+  if (compiled.groups.size() != next.groups.size())
+    return {.what = "the number of parameter groups changed", .found = cat(next.groups.size(), " groups"),
+            .expected = cat(compiled.groups.size(), " groups")};
+  for (size_t i = 0; i < next.groups.size(); ++i) {
+    const std::string found = flags(next.groups[i]);
+    const std::string expected = flags(compiled.groups[i]);
+    if (found != expected)
+      return {.what = cat("a constant of parameter group ", i, " changed"), .found = found, .expected = expected};
+  }
+  const auto place = [](const passes::OptimizerRules& rules, const std::string& name) {
+    auto group = rules.group_of.find(name);
+    return group == rules.group_of.end() ? cat(name, " in no group") : cat(name, " in group ", group->second);
+  };
+  for (const passes::OptimizerRules* rules : {&compiled, &next})
+    for (const auto& [name, group] : rules->group_of)
+      if (place(compiled, name) != place(next, name))
+        return {.what = cat("parameter ", name, " changed its group"), .found = place(next, name),
+                .expected = place(compiled, name)};
+  return {};
+}
+
+}  // namespace
+
+void Session::copyWeightsToHost() {
+  at::NoGradGuard no_grad;
+  Compiled& compiled = impl_->require("copyWeightsToHost()");
+  for (size_t i = 0; i < compiled.model_of.size(); ++i) {
+    if (!compiled.model_of[i] || compiled.executable.externals[i].slot < 0) continue;
+    at::Tensor memory = memoryOf(compiled, i, *compiled.model_of[i]);
+    compiled.backend->download(static_cast<int32_t>(i), memory);
+  }
+}
+
+void Session::copyWeightsToDevice() {
+  at::NoGradGuard no_grad;
+  uploadModel(impl_->require("copyWeightsToDevice()"));
+}
+
+void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
+  at::NoGradGuard no_grad;
+  Compiled& compiled = impl_->require("copyBuffersToDevice()");
+  // All names are checked before the first upload: an error leaves the device as it was.
+  std::vector<int32_t> chosen;
+  for (const std::string& name : names) {
+    bool known = false;
+    for (const capture::ModelTensor& m : compiled.model) known |= m.name == name && !m.is_parameter;
+    ABELE_REQUIRE(known, E0708, {.what = cat("the model has no buffer named ", name),
+                                 .remedy = "name buffers as named_buffers() does"});
+    for (size_t i = 0; i < compiled.executable.externals.size(); ++i)
+      if (compiled.executable.externals[i].slot >= 0 && compiled.model_of[i] &&
+          compiled.executable.externals[i].name == name)
+        chosen.push_back(static_cast<int32_t>(i));
+  }
+  for (int32_t i : chosen) compiled.backend->upload(i, memoryOf(compiled, i, *compiled.model_of[i]));
+}
+
+void Session::setOptimizer(const OptimizerSpec& optimizer) {
+  Compiled& compiled = impl_->require("setOptimizer()");
+  Message found = difference(compiled.optimizer.rules, optimizer.rules);
+  if (!found.what.empty()) {
+    found.remedy = "change values of the compiled optimizer only, or destroy() the model and compile it again";
+    throwUser(ErrorCode::E0706, std::move(found));
+  }
+  setHypers(compiled, optimizer);
+  compiled.optimizer = optimizer;
+}
+
+std::map<std::string, at::Tensor> Session::optimizerState() const {
+  at::NoGradGuard no_grad;
+  Compiled& compiled = impl_->require("optimizerState()");
+  std::map<std::string, at::Tensor> state;
+  for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
+    const exe::External& external = compiled.executable.externals[i];
+    if (external.kind == exe::ExternalKind::kState && external.slot >= 0)
+      state.emplace(external.name, compiled.backend->external(static_cast<int32_t>(i)).clone());
+  }
+  return state;
+}
+
+void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) {
+  at::NoGradGuard no_grad;
+  Compiled& compiled = impl_->require("setOptimizerState()");
+  std::vector<std::pair<int32_t, const at::Tensor*>> uploads;
+  for (const auto& [name, tensor] : state) {
+    int32_t index = -1;
+    for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
+      const exe::External& external = compiled.executable.externals[i];
+      if (external.kind == exe::ExternalKind::kState && external.slot >= 0 && external.name == name)
+        index = static_cast<int32_t>(i);
+    }
+    ABELE_REQUIRE(index >= 0, E0706, {.what = cat("the compiled optimizer has no state named ", name),
+                                      .remedy = "load a state saved from the same model and optimizer"});
+    const Type& expected = compiled.executable.slots[compiled.executable.externals[index].slot].type;
+    const Type found = typeOf(tensor);
+    ABELE_REQUIRE(found.dtype == expected.dtype && found.sizes == expected.sizes, E0706,
+                  {.what = cat("optimizer state ", name, " has another shape or type"), .found = found.str(),
+                   .expected = expected.str(), .remedy = "load a state saved from the same model and optimizer"});
+    uploads.emplace_back(index, &tensor);
+  }
+  for (const auto& [index, tensor] : uploads) compiled.backend->upload(index, *tensor);
+}
+
+at::Tensor Session::rngState() const { return impl_->require("rngState()").backend->generator().get_state(); }
+
+void Session::setRngState(const at::Tensor& state) {
+  Compiled& compiled = impl_->require("setRngState()");
+  at::Generator generator = at::detail::createCPUGenerator();
+  generator.set_state(state);
+  compiled.backend->setGenerator(generator);
+}
+
+SessionReport Session::report() const {
+  SessionReport report;
+  report.capture_s = impl_->capture_s;
+  report.compile_s = impl_->compile_s;
+  if (!impl_->compiled) return report;
+  const Compiled& compiled = *impl_->compiled;
+  const runtime::StepReport& step = impl_->last_step;
+  const std::vector<int>& worker_of = compiled.plan.worker_of;
+  report.step_ns = step.wall_ns;
+  for (size_t stage = 0; stage < worker_of.size(); ++stage) {
+    const int worker = worker_of[stage];
+    const ir::Stage* marked = stage < compiled.graph.stages.size() ? &compiled.graph.stages[stage] : nullptr;
+    report.stages.push_back({.name = marked && !marked->name.empty() ? marked->name : cat("stage", stage),
+                             .device = compiled.plan.device_of[worker],
+                             .peak_bytes = exe::peakBytes(compiled.executable, worker)});
+  }
+  int64_t busy_ns = 0;
+  for (const runtime::ActionTime& action : step.actions) {
+    const int64_t took = action.end_ns - action.begin_ns;
+    busy_ns += took;
+    report.stages.at(compiled.executable.segments[action.segment].stage).busy_ns += took;
+  }
+  // A device that holds several stages waits only while it works for none of them.
+  std::vector<int64_t> worker_busy_ns(compiled.plan.device_of.size(), 0);
+  for (size_t stage = 0; stage < worker_of.size(); ++stage) worker_busy_ns[worker_of[stage]] += report.stages[stage].busy_ns;
+  for (size_t stage = 0; stage < worker_of.size(); ++stage)
+    report.stages[stage].waiting_ns = step.wall_ns - worker_busy_ns[worker_of[stage]];
+  const double worker_time = static_cast<double>(step.wall_ns) * static_cast<double>(worker_busy_ns.size());
+  report.bubble = worker_time > 0 ? 1.0 - static_cast<double>(busy_ns) / worker_time : 0;
+  return report;
+}
+
+}  // namespace abele::host
