@@ -29,8 +29,9 @@ LAYERS = {
     "src/report": ("base exe", TORCH_FREE),
     "src/host": (f"{ALL_BELOW_HOST} include", TORCH),
     # bind/ turns Python's annotations into capture's; it has no logic of its own.
-    "src/bind": ("base host include capture/annotate.h", TORCH),
-    "include": ("", TORCH_FREE),
+    "src/bind": ("base host include capture/annotate.h ir/text.h", TORCH),
+    # base/error.h is installed beside the public headers.
+    "include": ("base/error.h", TORCH_FREE),
     "tools": (f"{ALL_BELOW_HOST}", TORCH_FREE),
     "test/unit/base": ("base", TORCH_FREE),
     "test/unit/ir": ("base ir", TORCH_FREE),
