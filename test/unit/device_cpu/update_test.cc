@@ -8,7 +8,7 @@ namespace abele::runtime::testing {
 namespace {
 
 using Hypers = std::map<std::string, double>;
-constexpr int64_t kElements = 16411;  // beyond one chunk, and no multiple of a vector
+constexpr int64_t kElements = 33003;  // several parts, no multiple of a vector, split by eager where it has two threads
 constexpr int kSteps = 5;
 
 // Gradients come in as inputs: two micro-batches a step.

@@ -44,6 +44,7 @@ class SlotTable {
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
   int64_t framesOf(int32_t group) const { return frames_[group]; }
   int64_t groupBytes(int32_t group) const;
+  const Type& typeOf(int32_t slot) const { return executable_.slots[slot].type; }
   /// A tensor that keeps the memory of a persistent slot alive and may outlive the table.
   at::Tensor sharedTensor(int32_t slot) const;
 

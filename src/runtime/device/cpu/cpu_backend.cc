@@ -33,6 +33,13 @@ std::size_t countHyperGroups(const exe::Executable& executable) {
   return static_cast<std::size_t>(last) + 1;
 }
 
+// Do the rows of a tensor lie as this type says? Dimensions of one element lie anyhow.
+bool isLaidOutAs(const at::Tensor& tensor, const Type& type) {
+  for (std::size_t d = 0; d < type.sizes.size(); ++d)
+    if (type.sizes[d] > 1 && tensor.stride(static_cast<int64_t>(d)) != type.strides[d]) return false;
+  return true;
+}
+
 class CpuBackendImpl final : public CpuBackend {
  public:
   CpuBackendImpl(const exe::Executable& executable, const CpuOptions& options)
@@ -126,7 +133,7 @@ class CpuBackendImpl final : public CpuBackend {
   void fillInitial();
   void findWrittenBuffers();
   void advanceGenerator();
-  at::Tensor denseRows(const at::Tensor& input, int64_t index, int64_t micro_batch);
+  void checkInput(const at::Tensor& input, int64_t index) const;
 
   const exe::Executable& executable_;
   CpuOptions options_;
@@ -186,28 +193,15 @@ void CpuBackendImpl::advanceGenerator() {
   start_ = last->draw(draws, 0).clone();
 }
 
-// The rows of one micro-batch, laid out as compiled; a copy only where the caller's tensor is laid out otherwise.
-at::Tensor CpuBackendImpl::denseRows(const at::Tensor& input, int64_t index, int64_t micro_batch) {
-  const exe::Slot& slot = executable_.slots[executable_.input_slots[index]];
-  at::Tensor rows = input;
-  if (executable_.micro_batches > 1) {
-    const int64_t count = slot.type.sizes.empty() ? 0 : slot.type.sizes[0];
-    ABELE_REQUIRE(input.dim() > 0 && input.size(0) == count * executable_.micro_batches, E0704,
-                  {.what = cat("input ", index, " differs from the compiled one"),
-                   .found = describe(input),
-                   .expected = cat(executable_.micro_batches, " micro-batches of ", slot.type.str()),
-                   .remedy = "compile the model again"});
-    rows = input.narrow(0, micro_batch * count, count);
-  }
-  ABELE_REQUIRE(hasShape(rows, slot.type), E0704,
+void CpuBackendImpl::checkInput(const at::Tensor& input, int64_t index) const {
+  Type whole = executable_.slots[executable_.input_slots[index]].type;
+  const bool split = executable_.micro_batches > 1;
+  if (split && !whole.sizes.empty()) whole.sizes[0] *= executable_.micro_batches;
+  ABELE_REQUIRE(hasShape(input, whole) && !(split && whole.sizes.empty()), E0704,
                 {.what = cat("input ", index, " differs from the compiled one"),
-                 .found = describe(rows),
-                 .expected = slot.type.str(),
+                 .found = describe(input),
+                 .expected = contiguousType(whole.dtype, whole.sizes).str(),
                  .remedy = "compile the model again"});
-  if (rows.numel() <= 1 || rows.strides() == c10::IntArrayRef(slot.type.strides)) return rows;
-  at::Tensor dense = at::empty_strided(slot.type.sizes, slot.type.strides, rows.options());
-  dense.copy_(rows);
-  return dense;
 }
 
 void CpuBackendImpl::bindInputs(const std::vector<at::Tensor>& inputs) {
@@ -218,9 +212,20 @@ void CpuBackendImpl::bindInputs(const std::vector<at::Tensor>& inputs) {
   bound_inputs_.clear();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (executable_.input_slots[i] < 0) continue;
+    checkInput(inputs[i], static_cast<int64_t>(i));
+    const Type& type = executable_.slots[executable_.input_slots[i]].type;
+    const bool dense = isLaidOutAs(inputs[i], type);
+    bound_inputs_.push_back(inputs[i]);
+    const int64_t rows = executable_.micro_batches > 1 ? type.sizes[0] : 0;
+    const int64_t row_bytes = rows > 0 ? inputs[i].stride(0) * inputs[i].itemsize() : 0;
     for (int64_t k = 0; k < executable_.micro_batches; ++k) {
-      bound_inputs_.push_back(denseRows(inputs[i], static_cast<int64_t>(i), k));
-      slots_.bindInput(static_cast<int64_t>(i), k, bound_inputs_.back().const_data_ptr());
+      const void* data = static_cast<const char*>(inputs[i].const_data_ptr()) + k * rows * row_bytes;
+      if (!dense) {
+        bound_inputs_.push_back(at::empty_strided(type.sizes, type.strides, inputs[i].options()));
+        copyInto(bound_inputs_.back(), rows > 0 ? inputs[i].narrow(0, k * rows, rows) : inputs[i]);
+        data = bound_inputs_.back().const_data_ptr();
+      }
+      slots_.bindInput(static_cast<int64_t>(i), k, data);
     }
   }
 }

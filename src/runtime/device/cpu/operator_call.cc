@@ -1,6 +1,7 @@
 #include "runtime/device/cpu/operator_call.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/copy.h>
@@ -9,6 +10,7 @@
 #include "runtime/device/cpu/constants.h"
 #include "runtime/device/cpu/operator_lookup.h"
 #include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/kernels/basic.h"
 
 namespace abele::runtime {
 namespace {
@@ -30,9 +32,8 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 
 // What goes on the stack at one position of a call.
 struct Operand {
-  enum class Kind : uint8_t { kConstant, kTensor, kTensorList, kGenerator };
+  enum class Kind : uint8_t { kConstant, kTensor, kTensorList, kOptionalTensorList, kGenerator };
   Kind kind = Kind::kConstant;
-  bool optional_elements = false;
   c10::IValue constant;
   SlotRef tensor;
   std::vector<SlotRef> list;
@@ -45,31 +46,50 @@ struct Result {
   SlotRef slot;
 };
 
-Operand makeOperand(const Arg& arg, const c10::Argument& parameter, const SlotTable& slots) {
-  Operand operand;
+// ATen turns a wrapped number into a tensor of the common type at every call of these; that is done here once. Only for
+// float, where the conversion is all that happens to it.
+bool takesNumberAsFloat(const exe::Instruction& instruction, const SlotTable& slots) {
+  static const std::unordered_set<std::string> operators = {
+      "aten::add.Tensor",  "aten::sub.Tensor",  "aten::mul.Tensor",  "aten::div.Tensor",
+      "aten::add_.Tensor", "aten::sub_.Tensor", "aten::mul_.Tensor", "aten::div_.Tensor"};
+  const Arg& self = instruction.args[0];
+  return operators.contains(instruction.op) && self.kind == Arg::Kind::kId && self.i >= 0 &&
+         slots.typeOf(static_cast<int32_t>(self.i)).dtype == DType::kFloat32;
+}
+
+Operand makeOperand(const exe::Instruction& instruction, std::size_t index, const c10::Argument& parameter,
+                    const SlotTable& slots) {
+  using Kind = Operand::Kind;
+  const Arg& arg = instruction.args[index];
+  const auto listOf = [&](Kind kind) {
+    Operand operand{kind, {}, {}, {}};
+    for (const int64_t id : arg.ints) operand.list.push_back(slots.ref(static_cast<int32_t>(id)));
+    return operand;
+  };
   switch (arg.kind) {
     case Arg::Kind::kId:
-      if (arg.i >= 0) {
-        operand.kind = Operand::Kind::kTensor;
-        operand.tensor = slots.ref(static_cast<int32_t>(arg.i));
-      } else if (parameter.type()->kind() == c10::TypeKind::TensorType) {
-        operand.constant = at::Tensor();
+      if (arg.i >= 0) return {Kind::kTensor, {}, slots.ref(static_cast<int32_t>(arg.i)), {}};
+      return {Kind::kConstant,
+              parameter.type()->kind() == c10::TypeKind::TensorType ? c10::IValue(at::Tensor()) : c10::IValue(),
+              {},
+              {}};
+    case Arg::Kind::kIdList: return listOf(Kind::kTensorList);
+    case Arg::Kind::kOptionalIdList: return listOf(Kind::kOptionalTensorList);
+    case Arg::Kind::kGenerator: return {Kind::kGenerator, {}, {}, {}};
+    case Arg::Kind::kNumber: {
+      at::Tensor number = constantValue(arg, parameter).toTensor();
+      if (takesNumberAsFloat(instruction, slots) && !number.is_complex()) {
+        number = number.to(at::kFloat);
+        number.unsafeGetTensorImpl()->set_wrapped_number(true);
       }
-      break;
-    case Arg::Kind::kIdList:
-    case Arg::Kind::kOptionalIdList:
-      operand.kind = Operand::Kind::kTensorList;
-      operand.optional_elements = arg.kind == Arg::Kind::kOptionalIdList;
-      for (const int64_t id : arg.ints) operand.list.push_back(slots.ref(static_cast<int32_t>(id)));
-      break;
-    case Arg::Kind::kGenerator: operand.kind = Operand::Kind::kGenerator; break;
-    default: operand.constant = constantValue(arg, parameter);
+      return {Kind::kConstant, number, {}, {}};
+    }
+    default: return {Kind::kConstant, constantValue(arg, parameter), {}, {}};
   }
-  return operand;
 }
 
 c10::IValue listValue(const Operand& operand, const int32_t* frame_of_group) {
-  if (operand.optional_elements) {
+  if (operand.kind == Operand::Kind::kOptionalTensorList) {
     c10::List<std::optional<at::Tensor>> list;
     list.reserve(operand.list.size());
     for (const SlotRef& slot : operand.list)
@@ -92,7 +112,7 @@ class OperatorCall : public Call {
                 " arguments");
     bool draws = false;
     for (std::size_t i = 0; i < instruction.args.size(); ++i) {
-      operands_.push_back(makeOperand(instruction.args[i], parameters[i], slots));
+      operands_.push_back(makeOperand(instruction, i, parameters[i], slots));
       draws = draws || operands_.back().kind == Operand::Kind::kGenerator;
     }
     ABELE_CHECK(draws || random_draws_ < 0, instruction.op, " draws random numbers without a generator");
@@ -100,13 +120,14 @@ class OperatorCall : public Call {
 
  protected:
   void pushOperands(CallState& state) const {
-    c10::Stack& stack = state.stack;
+    torch::jit::Stack& stack = state.stack;
     stack.clear();
     for (const Operand& operand : operands_) {
       switch (operand.kind) {
         case Operand::Kind::kConstant: stack.push_back(operand.constant); break;
         case Operand::Kind::kTensor: stack.emplace_back(operand.tensor.at(state.frame_of_group)); break;
-        case Operand::Kind::kTensorList: stack.push_back(listValue(operand, state.frame_of_group)); break;
+        case Operand::Kind::kTensorList:
+        case Operand::Kind::kOptionalTensorList: stack.push_back(listValue(operand, state.frame_of_group)); break;
         case Operand::Kind::kGenerator:
           stack.emplace_back(state.random->draw(state.random_base + random_offset_, random_draws_));
           break;
@@ -139,16 +160,40 @@ class OutCall final : public OperatorCall {
   OutCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
           const std::vector<Result>& results)
       : OperatorCall(instruction, op, slots) {
-    for (const Result& result : results) outs_.push_back(result.slot);
+    for (const Result& result : results)
+      outs_.push_back({result.slot, &slots.typeOf(instruction.results[result.index][0])});
   }
   void run(CallState& state) override {
     pushOperands(state);
-    for (const SlotRef& out : outs_) state.stack.emplace_back(out.at(state.frame_of_group));
+    for (const Out& out : outs_) state.stack.emplace_back(out.slot.at(state.frame_of_group));
     call(state);
+    for (const Out& out : outs_)
+      ABELE_DCHECK(isAsPlanned(out.slot.at(state.frame_of_group), *out.type), op_.schema().name(), " planned ",
+                   out.type->str());
   }
 
  private:
-  std::vector<SlotRef> outs_;
+  struct Out {
+    SlotRef slot;
+    const Type* type;
+  };
+  static bool isAsPlanned(const at::Tensor& tensor, const Type& type) {
+    return tensor.sizes() == c10::IntArrayRef(type.sizes) && tensor.strides() == c10::IntArrayRef(type.strides);
+  }
+  std::vector<Out> outs_;
+};
+
+// Operators that are nothing but a copy into a new tensor.
+class CopyCall final : public Call {
+ public:
+  CopyCall(SlotRef from, SlotRef to) : from_(from), to_(to) {}
+  void run(CallState& state) override { copyInto(to_.at(state.frame_of_group), from_.at(state.frame_of_group)); }
+  static bool fits(const exe::Instruction& instruction) {
+    return (instruction.op == "aten::clone" || instruction.op == "aten::_to_copy") && instruction.args[0].i >= 0;
+  }
+
+ private:
+  SlotRef from_, to_;
 };
 
 // The functional operator. Its second run notes which of its allocations become results (the first one may allocate
@@ -182,7 +227,7 @@ class SteeredCall final : public OperatorCall {
   }
 
  private:
-  at::Tensor resultOf(const Result& result, const c10::Stack& stack) const {
+  at::Tensor resultOf(const Result& result, const torch::jit::Stack& stack) const {
     const c10::IValue& value = stack[result.index];
     if (result.element < 0) return value.isNone() ? at::Tensor() : value.toTensor();
     return value.toTensorList().get(static_cast<std::size_t>(result.element));
@@ -257,6 +302,8 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& instruction, cons
       result.element = -1;
   }
   if (results.empty()) return std::make_unique<InPlaceCall>(instruction, op, slots);
+  if (CopyCall::fits(instruction))
+    return std::make_unique<CopyCall>(slots.ref(static_cast<int32_t>(instruction.args[0].i)), results[0].slot);
   const bool all_arguments = instruction.args.size() == op.schema().arguments().size();
   if (results.size() == returns.size() && tensors_only && all_arguments)
     if (const auto out = findOutVariant(op)) return std::make_unique<OutCall>(instruction, *out, slots, results);

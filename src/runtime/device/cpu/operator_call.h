@@ -18,7 +18,7 @@ struct CallState {
   ActionContext action;
   int64_t random_base = 0;  // draws of the micro-batches before
   RandomStream* random = nullptr;
-  c10::Stack stack;  // reused by every call
+  torch::jit::Stack stack;  // reused by every call
 };
 
 class Call {
