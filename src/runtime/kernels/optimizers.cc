@@ -75,7 +75,7 @@ void forEachPart(const Tensors& tensors, const Fn& fn) {
 at::Tensor gradientOf(const at::Tensor& param, const at::Tensor& sum, at::Tensor& scratch, const at::Tensor& scale,
                       double decay, const Hyper& hyper) {
   at::Tensor gradient = sum;
-  if (hyper.gradient_scale != 1) at::cpu::mul_(gradient, scale);
+  if (hyper.gradient_scale != 1) gradient = at::cpu::mul_out(scratch, gradient, scale);
   if (hyper.maximize) gradient = at::cpu::neg_out(scratch, gradient);
   if (decay != 0) gradient = at::cpu::add_out(scratch, gradient, param, decay);
   return gradient;

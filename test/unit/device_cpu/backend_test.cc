@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include "harness.h"
+#include "runtime/runtime.h"
 
 namespace abele::runtime::testing {
 namespace {
@@ -31,6 +32,7 @@ TEST(Backend, InputsAreRowsAndFramesAreARing) {
   check(x * 2);
   check(at::randn({3, 8}).t());  // laid out otherwise than compiled
   EXPECT_EQ(runner.backend().allocatedBytes(0), 2 * 128);
+  EXPECT_EQ(runner.backend().allocatedBytes(0), exe::peakBytes(p.executable, 0));
 }
 
 TEST(Backend, WrongInputsAreRefused) {
@@ -48,7 +50,7 @@ TEST(Backend, UnboundOutputsAreSkippedAndSumsAdd) {
   Program p(3);
   const int32_t in = p.input(f32({1, 2}));
   p.emit(in);
-  p.op("abele::emit", {Arg::id(p.output(f32({1, 2}))), Arg::id(in), Arg::boolean(true)});
+  p.op("abele::emit", {Arg::id(p.output(f32({1, 2}))), Arg::id(in)});
   Runner runner(p);
   const at::Tensor x = at::randn({3, 2}), last = at::zeros({1, 2}), sum = at::full({1, 2}, 7.0);
   runner.stepInto({x}, {{at::Tensor(), at::Tensor(), last}, {sum, sum, sum}});
@@ -90,7 +92,7 @@ TEST(Backend, AFailedStepPutsBuffersBackAndTheNextOneWorks) {
   const int32_t in = p.input(f32({2})), buffer = p.external(f32({2}), kBuffer),
                 index = p.input(contiguousType(DType::kInt64, {1}));
   const int32_t picked = p.value(f32({1}));
-  p.op("aten::add_.Tensor", {Arg::id(buffer), Arg::id(in), Arg::integer(1)});
+  p.op("aten::add_.Tensor", {Arg::id(buffer), Arg::id(in), Arg::integer(1)}).writes = {buffer};
   p.op("aten::index_select", {Arg::id(buffer), Arg::integer(0), Arg::id(index)}, {picked});
   p.emit(picked);
   Runner runner(p);
@@ -128,6 +130,34 @@ TEST(Backend, RunsOnAnotherThreadWithoutAutograd) {
   const auto result = std::async(std::launch::async, [&] { return runner.step({x}); }).get();
   EXPECT_TRUE(sameBits(result[0][0], at::mm(x, x)));
   EXPECT_FALSE(result[0][0].requires_grad());
+}
+
+// Two workers, a value of the first read by the second out of a ring of two frames.
+TEST(Backend, RunsUnderTheRuntime) {
+  constexpr int32_t kMicroBatches = 6;
+  Program p(kMicroBatches, /*frames=*/2);
+  const int32_t in = p.input(f32({4, 4})), product = p.value(f32({4, 4}));
+  p.executable.segments[1].direction = exe::Direction::kForward;
+  p.op("aten::mm", {Arg::id(in), Arg::id(in)}, {product});
+  p.op("abele::emit", {Arg::id(p.output(f32({4, 4}))), Arg::id(product)}, {}, 1);
+  p.executable.workers.assign(2, {});
+  for (int32_t k = 0; k < kMicroBatches; ++k) {
+    p.executable.workers[0].actions.push_back({0, k, {}});
+    if (k >= 2) p.executable.workers[0].actions.back().waits.push_back({1, k - 1});
+    p.executable.workers[1].actions.push_back({1, k, {{0, k + 1}}});
+  }
+  const auto backend = CpuBackend::create(p.executable, {});
+  Runtime runtime(p.executable, *backend);
+  for (int step = 0; step < 4; ++step) {
+    const at::Tensor x = at::randn({4 * kMicroBatches, 4});
+    std::vector<at::Tensor> results;
+    for (int k = 0; k < kMicroBatches; ++k) results.push_back(at::empty({4, 4}));
+    backend->bindInputs({x});
+    backend->bindOutputs({results});
+    runtime.run();
+    for (int k = 0; k < kMicroBatches; ++k)
+      EXPECT_TRUE(sameBits(results[k], at::mm(x.narrow(0, 4 * k, 4), x.narrow(0, 4 * k, 4))));
+  }
 }
 
 }  // namespace

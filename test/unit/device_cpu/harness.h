@@ -59,7 +59,7 @@ struct Program {
   }
 
   int32_t group(exe::GroupKind kind, int32_t frames, std::string name) {
-    executable.groups.push_back({kind, -1, frames, 0, std::move(name)});
+    executable.groups.push_back({.kind = kind, .frames = frames, .name = std::move(name)});
     return static_cast<int32_t>(executable.groups.size()) - 1;
   }
   int32_t slot(int32_t group, Type type) {
@@ -88,7 +88,7 @@ struct Program {
     return id;
   }
   exe::Instruction& op(std::string name, std::vector<Arg> args, std::vector<int32_t> results = {}, int segment = 0) {
-    exe::Instruction instruction{std::move(name), std::move(args), {}, -1, -1, -1};
+    exe::Instruction instruction{.op = std::move(name), .args = std::move(args)};
     for (const int32_t result : results) instruction.results.push_back({result});
     executable.segments[segment].instructions.push_back(std::move(instruction));
     return executable.segments[segment].instructions.back();

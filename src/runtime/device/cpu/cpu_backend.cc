@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/cpu_device.h"
-#include "runtime/device/cpu/operator_lookup.h"
 #include "runtime/device/cpu/random_stream.h"
 #include "runtime/kernels/basic.h"
 
@@ -153,22 +152,14 @@ void CpuBackendImpl::fillInitial() {
       slots_.tensor(external.slot, 0).fill_(external.initial);
 }
 
-// Buffers that share memory with an operand that some instruction writes.
+// Buffers that share memory with what some instruction writes.
 void CpuBackendImpl::findWrittenBuffers() {
   const c10::InferenceMode no_autograd;
   std::vector<int32_t> written;
   for (const exe::Segment& segment : executable_.segments)
     for (const exe::Instruction& instruction : segment.instructions) {
+      written.insert(written.end(), instruction.writes.begin(), instruction.writes.end());
       for (const auto& ids : instruction.results) written.insert(written.end(), ids.begin(), ids.end());
-      const bool own = instruction.op.starts_with("abele::");
-      if (own && instruction.args.empty()) continue;
-      for (std::size_t i = 0; i < instruction.args.size(); ++i) {
-        const Arg& arg = instruction.args[i];
-        if (!arg.holdsIds()) continue;
-        if (own ? i > 0 : !writesArgument(findOperator(instruction.op).schema(), i)) continue;
-        if (arg.kind == Arg::Kind::kId) written.push_back(static_cast<int32_t>(arg.i));
-        for (const int64_t id : arg.ints) written.push_back(static_cast<int32_t>(id));
-      }
     }
   const auto shares = [&](const exe::Slot& a, const exe::Slot& b) {
     return a.group == b.group && a.offset_bytes < b.offset_bytes + b.type.extentBytes() &&

@@ -289,7 +289,17 @@ std::vector<Result> wantedResults(const exe::Instruction& instruction, const Slo
 
 }  // namespace
 
-std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& instruction, const SlotTable& slots) {
+// relu has no out= kernel, but is nothing but clamp_min with 0, which has one.
+exe::Instruction withOutKernel(exe::Instruction instruction) {
+  if (instruction.op == "aten::relu") {
+    instruction.op = "aten::clamp_min";
+    instruction.args.push_back(Arg::integer(0));
+  }
+  return instruction;
+}
+
+std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const SlotTable& slots) {
+  const exe::Instruction instruction = withOutKernel(recorded);
   const c10::OperatorHandle op = findOperator(instruction.op);
   const auto& returns = op.schema().returns();
   std::vector<Result> results = wantedResults(instruction, slots);

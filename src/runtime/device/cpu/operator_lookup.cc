@@ -71,10 +71,4 @@ std::optional<c10::OperatorHandle> findOutVariant(const c10::OperatorHandle& fun
   return std::nullopt;
 }
 
-bool writesArgument(const c10::FunctionSchema& schema, std::size_t index) {
-  const c10::Argument& argument = schema.arguments()[index];
-  if (argument.alias_info() && argument.alias_info()->isWrite()) return true;
-  return argument.name() == "running_mean" || argument.name() == "running_var";
-}
-
 }  // namespace abele::runtime

@@ -16,7 +16,4 @@ c10::OperatorHandle findOperator(const std::string& name);
 /// make a copy). Nothing when there is none.
 std::optional<c10::OperatorHandle> findOutVariant(const c10::OperatorHandle& functional);
 
-/// Does the operator write into this operand? Also says so for running statistics, whose schemas keep it a secret.
-bool writesArgument(const c10::FunctionSchema& schema, std::size_t index);
-
 }  // namespace abele::runtime

@@ -51,13 +51,13 @@ class Arguments {
   const SlotTable& slots_;
 };
 
-// output slot, src, bool sum: under Sum the frames of the output are one tensor, copied into first and added to after.
+// Micro-batches whose frames of the output are one tensor (OutputMode.Sum): copied by the first, added by the others.
 std::unique_ptr<Call> makeEmit(const Arguments& args) {
-  return callOf([output = args.slot(0), source = args.slot(1), sum = args.flag(2)](CallState& state) {
+  return callOf([output = args.slot(0), source = args.slot(1)](CallState& state) {
     const int64_t frame = state.action.micro_batch;
     const at::Tensor& bound = output.frames[frame];
     if (!bound.defined()) return;
-    const bool again = sum && frame > 0 && output.frames[frame - 1].defined() &&
+    const bool again = frame > 0 && output.frames[frame - 1].defined() &&
                        output.frames[frame - 1].const_data_ptr() == bound.const_data_ptr();
     addInto(bound, source.at(state.frame_of_group), /*first=*/!again);
   });
