@@ -42,7 +42,12 @@ class Program:
             positional, named = structures.reconstructTensorStructure(self._arguments, micro_batch)
             versions = [tensor._version for tensor in micro_batch]
             result = callForward(
-                model, positional, named, training=self._training, scopes=options.module_namescope_enabled
+                model,
+                positional,
+                named,
+                mode=mode,
+                training=self._training,
+                scopes=options.module_namescope_enabled,
             )
             self._result = structures.skeleton(result)
             self._written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]

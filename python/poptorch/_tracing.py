@@ -7,7 +7,7 @@ import contextlib
 
 import torch
 from torch.nn.modules import module as torch_module
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils import _python_dispatch as python_dispatch
 
 from . import _hooks, wrapping
 from ._errors import userError
@@ -15,7 +15,7 @@ from ._native import core
 from .losses import LossMarking
 
 
-class CaptureMode(TorchDispatchMode):
+class CaptureMode(python_dispatch.TorchDispatchMode):
     """Stands for the native capture wherever Python code asks which mode is active. Never called: the native one is."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -53,6 +53,27 @@ def _withoutDistributionChecks():
         yield
     finally:
         torch.distributions.Distribution.set_default_validate_args(previous)
+
+
+@contextlib.contextmanager
+def _readableModeStack(mode):
+    """Python code that asks which dispatch modes are active finds `mode` in place of the native capture."""
+    original = torch._C._get_dispatch_stack_at
+
+    def entryAt(index):
+        try:
+            return original(index)
+        except RuntimeError:  # a mode that belongs to no Python interpreter: the capture
+            return mode
+
+    places = (torch._C, python_dispatch)
+    for place in places:
+        place._get_dispatch_stack_at = entryAt
+    try:
+        yield
+    finally:
+        for place in places:
+            place._get_dispatch_stack_at = original
 
 
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
@@ -104,10 +125,11 @@ def aroundCompile(model):
         _hooks.callPostCompileHooks()
 
 
-def callForward(model, positional, named, *, training, scopes):
+def callForward(model, positional, named, *, mode, training, scopes):
     """Runs forward as captured code. Returns what it returned."""
     before = _owned(model)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_readableModeStack(mode))
         stack.enter_context(_withoutDistributionChecks())
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:

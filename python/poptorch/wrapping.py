@@ -179,7 +179,8 @@ class _WrappedModule:
         return result
 
     def __reduce_ex__(self, protocol):
-        return copyreg.__newobj__, (_linkOf(self).original_class,), self._plainState()
+        # Only the standard library is named, so that the file loads where this package is absent.
+        return copyreg._reconstructor, (_linkOf(self).original_class, object, None), self._plainState()
 
 
 _module_classes = weakref.WeakKeyDictionary()

@@ -1,0 +1,135 @@
+"""A compiled training step gives the bits that eager PyTorch gives, wherever the model is cut."""
+
+import copy
+
+import networks
+import poptorch
+import pytest
+import torch
+
+SEED, MICRO_BATCH, STEPS = 7, 2, 5
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Eager runs with as many threads as a device has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def cut(model, num_stages):
+    """Begins stage s at its share of the parts."""
+    for stage in range(num_stages):
+        poptorch.BeginBlock(model.parts[stage * len(model.parts) // num_stages], ipu_id=stage)
+
+
+def options(strategy, accumulation, iterations=1):
+    opts = poptorch.Options().deviceIterations(iterations).randomSeed(SEED).autoRoundNumIPUs(True)
+    opts.outputMode(poptorch.OutputMode.All).setExecutionStrategy(strategy())
+    opts.Training.gradientAccumulation(accumulation)
+    opts._Popart.set("abele.threadsPerDevice", 1)
+    return opts
+
+
+def eager(model, optimizer, batch, accumulation):
+    """The same step in plain PyTorch. Returns the outputs and losses of its micro-batches."""
+    outputs, losses = [], []
+    for start in range(0, len(batch[0]), MICRO_BATCH * accumulation):
+        optimizer.zero_grad()
+        for k in range(accumulation):
+            rows = slice(start + k * MICRO_BATCH, start + (k + 1) * MICRO_BATCH)
+            output, loss = model(*(tensor[rows] for tensor in batch))
+            (loss / accumulation).backward()
+            outputs.append(output.detach())
+            losses.append(loss.detach())
+        optimizer.step()
+    return torch.cat(outputs), torch.stack(losses)
+
+
+def require_same(ours, theirs):
+    for (name, a), b in zip(ours.items(), theirs.values(), strict=True):
+        assert torch.equal(a, b), f"{name} differs by {(a - b).abs().max()}"
+
+
+def train(network, strategy, num_stages, make_optimizer, accumulation, iterations=1):
+    torch.manual_seed(0)
+    model = networks.NETWORKS[network]()
+    reference = copy.deepcopy(model)
+    cut(model, num_stages)
+    opts = options(strategy, accumulation, iterations)
+    executor = poptorch.trainingModel(model, opts, make_optimizer(model.parameters()))
+    optimizer = make_optimizer(reference.parameters())
+    torch.manual_seed(1)
+    batches = [model.batch(MICRO_BATCH * accumulation * iterations) for _ in range(STEPS)]
+    ours = [executor(*batch) for batch in batches]
+    torch.manual_seed(SEED)
+    for (output, loss), batch in zip(ours, batches, strict=True):
+        expected_output, expected_loss = eager(reference, optimizer, batch, accumulation)
+        assert torch.equal(loss.reshape(-1), expected_loss) and torch.equal(output, expected_output)
+    require_same(model.state_dict(), reference.state_dict())
+    executor.destroy()
+    assert type(model) is networks.NETWORKS[network]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("strategy", [poptorch.PipelinedExecution, poptorch.ShardedExecution])
+@pytest.mark.parametrize("num_stages", [1, 2, 3, 5])
+@pytest.mark.parametrize("network", networks.NETWORKS)
+def test_training_equals_eager(network, num_stages, strategy, optimizer):
+    train(network, strategy, num_stages, OPTIMIZERS[optimizer], accumulation=2 * num_stages - 1)
+
+
+@pytest.mark.parametrize("network", ["ResidualMlp", "ResNet"])
+def test_several_updates_in_one_call(network):
+    train(network, poptorch.PipelinedExecution, 3, OPTIMIZERS["adamw"], accumulation=5, iterations=3)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_groups_have_their_own_values(nesterov):
+    def optimizer(parameters):
+        parameters = list(parameters)
+        groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": 0.2, "weight_decay": 0.1}]
+        return torch.optim.SGD(groups, lr=0.05, momentum=0.8, nesterov=nesterov)
+
+    train("ResidualMlp", poptorch.PipelinedExecution, 2, optimizer, accumulation=3)
+
+
+@pytest.mark.parametrize("num_stages", [1, 2, 5])
+@pytest.mark.parametrize("strategy", [poptorch.PipelinedExecution, poptorch.ShardedExecution])
+@pytest.mark.parametrize("network", networks.NETWORKS)
+def test_inference_equals_eager(network, num_stages, strategy):
+    torch.manual_seed(0)
+    model = networks.NETWORKS[network]().eval()
+    batch = model.batch(MICRO_BATCH * 6)
+    reference = copy.deepcopy(model)
+    with torch.no_grad():
+        expected = [reference(*(t[2 * k : 2 * k + 2] for t in batch)) for k in range(6)]
+    cut(model, num_stages)
+    opts = options(strategy, 1, iterations=6)
+    executor = poptorch.inferenceModel(model, opts)
+    output, loss = executor(*batch)
+    assert torch.equal(loss, torch.stack([loss for _, loss in expected]))
+    assert torch.equal(output, torch.cat([output for output, _ in expected]))
+    executor.copyWeightsToHost()
+    require_same(model.state_dict(), reference.state_dict())
+
+
+def test_sum_reduction():
+    torch.manual_seed(0)
+    model = networks.ResidualMlp().eval()
+    reference = copy.deepcopy(model)
+    opts = options(poptorch.PipelinedExecution, 3)
+    opts.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+    executor = poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = model.batch(MICRO_BATCH * 3)
+    executor(*batch)
+    for k in range(3):
+        reference(*(t[2 * k : 2 * k + 2] for t in batch))[1].backward()
+    torch.optim.SGD(reference.parameters(), lr=0.1).step()
+    require_same(model.state_dict(), reference.state_dict())
