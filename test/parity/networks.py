@@ -173,6 +173,4 @@ class InPlace(Network):
         super().__init__([*(WritingCell() for _ in range(4)), nn.Linear(WIDTH, 4)])
 
 
-NETWORKS = {
-    network.__name__: network for network in (Encoder, Decoder, ResNet, Lstm, Gru, Tied, ResidualMlp, InPlace)
-}
+NETWORKS = {network.__name__: network for network in (Encoder, Decoder, ResNet, Lstm, Gru, Tied, ResidualMlp, InPlace)}

@@ -5,14 +5,14 @@ import copy
 import gc
 import pickle
 import signal
+import sys
 import threading
 import weakref
 
+import abele
 import poptorch
 import pytest
 import torch
-
-import abele
 
 
 class Net(torch.nn.Module):
@@ -478,18 +478,27 @@ def test_interrupt_during_a_step():
         return x
 
     x = torch.randn(256, 256).mul_(0.01)
-    executor = inference(forward, iterations(1))
-    executor.compile(x)
+    executor = inference(forward)
     expected = executor(x)
-    # The signal is pending before the step begins; nothing here depends on time.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    entered = threading.Event()
+
+    def interrupt():
+        entered.wait()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    # The other thread gets to run only when the step lets go of the interpreter.
+    interval, handler = sys.getswitchinterval(), signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.setswitchinterval(100)
+    thread = threading.Thread(target=interrupt)
     try:
+        thread.start()
         with pytest.raises(KeyboardInterrupt):
-            for _ in range(1000):
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-                executor(x)
+            entered.set()
+            executor(x)
     finally:
-        signal.signal(signal.SIGINT, previous)
+        sys.setswitchinterval(interval)
+        signal.signal(signal.SIGINT, handler)
+    thread.join()
     assert torch.equal(executor(x), expected)
 
 

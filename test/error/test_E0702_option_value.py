@@ -1,0 +1,13 @@
+"""E0702: gradient accumulation in inference."""
+
+import poptorch
+import pytest
+import torch
+
+
+def test_error():
+    opts = poptorch.Options()
+    opts.Training.gradientAccumulation(2)
+    with pytest.raises(poptorch.Error, match="E0702 option-value") as raised:
+        poptorch.inferenceModel(torch.nn.ReLU(), opts)
+    assert "deviceIterations" in str(raised.value)

@@ -1,0 +1,15 @@
+"""E0704: another shape than the compiled one."""
+
+import poptorch
+import pytest
+import torch
+
+
+def test_error():
+    model = poptorch.inferenceModel(torch.nn.ReLU())
+    model(torch.ones(3, 1))
+    with pytest.raises(poptorch.Error, match="E0704 input-changed") as raised:
+        model(torch.ones(2, 1))
+    assert "destroy()" in str(raised.value)
+    model.destroy()
+    model(torch.ones(2, 1))
