@@ -17,10 +17,6 @@ class CompiledModel(PoplarExecutor):
     _enforce_limits = False
     _many_programs = True
 
-    def report(self):
-        """Figures of the last step: time per stage, bubble, peak bytes."""
-        return self._session("report").report()
-
     def graphText(self):
         """The graph after the passes, in text form."""
         return self._session("graphText").graphText()

@@ -7,14 +7,19 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+namespace abele::host {
+struct SessionReport;
+}
+
 namespace abele::bind {
 
 void registerErrors(pybind11::module_& module);
 void registerAnnotate(pybind11::module_& module);
 void registerSessionOptions(pybind11::module_& module);
 void registerOptimizerSpec(pybind11::module_& module);
-void registerSessionReport(pybind11::module_& module);
 void registerSession(pybind11::module_& module);
+
+pybind11::dict reportDict(const host::SessionReport& report);
 
 /// "train.py:88" of the innermost Python frame whose file name contains none of `excludes`; "" if there is none.
 /// Returns: a function for any thread; it takes the GIL.

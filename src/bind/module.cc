@@ -7,6 +7,5 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerAnnotate(module);
   abele::bind::registerSessionOptions(module);
   abele::bind::registerOptimizerSpec(module);
-  abele::bind::registerSessionReport(module);
   abele::bind::registerSession(module);
 }

@@ -103,7 +103,7 @@ void registerSession(py::module_& module) {
              return devices;
            },
            "Device of every stage, in order.")
-      .def("report", [](const PythonSession& self) { return self.session.report(); });
+      .def("report", [](const PythonSession& self) { return reportDict(self.session.report()); });
 }
 
 }  // namespace abele::bind

@@ -1,4 +1,4 @@
-// SessionReport: figures of a compiled session.
+// The figures of a session as a dict: {"capture_s", "compile_s", "stages": [{...}], "bubble", "step_ns"}.
 #include "bind/bind.h"
 #include "host/session.h"
 
@@ -6,21 +6,24 @@ namespace py = pybind11;
 
 namespace abele::bind {
 
-void registerSessionReport(py::module_& module) {
-  using host::SessionReport;
-  using Stage = SessionReport::Stage;
-  py::class_<Stage>(module, "StageReport")
-      .def_readonly("name", &Stage::name)
-      .def_readonly("device", &Stage::device)
-      .def_readonly("busy_ns", &Stage::busy_ns)
-      .def_readonly("waiting_ns", &Stage::waiting_ns)
-      .def_readonly("peak_bytes", &Stage::peak_bytes);
-  py::class_<SessionReport>(module, "SessionReport")
-      .def_readonly("capture_s", &SessionReport::capture_s)
-      .def_readonly("compile_s", &SessionReport::compile_s)
-      .def_readonly("stages", &SessionReport::stages)
-      .def_readonly("bubble", &SessionReport::bubble)
-      .def_readonly("step_ns", &SessionReport::step_ns);
+py::dict reportDict(const host::SessionReport& report) {
+  py::list stages;
+  for (const auto& stage : report.stages) {
+    py::dict row;
+    row["name"] = stage.name;
+    row["device"] = stage.device;
+    row["busy_ns"] = stage.busy_ns;
+    row["waiting_ns"] = stage.waiting_ns;
+    row["peak_bytes"] = stage.peak_bytes;
+    stages.append(row);
+  }
+  py::dict result;
+  result["capture_s"] = report.capture_s;
+  result["compile_s"] = report.compile_s;
+  result["stages"] = stages;
+  result["bubble"] = report.bubble;
+  result["step_ns"] = report.step_ns;
+  return result;
 }
 
 }  // namespace abele::bind

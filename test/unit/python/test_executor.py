@@ -627,7 +627,7 @@ def test_every_shape_has_a_program():
         theirs.step()
         assert torch.equal(loss, expected.detach())
     assert torch.equal(model.fc.weight, reference.fc.weight)
-    assert "aten" in executor.graphText() and executor.report().step_ns > 0
+    assert "aten" in executor.graphText() and executor.report()["step_ns"] > 0
     strict = poptorch.inferenceModel(reference)
     strict(x)
     with pytest.raises(poptorch.Error, match="E0704"):
