@@ -13,6 +13,8 @@ from ._devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from ._errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
 from ._hooks import registerPostCompileHook, registerPreCompileHook
 from ._logging import logger, setLogLevel
+from ._process import poptorchAtExit
+from ._process import start as _start
 from ._version import __version__
 from .annotations import (
     ATTR_PREFIX,
@@ -76,4 +78,5 @@ def __getattr__(name):
     raise AttributeError(f"module 'poptorch' has no attribute {name!r}")
 
 
+_start()
 registerGeometricCustomArgParsers()

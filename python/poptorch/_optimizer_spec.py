@@ -100,6 +100,39 @@ class Constants:
                 )
 
 
+_BOOKKEEPING = frozenset(("defaults", "state", "param_groups", "variable_attrs", "params"))
+
+
+class AttributeWatch:
+    """Warns about attributes that an optimizer did not have at its first use: the device does not know them."""
+
+    def __init__(self, optimizer, *, relaxed):
+        self._known = self._namesOf(optimizer)
+        self._say = logger.debug if relaxed else logger.warning
+
+    @staticmethod
+    def _namesOf(optimizer):
+        places = {"attribute": optimizer.__dict__, "default": optimizer.defaults}
+        places.update({f"param_groups[{i}] key": group for i, group in enumerate(optimizer.param_groups)})
+        return {
+            (place, name)
+            for place, names in places.items()
+            for name in names
+            if name not in _BOOKKEEPING and not name.startswith("_")
+        }
+
+    def check(self, optimizer):
+        """Says each new name once."""
+        for place, name in sorted(self._namesOf(optimizer) - self._known):
+            self._known.add((place, name))
+            if name not in ("initial_lr", "step", *_OWN_FIELDS):
+                self._say("ignoring unexpected optimizer %s %r", place, name)
+
+
+# Fields that optimizers and schedulers of torch and of this package keep for themselves.
+_OWN_FIELDS = ("ipu_state_is_dirty", "host_state_is_dirty")
+
+
 def _number(name, value):
     assert isinstance(value, (int, float, torch.Tensor)) and not isinstance(value, bool), (
         f"{name} of the optimizer is {value!r}, expected a number"

@@ -55,6 +55,21 @@ def _withoutDistributionChecks():
         torch.distributions.Distribution.set_default_validate_args(previous)
 
 
+def _textWithoutValues(tensor, *, tensor_contents=None):
+    return f"tensor(<unavailable>, size={tuple(tensor.shape)}, dtype={tensor.dtype})"
+
+
+@contextlib.contextmanager
+def _printableTensors():
+    """print(tensor) shows what is known of it."""
+    original = torch._tensor_str._str
+    torch._tensor_str._str = _textWithoutValues
+    try:
+        yield
+    finally:
+        torch._tensor_str._str = original
+
+
 @contextlib.contextmanager
 def _readableModeStack(mode):
     """Python code that asks which dispatch modes are active finds `mode` in place of the native capture."""
@@ -130,6 +145,7 @@ def callForward(model, positional, named, *, mode, training, scopes):
     before = _owned(model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_readableModeStack(mode))
+        stack.enter_context(_printableTensors())
         stack.enter_context(_withoutDistributionChecks())
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:

@@ -9,12 +9,14 @@ import functools
 import torch
 
 from ._errors import userError
+from ._logging import logger
 from ._native import core, isCapturing
 
 
 def _begin(user_id, ipu_id):
     """Makes a block active and returns its id. Requires a capture."""
     user_id = user_id or core().nextAutoBlockId()
+    logger.debug("block %s begins, ipu %s", user_id, "by its stage" if ipu_id is None else ipu_id)
     core().beginBlock(str(user_id), -1 if ipu_id is None else ipu_id)
     return user_id
 

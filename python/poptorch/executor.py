@@ -100,6 +100,7 @@ class PoplarExecutor:
         self._optimizer = None
         self._constants = None
         self._sent = None
+        self._watch = None
         if training:
             parameters = list(model.parameters())
             if optimizer is None and parameters:
@@ -320,6 +321,8 @@ class PoplarExecutor:
         """Makes new values of the optimizer (learning rate, ...) count from the next step on."""
         assert self._training, "setOptimizer needs a model wrapped for training"
         self._useOptimizer(optimizer)
+        if self._watch is not None:
+            self._watch.check(optimizer)
         if not self.isCompiled():
             return
         constants = _optimizer_spec.Constants(optimizer)
@@ -338,6 +341,8 @@ class PoplarExecutor:
         if isinstance(self._optimizer, optim.Optimizer):
             self._optimizer._disconnect()
         self._optimizer = optimizer
+        if optimizer is not None and self._watch is None:
+            self._watch = _optimizer_spec.AttributeWatch(optimizer, relaxed=self._options.relax_optimizer_checks)
         if isinstance(optimizer, optim.Optimizer):
             optimizer._connect(self)
 

@@ -120,6 +120,34 @@ def test_inference_equals_eager(network, num_stages, strategy):
     require_same(model.state_dict(), reference.state_dict())
 
 
+def test_devices_with_several_threads():
+    torch.manual_seed(0)
+    torch.set_num_threads(2)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.LayerNorm(256), torch.nn.Linear(256, 256))
+    model = Loss(model)
+    reference = copy.deepcopy(model)
+    opts = poptorch.Options()
+    opts._Popart.set("abele.threadsPerDevice", 2)
+    executor = poptorch.trainingModel(model, opts, torch.optim.AdamW(model.parameters(), lr=0.01))
+    x = torch.randn(512, 256)
+    loss = executor(x)
+    optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01)
+    expected = reference(x)
+    expected.backward()
+    optimizer.step()
+    assert torch.equal(loss, expected.detach())
+    require_same(model.state_dict(), reference.state_dict())
+
+
+class Loss(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return torch.nn.functional.mse_loss(self.inner(x), x)
+
+
 def test_sum_reduction():
     torch.manual_seed(0)
     model = networks.ResidualMlp().eval()

@@ -458,6 +458,12 @@ def test_reassigned_parameters_are_refused_and_put_back():
     assert "copy_" in str(raised.value) and model.total is total
 
 
+def test_tensors_can_be_printed_while_captured(capsys):
+    inference(lambda self, x: print(x) or x * 2)(torch.ones(3))
+    assert capsys.readouterr().out == "tensor(<unavailable>, size=(3,), dtype=torch.float32)\n"
+    assert "1." in repr(torch.ones(3))
+
+
 def test_random_state_is_reproducible():
     model = torch.nn.Dropout(0.5).train()
     executor = poptorch.inferenceModel(model, poptorch.Options().randomSeed(3))
@@ -523,6 +529,20 @@ def test_set_optimizer_sends_new_values():
         executor.setOptimizer(ours)
 
 
+def test_unexpected_attributes_are_named_once(caplog):
+    model = Net()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1)
+    executor = poptorch.trainingModel(model, optimizer=optimizer)
+    x, y = torch.randn(2, 4), torch.randn(2, 4)
+    executor(x, y)
+    executor.setOptimizer(optimizer)
+    assert not caplog.records
+    optimizer.param_groups[0]["loss_scaling"] = 1.0
+    executor.setOptimizer(optimizer)
+    executor.setOptimizer(optimizer)
+    assert caplog.text.count("ignoring unexpected optimizer") == 1 and "loss_scaling" in caplog.text
+
+
 def test_optimizer_state_is_read_and_restored():
     torch.manual_seed(0)
     x, y = torch.randn(2, 4), torch.randn(2, 4)
@@ -581,6 +601,7 @@ def loss_cases():
     p, q = lambda t: t.softmax(-1), lambda t: t.log_softmax(-1)
     return {
         "kl_div": lambda x, y: F.kl_div(q(x), p(y), reduction="batchmean"),
+        "gaussian_nll": lambda x, y: F.gaussian_nll_loss(x, y, torch.ones_like(x)),
         "multilabel_soft_margin": lambda x, y: F.multilabel_soft_margin_loss(x, (y > 0).float()),
         "triplet_with_distance": lambda x, y: torch.nn.TripletMarginWithDistanceLoss()(x, y, y.flip(0)),
         "smoothed": lambda x, y: F.cross_entropy(x, y.argmax(-1), label_smoothing=0.1),
