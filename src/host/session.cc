@@ -52,6 +52,7 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
 /// Passes, plan and executable of a recording.
 void lower(Compiled& compiled, const SessionOptions& options) {
   compiled.graph = compiled.recording.graph;
+  addWrittenArguments(compiled.recording, compiled.graph);
   passes::PassContext context{.stages = options.stages, .optimizer = compiled.optimizer.rules};
   context.stages.ordered = options.strategy == Strategy::kPipelined;
   passes::runPipeline(compiled.graph, context);
@@ -91,6 +92,9 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     at::NoGradGuard no_grad;
     load(*next, options, generator);
   }
+  for (const at::Tensor& result : next->recording.results) next->result_types.push_back(typeOf(result));
+  next->recording.results.clear();
+  next->recording.constants.clear();
   impl_->compiled = std::move(next);
   impl_->captured_text.clear();
   impl_->last_step = {};
@@ -109,6 +113,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& inputs, cons
   compiled.backend->bindOutputs(results.bound);
   impl_->last_step = compiled.runtime->run(poll);
   addUp(results);
+  writeBack(compiled, results, inputs);
   return std::move(results.returned);
 }
 

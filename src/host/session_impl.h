@@ -18,7 +18,8 @@ struct Compiled {
   std::vector<capture::ModelTensor> model;
   OptimizerSpec optimizer;
   std::vector<Type> input_types;             // of the full-size inputs
-  capture::Recording recording;              // its graph is the captured one
+  capture::Recording recording;              // its graph is the captured one; its tensors are dropped after loading
+  std::vector<Type> result_types;            // of one micro-batch, by flattened result; undefined for host tensors
   ir::Graph graph;                           // after the passes
   plan::Plan plan;
   exe::Executable executable;
@@ -57,16 +58,21 @@ void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Te
 std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs);
 
 // session_results.cc
-/// The tensors of one call's results, and where the result of each micro-batch goes.
+/// The tensors of one call's results, and where the result of each micro-batch goes. Arguments that forward writes are
+/// targets too, after the flattened results: they reach the caller's tensors only when the step is complete.
 struct Results {
   std::vector<at::Tensor> returned;               // by flattened result
   std::vector<std::vector<at::Tensor>> bound;     // [target][micro-batch]; undefined: not wanted
+  std::vector<at::Tensor> written;                // by entry of Recording::written_arguments: all rows
   struct Sum { int32_t result = 0, target = 0; };
   std::vector<Sum> sums;                          // results whose micro-batches are still to be added up
 };
 Results allocateResults(const SessionOptions& options, const Compiled& compiled);
+/// Adds kResult outputs for the arguments that forward writes.
+void addWrittenArguments(const capture::Recording& recording, ir::Graph& graph);
 /// OutputMode::kSum: adds the micro-batches in order.
 void addUp(Results& results);
+void writeBack(const Compiled& compiled, const Results& results, const std::vector<at::Tensor>& inputs);
 
 // session_load.cc
 /// E0401 when the pipeline has fewer micro-batches than PopTorch's minimum for its stages.

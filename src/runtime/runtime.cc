@@ -126,7 +126,7 @@ struct Runtime::Impl {
   std::exception_ptr withContext(const ActionContext& context) const {
     const exe::Segment& segment = exe.segments[context.segment];
     const std::string place =
-        cat("in ", segment.name, " (", directionName(segment.direction), " of stage ", segment.stage, "), micro-batch ",
+        cat(segment.name, " (", directionName(segment.direction), " of stage ", segment.stage, "), micro-batch ",
             context.micro_batch, ", on worker ", context.worker);
     auto wrap = [&](std::string what, std::string found) {
       UserError error(ErrorCode::E0601, {.what = std::move(what), .found = std::move(found)});

@@ -95,7 +95,7 @@ TEST(Runtime, RethrowsOurErrorsWithTheirPlaceAndRunsAgain) {
   } catch (const DeviceError& error) {
     EXPECT_EQ(error.code(), ErrorCode::E0603);
     EXPECT_EQ(error.recoveryAction(), "IPU_RESET");
-    expectContains(error.what(), "in bwd/1 (backward of stage 1), micro-batch 2, on worker 1");
+    expectContains(error.what(), "bwd/1 (backward of stage 1), micro-batch 2, on worker 1");
   }
   backend.setHook({});
   EXPECT_EQ(runtime.run().actions.size(), 24u);

@@ -9,6 +9,17 @@
 #include "runtime/device/cpu/steering_allocator.h"
 
 namespace abele::runtime {
+namespace {
+
+// A kernel's own words and the user's line, without ATen's backtrace.
+[[noreturn]] void refuse(const exe::Executable& executable, const exe::Instruction& instruction,
+                         const c10::Error& error) {
+  const std::string line = instruction.source < 0 ? "" : cat(executable.sources[instruction.source], ", ");
+  throwUser(ErrorCode::E0601, {.what = error.what_without_backtrace(), .at = cat(line, instruction.op),
+                               .remedy = "check the values that this operation is given"});
+}
+
+}  // namespace
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                      std::vector<Hyper>& hypers, RandomStream& random, const CpuOptions& options)
@@ -39,7 +50,13 @@ void CpuDevice::run(const ActionContext& context) {
   state_.frame_of_group = frame_of_group_.data();
   state_.action = context;
   state_.random_base = context.micro_batch * executable_.random_draws;
-  for (const std::unique_ptr<Call>& call : segments_[context.segment]) call->run(state_);
+  const std::vector<std::unique_ptr<Call>>& calls = segments_[context.segment];
+  std::size_t i = 0;
+  try {
+    for (; i < calls.size(); ++i) calls[i]->run(state_);
+  } catch (const c10::Error& error) {
+    refuse(executable_, executable_.segments[context.segment].instructions[i], error);
+  }
   state_.stack.clear();
 }
 

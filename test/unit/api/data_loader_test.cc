@@ -1,0 +1,86 @@
+// Batches of abele::DataLoader.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "abele/abele.h"
+
+namespace {
+
+abele::Options calls(int64_t iterations) { return abele::Options().deviceIterations(iterations); }
+
+std::vector<at::Tensor> firstTensors(abele::DataLoader& loader) {
+  std::vector<at::Tensor> all;
+  for (const std::vector<at::Tensor>& batch : loader) all.push_back(batch[0]);
+  return all;
+}
+
+TEST(DataLoader, CombinesMicroBatches) {
+  const at::Tensor x = torch::arange(20).reshape({10, 2});
+  const at::Tensor y = torch::arange(10);
+  abele::DataLoader loader(calls(2), {x, y}, {.batch_size = 2});
+  EXPECT_EQ(loader.combinedBatchSize(), 4);
+  EXPECT_EQ(loader.size(), 2);
+  std::vector<at::Tensor> batch;
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_TRUE(torch::equal(batch[0], x.narrow(0, 0, 4)));
+  EXPECT_TRUE(torch::equal(batch[1], y.narrow(0, 0, 4)));
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_FALSE(loader.next(batch));
+  loader.reset();
+  EXPECT_TRUE(loader.next(batch));
+}
+
+TEST(DataLoader, KeepsTheLastBatchWhenAsked) {
+  abele::DataLoader loader(calls(2), {torch::arange(10)}, {.batch_size = 2, .drop_last = false});
+  EXPECT_EQ(loader.size(), 3);
+  const std::vector<at::Tensor> all = firstTensors(loader);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[2].size(0), 2);
+}
+
+TEST(DataLoader, ShufflesBySeedAndPass) {
+  const at::Tensor x = torch::arange(64);
+  const auto passes = [&](uint64_t seed) {
+    abele::DataLoader loader(calls(1), {x}, {.batch_size = 8, .shuffle = true, .seed = seed});
+    return std::pair(torch::cat(firstTensors(loader)), torch::cat(firstTensors(loader)));
+  };
+  const auto [first, second] = passes(3);
+  EXPECT_TRUE(torch::equal(std::get<0>(first.sort()), x));
+  EXPECT_FALSE(torch::equal(first, x));
+  EXPECT_FALSE(torch::equal(first, second));
+  EXPECT_TRUE(torch::equal(passes(3).first, first));
+  EXPECT_TRUE(torch::equal(passes(3).second, second));
+  EXPECT_FALSE(torch::equal(passes(4).first, first));
+}
+
+TEST(DataLoader, StacksSamplesOfACallable) {
+  const auto sample = [](int64_t i) { return std::vector<at::Tensor>{torch::full({2}, i), torch::tensor(i)}; };
+  abele::DataLoader loader(calls(1), sample, 5, {.batch_size = 2});
+  std::vector<at::Tensor> batch;
+  ASSERT_TRUE(loader.next(batch));
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_EQ(batch[0].sizes(), at::IntArrayRef({2, 2}));
+  EXPECT_TRUE(torch::equal(batch[1], torch::tensor({2, 3})));
+}
+
+TEST(DataLoader, RefusesSamplesThatDiffer) {
+  EXPECT_THROW(abele::DataLoader(calls(1), {torch::zeros({4}), torch::zeros({5})}, {}), abele::UserError);
+  EXPECT_THROW(abele::DataLoader(calls(1), {torch::zeros({4})}, {.batch_size = 0}), abele::UserError);
+  abele::DataLoader loader(calls(1), [](int64_t i) { return std::vector<at::Tensor>{torch::zeros({i + 1})}; }, 4, {.batch_size = 2});
+  std::vector<at::Tensor> batch;
+  EXPECT_THROW(loader.next(batch), abele::UserError);
+}
+
+TEST(DataLoader, FeedsAModel) {
+  const abele::Options options = calls(2);
+  auto model = abele::inferenceModel([](at::Tensor x) { return x * 2; }, options);
+  abele::DataLoader loader(options, {torch::arange(12, torch::kFloat)}, {.batch_size = 3});
+  int count = 0;
+  for (const auto& batch : loader) {
+    EXPECT_TRUE(torch::equal(model(batch)[0], batch[0] * 2));
+    ++count;
+  }
+  EXPECT_EQ(count, 2);
+}
+
+}  // namespace
