@@ -8,3 +8,5 @@ target_include_directories(abele_libtorch SYSTEM INTERFACE
 target_link_directories(abele_libtorch INTERFACE $<BUILD_INTERFACE:${ABELE_TORCH_DIR}/lib>)
 target_link_libraries(abele_libtorch INTERFACE torch torch_cpu c10)
 list(APPEND CMAKE_BUILD_RPATH ${ABELE_TORCH_DIR}/lib)
+# g++ 12 sees overflows that cannot happen where it inlines c10::intrusive_ptr; -isystem does not silence these.
+target_compile_options(abele_libtorch INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>)

@@ -178,7 +178,9 @@ def demo(options) -> None:
     tools = machine.setup()
     folder = configure_and_build(tools, targets=["abele_python"])
     step("demonstration")
-    sys.exit(run([tools.python, "examples/python/digits.py", *options.rest], env=_python_env(tools, folder), check=False))
+    sys.exit(
+        run([tools.python, "examples/python/digits.py", *options.rest], env=_python_env(tools, folder), check=False)
+    )
 
 
 def bench(options) -> None:
