@@ -38,4 +38,8 @@ void markLoss(const at::Tensor& loss) {
   if (Recorder* recorder = currentRecorder()) recorder->markLoss(loss);
 }
 
+void readValue(const at::Tensor& tensor, const std::string& reader) {
+  if (Recorder* recorder = currentRecorder()) recorder->requireConstant(tensor, reader);
+}
+
 }  // namespace abele::capture

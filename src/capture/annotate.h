@@ -28,4 +28,8 @@ void popScope();
 /// Marks a loss. See spec annotations.md section 3: a loss that feeds a later one is demoted.
 void markLoss(const at::Tensor& loss);
 
+/// Says that the program reads the tensor's memory outside ATen (numpy(), tolist()). Throws E0101 when its value may
+/// differ between micro-batches.
+void readValue(const at::Tensor& tensor, const std::string& reader);
+
 }  // namespace abele::capture

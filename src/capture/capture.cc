@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "capture/autograd_bridge.h"
+#include "capture/composite_observer.h"
 #include "capture/dispatch_mode.h"
-#include "capture/losses.h"
 #include "capture/recorder.h"
 #include "capture/type_bridge.h"
 
@@ -127,11 +127,8 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
   const CurrentScope current(&recorder);
   const c10::AutoGradMode grad_mode(request.training);
   try {
-    std::vector<at::Tensor> results;
-    {
-      const BuiltInLosses losses;
-      results = request.forward(std::move(arguments));
-    }
+    const CompositeObserver observer;
+    const std::vector<at::Tensor> results = request.forward(std::move(arguments));
     recorder.rethrowFailure();
     memory.requireUnreplaced();
     recordResults(recorder, results, result_output, host_results);

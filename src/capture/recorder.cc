@@ -177,22 +177,14 @@ void Recorder::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack
 }
 
 void Recorder::bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  bool is_constant = true;
-  for (size_t i = 0; i < op.schema().arguments().size(); ++i) {
-    forEachTensor(argumentAt(op, *stack, i), [&](int32_t, const at::Tensor& tensor) {
-      const Place place = table_.find(tensor);
-      if (place && (place.segment->base == ir::kNone || varies(place.segment->base))) is_constant = false;
-    });
-  }
+  bool may_vary = false;
+  for (size_t i = 0; i < op.schema().arguments().size(); ++i)
+    forEachTensor(argumentAt(op, *stack, i),
+                  [&](int32_t, const at::Tensor& tensor) { may_vary = may_vary || mayVary(tensor); });
   if (op_name_ == "aten::equal" && argumentAt(op, *stack, 0).toTensor().is_same(argumentAt(op, *stack, 1).toTensor()))
-    is_constant = true;
-  ABELE_REQUIRE(is_constant, E0101,
-                {.what = "forward reads a tensor's value while it is being captured",
-                 .at = position(),
-                 .found = "a value that depends on the inputs, the weights or random numbers",
-                 .expected = "control flow that is the same for every input",
-                 .remedy = "keep the value in a tensor (torch.where, masks, tensor indices), or compute it before the "
-                           "call and pass it as a number"});
+    may_vary = false;
+  where_ = attribution_.here(nullptr);
+  if (may_vary && allowed_reads_ == 0) refuseRead();
   op.callBoxed(stack);
 }
 
@@ -354,6 +346,8 @@ void Recorder::end(const c10::OperatorHandle& op, const torch::jit::Stack& stack
   node.random_offset = call.random_offset;
   node.time_ns = call.time_ns;
   if (call.random_draws > 0) recorded_draws_ += call.random_draws;
+  // The batch sizes follow from the lengths alone, which are constant (raw_reads.def).
+  if (node.op == "aten::_pack_padded_sequence") setVaries(node.results[1][0], false);
 }
 
 void Recorder::resolveResize(PendingWrite& pending, Call& call) {

@@ -51,6 +51,10 @@ class Recorder final : public OperatorObserver {
   int32_t externalOf(const ModelTensor& tensor);
   /// Adds the kUpdate outputs and the written arguments, and hands the recording over.
   Recording finish();
+  /// Throws E0101 when the tensor's value may differ between micro-batches; reader: what reads it.
+  void requireConstant(const at::Tensor& tensor, const std::string& reader);
+  /// Values read until the matching allowReads(false) do not steer the program. Nests.
+  void allowReads(bool allow) { allowed_reads_ += allow ? 1 : -1; }
   /// The first error of Abele's own, which the program may have swallowed or translated.
   void rethrowFailure() const;
 
@@ -88,6 +92,8 @@ class Recorder final : public OperatorObserver {
   ir::ValueId findView(const Segment& segment, const Type& type, int64_t offset) const;
   ir::Node& addNode(const std::string& op, const Where& where);
   void checkSupported(const at::Tensor& tensor) const;
+  bool mayVary(const at::Tensor& tensor);
+  [[noreturn]] void refuseRead() const;
   bool varies(ir::ValueId value) const { return varies_.at(graph().baseOf(value)); }
   void setVaries(ir::ValueId value, bool varies);
   std::string position() const;
@@ -106,6 +112,7 @@ class Recorder final : public OperatorObserver {
   std::exception_ptr failure_;
   int64_t recorded_draws_ = 0;
   int depth_ = 0;
+  int allowed_reads_ = 0;
 };
 
 /// The recorder that captures on this thread, or null.

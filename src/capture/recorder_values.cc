@@ -26,7 +26,9 @@ at::Tensor memoryCopy(const at::Tensor& tensor) {
 void Recorder::checkSupported(const at::Tensor& tensor) const {
   const bool is_strided = tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage();
   std::string found;
-  if (!is_strided)
+  if (tensor.defined() && tensor.is_nested())
+    found = "a nested tensor";
+  else if (!is_strided)
     found = tensor.defined() ? cat("layout ", static_cast<int>(tensor.layout())) : "an undefined tensor";
   else if (!tensor.device().is_cpu())
     found = cat("device ", tensor.device().str());
@@ -83,6 +85,34 @@ void Recorder::addConstant(const at::Tensor& tensor, const std::string& name) {
   recording_.constants.push_back(memoryCopy(tensor));
   segment.base = graph().addInput(type, ir::InputKind::kConstant, segment.external, name);
   setVaries(segment.base, false);
+}
+
+bool Recorder::mayVary(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return false;
+  const Place place = table_.find(tensor);
+  return place && (place.segment->base == ir::kNone || varies(place.segment->base));
+}
+
+void Recorder::requireConstant(const at::Tensor& tensor, const std::string& reader) {
+  if (failure_ || allowed_reads_ > 0 || !mayVary(tensor)) return;
+  op_name_ = reader;
+  where_.source = attribution_.source();
+  try {
+    refuseRead();
+  } catch (const Error&) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+void Recorder::refuseRead() const {
+  throwUser(ErrorCode::E0101,
+            {.what = "forward reads a tensor's value while it is being captured",
+             .at = position(),
+             .found = "a value that depends on the inputs, the weights or random numbers",
+             .expected = "control flow that is the same for every input",
+             .remedy = "keep the value in a tensor (torch.where, masks, tensor indices), or compute it before the call "
+                       "and pass it as a number"});
 }
 
 ir::ValueId Recorder::findView(const Segment& segment, const Type& type, int64_t offset) const {

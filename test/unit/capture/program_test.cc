@@ -279,6 +279,57 @@ TEST(Reads, ConstantsAreBakedIn) {
   EXPECT_EQ(count(recording.graph, "aten::_local_scalar_dense"), 0u);
 }
 
+TEST(Reads, ArgumentChecksOfOneHotAreNotReads) {
+  auto forward = [](Tensors x) { return Tensors{torch::one_hot(x[0], 5)}; };
+  expectCaptured(nullptr, forward, {torch::tensor({0, 1, 4})}, {torch::tensor({3, 3, 2})}, /*training=*/false);
+  Simple simple;
+  expectError(
+      ErrorCode::E0101, simple, [](Tensors in) { return Tensors{torch::one_hot(in[0].to(torch::kLong))}; }, "", false);
+}
+
+TEST(Reads, LengthsOfPackedSequencesMustBeConstant) {
+  nn::LSTM lstm(nn::LSTMOptions(4, 6).batch_first(true));
+  const at::Tensor lengths = torch::tensor({3, 2});
+  auto run = [&](const at::Tensor& x, const at::Tensor& n) {
+    auto packed = nn::utils::rnn::pack_padded_sequence(x, n, /*batch_first=*/true);
+    auto output = std::get<0>(lstm->forward_with_packed_input(packed));
+    return Tensors{std::get<0>(nn::utils::rnn::pad_packed_sequence(output, /*batch_first=*/true)).sum()};
+  };
+  torch::manual_seed(1);
+  const Tensors first{torch::randn({2, 3, 4})}, second{torch::randn({2, 3, 4})};
+  expectCaptured(lstm.ptr(), [&](Tensors x) { return run(x[0], lengths); }, first, second);
+  Simple simple;
+  expectError(
+      ErrorCode::E0101, simple,
+      [&](Tensors in) { return run(first[0], in[0].to(torch::kLong).select(0, 0).slice(0, 0, 2) + 1); }, "", false);
+}
+
+TEST(Reads, LengthsOfCtcLossMustBeConstant) {
+  Simple simple;
+  const at::Tensor targets = torch::tensor({{1, 2}, {2, 1}});
+  auto loss = [&](const at::Tensor& x, const at::Tensor& lengths) {
+    auto scores = simple.linear->forward(x).unsqueeze(1).expand({3, 2, 4}).log_softmax(2);
+    return Tensors{torch::ctc_loss(scores, targets, lengths, torch::tensor({2, 1}))};
+  };
+  EXPECT_FALSE(
+      capture(simple.request([&](Tensors in) { return loss(in[0], torch::tensor({3, 3})); })).graph.nodes.empty());
+  expectError(
+      ErrorCode::E0101, simple, [&](Tensors in) { return loss(in[0], in[0].sum(0).slice(0, 0, 2).to(torch::kLong)); },
+      "aten::ctc_loss");
+}
+
+TEST(Reads, MemoryReadOutsideTorchIsAnErrorToo) {
+  Simple simple;
+  expectError(
+      ErrorCode::E0101, simple,
+      [](Tensors in) {
+        readValue(torch::ones({2}), "numpy");
+        readValue(in[0] + 1, "tolist");
+        return in;
+      },
+      "tolist, train.py:7", false);
+}
+
 // --- what cannot be captured -----------------------------------------------------------------------------------------
 
 TEST(Unsupported, SparseTensors) {

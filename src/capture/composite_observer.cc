@@ -1,0 +1,109 @@
+#include "capture/composite_observer.h"
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+
+#include "capture/recorder.h"
+
+namespace abele::capture {
+namespace {
+
+// RecordFunction::inputs() asserts, in units compiled without NDEBUG, a flag that a release build of torch never sets.
+// So the member itself is named here, as an explicit instantiation may.
+using Inputs = c10::ArrayRef<const c10::IValue>;
+Inputs inputsOf(const at::RecordFunction& function);
+template <Inputs at::RecordFunction::*member>
+struct InputsAccess {
+  friend Inputs inputsOf(const at::RecordFunction& function) { return function.*member; }
+};
+template struct InputsAccess<&at::RecordFunction::inputs_>;
+
+bool isLoss(const char* op) {
+  static constexpr const char* names[] = {
+#define ABELE_LOSS(name) name,
+#include "capture/losses.def"
+#undef ABELE_LOSS
+  };
+  for (const char* name : names)
+    if (std::strcmp(name, op) == 0) return true;
+  return false;
+}
+
+struct RawRead {
+  const char* name;
+  const char* overload;
+  std::vector<size_t> operands;
+};
+
+const RawRead* rawRead(const at::RecordFunction& function) {
+  static const RawRead table[] = {
+#define ABELE_RAW_READ(name, overload, ...) {name, overload, {__VA_ARGS__}},
+#include "capture/raw_reads.def"
+#undef ABELE_RAW_READ
+  };
+  for (const RawRead& row : table) {
+    if (std::strcmp(row.name, function.name()) != 0) continue;
+    const auto name = function.operator_name();
+    if (name && name->overload_name == row.overload) return &row;
+  }
+  return nullptr;
+}
+
+/// one_hot reads the largest class only to compare it with the number of classes that the program gives.
+struct AllowedReads final : at::ObserverContext {
+  explicit AllowedReads(Recorder* r) : recorder(r) { recorder->allowReads(true); }
+  ~AllowedReads() override { recorder->allowReads(false); }
+  Recorder* recorder;
+};
+
+std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
+  Recorder* recorder = currentRecorder();
+  if (recorder == nullptr || recorder->isInsideOperator()) return nullptr;
+  if (std::strcmp(function.name(), "aten::one_hot") == 0) {
+    const Inputs inputs = inputsOf(function);
+    const bool has_count = inputs.size() == 2 && inputs[1].isInt() && inputs[1].toInt() >= 0;
+    return has_count ? std::make_unique<AllowedReads>(recorder) : nullptr;
+  }
+  const RawRead* read = rawRead(function);
+  if (read == nullptr) return nullptr;
+  const Inputs inputs = inputsOf(function);
+  try {
+    for (size_t operand : read->operands)
+      if (operand < inputs.size() && inputs[operand].isTensor())
+        recorder->requireConstant(inputs[operand].toTensor(), function.name());
+  } catch (const std::exception&) {
+    // Kept by the recorder.
+  }
+  return nullptr;
+}
+
+void afterOperator(const at::RecordFunction& function, at::ObserverContext*) {
+  Recorder* recorder = currentRecorder();
+  if (recorder == nullptr || recorder->isInsideOperator() || !isLoss(function.name())) return;
+  const auto& outputs = function.outputs();
+  if (outputs.empty() || !outputs[0].isTensor() || !outputs[0].toTensor().defined()) return;
+  try {
+    recorder->markLoss(outputs[0].toTensor());
+  } catch (const std::exception&) {
+    // Kept by the recorder.
+  }
+}
+
+}  // namespace
+
+CompositeObserver::CompositeObserver()
+    : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(beforeOperator, afterOperator)
+                                             .needsInputs(true)
+                                             .needsOutputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}))) {}
+
+CompositeObserver::~CompositeObserver() { at::removeCallback(handle_); }
+
+}  // namespace abele::capture
