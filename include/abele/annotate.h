@@ -6,7 +6,9 @@
 
 #include "abele/export.h"
 
-namespace at { class Tensor; }
+namespace at {
+class Tensor;
+}
 
 namespace abele {
 
@@ -14,7 +16,8 @@ namespace abele {
 /// automatic id ("0", "1", ...). ipu_id: index of the device among the model's, -1 if not given.
 ABELE_API void beginBlock(const std::string& user_id = "", int ipu_id = -1);
 
-/// A block for a scope. Leaving it leaves every block (there is no stack): an operation outside blocks after that is E0302.
+/// A block for a scope. Leaving it leaves every block (there is no stack): an operation outside blocks after that is
+/// E0302.
 class ABELE_API Block {
  public:
   explicit Block(const std::string& user_id = "", int ipu_id = -1);

@@ -12,7 +12,9 @@
 #include "abele/export.h"
 #include "abele/options.h"
 
-namespace at { class Tensor; }
+namespace at {
+class Tensor;
+}
 
 namespace abele {
 
@@ -20,7 +22,7 @@ struct DataLoaderOptions {
   int64_t batch_size = 1;  // of a micro-batch
   bool shuffle = false;    // a new order at each pass, the same for the same seed
   uint64_t seed = 0;
-  bool drop_last = true;   // leave out the samples that do not fill a batch; a model takes full batches only
+  bool drop_last = true;  // leave out the samples that do not fill a batch; a model takes full batches only
 };
 
 /// Combines micro-batches: each batch has batch_size * deviceIterations * gradientAccumulation samples on dim 0.

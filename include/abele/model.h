@@ -20,8 +20,12 @@
 #include "abele/optim.h"
 #include "abele/options.h"
 
-namespace at { class Tensor; }
-namespace torch::nn { class Module; }
+namespace at {
+class Tensor;
+}
+namespace torch::nn {
+class Module;
+}
 
 namespace abele {
 
@@ -32,20 +36,28 @@ namespace detail {
 
 /// Several results, or one, as a vector.
 template <class Tensor>
-std::vector<Tensor> asVector(std::vector<Tensor> results) { return results; }
+std::vector<Tensor> asVector(std::vector<Tensor> results) {
+  return results;
+}
 template <class Tensor>
-std::vector<Tensor> asVector(Tensor result) { return {std::move(result)}; }
+std::vector<Tensor> asVector(Tensor result) {
+  return {std::move(result)};
+}
 template <class... Tensors>
 auto asVector(std::tuple<Tensors...> results) {
   return std::apply([](auto&&... each) { return std::vector{std::move(each)...}; }, std::move(results));
 }
 template <class First, class Second>
-auto asVector(std::pair<First, Second> results) { return std::vector{std::move(results.first), std::move(results.second)}; }
+auto asVector(std::pair<First, Second> results) {
+  return std::vector{std::move(results.first), std::move(results.second)};
+}
 
 template <class Tensor, size_t>
 using Repeat = const Tensor&;
 template <class Fn, class Tensor, size_t... i>
-constexpr bool takes(std::index_sequence<i...>) { return std::is_invocable_v<Fn&, Repeat<Tensor, i>...>; }
+constexpr bool takes(std::index_sequence<i...>) {
+  return std::is_invocable_v<Fn&, Repeat<Tensor, i>...>;
+}
 template <class Fn, class Tensor, size_t... i>
 std::vector<Tensor> spread(Fn& forward, const std::vector<Tensor>& inputs, std::index_sequence<i...>) {
   return asVector(forward(inputs.at(i)...));
@@ -63,7 +75,9 @@ std::vector<Tensor> call(Fn& forward, const std::vector<Tensor>& inputs) {
   }
 }
 template <class Tensor, class... Tensors>
-std::vector<Tensor> vectorOf(const Tensors&... tensors) { return {tensors...}; }
+std::vector<Tensor> vectorOf(const Tensors&... tensors) {
+  return {tensors...};
+}
 /// Any callable that takes and returns tensors.
 template <class Fn>
 Forward wrapForward(Fn forward) {
@@ -73,8 +87,10 @@ Forward wrapForward(Fn forward) {
 /// A module, or what points to one: std::shared_ptr, torch::nn::Linear and the other holders.
 template <class M>
 auto& moduleOf(M& module) {
-  if constexpr (requires { *module; }) return *module;
-  else return module;
+  if constexpr (requires { *module; })
+    return *module;
+  else
+    return module;
 }
 template <class Fn>
 concept NotOptions = !std::is_convertible_v<Fn, const Options&>;
@@ -92,11 +108,14 @@ class ABELE_API TrainingModel {
   TrainingModel& operator=(TrainingModel&&) noexcept;
   ~TrainingModel();
 
-  /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see OutputMode.
+  /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see
+  /// OutputMode.
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
   template <class... Tensors>
     requires(sizeof...(Tensors) > 0 && (std::is_convertible_v<const Tensors&, const at::Tensor&> && ...))
-  auto operator()(const Tensors&... inputs) { return (*this)(detail::vectorOf<at::Tensor>(inputs...)); }
+  auto operator()(const Tensors&... inputs) {
+    return (*this)(detail::vectorOf<at::Tensor>(inputs...));
+  }
 
   /// Captures and compiles for inputs of these shapes without running a step.
   void compile(const std::vector<at::Tensor>& inputs);
@@ -133,7 +152,9 @@ class ABELE_API InferenceModel {
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
   template <class... Tensors>
     requires(sizeof...(Tensors) > 0 && (std::is_convertible_v<const Tensors&, const at::Tensor&> && ...))
-  auto operator()(const Tensors&... inputs) { return (*this)(detail::vectorOf<at::Tensor>(inputs...)); }
+  auto operator()(const Tensors&... inputs) {
+    return (*this)(detail::vectorOf<at::Tensor>(inputs...));
+  }
 
   void compile(const std::vector<at::Tensor>& inputs);
   bool isCompiled() const;
@@ -156,8 +177,9 @@ ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, Forward for
                                           const optim::Optimizer& optimizer);
 ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options);
 
-/// module: a torch::nn::Module, a std::shared_ptr to one, or a holder (torch::nn::Linear); its parameters and buffers are
-/// the weights. forward: any callable that takes tensors (up to 8, or a vector) and returns a tensor, tuple, pair or vector.
+/// module: a torch::nn::Module, a std::shared_ptr to one, or a holder (torch::nn::Linear); its parameters and buffers
+/// are the weights. forward: any callable that takes tensors (up to 8, or a vector) and returns a tensor, tuple, pair
+/// or vector.
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{}) {

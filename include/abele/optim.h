@@ -46,8 +46,8 @@ struct AdamW {
   std::vector<std::string> parameters;
 };
 
-/// One kind of optimizer and its groups. The numbers may change after compilation (setOptimizer), except whether momentum
-/// is 0, nesterov, and which parameters a group has (E0706).
+/// One kind of optimizer and its groups. The numbers may change after compilation (setOptimizer), except whether
+/// momentum is 0, nesterov, and which parameters a group has (E0706).
 struct Optimizer {
   Optimizer(SGD group) : groups(std::vector<SGD>{std::move(group)}) {}
   Optimizer(Adam group) : groups(std::vector<Adam>{std::move(group)}) {}

@@ -63,8 +63,8 @@ struct ShardedExecution : ExecutionStrategy {
 
 class TrainingOptions;
 
-/// Every setter returns *this, so that calls chain, and throws E0702 for a value outside its range. A model takes a copy:
-/// later changes do not reach it. Threads: compatible.
+/// Every setter returns *this, so that calls chain, and throws E0702 for a value outside its range. A model takes a
+/// copy: later changes do not reach it. Threads: compatible.
 class ABELE_API Options {
  public:
   Options();
@@ -79,14 +79,15 @@ class ABELE_API Options {
   /// The period is for kEveryN: results of micro-batches N, 2N, 3N, ...
   Options& outputMode(OutputMode mode, int64_t period = 1);
   Options& setExecutionStrategy(const ExecutionStrategy& strategy);
-  /// Seed of the model's random stream. Without one it continues a copy of torch's default stream as it stands at compile.
+  /// Seed of the model's random stream. Without one it continues a copy of torch's default stream as it stands at
+  /// compile.
   Options& randomSeed(uint64_t seed);
   /// Intra-op threads of each device; 0: torch's number of threads shared among the devices.
   Options& threadsPerDevice(int threads);
   /// Devices that exist; 0: as many as the model asks for. A model that names more is refused (E0402).
   Options& devices(int64_t count);
-  /// Refuse pipelines with fewer micro-batches than PopTorch asks for: gradientAccumulation >= 2 * stages - 1 in training,
-  /// deviceIterations >= stages in inference (E0401). Off: they run, with more waiting.
+  /// Refuse pipelines with fewer micro-batches than PopTorch asks for: gradientAccumulation >= 2 * stages - 1 in
+  /// training, deviceIterations >= stages in inference (E0401). Off: they run, with more waiting.
   Options& enforcePipelineMinimum(bool enforce = true);
   /// What concerns training only.
   TrainingOptions Training();

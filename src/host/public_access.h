@@ -12,7 +12,9 @@
 #include "abele/options.h"
 #include "host/session.h"
 
-namespace torch::nn { class Module; }
+namespace torch::nn {
+class Module;
+}
 
 namespace abele {
 

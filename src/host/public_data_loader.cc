@@ -14,12 +14,12 @@ struct DataLoader::Impl {
   DataLoaderOptions loading;
   int64_t combined = 1;
   int64_t count = 0;
-  std::vector<at::Tensor> tensors;                             // either these
-  std::function<std::vector<at::Tensor>(int64_t)> sample;      // or this
+  std::vector<at::Tensor> tensors;                         // either these
+  std::function<std::vector<at::Tensor>(int64_t)> sample;  // or this
   at::Generator generator;
-  at::Tensor order;                                            // i64[count]; undefined: as they are
+  at::Tensor order;  // i64[count]; undefined: as they are
   int64_t position = 0;
-  std::vector<at::Tensor> current;                             // of the iterator
+  std::vector<at::Tensor> current;  // of the iterator
 
   void startPass() {
     position = 0;
@@ -31,8 +31,9 @@ struct DataLoader::Impl {
 namespace {
 
 void checkLoading(const DataLoaderOptions& loading) {
-  ABELE_REQUIRE(loading.batch_size >= 1, E0801, {.what = cat("batch_size is ", loading.batch_size),
-                                                 .expected = "1 or more", .remedy = "pass 1 or more"});
+  ABELE_REQUIRE(
+      loading.batch_size >= 1, E0801,
+      {.what = cat("batch_size is ", loading.batch_size), .expected = "1 or more", .remedy = "pass 1 or more"});
 }
 
 /// Samples of several calls, each a list of tensors, stacked on a new dim 0.
@@ -43,8 +44,10 @@ std::vector<at::Tensor> stackSamples(const std::vector<std::vector<at::Tensor>>&
     for (const std::vector<at::Tensor>& sample : samples) {
       const bool alike = sample.size() == samples[0].size() && sample[t].sizes() == samples[0][t].sizes() &&
                          sample[t].scalar_type() == samples[0][t].scalar_type();
-      ABELE_REQUIRE(alike, E0801, {.what = cat("tensor ", t, " of a sample differs in shape or type from the others"),
-                                   .expected = "samples that are alike", .remedy = "pad or convert them in sample()"});
+      ABELE_REQUIRE(alike, E0801,
+                    {.what = cat("tensor ", t, " of a sample differs in shape or type from the others"),
+                     .expected = "samples that are alike",
+                     .remedy = "pad or convert them in sample()"});
       column.push_back(sample[t]);
     }
     batch.push_back(at::stack(column));
@@ -63,20 +66,24 @@ std::vector<at::Tensor> DataLoader::Impl::rows(int64_t begin, int64_t end) const
     return batch;
   }
   std::vector<std::vector<at::Tensor>> samples;
-  for (int64_t i = begin; i < end; ++i) samples.push_back(sample(order.defined() ? order.const_data_ptr<int64_t>()[i] : i));
+  for (int64_t i = begin; i < end; ++i)
+    samples.push_back(sample(order.defined() ? order.const_data_ptr<int64_t>()[i] : i));
   return stackSamples(samples);
 }
 
 DataLoader::DataLoader(const Options& options, std::vector<at::Tensor> tensors, const DataLoaderOptions& loading)
     : impl_(std::make_unique<Impl>()) {
   checkLoading(loading);
-  ABELE_REQUIRE(!tensors.empty(), E0801, {.what = "a data loader without tensors", .remedy = "pass one or more tensors"});
+  ABELE_REQUIRE(!tensors.empty(), E0801,
+                {.what = "a data loader without tensors", .remedy = "pass one or more tensors"});
   for (size_t i = 0; i < tensors.size(); ++i) {
-    ABELE_REQUIRE(tensors[i].dim() > 0, E0801, {.what = cat("tensor ", i, " has no dim 0 to take samples from"),
-                                                .remedy = "pass tensors whose rows are samples"});
+    ABELE_REQUIRE(tensors[i].dim() > 0, E0801,
+                  {.what = cat("tensor ", i, " has no dim 0 to take samples from"),
+                   .remedy = "pass tensors whose rows are samples"});
     ABELE_REQUIRE(tensors[i].size(0) == tensors[0].size(0), E0801,
                   {.what = cat("tensor ", i, " has another number of rows than tensor 0"),
-                   .found = cat(tensors[i].size(0), " rows"), .expected = cat(tensors[0].size(0), " rows"),
+                   .found = cat(tensors[i].size(0), " rows"),
+                   .expected = cat(tensors[0].size(0), " rows"),
                    .remedy = "pass tensors with one row per sample"});
   }
   impl_->loading = loading;
@@ -91,8 +98,8 @@ DataLoader::DataLoader(const Options& options, std::function<std::vector<at::Ten
                        const DataLoaderOptions& loading)
     : impl_(std::make_unique<Impl>()) {
   checkLoading(loading);
-  ABELE_REQUIRE(sample && count >= 0, E0801, {.what = "a data loader without samples",
-                                              .remedy = "pass a callable and how many samples it gives"});
+  ABELE_REQUIRE(sample && count >= 0, E0801,
+                {.what = "a data loader without samples", .remedy = "pass a callable and how many samples it gives"});
   impl_->loading = loading;
   impl_->combined = options.combinedBatchSize(loading.batch_size);
   impl_->count = count;

@@ -17,8 +17,8 @@ class Core;
 
 /// What all models of one module share.
 struct Sharing {
-  Core* trainer = nullptr;       // the live training model
-  int64_t host_version = 0;      // counts copies from a device into the module
+  Core* trainer = nullptr;   // the live training model
+  int64_t host_version = 0;  // counts copies from a device into the module
 };
 
 /// The Sharing of a module; alive while a model of the module is.
@@ -37,8 +37,11 @@ std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
 class Core {
  public:
   Core(torch::nn::Module* module, Forward forward, host::SessionOptions options)
-      : module_(module), owner_(module ? host::ownerOf(*module) : nullptr), forward_(std::move(forward)),
-        options_(std::move(options)), sharing_(sharingOf(module)) {
+      : module_(module),
+        owner_(module ? host::ownerOf(*module) : nullptr),
+        forward_(std::move(forward)),
+        options_(std::move(options)),
+        sharing_(sharingOf(module)) {
     host::Session check(options_);  // refuses options before anything is compiled
     if (options_.training) claimTraining();
   }
@@ -83,8 +86,9 @@ class Core {
   }
 
   host::Session& compiled(const char* call) {
-    ABELE_REQUIRE(session_, E0705, {.what = cat(call, " needs a compiled model"),
-                                    .remedy = "call the model once, or compile() it, first"});
+    ABELE_REQUIRE(
+        session_, E0705,
+        {.what = cat(call, " needs a compiled model"), .remedy = "call the model once, or compile() it, first"});
     return *session_;
   }
   bool isCompiled() const { return session_ != nullptr; }
@@ -113,8 +117,10 @@ class Core {
  private:
   void claimTraining() {
     ABELE_REQUIRE(!sharing_->trainer || sharing_->trainer == this, E0709,
-                  {.what = "the module is already wrapped for training", .found = "a live training model of it",
-                   .expected = "one training model per module", .remedy = "destroy() the other training model first"});
+                  {.what = "the module is already wrapped for training",
+                   .found = "a live training model of it",
+                   .expected = "one training model per module",
+                   .remedy = "destroy() the other training model first"});
     sharing_->trainer = this;
   }
   void pullIfStale() {
@@ -129,10 +135,10 @@ class Core {
   Forward forward_;
   host::SessionOptions options_;
   std::shared_ptr<Sharing> sharing_;
-  std::vector<host::NamedTensor> tensors_;       // of the compiled session, which points into it
+  std::vector<host::NamedTensor> tensors_;  // of the compiled session, which points into it
   std::unique_ptr<host::Session> session_;
   std::function<bool()> poll_;
-  bool stale_ = false;                           // the device is newer than the module
+  bool stale_ = false;  // the device is newer than the module
   int64_t uploaded_version_ = 0;
 };
 
@@ -157,7 +163,9 @@ struct InferenceModel::Impl {
 class ModelAccess {
  public:
   template <class Model>
-  static Model make(std::unique_ptr<typename Model::Impl> impl) { return Model(std::move(impl)); }
+  static Model make(std::unique_ptr<typename Model::Impl> impl) {
+    return Model(std::move(impl));
+  }
   template <class Model, class... Parts>
   static Model build(Parts&&... parts) {
     return make<Model>(std::make_unique<typename Model::Impl>(std::forward<Parts>(parts)...));

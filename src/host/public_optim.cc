@@ -11,13 +11,15 @@ using Kind = passes::OptimizerRules::Kind;
 using Hypers = std::map<std::string, double>;
 
 void requireNotNegative(const char* name, double value) {
-  ABELE_REQUIRE(value >= 0, E0706, {.what = cat(name, " is ", value), .expected = "0 or more",
-                                    .remedy = cat("pass a ", name, " of 0 or more")});
+  ABELE_REQUIRE(
+      value >= 0, E0706,
+      {.what = cat(name, " is ", value), .expected = "0 or more", .remedy = cat("pass a ", name, " of 0 or more")});
 }
 
 void requireBeta(const char* name, double value) {
-  ABELE_REQUIRE(value >= 0 && value < 1, E0706, {.what = cat(name, " is ", value), .expected = "0 <= beta < 1",
-                                                 .remedy = cat("pass a ", name, " such as 0.9")});
+  ABELE_REQUIRE(
+      value >= 0 && value < 1, E0706,
+      {.what = cat(name, " is ", value), .expected = "0 <= beta < 1", .remedy = cat("pass a ", name, " such as 0.9")});
 }
 
 Kind kindOf(const optim::SGD&) { return Kind::kSgd; }
@@ -28,7 +30,9 @@ passes::OptimizerRules::Group rulesOf(const optim::SGD& group) {
   return {.momentum = group.momentum != 0, .nesterov = group.nesterov};
 }
 template <class AdamLike>
-passes::OptimizerRules::Group rulesOf(const AdamLike&) { return {}; }
+passes::OptimizerRules::Group rulesOf(const AdamLike&) {
+  return {};
+}
 
 Hypers hypersOf(const optim::SGD& group) {
   requireNotNegative("lr", group.lr);
@@ -37,9 +41,13 @@ Hypers hypersOf(const optim::SGD& group) {
   ABELE_REQUIRE(!group.nesterov || (group.momentum > 0 && group.dampening == 0), E0706,
                 {.what = "nesterov needs a momentum and no dampening",
                  .found = cat("momentum ", group.momentum, ", dampening ", group.dampening),
-                 .expected = "momentum > 0 and dampening 0", .remedy = "set momentum to 0.9 and dampening to 0"});
-  return {{"lr", group.lr},           {"momentum", group.momentum},         {"dampening", group.dampening},
-          {"weight_decay", group.weight_decay}, {"maximize", group.maximize ? 1.0 : 0.0}};
+                 .expected = "momentum > 0 and dampening 0",
+                 .remedy = "set momentum to 0.9 and dampening to 0"});
+  return {{"lr", group.lr},
+          {"momentum", group.momentum},
+          {"dampening", group.dampening},
+          {"weight_decay", group.weight_decay},
+          {"maximize", group.maximize ? 1.0 : 0.0}};
 }
 
 template <class AdamLike>
@@ -49,8 +57,12 @@ Hypers hypersOf(const AdamLike& group) {
   requireNotNegative("weight_decay", group.weight_decay);
   requireBeta("beta1", group.beta1);
   requireBeta("beta2", group.beta2);
-  return {{"lr", group.lr},   {"beta1", group.beta1},               {"beta2", group.beta2},
-          {"eps", group.eps}, {"weight_decay", group.weight_decay}, {"maximize", group.maximize ? 1.0 : 0.0}};
+  return {{"lr", group.lr},
+          {"beta1", group.beta1},
+          {"beta2", group.beta2},
+          {"eps", group.eps},
+          {"weight_decay", group.weight_decay},
+          {"maximize", group.maximize ? 1.0 : 0.0}};
 }
 
 /// "encoder" takes "encoder" and all below "encoder.".
@@ -69,12 +81,15 @@ void assign(passes::OptimizerRules& rules, int index, const std::vector<std::str
       if (!t.tensor.requires_grad()) continue;
       auto [place, added] = rules.group_of.emplace(t.name, index);
       ABELE_REQUIRE(added || place->second == index, E0706,
-                    {.what = cat("parameter ", t.name, " is in two groups"), .found = cat("groups ", place->second, " and ", index),
-                     .expected = "one group", .remedy = "narrow the paths of one of them"});
+                    {.what = cat("parameter ", t.name, " is in two groups"),
+                     .found = cat("groups ", place->second, " and ", index),
+                     .expected = "one group",
+                     .remedy = "narrow the paths of one of them"});
     }
-    ABELE_REQUIRE(found, E0706, {.what = cat("parameter group ", index, " names \"", path, "\", which is no part of the model"),
-                                 .expected = "a parameter or module path of the model",
-                                 .remedy = "use a name as named_parameters() gives it"});
+    ABELE_REQUIRE(found, E0706,
+                  {.what = cat("parameter group ", index, " names \"", path, "\", which is no part of the model"),
+                   .expected = "a parameter or module path of the model",
+                   .remedy = "use a name as named_parameters() gives it"});
   }
 }
 
@@ -89,9 +104,11 @@ OptimizerSpec specOf(const std::vector<Group>& groups, const std::vector<NamedTe
     spec.groups.push_back(hypersOf(groups[i]));
     assign(spec.rules, static_cast<int>(i), groups[i].parameters, tensors);
     if (!groups[i].parameters.empty()) continue;
-    ABELE_REQUIRE(rest < 0, E0706, {.what = "two parameter groups take all remaining parameters",
-                                    .found = cat("groups ", rest, " and ", i), .expected = "at most one",
-                                    .remedy = "name the parameters of one of them"});
+    ABELE_REQUIRE(rest < 0, E0706,
+                  {.what = "two parameter groups take all remaining parameters",
+                   .found = cat("groups ", rest, " and ", i),
+                   .expected = "at most one",
+                   .remedy = "name the parameters of one of them"});
     rest = static_cast<int>(i);
   }
   if (rest >= 0)

@@ -24,8 +24,11 @@ struct Options::Values {
 namespace {
 
 void requireAtLeast(const char* name, int64_t value, int64_t least) {
-  ABELE_REQUIRE(value >= least, E0702, {.what = cat(name, " is ", value), .found = cat(value),
-                                        .expected = cat(least, " or more"), .remedy = cat("pass ", least, " or more")});
+  ABELE_REQUIRE(value >= least, E0702,
+                {.what = cat(name, " is ", value),
+                 .found = cat(value),
+                 .expected = cat(least, " or more"),
+                 .remedy = cat("pass ", least, " or more")});
 }
 
 host::OutputMode resolve(OutputMode mode, bool training) {
@@ -44,8 +47,10 @@ void checkStages(const std::vector<Stage>& stages) {
   for (const Stage& stage : stages)
     for (const std::string& block : stage.blocks) {
       for (const std::string& other : seen)
-        ABELE_REQUIRE(other != block, E0702, {.what = cat("block \"", block, "\" is in two stages"),
-                                              .expected = "each block in one stage", .remedy = "remove it from one"});
+        ABELE_REQUIRE(other != block, E0702,
+                      {.what = cat("block \"", block, "\" is in two stages"),
+                       .expected = "each block in one stage",
+                       .remedy = "remove it from one"});
       seen.push_back(block);
     }
 }
@@ -70,9 +75,11 @@ Options& Options::deviceIterations(int64_t iterations) {
 
 Options& Options::replicationFactor(int64_t replicas) {
   requireAtLeast("replicationFactor", replicas, 1);
-  ABELE_REQUIRE(replicas == 1, E0702, {.what = cat("replicationFactor is ", replicas), .found = cat(replicas, " replicas"),
-                                       .expected = "1: this version runs one copy of a model",
-                                       .remedy = "use Training().gradientAccumulation for larger batches"});
+  ABELE_REQUIRE(replicas == 1, E0702,
+                {.what = cat("replicationFactor is ", replicas),
+                 .found = cat(replicas, " replicas"),
+                 .expected = "1: this version runs one copy of a model",
+                 .remedy = "use Training().gradientAccumulation for larger batches"});
   return *this;
 }
 

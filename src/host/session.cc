@@ -27,8 +27,10 @@ at::Generator makeGenerator(const SessionOptions& options) {
 
 plan::PlanOptions planOptions(const SessionOptions& options) {
   plan::PlanOptions p;
-  if (options.strategy == Strategy::kSharded) p.schedule = plan::ScheduleKind::kSharded;
-  else p.schedule = options.training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward;
+  if (options.strategy == Strategy::kSharded)
+    p.schedule = plan::ScheduleKind::kSharded;
+  else
+    p.schedule = options.training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward;
   p.device_iterations = options.device_iterations;
   p.accumulation = options.gradient_accumulation;
   p.num_devices = options.num_devices;
@@ -71,8 +73,9 @@ Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 
 Compiled& Session::Impl::require(const char* call) const {
-  ABELE_REQUIRE(compiled, E0705, {.what = cat(call, " needs a compiled model"),
-                                  .remedy = "call the model once, or compile() it, first"});
+  ABELE_REQUIRE(
+      compiled, E0705,
+      {.what = cat(call, " needs a compiled model"), .remedy = "call the model once, or compile() it, first"});
   return *compiled;
 }
 

@@ -1,5 +1,5 @@
-// Drives capture -> passes -> plan -> exe -> runtime for one model and one set of input shapes. Public API and bind/ are
-// thin over it.
+// Drives capture -> passes -> plan -> exe -> runtime for one model and one set of input shapes. Public API and bind/
+// are thin over it.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,10 @@
 #include "plan/plan.h"
 #include "runtime/runtime.h"
 
-namespace at { class Tensor; struct Generator; }
+namespace at {
+class Tensor;
+struct Generator;
+}  // namespace at
 
 namespace abele::host {
 
@@ -28,15 +31,15 @@ struct SessionOptions {
   bool training = false;
   int64_t device_iterations = 1;
   int64_t gradient_accumulation = 1;
-  bool mean_reduction = true;             // gradients: mean or sum over the accumulation
+  bool mean_reduction = true;  // gradients: mean or sum over the accumulation
   OutputMode output_mode = OutputMode::kAll;
   int64_t output_period = 1;
   Strategy strategy = Strategy::kPipelined;
   passes::StageRules stages;
   /// PopTorch's minimum: accumulation >= 2F - 1 in training, device iterations >= F in inference (E0401). abele: off.
   bool enforce_pipeline_minimum = false;
-  int64_t num_devices = 0;                // 0: as many as the model asks for
-  int threads_per_device = 0;             // 0: max(1, cores / devices used)
+  int64_t num_devices = 0;     // 0: as many as the model asks for
+  int threads_per_device = 0;  // 0: max(1, cores / devices used)
   bool has_seed = false;
   uint64_t seed = 0;
 };
@@ -49,10 +52,14 @@ struct OptimizerSpec {
 
 /// Figures of a compiled session, for reports.
 struct SessionReport {
-  double capture_s = 0, compile_s = 0;    // compile: all but capture
-  struct Stage { std::string name; int device = 0; int64_t busy_ns = 0, waiting_ns = 0, peak_bytes = 0; };
-  std::vector<Stage> stages;              // last step
-  double bubble = 0;                      // share of worker time without work, last step
+  double capture_s = 0, compile_s = 0;  // compile: all but capture
+  struct Stage {
+    std::string name;
+    int device = 0;
+    int64_t busy_ns = 0, waiting_ns = 0, peak_bytes = 0;
+  };
+  std::vector<Stage> stages;  // last step
+  double bubble = 0;          // share of worker time without work, last step
   int64_t step_ns = 0;
 };
 
@@ -83,15 +90,15 @@ class Session {
   void copyWeightsToDevice();
   /// Uploads only these buffers.
   void copyBuffersToDevice(const std::vector<std::string>& names);
-  void setOptimizer(const OptimizerSpec& optimizer);   // E0706 if the rules differ from the compiled ones
+  void setOptimizer(const OptimizerSpec& optimizer);  // E0706 if the rules differ from the compiled ones
 
-  std::map<std::string, at::Tensor> optimizerState() const;     // "exp_avg/encoder.weight" -> copy
+  std::map<std::string, at::Tensor> optimizerState() const;  // "exp_avg/encoder.weight" -> copy
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
   at::Tensor rngState() const;
   void setRngState(const at::Tensor& state);
 
-  const ir::Graph& graph() const;             // after passes
-  const std::string& capturedText() const;    // before passes
+  const ir::Graph& graph() const;           // after passes
+  const std::string& capturedText() const;  // before passes
   const plan::Plan& plan() const;
   const exe::Executable& executable() const;
   SessionReport report() const;

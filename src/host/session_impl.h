@@ -17,13 +17,13 @@ namespace abele::host {
 struct Compiled {
   std::vector<capture::ModelTensor> model;
   OptimizerSpec optimizer;
-  std::vector<Type> input_types;             // of the full-size inputs
-  capture::Recording recording;              // its graph is the captured one; its tensors are dropped after loading
-  std::vector<Type> result_types;            // of one micro-batch, by flattened result; undefined for host tensors
-  ir::Graph graph;                           // after the passes
+  std::vector<Type> input_types;   // of the full-size inputs
+  capture::Recording recording;    // its graph is the captured one; its tensors are dropped after loading
+  std::vector<Type> result_types;  // of one micro-batch, by flattened result; undefined for host tensors
+  ir::Graph graph;                 // after the passes
   plan::Plan plan;
   exe::Executable executable;
-  std::vector<at::Tensor*> model_of;         // by external index: the model's tensor, null for externals of our own
+  std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
   // Declared last: workers stop before the memory and the program they use go away.
   std::unique_ptr<runtime::CpuBackend> backend;
   std::unique_ptr<runtime::Runtime> runtime;
@@ -35,7 +35,7 @@ struct Session::Impl {
   runtime::StepReport last_step;
   double capture_s = 0;
   double compile_s = 0;
-  mutable std::string captured_text;         // printed when first asked for
+  mutable std::string captured_text;  // printed when first asked for
 
   int64_t microBatches() const { return options.device_iterations * options.gradient_accumulation; }
   /// Throws E0705 naming the call when nothing is compiled.
@@ -61,11 +61,13 @@ std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs);
 /// The tensors of one call's results, and where the result of each micro-batch goes. Arguments that forward writes are
 /// targets too, after the flattened results: they reach the caller's tensors only when the step is complete.
 struct Results {
-  std::vector<at::Tensor> returned;               // by flattened result
-  std::vector<std::vector<at::Tensor>> bound;     // [target][micro-batch]; undefined: not wanted
-  std::vector<at::Tensor> written;                // by entry of Recording::written_arguments: all rows
-  struct Sum { int32_t result = 0, target = 0; };
-  std::vector<Sum> sums;                          // results whose micro-batches are still to be added up
+  std::vector<at::Tensor> returned;            // by flattened result
+  std::vector<std::vector<at::Tensor>> bound;  // [target][micro-batch]; undefined: not wanted
+  std::vector<at::Tensor> written;             // by entry of Recording::written_arguments: all rows
+  struct Sum {
+    int32_t result = 0, target = 0;
+  };
+  std::vector<Sum> sums;  // results whose micro-batches are still to be added up
 };
 Results allocateResults(const SessionOptions& options, const Compiled& compiled);
 /// Adds kResult outputs for the arguments that forward writes.

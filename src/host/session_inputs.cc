@@ -16,17 +16,21 @@ std::string batchFactors(const SessionOptions& options) {
 void checkOneInput(const SessionOptions& options, size_t index, const at::Tensor& input) {
   const int64_t parts = options.device_iterations * options.gradient_accumulation;
   ABELE_REQUIRE(input.defined(), E0703,
-                {.what = cat("input ", index, " is an undefined tensor"), .expected = "a tensor",
+                {.what = cat("input ", index, " is an undefined tensor"),
+                 .expected = "a tensor",
                  .remedy = "leave absent inputs out of forward's tensor arguments"});
   const std::string type = typeOf(input).str();
   ABELE_REQUIRE(input.numel() > 0, E0703,
-                {.what = cat("input ", index, " has no elements"), .at = cat("tensor argument ", index),
-                 .found = type, .expected = "a tensor whose every dimension is at least 1",
+                {.what = cat("input ", index, " has no elements"),
+                 .at = cat("tensor argument ", index),
+                 .found = type,
+                 .expected = "a tensor whose every dimension is at least 1",
                  .remedy = "drop empty batches before the call"});
   if (parts == 1) return;
   ABELE_REQUIRE(input.dim() > 0, E0703,
                 {.what = cat("input ", index, " has no batch dimension to split into ", parts, " micro-batches"),
-                 .at = cat("tensor argument ", index), .found = type,
+                 .at = cat("tensor argument ", index),
+                 .found = type,
                  .expected = cat("dim 0 divisible by ", parts, " = ", batchFactors(options)),
                  .remedy = cat("pass one value per micro-batch, a tensor of shape [", parts, "]")});
   const int64_t rows = input.size(0);
@@ -34,7 +38,8 @@ void checkOneInput(const SessionOptions& options, size_t index, const at::Tensor
   const int64_t fewer = more - parts;
   ABELE_REQUIRE(rows % parts == 0, E0703,
                 {.what = cat("the ", rows, " rows of input ", index, " cannot be split into ", parts, " micro-batches"),
-                 .at = cat("tensor argument ", index), .found = type,
+                 .at = cat("tensor argument ", index),
+                 .found = type,
                  .expected = cat("dim 0 divisible by ", parts, " = ", batchFactors(options)),
                  .remedy = fewer > 0 ? cat("pass ", fewer, " or ", more, " rows") : cat("pass ", more, " rows")});
 }
@@ -84,7 +89,8 @@ void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Te
       "call destroy() and compile again with the new inputs, or wrap the model once more for them";
   ABELE_REQUIRE(inputs.size() == compiled.size(), E0704,
                 {.what = cat("called with ", inputs.size(), " tensors, compiled with ", compiled.size()),
-                 .found = cat(inputs.size(), " tensors"), .expected = cat(compiled.size(), " tensors"),
+                 .found = cat(inputs.size(), " tensors"),
+                 .expected = cat(compiled.size(), " tensors"),
                  .remedy = kRemedy});
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Type found = typeOf(inputs[i]);
@@ -92,8 +98,10 @@ void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Te
     const bool shape = found.dtype == compiled[i].dtype;
     throwUser(ErrorCode::E0704,
               {.what = cat(shape ? "the shape" : "the type", " of input ", i, " differs from the compiled one"),
-               .at = cat("tensor argument ", i), .found = contiguousType(found.dtype, found.sizes).str(),
-               .expected = contiguousType(compiled[i].dtype, compiled[i].sizes).str(), .remedy = kRemedy});
+               .at = cat("tensor argument ", i),
+               .found = contiguousType(found.dtype, found.sizes).str(),
+               .expected = contiguousType(compiled[i].dtype, compiled[i].sizes).str(),
+               .remedy = kRemedy});
   }
 }
 

@@ -69,8 +69,7 @@ Results allocateResults(const SessionOptions& options, const Compiled& compiled)
     std::vector<at::Tensor>& bound = results.bound.at(target);
     bound.assign(micro_batches, at::Tensor());
     for (int64_t j = 0; j < rows; ++j) bound[chosen[j]] = rowsOf(whole, one, j, rows);
-    if (options.output_mode == OutputMode::kSum && rows > 1)
-      results.sums.push_back({static_cast<int32_t>(i), target});
+    if (options.output_mode == OutputMode::kSum && rows > 1) results.sums.push_back({static_cast<int32_t>(i), target});
     results.returned.push_back(std::move(whole));
   }
   const size_t num_results = recording.result_output.size();

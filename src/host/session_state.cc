@@ -29,7 +29,8 @@ Message difference(const passes::OptimizerRules& compiled, const passes::Optimiz
   if (compiled.kind != next.kind)
     return {.what = "the optimizer's type changed", .found = kindName(next.kind), .expected = kindName(compiled.kind)};
   if (compiled.groups.size() != next.groups.size())
-    return {.what = "the number of parameter groups changed", .found = cat(next.groups.size(), " groups"),
+    return {.what = "the number of parameter groups changed",
+            .found = cat(next.groups.size(), " groups"),
             .expected = cat(compiled.groups.size(), " groups")};
   for (size_t i = 0; i < next.groups.size(); ++i) {
     const std::string found = flags(next.groups[i]);
@@ -44,7 +45,8 @@ Message difference(const passes::OptimizerRules& compiled, const passes::Optimiz
   for (const passes::OptimizerRules* rules : {&compiled, &next})
     for (const auto& [name, group] : rules->group_of)
       if (place(compiled, name) != place(next, name))
-        return {.what = cat("parameter ", name, " changed its group"), .found = place(next, name),
+        return {.what = cat("parameter ", name, " changed its group"),
+                .found = place(next, name),
                 .expected = place(compiled, name)};
   return {};
 }
@@ -74,8 +76,9 @@ void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     bool known = false;
     for (const capture::ModelTensor& m : compiled.model) known |= m.name == name && !m.is_parameter;
-    ABELE_REQUIRE(known, E0708, {.what = cat("the model has no buffer named ", name),
-                                 .remedy = "name buffers as named_buffers() does"});
+    ABELE_REQUIRE(
+        known, E0708,
+        {.what = cat("the model has no buffer named ", name), .remedy = "name buffers as named_buffers() does"});
     for (size_t i = 0; i < compiled.executable.externals.size(); ++i)
       if (compiled.executable.externals[i].slot >= 0 && compiled.model_of[i] &&
           compiled.executable.externals[i].name == name)
@@ -118,13 +121,16 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
       if (external.kind == exe::ExternalKind::kState && external.slot >= 0 && external.name == name)
         index = static_cast<int32_t>(i);
     }
-    ABELE_REQUIRE(index >= 0, E0706, {.what = cat("the compiled optimizer has no state named ", name),
-                                      .remedy = "load a state saved from the same model and optimizer"});
+    ABELE_REQUIRE(index >= 0, E0706,
+                  {.what = cat("the compiled optimizer has no state named ", name),
+                   .remedy = "load a state saved from the same model and optimizer"});
     const Type& expected = compiled.executable.slots[compiled.executable.externals[index].slot].type;
     const Type found = typeOf(tensor);
     ABELE_REQUIRE(found.dtype == expected.dtype && found.sizes == expected.sizes, E0706,
-                  {.what = cat("optimizer state ", name, " has another shape or type"), .found = found.str(),
-                   .expected = expected.str(), .remedy = "load a state saved from the same model and optimizer"});
+                  {.what = cat("optimizer state ", name, " has another shape or type"),
+                   .found = found.str(),
+                   .expected = expected.str(),
+                   .remedy = "load a state saved from the same model and optimizer"});
     uploads.emplace_back(index, &tensor);
   }
   for (const auto& [index, tensor] : uploads) compiled.backend->upload(index, *tensor);
@@ -163,7 +169,8 @@ SessionReport Session::report() const {
   }
   // A device that holds several stages waits only while it works for none of them.
   std::vector<int64_t> worker_busy_ns(compiled.plan.device_of.size(), 0);
-  for (size_t stage = 0; stage < worker_of.size(); ++stage) worker_busy_ns[worker_of[stage]] += report.stages[stage].busy_ns;
+  for (size_t stage = 0; stage < worker_of.size(); ++stage)
+    worker_busy_ns[worker_of[stage]] += report.stages[stage].busy_ns;
   for (size_t stage = 0; stage < worker_of.size(); ++stage)
     report.stages[stage].waiting_ns = step.wall_ns - worker_busy_ns[worker_of[stage]];
   const double worker_time = static_cast<double>(step.wall_ns) * static_cast<double>(worker_busy_ns.size());

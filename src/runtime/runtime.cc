@@ -125,9 +125,8 @@ struct Runtime::Impl {
   // The exception that is being handled, as the caller of run() will see it.
   std::exception_ptr withContext(const ActionContext& context) const {
     const exe::Segment& segment = exe.segments[context.segment];
-    const std::string place =
-        cat(segment.name, " (", directionName(segment.direction), " of stage ", segment.stage, "), micro-batch ",
-            context.micro_batch, ", on worker ", context.worker);
+    const std::string place = cat(segment.name, " (", directionName(segment.direction), " of stage ", segment.stage,
+                                  "), micro-batch ", context.micro_batch, ", on worker ", context.worker);
     auto wrap = [&](std::string what, std::string found) {
       UserError error(ErrorCode::E0601, {.what = std::move(what), .found = std::move(found)});
       error.addContext(place);

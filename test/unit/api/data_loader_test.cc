@@ -66,7 +66,8 @@ TEST(DataLoader, StacksSamplesOfACallable) {
 TEST(DataLoader, RefusesSamplesThatDiffer) {
   EXPECT_THROW(abele::DataLoader(calls(1), {torch::zeros({4}), torch::zeros({5})}, {}), abele::UserError);
   EXPECT_THROW(abele::DataLoader(calls(1), {torch::zeros({4})}, {.batch_size = 0}), abele::UserError);
-  abele::DataLoader loader(calls(1), [](int64_t i) { return std::vector<at::Tensor>{torch::zeros({i + 1})}; }, 4, {.batch_size = 2});
+  abele::DataLoader loader(calls(1), [](int64_t i) { return std::vector<at::Tensor>{torch::zeros({i + 1})}; }, 4,
+                           {.batch_size = 2});
   std::vector<at::Tensor> batch;
   EXPECT_THROW(loader.next(batch), abele::UserError);
 }

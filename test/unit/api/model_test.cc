@@ -27,9 +27,8 @@ struct NetImpl : nn::Module {
 TORCH_MODULE(Net);
 
 abele::TrainingModel train(Net net, const abele::Options& options, const abele::optim::Optimizer& optimizer) {
-  return abele::trainingModel(net, [net](at::Tensor x, at::Tensor y) mutable {
-    return torch::mse_loss(net(x), y);
-  }, options, optimizer);
+  return abele::trainingModel(
+      net, [net](at::Tensor x, at::Tensor y) mutable { return torch::mse_loss(net(x), y); }, options, optimizer);
 }
 
 abele::Options accumulating(int64_t micro_batches) {
@@ -72,11 +71,13 @@ TEST(TrainingModel, EqualsEager) {
     }
     torch::NoGradGuard no_grad;
     for (at::Tensor& p : eager->parameters()) p.add_(p.grad(), -0.1);
-    EXPECT_TRUE(torch::equal(model(batch.x, batch.y)[0], loss)) << "step " << step;   // Final: the last micro-batch
+    EXPECT_TRUE(torch::equal(model(batch.x, batch.y)[0], loss)) << "step " << step;  // Final: the last micro-batch
   }
   model.copyWeightsToHost();
-  for (const auto& p : eager->named_parameters()) EXPECT_TRUE(torch::equal(net->named_parameters()[p.key()], p.value())) << p.key();
-  for (const auto& b : eager->named_buffers()) EXPECT_TRUE(torch::equal(net->named_buffers()[b.key()], b.value())) << b.key();
+  for (const auto& p : eager->named_parameters())
+    EXPECT_TRUE(torch::equal(net->named_parameters()[p.key()], p.value())) << p.key();
+  for (const auto& b : eager->named_buffers())
+    EXPECT_TRUE(torch::equal(net->named_buffers()[b.key()], b.value())) << b.key();
 }
 
 TEST(TrainingModel, BringsWeightsBackWhenItEnds) {
@@ -130,23 +131,25 @@ TEST(InferenceModel, FollowsTheLiveTrainingModel) {
   net->train();
   auto training = train(net, accumulating(1), abele::optim::SGD{.lr = 0.1});
   training(batch.x, batch.y);
-  net->eval();   // after the training step was compiled
+  net->eval();  // after the training step was compiled
   auto inference = abele::inferenceModel(net, [net](at::Tensor x) mutable { return net(x); });
   for (int i = 0; i < 3; ++i) {
     training(batch.x, batch.y);
     const at::Tensor found = inference(batch.x)[0];
-    EXPECT_TRUE(torch::equal(found, net(batch.x))) << "call " << i;   // the module has them as well now
+    EXPECT_TRUE(torch::equal(found, net(batch.x))) << "call " << i;  // the module has them as well now
   }
 }
 
 TEST(InferenceModel, TakesPlainCallables) {
   const at::Tensor x = torch::randn({4, 3}), y = torch::randn({4, 3});
-  auto sum = abele::inferenceModel([](at::Tensor a, at::Tensor b) { return a + b; }, abele::Options().deviceIterations(2));
+  auto sum =
+      abele::inferenceModel([](at::Tensor a, at::Tensor b) { return a + b; }, abele::Options().deviceIterations(2));
   EXPECT_TRUE(torch::equal(sum(x, y)[0], x + y));
   auto pair = abele::inferenceModel([](const at::Tensor& a) { return std::make_tuple(a * 2, a.sum()); });
   EXPECT_TRUE(torch::equal(pair(x)[0], x * 2));
   EXPECT_TRUE(torch::equal(pair(x)[1], x.sum()));
-  auto vector = abele::inferenceModel([](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{in[1], in[0] * 3}; });
+  auto vector = abele::inferenceModel(
+      [](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{in[1], in[0] * 3}; });
   EXPECT_TRUE(torch::equal(vector(x, y)[1], x * 3));
   EXPECT_TRUE(torch::equal(vector({x, y})[0], y));
 }
@@ -157,8 +160,10 @@ TEST(InferenceModel, TakesModulesAndWhatPointsToThem) {
   auto shared = std::make_shared<nn::LinearImpl>(3, 2);
   nn::LinearImpl plain(3, 2);
   EXPECT_TRUE(torch::equal(abele::inferenceModel(holder, [&](at::Tensor t) { return holder(t); })(x)[0], holder(x)));
-  EXPECT_TRUE(torch::equal(abele::inferenceModel(shared, [&](at::Tensor t) { return shared->forward(t); })(x)[0], shared->forward(x)));
-  EXPECT_TRUE(torch::equal(abele::inferenceModel(plain, [&](at::Tensor t) { return plain.forward(t); })(x)[0], plain.forward(x)));
+  EXPECT_TRUE(torch::equal(abele::inferenceModel(shared, [&](at::Tensor t) { return shared->forward(t); })(x)[0],
+                           shared->forward(x)));
+  EXPECT_TRUE(torch::equal(abele::inferenceModel(plain, [&](at::Tensor t) { return plain.forward(t); })(x)[0],
+                           plain.forward(x)));
 }
 
 TEST(Models, ReportStagesAsText) {
@@ -170,7 +175,7 @@ TEST(Models, ReportStagesAsText) {
   const std::string text = model.report();
   for (const char* part : {"busy ms", "waiting ms", "peak MiB", "bubble", "compile"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;   // header, two stages, the step
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;  // header, two stages, the step
 }
 
 TEST(Models, SetOptimizerChangesValuesOnly) {
@@ -192,7 +197,8 @@ TEST(Models, ParameterGroups) {
   const Batch batch(4);
   Net net;
   using abele::optim::SGD;
-  auto model = train(net, accumulating(1), std::vector<SGD>{{.lr = 0.0, .parameters = {"first", "norm.bias"}}, {.lr = 0.5}});
+  auto model =
+      train(net, accumulating(1), std::vector<SGD>{{.lr = 0.0, .parameters = {"first", "norm.bias"}}, {.lr = 0.5}});
   const at::Tensor first = net->first->weight.clone(), second = net->second->weight.clone();
   model(batch.x, batch.y);
   model.copyWeightsToHost();
@@ -208,12 +214,14 @@ TEST(Models, ParameterGroups) {
 TEST(Models, StrategiesGiveTheSameNumbers) {
   const Batch batch(12);
   const abele::ExecutionStrategy strategies[] = {
-      abele::PipelinedExecution(), abele::ShardedExecution(), abele::PipelinedExecution(abele::AutoStage::kAutoIncrement),
+      abele::PipelinedExecution(), abele::ShardedExecution(),
+      abele::PipelinedExecution(abele::AutoStage::kAutoIncrement),
       abele::ShardedExecution{abele::Stage{"first"}.ipu(0), abele::Stage{"second"}.ipu(1)}};
   at::Tensor expected;
   for (const abele::ExecutionStrategy& strategy : strategies) {
     Net net;
-    auto model = train(net, accumulating(3).setExecutionStrategy(strategy).outputMode(abele::OutputMode::kAll), abele::optim::SGD{});
+    auto model = train(net, accumulating(3).setExecutionStrategy(strategy).outputMode(abele::OutputMode::kAll),
+                       abele::optim::SGD{});
     model(batch.x, batch.y);
     const at::Tensor losses = model(batch.x, batch.y)[0];
     EXPECT_EQ(losses.sizes(), at::IntArrayRef({3}));
@@ -239,7 +247,10 @@ TEST(Annotations, OnTheDevice) {
   auto model = abele::inferenceModel([&](at::Tensor x) {
     running = abele::isRunningOnDevice();
     abele::Block::useAutoId();
-    { const abele::Block block("", 0); x = x + 1; }
+    {
+      const abele::Block block("", 0);
+      x = x + 1;
+    }
     abele::beginBlock("", 1);
     const abele::NameScope scope("late");
     return x * 2;

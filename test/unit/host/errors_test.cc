@@ -61,7 +61,7 @@ TEST(Errors, OptionsOutOfRange) {
   options.device_iterations = 0;
   textOf(ErrorCode::E0702, [&] { host::Session session(options); });
   options = {};
-  options.gradient_accumulation = 4;   // of inference
+  options.gradient_accumulation = 4;  // of inference
   EXPECT_TRUE(has(textOf(ErrorCode::E0702, [&] { host::Session session(options); }), "deviceIterations(4)"));
 }
 
@@ -165,7 +165,8 @@ TEST(Errors, PipelineMinimum) {
   options = {};
   options.enforce_pipeline_minimum = true;
   host::Session inference(options);
-  EXPECT_TRUE(has(textOf(ErrorCode::E0401, [&] { inference.compile(t.view.program, t.data, {}); }), "deviceIterations(2)"));
+  EXPECT_TRUE(
+      has(textOf(ErrorCode::E0401, [&] { inference.compile(t.view.program, t.data, {}); }), "deviceIterations(2)"));
   options.strategy = host::Strategy::kSharded;
   host::Session sharded(options);
   sharded.compile(t.view.program, t.data, {});

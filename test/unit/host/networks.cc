@@ -16,7 +16,8 @@ class Mlp : public Network {
  public:
   explicit Mlp(int stages) : Network(stages) {
     for (int i = 0; i < kLayers; ++i)
-      layers_.push_back(register_module("layer" + std::to_string(i), nn::Linear(i == 0 ? 6 : 8, i + 1 == kLayers ? 3 : 8)));
+      layers_.push_back(
+          register_module("layer" + std::to_string(i), nn::Linear(i == 0 ? 6 : 8, i + 1 == kLayers ? 3 : 8)));
   }
   Tensors run(const Tensors& inputs) override {
     at::Tensor h = inputs[0];
@@ -120,8 +121,7 @@ class Tied : public Network {
 class Skip : public Network {
  public:
   explicit Skip(int stages) : Network(stages) {
-    for (int i = 0; i < kLayers; ++i)
-      layers_.push_back(register_module("layer" + std::to_string(i), nn::Linear(6, 6)));
+    for (int i = 0; i < kLayers; ++i) layers_.push_back(register_module("layer" + std::to_string(i), nn::Linear(6, 6)));
   }
   Tensors run(const Tensors& inputs) override {
     enter(0);
@@ -166,8 +166,10 @@ at::Tensor sgdGradient(const optim::SGD& o, const at::Tensor& p, at::Tensor grad
   if (o.maximize) grad = -grad;
   if (o.weight_decay != 0) grad = grad.add(p, o.weight_decay);
   if (o.momentum == 0) return grad;
-  if (state.empty()) state = {grad.clone()};
-  else state[0].mul_(o.momentum).add_(grad, 1 - o.dampening);
+  if (state.empty())
+    state = {grad.clone()};
+  else
+    state[0].mul_(o.momentum).add_(grad, 1 - o.dampening);
   return o.nesterov ? grad.add(state[0], o.momentum) : state[0];
 }
 
@@ -175,8 +177,10 @@ template <class AdamLike>
 void adamUpdate(const AdamLike& o, bool decoupled, at::Tensor p, at::Tensor grad, Tensors& state, int64_t step) {
   if (o.maximize) grad = -grad;
   if (o.weight_decay != 0) {
-    if (decoupled) p.mul_(1 - o.lr * o.weight_decay);
-    else grad = grad.add(p, o.weight_decay);
+    if (decoupled)
+      p.mul_(1 - o.lr * o.weight_decay);
+    else
+      grad = grad.add(p, o.weight_decay);
   }
   if (state.empty()) state = {torch::zeros_like(p), torch::zeros_like(p)};
   state[0].lerp_(grad, 1 - o.beta1);

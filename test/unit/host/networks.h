@@ -65,7 +65,7 @@ class EagerTrainer {
   void update();
   std::shared_ptr<Network> network_;
   Recipe recipe_;
-  std::vector<Tensors> state_;     // by parameter
+  std::vector<Tensors> state_;  // by parameter
   int64_t updates_ = 0;
 };
 

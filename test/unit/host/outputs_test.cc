@@ -1,4 +1,5 @@
-// What a call returns: output modes, shapes, results that are inputs, host tensors or repeated, arguments written in place.
+// What a call returns: output modes, shapes, results that are inputs, host tensors or repeated, arguments written in
+// place.
 #include <gtest/gtest.h>
 
 #include "networks.h"
@@ -27,13 +28,15 @@ Tensors doubleAndSum(const Tensors& in) { return {in[0] * 2, in[0].sum()}; }
 struct ModeCase {
   host::OutputMode mode;
   int64_t period;
-  std::vector<int64_t> chosen;   // of 4 micro-batches
+  std::vector<int64_t> chosen;  // of 4 micro-batches
 };
 
 TEST(Outputs, EveryModeOfTheTable) {
   const at::Tensor x = torch::arange(24, torch::kFloat).reshape({8, 3});
-  const ModeCase cases[] = {{host::OutputMode::kAll, 1, {0, 1, 2, 3}}, {host::OutputMode::kEveryN, 2, {1, 3}},
-                            {host::OutputMode::kEveryN, 3, {2}},       {host::OutputMode::kEveryN, 4, {3}},
+  const ModeCase cases[] = {{host::OutputMode::kAll, 1, {0, 1, 2, 3}},
+                            {host::OutputMode::kEveryN, 2, {1, 3}},
+                            {host::OutputMode::kEveryN, 3, {2}},
+                            {host::OutputMode::kEveryN, 4, {3}},
                             {host::OutputMode::kFinal, 1, {3}}};
   for (const ModeCase& c : cases) {
     host::Session session = compiled(inference(4, c.mode, c.period), doubleAndSum, {x});
@@ -74,10 +77,12 @@ TEST(Outputs, OneMicroBatchKeepsItsShape) {
 TEST(Outputs, MayBeInputsRepeatedOrOnTheHost) {
   const at::Tensor x = torch::randn({4, 3});
   const at::Tensor host = torch::full({2}, 7.0);
-  host::Session session = compiled(inference(2), [&](Tensors in) {
-    const at::Tensor y = in[0] + 1;
-    return Tensors{y, in[0], host, y, y.t()};
-  }, {x});
+  host::Session session = compiled(inference(2),
+                                   [&](Tensors in) {
+                                     const at::Tensor y = in[0] + 1;
+                                     return Tensors{y, in[0], host, y, y.t()};
+                                   },
+                                   {x});
   const Tensors found = session.run({x});
   ASSERT_EQ(found.size(), 5u);
   EXPECT_TRUE(torch::equal(found[0], x + 1));

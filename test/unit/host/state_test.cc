@@ -102,7 +102,8 @@ TEST(State, FrozenParametersStay) {
   session.run(data);
   session.copyWeightsToHost();
   EXPECT_TRUE(torch::equal(network->named_parameters()["layer1.weight"], before));
-  EXPECT_FALSE(torch::equal(network->named_parameters()["layer0.weight"], makeNetwork("mlp", 2)->named_parameters()["layer0.weight"]));
+  EXPECT_FALSE(torch::equal(network->named_parameters()["layer0.weight"],
+                            makeNetwork("mlp", 2)->named_parameters()["layer0.weight"]));
 }
 
 TEST(Report, AccountsForTheLastStep) {

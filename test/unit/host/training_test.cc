@@ -7,7 +7,7 @@
 namespace abele::test {
 namespace {
 
-constexpr int64_t kRows = 4;   // of a micro-batch
+constexpr int64_t kRows = 4;  // of a micro-batch
 constexpr int kSteps = 5;
 
 struct Case {
@@ -24,8 +24,8 @@ std::string nameOf(const testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
   const char* optimizers[] = {"Sgd", "Adam", "AdamW"};
   return cat(c.network, "_S", c.stages, c.strategy == host::Strategy::kPipelined ? "pipelined" : "sharded", "_D",
-             c.device_iterations, "_A", c.accumulation, "_", optimizers[c.optimizer.groups.index()], c.mean ? "" : "Sum",
-             "_", info.index);
+             c.device_iterations, "_A", c.accumulation, "_", optimizers[c.optimizer.groups.index()],
+             c.mean ? "" : "Sum", "_", info.index);
 }
 
 host::SessionOptions optionsOf(const Case& c) {
@@ -67,7 +67,7 @@ TEST_P(Training, EqualsEager) {
     for (int64_t k = 0; k < parts; ++k) {
       const at::Tensor loss = parts == 1 ? found[0] : found[0][k];
       EXPECT_TRUE(torch::equal(loss, expected[k][0])) << "loss of step " << i << ", micro-batch " << k << ": "
-                                                     << loss.item<float>() << " != " << expected[k][0].item<float>();
+                                                      << loss.item<float>() << " != " << expected[k][0].item<float>();
       EXPECT_TRUE(torch::equal(found[1].narrow(0, k * kRows, kRows), expected[k][1])) << "step " << i << ", " << k;
     }
   }
@@ -81,7 +81,8 @@ std::vector<Case> stagesAndStrategies() {
     for (host::Strategy strategy : {host::Strategy::kPipelined, host::Strategy::kSharded})
       for (int64_t accumulation : {1, 2, 5})
         for (int64_t iterations : {1, 2})
-          cases.push_back({.stages = stages, .strategy = strategy, .device_iterations = iterations, .accumulation = accumulation});
+          cases.push_back(
+              {.stages = stages, .strategy = strategy, .device_iterations = iterations, .accumulation = accumulation});
   return cases;
 }
 
@@ -90,8 +91,12 @@ std::vector<Case> networks() {
   for (const char* network : {"conv", "lstm", "tied", "skip", "dropout"})
     for (int stages : {1, 2, 3, 5})
       for (host::Strategy strategy : {host::Strategy::kPipelined, host::Strategy::kSharded})
-        cases.push_back({.network = network, .stages = stages, .strategy = strategy, .device_iterations = 2,
-                         .accumulation = 5, .optimizer = optim::AdamW{.lr = 0.01}});
+        cases.push_back({.network = network,
+                         .stages = stages,
+                         .strategy = strategy,
+                         .device_iterations = 2,
+                         .accumulation = 5,
+                         .optimizer = optim::AdamW{.lr = 0.01}});
   return cases;
 }
 

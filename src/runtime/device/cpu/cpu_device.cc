@@ -15,7 +15,8 @@ namespace {
 [[noreturn]] void refuse(const exe::Executable& executable, const exe::Instruction& instruction,
                          const c10::Error& error) {
   const std::string line = instruction.source < 0 ? "" : cat(executable.sources[instruction.source], ", ");
-  throwUser(ErrorCode::E0601, {.what = error.what_without_backtrace(), .at = cat(line, instruction.op),
+  throwUser(ErrorCode::E0601, {.what = error.what_without_backtrace(),
+                               .at = cat(line, instruction.op),
                                .remedy = "check the values that this operation is given"});
 }
 
