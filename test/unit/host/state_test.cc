@@ -85,8 +85,12 @@ TEST(State, UploadsOnlyTheNamedBuffers) {
   f.session.copyBuffersToDevice({"norm0.running_mean"});
   f.session.copyWeightsToHost();
   for (auto& [name, tensor] : f.view.tensors) {
-    if (name == "norm0.running_mean") EXPECT_TRUE(torch::equal(tensor, torch::full_like(tensor, 3)));
-    if (name == "norm1.running_mean") EXPECT_TRUE(torch::equal(tensor, torch::zeros_like(tensor)));
+    if (name == "norm0.running_mean") {
+      EXPECT_TRUE(torch::equal(tensor, torch::full_like(tensor, 3)));
+    }
+    if (name == "norm1.running_mean") {
+      EXPECT_TRUE(torch::equal(tensor, torch::zeros_like(tensor)));
+    }
   }
   EXPECT_THROW(f.session.copyBuffersToDevice({"conv0.weight"}), UserError);
 }
