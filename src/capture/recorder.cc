@@ -228,6 +228,7 @@ void Recorder::recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* st
 }
 
 Recorder::Call Recorder::begin(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  table_.sweep();
   const auto& arguments = op.schema().arguments();
   const HiddenWrites* hidden = hiddenWrites(op_name_);
   Call call;

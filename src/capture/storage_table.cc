@@ -54,6 +54,13 @@ bool StorageTable::madeBy(const at::TensorBase& tensor, const ir::Graph& graph, 
   return !first.is_input && !first.written && graph.values[first.base].def == node;
 }
 
+// Dead records pin small blocks between large ones that malloc could otherwise join, so they must not pile up.
+void StorageTable::sweep() {
+  if (records_.size() < sweep_at_) return;
+  std::erase_if(records_, [](const auto& entry) { return entry.second.storage.expired(); });
+  sweep_at_ = records_.size() + records_.size() / 8 + 16;
+}
+
 void StorageTable::erase(const at::TensorBase& tensor) { records_.erase(tensor.storage().unsafeGetStorageImpl()); }
 
 bool StorageTable::overlapsAnother(const at::TensorBase& tensor, const Segment& segment) const {

@@ -51,6 +51,8 @@ class StorageTable {
   bool isFromOutside(const at::TensorBase& tensor) const;
   /// Did this node make the storage?
   bool madeBy(const at::TensorBase& tensor, const ir::Graph& graph, ir::NodeId node) const;
+  /// Forgets storages that have died, when enough may have. Invalidates every Place.
+  void sweep();
   /// Forgets the storage, e.g. because an operator resized it.
   void erase(const at::TensorBase& tensor);
   /// Does another segment share bytes with this one?
@@ -63,7 +65,7 @@ class StorageTable {
 
  private:
   struct Record {
-    // Weak: the memory is freed as in eager, but the address is not used again while recording.
+    // Weak: the memory is freed as in eager, but the address is not used again before the record is swept away.
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     std::vector<Segment> segments;
   };
@@ -74,6 +76,7 @@ class StorageTable {
   Record& record(const at::TensorBase& tensor);
 
   std::unordered_map<const c10::StorageImpl*, Record> records_;
+  size_t sweep_at_ = 64;  // records
   std::unordered_map<const c10::StorageImpl*, Snapshot> snapshots_;
 };
 

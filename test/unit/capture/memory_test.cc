@@ -219,6 +219,31 @@ TEST(Memory, TransposedParametersAndChannelsLast) {
   expectCaptured(conv.ptr(), forward, {randomTensor({2, 4, 7, 7}, 1)}, {randomTensor({2, 4, 7, 7}, 2)});
 }
 
+TEST(Memory, TemporariesDieAsInEager) {
+  auto forward = [](Tensors x) {
+    at::Tensor h = x[0] * 2;
+    const auto storage = h.storage().getWeakStorageImpl();
+    at::Tensor y = h + 1;
+    h = at::Tensor();
+    EXPECT_TRUE(storage.expired());
+    return Tensors{y};
+  };
+  expectCaptured(nullptr, forward, {randomTensor({4}, 1)}, {randomTensor({4}, 2)}, /*training=*/false);
+}
+
+TEST(Memory, AddressesThatAreUsedAgain) {
+  auto forward = [](Tensors x) {
+    at::Tensor sum = torch::zeros({8});
+    for (int i = 0; i < 300; ++i) {
+      at::Tensor y = x[0] * i;
+      y.slice(0, 0, 4).add_(i);
+      sum = sum + y.sin() * torch::full({8}, 1.0 / (i + 1));
+    }
+    return Tensors{sum};
+  };
+  expectCaptured(nullptr, forward, {randomTensor({8}, 1)}, {randomTensor({8}, 2)}, /*training=*/false);
+}
+
 TEST(Memory, EmptyTensors) {
   expectProgram([](at::Tensor h) {
     at::Tensor none = h.slice(0, 3, 3);
