@@ -74,17 +74,21 @@ struct Runtime::Impl {
       if (stopping) return;
       seen = generation;
       lock.unlock();
-      runActions(worker);
+      if (!runActions(worker)) abandon();
     }
   }
 
-  void runActions(int32_t worker) {
+  // False when the worker left actions undone.
+  bool runActions(int32_t worker) {
     const auto& actions = exe.workers[worker].actions;
     for (size_t i = 0; i < actions.size(); ++i) {
       const exe::Action& action = actions[i];
+      // All of a step's last updates run or none: they wait for every backward, so only a worker that gave up before
+      // can stop them, and then it stops them all. Anything else gives up as soon as the step is aborted.
+      const std::atomic<bool>& gives_up = isLastUpdate(action) ? abandoned : aborted;
       for (const exe::Wait& wait : action.waits)
-        if (!waitFor(wait)) return;
-      if (aborted.load()) return;
+        if (!waitFor(wait, gives_up)) return false;
+      if (gives_up.load()) return false;
       const ActionContext context{worker, action.segment, action.micro_batch,
                                   static_cast<int32_t>(action.micro_batch % exe.accumulation), steps};
       const int64_t begin_ns = now();
@@ -92,27 +96,39 @@ struct Runtime::Impl {
         devices[worker]->run(context);
       } catch (...) {
         fail(withContext(context));
-        return;
+        return false;
       }
       times[worker][i] = {worker, action.segment, action.micro_batch, begin_ns, now()};
       completions[action.segment].fetch_add(1);
       wakeSleepers();
     }
+    return true;
+  }
+
+  bool isLastUpdate(const exe::Action& action) const {
+    return exe.segments[action.segment].direction == exe::Direction::kUpdate &&
+           action.micro_batch == exe.micro_batches - 1;
+  }
+
+  void abandon() {
+    std::lock_guard lock(mutex);
+    abandoned.store(true);
+    progress.notify_all();
   }
 
   bool isReached(const exe::Wait& wait) const { return completions[wait.segment].load() >= wait.completions; }
 
-  // False when the step was aborted.
-  bool waitFor(const exe::Wait& wait) {
+  // False when the worker shall give up instead.
+  bool waitFor(const exe::Wait& wait, const std::atomic<bool>& gives_up) {
     for (int i = 0; i < kSpins; ++i)
       if (isReached(wait)) return true;
     std::unique_lock lock(mutex);
     // Order matters: a worker that completes an action adds to the counter first and looks for sleepers then; whoever
     // sleeps is counted first and looks at the counter then. One of the two sees the other.
     sleepers.fetch_add(1);
-    progress.wait(lock, [&] { return isReached(wait) || aborted.load(); });
+    progress.wait(lock, [&] { return isReached(wait) || gives_up.load(); });
     sleepers.fetch_sub(1);
-    return isReached(wait) && !aborted.load();
+    return isReached(wait);
   }
 
   void wakeSleepers() {
@@ -174,6 +190,7 @@ struct Runtime::Impl {
     {
       std::lock_guard lock(mutex);
       aborted.store(false);
+      abandoned.store(false);
       error = nullptr;
       begin = Clock::now();
       busy = exe.workers.size();
@@ -182,13 +199,12 @@ struct Runtime::Impl {
     work.notify_all();
     waitForWorkers(poll);
     report.wall_ns = now();
+    // An interruption can come too late to stop anything: then the step counts, and its caller still hears of it.
+    const bool completed = !abandoned.load();
+    backend.finish(completed);
+    if (completed) ++steps;
     // Nobody but the workers and poll() sets it, and both are done.
-    if (std::exception_ptr first = std::exchange(error, nullptr)) {
-      backend.finish(/*completed=*/false);
-      std::rethrow_exception(first);
-    }
-    backend.finish(/*completed=*/true);
-    ++steps;
+    if (std::exception_ptr first = std::exchange(error, nullptr)) std::rethrow_exception(first);
     report.actions.clear();
     for (const auto& worker_times : times)
       report.actions.insert(report.actions.end(), worker_times.begin(), worker_times.end());
@@ -219,7 +235,8 @@ struct Runtime::Impl {
   std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only
   std::vector<std::atomic<int64_t>> completions;  // by segment, of this step
   std::vector<std::vector<ActionTime>> times;     // by worker
-  std::atomic<bool> aborted = false;
+  std::atomic<bool> aborted = false;    // somebody failed or interrupted the step
+  std::atomic<bool> abandoned = false;  // a worker left actions undone because of that
   std::atomic<int> sleepers = 0;
 
   std::mutex mutex;

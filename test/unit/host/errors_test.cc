@@ -235,5 +235,30 @@ TEST(Errors, KernelThatThrowsLeavesWeightsAndBuffers) {
   EXPECT_EQ(t.session.run({good, t.data[1]}).size(), expected.size());
 }
 
+TEST(Errors, KernelThatThrowsAfterAnUpdateLeavesTheWeightsOfTheLastStep) {
+  host::SessionOptions options = training();
+  options.device_iterations = 2;
+  Trained t(options);
+  at::Tensor table = torch::randn({4, 6});
+  host::Session::Program program = t.view.program;
+  program.forward = [&](Tensors in) { return t.network->run({table.index_select(0, in[0]), in[1]}); };
+  const at::Tensor good = torch::tensor({0, 1, 2, 3, 0, 1, 2, 3}, at::kLong);
+  const at::Tensor target = torch::cat({t.data[1], t.data[1]});
+  t.session.compile(program, {good, target}, specFor(*t.network, optim::Adam{.lr = 0.1}));
+  t.session.run({good, target});
+  t.session.copyWeightsToHost();
+  const std::shared_ptr<Network> before = makeNetwork("mlp", 2);
+  {
+    torch::NoGradGuard no_grad;
+    for (auto& p : before->named_parameters()) p.value().copy_(t.network->named_parameters()[p.key()]);
+  }
+  const auto state = t.session.optimizerState();
+  const at::Tensor bad_later = torch::tensor({0, 1, 2, 3, 0, 1, 2, 7}, at::kLong);  // the first update runs
+  textOf(ErrorCode::E0601, [&] { t.session.run({bad_later, target}); });
+  t.session.copyWeightsToHost();
+  EXPECT_EQ(firstDifference(*t.network, *before), "");
+  for (const auto& [name, tensor] : t.session.optimizerState()) EXPECT_TRUE(torch::equal(tensor, state.at(name))) << name;
+}
+
 }  // namespace
 }  // namespace abele::test

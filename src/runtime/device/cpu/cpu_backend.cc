@@ -51,7 +51,7 @@ class CpuBackendImpl final : public CpuBackend {
     ABELE_REQUIRE(options.threads_per_device >= 1, E0702,
                   {.what = cat("threads per device is ", options.threads_per_device), .expected = "1 or more"});
     fillInitial();
-    findWrittenBuffers();
+    findRestored();
   }
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
@@ -62,7 +62,7 @@ class CpuBackendImpl final : public CpuBackend {
     const c10::InferenceMode no_autograd;
     if (executable_.random_draws > 0)
       for (RandomStream& stream : streams_) stream.begin(start_);
-    for (Saved& saved : written_buffers_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
+    for (Saved& saved : restored_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
   }
 
   void finish(bool completed) override {
@@ -71,7 +71,7 @@ class CpuBackendImpl final : public CpuBackend {
       return;
     }
     const c10::InferenceMode no_autograd;
-    for (const Saved& saved : written_buffers_) copyInto(slots_.tensor(saved.slot, 0), saved.copy);
+    for (const Saved& saved : restored_) copyInto(slots_.tensor(saved.slot, 0), saved.copy);
   }
 
   void upload(int32_t external, const at::Tensor& host) override {
@@ -130,7 +130,7 @@ class CpuBackendImpl final : public CpuBackend {
     return executable_.externals[index];
   }
   void fillInitial();
-  void findWrittenBuffers();
+  void findRestored();
   void advanceGenerator();
   void checkInput(const at::Tensor& input, int64_t index) const;
 
@@ -140,7 +140,7 @@ class CpuBackendImpl final : public CpuBackend {
   std::vector<Hyper> hypers_;
   std::vector<RandomStream> streams_;     // by worker
   at::Generator start_;                   // where the next step's micro-batch 0 starts
-  std::vector<Saved> written_buffers_;    // what a step changes before its updates
+  std::vector<Saved> restored_;    // what a failed step has to give back
   std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive
 };
 
@@ -152,8 +152,9 @@ void CpuBackendImpl::fillInitial() {
       slots_.tensor(external.slot, 0).fill_(external.initial);
 }
 
-// Buffers that share memory with what some instruction writes.
-void CpuBackendImpl::findWrittenBuffers() {
+// What a failed step may have changed: written buffers; and, where a step makes several updates, the weights and the
+// optimizer state too. A step's last updates all run or none (runtime.cc), so one update a step needs no copy.
+void CpuBackendImpl::findRestored() {
   const c10::InferenceMode no_autograd;
   std::vector<int32_t> written;
   for (const exe::Segment& segment : executable_.segments)
@@ -166,11 +167,13 @@ void CpuBackendImpl::findWrittenBuffers() {
            b.offset_bytes < a.offset_bytes + a.type.extentBytes();
   };
   for (const exe::External& external : executable_.externals) {
-    if (external.kind != exe::ExternalKind::kBuffer || external.slot < 0) continue;
+    const bool updated = executable_.device_iterations > 1 && (external.kind == exe::ExternalKind::kParameter ||
+                                                               external.kind == exe::ExternalKind::kState);
+    if (external.slot < 0 || (external.kind != exe::ExternalKind::kBuffer && !updated)) continue;
     const exe::Slot& slot = executable_.slots[external.slot];
     if (std::any_of(written.begin(), written.end(),
                     [&](int32_t id) { return id >= 0 && shares(executable_.slots[id], slot); }))
-      written_buffers_.push_back({external.slot, slots_.tensor(external.slot, 0).clone()});
+      restored_.push_back({external.slot, slots_.tensor(external.slot, 0).clone()});
   }
 }
 
