@@ -123,6 +123,8 @@ class PoplarExecutor:
         self._rng_cache = None
         if self._training:
             self._weights_are_stale = True
+            if self._optimizer is not None:
+                self._optimizer._opt_called = True  # what torch's schedulers ask for before they step
             if isinstance(self._optimizer, optim.Optimizer):
                 self._optimizer.host_state_is_dirty = True
         return result
