@@ -45,7 +45,6 @@ class Program:
                 model,
                 positional,
                 named,
-                mode=mode,
                 training=self._training,
                 scopes=options.module_namescope_enabled,
             )

@@ -70,25 +70,27 @@ def _printableTensors():
         torch._tensor_str._str = original
 
 
+def _readingMethod(name):
+    original = getattr(torch.Tensor, name)
+
+    def method(self, *args, **kwargs):
+        core().readValue(self, f"{name}()")
+        return original(self, *args, **kwargs)
+
+    return method
+
+
 @contextlib.contextmanager
-def _readableModeStack(mode):
-    """Python code that asks which dispatch modes are active finds `mode` in place of the native capture."""
-    original = torch._C._get_dispatch_stack_at
-
-    def entryAt(index):
-        try:
-            return original(index)
-        except RuntimeError:  # a mode that belongs to no Python interpreter: the capture
-            return mode
-
-    places = (torch._C, python_dispatch)
-    for place in places:
-        place._get_dispatch_stack_at = entryAt
+def _noticedReads():
+    """numpy() and tolist() read memory past all operators; a value that may differ between calls is refused."""
+    names = [name for name in ("numpy", "tolist") if name not in vars(torch.Tensor)]
+    for name in names:
+        setattr(torch.Tensor, name, _readingMethod(name))
     try:
         yield
     finally:
-        for place in places:
-            place._get_dispatch_stack_at = original
+        for name in names:
+            delattr(torch.Tensor, name)
 
 
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
@@ -140,12 +142,12 @@ def aroundCompile(model):
         _hooks.callPostCompileHooks()
 
 
-def callForward(model, positional, named, *, mode, training, scopes):
+def callForward(model, positional, named, *, training, scopes):
     """Runs forward as captured code. Returns what it returned."""
     before = _owned(model)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_readableModeStack(mode))
         stack.enter_context(_printableTensors())
+        stack.enter_context(_noticedReads())
         stack.enter_context(_withoutDistributionChecks())
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:

@@ -93,8 +93,10 @@ class _WrappedTensor:
         raise notAvailable("replicaGrouping", "use one replica")
 
     def __deepcopy__(self, memo):
-        result = unwrapped(self).__deepcopy__(memo)
+        plain = unwrapped(self)
+        result = plain.__deepcopy__(memo)
         memo[id(self)] = result
+        memo.setdefault(id(memo), []).append(plain)  # deepcopy's own way: an id in the memo must not be used again
         return result
 
     def __reduce_ex__(self, protocol):

@@ -17,6 +17,7 @@ void registerAnnotate(py::module_& module) {
   module.def("resetAutoBlockId", &capture::resetAutoBlockId);
   module.def("pushScope", &capture::pushScope, py::arg("name"));
   module.def("popScope", &capture::popScope);
+  module.def("readValue", &capture::readValue, py::arg("tensor"), py::arg("reader"));
   module.def("markLoss", &capture::markLoss, py::arg("loss"));
 }
 

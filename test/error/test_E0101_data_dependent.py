@@ -10,6 +10,21 @@ class Branches(torch.nn.Module):
         return x * 2 if x.sum() > 0 else x
 
 
+@pytest.mark.parametrize(
+    "read", [lambda x: x.numpy(), lambda x: x.tolist(), lambda x: x.sum().item(), lambda x: x.__array__()]
+)
+def test_raw_reads(read):
+    class Reads(torch.nn.Module):
+        def forward(self, x):
+            read(torch.ones(2))  # a constant may be read
+            read(x)
+            return x * 2
+
+    with pytest.raises(poptorch.Error, match="E0101 data-dependent"):
+        poptorch.inferenceModel(Reads())(torch.ones(2))
+    assert read(torch.ones(2)) is not None
+
+
 def test_error():
     model = Branches()
     with pytest.raises(poptorch.Error, match="E0101 data-dependent") as raised:

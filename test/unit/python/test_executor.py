@@ -236,6 +236,16 @@ def test_class_wrapping_is_undone_and_does_not_travel(tmp_path):
     poptorch.trainingModel(model)
 
 
+def test_copies_of_wrapped_models_keep_their_tensors_apart():
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(20)))
+    model[7].weight = model[3].weight
+    poptorch.trainingModel(model)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert len(list(other.parameters())) == 39 and other[7].weight is other[3].weight
+        for ours, theirs in zip(other.parameters(), model.parameters(), strict=True):
+            assert torch.equal(ours, theirs) and ours.data_ptr() != theirs.data_ptr()
+
+
 def test_dropping_the_executor_frees_it_and_keeps_its_progress():
     model = Net()
     before = model.fc.weight.detach().clone()
