@@ -73,36 +73,44 @@ void registerSession(py::module_& module) {
   using host::Session;
   py::class_<PythonSession>(module, "Session")
       .def(py::init<host::SessionOptions>(), py::arg("options"))
-      .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"), py::arg("optimizer"),
-           py::arg("mode"), py::arg("excludes"))
+      .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"),
+           py::arg("optimizer"), py::arg("mode"), py::arg("excludes"))
       .def("run", &PythonSession::run, py::arg("inputs"))
       .def("isCompiled", [](const PythonSession& self) { return self.session.isCompiled(); })
       .def("copyWeightsToHost", withoutGil<&Session::copyWeightsToHost>())
       .def("copyWeightsToDevice", withoutGil<&Session::copyWeightsToDevice>())
-      .def("copyBuffersToDevice",
-           [](PythonSession& self, const std::vector<std::string>& names) { self.session.copyBuffersToDevice(names); },
-           py::arg("names"))
-      .def("setOptimizer", [](PythonSession& self, const host::OptimizerSpec& spec) { self.session.setOptimizer(spec); },
-           py::arg("optimizer"))
+      .def(
+          "copyBuffersToDevice",
+          [](PythonSession& self, const std::vector<std::string>& names) { self.session.copyBuffersToDevice(names); },
+          py::arg("names"))
+      .def(
+          "setOptimizer", [](PythonSession& self, const host::OptimizerSpec& spec) { self.session.setOptimizer(spec); },
+          py::arg("optimizer"))
       .def("optimizerState", [](const PythonSession& self) { return self.session.optimizerState(); })
-      .def("setOptimizerState",
-           [](PythonSession& self, const std::map<std::string, at::Tensor>& state) { self.session.setOptimizerState(state); },
-           py::arg("state"))
+      .def(
+          "setOptimizerState",
+          [](PythonSession& self, const std::map<std::string, at::Tensor>& state) {
+            self.session.setOptimizerState(state);
+          },
+          py::arg("state"))
       .def("rngState", [](const PythonSession& self) { return self.session.rngState(); })
-      .def("setRngState", [](PythonSession& self, const at::Tensor& state) { self.session.setRngState(state); },
-           py::arg("state"))
+      .def(
+          "setRngState", [](PythonSession& self, const at::Tensor& state) { self.session.setRngState(state); },
+          py::arg("state"))
       .def("graphText", [](const PythonSession& self) { return ir::print(self.session.graph()); })
       .def("capturedText", [](const PythonSession& self) { return self.session.capturedText(); })
       .def("planText", [](const PythonSession& self) { return plan::print(self.session.plan()); })
       .def("executableText", [](const PythonSession& self) { return exe::print(self.session.executable()); })
-      .def("executableBytes", [](const PythonSession& self) { return py::bytes(exe::encode(self.session.executable())); })
-      .def("stageDevices",
-           [](const PythonSession& self) {
-             std::vector<int> devices;
-             for (const ir::Stage& stage : self.session.graph().stages) devices.push_back(stage.device);
-             return devices;
-           },
-           "Device of every stage, in order.")
+      .def("executableBytes",
+           [](const PythonSession& self) { return py::bytes(exe::encode(self.session.executable())); })
+      .def(
+          "stageDevices",
+          [](const PythonSession& self) {
+            std::vector<int> devices;
+            for (const ir::Stage& stage : self.session.graph().stages) devices.push_back(stage.device);
+            return devices;
+          },
+          "Device of every stage, in order.")
       .def("report", [](const PythonSession& self) { return reportDict(self.session.report()); });
 }
 

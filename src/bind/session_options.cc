@@ -33,16 +33,17 @@ void registerSessionOptions(py::module_& module) {
       .def_readwrite("threads_per_device", &SessionOptions::threads_per_device)
       .def_readwrite("has_seed", &SessionOptions::has_seed)
       .def_readwrite("seed", &SessionOptions::seed)
-      .def("setStages",
-           [](SessionOptions& self, passes::AutoStage auto_stage, bool ordered,
-              const std::vector<std::pair<std::vector<std::string>, int>>& stages) {
-             self.stages = {};
-             self.stages.auto_stage = auto_stage;
-             self.stages.ordered = ordered;
-             for (const auto& [blocks, ipu] : stages) self.stages.stages.push_back({blocks, ipu});
-           },
-           py::arg("auto_stage"), py::arg("ordered"), py::arg("stages"),
-           "stages: (block ids, ipu or -1) of an explicit list; empty: auto_stage decides.");
+      .def(
+          "setStages",
+          [](SessionOptions& self, passes::AutoStage auto_stage, bool ordered,
+             const std::vector<std::pair<std::vector<std::string>, int>>& stages) {
+            self.stages = {};
+            self.stages.auto_stage = auto_stage;
+            self.stages.ordered = ordered;
+            for (const auto& [blocks, ipu] : stages) self.stages.stages.push_back({blocks, ipu});
+          },
+          py::arg("auto_stage"), py::arg("ordered"), py::arg("stages"),
+          "stages: (block ids, ipu or -1) of an explicit list; empty: auto_stage decides.");
 }
 
 }  // namespace abele::bind

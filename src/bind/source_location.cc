@@ -1,5 +1,5 @@
-// The user's current line, cheap enough to be asked for at every recorded operation: only frames are walked, and whether
-// a code object belongs to the user is decided once per code object.
+// The user's current line, cheap enough to be asked for at every recorded operation: only frames are walked, and
+// whether a code object belongs to the user is decided once per code object.
 #include <memory>
 #include <unordered_map>
 
