@@ -33,7 +33,7 @@ def options(strategy, accumulation, iterations=1):
     opts = poptorch.Options().deviceIterations(iterations).randomSeed(SEED).autoRoundNumIPUs(True)
     opts.outputMode(poptorch.OutputMode.All).setExecutionStrategy(strategy())
     opts.Training.gradientAccumulation(accumulation)
-    opts._Popart.set("abele.threadsPerDevice", 1)
+    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
     return opts
 
 
@@ -83,6 +83,14 @@ def train(network, strategy, num_stages, make_optimizer, accumulation, iteration
 @pytest.mark.parametrize("network", networks.NETWORKS)
 def test_training_equals_eager(network, num_stages, strategy, optimizer):
     train(network, strategy, num_stages, OPTIMIZERS[optimizer], accumulation=2 * num_stages - 1)
+
+
+@pytest.mark.parametrize("strategy", [poptorch.PipelinedExecution, poptorch.ShardedExecution])
+@pytest.mark.parametrize("num_stages", [1, 2])
+@pytest.mark.parametrize("network", networks.NETWORKS)
+def test_training_equals_eager_on_two_cores(network, num_stages, strategy):
+    torch.set_num_threads(2)
+    train(network, strategy, num_stages, OPTIMIZERS["adamw"], accumulation=2 * num_stages - 1)
 
 
 @pytest.mark.parametrize("network", ["ResidualMlp", "ResNet"])
