@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from . import setup as machine
-from .shell import ROOT, fail, run, run_silently, step
+from .shell import ROOT, fail, quiet, run, run_silently, show, step
 
 JOBS = str(len(os.sched_getaffinity(0)))
 
@@ -142,12 +142,22 @@ def lint(options) -> None:
     step("lint: clean")
 
 
+def _unformatted(tools: machine.Toolchain) -> bool:
+    """Names each C++ file that clang-format would change."""
+    command = [tools.tool("clang-format"), "--dry-run", "-Werror", *_tracked("*.h", "*.cc")]
+    show(command)
+    status, text = quiet(command, env=tools.env)
+    names = sorted(set(re.findall(r"^([^:\n]+):\d+:\d+: error", text, re.M)))
+    print("".join(f"would be reformatted: {name}\n" for name in names) or text, end="")
+    return status != 0
+
+
 def _lint(tools: machine.Toolchain) -> None:
     """Runs every checker, then fails if one found something."""
-    failed = [
+    failed = ["clang-format"] if _unformatted(tools) else []
+    failed += [
         name
         for name, command in {
-            "clang-format": [tools.tool("clang-format"), "--dry-run", "-Werror", *_tracked("*.h", "*.cc")],
             "ruff check": [tools.tool("ruff"), "check", "--quiet", "."],
             "ruff format": [tools.tool("ruff"), "format", "--check", "--quiet", "."],
             "layers": [tools.python, "scripts/check_layers.py"],

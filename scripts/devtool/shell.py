@@ -23,11 +23,13 @@ def fail(text: str, code: int = 1) -> None:
 
 
 def show(command: list) -> None:
+    """Prints a command; of a long list of files only the first ones."""
     words = []
-    for word in map(str, command):
+    for word in map(str, command[:20]):
         inside = word.startswith(f"{ROOT}/")
         words.append(shlex.quote(os.path.relpath(word, Path.cwd()) if inside else word))
-    print("  $ " + " ".join(words), flush=True)
+    more = f" ... and {len(command) - 20} more" if len(command) > 20 else ""
+    print("  $ " + " ".join(words) + more, flush=True)
 
 
 def run(command: list, *, env: dict | None = None, cwd: Path = ROOT, check: bool = True) -> int:

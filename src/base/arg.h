@@ -12,21 +12,21 @@ namespace abele {
 struct Arg {
   enum class Kind : uint8_t {
     kNone,
-    kBool,          // i
-    kInt,           // i
-    kDouble,        // d
-    kComplex,       // d + d2 * j
-    kString,        // s
-    kIntList,       // ints
-    kDoubleList,    // doubles
-    kBoolList,      // ints
-    kStringList,    // strings
-    kDevice,        // s, e.g. "cpu"
-    kGenerator,     // the random stream of the stage; carries nothing
-    kId,            // i: one tensor
-    kIdList,        // ints: Tensor[]
-    kOptionalIdList,// ints: Tensor?[]
-    kNumber,        // a Python number that ATen promotes as a 0-d "wrapped number" tensor: number_kind and i / d / d2
+    kBool,            // i
+    kInt,             // i
+    kDouble,          // d
+    kComplex,         // d + d2 * j
+    kString,          // s
+    kIntList,         // ints
+    kDoubleList,      // doubles
+    kBoolList,        // ints
+    kStringList,      // strings
+    kDevice,          // s, e.g. "cpu"
+    kGenerator,       // the random stream of the stage; carries nothing
+    kId,              // i: one tensor
+    kIdList,          // ints: Tensor[]
+    kOptionalIdList,  // ints: Tensor?[]
+    kNumber,          // a Python number that ATen promotes as a 0-d "wrapped number" tensor: number_kind and i / d / d2
   };
   Kind kind = Kind::kNone;
   Kind number_kind = Kind::kNone;  // for kNumber: kBool, kInt, kDouble or kComplex
@@ -41,6 +41,7 @@ struct Arg {
   bool operator==(const Arg&) const = default;
   bool holdsIds() const { return kind == Kind::kId || kind == Kind::kIdList || kind == Kind::kOptionalIdList; }
 
+  // clang-format off: a table
   static Arg none() { return {}; }
   static Arg boolean(bool v) { Arg a; a.kind = Kind::kBool; a.i = v; return a; }
   static Arg integer(int64_t v) { Arg a; a.kind = Kind::kInt; a.i = v; return a; }
@@ -49,6 +50,7 @@ struct Arg {
   static Arg intList(std::vector<int64_t> v) { Arg a; a.kind = Kind::kIntList; a.ints = std::move(v); return a; }
   static Arg idList(std::vector<int64_t> v) { Arg a; a.kind = Kind::kIdList; a.ints = std::move(v); return a; }
   static Arg string(std::string v) { Arg a; a.kind = Kind::kString; a.s = std::move(v); return a; }
+  // clang-format on
 };
 
 }  // namespace abele

@@ -1,4 +1,5 @@
-// For every layer: typed errors with a code, the user's own names and a remedy. Codes: errors.def. Form: docs/errors.md.
+// For every layer: typed errors with a code, the user's own names and a remedy.
+// Codes: errors.def. Form: docs/errors.md.
 #pragma once
 
 #include <exception>
@@ -22,11 +23,11 @@ const char* errorSummary(ErrorCode code);
 
 /// The parts of a message. Empty parts are left out of the text.
 struct Message {
-  std::string what;      // lower case, values, no full stop
-  std::string at;        // node, user's file:line
+  std::string what;  // lower case, values, no full stop
+  std::string at;    // node, user's file:line
   std::string found;
   std::string expected;
-  std::string remedy;    // what to do; it must work
+  std::string remedy;  // what to do; it must work
 };
 
 /// Base of all errors of Abele. what() is the whole text: code, name, what, at, found, expected, try.
@@ -49,7 +50,9 @@ class Error : public std::exception {
 };
 
 /// The program or its options are wrong.
-class UserError : public Error { using Error::Error; };
+class UserError : public Error {
+  using Error::Error;
+};
 /// A device, peer, disk or memory failed. recovery_action: "", IPU_RESET, PARTITION_RESET or FULL_RESET.
 class DeviceError : public Error {
  public:
@@ -61,7 +64,9 @@ class DeviceError : public Error {
   std::string recovery_action_;
 };
 /// Abele itself is wrong: please report.
-class InternalError : public Error { using Error::Error; };
+class InternalError : public Error {
+  using Error::Error;
+};
 
 [[noreturn]] void throwUser(ErrorCode code, Message message);
 [[noreturn]] void throwDevice(ErrorCode code, Message message, std::string recovery_action = {});
@@ -69,15 +74,16 @@ class InternalError : public Error { using Error::Error; };
 
 }  // namespace abele
 
-/// Checks what comes from outside. ABELE_REQUIRE(n >= 1, E0703, {.what = cat("gradient accumulation is ", n), .remedy = "..."})
-#define ABELE_REQUIRE(condition, code, ...)                                          \
-  do {                                                                               \
+/// Checks what comes from outside.
+/// ABELE_REQUIRE(n >= 1, E0703, {.what = cat("gradient accumulation is ", n), .remedy = "..."})
+#define ABELE_REQUIRE(condition, code, ...)                                                       \
+  do {                                                                                            \
     if (!(condition)) ::abele::throwUser(::abele::ErrorCode::code, ::abele::Message __VA_ARGS__); \
   } while (false)
 
 /// Checks Abele's own invariants, in release builds too. ABELE_CHECK(a == b, "slot ", a)
-#define ABELE_CHECK(condition, ...)                                                            \
-  do {                                                                                         \
+#define ABELE_CHECK(condition, ...)                                                                      \
+  do {                                                                                                   \
     if (!(condition)) ::abele::throwInternal(__FILE__, __LINE__, #condition, ::abele::cat(__VA_ARGS__)); \
   } while (false)
 

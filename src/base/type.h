@@ -10,10 +10,19 @@ namespace abele {
 
 /// Element type. The numbers are c10::ScalarType's, so that a cast crosses the torch wall (checked in capture/).
 enum class DType : int8_t {
-  kUInt8 = 0, kInt8 = 1, kInt16 = 2, kInt32 = 3, kInt64 = 4,
-  kFloat16 = 5, kFloat32 = 6, kFloat64 = 7,
-  kComplex32 = 8, kComplex64 = 9, kComplex128 = 10,
-  kBool = 11, kBFloat16 = 15,
+  kUInt8 = 0,
+  kInt8 = 1,
+  kInt16 = 2,
+  kInt32 = 3,
+  kInt64 = 4,
+  kFloat16 = 5,
+  kFloat32 = 6,
+  kFloat64 = 7,
+  kComplex32 = 8,
+  kComplex64 = 9,
+  kComplex128 = 10,
+  kBool = 11,
+  kBFloat16 = 15,
   kUndefined = -1,  // an absent tensor, e.g. a gradient that was not asked for
 };
 

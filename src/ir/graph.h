@@ -15,17 +15,18 @@ using ValueId = int32_t;
 using NodeId = int32_t;
 inline constexpr int32_t kNone = -1;
 
-/// Which part of a training step a node belongs to. kUpdate nodes run once per weight update, all others per micro-batch.
+/// Which part of a training step a node belongs to. kUpdate nodes run once per weight update, all others per
+/// micro-batch.
 enum class Direction : uint8_t { kForward, kBackward, kWeightGrad, kUpdate };
 
 /// A tensor. A view has the memory of its base: base != its own id, and its elements start at offset (in elements of
 /// its own dtype) from the base's first element. Views are never computed: (base, offset, type) says all.
 struct Value {
   Type type;
-  NodeId def = kNone;        // node that makes it; kNone for a graph input
-  ValueId base = kNone;      // own id when it is no view
+  NodeId def = kNone;    // node that makes it; kNone for a graph input
+  ValueId base = kNone;  // own id when it is no view
   int64_t offset = 0;
-  std::string name;          // optional, for people
+  std::string name;  // optional, for people
   bool operator==(const Value&) const = default;
 };
 
@@ -35,9 +36,9 @@ struct Value {
 /// args[arg] (or its element) holds `before`.
 struct Write {
   int32_t arg = 0;
-  int32_t element = kNone;   // index inside a list argument
-  Type view;                 // what the op sees
-  int64_t offset = 0;        // in elements of view.dtype, from the base's first element
+  int32_t element = kNone;  // index inside a list argument
+  Type view;                // what the op sees
+  int64_t offset = 0;       // in elements of view.dtype, from the base's first element
   ValueId before = kNone;
   ValueId after = kNone;
   bool operator==(const Write&) const = default;
@@ -50,16 +51,16 @@ struct Node {
   std::vector<std::vector<ValueId>> results;  // per schema return: one id, or the ids of a Tensor[]; kNone = not used
                                               // (also: the returned alias of a written operand)
   std::vector<Write> writes;
-  bool is_view = false;                       // makes a view of an operand; no work at run time
+  bool is_view = false;  // makes a view of an operand; no work at run time
   Direction direction = Direction::kForward;
-  int32_t block = kNone;                      // index into Graph::blocks; kNone = outside every block
-  int32_t stage = kNone;                      // set by assign-stages
+  int32_t block = kNone;  // index into Graph::blocks; kNone = outside every block
+  int32_t stage = kNone;  // set by assign-stages
   int32_t phase = kNone;
-  int64_t random_draws = kNone;               // >= 0: a random op that advances the generator by so many 32-bit draws
-  int64_t random_offset = kNone;              // draws of the micro-batch before this node
-  int64_t time_ns = 0;                        // measured while capturing
-  std::string source;                         // "train.py:88", the user's innermost frame
-  std::string scope;                          // "encoder/layer.3", module path or NameScope
+  int64_t random_draws = kNone;   // >= 0: a random op that advances the generator by so many 32-bit draws
+  int64_t random_offset = kNone;  // draws of the micro-batch before this node
+  int64_t time_ns = 0;            // measured while capturing
+  std::string source;             // "train.py:88", the user's innermost frame
+  std::string scope;              // "encoder/layer.3", module path or NameScope
 
   /// All fields but time_ns, which is a measurement and no part of the program.
   bool operator==(const Node& other) const;
@@ -67,8 +68,10 @@ struct Node {
 
 /// What a graph input is. Externals live longer than a micro-batch.
 enum class InputKind : uint8_t {
-  kArgument,     // a batch input of the user's call; external = index among the tensor arguments
-  kParameter, kBuffer, kConstant,  // external = index into Graph::externals
+  kArgument,  // a batch input of the user's call; external = index among the tensor arguments
+  kParameter,
+  kBuffer,
+  kConstant,     // external = index into Graph::externals
   kAccumulator,  // gradient sum of a parameter
   kState,        // optimizer state
 };
@@ -81,12 +84,12 @@ struct Input {
 
 /// Something stored outside the micro-batch.
 struct External {
-  std::string name;          // "encoder.layer.0.weight", "exp_avg/encoder...", "constant/train.py:12"
+  std::string name;  // "encoder.layer.0.weight", "exp_avg/encoder...", "constant/train.py:12"
   InputKind kind = InputKind::kConstant;
   Type type;
-  int32_t owner = kNone;     // accumulator, state: the parameter's external index
-  double initial = 0;        // accumulator, state: fill value
-  bool trainable = false;    // parameter: gets a gradient
+  int32_t owner = kNone;   // accumulator, state: the parameter's external index
+  double initial = 0;      // accumulator, state: fill value
+  bool trainable = false;  // parameter: gets a gradient
   bool operator==(const External&) const = default;
 };
 
@@ -121,20 +124,20 @@ struct Stage {
 struct Graph {
   std::string name = "main";
   bool training = false;
-  std::vector<Value> values;      // by id; the place of a removed value stays, as an undefined base that nobody names
-  std::vector<Node> nodes;        // in execution order; Node::id is the position in creation order, not here
+  std::vector<Value> values;  // by id; the place of a removed value stays, as an undefined base that nobody names
+  std::vector<Node> nodes;    // in execution order; Node::id is the position in creation order, not here
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   std::vector<External> externals;
   std::vector<Block> blocks;
   std::vector<Stage> stages;
-  int64_t random_draws = 0;       // per micro-batch
-  NodeId node_id_limit = 0;       // no node made by addNode has this id or a larger one; no part of the program
+  int64_t random_draws = 0;  // per micro-batch
+  NodeId node_id_limit = 0;  // no node made by addNode has this id or a larger one; no part of the program
 
   ValueId addValue(Type type, NodeId def);
   ValueId addView(Type type, NodeId def, ValueId base, int64_t offset);
   ValueId addInput(Type type, InputKind kind, int32_t external, std::string name);
-  Node& addNode(std::string op);           // appended; id set
+  Node& addNode(std::string op);  // appended; id set
   NodeId nextNodeId() const;
   ValueId baseOf(ValueId v) const { return values[v].base; }
   /// All fields but node_id_limit.

@@ -16,7 +16,10 @@ enum class Changed : bool { kNo, kYes };
 enum class AutoStage { kSameAsIpu, kAutoIncrement };
 /// How blocks become stages. An explicit list wins over auto_stage. Source: spec options.md section 9.
 struct StageRules {
-  struct ExplicitStage { std::vector<std::string> blocks; int ipu = -1; };
+  struct ExplicitStage {
+    std::vector<std::string> blocks;
+    int ipu = -1;
+  };
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<ExplicitStage> stages;
   /// Pipelined: stage numbers must not fall along the data flow (E0303). Sharded: free.
@@ -30,7 +33,11 @@ struct OptimizerRules {
   /// Parameter name -> index of its parameter group. A parameter without a group is not updated.
   std::map<std::string, int> group_of;
   /// Per group.
-  struct Group { bool momentum = false; bool nesterov = false; bool amsgrad = false; };
+  struct Group {
+    bool momentum = false;
+    bool nesterov = false;
+    bool amsgrad = false;
+  };
   std::vector<Group> groups;
 };
 
@@ -44,14 +51,20 @@ struct PassContext {
 #undef ABELE_PASS
 
 using PassFunction = Changed (*)(ir::Graph&, PassContext&);
-struct PassRow { const char* name; PassFunction run; ir::Form needs; ir::Form gives; const char* summary; };
+struct PassRow {
+  const char* name;
+  PassFunction run;
+  ir::Form needs;
+  ir::Form gives;
+  const char* summary;
+};
 /// All rows of passes.def.
 const std::vector<PassRow>& allPasses();
 
 struct PipelineOptions {
-  std::vector<std::string> passes;                 // empty: the default pipeline
+  std::vector<std::string> passes;                                            // empty: the default pipeline
   std::function<void(const std::string& pass, const ir::Graph&)> after_pass;  // --print-after-all
-  std::vector<std::string> disabled;               // "dce" or "dce:2" (second occurrence)
+  std::vector<std::string> disabled;                                          // "dce" or "dce:2" (second occurrence)
 };
 /// The default order, each with the reason of its position in pipeline.cc.
 std::vector<std::string> defaultPipeline(bool training);

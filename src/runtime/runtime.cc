@@ -235,8 +235,8 @@ struct Runtime::Impl {
   std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only
   std::vector<std::atomic<int64_t>> completions;  // by segment, of this step
   std::vector<std::vector<ActionTime>> times;     // by worker
-  std::atomic<bool> aborted = false;    // somebody failed or interrupted the step
-  std::atomic<bool> abandoned = false;  // a worker left actions undone because of that
+  std::atomic<bool> aborted = false;              // somebody failed or interrupted the step
+  std::atomic<bool> abandoned = false;            // a worker left actions undone because of that
   std::atomic<int> sleepers = 0;
 
   std::mutex mutex;

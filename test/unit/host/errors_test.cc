@@ -257,7 +257,8 @@ TEST(Errors, KernelThatThrowsAfterAnUpdateLeavesTheWeightsOfTheLastStep) {
   textOf(ErrorCode::E0601, [&] { t.session.run({bad_later, target}); });
   t.session.copyWeightsToHost();
   EXPECT_EQ(firstDifference(*t.network, *before), "");
-  for (const auto& [name, tensor] : t.session.optimizerState()) EXPECT_TRUE(torch::equal(tensor, state.at(name))) << name;
+  for (const auto& [name, tensor] : t.session.optimizerState())
+    EXPECT_TRUE(torch::equal(tensor, state.at(name))) << name;
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ class CpuBackendImpl final : public CpuBackend {
   std::vector<Hyper> hypers_;
   std::vector<RandomStream> streams_;     // by worker
   at::Generator start_;                   // where the next step's micro-batch 0 starts
-  std::vector<Saved> restored_;    // what a failed step has to give back
+  std::vector<Saved> restored_;           // what a failed step has to give back
   std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive
 };
 
@@ -167,8 +167,8 @@ void CpuBackendImpl::findRestored() {
            b.offset_bytes < a.offset_bytes + a.type.extentBytes();
   };
   for (const exe::External& external : executable_.externals) {
-    const bool updated = executable_.device_iterations > 1 && (external.kind == exe::ExternalKind::kParameter ||
-                                                               external.kind == exe::ExternalKind::kState);
+    const bool updated = executable_.device_iterations > 1 &&
+                         (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
     if (external.slot < 0 || (external.kind != exe::ExternalKind::kBuffer && !updated)) continue;
     const exe::Slot& slot = executable_.slots[external.slot];
     if (std::any_of(written.begin(), written.end(),
