@@ -147,8 +147,9 @@ TEST(Blocks, ForwardAndBackwardNodesKnowTheirs) {
   for (const ir::Node& node : graph.nodes) {
     auto& counts = node.direction == ir::Direction::kForward ? forward : backward;
     ++counts[node.block];
-    if (node.op == "aten::tanh_backward" || node.op == "aten::tanh" || node.op == "aten::mm")
+    if (node.op == "aten::tanh_backward" || node.op == "aten::tanh" || node.op == "aten::mm") {
       EXPECT_EQ(node.scope, "layer" + std::to_string(node.block - 1)) << node.op;
+    }
   }
   EXPECT_EQ(forward[0], 1);          // the multiplication
   EXPECT_EQ(forward[ir::kNone], 1);  // the loss
@@ -173,8 +174,11 @@ TEST(Blocks, ReusedIdsAreTheSameBlock) {
                           })).graph;
   EXPECT_EQ(graph.blocks.size(), 3u);
   EXPECT_EQ(graph.nodes.front().block, 1);
-  for (const ir::Node& node : graph.nodes)
-    if (node.op == "aten::mse_loss") EXPECT_EQ(node.block, 1);
+  for (const ir::Node& node : graph.nodes) {
+    if (node.op == "aten::mse_loss") {
+      EXPECT_EQ(node.block, 1);
+    }
+  }
   EXPECT_EQ(graph.nodes.front().source, "train.py:7");
 }
 
