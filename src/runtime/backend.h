@@ -33,6 +33,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::unique_ptr<Device> makeDevice(int32_t worker) = 0;
+  /// Whether the calling thread is just like one that attach() prepared, so that a step's caller may do the work itself.
+  virtual bool canWorkOnThisThread(int32_t /*worker*/) const { return false; }
   /// Before / after each step, on the caller's thread. finish(false): the step failed; put back what it half changed.
   virtual void begin(int64_t step) = 0;
   virtual void finish(bool completed) = 0;

@@ -17,7 +17,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+using Poll = std::function<bool()>;
+
 constexpr auto kPollPeriod = std::chrono::milliseconds(50);
+constexpr int64_t kPollPeriodNs = std::chrono::nanoseconds(kPollPeriod).count();
 // Looks at a counter before sleeping: about a microsecond, less than going to sleep and waking up costs.
 constexpr int kSpins = 200;
 
@@ -70,24 +73,28 @@ struct Runtime::Impl {
     for (int64_t seen = 0;;) {
       std::unique_lock lock(mutex);
       if (--busy == 0) all_parked.notify_all();
-      work.wait(lock, [&] { return stopping || generation != seen; });
+      work.wait(lock, [&] { return stopping || (generation != seen && !isLent(worker)); });
       if (stopping) return;
       seen = generation;
       lock.unlock();
-      if (!runActions(worker)) abandon();
+      if (!runActions(worker, {})) abandon();
     }
   }
 
-  // False when the worker left actions undone.
-  bool runActions(int32_t worker) {
+  // Whether the caller's thread does the work of this worker in the current step.
+  bool isLent(int32_t worker) const { return worker == 0 && caller_works; }
+
+  // False when the worker left actions undone. poll: only on the caller's thread, which looks for interruptions itself.
+  bool runActions(int32_t worker, const Poll& poll) {
     const auto& actions = exe.workers[worker].actions;
     for (size_t i = 0; i < actions.size(); ++i) {
       const exe::Action& action = actions[i];
       // All of a step's last updates run or none: they wait for every backward, so only a worker that gave up before
       // can stop them, and then it stops them all. Anything else gives up as soon as the step is aborted.
       const std::atomic<bool>& gives_up = isLastUpdate(action) ? abandoned : aborted;
+      if (poll && now() - last_poll_ns >= kPollPeriodNs) look(poll);
       for (const exe::Wait& wait : action.waits)
-        if (!waitFor(wait, gives_up)) return false;
+        if (!waitFor(wait, gives_up, poll)) return false;
       if (gives_up.load()) return false;
       const ActionContext context{worker, action.segment, action.micro_batch,
                                   static_cast<int32_t>(action.micro_batch % exe.accumulation), steps};
@@ -119,14 +126,20 @@ struct Runtime::Impl {
   bool isReached(const exe::Wait& wait) const { return completions[wait.segment].load() >= wait.completions; }
 
   // False when the worker shall give up instead.
-  bool waitFor(const exe::Wait& wait, const std::atomic<bool>& gives_up) {
+  bool waitFor(const exe::Wait& wait, const std::atomic<bool>& gives_up, const Poll& poll) {
     for (int i = 0; i < kSpins; ++i)
       if (isReached(wait)) return true;
     std::unique_lock lock(mutex);
     // Order matters: a worker that completes an action adds to the counter first and looks for sleepers then; whoever
     // sleeps is counted first and looks at the counter then. One of the two sees the other.
     sleepers.fetch_add(1);
-    progress.wait(lock, [&] { return isReached(wait) || gives_up.load(); });
+    const auto is_over = [&] { return isReached(wait) || gives_up.load(); };
+    while (poll && !progress.wait_for(lock, kPollPeriod, is_over)) {
+      lock.unlock();
+      look(poll);
+      lock.lock();
+    }
+    progress.wait(lock, is_over);
     sleepers.fetch_sub(1);
     return isReached(wait);
   }
@@ -184,7 +197,10 @@ struct Runtime::Impl {
   }
 
   // --- the caller's thread -------------------------------------------------------------------------------------------
-  const StepReport& run(const std::function<bool()>& poll) {
+  // Does worker 0's part itself where its thread is as good: no hand-over, and the thread pool that the caller's own
+  // operators use is warm (libgomp makes waiting threads sleep at once when pools have more threads than there are
+  // cores).
+  const StepReport& run(const Poll& poll) {
     backend.begin(steps);
     for (auto& counter : completions) counter.store(0);
     {
@@ -193,10 +209,17 @@ struct Runtime::Impl {
       abandoned.store(false);
       error = nullptr;
       begin = Clock::now();
+      caller_works = !exe.workers.empty() && backend.canWorkOnThisThread(0);
       busy = exe.workers.size();
+      last_poll_ns = 0;
       ++generation;
     }
     work.notify_all();
+    if (caller_works) {
+      if (!runActions(0, poll)) abandon();
+      const std::lock_guard lock(mutex);
+      --busy;
+    }
     waitForWorkers(poll);
     report.wall_ns = now();
     // An interruption can come too late to stop anything: then the step counts, and its caller still hears of it.
@@ -211,21 +234,27 @@ struct Runtime::Impl {
     return report;
   }
 
-  void waitForWorkers(const std::function<bool()>& poll) {
+  void waitForWorkers(const Poll& poll) {
     auto parked = [&] { return busy == 0; };
     std::unique_lock lock(mutex);
     while (poll && !all_parked.wait_for(lock, kPollPeriod, parked)) {
       lock.unlock();
-      bool stop_now = false;
-      try {
-        stop_now = poll();
-      } catch (...) {
-        fail(std::current_exception());
-      }
-      if (stop_now) fail(interruption());
+      look(poll);
       lock.lock();
     }
     all_parked.wait(lock, parked);
+  }
+
+  // Asks whether the step shall be interrupted, and sees to it.
+  void look(const Poll& poll) {
+    last_poll_ns = now();
+    bool stop_now = false;
+    try {
+      stop_now = poll();
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    if (stop_now) fail(interruption());
   }
 
   int64_t now() const { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count(); }
@@ -244,10 +273,12 @@ struct Runtime::Impl {
   size_t busy = 0;  // workers that are not parked; guarded by mutex, like all below
   int64_t generation = 0;
   bool stopping = false;
+  bool caller_works = false;  // in this step, the caller's thread does what worker 0's would
   std::exception_ptr error;
 
   // Written by the caller while the workers are parked.
   int64_t steps = 0;
+  int64_t last_poll_ns = 0;
   Clock::time_point begin = Clock::now();
   StepReport report;
   std::vector<std::jthread> threads;  // last: joined before anything above goes

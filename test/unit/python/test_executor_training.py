@@ -20,6 +20,15 @@ class Net(torch.nn.Module):
         return out, self.loss(out, target)
 
 
+def test_a_compiled_step_does_not_see_the_callers_autocast():
+    torch.manual_seed(0)
+    x = torch.randn(2, 4)
+    executor = poptorch.inferenceModel(Net())
+    expected = executor(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(executor(x), expected)
+
+
 # Optimizers ----------------------------------------------------------------------------------------------------------
 def test_set_optimizer_sends_new_values():
     torch.manual_seed(0)

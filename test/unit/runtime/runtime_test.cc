@@ -4,6 +4,8 @@
 
 #include <future>
 #include <map>
+#include <mutex>
+#include <thread>
 
 #include "base/error.h"
 #include "exe/build/build.h"
@@ -41,9 +43,15 @@ void expectContains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
 }
 
-TEST(Runtime, RunsEveryActionOnceInWorkerOrder) {
+// Runs with a thread for every worker, and with the caller's thread in place of worker 0's.
+class Runtimes : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Caller, Runtimes, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Works" : "Waits"; });
+
+TEST_P(Runtimes, RunsEveryActionOnceInWorkerOrder) {
   const exe::Executable executable = makeExecutable(3, 5);
   NullBackend backend(executable);
+  backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   for (int step = 0; step < 3; ++step) {
     const StepReport& report = runtime.run();
@@ -62,9 +70,10 @@ TEST(Runtime, RunsEveryActionOnceInWorkerOrder) {
   }
 }
 
-TEST(Runtime, KeepsForwardBeforeBackwardAcrossWorkers) {
+TEST_P(Runtimes, KeepsForwardBeforeBackwardAcrossWorkers) {
   const exe::Executable executable = makeExecutable(4, 7);
   NullBackend backend(executable);
+  backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   runtime.run();
   std::map<std::pair<int, int>, int> first;  // (segment, micro-batch) -> position
@@ -81,9 +90,10 @@ TEST(Runtime, KeepsForwardBeforeBackwardAcrossWorkers) {
   }
 }
 
-TEST(Runtime, RethrowsOurErrorsWithTheirPlaceAndRunsAgain) {
+TEST_P(Runtimes, RethrowsOurErrorsWithTheirPlaceAndRunsAgain) {
   const exe::Executable executable = makeExecutable(3, 4);
   NullBackend backend(executable);
+  backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   backend.setHook([&](const ActionContext& c) {
     if (executable.segments[c.segment].name == "bwd/1" && c.micro_batch == 2)
@@ -101,9 +111,10 @@ TEST(Runtime, RethrowsOurErrorsWithTheirPlaceAndRunsAgain) {
   EXPECT_EQ(runtime.run().actions.size(), 24u);
 }
 
-TEST(Runtime, WrapsForeignExceptions) {
+TEST_P(Runtimes, WrapsForeignExceptions) {
   const exe::Executable executable = makeExecutable(2, 2);
   NullBackend backend(executable);
+  backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   backend.setHook([](const ActionContext& c) {
     if (c.micro_batch == 1) throw std::out_of_range("index 7 of 3");
@@ -134,9 +145,10 @@ class Blockade {
   std::shared_future<void> released_ = release_.get_future().share();
 };
 
-TEST(Runtime, PollInterruptsWhileAWorkerIsBusy) {
+TEST_P(Runtimes, PollInterruptsWhileAWorkerIsBusy) {
   const exe::Executable executable = makeExecutable(3, 3);
   NullBackend backend(executable);
+  backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   Blockade blockade;
   backend.setHook([&](const ActionContext& c) {
@@ -168,9 +180,29 @@ TEST(Runtime, RethrowsWhatPollThrows) {
   runtime.run();
 }
 
-TEST(Runtime, AbortWakesSleepingWorkersAndDoesNothingBetweenSteps) {
+TEST(Runtime, TheCallerDoesTheWorkOfWorkerZero) {
+  const exe::Executable executable = makeExecutable(2, 2);
+  NullBackend backend(executable);
+  backend.letCallerWork(true);
+  Runtime runtime(executable, backend);
+  std::map<int, std::thread::id> thread_of;
+  std::mutex mutex;
+  backend.setHook([&](const ActionContext& c) {
+    const std::lock_guard lock(mutex);
+    thread_of[c.worker] = std::this_thread::get_id();
+  });
+  runtime.run();
+  EXPECT_EQ(thread_of[0], std::this_thread::get_id());
+  EXPECT_NE(thread_of[1], std::this_thread::get_id());
+  backend.letCallerWork(false);
+  runtime.run();
+  EXPECT_NE(thread_of[0], std::this_thread::get_id());
+}
+
+TEST_P(Runtimes, AbortWakesSleepingWorkersAndDoesNothingBetweenSteps) {
   const exe::Executable executable = makeExecutable(3, 3);
   NullBackend backend(executable);
+  backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   runtime.abort();
   runtime.run();

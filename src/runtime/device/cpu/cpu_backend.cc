@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
@@ -56,6 +57,10 @@ class CpuBackendImpl final : public CpuBackend {
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
     return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_);
+  }
+
+  bool canWorkOnThisThread(int32_t /*worker*/) const override {
+    return at::get_num_threads() == options_.threads_per_device;
   }
 
   void begin(int64_t /*step*/) override {

@@ -2,6 +2,7 @@
 
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "base/error.h"
 #include "runtime/device/cpu/intra_op_threads.h"
@@ -42,6 +43,8 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
 void CpuDevice::attach() { setIntraOpThreads(options_.threads_per_device); }
 
 void CpuDevice::run(const ActionContext& context) {
+  // The thread may be the caller's, inside autocast or a mode of its own.
+  const c10::impl::ForceDispatchKeyGuard plain(c10::default_included_set, c10::default_excluded_set);
   const c10::InferenceMode no_autograd;
   // Some kernels (mkldnn_rnn_layer) ask for the mode to decide what they keep for backward.
   const c10::AutoGradMode as_captured(executable_.training);

@@ -26,6 +26,10 @@ class NullBackend : public Backend {
   /// Called before every action; may throw or block. Several workers call it at once.
   void setHook(std::function<void(const ActionContext&)> hook) { hook_ = std::move(hook); }
 
+  /// Whether Runtime::run's caller may do worker 0's part.
+  void letCallerWork(bool may) { caller_may_work_ = may; }
+  bool canWorkOnThisThread(int32_t) const override { return caller_may_work_; }
+
   /// Gives every tensor symbolic contents: an operator's result is a mix of its name, constants and operands, so that
   /// one wrong byte read anywhere shows in the outputs. Persistent memory starts with symbolicBytes("external/<i>",
   /// ...).
@@ -54,6 +58,7 @@ class NullBackend : public Backend {
 
   const exe::Executable& exe_;
   std::function<void(const ActionContext&)> hook_;
+  bool caller_may_work_ = false;
   bool has_contents_ = false;
   std::vector<std::vector<Bytes>> memory_;       // by group and frame
   std::vector<std::vector<Bytes>> before_step_;  // persistent groups only
