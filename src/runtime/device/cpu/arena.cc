@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include <c10/core/InferenceMode.h>
 
@@ -14,6 +13,7 @@ namespace abele::runtime {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kPage = 4096;  // at least; the kernel rounds to its own
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t roundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
@@ -49,19 +49,21 @@ Region::Region(int64_t frame_bytes, int64_t frames, const std::string& name)
     : frame_bytes_(roundUp(frame_bytes, kAlignment)), bytes_(frame_bytes_ * frames) {
   if (bytes_ == 0) return;
   const bool huge = bytes_ >= 2 * kHugePage;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, static_cast<std::size_t>(huge ? kHugePage : kAlignment),
-                     static_cast<std::size_t>(bytes_)) != 0)
+  const int64_t alignment = huge ? kHugePage : kPage;
+  mapped_bytes_ = static_cast<std::size_t>(roundUp(bytes_, kPage) + alignment - kPage);
+  mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped_ == MAP_FAILED)
     throwDevice(ErrorCode::E0603, {.what = cat(name, " needs ", bytes_, " bytes"),
                                    .remedy = "use a smaller micro-batch, or more stages or recomputation"});
-  if (huge) madvise(memory, static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
-  data_ = static_cast<char*>(memory);
+  data_ = reinterpret_cast<char*>(roundUp(reinterpret_cast<int64_t>(mapped_), alignment));
+  if (huge) madvise(data_, static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
   addArena(data_, static_cast<std::size_t>(bytes_));
 }
 
 Region::~Region() {
+  if (!data_) return;
   removeArena(data_);
-  std::free(data_);
+  munmap(mapped_, mapped_bytes_);
 }
 
 SlotTable::SlotTable(const exe::Executable& executable) : executable_(executable) {

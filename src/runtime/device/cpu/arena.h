@@ -11,7 +11,8 @@
 
 namespace abele::runtime {
 
-/// Memory of one group, all frames. Throws E0603 when there is not enough.
+/// Memory of one group, all frames; zeros, that take no room until they are written. Throws E0603 when there is not
+/// enough.
 class Region {
  public:
   Region(int64_t frame_bytes, int64_t frames, const std::string& name);
@@ -25,6 +26,8 @@ class Region {
   int64_t frame_bytes_;
   int64_t bytes_;
   char* data_ = nullptr;
+  void* mapped_ = nullptr;  // around data_
+  std::size_t mapped_bytes_ = 0;
 };
 
 /// A slot as a call sees it: one tensor per frame of its group.

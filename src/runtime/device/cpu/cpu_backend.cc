@@ -149,10 +149,11 @@ class CpuBackendImpl final : public CpuBackend {
   std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive
 };
 
+// Memory starts as zeros; writing them would only take up the pages.
 void CpuBackendImpl::fillInitial() {
   const c10::InferenceMode no_autograd;
   for (const exe::External& external : executable_.externals)
-    if (external.slot >= 0 &&
+    if (external.slot >= 0 && (external.initial != 0 || std::signbit(external.initial)) &&
         (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
       slots_.tensor(external.slot, 0).fill_(external.initial);
 }
