@@ -4,14 +4,16 @@ Source: spec executor.md.
 """
 
 import copy
-import datetime
-import sys
 
 import torch
 
 from . import _optimizer_spec, optim, structures, wrapping
 from ._arguments import Binding, hasDict
 from ._errors import createPoptorchError, userError
+from ._executor_introspection import Introspection
+from ._executor_lifecycle import LifeCycle
+from ._executor_optimizer import OptimizerSync
+from ._executor_weights import WeightSync
 from ._logging import logger
 from ._program import Program
 from ._support import requireDeviceCount, requireSupported
@@ -58,7 +60,7 @@ class _Version:
     number = 0
 
 
-class PoplarExecutor:
+class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
     """A wrapped model: calling it runs one step on the devices. Made by trainingModel and inferenceModel.
 
     Threads: one caller at a time.
@@ -243,201 +245,6 @@ class PoplarExecutor:
             self._weights_are_stale = False
             self._host_version.number += 1
 
-    # Weights ---------------------------------------------------------------------------------------------------------
-    def copyWeightsToHost(self):
-        """Copies parameters and buffers from the device into the model's tensors."""
-        self._requireCompiled("copyWeightsToHost")
-        self._weights_are_stale = False  # first: reading the model below must not come back here
-        self._executable.session.copyWeightsToHost()
-        self._host_version.number += 1
-
-    def copyWeightsToHostIfNeeded(self):
-        """copyWeightsToHost if the device has newer weights. Returns: True if it copied."""
-        if not self._weights_are_stale or self._executable is None:
-            return False
-        self.copyWeightsToHost()
-        return True
-
-    def copyWeightsToDevice(self):
-        """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
-        self._requireCompiled("copyWeightsToDevice")
-        self._weights_are_stale = False
-        self._executable.session.copyWeightsToDevice()
-        self._host_version.number += 1
-        self._noteVersions()
-
-    def copyNamedBuffersToDevice(self):
-        """Uploads the buffers that opts.updatableNamedBuffers lists."""
-        self._requireCompiled("copyNamedBuffersToDevice")
-        names = self._options._Popart.options.get("updatableNamedBuffers")
-        if not names:
-            raise userError(
-                "E0702", "option-value", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])"
-            )
-        known = dict(self._model.named_buffers())
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise userError(
-                "E0702", "option-value", f"the model has no buffer {missing[0]!r}", expected=", ".join(sorted(known))
-            )
-        self._executable.session.copyBuffersToDevice(list(names))
-
-    def load_state_dict(self, state_dict, strict=True):
-        """Loads into the model and, if attached, uploads. Returns torch's named tuple."""
-        result = self._user_model.load_state_dict(state_dict, strict)
-        if self._is_attached and self.isCompiled():
-            self.copyWeightsToDevice()
-        return result
-
-    def _pullFromTraining(self):
-        """Brings weights that this model shares with live training executors to the host."""
-        if self._generation != wrapping.generation():
-            self._generation = wrapping.generation()
-            for executor in wrapping.trainingExecutors(self._model):
-                if executor is not self:
-                    self._seen_versions.setdefault(id(executor._host_version), [executor._host_version, -1, None])[
-                        2
-                    ] = wrapping.weakref.ref(executor)
-        for _, _, reference in self._seen_versions.values():
-            executor = reference()
-            if executor is not None:
-                executor.copyWeightsToHostIfNeeded()
-
-    def _noteVersions(self):
-        for entry in self._seen_versions.values():
-            entry[1] = entry[0].number
-
-    def _refreshDevice(self, program):
-        """Uploads what changed on the host since the last call."""
-        if self._training:
-            if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.ipu_state_is_dirty:
-                self._uploadOptimizerState(program)
-            return
-        self._pullFromTraining()
-        if any(version.number != seen for version, seen, _ in self._seen_versions.values()):
-            program.session.copyWeightsToDevice()
-            self._noteVersions()
-
-    # Optimizer -------------------------------------------------------------------------------------------------------
-    def setOptimizer(self, optimizer):
-        """Makes new values of the optimizer (learning rate, ...) count from the next step on."""
-        assert self._training, "setOptimizer needs a model wrapped for training"
-        self._useOptimizer(optimizer)
-        if self._watch is not None:
-            self._watch.check(optimizer)
-        if not self.isCompiled():
-            return
-        constants = _optimizer_spec.Constants(optimizer)
-        if self._constants is not None:
-            self._constants.requireSame(constants)
-        values = _optimizer_spec.describe(optimizer)
-        if values != self._sent:
-            self._executable.session.setOptimizer(self._optimizerSpec())
-            self._sent = values
-
-    def _useOptimizer(self, optimizer):
-        if optimizer is not None:
-            _optimizer_spec.kindOf(optimizer)
-        if optimizer is self._optimizer:
-            return
-        if isinstance(self._optimizer, optim.Optimizer):
-            self._optimizer._disconnect()
-        self._optimizer = optimizer
-        if optimizer is not None and self._watch is None:
-            self._watch = _optimizer_spec.AttributeWatch(optimizer, relaxed=self._options.relax_optimizer_checks)
-        if isinstance(optimizer, optim.Optimizer):
-            optimizer._connect(self)
-
-    def _optimizerSpec(self):
-        if not self._training or self._optimizer is None:
-            from ._native import core
-
-            return core().OptimizerSpec()
-        with wrapping.withoutPull():
-            return _optimizer_spec.toSpec(
-                self._optimizer, dict(self._model.named_parameters()), defaults_apply=self._enforce_limits
-            )
-
-    def _pullOptimizerState(self):
-        """Brings the device's optimizer state into the optimizer."""
-        if isinstance(self._optimizer, optim.Optimizer) and self.isCompiled():
-            with wrapping.withoutPull():
-                self._optimizer._device_state = _optimizer_spec.readState(
-                    self._optimizer, self._executable.session.optimizerState(), dict(self._model.named_parameters())
-                )
-            self._optimizer.host_state_is_dirty = False
-
-    def _uploadOptimizerState(self, program):
-        optimizer = self._optimizer
-        if not isinstance(optimizer, optim.Optimizer):
-            return
-        if optimizer.ipu_state_is_dirty and optimizer.has_state():
-            program.session.setOptimizerState(
-                _optimizer_spec.nativeState(optimizer._device_state["ipu_state"], program.session.optimizerState())
-            )
-            optimizer.ipu_state_is_dirty = False
-        else:
-            optimizer.host_state_is_dirty = True
-
-    # Life cycle ------------------------------------------------------------------------------------------------------
-    def isCompiled(self):
-        """True between compilation and destroy()."""
-        return self._executable is not None
-
-    def isAttachedToDevice(self):
-        """True while the program is on its devices."""
-        return self._is_attached
-
-    def attachToDevice(self):
-        """Attaches to the devices and uploads weights. A call on a detached executor does it by itself."""
-        self._requireCompiled("attachToDevice")
-        if self._is_attached:
-            raise createPoptorchError("the executor is attached already")
-        assert self._options.connection_type != ConnectionType.Never, "ConnectionType.Never: cannot attach to a device"
-        self._executable.session.copyWeightsToDevice()
-        self._is_attached = True
-
-    def detachFromDevice(self):
-        """Reads weights and optimizer state back and releases the devices."""
-        self._requireCompiled("detachFromDevice")
-        if not self._is_attached:
-            raise createPoptorchError("the executor is not attached")
-        self._pullAll()
-        self._is_attached = False
-
-    def _pullAll(self):
-        self.copyWeightsToHostIfNeeded()
-        if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.host_state_is_dirty:
-            self._pullOptimizerState()
-
-    def destroy(self):
-        """Reads weights and optimizer state back and releases the program; a training model gets its class back."""
-        if not self.isCompiled():
-            return
-        self._pullAll()
-        if isinstance(self._optimizer, optim.Optimizer):
-            self._optimizer.ipu_state_is_dirty = self._optimizer.has_state()
-        self._executable = None
-        self._programs = {}
-        self._is_attached = False
-        self._constants = None
-        if self._training:
-            wrapping.unwrapModel(self._user_model)
-
-    def __del__(self):
-        # The device holds the only copy of weights that were not read since the last step.
-        if self.__dict__.get("_weights_are_stale") and not sys.is_finalizing():
-            self.copyWeightsToHostIfNeeded()
-
-    def _requireCompiled(self, what):
-        if not self.isCompiled():
-            raise userError(
-                "E0705",
-                "not-compiled",
-                f"{what} needs a compiled model",
-                remedy="call the executor, or compile(), first",
-            )
-
     # Views -----------------------------------------------------------------------------------------------------------
     @property
     def model(self):
@@ -448,36 +255,6 @@ class PoplarExecutor:
     def options(self):
         """The options, frozen."""
         return self._options
-
-    @property
-    def rng_state(self):
-        """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the stream."""
-        self._requireCompiled("rng_state")
-        if self._rng_cache is None:
-            seed = self._options.random_seed if self._options.exists("random_seed") else 0
-            self._rng_cache = [seed, *self._executable.session.rngState().tolist()]
-        return list(self._rng_cache)
-
-    @rng_state.setter
-    def rng_state(self, state):
-        self._requireCompiled("rng_state")
-        self._rng_cache = list(state)
-        self._executable.session.setRngState(torch.tensor(self._rng_cache[1:], dtype=torch.uint8))
-
-    def report(self):
-        """Figures of the compiled program and of its last step, a dict: "capture_s", "compile_s", "step_ns", "bubble"
-        (share of worker time without work) and "stages", each with "name", "device", "busy_ns", "waiting_ns" and
-        "peak_bytes". Source: ours."""
-        self._requireCompiled("report")
-        return self._executable.session.report()
-
-    def compilationTime(self):
-        """How long capture and compilation took."""
-        self._requireCompiled("compilationTime")
-        if not self._options.show_compilation_progress_bar:
-            raise createPoptorchError("compilationTime() needs opts.showCompilationProgressBar(True)")
-        report = self._executable.session.report()
-        return datetime.timedelta(seconds=report["capture_s"] + report["compile_s"])
 
     def __getattr__(self, name):
         if name in _NOT_YET:

@@ -1,0 +1,89 @@
+"""Attaching, detaching and destroying an executor, and its random stream.
+
+Source: spec executor.md, section 7.
+"""
+
+import sys
+
+import torch
+
+from . import optim, wrapping
+from ._errors import createPoptorchError, userError
+from .enums import ConnectionType
+
+
+class LifeCycle:
+    """Part of PoplarExecutor."""
+
+    def isCompiled(self):
+        """True between compilation and destroy()."""
+        return self._executable is not None
+
+    def isAttachedToDevice(self):
+        """True while the program is on its devices."""
+        return self._is_attached
+
+    def attachToDevice(self):
+        """Attaches to the devices and uploads weights. A call on a detached executor does it by itself."""
+        self._requireCompiled("attachToDevice")
+        if self._is_attached:
+            raise createPoptorchError("the executor is attached already")
+        assert self._options.connection_type != ConnectionType.Never, "ConnectionType.Never: cannot attach to a device"
+        self._executable.session.copyWeightsToDevice()
+        self._is_attached = True
+
+    def detachFromDevice(self):
+        """Reads weights and optimizer state back and releases the devices."""
+        self._requireCompiled("detachFromDevice")
+        if not self._is_attached:
+            raise createPoptorchError("the executor is not attached")
+        self._pullAll()
+        self._is_attached = False
+
+    def _pullAll(self):
+        self.copyWeightsToHostIfNeeded()
+        if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.host_state_is_dirty:
+            self._pullOptimizerState()
+
+    def destroy(self):
+        """Reads weights and optimizer state back and releases the program; a training model gets its class back."""
+        if not self.isCompiled():
+            return
+        self._pullAll()
+        if isinstance(self._optimizer, optim.Optimizer):
+            self._optimizer.ipu_state_is_dirty = self._optimizer.has_state()
+        self._executable = None
+        self._programs = {}
+        self._is_attached = False
+        self._constants = None
+        if self._training:
+            wrapping.unwrapModel(self._user_model)
+
+    def __del__(self):
+        # The device holds the only copy of weights that were not read since the last step.
+        if self.__dict__.get("_weights_are_stale") and not sys.is_finalizing():
+            self.copyWeightsToHostIfNeeded()
+
+    def _requireCompiled(self, what):
+        if not self.isCompiled():
+            raise userError(
+                "E0705",
+                "not-compiled",
+                f"{what} needs a compiled model",
+                remedy="call the executor, or compile(), first",
+            )
+
+    @property
+    def rng_state(self):
+        """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the stream."""
+        self._requireCompiled("rng_state")
+        if self._rng_cache is None:
+            seed = self._options.random_seed if self._options.exists("random_seed") else 0
+            self._rng_cache = [seed, *self._executable.session.rngState().tolist()]
+        return list(self._rng_cache)
+
+    @rng_state.setter
+    def rng_state(self, state):
+        self._requireCompiled("rng_state")
+        self._rng_cache = list(state)
+        self._executable.session.setRngState(torch.tensor(self._rng_cache[1:], dtype=torch.uint8))

@@ -1,0 +1,69 @@
+"""The optimizer of a training executor and its state on the device.
+
+Source: spec optim.md, sections 5 and 6.
+"""
+
+from . import _optimizer_spec, optim, wrapping
+from ._native import core
+
+
+class OptimizerSync:
+    """Part of PoplarExecutor."""
+
+    def setOptimizer(self, optimizer):
+        """Makes new values of the optimizer (learning rate, ...) count from the next step on."""
+        assert self._training, "setOptimizer needs a model wrapped for training"
+        self._useOptimizer(optimizer)
+        if self._watch is not None:
+            self._watch.check(optimizer)
+        if not self.isCompiled():
+            return
+        constants = _optimizer_spec.Constants(optimizer)
+        if self._constants is not None:
+            self._constants.requireSame(constants)
+        values = _optimizer_spec.describe(optimizer)
+        if values != self._sent:
+            self._executable.session.setOptimizer(self._optimizerSpec())
+            self._sent = values
+
+    def _useOptimizer(self, optimizer):
+        if optimizer is not None:
+            _optimizer_spec.kindOf(optimizer)
+        if optimizer is self._optimizer:
+            return
+        if isinstance(self._optimizer, optim.Optimizer):
+            self._optimizer._disconnect()
+        self._optimizer = optimizer
+        if optimizer is not None and self._watch is None:
+            self._watch = _optimizer_spec.AttributeWatch(optimizer, relaxed=self._options.relax_optimizer_checks)
+        if isinstance(optimizer, optim.Optimizer):
+            optimizer._connect(self)
+
+    def _optimizerSpec(self):
+        if not self._training or self._optimizer is None:
+            return core().OptimizerSpec()
+        with wrapping.withoutPull():
+            return _optimizer_spec.toSpec(
+                self._optimizer, dict(self._model.named_parameters()), defaults_apply=self._enforce_limits
+            )
+
+    def _pullOptimizerState(self):
+        """Brings the device's optimizer state into the optimizer."""
+        if isinstance(self._optimizer, optim.Optimizer) and self.isCompiled():
+            with wrapping.withoutPull():
+                self._optimizer._device_state = _optimizer_spec.readState(
+                    self._optimizer, self._executable.session.optimizerState(), dict(self._model.named_parameters())
+                )
+            self._optimizer.host_state_is_dirty = False
+
+    def _uploadOptimizerState(self, program):
+        optimizer = self._optimizer
+        if not isinstance(optimizer, optim.Optimizer):
+            return
+        if optimizer.ipu_state_is_dirty and optimizer.has_state():
+            program.session.setOptimizerState(
+                _optimizer_spec.nativeState(optimizer._device_state["ipu_state"], program.session.optimizerState())
+            )
+            optimizer.ipu_state_is_dirty = False
+        else:
+            optimizer.host_state_is_dirty = True

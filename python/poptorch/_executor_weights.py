@@ -1,0 +1,85 @@
+"""Weights of an executor, to and from the device, and who has the newest ones.
+
+Source: spec executor.md, section 6.
+"""
+
+from . import optim, wrapping
+from ._errors import userError
+
+
+class WeightSync:
+    """Part of PoplarExecutor."""
+
+    def copyWeightsToHost(self):
+        """Copies parameters and buffers from the device into the model's tensors."""
+        self._requireCompiled("copyWeightsToHost")
+        self._weights_are_stale = False  # first: reading the model below must not come back here
+        self._executable.session.copyWeightsToHost()
+        self._host_version.number += 1
+
+    def copyWeightsToHostIfNeeded(self):
+        """copyWeightsToHost if the device has newer weights. Returns: True if it copied."""
+        if not self._weights_are_stale or self._executable is None:
+            return False
+        self.copyWeightsToHost()
+        return True
+
+    def copyWeightsToDevice(self):
+        """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
+        self._requireCompiled("copyWeightsToDevice")
+        self._weights_are_stale = False
+        self._executable.session.copyWeightsToDevice()
+        self._host_version.number += 1
+        self._noteVersions()
+
+    def copyNamedBuffersToDevice(self):
+        """Uploads the buffers that opts.updatableNamedBuffers lists."""
+        self._requireCompiled("copyNamedBuffersToDevice")
+        names = self._options._Popart.options.get("updatableNamedBuffers")
+        if not names:
+            raise userError(
+                "E0702", "option-value", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])"
+            )
+        known = dict(self._model.named_buffers())
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise userError(
+                "E0702", "option-value", f"the model has no buffer {missing[0]!r}", expected=", ".join(sorted(known))
+            )
+        self._executable.session.copyBuffersToDevice(list(names))
+
+    def load_state_dict(self, state_dict, strict=True):
+        """Loads into the model and, if attached, uploads. Returns torch's named tuple."""
+        result = self._user_model.load_state_dict(state_dict, strict)
+        if self._is_attached and self.isCompiled():
+            self.copyWeightsToDevice()
+        return result
+
+    def _pullFromTraining(self):
+        """Brings weights that this model shares with live training executors to the host."""
+        if self._generation != wrapping.generation():
+            self._generation = wrapping.generation()
+            for executor in wrapping.trainingExecutors(self._model):
+                if executor is not self:
+                    self._seen_versions.setdefault(id(executor._host_version), [executor._host_version, -1, None])[
+                        2
+                    ] = wrapping.weakref.ref(executor)
+        for _, _, reference in self._seen_versions.values():
+            executor = reference()
+            if executor is not None:
+                executor.copyWeightsToHostIfNeeded()
+
+    def _noteVersions(self):
+        for entry in self._seen_versions.values():
+            entry[1] = entry[0].number
+
+    def _refreshDevice(self, program):
+        """Uploads what changed on the host since the last call."""
+        if self._training:
+            if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.ipu_state_is_dirty:
+                self._uploadOptimizerState(program)
+            return
+        self._pullFromTraining()
+        if any(version.number != seen for version, seen, _ in self._seen_versions.values()):
+            program.session.copyWeightsToDevice()
+            self._noteVersions()
