@@ -9,6 +9,7 @@ import os as _os
 _os.environ.setdefault("RDMAV_FORK_SAFE", "1")
 
 from . import enums, ops, optim, options, profiling
+from ._async_accessor import AsynchronousDataAccessor
 from ._devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from ._errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
 from ._hooks import registerPostCompileHook, registerPreCompileHook
@@ -30,7 +31,7 @@ from .annotations import (
     print,
     removeBlocks,
 )
-from .data import AsynchronousDataAccessor, DataLoader
+from .data import DataLoader
 from .enums import *
 from .executor import PoplarExecutor, inferenceModel, trainingModel
 from .losses import identity_loss

@@ -1,20 +1,34 @@
 """DataLoader: batches of the size that one call of an executor takes.
 
-Source: spec data.md.
+Source: spec data.md, sections 1 to 3.
 """
+
+import weakref
 
 import torch
 
-from . import enums, structures
-from ._errors import notAvailable, userError
+from . import profiling, structures
+from ._async_accessor import AsynchronousDataAccessor
+from ._errors import userError
 from ._logging import logger
+from .enums import DataLoaderMode
 from .options import Options
+
+_channel = profiling.Channel("dataset")
 
 
 def _combine(batches):
     """One batch from several: tensors concatenated along their first dimension, structure kept."""
     tensors = [structures.flattenTensorStructure(batch, batches[0]) for batch in batches]
     return structures.reconstructTensorStructure(batches[0], [torch.cat(parts) for parts in zip(*tensors, strict=True)])
+
+
+def _lengthOf(source):
+    """len(source), or None if it has none."""
+    try:
+        return len(source)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -25,12 +39,20 @@ class DataLoader(torch.utils.data.DataLoader):
         dataset: as for torch.
         batch_size: micro-batch size; None passes samples through unbatched.
         shuffle: None means False.
+        num_workers: as for torch.
         drop_last: drop the incomplete last batch; True by default, unlike torch.
         persistent_workers: None means (num_workers > 0).
-        mode: only DataLoaderMode.Sync in this version.
+        auto_distributed_partitioning: with several processes, each loads its own share of the data set.
+        mode: where batches are made: here (Sync), or ahead, in a process of their own (Async), there from parts that
+            need not be full (AsyncRebatched), so that only one batch of the whole data set is incomplete.
+        async_options: arguments of the AsynchronousDataAccessor of an asynchronous mode.
+        rebatched_worker_size: samples that torch's workers load at a time when rebatching; default: a whole batch.
         batch_sampler: yields the indices of one micro-batch at a time.
         kwargs: passed to torch's DataLoader.
     """
+
+    _accessor = None
+    _is_own_source = False  # true while the loader is handed to the accessor that it makes
 
     def __init__(
         self,
@@ -42,17 +64,13 @@ class DataLoader(torch.utils.data.DataLoader):
         drop_last=True,
         persistent_workers=None,
         auto_distributed_partitioning=True,
-        mode=enums.DataLoaderMode.Sync,
+        mode=DataLoaderMode.Sync,
         async_options=None,
         rebatched_worker_size=None,
         batch_sampler=None,
         **kwargs,
     ):
         assert isinstance(options, Options), f"options must be poptorch.Options, got {type(options).__name__}"
-        if mode != enums.DataLoaderMode.Sync:
-            raise notAvailable(f"{mode!s}", "use DataLoaderMode.Sync, with num_workers > 0 to load in the background")
-        if options.Distributed.numProcesses > 1 and auto_distributed_partitioning:
-            raise notAvailable("partitioning of a data set over processes", "pass auto_distributed_partitioning=False")
         options._freeze()
         self._options = options
         self._num_to_combine = (
@@ -60,28 +78,99 @@ class DataLoader(torch.utils.data.DataLoader):
             * options.Training.gradient_accumulation
             * (options.replication_factor // options.input_group_size)
         )
+        self._drop_incomplete = drop_last
+        self._combined_batch_size = None if batch_size is None else batch_size * self._num_to_combine
         self._micro_batches = None  # of a batch sampler, to be combined here
+        self._partition = None
+        is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+        partitioned = auto_distributed_partitioning and options.Distributed.numProcesses > 1
         if batch_sampler is not None:
-            self._requireSampler(batch_sampler, batch_size, shuffle, drop_last)
-            kwargs["batch_sampler"] = batch_sampler
+            self._requireSampler(batch_sampler, batch_size, shuffle, partitioned)
             self._micro_batches = self._num_to_combine
             self._combined_batch_size = getattr(batch_sampler, "batch_size", 1) * self._num_to_combine
+        mode = self._modeFor(DataLoaderMode(mode))
+        self._rebatches = mode == DataLoaderMode.AsyncRebatched
+        if batch_sampler is not None:
+            self._warnAboutGroups(batch_sampler)
+            kwargs["batch_sampler"] = batch_sampler
         else:
-            self._combined_batch_size = None if batch_size is None else batch_size * self._num_to_combine
+            if is_iterable:
+                self._checkIterable(partitioned, num_workers, kwargs)
+            else:
+                dataset = _channel.instrument(dataset, "__getitem__")
+                self._warnAboutLast(dataset)
+            if partitioned:
+                dataset = self._partitionOf(dataset, shuffle)
+                shuffle = False
             kwargs["batch_size"] = self._combined_batch_size
-            kwargs["drop_last"] = drop_last and batch_size is not None
-            if not isinstance(dataset, torch.utils.data.IterableDataset) and kwargs.get("sampler") is None:
+            kwargs["drop_last"] = drop_last and not self._rebatches and batch_size is not None
+            if not is_iterable or shuffle:
                 kwargs["shuffle"] = bool(shuffle)
-        self._drop_incomplete = drop_last
-        self._warn(dataset, num_workers, kwargs)
+        if self._rebatches and self._combined_batch_size is not None:
+            size = self._rebatchedWorkerSize(rebatched_worker_size)
+            if batch_sampler is None:
+                kwargs["batch_size"] = size
         super().__init__(
             dataset,
             num_workers=num_workers,
             persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
             **kwargs,
         )
+        if mode != DataLoaderMode.Sync:
+            self._makeAccessor(dict(async_options or {}))
 
-    def _requireSampler(self, batch_sampler, batch_size, shuffle, drop_last):
+    # Set-up ----------------------------------------------------------------------------------------------------------
+    def _modeFor(self, mode):
+        """What the mode amounts to: an incomplete last batch has to be assembled by the accessor."""
+        if mode == DataLoaderMode.Sync or self._combined_batch_size is None:
+            return min(mode, DataLoaderMode.Async)
+        if mode == DataLoaderMode.Async and not self._drop_incomplete and self._combined_batch_size > 1:
+            return DataLoaderMode.AsyncRebatched
+        return mode
+
+    def _rebatchedWorkerSize(self, size):
+        size = self._combined_batch_size if size is None else size
+        assert 1 <= size <= self._combined_batch_size, (
+            f"rebatched_worker_size is {size}, expected at most the combined batch size {self._combined_batch_size}"
+        )
+        return size
+
+    def _makeAccessor(self, async_options):
+        assert "rebatched_size" not in async_options, (
+            "async_options holds rebatched_size: use mode=DataLoaderMode.AsyncRebatched"
+        )
+        # Groups of a batch sampler are combined here in every mode; there is nothing left to rebatch.
+        rebatch = self._rebatches and self._micro_batches is None and (self._combined_batch_size or 1) > 1
+        self._is_own_source = True
+        try:
+            accessor = AsynchronousDataAccessor(
+                self, rebatched_size=self._combined_batch_size if rebatch else None, **async_options
+            )
+        finally:
+            self._is_own_source = False
+        accessor._dataset = weakref.proxy(self)  # so that the worker ends with the last reference to the loader
+        self._accessor = accessor
+
+    def _partitionOf(self, dataset, shuffle):
+        from ._partition import Partition
+
+        assert self._combined_batch_size is not None, "batch_size=None cannot be split over several processes"
+        if shuffle:
+            assert self._options.exists("random_seed"), (
+                "shuffling a data set that several processes share needs the same options.randomSeed(...) in all"
+            )
+        self._partition = Partition(
+            dataset,
+            self._options.Distributed.numProcesses,
+            self._options.Distributed.processId,
+            self._combined_batch_size,
+            self._drop_incomplete,
+            self._options.random_seed if shuffle else None,
+        )
+        return self._partition
+
+    @staticmethod
+    def _requireSampler(batch_sampler, batch_size, shuffle, partitioned):
         if batch_size != 1 or shuffle:
             raise userError(
                 "E0801",
@@ -90,39 +179,54 @@ class DataLoader(torch.utils.data.DataLoader):
                 found=f"batch_size={batch_size}, shuffle={shuffle}",
                 remedy="leave both out",
             )
-        if not drop_last:
-            try:
-                number = len(batch_sampler)
-            except TypeError:
-                logger.warning("the batch sampler has no length: the last tensor may be smaller than the others")
-                return
-            if number % self._num_to_combine:
-                logger.warning(
-                    "the batch sampler yields %d batches, which is not a multiple of %d: the last tensor is smaller "
-                    "than the others",
-                    number,
-                    self._num_to_combine,
-                )
-
-    def _warn(self, dataset, num_workers, kwargs):
-        if isinstance(dataset, torch.utils.data.IterableDataset):
-            if num_workers > 1 and kwargs.get("worker_init_fn") is None:
-                logger.warning(
-                    "an iterable data set with %d workers and no worker_init_fn: every element is returned %d times",
-                    num_workers,
-                    num_workers,
-                )
-            return
-        size = self._combined_batch_size
-        if size and self._micro_batches is None and not self._drop_incomplete and len(dataset) % size:
-            logger.warning(
-                "the data set of %d elements is not a multiple of %d: the last tensor has %d elements along its "
-                "first dimension",
-                len(dataset),
-                size,
-                len(dataset) % size,
+        if partitioned:
+            raise userError(
+                "E0801",
+                "data-source",
+                "a batch sampler cannot be split over several processes",
+                remedy="pass auto_distributed_partitioning=False and a sampler that yields this process's indices",
             )
 
+    def _warnAboutGroups(self, batch_sampler):
+        if self._drop_incomplete:
+            return
+        number = _lengthOf(batch_sampler)
+        if number is None:
+            logger.warning("the batch sampler has no length: the last tensor may be smaller than the others")
+        elif number % self._num_to_combine:
+            logger.warning(
+                "the batch sampler yields %d batches, which is not a multiple of %d: the last tensor is smaller than "
+                "the others",
+                number,
+                self._num_to_combine,
+            )
+
+    @staticmethod
+    def _checkIterable(partitioned, num_workers, kwargs):
+        assert not partitioned, (
+            "an iterable data set cannot be split over several processes: pass auto_distributed_partitioning=False and "
+            "split it in the data set"
+        )
+        if num_workers > 1 and kwargs.get("worker_init_fn") is None:
+            logger.warning(
+                "an iterable data set with %d workers and no worker_init_fn: every element is returned %d times",
+                num_workers,
+                num_workers,
+            )
+
+    def _warnAboutLast(self, dataset):
+        size, count = self._combined_batch_size, _lengthOf(dataset)
+        processes = self._options.Distributed.numProcesses
+        if size and count is not None and not self._drop_incomplete and count % (size * processes):
+            logger.warning(
+                "the data set of %d elements is not a multiple of %d: the last tensor has %d elements along its first "
+                "dimension",
+                count,
+                size * processes,
+                count % (size * processes) if processes == 1 else -(-count // processes) % size or size,
+            )
+
+    # Use -------------------------------------------------------------------------------------------------------------
     @property
     def combinedBatchSize(self):
         """Samples that one call of an executor takes; None if samples are not batched."""
@@ -134,9 +238,29 @@ class DataLoader(torch.utils.data.DataLoader):
         return self._options
 
     def terminate(self):
-        """Stops the background worker of an asynchronous loader; nothing to do here."""
+        """Stops the worker of an asynchronous loader, which cannot be iterated any more; otherwise does nothing."""
+        if self._accessor is not None:
+            self._accessor.terminate()
+
+    def __del__(self):
+        self.terminate()
+
+    def __len__(self):
+        if not self._rebatches or self._combined_batch_size is None:
+            return super().__len__()
+        if self._micro_batches is not None:
+            count, size = len(self.batch_sampler), self._micro_batches
+        elif isinstance(self.dataset, torch.utils.data.IterableDataset):
+            count, size = len(self.dataset), self._combined_batch_size
+        else:
+            count, size = len(self.sampler), self._combined_batch_size
+        return count // size + (0 if self._drop_incomplete or count % size == 0 else 1)
 
     def __iter__(self):
+        if self._accessor is not None:
+            return iter(self._accessor)
+        if self._partition is not None:
+            self._partition.nextPass()
         batches = super().__iter__()
         return batches if self._micro_batches is None else self._combined(batches)
 
@@ -149,12 +273,3 @@ class DataLoader(torch.utils.data.DataLoader):
                 group = []
         if group and not self._drop_incomplete:
             yield _combine(group)
-
-
-class AsynchronousDataAccessor:
-    """Not available in this version; the constructor says so."""
-
-    def __init__(self, *args, **kwargs):
-        raise notAvailable(
-            "AsynchronousDataAccessor", "iterate the DataLoader, with num_workers > 0 to load in the background"
-        )

@@ -41,6 +41,11 @@ def registerCustomArgParser(arg_data_type, arg_parser):
     _parsers[arg_data_type] = arg_parser
 
 
+def registeredParsers():
+    """Type -> parser, in the order of registration."""
+    return dict(_parsers)
+
+
 def registerGeometricCustomArgParsers():
     """Registers parsers for graph data; does nothing if poptorch_geometric is not installed."""
     try:

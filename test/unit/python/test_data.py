@@ -1,4 +1,4 @@
-"""The synchronous DataLoader."""
+"""The synchronous DataLoader. The asynchronous one: test/spec/test_spec_data_async.py."""
 
 import poptorch
 import pytest
@@ -73,7 +73,3 @@ def test_iterable_data_sets():
 def test_what_is_refused():
     with pytest.raises(AssertionError):
         poptorch.DataLoader(None, dataset())
-    with pytest.raises(poptorch.Error, match="not available"):
-        poptorch.DataLoader(options(), dataset(), mode=poptorch.DataLoaderMode.Async)
-    with pytest.raises(poptorch.Error, match="not available"):
-        poptorch.AsynchronousDataAccessor(dataset())

@@ -1,0 +1,306 @@
+"""AsynchronousDataAccessor: elements of a data set, loaded ahead by a process of its own.
+
+Source: spec data.md, section 4. The other side of its messages is _async_worker.py.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import weakref
+from multiprocessing import reduction, util
+
+from . import structures
+from ._async_worker import Settings, cargo, main
+from ._errors import userError
+from ._shipping import Shipment
+from ._slots import Slots
+from .enums import SharingStrategy
+
+_JOIN_SECONDS = 10
+_ALIVE_CHECK_SECONDS = 1.0
+_METHODS = {
+    SharingStrategy.SharedMemory: "spawn",
+    SharingStrategy.FileSystem: "spawn",
+    SharingStrategy.Fork: "fork",
+    SharingStrategy.ForkServer: "forkserver",
+}
+_connections = weakref.WeakSet()  # of all accessors of this process
+
+
+@contextlib.contextmanager
+def _withoutInterrupts():
+    """Ctrl-C waits; a process started inside starts with Ctrl-C blocked, so that it can prepare for it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
+def _startForkServer():
+    from multiprocessing import forkserver
+
+    if forkserver._forkserver._preload_modules == ["__main__"]:
+        # Its children have what they need when they are born; they would import it otherwise, each anew.
+        multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", "poptorch._async_worker"])
+    forkserver.ensure_running()
+
+
+def _stopProcess(process, connection):
+    """Asks the process to stop; ends it if it does not."""
+    with contextlib.suppress(OSError):
+        connection.send(("stop",))
+    connection.close()
+    process.join(_JOIN_SECONDS)
+    if process.is_alive():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGINT)
+        process.join(1)
+    if process.is_alive():
+        process.terminate()
+        process.join(1)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+class _Worker:
+    """The accessor's side of its process. Owns: the process and the connection to it."""
+
+    def __init__(self, dataset, sharing_strategy, settings):
+        method = _METHODS[sharing_strategy]
+        context = multiprocessing.get_context(method)
+        others = list(_connections) if method == "fork" else []
+        self.connection, theirs = context.Pipe()
+        others += [self.connection] if method == "fork" else []
+        shipment = Shipment(cargo(dataset), through_file=sharing_strategy == SharingStrategy.FileSystem)
+        # It may have children of its own, the loaders of a DataLoader, so it is no daemon.
+        self.process = context.Process(target=main, args=(shipment, theirs, settings, others), daemon=False)
+        if method == "forkserver":
+            _startForkServer()
+        try:
+            with _withoutInterrupts():
+                self.process.start()
+        except Exception as error:
+            self.connection.close()
+            raise userError(
+                "E0801",
+                "data-source",
+                f"the worker of an AsynchronousDataAccessor could not be started: {type(error).__name__}: {error}",
+                remedy="define the data set, its collate_fn and worker_init_fn at the top level of a module, guard the "
+                "program with if __name__ == '__main__', or use SharingStrategy.Fork",
+            ) from error
+        finally:
+            theirs.close()
+            shipment.close()
+        _connections.add(self.connection)
+        self._path = shipment.path
+        self.stop = util.Finalize(self, _stopProcess, (self.process, self.connection), exitpriority=100)
+
+    def send(self, *message):
+        with contextlib.suppress(OSError):  # that it died is seen, and told, when the next element is waited for
+            self.connection.send(message)
+
+    def receive(self):
+        """The next message; None when the process is dead and said all it had to say."""
+        try:
+            while not self.connection.poll(_ALIVE_CHECK_SECONDS):
+                if not self.process.is_alive() and not self.connection.poll(0):
+                    return None
+            return self.connection.recv()
+        except (EOFError, OSError):
+            return None
+
+    def receiveSlots(self, layout, count):
+        """The slots whose memory follows a message."""
+        fd = reduction.recv_handle(self.connection)
+        try:
+            return Slots(layout, count, fd)
+        finally:
+            os.close(fd)
+
+    def removeFile(self):
+        """Removes what a process that died left of the temporary file."""
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+
+class AsynchronousDataAccessor:
+    """Iterates a data set in a process of its own, ahead of the consumer.
+
+    The tensors of an element are memory that both processes share: they are valid until the next element is asked for,
+    so clone what is to be kept. Tuples are delivered as lists.
+
+    Args:
+        dataset: anything that can be iterated again and again, such as a DataLoader. Elements are tensors, lists,
+            tuples or dicts of tensors, or types with a registered parser, all of the same form, shapes and types.
+        buffer_size: elements that may be loaded ahead.
+        miss_sleep_time_in_ms: 0 makes the process poll while the buffer is full; it waits for a message otherwise.
+        load_indefinitely: begin the next epoch at the end of the data set, before it is asked for.
+        early_preload: fill the buffer at once, not only when the first iterator is made.
+        sharing_strategy: how the data set reaches the process.
+        rebatched_size: concatenate elements along their first dimension into batches of so many rows.
+    Raises:
+        poptorch.Error: the process could not load a first element.
+    Threads: one caller at a time.
+    """
+
+    def __init__(
+        self,
+        dataset,
+        buffer_size=3,
+        miss_sleep_time_in_ms=0.1,
+        load_indefinitely=True,
+        early_preload=False,
+        sharing_strategy=SharingStrategy.ForkServer,
+        rebatched_size=None,
+    ):
+        self._worker = None
+        assert buffer_size >= 1, f"buffer_size is {buffer_size}, expected 1 or more"
+        assert rebatched_size is None or rebatched_size > 1, f"rebatched_size is {rebatched_size}, expected 2 or more"
+        keep_rest, short_last = _requireUsable(dataset, rebatched_size)
+        self._dataset = dataset
+        self._rebatched_size = rebatched_size
+        self._load_indefinitely = load_indefinitely
+        self._generation = 0
+        self._held = None  # the slot of the last element, which the consumer may still read
+        self._taken = 0  # elements of this epoch that the consumer has seen
+        self._ended = False  # the consumer has seen the end of this epoch
+        self._worker_waits = False  # the process does not begin an epoch by itself
+        self._is_going = early_preload
+        self._death = None  # how the process ended
+        settings = Settings(
+            buffer_size,
+            miss_sleep_time_in_ms == 0,
+            load_indefinitely,
+            early_preload,
+            rebatched_size,
+            keep_rest,
+            short_last,
+        )
+        self._worker = _Worker(dataset, SharingStrategy(sharing_strategy), settings)
+        try:
+            self._receiveForm()
+        except BaseException:
+            self.terminate()
+            raise
+
+    def _receiveForm(self):
+        """Waits until the process has loaded its first element and knows what elements look like."""
+        message = self._worker.receive()
+        if message is None or message[0] != "memory":
+            cause = "the data set is empty" if message is not None and message[0] == "end" else self._tell(message)
+            self._worker.removeFile()
+            raise userError(
+                "E0801",
+                "data-source",
+                f"the worker thread of an AsynchronousDataAccessor failed to start: {cause}",
+                expected="a data set that yields at least one element",
+            )
+        _, layout, count, self._element = message
+        self._slots = self._worker.receiveSlots(layout, count)
+
+    def _tell(self, message):
+        """Writes how the process ended to stderr. Returns: the same for an exception."""
+        if message is not None:
+            self._worker.process.join(_JOIN_SECONDS)
+            print(message[1], file=sys.stderr, flush=True)
+            return message[1].strip()
+        self._worker.process.join(_JOIN_SECONDS)
+        return f"its process ended with exit code {self._worker.process.exitcode}"
+
+    def terminate(self):
+        """Stops the process. The accessor cannot be iterated any more; tensors that it returned stay valid."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+    def __len__(self):
+        if self._rebatched_size is None:
+            return len(self._dataset)
+        return len(self._dataset) * self._dataset.batch_size // self._rebatched_size
+
+    def _requireRunning(self):
+        assert self._worker is not None, "the AsynchronousDataAccessor was terminated: it cannot be iterated"
+        assert self._death is None, f"AsynchronousDataAccessor worker thread died: {self._death}"
+
+    # Iteration -------------------------------------------------------------------------------------------------------
+    def __iter__(self):
+        """Begins an epoch, with the first element of the data set. Returns self."""
+        self._requireRunning()
+        if (self._taken and not self._ended) or self._worker_waits:
+            self._generation += 1
+            self._worker.send("restart", self._generation)
+            self._worker_waits = False
+        self._taken, self._ended = 0, False
+        self._letGo()
+        return self
+
+    def _letGo(self):
+        if not self._is_going:
+            self._is_going = True
+            self._worker.send("go")
+
+    def __next__(self):
+        """The next element. The tensors of the previous one are overwritten from now on."""
+        self._requireRunning()
+        if self._held is not None:
+            self._worker.send("free", self._held)
+            self._held = None
+        if self._ended:
+            if self._worker_waits:
+                raise StopIteration
+            self._taken, self._ended = 0, False
+        self._letGo()
+        while True:
+            message = self._worker.receive()
+            if message is None or message[0] == "error":
+                self._death = self._tell(message)
+                self._requireRunning()
+            kind, generation, *values = message
+            if generation != self._generation:
+                if kind == "data":
+                    self._worker.send("free", values[0])
+                continue
+            if kind == "end":
+                self._ended, self._worker_waits = True, values[0]
+                raise StopIteration
+            return self._elementOf(*values)
+
+    def _elementOf(self, slot, rows):
+        self._held = slot
+        self._taken += 1
+        tensors = self._slots.tensors[slot]
+        if rows is not None:
+            tensors = [tensor[:count] if tensor.dim() else tensor for tensor, count in zip(tensors, rows, strict=True)]
+        return structures.reconstructTensorStructure(self._element, [tensor[...] for tensor in tensors])
+
+
+def _requireUsable(dataset, rebatched_size):
+    """Returns: (deliver an incomplete last batch, an element may have fewer rows), by the rules of a DataLoader."""
+    from .data import DataLoader
+
+    if not isinstance(dataset, DataLoader):
+        return False, False
+    if dataset._accessor is not None:
+        raise userError(
+            "E0801",
+            "data-source",
+            "the DataLoader has an AsynchronousDataAccessor already",
+            remedy="iterate the DataLoader, or make it with mode=DataLoaderMode.Sync",
+        )
+    keeps = not dataset._drop_incomplete
+    groups = dataset._micro_batches is not None
+    if rebatched_size is None and not dataset._is_own_source:
+        assert not keeps or (dataset.combinedBatchSize or 1) == 1, (
+            "a DataLoader with drop_last=False yields a last tensor of another size: set drop_last=True or "
+            f"rebatched_size={dataset.combinedBatchSize}"
+        )
+    return keeps, keeps and groups and dataset._is_own_source

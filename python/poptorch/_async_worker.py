@@ -1,0 +1,312 @@
+"""The process of an AsynchronousDataAccessor: iterates a data set and copies every element into shared slots.
+
+Messages, one tuple each. To the accessor: ("memory", layout, slots, element with empty tensors) followed by the file
+descriptor of the slots, ("data", generation, slot, rows), ("end", generation, waits), ("error", text). From it:
+("go",): load more than the first element; ("free", slot); ("restart", generation): forget what was loaded and begin
+an epoch; ("stop",). A generation is what is loaded between two restarts, so late messages can be told.
+"""
+
+import collections
+import os
+import pickle
+import random
+import signal
+import sys
+import traceback
+from multiprocessing import reduction
+
+import torch
+
+from . import structures
+from ._slots import Layout, Slots, newMemory
+
+_ALIVE_CHECK_SECONDS = 1.0
+
+
+class _Stop(Exception):
+    """The accessor wants no more."""
+
+
+class _Restart(Exception):
+    """The accessor wants a new epoch."""
+
+
+class BadElement(Exception):
+    """An element of the data set that cannot be delivered."""
+
+
+def plain(value):
+    """The element with lists for tuples and dicts for other mappings, which is the form it is delivered in.
+
+    Raises:
+        BadElement: something in it is no tensor.
+    """
+    if isinstance(value, torch.Tensor) or structures.parserFor(value) is not None:
+        return value
+    if isinstance(value, collections.abc.Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    raise BadElement(
+        f"an element of the data set holds a {type(value).__name__}; expected tensors, or lists, tuples or dicts of "
+        "tensors, or types with a registered parser (poptorch.registerCustomArgParser)"
+    )
+
+
+def randomStates():
+    """The states of this process's random streams, for the worker to continue them as a forked process would."""
+    states = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state()
+    return states
+
+
+def setRandomStates(states):
+    """Inverse of randomStates."""
+    torch.set_rng_state(states["torch"])
+    random.setstate(states["python"])
+    if "numpy" in states:
+        import numpy
+
+        numpy.random.set_state(states["numpy"])
+
+
+class Settings:
+    """How an accessor wants its data set to be loaded. Travels to the worker."""
+
+    def __init__(self, buffer_size, busy_wait, load_indefinitely, early_preload, rebatched_size, keep_rest, short_last):
+        self.buffer_size = buffer_size
+        self.busy_wait = busy_wait
+        self.load_indefinitely = load_indefinitely
+        self.early_preload = early_preload
+        self.rebatched_size = rebatched_size  # None: deliver elements as they come
+        self.keep_rest = keep_rest  # deliver an incomplete last batch when rebatching
+        self.short_last = short_last  # an element may have fewer rows than the first one
+
+
+class _Loader:
+    """Iterates the data set until it is told to stop."""
+
+    def __init__(self, dataset, connection, settings):
+        self._dataset = dataset
+        self._connection = connection
+        self._settings = settings
+        self._parent = os.getppid()
+        self._free = collections.deque()
+        self._slots = None
+        self._element = None  # the first element with empty tensors: the form that all have
+        self._layout = None
+        self._generation = 0
+        self._may_go_on = settings.early_preload
+        self._loaded_first = False
+        self._partial = None  # slot of a batch that is not full yet
+        self._filled = 0  # its rows
+
+    def run(self):
+        while True:
+            try:
+                count = self._epoch()
+                # An epoch without elements would be repeated for ever.
+                waits = not self._settings.load_indefinitely or count == 0
+                self._connection.send(("end", self._generation, waits))
+                while waits:
+                    self._listen(block=True)
+            except _Restart:
+                pass
+
+    # Messages --------------------------------------------------------------------------------------------------------
+    def _listen(self, block):
+        """Takes messages; waits for one if `block`."""
+        timeout = 0 if not block or self._settings.busy_wait else _ALIVE_CHECK_SECONDS
+        if not self._connection.poll(timeout) and os.getppid() != self._parent:
+            raise _Stop
+        restart = False
+        while self._connection.poll(0):
+            kind, *values = self._connection.recv()
+            if kind == "stop":
+                raise _Stop
+            if kind == "free":
+                self._free.append(values[0])
+            elif kind == "go":
+                self._may_go_on = True
+            elif kind == "restart":
+                self._generation = values[0]
+                restart = True
+        if restart:
+            raise _Restart
+
+    def _freeSlot(self):
+        self._listen(block=False)
+        while not self._free:
+            self._listen(block=True)
+        return self._free.popleft()
+
+    def _deliver(self, slot, rows):
+        self._connection.send(("data", self._generation, slot, rows))
+        self._loaded_first = True
+
+    # Elements --------------------------------------------------------------------------------------------------------
+    def _epoch(self):
+        """Delivers every element. Returns: how many the data set had."""
+        count = 0
+        deliver = self._deliverElement if self._settings.rebatched_size is None else self._deliverRows
+        try:
+            for element in self._dataset:
+                self._listen(block=False)
+                deliver(self._tensorsOf(plain(element)))
+                count += 1
+                while self._loaded_first and not self._may_go_on:
+                    self._listen(block=True)
+            self._deliverRest()
+        finally:
+            self._dropPartial()
+        return count
+
+    def _tensorsOf(self, element):
+        tensors = [tensor.detach() for tensor in structures.flattenTensorStructure(element, self._element)]
+        if self._element is None:
+            self._begin(element, tensors)
+        elif not self._isLikeTheFirst(element) or len(tensors) != len(self._layout.types):
+            raise BadElement("an element of the data set has other fields than the first one")
+        return tensors
+
+    def _isLikeTheFirst(self, element):
+        if isinstance(element, dict):
+            return isinstance(self._element, dict) and element.keys() == self._element.keys()
+        return type(element) is type(self._element)
+
+    def _begin(self, element, tensors):
+        """Makes the slots, now that the form of an element is known."""
+        size = self._settings.rebatched_size
+        if size is not None:
+            self._requireRows(tensors)
+        self._layout = Layout(
+            [((size, *tensor.shape[1:]) if size is not None else tensor.shape, tensor.dtype) for tensor in tensors]
+        )
+        self._element = structures.skeleton(element)
+        count = self._settings.buffer_size
+        fd = newMemory(Slots.numBytes(self._layout, count))
+        try:
+            self._slots = Slots(self._layout, count, fd)
+            self._connection.send(("memory", self._layout, count, self._element))
+            reduction.send_handle(self._connection, fd, None)
+        finally:
+            os.close(fd)
+        self._free.extend(range(count))
+
+    @staticmethod
+    def _requireRows(tensors):
+        if any(tensor.dim() == 0 or tensor.shape[0] != tensors[0].shape[0] for tensor in tensors):
+            raise BadElement(
+                "rebatching needs tensors of equal first dimension, got shapes "
+                + ", ".join(str(list(tensor.shape)) for tensor in tensors)
+            )
+
+    def _isAccepted(self, tensor, index):
+        shape, dtype = self._layout.types[index]
+        if tensor.dtype != dtype or tensor.dim() != len(shape):
+            return False
+        if self._settings.rebatched_size is not None:
+            return tensor.shape[1:] == shape[1:]
+        if self._settings.short_last and shape:
+            return tensor.shape[1:] == shape[1:] and tensor.shape[0] <= shape[0]
+        return tensor.shape == shape
+
+    def _requireAccepted(self, tensors):
+        for index, tensor in enumerate(tensors):
+            if not self._isAccepted(tensor, index):
+                shape, dtype = self._layout.types[index]
+                raise BadElement(
+                    f"tensor {index} of an element is {tensor.dtype} {list(tensor.shape)}, that of the first element "
+                    f"is {dtype} {list(shape)}; all elements must have the same shapes and types"
+                )
+
+    def _deliverElement(self, tensors):
+        self._requireAccepted(tensors)
+        slot = self._freeSlot()
+        rows = None
+        for target, source in zip(self._slots.tensors[slot], tensors, strict=True):
+            if source.shape == target.shape:
+                target.copy_(source)
+            else:
+                target[: source.shape[0]].copy_(source)
+                rows = [tensor.shape[0] if tensor.dim() else 0 for tensor in tensors]
+        self._deliver(slot, rows)
+
+    def _deliverRows(self, tensors):
+        """Fills batches of rebatched_size rows; delivers those that are full."""
+        self._requireRows(tensors)
+        self._requireAccepted(tensors)
+        size, begin, rows = self._settings.rebatched_size, 0, tensors[0].shape[0]
+        while begin < rows:
+            if self._partial is None:
+                self._partial, self._filled = self._freeSlot(), 0
+            taken = min(size - self._filled, rows - begin)
+            for target, source in zip(self._slots.tensors[self._partial], tensors, strict=True):
+                target[self._filled : self._filled + taken].copy_(source[begin : begin + taken])
+            self._filled, begin = self._filled + taken, begin + taken
+            if self._filled == size:
+                self._deliver(self._partial, None)
+                self._partial = None
+
+    def _deliverRest(self):
+        if self._partial is not None and self._settings.keep_rest:
+            self._deliver(self._partial, [self._filled] * len(self._layout.types))
+            self._partial = None
+
+    def _dropPartial(self):
+        if self._partial is not None:
+            self._free.appendleft(self._partial)
+            self._partial = None
+
+
+def _parsersThatTravel():
+    """The registered parsers that can be pickled: a new process has none."""
+    found = {}
+    for cls, parser in structures.registeredParsers().items():
+        try:
+            pickle.dumps((cls, parser))
+        except Exception:  # whatever pickling user code raises: the worker will name the type it lacks a parser for
+            continue
+        found[cls] = parser
+    return found
+
+
+def cargo(dataset):
+    """What a new process needs to load the data set as this one would."""
+    return dataset, _parsersThatTravel(), randomStates()
+
+
+def main(shipment, connection, settings, others):
+    """The worker's process, from begin to end.
+
+    Args:
+        shipment: of cargo(dataset).
+        connection: to the accessor.
+        others: connections of this process's parent that a forked process must not keep open.
+    """
+    try:
+        for other in others:
+            other.close()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
+        dataset, parsers, states = shipment.unpack()
+        for cls, parser in parsers.items():
+            structures.registerCustomArgParser(cls, parser)
+        setRandomStates(states)
+        _Loader(dataset, connection, settings).run()
+    except (_Stop, KeyboardInterrupt, EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # Ctrl-C reaches the whole process group: the program itself reports it
+    except BaseException as error:
+        _report(connection, error)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        connection.close()
+
+
+def _report(connection, error):
+    text = str(error) if isinstance(error, BadElement) else traceback.format_exc()
+    try:
+        connection.send(("error", text))
+    except OSError:
+        print(text, file=sys.stderr)

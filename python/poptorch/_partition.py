@@ -1,0 +1,54 @@
+"""One process's share of a data set. Source: spec data.md, section 2.2."""
+
+import torch
+
+
+def _shared(values):
+    return torch.tensor(values, dtype=torch.int64).share_memory_()
+
+
+class Partition(torch.utils.data.Dataset):
+    """A contiguous block of the indices of a data set, or of a permutation of them that all processes share.
+
+    Args:
+        dataset: map style, the same in all processes.
+        num_processes, process_id: who shares it, and who this is.
+        step: samples that one process takes at a time.
+        drop_last: all processes get the same number of full steps; otherwise the samples are spread evenly.
+        seed: permute the indices, anew at each pass, by this seed; None: keep their order.
+    """
+
+    def __init__(self, dataset, num_processes, process_id, step, drop_last, seed):
+        self._dataset = dataset
+        count = len(dataset)
+        if drop_last:
+            self._length = step * (count // (step * num_processes))
+            self._offset = process_id * self._length
+            self._leftovers = count % self._length if self._length else 0
+        else:
+            self._length = count // num_processes + (process_id < count % num_processes)
+            self._offset = process_id * (count // num_processes) + min(process_id, count % num_processes)
+            self._leftovers = 0
+        # Shared memory: the processes that load samples must see what nextPass() changes.
+        self._start = _shared([self._offset])
+        self._generator = self._permutation = None
+        if seed is not None:
+            self._generator = torch.Generator().manual_seed(seed)
+            self._permutation = _shared(range(count))
+
+    def nextPass(self):
+        """Begins a pass: permutes and moves the block, so that samples left out of one pass are in the next."""
+        if self._generator is None:
+            return
+        self._permutation.copy_(torch.randperm(len(self._permutation), generator=self._generator))
+        at_offset = int(self._start) == self._offset
+        self._start.fill_(self._offset + (self._leftovers if at_offset else 0))
+
+    def __len__(self):
+        return self._length
+
+    def __getitem__(self, index):
+        if not 0 <= index < self._length:
+            raise IndexError(f"index {index} is outside of 0..{self._length - 1}")
+        index += int(self._start)
+        return self._dataset[index if self._permutation is None else int(self._permutation[index])]

@@ -1,0 +1,77 @@
+"""A ring of slots in memory that two processes share: each slot holds the tensors of one element.
+
+The memory has no name in any file system, so nothing stays behind however a process ends.
+"""
+
+import math
+import mmap
+import os
+import tempfile
+
+import torch
+
+_ALIGNMENT = 64  # of every tensor, as torch's own
+
+
+def newMemory(num_bytes):
+    """A file descriptor of so much new memory, all zero. The caller closes it."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("abele")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, num_bytes)
+    return fd
+
+
+def aligned(num_bytes):
+    """num_bytes rounded up to where the next tensor may begin."""
+    return (num_bytes + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+
+
+class Layout:
+    """Shapes and dtypes of the tensors of one element, and their places in a slot.
+
+    Args:
+        types: (shape, dtype) of each tensor.
+    """
+
+    def __init__(self, types):
+        self.types = [(tuple(shape), dtype) for shape, dtype in types]
+        self.offsets = []
+        self.slot_bytes = 0
+        for shape, dtype in self.types:
+            self.offsets.append(self.slot_bytes)
+            self.slot_bytes += aligned(math.prod(shape) * dtype.itemsize)
+
+
+class Slots:
+    """Tensors of every slot.
+
+    Args:
+        layout: Layout.
+        count: number of slots.
+        fd: memory of at least numBytes(layout, count); may be closed afterwards.
+    Owns: a mapping that lives as long as one of its tensors.
+    """
+
+    @staticmethod
+    def numBytes(layout, count):
+        """Memory that so many slots take."""
+        return max(1, layout.slot_bytes * count)
+
+    def __init__(self, layout, count, fd):
+        self._layout = layout
+        self._memory = mmap.mmap(fd, self.numBytes(layout, count))
+        self.tensors = [self._slot(index * layout.slot_bytes) for index in range(count)]
+
+    def _slot(self, begin):
+        slot = []
+        for (shape, dtype), offset in zip(self._layout.types, self._layout.offsets, strict=True):
+            count = math.prod(shape)
+            if count == 0:
+                slot.append(torch.empty(shape, dtype=dtype))
+            else:
+                flat = torch.frombuffer(self._memory, dtype=dtype, count=count, offset=begin + offset)
+                slot.append(flat.view(shape))
+        return slot
