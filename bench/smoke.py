@@ -4,9 +4,9 @@
     ./dev bench smoke --workloads deep-narrow --setups 1x2 --samples 15
 
 A setup DxT is D devices of T threads each. Its ratio is to eager with D * T threads; its losses must equal, bit for
-bit, those of eager with T threads. Every system lives in a process of its own; they take turns, one timed sample each,
-and the others sleep. A sample is crowded when other programs used more than a twentieth of the machine; crowded
-samples are dropped as soon as enough clean ones exist.
+bit, those of eager with T threads. "heap" counts the allocations of tensor memory in the last step. Every system lives
+in a process of its own; they take turns, one timed sample each, and the others sleep. A sample is crowded when other
+programs used more than a twentieth of the machine; crowded samples are dropped as soon as enough clean ones exist.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from support.workloads import WORKLOADS
 
 CHECKED_STEPS = 6
 CROWDED = 0.05
-HEAD = "workload        setup        ms  eager ms  ratio   best   clean first s    MiB  eager  losses"
+HEAD = "workload        setup        ms  eager ms  ratio   best   clean first s    MiB  eager  heap  losses"
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -69,7 +69,9 @@ class System:
 
     def stop(self):
         self.pipe.send(None)
-        self.peak_mib = self.receive()["peak_bytes"] / 2**20
+        reply = self.receive()
+        self.peak_mib = reply["peak_bytes"] / 2**20
+        self.heap_allocations = reply["heap_allocations"]
         self.process.join()
 
 
@@ -116,6 +118,7 @@ def measure(workload, setups, samples, patience_s):
             "first_step_s": systems[setup].build_s + checked[setup][0]["s"],
             "peak_mib": systems[setup].peak_mib,
             "eager_peak_mib": base.peak_mib,
+            "heap_allocations": systems[setup].heap_allocations,
         }
     return rows
 
@@ -125,7 +128,7 @@ def show(name, setup, row):
     print(
         f"{name:14} {setup:>6} {row['ms']:9.1f} {row['eager_ms']:9.1f} {row['ratio']:6.2f} {row['best_ratio']:6.2f} "
         f"{row['clean']:3}/{row['samples']:<3} {row['first_step_s']:7.2f} {row['peak_mib']:6.0f} "
-        f"{row['eager_peak_mib']:6.0f}  {same}",
+        f"{row['eager_peak_mib']:6.0f} {row['heap_allocations']:5}  {same}",
         flush=True,
     )
 

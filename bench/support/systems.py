@@ -49,6 +49,9 @@ class Compiled:
     def step(self, x, target):
         return self.model(x, target)
 
+    def heap_allocations(self):
+        return self.model.report()["heap_allocations"]
+
 
 def build(name, workload):
     kind, _, threads = name.partition("-")
@@ -77,6 +80,7 @@ def serve(pipe, name, workload_name):
                     "losses": [loss.tolist() for loss in losses],
                 }
             )
-        pipe.send({"peak_bytes": peak_bytes()})
+        allocations = system.heap_allocations() if isinstance(system, Compiled) else None
+        pipe.send({"peak_bytes": peak_bytes(), "heap_allocations": allocations})
     except Exception:
         pipe.send({"error": traceback.format_exc()})

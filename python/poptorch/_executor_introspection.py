@@ -13,8 +13,8 @@ class Introspection:
 
     def report(self):
         """Figures of the compiled program and of its last step, a dict: "capture_s", "compile_s", "step_ns", "bubble"
-        (share of worker time without work) and "stages", each with "name", "device", "busy_ns", "waiting_ns" and
-        "peak_bytes". Source: ours."""
+        (share of worker time without work), "heap_allocations" (of tensor memory in the step) and "stages", each with
+        "name", "device", "busy_ns", "waiting_ns" and "peak_bytes". Source: ours."""
         self._requireCompiled("report")
         return self._executable.session.report()
 

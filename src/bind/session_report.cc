@@ -1,4 +1,5 @@
-// The figures of a session as a dict: {"capture_s", "compile_s", "stages": [{...}], "bubble", "step_ns"}.
+// The figures of a session as a dict: {"capture_s", "compile_s", "stages": [{...}], "bubble", "step_ns",
+// "heap_allocations"}.
 #include "bind/bind.h"
 #include "host/session.h"
 
@@ -23,6 +24,7 @@ py::dict reportDict(const host::SessionReport& report) {
   result["stages"] = stages;
   result["bubble"] = report.bubble;
   result["step_ns"] = report.step_ns;
+  result["heap_allocations"] = report.heap_allocations;
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "host/session_impl.h"
 #include "ir/text.h"
 #include "passes/stage_count.h"
+#include "runtime/device/cpu/steering_allocator.h"
 
 namespace abele::host {
 namespace {
@@ -114,7 +115,9 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& inputs, cons
   compiled.backend->bindInputs(bindable(inputs));
   Results results = allocateResults(impl_->options, compiled);
   compiled.backend->bindOutputs(results.bound);
+  const int64_t allocations = runtime::cpuAllocatorMisses();
   impl_->last_step = compiled.runtime->run(poll);
+  impl_->last_step_allocations = runtime::cpuAllocatorMisses() - allocations;
   addUp(results);
   writeBack(compiled, results, inputs);
   return std::move(results.returned);

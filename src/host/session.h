@@ -61,6 +61,7 @@ struct SessionReport {
   std::vector<Stage> stages;  // last step
   double bubble = 0;          // share of worker time without work, last step
   int64_t step_ns = 0;
+  int64_t heap_allocations = 0;  // of tensor memory by the workers, last step; 0 once the first steps are over
 };
 
 /// Threads: one caller at a time.

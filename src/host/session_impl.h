@@ -33,6 +33,7 @@ struct Session::Impl {
   SessionOptions options;
   std::unique_ptr<Compiled> compiled;
   runtime::StepReport last_step;
+  int64_t last_step_allocations = 0;
   double capture_s = 0;
   double compile_s = 0;
   mutable std::string captured_text;  // printed when first asked for

@@ -154,6 +154,7 @@ SessionReport Session::report() const {
   const runtime::StepReport& step = impl_->last_step;
   const std::vector<int>& worker_of = compiled.plan.worker_of;
   report.step_ns = step.wall_ns;
+  report.heap_allocations = impl_->last_step_allocations;
   for (size_t stage = 0; stage < worker_of.size(); ++stage) {
     const int worker = worker_of[stage];
     const ir::Stage* marked = stage < compiled.graph.stages.size() ? &compiled.graph.stages[stage] : nullptr;

@@ -29,6 +29,30 @@ def test_a_compiled_step_does_not_see_the_callers_autocast():
         assert torch.equal(executor(x), expected)
 
 
+def test_a_steady_state_allocates_no_tensor_memory():
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = torch.nn.Sequential(layer, torch.nn.Flatten(), torch.nn.Linear(64, 3))
+    options = poptorch.Options()
+    options.Training.gradientAccumulation(4)
+
+    class WithLoss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x, target):
+            return torch.nn.functional.cross_entropy(self.model(x), target)
+
+    wrapped = WithLoss()
+    optimizer = torch.optim.AdamW(wrapped.parameters())
+    executor = poptorch.trainingModel(wrapped, options, optimizer)
+    x, target = torch.randn(8, 4, 16), torch.randint(3, (8,))
+    for _ in range(3):
+        executor(x, target)
+    assert executor.report()["heap_allocations"] == 0
+
+
 # Optimizers ----------------------------------------------------------------------------------------------------------
 def test_set_optimizer_sends_new_values():
     torch.manual_seed(0)
