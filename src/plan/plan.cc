@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "plan/cost.h"
 #include "plan/liveness.h"
 #include "plan/packing.h"
 #include "plan/timetable.h"
@@ -128,20 +129,10 @@ class Planner {
   void makeSchedule() {
     const bool training = graph_.training;
     ABELE_CHECK(training || options_.accumulation == 1, "inference with accumulation ", options_.accumulation);
-    ABELE_CHECK(training || options_.schedule != ScheduleKind::k1F1B, "1F1B needs a training graph");
+    const bool either = options_.schedule == ScheduleKind::kSharded || options_.schedule == ScheduleKind::kForward;
+    ABELE_CHECK(training || either, "the schedule ", scheduleName(options_.schedule), " needs a training graph");
     ABELE_CHECK(!training || options_.schedule != ScheduleKind::kForward, "a forward schedule cannot train");
-    switch (options_.schedule) {
-      case ScheduleKind::kSharded:
-        plan_.schedule =
-            scheduleSharded(num_stages_, plan_.worker_of, options_.device_iterations, options_.accumulation, training);
-        break;
-      case ScheduleKind::k1F1B:
-        plan_.schedule = schedule1F1B(num_stages_, plan_.worker_of, options_.device_iterations, options_.accumulation);
-        break;
-      case ScheduleKind::kForward:
-        plan_.schedule = scheduleForward(num_stages_, plan_.worker_of, options_.device_iterations);
-        break;
-    }
+    plan_.schedule = scheduleOfKind();
     std::set<Task> used;
     for (const ir::Node& node : graph_.nodes)
       if (!node.is_view) used.insert(taskOf(node));
@@ -153,13 +144,36 @@ class Planner {
     throwUser(ErrorCode::E0403, {.what = cat(findings.size(), " findings in the schedule:", all)});
   }
 
-  // Updates only where there is something to update; weight gradients, where split off, right after the backward.
-  static void fitToGraph(std::vector<Action>& actions, const std::set<Task>& used) {
+  Schedule scheduleOfKind() const {
+    const std::vector<int>& worker_of = plan_.worker_of;
+    const int64_t iterations = options_.device_iterations, accumulation = options_.accumulation;
+    switch (options_.schedule) {
+      case ScheduleKind::kSharded:
+        return scheduleSharded(num_stages_, worker_of, iterations, accumulation, graph_.training);
+      case ScheduleKind::k1F1B: return schedule1F1B(num_stages_, worker_of, iterations, accumulation);
+      case ScheduleKind::kForward: return scheduleForward(num_stages_, worker_of, iterations);
+      case ScheduleKind::kGPipe: return scheduleGPipe(num_stages_, worker_of, iterations, accumulation);
+      case ScheduleKind::kInterleaved: return scheduleInterleaved(num_stages_, worker_of, iterations, accumulation);
+      case ScheduleKind::kZeroBubble:
+      case ScheduleKind::kZeroBubble2:
+        return scheduleZeroBubble(num_stages_, worker_of, iterations, accumulation,
+                                  options_.costs.empty() ? estimateCosts(graph_) : options_.costs,
+                                  /*memory_factor=*/options_.schedule == ScheduleKind::kZeroBubble ? 1 : 2);
+    }
+    ABELE_CHECK(false, "there is no schedule ", static_cast<int>(options_.schedule));
+    return {};
+  }
+
+  // Updates only where there is something to update. Weight gradients only where they were split off; right after the
+  // backward in schedules that know nothing of them.
+  void fitToGraph(std::vector<Action>& actions, const std::set<Task>& used) const {
     std::vector<Action> fitted;
     for (const Action& a : actions) {
-      if (a.direction == Direction::kUpdate && !used.count({a.stage, a.direction})) continue;
+      const bool may_be_absent = a.direction == Direction::kUpdate || a.direction == Direction::kWeightGrad;
+      if (may_be_absent && !used.count({a.stage, a.direction})) continue;
       fitted.push_back(a);
-      if (a.direction == Direction::kBackward && used.count({a.stage, Direction::kWeightGrad}))
+      if (a.direction == Direction::kBackward && !splitsBackward(options_.schedule) &&
+          used.count({a.stage, Direction::kWeightGrad}))
         fitted.push_back({a.stage, Direction::kWeightGrad, a.micro_batch});
     }
     actions = std::move(fitted);
@@ -315,11 +329,10 @@ int64_t Plan::totalPersistentBytes() const {
 }
 
 std::string print(const Plan& plan) {
-  static constexpr const char* kKind[] = {"sharded", "1f1b", "forward"};
   static constexpr const char* kHome[] = {"none", "persistent", "stash", "transient", "input"};
   std::string out =
-      cat("plan ", kKind[static_cast<int>(plan.options.schedule)],
-          " device_iterations=", plan.options.device_iterations, " accumulation=", plan.options.accumulation, "\n");
+      cat("plan ", scheduleName(plan.options.schedule), " device_iterations=", plan.options.device_iterations,
+          " accumulation=", plan.options.accumulation, "\n");
   for (size_t w = 0; w < plan.device_of.size(); ++w)
     out += cat("  worker ", w, " device=", plan.device_of[w], " persistent=", plan.persistent_bytes[w],
                " transient=", plan.transient_bytes[w], "\n");

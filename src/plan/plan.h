@@ -9,13 +9,29 @@
 
 namespace abele::plan {
 
-enum class ScheduleKind : uint8_t { kSharded, k1F1B, kForward };  // kForward: inference pipeline
+/// kForward: the inference pipeline; kSharded: either; all others train. Drawn and compared in docs/schedules.md.
+enum class ScheduleKind : uint8_t { kSharded, k1F1B, kForward, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2 };
+/// "1f1b"; the words that options, tools and print() use.
+const char* scheduleName(ScheduleKind kind);
+/// By name. False, and kind as it was, for a word that is no schedule.
+bool parseSchedule(const std::string& name, ScheduleKind& kind);
+/// Does it run weight gradients as actions of their own (pass split-weight-gradient)?
+bool splitsBackward(ScheduleKind kind);
+
+/// Times of one micro-batch in one stage. backward_ns: all of it but what weight_grad_ns holds.
+/// Units: nanoseconds, or any other as long as it is the same for all.
+struct StageCost {
+  int64_t forward_ns = 1, backward_ns = 1, weight_grad_ns = 1, update_ns = 0;
+  bool operator==(const StageCost&) const = default;
+};
 
 struct PlanOptions {
   ScheduleKind schedule = ScheduleKind::k1F1B;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
   int64_t num_devices = 0;  // devices that exist; 0 = as many as asked for. E0402 beyond
+  /// By stage, for schedules that order by time. Empty: estimateCosts(graph), so that equal programs get equal plans.
+  std::vector<StageCost> costs = {};
 };
 
 /// What a worker does, in order. For kUpdate, micro_batch is the last one of the accumulation group.
@@ -30,13 +46,30 @@ struct Schedule {
   int64_t micro_batches = 0;
 };
 
+// One function per kind. worker_of: by stage. Every stage takes its micro-batches in order in each direction, so that
+// sums and running statistics are those of eager PyTorch. An update closes each group of `accumulation` micro-batches.
 Schedule scheduleSharded(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
                          int64_t accumulation, bool training);
+/// Source: Narayanan et al. 2019 (PipeDream-flush). Holds num_stages - s micro-batches in stage s.
 Schedule schedule1F1B(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
                       int64_t accumulation);
 Schedule scheduleForward(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations);
-/// Every micro-batch once per stage and direction, forward before backward, stages in order, no deadlock, updates
-/// between groups. All findings; empty = good.
+/// All forwards of a group, then all backwards. Source: Huang et al. 2019. Holds the whole group in every stage.
+Schedule scheduleGPipe(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
+                       int64_t accumulation);
+/// For v stages a worker, dealt round (stage s on worker s % workers): micro-batches visit the chunks in turns of as
+/// many as there are workers, which divides the bubble by v. Other placements: 1F1B.   Source: Narayanan et al.
+/// 2021, 2.2.
+Schedule scheduleInterleaved(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
+                             int64_t accumulation);
+/// Backward split in two: weight gradients (W) wait until a worker would idle. Ordered by `costs` (by stage; empty: all
+/// actions equal); in their time never slower than 1F1B. A stage holds at most memory_factor * num_stages micro-batches
+/// between forward and W (less one for factor 2): factor 1 is the most that 1F1B holds anywhere.
+/// Source: Qi et al. 2023 (ZB-H1: factor 1, ZB-H2: factor 2), sections 2 and 3.
+Schedule scheduleZeroBubble(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
+                            int64_t accumulation, const std::vector<StageCost>& costs, int memory_factor);
+/// Every micro-batch once per stage and direction, in order; forward before backward before weight gradients, stages in
+/// order, no deadlock, updates between groups. All findings; empty = good.
 std::vector<std::string> verifySchedule(const Schedule& schedule, int num_stages, int64_t accumulation, bool training);
 /// A text chart: one line a worker, "F0 F1 B0 .".
 std::string printSchedule(const Schedule& schedule);

@@ -3,13 +3,42 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/plan.h"
+#include "plan/schedule_parts.h"
 #include "plan/timetable.h"
 
 namespace abele::plan {
-namespace {
 
 using ir::Direction;
+
+namespace {
+
+struct NamedSchedule {
+  ScheduleKind kind;
+  const char* name;
+};
+constexpr NamedSchedule kSchedules[] = {
+    {ScheduleKind::kSharded, "sharded"},           {ScheduleKind::k1F1B, "1f1b"},
+    {ScheduleKind::kForward, "forward"},           {ScheduleKind::kGPipe, "gpipe"},
+    {ScheduleKind::kInterleaved, "interleaved"},   {ScheduleKind::kZeroBubble, "zero-bubble"},
+    {ScheduleKind::kZeroBubble2, "zero-bubble-2"},
+};
+
+}  // namespace
+
+const char* scheduleName(ScheduleKind kind) { return kSchedules[static_cast<size_t>(kind)].name; }
+
+bool parseSchedule(const std::string& name, ScheduleKind& kind) {
+  for (const NamedSchedule& row : kSchedules) {
+    if (name != row.name) continue;
+    kind = row.kind;
+    return true;
+  }
+  return false;
+}
+
+bool splitsBackward(ScheduleKind kind) {
+  return kind == ScheduleKind::kZeroBubble || kind == ScheduleKind::kZeroBubble2;
+}
 
 Schedule merge(const std::vector<std::vector<Action>>& stages, const std::vector<int>& worker_of, int64_t micro_batches,
                int64_t accumulation) {
@@ -40,16 +69,23 @@ Schedule merge(const std::vector<std::vector<Action>>& stages, const std::vector
   return schedule;
 }
 
-Action act(int stage, Direction direction, int64_t micro_batch) {
-  return {stage, direction, static_cast<int32_t>(micro_batch)};
-}
-
 void checkCounts(int num_stages, int64_t device_iterations, int64_t accumulation) {
   ABELE_CHECK(num_stages >= 1 && device_iterations >= 1 && accumulation >= 1, num_stages, " stages, ",
               device_iterations, " device iterations, accumulation ", accumulation);
 }
 
-}  // namespace
+Schedule repeatGroup(const Schedule& group, int64_t device_iterations) {
+  Schedule schedule;
+  schedule.micro_batches = group.micro_batches * device_iterations;
+  schedule.workers.resize(group.workers.size());
+  for (size_t w = 0; w < group.workers.size(); ++w)
+    for (int64_t d = 0; d < device_iterations; ++d)
+      for (Action a : group.workers[w]) {
+        a.micro_batch += static_cast<int32_t>(d * group.micro_batches);
+        schedule.workers[w].push_back(a);
+      }
+  return schedule;
+}
 
 Schedule scheduleSharded(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
                          int64_t accumulation, bool training) {
@@ -102,6 +138,19 @@ Schedule scheduleForward(int num_stages, const std::vector<int>& worker_of, int6
     for (int64_t k = 0; k < device_iterations; ++k)
       stages[static_cast<size_t>(s)].push_back(act(s, Direction::kForward, k));
   return merge(stages, worker_of, device_iterations, 1);
+}
+
+Schedule scheduleGPipe(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
+                       int64_t accumulation) {
+  checkCounts(num_stages, device_iterations, accumulation);
+  std::vector<std::vector<Action>> stages(static_cast<size_t>(num_stages));
+  for (int s = 0; s < num_stages; ++s) {
+    auto& actions = stages[static_cast<size_t>(s)];
+    for (int64_t k = 0; k < accumulation; ++k) actions.push_back(act(s, Direction::kForward, k));
+    for (int64_t k = 0; k < accumulation; ++k) actions.push_back(act(s, Direction::kBackward, k));
+    actions.push_back(act(s, Direction::kUpdate, accumulation - 1));
+  }
+  return repeatGroup(merge(stages, worker_of, accumulation, accumulation), device_iterations);
 }
 
 }  // namespace abele::plan

@@ -94,6 +94,9 @@ class Verifier {
       requirePresence(u, has_update && group_end);
       requireOrder(f, b);
       requireOrder(b, w);
+      // Sums and running statistics follow the order of the micro-batches.
+      for (const Action& a : {f, b, w})
+        if (k > 0) requireOrder({a.stage, a.direction, micro_batch - 1}, a);
       const int64_t end = k / accumulation_ * accumulation_ + accumulation_ - 1;
       const Action update{s, Direction::kUpdate, static_cast<int32_t>(end)};
       requireOrder(b, update);

@@ -154,7 +154,7 @@ class RandomGraph {
 
   ir::ValueId addGradient(const std::vector<ir::ValueId>& read, int32_t block) {
     block_ = block;
-    return addCompute(chance(20) ? ir::Direction::kWeightGrad : ir::Direction::kBackward, read);
+    return addCompute(ir::Direction::kBackward, read);
   }
 
   std::mt19937 random_;

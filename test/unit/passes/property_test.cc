@@ -96,7 +96,9 @@ TEST(Property, EachPassIsIdempotent) {
   for (uint32_t seed = 0; seed < kNumSeeds; ++seed) {
     ir::Graph graph = randomGraph(seed);
     PassContext context = contextFor(graph);
-    for (const std::string& name : defaultPipeline(/*training=*/true)) {
+    std::vector<std::string> names = defaultPipeline(/*training=*/true);
+    names.push_back("split-weight-gradient");
+    for (const std::string& name : names) {
       PipelineOptions options{.passes = {name}};
       runPipeline(graph, context, options);
       std::string text = ir::print(graph);
@@ -119,6 +121,38 @@ TEST(Property, OutputsKeepTheirMeaning) {
     runPipeline(graph, context, {.passes = passes});
     ASSERT_EQ(meaning(graph), expected) << "seed " << seed;
   }
+}
+
+// Late are exactly the backward nodes from which no way leads to another stage or out of the micro-batch.
+TEST(Property, OnlyUpdatesWaitForWeightGradients) {
+  int late = 0, early = 0;
+  for (uint32_t seed = 0; seed < kNumSeeds; ++seed) {
+    ir::Graph graph = randomGraph(seed);
+    PassContext context = contextFor(graph);
+    runPipeline(graph, context);
+    const auto expected = meaning(graph);
+    runPipeline(graph, context, {.passes = {"split-weight-gradient"}});
+    ASSERT_EQ(meaning(graph), expected) << "seed " << seed;
+    for (const ir::Node& node : graph.nodes) {
+      if (node.is_view || node.direction == ir::Direction::kUpdate || node.direction == ir::Direction::kForward)
+        continue;
+      bool leaves = false;
+      ir::forEachResult(node, [&](ir::ValueId from) {
+        for (const ir::Output& output : graph.outputs)
+          if (output.kind != ir::OutputKind::kUpdate || graph.externals[output.target].kind == ir::InputKind::kBuffer)
+            leaves = leaves || ir::reaches(graph, from, output.value);
+        for (const ir::Node& other : graph.nodes) {
+          if (other.is_view || other.direction == ir::Direction::kUpdate || other.stage == node.stage) continue;
+          ir::forEachOperand(other, [&](ir::ValueId to) { leaves = leaves || ir::reaches(graph, from, to); });
+        }
+      });
+      ASSERT_EQ(node.direction == ir::Direction::kWeightGrad, !leaves) << "seed " << seed << " node " << node.id << "\n"
+                                                                       << ir::print(graph);
+      ++(leaves ? early : late);
+    }
+  }
+  EXPECT_GT(late, 100);
+  EXPECT_GT(early, 100);
 }
 
 // Forward goes up the stages, backward goes down.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "exe/build/build.h"
+#include "passes/pass.h"
 #include "plan/plan.h"
 #include "race_check.h"
 #include "random_graph.h"
@@ -59,11 +60,21 @@ TEST_P(RandomSteps, TrainingEqualsTheReference) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed + 7777);
     plan::PlanOptions options;
-    const bool sharded = random() % 4 == 0;
-    options.schedule = sharded ? plan::ScheduleKind::kSharded : plan::ScheduleKind::k1F1B;
-    const ir::Graph graph = RandomGraph(seed, /*training=*/true, sharded).make();
+    static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::kSharded,    plan::ScheduleKind::k1F1B,
+                                                    plan::ScheduleKind::kGPipe,      plan::ScheduleKind::kInterleaved,
+                                                    plan::ScheduleKind::kZeroBubble, plan::ScheduleKind::kZeroBubble2};
+    options.schedule = kKinds[random() % 6];
+    ir::Graph graph = RandomGraph(seed, /*training=*/true, options.schedule == plan::ScheduleKind::kSharded).make();
     options.device_iterations = 1 + random() % 3;
     options.accumulation = 1 + random() % 7;
+    if (plan::splitsBackward(options.schedule) || random() % 4 == 0) {
+      passes::PassContext context;
+      passes::splitWeightGradient(graph, context);
+    }
+    if (random() % 2)
+      for (size_t s = 0; s < graph.stages.size(); ++s)
+        options.costs.push_back({static_cast<int64_t>(random() % 9), static_cast<int64_t>(random() % 9),
+                                 static_cast<int64_t>(random() % 9), 0});
     checkSteps(graph, options);
     if (HasFatalFailure()) return;
   }

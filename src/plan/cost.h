@@ -1,0 +1,22 @@
+// From a graph to the costs of its stages: estimated from shapes, or summed up from what capture measured.
+#pragma once
+
+#include <vector>
+
+#include "ir/graph.h"
+#include "plan/simulate.h"
+
+namespace abele::plan {
+
+/// Times by bytes moved and operations counted, on a described machine (10 GB/s, 50 Gflop/s, 1 us an operator). Equal
+/// graphs give equal costs, so schedules ordered by them are deterministic.
+std::vector<StageCost> estimateCosts(const ir::Graph& graph);
+
+/// Times that capture measured (Node::time_ns); nodes that it never ran (updates, sums) are estimated. Differs from run
+/// to run: for predictions, not for programs.
+std::vector<StageCost> measuredCosts(const ir::Graph& graph);
+
+/// Costs, and the memory of a plan of the graph, for simulate().
+CostModel costModelOf(const Plan& plan, std::vector<StageCost> costs);
+
+}  // namespace abele::plan

@@ -1,0 +1,70 @@
+// Several stages a worker, dealt round like cards: a micro-batch passes every worker once per chunk, so that the
+// pipeline fills and drains in steps of a chunk instead of a whole worker's share.
+#include <algorithm>
+
+#include "plan/schedule_parts.h"
+
+namespace abele::plan {
+namespace {
+
+using ir::Direction;
+
+// The micro-batches of a group in turns: [first, end). A turn visits all chunks before the next one begins. It has at
+// least as many micro-batches as there are workers, or a chunk would wait for the first to come round; longer turns
+// stand first, or a worker's backward would wait for a forward that its own order puts behind it.
+struct Turn {
+  int64_t first = 0, end = 0;
+};
+
+std::vector<Turn> makeTurns(int64_t accumulation, int64_t num_workers) {
+  const int64_t count = std::max<int64_t>(1, accumulation / num_workers);
+  std::vector<Turn> turns;
+  int64_t first = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t size = accumulation / count + (i < accumulation % count);
+    turns.push_back({first, first + size});
+    first += size;
+  }
+  return turns;
+}
+
+bool isDealtRound(const std::vector<int>& worker_of, int num_workers) {
+  for (size_t s = 0; s < worker_of.size(); ++s)
+    if (worker_of[s] != static_cast<int>(s) % num_workers) return false;
+  return worker_of.size() % static_cast<size_t>(num_workers) == 0;
+}
+
+}  // namespace
+
+Schedule scheduleInterleaved(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
+                             int64_t accumulation) {
+  checkCounts(num_stages, device_iterations, accumulation);
+  const int num_workers = 1 + *std::max_element(worker_of.begin(), worker_of.end());
+  const int chunks = num_stages / num_workers;
+  if (chunks < 2 || !isDealtRound(worker_of, num_workers))
+    return schedule1F1B(num_stages, worker_of, device_iterations, accumulation);
+  const std::vector<Turn> turns = makeTurns(accumulation, num_workers);
+  Schedule group;
+  group.micro_batches = accumulation;
+  for (int w = 0; w < num_workers; ++w) {
+    std::vector<Action> forward, backward;
+    for (const Turn& turn : turns)
+      for (int c = 0; c < chunks; ++c)
+        for (int64_t k = turn.first; k < turn.end; ++k) {
+          forward.push_back(act(c * num_workers + w, Direction::kForward, k));
+          backward.push_back(act((chunks - 1 - c) * num_workers + w, Direction::kBackward, k));
+        }
+    // Until the first backward comes back: the turn through all chunks but the last, and the way to the end and back.
+    const int64_t total = static_cast<int64_t>(forward.size());
+    const int64_t warm_up = std::min(total, (chunks - 1) * turns.front().end + 2 * (num_workers - 1 - w));
+    std::vector<Action>& actions = group.workers.emplace_back(forward.begin(), forward.begin() + warm_up);
+    for (int64_t i = 0; i < total; ++i) {
+      if (warm_up + i < total) actions.push_back(forward[static_cast<size_t>(warm_up + i)]);
+      actions.push_back(backward[static_cast<size_t>(i)]);
+    }
+    for (int c = 0; c < chunks; ++c) actions.push_back(act(c * num_workers + w, Direction::kUpdate, accumulation - 1));
+  }
+  return repeatGroup(group, device_iterations);
+}
+
+}  // namespace abele::plan

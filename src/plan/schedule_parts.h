@@ -1,0 +1,25 @@
+// Private to plan/: what the functions that make schedules share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace abele::plan {
+
+inline Action act(int stage, ir::Direction direction, int64_t micro_batch) {
+  return {stage, direction, static_cast<int32_t>(micro_batch)};
+}
+
+/// InternalError unless all are >= 1.
+void checkCounts(int num_stages, int64_t device_iterations, int64_t accumulation);
+
+/// Orders the stages that share a worker by running all of them in unit time.
+Schedule merge(const std::vector<std::vector<Action>>& stages, const std::vector<int>& worker_of, int64_t micro_batches,
+               int64_t accumulation);
+
+/// The schedule of one group, once per device iteration: the updates between groups are a barrier anyway.
+Schedule repeatGroup(const Schedule& group, int64_t device_iterations);
+
+}  // namespace abele::plan

@@ -1,0 +1,61 @@
+// What a schedule takes before it runs: time, waiting and memory of every worker under given costs. Torch-free; drives
+// the choice among zero-bubble orders, tools/abele-sim.cc and abele.simulate(). Source: ours.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace abele::plan {
+
+struct StageMemory {
+  int64_t persistent_bytes = 0;  // weights, sums, optimizer state
+  int64_t stash_bytes = 0;       // one micro-batch from its forward to the last use of what forward kept
+  int64_t transient_bytes = 0;   // inside one action; stages of a worker take turns
+  bool operator==(const StageMemory&) const = default;
+};
+
+struct CostModel {
+  std::vector<StageCost> stages;    // by stage; empty: one unit an action, updates free
+  std::vector<StageMemory> memory;  // by stage; empty: none
+  int64_t hop_ns = 0;               // until a value made by one worker can be read by another
+};
+
+struct TimedAction {
+  Action action;
+  int64_t start_ns = -1, end_ns = -1;  // -1: never became ready
+};
+
+struct WorkerTimes {
+  int64_t busy_ns = 0;
+  /// Waiting between the first and the last action of a group, updates left out, of all groups: the papers' bubble.
+  int64_t idle_ns = 0;
+  int64_t peak_bytes = 0;
+};
+
+/// Memory of a worker from time_ns on.
+struct MemoryPoint {
+  int64_t time_ns = 0, bytes = 0;
+  bool operator==(const MemoryPoint&) const = default;
+};
+
+struct Simulation {
+  bool complete = true;  // false: the schedule has a deadlock
+  int64_t step_ns = 0;
+  std::vector<std::vector<TimedAction>> actions;  // as Schedule::workers
+  std::vector<WorkerTimes> workers;
+  std::vector<int64_t> held;  // by stage: most micro-batches kept for backward at once
+  /// Share of all worker time that is no work, waiting before the first and behind the last action included.
+  double bubble() const;
+};
+
+/// Every action starts as soon as its worker is free and what it needs is there: F(s,k) needs F(s-1,k) and the updates
+/// of the group before, B(s,k) needs F(s,k) and B(s+1,k), W(s,k) needs B(s,k), an update everything of its group.
+Simulation simulate(const Schedule& schedule, int num_stages, int64_t accumulation, const CostModel& costs);
+
+/// Steps in time order; the first is at 0.
+std::vector<MemoryPoint> memoryOverTime(const Simulation& simulation, const CostModel& costs, size_t worker);
+
+}  // namespace abele::plan
