@@ -183,6 +183,8 @@ def _requireSupported(optimizer):
 
 
 def _storageKey(tensor):
+    if tensor.layout != torch.strided:
+        return id(tensor)
     return tensor.untyped_storage()._cdata
 
 

@@ -4,6 +4,7 @@ Source: spec executor.md, section 5.
 """
 
 import contextlib
+import sys
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -93,6 +94,75 @@ def _noticedReads():
             delattr(torch.Tensor, name)
 
 
+def _replaced(module, name, make):
+    """A context with module.name = make(original)."""
+
+    @contextlib.contextmanager
+    def replaced():
+        original = getattr(module, name)
+        setattr(module, name, make(original))
+        try:
+            yield
+        finally:
+            setattr(module, name, original)
+
+    return replaced()
+
+
+@contextlib.contextmanager
+def _allowedReads():
+    core().allowReads(True)
+    try:
+        yield
+    finally:
+        core().allowReads(False)
+
+
+def _withoutValueSteering(model):
+    """Where torch looks at values only to choose a faster way, the way that is right for all values is taken.
+
+    A causal mask that the model holds is recognised as in eager; one that is computed or given is taken as it is.
+    Padding masks never shorten what an encoder computes.
+    """
+
+    def detectCausal(original):
+        def detect(mask, is_causal=None, size=None):
+            if mask is None or is_causal is not None:
+                return original(mask, is_causal, size)
+            if not core().mayVary(mask):
+                return original(mask, is_causal, size)
+            if not _isHeld(mask, model):
+                return False
+            with _allowedReads():
+                return original(mask, is_causal, size)
+
+        return detect
+
+    def leftAligned(original):
+        return lambda tensor, mask: not core().mayVary(mask) and original(tensor, mask)
+
+    def unchecked(original):
+        """For the check of gaussian_nll_loss that no variance is negative."""
+
+        def anyOf(*args, **kwargs):
+            if sys._getframe(1).f_code is torch.nn.functional.gaussian_nll_loss.__code__:
+                return False
+            return original(*args, **kwargs)
+
+        return anyOf
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(_replaced(torch.nn.modules.transformer, "_detect_is_causal_mask", detectCausal))
+    stack.enter_context(_replaced(torch, "_nested_tensor_from_mask_left_aligned", leftAligned))
+    stack.enter_context(_replaced(torch, "any", unchecked))
+    return stack
+
+
+def _isHeld(tensor, model):
+    memory = tensor.untyped_storage().data_ptr()
+    return any(held.untyped_storage().data_ptr() == memory for held in [*model.buffers(), *model.parameters()])
+
+
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
@@ -149,6 +219,7 @@ def callForward(model, positional, named, *, training, scopes):
         stack.enter_context(_printableTensors())
         stack.enter_context(_noticedReads())
         stack.enter_context(_withoutDistributionChecks())
+        stack.enter_context(_withoutValueSteering(model))
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:
             stack.enter_context(_moduleScopes(model))

@@ -149,6 +149,14 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
         return given, [self._deviceTensor(tensor) for tensor in tensors]
 
     def _deviceTensor(self, tensor):
+        if tensor.layout != torch.strided or tensor.is_nested:
+            raise userError(
+                "E0708",
+                "arguments",
+                f"an input of layout {tensor.layout}" if not tensor.is_nested else "a nested tensor as an input",
+                expected="a dense tensor",
+                remedy="call to_dense() (nested tensors: to_padded_tensor()) before the call",
+            )
         if tensor.numel() == 0:
             raise userError("E0708", "arguments", f"an input of shape {list(tensor.shape)} has no elements")
         if self._enforce_limits and tensor.dtype not in _DEVICE_DTYPES:

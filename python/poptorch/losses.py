@@ -3,8 +3,6 @@
 Source: spec annotations.md, section 3.
 """
 
-import contextlib
-
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
@@ -60,23 +58,11 @@ _LOSSES = frozenset(
 )
 
 
-@contextlib.contextmanager
-def _withoutValueChecks():
-    """For gaussian_nll_loss: its check that no variance is negative would read values while they are captured."""
-    original, torch.any = torch.any, lambda *args, **kwargs: False
-    try:
-        yield
-    finally:
-        torch.any = original
-
-
 class LossMarking(TorchFunctionMode):
     """While active, every result of a torch loss is marked; losses computed inside a loss are not."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        checks = _withoutValueChecks() if func is F.gaussian_nll_loss else contextlib.nullcontext()
-        with checks:
-            result = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func in _LOSSES:
             core().markLoss(result)
         return result

@@ -42,4 +42,13 @@ void readValue(const at::Tensor& tensor, const std::string& reader) {
   if (Recorder* recorder = currentRecorder()) recorder->requireConstant(tensor, reader);
 }
 
+bool mayVary(const at::Tensor& tensor) {
+  Recorder* recorder = currentRecorder();
+  return recorder != nullptr && recorder->mayVary(tensor);
+}
+
+void allowReads(bool allow) {
+  if (Recorder* recorder = currentRecorder()) recorder->allowReads(allow);
+}
+
 }  // namespace abele::capture

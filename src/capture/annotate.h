@@ -32,4 +32,10 @@ void markLoss(const at::Tensor& loss);
 /// differ between micro-batches.
 void readValue(const at::Tensor& tensor, const std::string& reader);
 
+/// May the tensor's value differ between micro-batches? False outside a capture.
+bool mayVary(const at::Tensor& tensor);
+
+/// Values read until allowReads(false) only check arguments and do not steer the program: they are not refused. Nests.
+void allowReads(bool allow);
+
 }  // namespace abele::capture

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 
 #include "capture/recorder.h"
 
@@ -42,6 +43,22 @@ struct RawRead {
   std::vector<size_t> operands;
 };
 
+struct ChoosingComposite {
+  const char* composite;
+  ModeChoice choice;
+};
+
+const ChoosingComposite* choosingComposite(const char* name) {
+  static constexpr ChoosingComposite table[] = {
+#define ABELE_MODE_CHOICE(composite, op, argument) {composite, {op, argument}},
+#include "capture/mode_choices.def"
+#undef ABELE_MODE_CHOICE
+  };
+  for (const ChoosingComposite& row : table)
+    if (std::strcmp(row.composite, name) == 0) return &row;
+  return nullptr;
+}
+
 const RawRead* rawRead(const at::RecordFunction& function) {
   static const RawRead table[] = {
 #define ABELE_RAW_READ(name, overload, ...) {name, overload, {__VA_ARGS__}},
@@ -56,12 +73,24 @@ const RawRead* rawRead(const at::RecordFunction& function) {
   return nullptr;
 }
 
-/// one_hot reads the largest class only to compare it with the number of classes that the program gives.
+/// one_hot reads the largest class only to compare it with the number of classes that the program gives; istft reads
+/// its window's least overlap only to refuse it.
 struct AllowedReads final : at::ObserverContext {
   explicit AllowedReads(Recorder* r) : recorder(r) { recorder->allowReads(true); }
   ~AllowedReads() override { recorder->allowReads(false); }
   Recorder* recorder;
 };
+
+/// Inside a composite that would ask for more than in eager.
+struct ChosenAsInEager final : public at::ObserverContext {
+  ChosenAsInEager(Recorder* r, const ModeChoice& choice) : recorder(r) { recorder->enterModeChoice(choice); }
+  ~ChosenAsInEager() override { recorder->leaveModeChoice(); }
+  Recorder* recorder;
+};
+
+bool isDifferentiated(const Inputs& inputs) {
+  return c10::GradMode::is_enabled() && !inputs.empty() && inputs[0].isTensor() && inputs[0].toTensor().requires_grad();
+}
 
 std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
   Recorder* recorder = currentRecorder();
@@ -71,6 +100,10 @@ std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& fu
     const bool has_count = inputs.size() == 2 && inputs[1].isInt() && inputs[1].toInt() >= 0;
     return has_count ? std::make_unique<AllowedReads>(recorder) : nullptr;
   }
+  if (std::strcmp(function.name(), "aten::istft") == 0) return std::make_unique<AllowedReads>(recorder);
+  if (const ChoosingComposite* choosing = choosingComposite(function.name()))
+    return isDifferentiated(inputsOf(function)) ? nullptr
+                                                : std::make_unique<ChosenAsInEager>(recorder, choosing->choice);
   const RawRead* read = rawRead(function);
   if (read == nullptr) return nullptr;
   const Inputs inputs = inputsOf(function);

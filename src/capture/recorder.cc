@@ -31,6 +31,7 @@ struct Recorder::Call {
   int64_t random_draws = ir::kNone;
   int64_t random_offset = ir::kNone;
   int64_t time_ns = 0;
+  bool is_view_operator = false;
 };
 
 namespace {
@@ -60,11 +61,21 @@ const c10::IValue& argumentAt(const c10::OperatorHandle& op, const torch::jit::S
   return stack[stack.size() - op.schema().arguments().size() + index];
 }
 
+bool isResize(const std::string& op) { return op == "aten::resize_" || op == "aten::resize_as_"; }
+
+/// Does it only look at its operands' memory in another way?
+bool isViewOperator(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return std::any_of(returns.begin(), returns.end(), [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  });
+}
+
 bool isWritten(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const HiddenWrites* hidden,
                size_t index) {
   const c10::AliasInfo* alias = op.schema().arguments()[index].alias_info();
-  // transpose_ and its kin change what the tensor object looks at, not memory: views. resize_ may do both.
-  const bool is_view = op.hasTag(at::Tag::inplace_view) && op.operator_name().name != "aten::resize_";
+  // transpose_ and its kin change what the tensor object looks at, not memory: views. Resizes may do both.
+  const bool is_view = op.hasTag(at::Tag::inplace_view) && !isResize(op.operator_name().name);
   if (alias != nullptr && alias->isWrite()) return !is_view;
   if (hidden == nullptr) return false;
   if (hidden->training_arg >= 0 && !argumentAt(op, stack, hidden->training_arg).toBool()) return false;
@@ -163,6 +174,10 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   // Torch decomposes composite operators before the mode sees them, except where no tensor asks for autograd.
   if (isComposite(op)) return decompose(op, stack);
   if (readsValue(op_name_)) return bakeRead(op, stack);
+  if (op_name_ == "aten::_conj" || op_name_ == "aten::_neg_view") return recordLazyView(stack);
+  requireFixedShapes(op, *stack);
+  for (const ModeChoice& choice : mode_choices_)
+    if (op_name_ == choice.op) (*stack)[stack->size() - op.schema().arguments().size() + choice.argument] = false;
   const int generator = generatorArgument(op);
   if (generator >= 0) (*stack)[stack->size() - op.schema().arguments().size() + generator] = random_.generator();
   Call call = begin(op, *stack);
@@ -233,6 +248,7 @@ Recorder::Call Recorder::begin(const c10::OperatorHandle& op, torch::jit::Stack&
   const HiddenWrites* hidden = hiddenWrites(op_name_);
   Call call;
   call.op = op_name_;
+  call.is_view_operator = isViewOperator(op);
   // Operands first looked up for their producer: the block of sums of gradients is that of the last one.
   const ir::Node* producer = nullptr;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -287,12 +303,14 @@ Arg Recorder::argumentOf(const c10::Argument& schema, const c10::IValue& value, 
 
 int64_t Recorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t element, bool is_written, Call& call) {
   if (!is_written) {
+    if (!call.is_view_operator) adoptContents(tensor);
     const ir::ValueId value = lookUp(tensor);
     call.varies = call.varies || varies(value);
     return value;
   }
   const Place place = placeOf(tensor);
   const ir::ValueId base = place.segment->base;
+  requireNoLazyCopy(tensor);
   ABELE_REQUIRE(!table_.overlapsAnother(tensor, *place.segment), E0106,
                 {.what = "a write into memory that several inputs of the model share",
                  .at = position(),
@@ -318,7 +336,7 @@ void Recorder::run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call
 void Recorder::end(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call) {
   for (PendingWrite& write : call.writes) resolveResize(write, call);
   // A resize of nothing is the allocation that resolveResize recorded.
-  if (call.op == "aten::resize_") return;
+  if (isResize(call.op)) return;
   const ir::NodeId id = graph().nextNodeId();
   const size_t num_values = graph().values.size();
   applyWrites(call, id);

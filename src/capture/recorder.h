@@ -22,6 +22,12 @@ struct Argument;
 
 namespace abele::capture {
 
+/// A bool argument that torch sets because a dispatch mode is active (mode_choices.def).
+struct ModeChoice {
+  const char* op = nullptr;
+  size_t argument = 0;
+};
+
 /// A tensor is known by (storage, offset, sizes, strides, dtype): saved variables come back as new TensorImpls.
 /// Threads: one at a time; autograd's device threads may call onOperator while the owner waits in backward.
 class Recorder final : public OperatorObserver {
@@ -51,10 +57,14 @@ class Recorder final : public OperatorObserver {
   int32_t externalOf(const ModelTensor& tensor);
   /// Adds the kUpdate outputs and the written arguments, and hands the recording over.
   Recording finish();
+  bool mayVary(const at::Tensor& tensor);
   /// Throws E0101 when the tensor's value may differ between micro-batches; reader: what reads it.
   void requireConstant(const at::Tensor& tensor, const std::string& reader);
   /// Values read until the matching allowReads(false) do not steer the program. Nests.
   void allowReads(bool allow) { allowed_reads_ += allow ? 1 : -1; }
+  /// Until the matching call without it, an operator's bool argument is false whatever is asked for. Nests.
+  void enterModeChoice(const ModeChoice& choice) { mode_choices_.push_back(choice); }
+  void leaveModeChoice() { mode_choices_.pop_back(); }
   /// The first error of Abele's own, which the program may have swallowed or translated.
   void rethrowFailure() const;
 
@@ -76,6 +86,11 @@ class Recorder final : public OperatorObserver {
   void bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
 
+  void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void recordLazyView(torch::jit::Stack* stack);
+  void requireNoLazyCopy(const at::Tensor& written);
+  void adoptContents(const at::Tensor& tensor);
+
   Call begin(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   Arg argumentOf(const c10::Argument& schema, const c10::IValue& value, int32_t index, bool is_written, Call& call);
   int64_t operandOf(const at::Tensor& tensor, int32_t index, int32_t element, bool is_written, Call& call);
@@ -92,7 +107,6 @@ class Recorder final : public OperatorObserver {
   ir::ValueId findView(const Segment& segment, const Type& type, int64_t offset) const;
   ir::Node& addNode(const std::string& op, const Where& where);
   void checkSupported(const at::Tensor& tensor) const;
-  bool mayVary(const at::Tensor& tensor);
   [[noreturn]] void refuseRead() const;
   bool varies(ir::ValueId value) const { return varies_.at(graph().baseOf(value)); }
   void setVaries(ir::ValueId value, bool varies);
@@ -111,6 +125,9 @@ class Recorder final : public OperatorObserver {
   std::string op_name_;  // of it, for messages
   std::exception_ptr failure_;
   int64_t recorded_draws_ = 0;
+  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  std::vector<std::pair<WeakStorage, WeakStorage>> lazy_copies_;  // source and copy of recordLazyView
+  std::vector<ModeChoice> mode_choices_;                          // of the composites that are running
   int depth_ = 0;
   int allowed_reads_ = 0;
 };

@@ -149,6 +149,7 @@ ir::ValueId Recorder::valueOf(const at::Tensor& tensor) {
   const DispatchMode::Paused paused(*mode_);
   op_name_ = "result";
   where_ = attribution_.here(nullptr);
+  if (tensor.defined() && tensor.has_storage()) adoptContents(tensor);
   return lookUp(tensor);
 }
 

@@ -23,6 +23,8 @@ Place StorageTable::find(const at::TensorBase& tensor) {
   const int64_t begin = beginByte(tensor);
   const int64_t end = endByte(tensor);
   const auto size = static_cast<int64_t>(tensor.element_size());
+  // A tensor without elements may lie anywhere, also behind the end.
+  if (begin == end && !found->second.segments.empty()) return {&found->second.segments.front(), 0};
   for (Segment& segment : found->second.segments) {
     if (segment.begin <= begin && end <= segment.end && (begin - segment.begin) % size == 0)
       return {&segment, (begin - segment.begin) / size};

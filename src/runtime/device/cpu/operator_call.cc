@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/copy.h>
 
@@ -19,6 +20,17 @@ const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
 bool sameGeometry(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+// Copies a result; the elements of one that was expanded share memory, which copy_ refuses to write.
+void moveInto(const at::Tensor& to, const at::Tensor& from) {
+  if (sameGeometry(to, from) && at::has_internal_overlap(to) == at::MemOverlap::Yes) {
+    int64_t extent = 1;
+    for (int64_t d = 0; d < to.dim(); ++d) extent += (to.size(d) - 1) * to.stride(d);
+    to.as_strided({extent}, {1}).copy_(from.as_strided({extent}, {1}));
+    return;
+  }
+  to.copy_(from);
 }
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
@@ -267,7 +279,7 @@ class SteeredCall final : public OperatorCall {
             return overlap(from, slot);
           }))
         from = from.clone();
-    for (const auto& [to, from] : moves) to->copy_(from);
+    for (const auto& [to, from] : moves) moveInto(*to, from);
   }
 
   std::vector<Result> results_;

@@ -1,0 +1,118 @@
+// Recorder: operators that are not recorded as they come. Read first: recorder.cc.
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/set.h>
+
+#include "base/error.h"
+#include "capture/arguments.h"
+#include "capture/recorder.h"
+#include "capture/type_bridge.h"
+
+namespace abele::capture {
+namespace {
+
+const std::vector<size_t>* shapeOperands(const std::string& op) {
+  static const std::unordered_map<std::string, std::vector<size_t>> table = {
+#define ABELE_DYNAMIC_SHAPE(name, ...) {name, {__VA_ARGS__}},
+#include "capture/dynamic_shapes.def"
+#undef ABELE_DYNAMIC_SHAPE
+  };
+  auto found = table.find(op);
+  return found == table.end() ? nullptr : &found->second;
+}
+
+const c10::OperatorHandle& materialised(const std::string& view) {
+  static const c10::OperatorHandle conj = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_conj_physical", "");
+  static const c10::OperatorHandle neg = c10::Dispatcher::singleton().findSchemaOrThrow("aten::neg", "");
+  return view == "aten::_conj" ? conj : neg;
+}
+
+bool isAllocation(const ir::Node& node) {
+  return std::string_view(node.op).substr(0, 11) == "aten::empty" || node.op == "aten::new_empty";
+}
+
+}  // namespace
+
+// What the program would have to be captured anew for: shapes are part of a graph.
+void Recorder::requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!op.hasTag(at::Tag::dynamic_output_shape)) return;
+  const size_t num_arguments = op.schema().arguments().size();
+  const auto argument = [&](size_t i) -> const c10::IValue& { return stack[stack.size() - num_arguments + i]; };
+  if (op_name_ == "aten::repeat_interleave.Tensor" && !argument(1).isNone()) return;
+  bool may_vary = false;
+  const auto look = [&](int32_t, const at::Tensor& tensor) {
+    const bool decides =
+        op_name_ != "aten::index.Tensor" || tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
+    may_vary = may_vary || (decides && mayVary(tensor));
+  };
+  if (const std::vector<size_t>* operands = shapeOperands(op_name_))
+    for (const size_t i : *operands) forEachTensor(argument(i), look);
+  else
+    for (size_t i = 0; i < num_arguments; ++i) forEachTensor(argument(i), look);
+  if (!may_vary) return;
+  where_ = attribution_.here(nullptr);
+  throwUser(ErrorCode::E0101, {.what = "an operator whose result has another shape for other values",
+                               .at = position(),
+                               .found = "a value that depends on the inputs, the weights or random numbers",
+                               .expected = "shapes that are the same for every input",
+                               .remedy = "keep all elements and mask them (torch.where, multiplication by the mask), "
+                                         "or compute this part before the call"});
+}
+
+// Lazy conjugates and negatives are computed at once: a view in the graph is geometry and nothing else. What eager
+// would see through the view when either side is written later is refused then.
+void Recorder::recordLazyView(torch::jit::Stack* stack) {
+  const at::Tensor source = stack->back().toTensor();
+  record(materialised(op_name_), stack);
+  lazy_copies_.push_back(
+      {source.storage().getWeakStorageImpl(), stack->back().toTensor().storage().getWeakStorageImpl()});
+}
+
+void Recorder::requireNoLazyCopy(const at::Tensor& written) {
+  if (lazy_copies_.empty()) return;
+  std::erase_if(lazy_copies_, [](const auto& pair) { return pair.first.expired() || pair.second.expired(); });
+  const c10::StorageImpl* storage = written.storage().unsafeGetStorageImpl();
+  const bool is_shared = std::any_of(lazy_copies_.begin(), lazy_copies_.end(), [&](const auto& pair) {
+    return pair.first._unsafe_get_target() == storage || pair.second._unsafe_get_target() == storage;
+  });
+  ABELE_REQUIRE(!is_shared, E0106,
+                {.what = "a write into a tensor of which a conjugated or negated view is in use",
+                 .at = position(),
+                 .remedy = "use torch.conj_physical, or clone() the tensor before it is written"});
+}
+
+// ATen makes tensors of lists by filling new memory behind the dispatcher's back (at::tensor). Whoever reads memory
+// that no operator wrote reads what lies there now.
+void Recorder::adoptContents(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return;
+  const Place place = table_.find(tensor);
+  if (!place || place.segment->is_input || place.segment->written) return;
+  Segment& segment = *place.segment;
+  const ir::Value made = graph().values[segment.base];
+  if (made.def == ir::kNone || !isAllocation(graph().nodes[made.def]) || made.type.numel() == 0) return;
+  at::Tensor whole = at::empty({0}, at::TensorOptions().dtype(static_cast<at::ScalarType>(made.type.dtype)));
+  whole.set_(tensor.storage(), segment.begin / elementBytes(made.type.dtype), made.type.sizes, made.type.strides);
+  if (at::has_internal_overlap(whole) == at::MemOverlap::Yes) return;  // copy_ could not fill it
+  const at::Tensor contents = whole.clone(at::MemoryFormat::Contiguous);
+  addConstant(contents, cat("constant/", where_.source.empty() ? op_name_ : where_.source));
+  const ir::ValueId from = table_.find(contents).segment->base;
+
+  Segment& filled = *table_.find(tensor).segment;
+  const ir::ValueId before = filled.base;
+  const ir::ValueId after = graph().addValue(made.type, graph().nextNodeId());
+  setVaries(after, false);
+  ir::Node& node = addNode("aten::copy_", where_);
+  node.args = {Arg::id(before), Arg::id(from), Arg::boolean(false)};
+  node.results = {{ir::kNone}};
+  node.writes = {{.arg = 0, .view = made.type, .before = before, .after = after}};
+  filled.base = after;
+  filled.views.clear();
+  filled.written = true;
+}
+
+}  // namespace abele::capture

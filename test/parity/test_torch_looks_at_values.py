@@ -1,0 +1,77 @@
+"""Modules of torch that look at values only to find a faster way compile, and are right for all values."""
+
+import poptorch
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def encoder(**kwargs):
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    return torch.nn.TransformerEncoder(layer, 2, **kwargs)
+
+
+CAUSAL = torch.nn.Transformer.generate_square_subsequent_mask(4)
+
+
+class WithMask(torch.nn.Module):
+    """mask: None, when it comes with the call."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self.encoder = encoder()
+        self.register_buffer("mask", mask)
+
+    def forward(self, x, mask=None):
+        return self.encoder(x, mask=self.mask if mask is None else mask)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_causal_mask_that_the_model_holds(training):
+    model = WithMask(CAUSAL.clone()).train(training)
+    x = torch.randn(2, 4, 8)
+    with torch.no_grad():
+        assert torch.equal(poptorch.inferenceModel(model)(x), model(x))
+
+
+def test_a_mask_that_is_causal_at_the_first_call_only():
+    model = WithMask(None).eval()
+    executor = poptorch.inferenceModel(model)
+    x = torch.randn(4, 4, 8)
+    other = torch.zeros(4, 4)
+    other[0, 3] = float("-inf")
+    with torch.no_grad():
+        for mask in (CAUSAL, other, torch.zeros(4, 4)):
+            assert torch.allclose(executor(x, mask), model(x, mask), atol=1e-6)
+
+
+def test_padding_masks():
+    model = encoder().eval()
+    reference = encoder(enable_nested_tensor=False).eval()
+    executor = poptorch.inferenceModel(model)
+    x = torch.randn(3, 5, 8)
+    lengths = torch.tensor([5, 2, 3])
+    padding = torch.arange(5)[None] >= lengths[:, None]
+    with torch.no_grad():
+        for mask in (padding, padding.flip(0), torch.zeros(3, 5, dtype=torch.bool)):
+            assert torch.equal(executor(x, src_key_padding_mask=mask), reference(x, src_key_padding_mask=mask))
+
+
+@pytest.mark.parametrize("function", [torch.nn.functional.gaussian_nll_loss, torch.nn.GaussianNLLLoss()])
+def test_the_check_of_variances(function):
+    class Model(torch.nn.Module):
+        def forward(self, x, y):
+            return function(x, y, x.square())
+
+    x, y = torch.randn(4), torch.randn(4)
+    assert torch.equal(poptorch.inferenceModel(Model())(x, y), function(x, y, x.square()))
+    with pytest.raises(ValueError, match="negative"):  # torch is as it was
+        function(x, y, -torch.ones(4))

@@ -1,0 +1,63 @@
+"""What the parity walk may find besides equal results, with reasons. A case that is here without need fails no test."""
+
+_PROD = (
+    "the gradient of prod: eager looks for zeros in the input and chooses its formula by their number; a compiled "
+    "program takes the formula that is right for any number of zeros, which rounds differently"
+)
+# Results equal eager's up to rounding.
+CLOSE = {
+    "op linalg.lstsq": "the driver gelsy starts from uninitialised pivots: eager PyTorch does not repeat its own bits",
+    "op linalg.lstsq grad_oriented": "as linalg.lstsq",
+    "op prod": _PROD,
+    "op masked.prod": _PROD,
+}
+
+_VALUES = "reads values to decide what to compute"
+_SHAPE = "the shape of the result depends on values"
+_SPARSE = "sparse tensors"
+# Refused with a typed error for some samples at least.
+REFUSED = {
+    "op cov": f"{_VALUES}: with weights given as tensors",
+    "op narrow": f"{_VALUES}: with a start that is a tensor",
+    "op tensor_split": f"{_VALUES}: with indices that are a tensor",
+    "op nn.functional.one_hot": f"{_SHAPE}: without num_classes",
+    "op nn.functional.ctc_loss": f"{_SHAPE}: with lengths that are tensors",
+    "module nn.CTCLoss": f"{_SHAPE}: with lengths that are tensors",
+    "op masked_select": _SHAPE,
+    "op nonzero": _SHAPE,
+    "op argwhere": _SHAPE,
+    "op unique": _SHAPE,
+    "op unique_consecutive": _SHAPE,
+    "op bincount": _SHAPE,
+    "op repeat_interleave": f"{_SHAPE}: with repeats that are a tensor and no output_size",
+    "op index_put": f"{_SHAPE}: the gradient of values that are written through a mask",
+    "op index_fill": f"{_SHAPE}: the gradient of a value that is a tensor",
+    "module nn.AdaptiveLogSoftmaxWithLoss": _SHAPE,
+    "module nn.BatchNorm1d": f"{_VALUES}: with momentum=None",
+    "module nn.BatchNorm2d": f"{_VALUES}: with momentum=None",
+    "module nn.BatchNorm3d": f"{_VALUES}: with momentum=None",
+    "op resize_": "resizes a tensor that has elements",
+    "op hash_tensor": "its result is of type uint64",
+    "op to_sparse": _SPARSE,
+    "op sparse.sampled_addmm": _SPARSE,
+    "op sparse.mm reduce": _SPARSE,
+}
+
+_NO_TENSOR = "returns no tensor"
+_DEVICE = "torch has it for other devices only"
+NO_SAMPLE = {
+    "op item": _NO_TENSOR,
+    "op allclose": _NO_TENSOR,
+    "op equal": _NO_TENSOR,
+    "op broadcast_shapes": _NO_TENSOR,
+    "op torch._scaled_mm": _DEVICE,
+    "op torch._scaled_mm_v2": _DEVICE,
+    "op torch.ops.aten._flash_attention_forward": _DEVICE,
+    "op torch.ops.aten._efficient_attention_forward": _DEVICE,
+    "op nn.functional.batch_norm without_cudnn": _DEVICE,
+    "op jiterator_unary": _DEVICE,
+    "op jiterator_binary": _DEVICE,
+    "op jiterator_4inputs_with_extra_args": _DEVICE,
+    "op jiterator_binary_return_by_ref": _DEVICE,
+    "op jiterator_2inputs_2outputs": _DEVICE,
+}

@@ -1,0 +1,293 @@
+"""One process of the parity walk: reads names of cases, one a line, and answers each with one line of JSON.
+
+A case is run with the compiled executors and with eager PyTorch. State of a case: "equal", "refused" (a typed error),
+"different" (other values: a bug), "untyped" (another exception than a typed one: a bug), "no sample".
+"""
+
+import json
+import os
+import sys
+import time
+import warnings
+
+import abele
+import poptorch
+import torch
+import walk_cases
+import walk_known
+from torch.utils import _pytree as pytree
+
+SEED = 5
+LARGE = 2.0**20  # learning rate: a power of two, so that the updated parameter shows the gradient's bits
+
+
+def isDifferentiable(leaf):
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.dtype.is_floating_point
+
+
+class Call(torch.nn.Module):
+    """A sample as a module. Tensors that ask for gradients are parameters, or inputs if `grads` is False."""
+
+    def __init__(self, sample, grads):
+        super().__init__()
+        self.function = sample.function
+        self.inner = sample.make_module() if sample.make_module else None
+        leaves, self.spec = pytree.tree_flatten((sample.args, sample.kwargs))
+        self.leaves, self.inputs = [], []
+        self.given = torch.nn.ParameterList()
+        for leaf in leaves:
+            if grads and isDifferentiable(leaf):
+                self.leaves.append(("parameter", len(self.given)))
+                self.given.append(torch.nn.Parameter(leaf.detach().clone()))
+            elif isinstance(leaf, torch.Tensor):
+                self.leaves.append(("input", len(self.inputs)))
+                self.inputs.append(leaf.detach().clone())
+            else:
+                self.leaves.append(("constant", leaf))
+        if grads is False and self.inner is not None:
+            self.inner.requires_grad_(False)
+        self.weights = {}
+
+    def outputs(self, inputs):
+        leaves = []
+        for kind, value in self.leaves:
+            leaves.append({"parameter": self.given, "input": inputs}[kind][value] if kind != "constant" else value)
+        # Parameters are leaves: torch refuses writes into them.
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        result = (self.inner or self.function)(*args, **kwargs)
+        return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+class Forward(Call):
+    def forward(self, *inputs):
+        return tuple(self.outputs(inputs))
+
+
+class Training(Call):
+    def forward(self, *inputs):
+        outputs = self.outputs(inputs)
+        loss = 0.0
+        for i, output in enumerate(outputs):
+            if not output.requires_grad:
+                continue
+            loss = loss + (output * self.weightOf(i, output)).sum()
+        return poptorch.identity_loss(loss, reduction="none")
+
+    def weightOf(self, i, output):
+        """A constant that makes every element of an output count differently."""
+        if i not in self.weights:
+            steps = torch.arange(output.numel(), dtype=output.dtype).reshape(output.shape)
+            self.weights[i] = 1.0 + (steps % 7) / 8
+        return self.weights[i]
+
+
+CLOSE_ONLY: list[str] = []  # the case, while one of walk_known.CLOSE runs
+
+
+class Skip(Exception):
+    """Eager PyTorch does not do this either."""
+
+
+def changed(inputs):
+    """Other data of the same form, inside most operators' domains."""
+    result = []
+    for tensor in inputs:
+        if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+            result.append(tensor * 0.5)
+        else:
+            result.append(tensor.flip(0) if tensor.dim() else tensor.clone())
+    return result
+
+
+def options():
+    return poptorch.Options().outputMode(poptorch.OutputMode.All).randomSeed(SEED)
+
+
+def shown(tensor):
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def asReturned(tensor):
+    """What a call returns of it: 64-bit results are narrowed, and 0-dimensional ones may come as a batch of one."""
+    narrow = {torch.int64: torch.int32, torch.float64: torch.float32}
+    return tensor.detach().to(narrow.get(tensor.dtype, tensor.dtype))
+
+
+def isSame(a, b):
+    if a.is_complex():
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+    if not a.is_floating_point():
+        return torch.equal(a, b)
+    return torch.equal(a.isnan(), b.isnan()) and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+
+
+def isClose(a, b):
+    """Up to rounding: compared where eager PyTorch itself does not repeat its bits, or chooses its way by values."""
+    return torch.allclose(a, b, rtol=1e-4, atol=1e-4 * max(1.0, b.abs().max().item()), equal_nan=True)
+
+
+def difference(ours, theirs, *, values=True):
+    """Why two lists of tensors differ; empty if they do not."""
+    if len(ours) != len(theirs):
+        return f"{len(ours)} results, eager {len(theirs)}"
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        a, b = asReturned(a), asReturned(b)
+        if b.dim() == 0 and a.shape == (1,):
+            a = a.reshape(())
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"result {i} is {shown(a)}, eager {shown(b)}"
+        if values and not isSame(a, b):
+            if CLOSE_ONLY and isClose(a, b):
+                continue
+            return f"result {i}, {shown(b)}, has other values"
+    return ""
+
+
+def asPromised(module):
+    """The eager module, as docs/compatibility.md promises: padding masks never shorten what an encoder computes."""
+    for child in module.modules():
+        if isinstance(child, torch.nn.TransformerEncoder):
+            child.use_nested_tensor = False
+    return module
+
+
+def dense(tensor):
+    """As the executor takes it."""
+    return tensor.contiguous() if tensor.layout == torch.strided else tensor
+
+
+def cloned(tensors):
+    return [tensor.clone() for tensor in tensors]
+
+
+def checkForward(sample, key):
+    reference = asPromised(Forward(sample, grads=False))
+    executor = abele.inferenceModel(Forward(sample, grads=False), options())
+    inputs = [dense(tensor) for tensor in reference.inputs]
+    torch.manual_seed(SEED)
+    state = torch.get_rng_state()
+    # More than once: the device learns from its first runs where results are born.
+    for run, data in enumerate([inputs, inputs, inputs, changed(inputs)]):
+        torch.set_rng_state(state)
+        try:
+            with torch.no_grad():
+                expected = reference(*cloned(data))
+        except Exception as error:
+            if run == 0:
+                raise Skip(str(error)) from error
+            break  # the changed data are outside the operator's domain
+        state = torch.get_rng_state()
+        if not expected:
+            raise Skip("no tensor comes back")
+        ours = executor(*cloned(data))
+        uninitialised = "empty" in key
+        found = difference(ours, expected, values=not uninitialised)
+        if found or uninitialised:
+            return found and f"call {run}: {found}"
+    return ""
+
+
+def setParameters(module, values, factor):
+    with torch.no_grad():
+        for parameter, value in zip(module.parameters(), values, strict=True):
+            parameter.copy_(value * factor)
+
+
+def checkTraining(sample):
+    model = Training(sample, grads=True)
+    reference = asPromised(Training(sample, grads=True))
+    inputs = [dense(tensor) for tensor in model.inputs]
+    values = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = torch.optim.SGD(list(reference.parameters()), lr=LARGE)
+    executor = abele.trainingModel(model, options(), torch.optim.SGD(list(model.parameters()), lr=LARGE))
+    torch.manual_seed(SEED)
+    state = torch.get_rng_state()
+    found = ""
+    for run, factor in enumerate((1.0, 1.0, 1.0, 0.5)):
+        setParameters(reference, values, factor)
+        torch.set_rng_state(state)
+        try:
+            optimizer.zero_grad()
+            loss = reference(*cloned(inputs))
+            loss.backward()
+            state = torch.get_rng_state()
+            optimizer.step()
+        except Exception as error:
+            if run == 0:
+                raise Skip(str(error)) from error
+            break
+        if run > 0:
+            setParameters(model, values, factor)
+            executor.copyWeightsToDevice()
+        found = difference([executor(*cloned(inputs))], [loss]) and "other loss"
+        named = zip(reference.named_parameters(), model.parameters(), strict=True)
+        for (name, theirs), ours in named:
+            found = found or (difference([ours], [theirs]) and f"other gradient of {name}")
+        found = found or (difference(list(model.buffers()), list(reference.buffers())) and "other buffers")
+        if found:
+            found = f"training, step {run}: {found}"
+            break
+    executor.destroy()
+    return found
+
+
+def isTyped(error):
+    """An error of Abele with a code, whatever its Python class (PopTorch wants AssertionError for some)."""
+    return bool(getattr(error, "code", "")) and error.code != "E0001"
+
+
+def runCase(key):
+    result = {"key": key, "forward": 0, "training": 0, "state": "no sample", "detail": ""}
+    order = ["no sample", "equal", "close", "refused", "untyped", "different"]
+    CLOSE_ONLY[:] = [key] if key in walk_known.CLOSE else []
+
+    def note(state, detail=""):
+        if order.index(state) > order.index(result["state"]):
+            result["state"], result["detail"] = state, detail
+
+    try:
+        samples = list(walk_cases.samplesOf(key))
+    except Exception as error:
+        result["detail"] = f"{type(error).__name__}: {error}".splitlines()[0]
+        return result
+    for sample in samples:
+        checks = [("forward", lambda sample=sample: checkForward(sample, key))]
+        if any(isDifferentiable(leaf) for leaf in pytree.tree_leaves((sample.args, sample.kwargs))):
+            checks.append(("training", lambda sample=sample: checkTraining(sample)))
+        for what, check in checks:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    found = check()
+                if found:
+                    note("different", found)
+                else:
+                    note("close" if CLOSE_ONLY else "equal", walk_known.CLOSE.get(key, ""))
+                    result[what] += 1
+            except Skip as skip:
+                if result["state"] == "no sample":
+                    result["detail"] = f"{skip}".splitlines()[0][:200] if f"{skip}" else ""
+            except Exception as error:
+                text = f"{what}: {error}"
+                note(
+                    "refused" if isTyped(error) else "untyped",
+                    text if isTyped(error) else f"{type(error).__name__} {text}",
+                )
+    return result
+
+
+def main():
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what operators print does not belong to the answers
+    poptorch.setLogLevel("ERR")
+    for line in sys.stdin:
+        start = time.monotonic()
+        result = runCase(line.strip())
+        result["seconds"] = round(time.monotonic() - start, 3)
+        answers.write(json.dumps(result) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
