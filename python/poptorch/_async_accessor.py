@@ -49,7 +49,12 @@ def _startForkServer():
     if forkserver._forkserver._preload_modules == ["__main__"]:
         # Its children have what they need when they are born; they would import it otherwise, each anew.
         multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", "poptorch._async_worker"])
-    forkserver.ensure_running()
+    destination = os.environ.pop("POPTORCH_LOG_DEST", None)  # the server must not empty this process's log
+    try:
+        forkserver.ensure_running()
+    finally:
+        if destination is not None:
+            os.environ["POPTORCH_LOG_DEST"] = destination
 
 
 def _stopProcess(process, connection):

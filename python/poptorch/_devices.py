@@ -4,34 +4,37 @@ Source: spec environment.md, section 7. ABELE_EMULATED_DEVICES says how many dev
 the largest number a model may use; 0: none).
 """
 
-import os
-
+from . import _environment
 from ._errors import userError
+from .enums import ConnectionType
 
 _VERSION = 2
 _MAX_DEVICES = 64
 
 
 def _numDevices():
-    text = os.environ.get("ABELE_EMULATED_DEVICES", str(_MAX_DEVICES))
-    try:
-        return int(text)
-    except ValueError:
-        raise userError("E0702", "option-value", f"ABELE_EMULATED_DEVICES is {text!r}", expected="an integer") from None
-
-
-def _simulatorIsChosen():
-    return any(
-        os.environ.get(name, "0") not in ("", "0") for name in ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
-    )
+    return _environment.integer("ABELE_EMULATED_DEVICES", _MAX_DEVICES)
 
 
 def ipuHardwareIsAvailable(num_ipus=1):
     """True if so many devices exist. False when a simulator variable is set."""
-    return not _simulatorIsChosen() and num_ipus <= _numDevices()
+    return not _environment.simulatorIsChosen() and num_ipus <= _numDevices()
 
 
 def ipuHardwareVersion():
     """2: programs written for this generation run."""
     assert _numDevices() > 0, "no devices: ABELE_EMULATED_DEVICES is 0"
     return _VERSION
+
+
+def requireDevices(options, number):
+    """Raises poptorch.Error if a model that runs on devices asks for more than there are."""
+    if options.connection_type == ConnectionType.Never or _environment.usesSimulator(options):
+        return
+    if number > _numDevices():
+        raise userError(
+            "E0402",
+            "device-range",
+            f"the model uses {number} devices",
+            expected=f"at most {_numDevices()} (ABELE_EMULATED_DEVICES)",
+        )

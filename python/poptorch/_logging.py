@@ -1,13 +1,14 @@
-"""Logging: the Python logger and its level.
+"""Logging: the Python logger, its level and that of the native log.
 
 Source: spec environment.md, section 2.
 """
 
 import logging
+import multiprocessing
 import os
 import sys
 
-# name -> (level of earlier versions, Python level). Names with a leading "_" are not public.
+# name -> (level of earlier versions, Python level).
 _LEVELS = {
     "TRACE": (0, logging.DEBUG),
     "DEBUG": (1, logging.DEBUG),
@@ -16,10 +17,13 @@ _LEVELS = {
     "ERR": (4, logging.ERROR),
     "OFF": (6, logging.CRITICAL),
 }
+# Not public: TRACE and DEBUG with more detail in the native log.
 _INTERNAL = {"TRACE_ALL": logging.DEBUG, "DEBUG_IR": logging.DEBUG}
 _COLOURS = {"debug": 36, "info": 32, "warning": 33, "error": 31, "critical": 31}
 
 logger = logging.getLogger("poptorch::python")
+_native_level = None  # set before the native module was loaded
+_native = None
 
 
 class _Formatter(logging.Formatter):
@@ -51,19 +55,59 @@ class _Handler(logging.StreamHandler):
         return sys.stderr
 
 
+def _nameOf(level):
+    """The name of a level.
+
+    Raises:
+        ValueError: it is none; the text lists the public names.
+    """
+    if isinstance(level, str):
+        if level in _LEVELS or level in _INTERNAL:
+            return level
+    elif isinstance(level, int) and not isinstance(level, bool):
+        for name, (number, _) in _LEVELS.items():
+            if number == level:
+                return name
+    raise ValueError(f"unknown log level {level!r}; known: {', '.join(_LEVELS)}")
+
+
 def setLogLevel(level):
     """How much is logged: TRACE, DEBUG, INFO, WARN, ERR or OFF, or the numbers 0, 1, 2, 3, 4, 6.
 
     Raises:
         ValueError: unknown level.
     """
-    if isinstance(level, str):
-        found = _INTERNAL.get(level) or (_LEVELS[level][1] if level in _LEVELS else None)
+    name = _nameOf(level)
+    logger.setLevel(_LEVELS[name][1] if name in _LEVELS else _INTERNAL[name])
+    _setNative(name)
+
+
+def setPopartLogLevel(level):
+    """How much the native part logs; the Python logger stays as it is.
+
+    Raises:
+        ValueError: not the name of a level.
+    """
+    if not isinstance(level, str):
+        raise ValueError(f"a log level is a str here, got {level!r}; known: {', '.join(_LEVELS)}")
+    _setNative(_nameOf(level))
+
+
+def _setNative(name):
+    global _native_level
+    if _native is None:
+        _native_level = name
     else:
-        found = next((python for number, python in _LEVELS.values() if number == level), None)
-    if found is None:
-        raise ValueError(f"unknown log level {level!r}; known: {', '.join(_LEVELS)}")
-    logger.setLevel(found)
+        _native.setLogLevel(name)
+
+
+def connectNative(module):
+    """To be called when the native module was loaded: gives it the level."""
+    global _native
+    _native = module
+    # Setting the level opens the file of POPTORCH_LOG_DEST, which a process that loads data must not empty.
+    if _native_level is not None and multiprocessing.parent_process() is None:
+        module.setLogLevel(_native_level)
 
 
 if not logger.handlers:

@@ -1,8 +1,10 @@
-"""Access to the native module. Nothing can be captured before it is loaded, so annotations never load it."""
+"""Access to the native module."""
 
 import importlib
 import os
 import sys
+
+from . import _logging
 
 _NAME = "abele._abele"
 
@@ -11,7 +13,7 @@ def core():
     """The native module, loaded at the first call."""
     module = sys.modules.get(_NAME)
     if module is None:
-        import torch  # noqa: F401  (its libraries must be loaded first)
+        import torch  # its libraries must be loaded first
 
         try:
             module = importlib.import_module(_NAME)
@@ -20,7 +22,17 @@ def core():
                 f"the native part of Abele could not be loaded: {error}\n  try       build the target "
                 "abele_python, or install the wheel made for this version of torch"
             ) from error
+        assert _release(module.torch_version) == _release(torch.__version__), (
+            f"Abele was built for torch {module.torch_version}, this is torch {torch.__version__}: install the wheel "
+            "made for it, or build the target abele_python again"
+        )
+        _logging.connectNative(module)
     return module
+
+
+def _release(version):
+    """Major and minor number: torch's C++ interfaces change with them."""
+    return version.split("+")[0].split(".")[:2]
 
 
 def isCapturing():

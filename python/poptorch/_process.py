@@ -10,7 +10,9 @@ import io
 import signal
 import subprocess
 import sys
+import traceback
 
+from . import _native
 from ._logging import logger
 
 
@@ -20,18 +22,30 @@ def poptorchAtExit():
 
 
 def _logUncaught(previous):
-    def hook(kind, value, traceback):
-        if issubclass(kind, Exception):
-            logger.critical("uncaught exception: %s", value)
-            if isinstance(value, subprocess.CalledProcessError) and value.output:
-                logger.critical("output of the process: %s", value.output)
-        previous(kind, value, traceback)
+    def hook(kind, value, trace):
+        if not issubclass(kind, Exception):
+            previous(kind, value, trace)  # Ctrl-C is no failure
+            return
+        text = "".join(traceback.format_exception(kind, value, trace)).rstrip()
+        if isinstance(value, subprocess.CalledProcessError):
+            for name, output in (("output", value.stdout), ("error output", value.stderr)):
+                if output:
+                    text += f"\n{name} of the process:\n{output.decode() if isinstance(output, bytes) else output}"
+        logger.critical("%s", text)
+        if previous is not sys.__excepthook__:
+            previous(kind, value, trace)  # of a debugger or an error reporter
 
     return hook
 
 
 def start():
-    """Called once, by the import of the package."""
+    """Called once, by the import of the package.
+
+    Raises:
+        ImportError: the native module is missing.
+        AssertionError: it was built for another torch.
+    """
+    _native.core()
     try:
         faulthandler.enable()
         if hasattr(faulthandler, "register"):

@@ -25,7 +25,7 @@ class Program:
         self._result = None  # structure of the result, with empty tensors
         self._written = []  # tensor arguments that forward writes into
 
-    def compile(self, model, given, tensors, spec):
+    def compile(self, model, given, tensors, spec, progress=None):
         """Captures and compiles.
 
         Args:
@@ -33,6 +33,7 @@ class Program:
             given: the call's (positional, named) arguments as the user gave them.
             tensors: its tensors, as the device takes them.
             spec: native OptimizerSpec.
+            progress: called as progress(done, total) while compiling.
         """
         self._arguments = structures.skeleton(given)
         self._signature = signatureOf(given)
@@ -65,6 +66,7 @@ class Program:
                 spec,
                 mode,
                 [*options.source_location_excludes, *PACKAGE_FOLDERS],
+                progress,
             )
 
     def requireSame(self, given):

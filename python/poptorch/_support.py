@@ -5,7 +5,7 @@ The column "device" of src/host/options.json says the same for users.
 
 import torch
 
-from . import enums, strategies
+from . import _devices, _environment, enums, strategies
 from ._errors import notAvailable, userError
 from ._logging import logger
 from ._native import core
@@ -23,6 +23,10 @@ def requireSupported(options, dtypes):
         dtypes: element types of the model's tensors and inputs.
     """
     options._Popart.validate()
+    _environment.checkAtCompile(options)
+    logger.debug("options: %r", options)
+    limit = options.max_repeat_logs
+    core().setMaxRepeatedLogs(limit if limit < 2**63 else -1)
     strategy = options._execution_strategy
     refused = {
         "replicationFactor > 1": options.replication_factor != 1,
@@ -44,7 +48,7 @@ def requireSupported(options, dtypes):
         logger.warning("Precision.enableStochasticRounding: float16 results are rounded to nearest")
     if _popart(options, "cachePath"):
         logger.warning("enableExecutableCaching: executables are not cached in this version")
-    if (_popart(options, "engineOptions") or {}).get("autoReport.all") == "true":
+    if _environment.engineOptions(options).get("autoReport.all") == "true":
         logger.warning("enableProfiling: no profile is written in this version")
 
 
@@ -100,3 +104,5 @@ def requireDeviceCount(options, stage_devices):
                 remedy="opts.autoRoundNumIPUs(True) reserves more devices than the model uses",
             )
         logger.warning("the model uses %d devices; %d are reserved (autoRoundNumIPUs)", number, rounded)
+        number = rounded
+    _devices.requireDevices(options, number)

@@ -14,7 +14,8 @@ from ._logging import logger
 from .enums import DataLoaderMode
 from .options import Options
 
-_channel = profiling.Channel("dataset")
+_dataset_channel = profiling.Channel("dataset")
+_loader_channel = profiling.Channel("poptorch.DataLoader")
 
 
 def _combine(batches):
@@ -97,7 +98,7 @@ class DataLoader(torch.utils.data.DataLoader):
             if is_iterable:
                 self._checkIterable(partitioned, num_workers, kwargs)
             else:
-                dataset = _channel.instrument(dataset, "__getitem__")
+                dataset = _dataset_channel.instrument(dataset, "__getitem__")
                 self._warnAboutLast(dataset)
             if partitioned:
                 dataset = self._partitionOf(dataset, shuffle)
@@ -116,6 +117,7 @@ class DataLoader(torch.utils.data.DataLoader):
             persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
             **kwargs,
         )
+        _loader_channel.instrument(self, "__iter__", "terminate")
         if mode != DataLoaderMode.Sync:
             self._makeAccessor(dict(async_options or {}))
 

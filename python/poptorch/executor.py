@@ -7,7 +7,7 @@ import copy
 
 import torch
 
-from . import _optimizer_spec, optim, structures, wrapping
+from . import _optimizer_spec, optim, profiling, structures, wrapping
 from ._arguments import Binding, hasDict
 from ._errors import createPoptorchError, userError
 from ._executor_introspection import Introspection
@@ -16,6 +16,7 @@ from ._executor_optimizer import OptimizerSync
 from ._executor_weights import WeightSync
 from ._logging import logger
 from ._program import Program
+from ._progress import ProgressBar
 from ._support import requireDeviceCount, requireSupported
 from ._version import __version__
 from .annotations import module_repr
@@ -39,6 +40,7 @@ _NOT_YET = frozenset(
         "cycleCount",
     )
 )
+_TRACED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
 _DEVICE_DTYPES = frozenset(
     (
         torch.uint8,
@@ -65,6 +67,8 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
 
     Threads: one caller at a time.
     """
+
+    _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
 
     # What the abele front end does differently.
     _enforce_limits = True  # PopTorch's minimum pipeline length and its numbers of devices
@@ -110,6 +114,8 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
             self._useOptimizer(optimizer)
             wrapping.wrapModel(model, self)
         self._options._freeze()
+        self._channel = profiling.Channel("poptorch.trainingModel" if training else "poptorch.inferenceModel")
+        self._channel.instrument(self, *_TRACED)
 
     # Calls -----------------------------------------------------------------------------------------------------------
     def __call__(self, *args, **kwargs):
@@ -121,7 +127,8 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
         if not self._is_attached:
             self.attachToDevice()
         self._refreshDevice(program)
-        result = program.run(given, tensors)
+        with self._channel.tracepoint("modelExecution"):
+            result = program.run(given, tensors)
         self._rng_cache = None
         if self._training:
             self._weights_are_stale = True
@@ -192,7 +199,8 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
         key = repr(_signatureKey(given)) if self._many_programs else None
         program = self._programs.get(key)
         if program is None:
-            program = self._compile(given, tensors)
+            with self._channel.tracepoint("modelCompilation"):
+                program = self._compile(given, tensors)
             self._programs[key] = program
             if self._executable is None:
                 self._is_attached = self._options.connection_type == ConnectionType.Always
@@ -216,12 +224,16 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
         self._pullFromTraining()
         program = Program(self._options, training=self._training, enforce_limits=self._enforce_limits)
         spec = self._optimizerSpec()
+        bar = ProgressBar() if self._options.show_compilation_progress_bar else None
         try:
-            program.compile(self._model, given, tensors, spec)
+            program.compile(self._model, given, tensors, spec, bar)
         except Exception as error:
             if getattr(error, "code", "") in ("E0304", "E0305"):
                 raise AssertionError(str(error)) from error
             raise
+        finally:
+            if bar is not None:
+                bar.close()
         if self._enforce_limits:
             requireDeviceCount(self._options, program.session.stageDevices())
         if self._training:

@@ -1,26 +1,94 @@
-"""Tracing channels. Spans are recorded only by a tracing library; without one a channel does nothing.
+"""Tracing channels: spans of work, recorded when PVTI_OPTIONS asks for it (docs/tracing.md).
 
 Source: spec environment.md, section 5.
 """
 
 import contextlib
+import functools
+import os
+import sys
+
+_MODULE = __package__ + "._trace_file"
+_NOTHING = contextlib.nullcontext()
+
+
+def _tracing():
+    """The module that records, or None if tracing is off."""
+    if "PVTI_OPTIONS" not in os.environ and _MODULE not in sys.modules:
+        return None
+    from . import _trace_file
+
+    return _trace_file if _trace_file.recorder() is not None else None
 
 
 class Channel:
-    """A named source of spans. No tracing library exists in this version, so nothing is recorded."""
+    """A named source of spans; channels of one name are one object. Without PVTI_OPTIONS it does nothing."""
 
-    def __init__(self, name):
-        self._name = name
+    _channels = {}
+
+    def __new__(cls, name):
+        channel = cls._channels.get(name)
+        if channel is None:
+            channel = cls._channels[name] = super().__new__(cls)
+            channel._name = name
+        return channel
+
+    def __reduce__(self):
+        return Channel, (self._name,)
 
     def tracepoint(self, name):
         """A context manager around the span `<channel>.<name>`."""
-        return contextlib.nullcontext()
+        return self._span(f"{self._name}.{name}")
+
+    def _span(self, label):
+        tracing = _tracing()
+        return _NOTHING if tracing is None else tracing.Span(label, self._name)
 
     def instrument(self, obj, *method_names):
-        """Wraps these methods of obj in spans. Returns: obj."""
-        for name in method_names:
-            getattr(obj, name)
+        """Wraps these methods of obj in spans named by class and method. Returns: obj.
+
+        The object gets a class of its own, derived from the one it had, so that special methods are traced as well.
+        Objects that cannot change their class, such as lists, stay as they are.
+        """
+        if _tracing() is None:
+            return obj
+        with contextlib.suppress(TypeError):
+            obj.__class__ = _instrumented(type(obj), self, method_names)
         return obj
+
+
+def _traced(method, label, channel):
+    @functools.wraps(method)
+    def wrapper(*args, **kwargs):
+        with channel._span(label):
+            return method(*args, **kwargs)
+
+    return wrapper
+
+
+def _reduce(self, protocol):
+    # Tracing is of one process: elsewhere the object has the class that the user gave it.
+    cls, original = type(self), type(self)._abele_original
+    function, args, *rest = original.__reduce_ex__(self, protocol)
+    return function, tuple(original if item is cls else item for item in args), *rest
+
+
+@functools.cache
+def _instrumented(cls, channel, method_names):
+    """A subclass whose methods are traced."""
+    if getattr(cls, "_abele_traced_by", None) == (channel, method_names):
+        return cls
+    label = getattr(cls, "_profiling_name", None) or f"{cls.__module__}.{cls.__qualname__}"
+    members = {name: _traced(getattr(cls, name), f"{label}.{name}", channel) for name in method_names}
+    members.update(
+        __slots__=(),
+        __module__=cls.__module__,
+        __qualname__=cls.__qualname__,
+        __reduce_ex__=_reduce,
+        _abele_original=getattr(cls, "_abele_original", cls),
+        _abele_traced_by=(channel, method_names),
+    )
+    return type(cls)(cls.__name__, (cls,), members)
 
 
 __all__ = ["Channel"]

@@ -2,9 +2,9 @@
 
 #include <atomic>
 #include <cctype>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 
 // Header only, so that no library version travels with ours.
 #define FMT_HEADER_ONLY
@@ -13,6 +13,7 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace abele::log {
@@ -20,6 +21,10 @@ namespace {
 
 constexpr int kUnset = -1;
 std::atomic<int> g_level{kUnset};
+std::atomic<int> g_detail{static_cast<int>(Detail::kNone)};
+std::atomic<int64_t> g_max_repeats{-1};
+std::mutex g_repeats_mutex;
+std::unordered_map<std::string, int64_t> g_repeats;  // line -> how often it was written; guarded by g_repeats_mutex
 std::mutex g_mutex;                        // guards the making of g_logger, not its use: spdlog's sinks lock themselves
 std::shared_ptr<spdlog::logger> g_logger;  // set once, before g_level leaves kUnset
 
@@ -47,11 +52,6 @@ spdlog::sink_ptr makeSink(const std::string& destination) {
   }
 }
 
-std::string environment(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? std::string() : std::string(text);
-}
-
 int currentLevel() {
   int level = g_level.load(std::memory_order_acquire);
   if (level != kUnset) return level;
@@ -59,21 +59,38 @@ int currentLevel() {
   return g_level.load(std::memory_order_acquire);
 }
 
+/// False when the line was written too often; "..." is added to what is written for the last time.
+bool mayRepeat(std::string* line) {
+  const int64_t limit = g_max_repeats.load(std::memory_order_relaxed);
+  if (limit < 0) return true;
+  std::lock_guard lock(g_repeats_mutex);
+  const int64_t count = ++g_repeats[*line];
+  if (count == limit) *line += " (not shown again)";
+  return count <= limit;
+}
+
 }  // namespace
 
-bool parseLevel(std::string_view text, Level* level) {
+bool parseLevel(std::string_view text, Level* level, Detail* detail) {
   struct Row {
     std::string_view name, number;
     Level level;
+    Detail detail = Detail::kNone;
   };
-  static constexpr Row kLevels[] = {{"trace", "0", Level::kTrace}, {"debug", "1", Level::kDebug},
-                                    {"info", "2", Level::kInfo},   {"warn", "3", Level::kWarn},
-                                    {"err", "4", Level::kErr},     {"off", "6", Level::kOff}};
+  static constexpr Row kLevels[] = {{"trace_all", "trace_all", Level::kTrace, Detail::kCalls},
+                                    {"trace", "0", Level::kTrace, Detail::kGraphs},
+                                    {"debug_ir", "debug_ir", Level::kDebug, Detail::kGraphs},
+                                    {"debug", "1", Level::kDebug},
+                                    {"info", "2", Level::kInfo},
+                                    {"warn", "3", Level::kWarn},
+                                    {"err", "4", Level::kErr},
+                                    {"off", "6", Level::kOff}};
   std::string lower;
   for (char c : text) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const Row& row : kLevels) {
     if (lower != row.name && lower != row.number) continue;
     *level = row.level;
+    if (detail != nullptr) *detail = row.detail;
     return true;
   }
   return false;
@@ -83,29 +100,40 @@ void configureFromEnvironment() {
   std::lock_guard lock(g_mutex);
   if (g_logger != nullptr) return;
   Level level = Level::kWarn;
-  std::string text = environment("POPTORCH_LOG_LEVEL");
-  ABELE_REQUIRE(text.empty() || parseLevel(text, &level), E0702,
+  Detail detail = Detail::kNone;
+  std::string text = environmentText("POPTORCH_LOG_LEVEL");
+  ABELE_REQUIRE(text.empty() || parseLevel(text, &level, &detail), E0702,
                 {.what = cat("POPTORCH_LOG_LEVEL is ", text), .expected = "TRACE, DEBUG, INFO, WARN, ERR or OFF"});
-  auto logger = std::make_shared<spdlog::logger>("poptorch:cpp", makeSink(environment("POPTORCH_LOG_DEST")));
+  auto logger = std::make_shared<spdlog::logger>("poptorch:cpp", makeSink(environmentText("POPTORCH_LOG_DEST")));
   logger->set_pattern("[%H:%M:%S.%e] [%n] [%l] %v");
   logger->set_level(spdlog::level::trace);
   logger->flush_on(spdlog::level::trace);
   g_logger = std::move(logger);
+  g_detail.store(static_cast<int>(detail), std::memory_order_relaxed);
   g_level.store(static_cast<int>(level), std::memory_order_release);
 }
 
-void setLevel(Level level) {
+void setLevel(Level level, Detail detail) {
   currentLevel();
+  g_detail.store(static_cast<int>(detail), std::memory_order_relaxed);
   g_level.store(static_cast<int>(level), std::memory_order_release);
 }
 
 Level level() { return static_cast<Level>(currentLevel()); }
 
+bool shows(Detail detail) {
+  currentLevel();
+  return g_detail.load(std::memory_order_relaxed) <= static_cast<int>(detail);
+}
+
+void setMaxRepeats(int64_t max_lines) { g_max_repeats.store(max_lines, std::memory_order_relaxed); }
+
 bool enabled(Level level) { return level != Level::kOff && static_cast<int>(level) >= currentLevel(); }
 
 void write(Level level, std::string_view message) {
   currentLevel();
-  g_logger->log(nativeLevel(level), spdlog::string_view_t(message.data(), message.size()));
+  std::string line(message);
+  if (mayRepeat(&line)) g_logger->log(nativeLevel(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace abele::log

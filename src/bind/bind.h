@@ -15,6 +15,7 @@ namespace abele::bind {
 
 void registerErrors(pybind11::module_& module);
 void registerAnnotate(pybind11::module_& module);
+void registerLog(pybind11::module_& module);
 void registerSessionOptions(pybind11::module_& module);
 void registerOptimizerSpec(pybind11::module_& module);
 void registerSession(pybind11::module_& module);

@@ -5,6 +5,7 @@ PYBIND11_MODULE(_abele, module) {
   module.doc() = "Native part of Abele. Use the packages poptorch or abele.";
   abele::bind::registerErrors(module);
   abele::bind::registerAnnotate(module);
+  abele::bind::registerLog(module);
   abele::bind::registerSessionOptions(module);
   abele::bind::registerOptimizerSpec(module);
   abele::bind::registerSession(module);

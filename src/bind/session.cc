@@ -27,8 +27,10 @@ struct PythonSession {
   host::Session session;
 
   void compile(std::function<Tensors(Tensors)> forward, const std::vector<NamedTensor>& model, const Tensors& inputs,
-               const host::OptimizerSpec& optimizer, const py::object& mode, std::vector<std::string> excludes) {
+               const host::OptimizerSpec& optimizer, const py::object& mode, std::vector<std::string> excludes,
+               std::function<void(int, int)> progress) {
     host::Session::Program program;
+    program.progress = std::move(progress);
     program.forward = std::move(forward);
     tensors.clear();
     for (const auto& [name, tensor, is_parameter] : model) {
@@ -74,7 +76,7 @@ void registerSession(py::module_& module) {
   py::class_<PythonSession>(module, "Session")
       .def(py::init<host::SessionOptions>(), py::arg("options"))
       .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"),
-           py::arg("optimizer"), py::arg("mode"), py::arg("excludes"))
+           py::arg("optimizer"), py::arg("mode"), py::arg("excludes"), py::arg("progress") = py::none())
       .def("run", &PythonSession::run, py::arg("inputs"))
       .def("isCompiled", [](const PythonSession& self) { return self.session.isCompiled(); })
       .def("copyWeightsToHost", withoutGil<&Session::copyWeightsToHost>())

@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "exe/build/build.h"
 #include "host/session_impl.h"
 #include "ir/text.h"
@@ -81,8 +82,14 @@ Compiled& Session::Impl::require(const char* call) const {
 }
 
 void Session::compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer) {
+  log::CallScope scope("Session::compile");
   const Clock::time_point start = Clock::now();
   const SessionOptions& options = impl_->options;
+  // Shares of the work as large models have them.
+  auto reached = [&program](int percent) {
+    if (program.progress) program.progress(percent, 100);
+  };
+  reached(0);
   checkBatchSplit(options, inputs);
   auto next = std::make_unique<Compiled>();
   next->model = program.model;
@@ -91,7 +98,10 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   at::Generator generator = makeGenerator(options);
   next->recording = record(program, options, inputs, generator);
   const double capture_s = secondsSince(start);
+  reached(40);
   lower(*next, options);
+  showCompiled(*next);
+  reached(70);
   {
     at::NoGradGuard no_grad;
     load(*next, options, generator);
@@ -104,11 +114,13 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   impl_->last_step = {};
   impl_->capture_s = capture_s;
   impl_->compile_s = secondsSince(start) - capture_s;
+  reached(100);
 }
 
 bool Session::isCompiled() const { return impl_->compiled != nullptr; }
 
 std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& inputs, const std::function<bool()>& poll) {
+  log::CallScope scope("Session::run");
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("run()");
   checkSameInputs(compiled.input_types, inputs);

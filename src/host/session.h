@@ -78,6 +78,8 @@ class Session {
     std::vector<capture::ModelTensor> model;
     std::function<std::string()> source_location;
     void* mode_object = nullptr;
+    std::function<void(int progress, int total)> progress =
+        {};  // called while compiling, first with 0, last with total
   };
   void compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer);
   bool isCompiled() const;

@@ -87,4 +87,8 @@ void uploadModel(Compiled& compiled);
 at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host);
 void setHypers(Compiled& compiled, const OptimizerSpec& optimizer);
 
+// session_dump.cc
+/// Logs the graphs of a compilation, and writes the file that POPTORCH_EXPORT_PROTO_FILE names (E0702).
+void showCompiled(const Compiled& compiled);
+
 }  // namespace abele::host

@@ -87,7 +87,7 @@ void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& 
     ir::Form gives = std::max(form, pass.gives);
     if (changed || gives > form) ir::requireValid(graph, gives);
     form = gives;
-    log::debug("pass ", name, changed ? " changed graph @" : " left graph @", graph.name, " as it was");
+    log::debug("pass ", name, changed ? " changed graph @" : " left as it was graph @", graph.name);
     if (options.after_pass) options.after_pass(name, graph);
   }
 }

@@ -19,6 +19,10 @@ TEST(Log, KnowsItsLevels) {
   EXPECT_EQ(level, Level::kErr);
   EXPECT_FALSE(parseLevel("5", &level));
   EXPECT_FALSE(parseLevel("TRACE_", &level));
+  Detail detail = Detail::kNone;
+  EXPECT_TRUE(parseLevel("DEBUG_IR", &level, &detail));
+  EXPECT_EQ(level, Level::kDebug);
+  EXPECT_EQ(detail, Detail::kGraphs);
 }
 
 // One test, since a process configures its log once.
@@ -35,17 +39,25 @@ TEST(Log, WritesWhatTheEnvironmentAskedFor) {
   debug("not shown");
   setLevel(Level::kTrace);
   trace("shown");
+  EXPECT_FALSE(shows(Detail::kGraphs));
+  setLevel(Level::kTrace, Detail::kCalls);
+  EXPECT_TRUE(shows(Detail::kGraphs));
+  { CallScope scope("run"); }
+  setMaxRepeats(2);
+  for (int i = 0; i < 5; ++i) warn("again");
+  setMaxRepeats(-1);
   setLevel(Level::kOff);
   err("not shown");
   EXPECT_EQ(level(), Level::kOff);
 
   std::ifstream in(file);
   std::string text(std::istreambuf_iterator<char>(in), {});
-  std::string time = "\\[[0-9][0-9]:[0-9][0-9]:[0-9][0-9]\\.[0-9][0-9][0-9]\\]";
-  EXPECT_TRUE(testing::internal::RE::FullMatch(
-      text, testing::internal::RE(time + " \\[poptorch:cpp\\] \\[info\\] stage 2 of \\{\\}\n" + time +
-                                  " \\[poptorch:cpp\\] \\[trace\\] shown\n")))
-      << text;
+  const std::string start = "\\[[0-9][0-9]:[0-9][0-9]:[0-9][0-9]\\.[0-9][0-9][0-9]\\] \\[poptorch:cpp\\] ";
+  std::string expected;
+  for (const char* line : {"\\[info\\] stage 2 of \\{\\}", "\\[trace\\] shown", "\\[trace\\] run begins",
+                           "\\[trace\\] run ends", "\\[warning\\] again", "\\[warning\\] again \\(not shown again\\)"})
+    expected += start + line + "\n";
+  EXPECT_TRUE(testing::internal::RE::FullMatch(text, testing::internal::RE(expected))) << text;
 }
 
 }  // namespace
