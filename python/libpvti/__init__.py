@@ -1,0 +1,111 @@
+"""Tracing for programs that time their own work: events go to the file of poptorch's channels (docs/tracing.md).
+
+Without PVTI_OPTIONS everything here does nothing. Source: spec clients.md, item 22.
+"""
+
+import bisect
+
+from poptorch import profiling as _profiling
+
+
+class TraceChannel:
+    """A named source of events. Made by createTraceChannel."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return f"TraceChannel({self.name!r})"
+
+
+def createTraceChannel(name):
+    """The channel of this name."""
+    return TraceChannel(name)
+
+
+def _recorder():
+    tracing = _profiling._tracing()
+    return None if tracing is None else tracing.recorder()
+
+
+class Tracepoint:
+    """Context manager: what runs inside is one span with this label."""
+
+    def __init__(self, channel, label):
+        self._channel = channel
+        self._label = label
+        self._span = None
+
+    def __enter__(self):
+        tracing = _profiling._tracing()
+        if tracing is not None:
+            self._span = tracing.Span(self._label, self._channel.name)
+            self._span.__enter__()
+        return self
+
+    def __exit__(self, exc_type, value, traceback):
+        if self._span is not None:
+            self._span.__exit__(exc_type, value, traceback)
+            self._span = None
+
+    @staticmethod
+    def event(channel, text):
+        """One moment with this label."""
+        recorder = _recorder()
+        if recorder is not None:
+            recorder.add(text, channel.name, "i", s="t")
+
+
+class Series:
+    """One line of a Graph."""
+
+    def __init__(self, graph, name):
+        self._graph = graph
+        self._name = name
+
+    def add(self, value):
+        """The value from now on."""
+        recorder = _recorder()
+        if recorder is not None:
+            recorder.add(self._graph.name, self._graph.unit, "C", args={self._name: float(value)})
+
+
+class Graph:
+    """Values over time, one line for each series."""
+
+    def __init__(self, name, unit=""):
+        self.name = name
+        self.unit = unit
+
+    def addSeries(self, name):
+        """A line of this name. Returns: its Series."""
+        return Series(self, name)
+
+
+class HeatmapDouble:
+    """Histograms over time.
+
+    Args:
+        edges: of the bins, ascending; bin i holds edges[i] <= value < edges[i + 1], the last one its upper edge too.
+    """
+
+    def __init__(self, name, edges, unit=""):
+        self.name = name
+        self.edges = [float(edge) for edge in edges]
+        self.unit = unit
+        if len(self.edges) < 2 or self.edges != sorted(self.edges):
+            raise ValueError(f"a heatmap needs two or more ascending edges, got {self.edges}")
+
+    def add(self, values):
+        """Counts these values; those outside of the edges are left out."""
+        recorder = _recorder()
+        if recorder is None:
+            return
+        counts = [0] * (len(self.edges) - 1)
+        for value in values:
+            if self.edges[0] <= value <= self.edges[-1]:
+                counts[min(bisect.bisect_right(self.edges, value), len(counts)) - 1] += 1
+        recorder.add(self.name, self.unit, "i", s="t", args={"unit": self.unit, "edges": self.edges, "counts": counts})
+
+
+__all__ = ["Graph", "HeatmapDouble", "Series", "TraceChannel", "Tracepoint", "createTraceChannel"]

@@ -1,0 +1,71 @@
+"""Options of a program that a launcher started. Source: spec environment.md, section 9."""
+
+from __future__ import annotations
+
+import poptorch
+from poptorch import DataLoader
+from poptorch.options import _DistributedOptions
+
+import popdist
+
+
+def _refuse(what):
+    raise RuntimeError(f"{what} is set by the launcher: remove the call, or use poptorch.Options")
+
+
+class _LaunchedProcess(_DistributedOptions):
+    """`opts.Distributed`, as the launcher says."""
+
+    def __init__(self):
+        super().__init__()
+        self.set(distributed_process_id=popdist.getInstanceIndex(), num_distributed_processes=popdist.getNumInstances())
+        self._is_complete = True
+
+    def _refuseLater(self, what):
+        if self.__dict__.get("_is_complete", False):
+            _refuse(f"Distributed.{what}")
+
+    def disable(self):
+        """Not allowed here."""
+        self._refuseLater("disable")
+
+    def setEnvVarNames(self, var_num_processes, var_process_id):
+        """Not allowed here: the launcher's variables count."""
+        self._refuseLater("setEnvVarNames")
+
+    def configureProcessId(self, process_id, num_processes):
+        """Not allowed here."""
+        self._refuseLater("configureProcessId")
+
+
+class Options(poptorch.Options):
+    """poptorch.Options with the processes and replicas that the launcher chose.
+
+    Args:
+        ipus_per_replica: devices of one replica; default: as the launcher says.
+    Raises:
+        RuntimeError: the launcher started several processes.
+    """
+
+    def __init__(self, ipus_per_replica=None):
+        popdist.checkSingleProcess()
+        super().__init__()
+        self._ipus_per_replica = popdist.getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
+        self._distributed = _LaunchedProcess()
+        super().replicationFactor(popdist.getNumLocalReplicas())
+
+    @property
+    def ipus_per_replica(self):
+        """Devices of one replica."""
+        return self._ipus_per_replica
+
+    def replicationFactor(self, replication_factor):
+        """Not allowed here."""
+        _refuse("replicationFactor")
+
+    def useIpuId(self, ipu_id):
+        """Not allowed here."""
+        _refuse("useIpuId")
+
+
+__all__ = ["DataLoader", "Options"]
