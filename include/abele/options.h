@@ -36,17 +36,29 @@ struct Stage {
   int device_index = -1;
 };
 
+/// In which order the stages of a pipeline do their forwards and backwards in training (docs/schedules.md). k1F1B: as
+/// soon as a backward can run. kGPipe: all forwards of an update first. kInterleaved: 1F1B over several stages a
+/// device, stage s on device s mod devices. kZeroBubble: weight gradients wait until a device would idle, in the memory
+/// that 1F1B needs at most; kZeroBubble2: in twice as much.
+enum class Schedule { k1F1B, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2 };
+
 /// How the stages of a model run. Results never depend on it. Use one of the two below.
 struct ExecutionStrategy {
   bool pipelined = true;
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<Stage> stages;  // empty: as auto_stage says
+  Schedule pipeline_schedule = Schedule::k1F1B;
 };
 
 /// Micro-batches overlap: while stage 1 works on one, stage 0 works on the next. The default.
 struct PipelinedExecution : ExecutionStrategy {
   PipelinedExecution(AutoStage rule = AutoStage::kSameAsIpu) { auto_stage = rule; }
   PipelinedExecution(std::initializer_list<Stage> list) { stages = list; }
+  /// Returns *this, so that calls chain.
+  PipelinedExecution& schedule(Schedule order) {
+    pipeline_schedule = order;
+    return *this;
+  }
 };
 
 /// One stage works at a time.

@@ -70,6 +70,8 @@ def toSessionOptions(options, *, training, enforce_limits):
     strategy = options._execution_strategy
     pipelined = isinstance(strategy, strategies.PipelinedExecution)
     result.strategy = core().Strategy.Pipelined if pipelined else core().Strategy.Sharded
+    if pipelined:
+        result.schedule = strategy._schedule
     result.setStages(
         getattr(core().AutoStage, strategy._auto_stage.name),
         pipelined,

@@ -6,6 +6,7 @@ Source: spec options.md, section 9. Which strategies run is decided at compile (
 from . import enums
 
 BlockId = str
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2")
 
 
 class Stage:
@@ -124,6 +125,24 @@ class PipelinedExecution(_StageStrategy):
     """Stages work on different micro-batches at the same time. The default strategy."""
 
     _execution_mode = 0
+    _schedule = "1f1b"
+
+    def schedule(self, name):
+        """Chooses the order of the stages' work in training. Results never depend on it. Ours, not PopTorch's.
+
+        Args:
+            name: "1f1b" (default): a stage runs a backward as soon as it can; "gpipe": all forwards of an update
+                first; "interleaved": 1F1B over several stages a device, stage s on device s modulo devices (see
+                Stage.ipu); "zero-bubble": weight gradients wait until a device would idle, in the memory that 1F1B
+                needs at most; "zero-bubble-2": in twice as much.
+        Returns: self.
+        """
+        assert name in SCHEDULES, f"there is no schedule {name!r}; known: {', '.join(SCHEDULES)}"
+        self._schedule = name
+        return self
+
+    def __repr__(self):
+        return super().__repr__() + ("" if self._schedule == "1f1b" else f".schedule({self._schedule!r})")
 
 
 class ShardedExecution(_StageStrategy):

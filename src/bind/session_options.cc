@@ -1,4 +1,5 @@
 // SessionOptions: plain data.
+#include "base/error.h"
 #include "bind/bind.h"
 #include "host/session.h"
 
@@ -28,6 +29,13 @@ void registerSessionOptions(py::module_& module) {
       .def_readwrite("output_mode", &SessionOptions::output_mode)
       .def_readwrite("output_period", &SessionOptions::output_period)
       .def_readwrite("strategy", &SessionOptions::strategy)
+      .def_property(
+          "schedule", [](const SessionOptions& self) { return plan::scheduleName(self.schedule); },
+          [](SessionOptions& self, const std::string& name) {
+            ABELE_REQUIRE(plan::parseSchedule(name, self.schedule), E0702,
+                          {.what = cat("there is no schedule ", name),
+                           .expected = "1f1b, gpipe, interleaved, zero-bubble or zero-bubble-2"});
+          })
       .def_readwrite("enforce_pipeline_minimum", &SessionOptions::enforce_pipeline_minimum)
       .def_readwrite("num_devices", &SessionOptions::num_devices)
       .def_readwrite("threads_per_device", &SessionOptions::threads_per_device)

@@ -42,6 +42,17 @@ host::OutputMode resolve(OutputMode mode, bool training) {
   return training ? host::OutputMode::kFinal : host::OutputMode::kAll;
 }
 
+plan::ScheduleKind kindOf(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::k1F1B: return plan::ScheduleKind::k1F1B;
+    case Schedule::kGPipe: return plan::ScheduleKind::kGPipe;
+    case Schedule::kInterleaved: return plan::ScheduleKind::kInterleaved;
+    case Schedule::kZeroBubble: return plan::ScheduleKind::kZeroBubble;
+    case Schedule::kZeroBubble2: return plan::ScheduleKind::kZeroBubble2;
+  }
+  throwUser(ErrorCode::E0702, {.what = cat("there is no schedule ", static_cast<int>(schedule))});
+}
+
 void checkStages(const std::vector<Stage>& stages) {
   std::vector<std::string> seen;
   for (const Stage& stage : stages)
@@ -148,6 +159,7 @@ host::SessionOptions OptionsAccess::session(const Options& options, bool trainin
   session.output_mode = resolve(values.output_mode, training);
   session.output_period = values.output_period;
   session.strategy = values.strategy.pipelined ? host::Strategy::kPipelined : host::Strategy::kSharded;
+  session.schedule = kindOf(values.strategy.pipeline_schedule);
   session.stages.auto_stage = values.strategy.auto_stage == AutoStage::kSameAsIpu ? passes::AutoStage::kSameAsIpu
                                                                                   : passes::AutoStage::kAutoIncrement;
   for (const Stage& stage : values.strategy.stages)

@@ -32,7 +32,7 @@ plan::PlanOptions planOptions(const SessionOptions& options) {
   if (options.strategy == Strategy::kSharded)
     p.schedule = plan::ScheduleKind::kSharded;
   else
-    p.schedule = options.training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward;
+    p.schedule = options.training ? options.schedule : plan::ScheduleKind::kForward;
   p.device_iterations = options.device_iterations;
   p.accumulation = options.gradient_accumulation;
   p.num_devices = options.num_devices;
@@ -59,7 +59,13 @@ void lower(Compiled& compiled, const SessionOptions& options) {
   addWrittenArguments(compiled.recording, compiled.graph);
   passes::PassContext context{.stages = options.stages, .optimizer = compiled.optimizer.rules};
   context.stages.ordered = options.strategy == Strategy::kPipelined;
-  passes::runPipeline(compiled.graph, context);
+  passes::PipelineOptions pipeline;
+  if (plan::splitsBackward(planOptions(options).schedule)) {
+    pipeline.passes = passes::defaultPipeline(options.training);
+    // Last: it looks at who waits for each gradient, and the optimizer is one of them.
+    pipeline.passes.push_back("split-weight-gradient");
+  }
+  passes::runPipeline(compiled.graph, context, pipeline);
   checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
   compiled.executable = exe::build(compiled.graph, compiled.plan);

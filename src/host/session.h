@@ -35,6 +35,8 @@ struct SessionOptions {
   OutputMode output_mode = OutputMode::kAll;
   int64_t output_period = 1;
   Strategy strategy = Strategy::kPipelined;
+  /// Order of a pipeline's work in training; results never depend on it. Inference has one.
+  plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
   passes::StageRules stages;
   /// PopTorch's minimum: accumulation >= 2F - 1 in training, device iterations >= F in inference (E0401). abele: off.
   bool enforce_pipeline_minimum = false;

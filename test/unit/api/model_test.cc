@@ -80,6 +80,23 @@ TEST(TrainingModel, EqualsEager) {
     EXPECT_TRUE(torch::equal(net->named_buffers()[b.key()], b.value())) << b.key();
 }
 
+TEST(TrainingModel, GivesTheSameWeightsUnderEverySchedule) {
+  const Batch batch(12);
+  std::vector<at::Tensor> weights;
+  for (abele::Schedule schedule : {abele::Schedule::k1F1B, abele::Schedule::kGPipe, abele::Schedule::kInterleaved,
+                                   abele::Schedule::kZeroBubble, abele::Schedule::kZeroBubble2}) {
+    Net net;
+    abele::Options options = accumulating(3);
+    options.setExecutionStrategy(abele::PipelinedExecution(abele::AutoStage::kAutoIncrement).schedule(schedule));
+    auto model = train(net, options, abele::optim::AdamW{.lr = 0.1});
+    for (int step = 0; step < 3; ++step) model(batch.x, batch.y);
+    model.copyWeightsToHost();
+    weights.push_back(net->first->weight.detach().clone());
+  }
+  EXPECT_FALSE(torch::equal(weights[0], Net()->first->weight));
+  for (const at::Tensor& w : weights) EXPECT_TRUE(torch::equal(w, weights[0]));
+}
+
 TEST(TrainingModel, BringsWeightsBackWhenItEnds) {
   const Batch batch(4);
   Net by_copy, by_destroy, by_end;

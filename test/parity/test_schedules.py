@@ -1,0 +1,72 @@
+"""Every schedule of a pipeline gives the bits that eager PyTorch gives."""
+
+import copy
+
+import networks
+import poptorch
+import pytest
+import torch
+from test_training import MICRO_BATCH, OPTIMIZERS, SEED, STEPS, eager, one_thread, options, require_same
+
+__all__ = ["one_thread"]  # a fixture that every test here uses
+
+SCHEDULES = ["1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2"]
+
+
+def train(network, schedule, num_stages, num_devices, optimizer, accumulation, iterations=1):
+    """Stages are dealt round the devices. Returns the text of the plan."""
+    torch.manual_seed(0)
+    model = networks.NETWORKS[network]()
+    reference = copy.deepcopy(model)
+    for stage in range(num_stages):
+        poptorch.BeginBlock(model.parts[stage * len(model.parts) // num_stages], f"stage{stage}")
+    stages = [poptorch.Stage(f"stage{stage}").ipu(stage % num_devices) for stage in range(num_stages)]
+    opts = options(lambda: poptorch.PipelinedExecution(*stages).schedule(schedule), accumulation, iterations)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
+    torch.manual_seed(1)
+    batches = [model.batch(MICRO_BATCH * accumulation * iterations) for _ in range(STEPS)]
+    ours = [executor(*batch) for batch in batches]
+    torch.manual_seed(SEED)
+    reference_optimizer = OPTIMIZERS[optimizer](reference.parameters())
+    for (output, loss), batch in zip(ours, batches, strict=True):
+        expected_output, expected_loss = eager(reference, reference_optimizer, batch, accumulation)
+        assert torch.equal(loss.reshape(-1), expected_loss) and torch.equal(output, expected_output)
+    # Running statistics are among them: updated in the order of the micro-batches.
+    require_same(model.state_dict(), reference.state_dict())
+    text = executor._executable.session.planText()
+    executor.destroy()
+    return text
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("num_stages", [1, 2, 4])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("network", ["Encoder", "ResNet", "Lstm"])
+def test_every_schedule_equals_eager(network, schedule, num_stages, optimizer):
+    num_devices = max(1, num_stages // 2) if schedule == "interleaved" else num_stages
+    text = train(network, schedule, num_stages, num_devices, optimizer, accumulation=2 * num_stages - 1)
+    assert text.startswith(f"plan {schedule} ")
+
+
+@pytest.mark.parametrize("network", ["Decoder", "Gru", "Tied", "ResidualMlp", "InPlace"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_other_networks_and_several_updates_a_call(network, schedule):
+    train(network, schedule, 4, 2, "adamw", accumulation=7, iterations=2)
+
+
+def test_a_schedule_changes_what_devices_do():
+    texts = {schedule: train("Encoder", schedule, 4, 2, "sgd", accumulation=7) for schedule in SCHEDULES}
+    charts = {text[text.index("worker 0:") :] for text in texts.values()}
+    assert len(charts) == len(SCHEDULES)
+    assert " W0.0 " in texts["zero-bubble"] and " W0.0 " not in texts["1f1b"]
+
+
+def test_an_unknown_schedule_is_refused():
+    with pytest.raises(AssertionError, match="zero-bubble"):
+        poptorch.PipelinedExecution().schedule("1F1B")
+
+
+def test_options_show_the_schedule():
+    opts = poptorch.Options().setExecutionStrategy(poptorch.PipelinedExecution("a", "b").schedule("gpipe"))
+    assert "PipelinedExecution(Stage('a'), Stage('b')).schedule('gpipe')" in repr(opts)
+    assert "schedule" not in repr(poptorch.Options())
