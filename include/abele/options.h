@@ -42,9 +42,20 @@ struct Stage {
 /// that 1F1B needs at most; kZeroBubble2: in twice as much.
 enum class Schedule { k1F1B, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2 };
 
-/// How the stages of a model run. Results never depend on it. Use one of the two below.
+/// Stages that run at the same time in phased execution.
+struct ABELE_API Phase {
+  Phase(std::initializer_list<Stage> list) : stages(list) {}
+  Phase(const char* block_id) : stages{block_id} {}
+  /// One device a stage, in order.
+  Phase& ipus(const std::vector<int>& devices);
+  std::vector<Stage> stages;
+};
+
+/// How the stages of a model run. Results never depend on it. Use one of those below.
 struct ExecutionStrategy {
   bool pipelined = true;
+  bool alternating = false;   // parallel phased
+  std::vector<int> phase_of;  // by stage; empty: no phases
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<Stage> stages;  // empty: as auto_stage says
   Schedule pipeline_schedule = Schedule::k1F1B;
@@ -71,6 +82,16 @@ struct ShardedExecution : ExecutionStrategy {
     pipelined = false;
     stages = list;
   }
+};
+
+/// Phases one after another on one group of devices. Backward runs them in the opposite order.
+struct ABELE_API SerialPhasedExecution : ExecutionStrategy {
+  SerialPhasedExecution(std::initializer_list<Phase> phases);
+};
+
+/// Phases one after another that alternate between two groups of devices: even phases on even devices.
+struct ABELE_API ParallelPhasedExecution : ExecutionStrategy {
+  ParallelPhasedExecution(std::initializer_list<Phase> phases);
 };
 
 class TrainingOptions;

@@ -27,12 +27,10 @@ def requireSupported(options, dtypes):
     logger.debug("options: %r", options)
     limit = options.max_repeat_logs
     core().setMaxRepeatedLogs(limit if limit < 2**63 else -1)
-    strategy = options._execution_strategy
     refused = {
         "replicationFactor > 1": options.replication_factor != 1,
         "inputReplicaGrouping with groups of more than one replica": options.input_group_size != 1,
         "more than one process (opts.Distributed)": options.Distributed.numProcesses != 1,
-        type(strategy).__name__: isinstance(strategy, strategies._PhasedStrategy),
         "anchorTensor": bool(options.anchored_tensors),
         "enableSyntheticData(True)": bool(_popart(options, "syntheticDataMode")),
         "Precision.enableFloatingPointExceptions(True)": bool(_popart(options, "enableFloatingPointChecks")),
@@ -69,13 +67,18 @@ def toSessionOptions(options, *, training, enforce_limits):
     result.output_period = options.output_return_period
     strategy = options._execution_strategy
     pipelined = isinstance(strategy, strategies.PipelinedExecution)
+    phased = isinstance(strategy, strategies._PhasedStrategy)
     result.strategy = core().Strategy.Pipelined if pipelined else core().Strategy.Sharded
     if pipelined:
         result.schedule = strategy._schedule
     result.setStages(
         getattr(core().AutoStage, strategy._auto_stage.name),
         pipelined,
-        [(list(stage.blocks), -1 if stage._ipu is None else stage._ipu) for stage in strategy._stages],
+        [
+            (list(stage.blocks), -1 if stage._ipu is None else stage._ipu, stage._phase_id if phased else -1)
+            for stage in strategy._stages
+        ],
+        isinstance(strategy, strategies.ParallelPhasedExecution),
     )
     result.enforce_pipeline_minimum = enforce_limits and not _popart(options, "abele.allowShortPipeline")
     threads = _popart(options, "abele.threadsPerDevice") or 0

@@ -155,6 +155,7 @@ class _PhasedStrategy(_Strategy):
     """Arguments: phases in order, each a Phase, a list (of stages or block ids), a Stage or a block id."""
 
     _execution_mode = 2
+    _auto_stage = enums.AutoStage.SameAsIpu  # never asked: the phases list all blocks
 
     def __init__(self, *phases):
         super().__init__()
@@ -169,6 +170,10 @@ class _PhasedStrategy(_Strategy):
             self._phases.append(phase)
         self._separate_backward_phase = False
         self._tensors_liveness = enums.Liveness.AlwaysLive
+
+    @property
+    def _stages(self):
+        return [stage for phase in self._phases for stage in phase.stages]
 
     @staticmethod
     def _toPhase(item):

@@ -44,14 +44,15 @@ void registerSessionOptions(py::module_& module) {
       .def(
           "setStages",
           [](SessionOptions& self, passes::AutoStage auto_stage, bool ordered,
-             const std::vector<std::pair<std::vector<std::string>, int>>& stages) {
+             const std::vector<std::tuple<std::vector<std::string>, int, int>>& stages, bool alternating) {
             self.stages = {};
             self.stages.auto_stage = auto_stage;
             self.stages.ordered = ordered;
-            for (const auto& [blocks, ipu] : stages) self.stages.stages.push_back({blocks, ipu});
+            self.stages.alternating = alternating;
+            for (const auto& [blocks, ipu, phase] : stages) self.stages.stages.push_back({blocks, ipu, phase});
           },
-          py::arg("auto_stage"), py::arg("ordered"), py::arg("stages"),
-          "stages: (block ids, ipu or -1) of an explicit list; empty: auto_stage decides.");
+          py::arg("auto_stage"), py::arg("ordered"), py::arg("stages"), py::arg("alternating") = false,
+          "stages: (block ids, ipu or -1, phase or -1) of an explicit list; empty: auto_stage decides.");
 }
 
 }  // namespace abele::bind

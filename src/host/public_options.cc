@@ -138,6 +138,38 @@ int64_t Options::combinedBatchSize(int64_t batch_size) const {
 int64_t Options::deviceIterations() const { return values_->device_iterations; }
 int64_t Options::gradientAccumulation() const { return values_->gradient_accumulation; }
 
+Phase& Phase::ipus(const std::vector<int>& devices) {
+  ABELE_REQUIRE(devices.size() == stages.size(), E0702,
+                {.what = cat(devices.size(), " devices for the stages of a phase"),
+                 .expected = cat(stages.size(), ", one a stage")});
+  for (size_t i = 0; i < stages.size(); ++i) stages[i].ipu(devices[i]);
+  return *this;
+}
+
+namespace {
+
+// Stages of all phases, in order.
+void listPhases(ExecutionStrategy& strategy, const std::initializer_list<Phase>& phases) {
+  strategy.pipelined = false;
+  int index = 0;
+  for (const Phase& phase : phases) {
+    for (const Stage& stage : phase.stages) {
+      strategy.stages.push_back(stage);
+      strategy.phase_of.push_back(index);
+    }
+    ++index;
+  }
+}
+
+}  // namespace
+
+SerialPhasedExecution::SerialPhasedExecution(std::initializer_list<Phase> phases) { listPhases(*this, phases); }
+
+ParallelPhasedExecution::ParallelPhasedExecution(std::initializer_list<Phase> phases) {
+  listPhases(*this, phases);
+  alternating = true;
+}
+
 TrainingOptions& TrainingOptions::gradientAccumulation(int64_t micro_batches) {
   requireAtLeast("gradientAccumulation", micro_batches, 1);
   options_->values_->gradient_accumulation = micro_batches;
@@ -162,8 +194,13 @@ host::SessionOptions OptionsAccess::session(const Options& options, bool trainin
   session.schedule = kindOf(values.strategy.pipeline_schedule);
   session.stages.auto_stage = values.strategy.auto_stage == AutoStage::kSameAsIpu ? passes::AutoStage::kSameAsIpu
                                                                                   : passes::AutoStage::kAutoIncrement;
-  for (const Stage& stage : values.strategy.stages)
-    session.stages.stages.push_back({.blocks = stage.blocks, .ipu = stage.device_index});
+  const std::vector<int>& phase_of = values.strategy.phase_of;
+  for (size_t i = 0; i < values.strategy.stages.size(); ++i) {
+    const Stage& stage = values.strategy.stages[i];
+    session.stages.stages.push_back(
+        {.blocks = stage.blocks, .ipu = stage.device_index, .phase = phase_of.empty() ? -1 : phase_of.at(i)});
+  }
+  session.stages.alternating = values.strategy.alternating;
   session.enforce_pipeline_minimum = values.enforce_pipeline_minimum;
   session.num_devices = values.devices;
   session.threads_per_device = values.threads_per_device;

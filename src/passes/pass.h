@@ -19,11 +19,14 @@ struct StageRules {
   struct ExplicitStage {
     std::vector<std::string> blocks;
     int ipu = -1;
+    int phase = -1;  // phased execution only; stages of a phase stand together, phases in order
   };
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<ExplicitStage> stages;
   /// Pipelined: stage numbers must not fall along the data flow (E0303). Sharded: free.
   bool ordered = true;
+  /// Parallel phased: even phases run on even devices, odd ones on odd devices (E0402).
+  bool alternating = false;
 };
 
 /// What the device update needs to know at compile time; values that change per step live in the runtime.

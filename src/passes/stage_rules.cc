@@ -27,6 +27,25 @@ int explicitStage(const StageRules& rules, const ir::Block& block) {
              .remedy = "add the id to a Stage of the strategy, or rename the block"});
 }
 
+// The device of a stage of a phase for which nobody named one: its position in the phase, among the phase's own
+// devices.
+int deviceInPhase(const StageRules& rules, int number) {
+  const int phase = rules.stages[number].phase;
+  int position = 0;
+  while (position < number && rules.stages[number - position - 1].phase == phase) ++position;
+  return rules.alternating ? 2 * position + phase % 2 : position;
+}
+
+void requireParity(const StageRules& rules, const ir::Block& block, const AskedStage& asked) {
+  const int phase = rules.stages[asked.number].phase;
+  ABELE_REQUIRE(
+      !rules.alternating || asked.device % 2 == phase % 2, E0402,
+      {.what = cat("phase ", phase, " of a ParallelPhasedExecution is on device ", asked.device),
+       .at = blockText(block),
+       .expected = cat("an ", phase % 2 == 0 ? "even" : "odd", " device"),
+       .remedy = cat("strategy.phase(", phase, ").ipus(...) names the devices, or use SerialPhasedExecution")});
+}
+
 AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block_index) {
   AskedStage asked;
   int explicit_device = ir::kNone;
@@ -44,7 +63,14 @@ AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block
                    .remedy = "give the block an ipu_id, or use AutoStage.AutoIncrement"});
     asked.number = block.ipu_id;
   }
-  asked.device = explicit_device >= 0 ? explicit_device : block.ipu_id >= 0 ? block.ipu_id : asked.number;
+  const bool is_phased = !rules.stages.empty() && rules.stages[asked.number].phase >= 0;
+  if (explicit_device >= 0)
+    asked.device = explicit_device;
+  else if (block.ipu_id >= 0)
+    asked.device = block.ipu_id;
+  else
+    asked.device = is_phased ? deviceInPhase(rules, asked.number) : asked.number;
+  if (is_phased) requireParity(rules, block, asked);
   return asked;
 }
 

@@ -569,7 +569,6 @@ def test_options_that_would_change_behaviour_are_refused():
     settings = [
         lambda o: o.replicationFactor(2),
         lambda o: o.Distributed.configureProcessId(0, 2),
-        lambda o: o.setExecutionStrategy(poptorch.SerialPhasedExecution("a")),
         lambda o: o.enableSyntheticData(True),
         lambda o: o.anchorTensor("a", "b"),
         lambda o: o.Precision.enableFloatingPointExceptions(True),
