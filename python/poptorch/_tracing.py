@@ -12,6 +12,7 @@ from torch.utils import _python_dispatch as python_dispatch
 
 from . import _hooks, wrapping
 from ._errors import userError
+from ._logging import logger
 from ._native import core
 from .losses import LossMarking
 
@@ -163,6 +164,22 @@ def _isHeld(tensor, model):
     return any(held.untyped_storage().data_ptr() == memory for held in [*model.buffers(), *model.parameters()])
 
 
+def _seedOfTheDevice(*args):
+    logger.warning("a seed set inside forward has no effect on the device: use opts.randomSeed(...)")
+    return torch.default_generator
+
+
+@contextlib.contextmanager
+def _withoutSeeding():
+    """forward draws from the stream of the device, whatever it seeds."""
+    original = torch.random.manual_seed
+    torch.manual_seed = torch.random.manual_seed = _seedOfTheDevice
+    try:
+        yield
+    finally:
+        torch.manual_seed = torch.random.manual_seed = original
+
+
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
@@ -219,6 +236,7 @@ def callForward(model, positional, named, *, training, scopes):
         stack.enter_context(_printableTensors())
         stack.enter_context(_noticedReads())
         stack.enter_context(_withoutDistributionChecks())
+        stack.enter_context(_withoutSeeding())
         stack.enter_context(_withoutValueSteering(model))
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:

@@ -4,6 +4,7 @@ Source: spec environment.md, section 5.
 """
 
 import contextlib
+import copyreg
 import functools
 import os
 import sys
@@ -66,10 +67,20 @@ def _traced(method, label, channel):
     return wrapper
 
 
+def _new(cls, *args):
+    return cls.__new__(cls, *args)
+
+
+def _newWith(cls, args, kwargs):
+    return cls.__new__(cls, *args, **kwargs)
+
+
 def _reduce(self, protocol):
     # Tracing is of one process: elsewhere the object has the class that the user gave it.
     cls, original = type(self), type(self)._abele_original
     function, args, *rest = original.__reduce_ex__(self, protocol)
+    # Pickle wants the class of these two to be that of the object.
+    function = {copyreg.__newobj__: _new, copyreg.__newobj_ex__: _newWith}.get(function, function)
     return function, tuple(original if item is cls else item for item in args), *rest
 
 

@@ -3,6 +3,7 @@ the others start an interpreter that imports torch."""
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,13 +20,18 @@ FORK = {"sharing_strategy": SharingStrategy.Fork}
 PYTHON = Path(poptorch.__file__).parents[1]
 
 
+def memoryOfTheDead():
+    """Names of shared memory that torch made in processes which have ended."""
+    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    owners = {name: re.match(r"torch_(\d+)_", name) for name in names}
+    return {name for name, owner in owners.items() if owner and not os.path.exists(f"/proc/{owner[1]}")}
+
+
 @pytest.fixture(autouse=True)
 def nothing_stays_behind():
-    files = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    before = memoryOfTheDead()
     yield
-    for child in multiprocessing.active_children():
-        pytest.fail(f"{child} still runs")
-    assert not (set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()) - files
+    assert not multiprocessing.active_children() and not memoryOfTheDead() - before
 
 
 @pytest.fixture
