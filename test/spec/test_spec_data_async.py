@@ -531,18 +531,17 @@ PROGRAM = """
         loader = poptorch.DataLoader(poptorch.Options(), data, mode=poptorch.DataLoaderMode.Async, num_workers=1,
                                      async_options={"sharing_strategy": strategy})
         next(iter(loader))
-        print(loader._accessor._worker.process.pid, flush=True)
         return loader
 
     if __name__ == "__main__":
         keep = main(int(sys.argv[1]))
-        if sys.argv[2] == "interrupted":
-            try:
-                while True:
-                    for _ in keep:
-                        pass
-            except KeyboardInterrupt:
-                sys.exit(3)
+        try:
+            print(keep._accessor._worker.process.pid, flush=True)
+            while sys.argv[2] == "interrupted":
+                for _ in keep:
+                    pass
+        except KeyboardInterrupt:
+            sys.exit(3)
 """
 
 
