@@ -97,6 +97,8 @@ def python(table):
     lines += ["}", "", "# Expert settings: name -> kind of its value.", "POPART_KINDS = {"]
     for kind, names in table["popart"].items():
         lines += [f'    "{name}": "{kind}",' for name in names]
+    lines += ["}", "", "# Expert settings that are members of an enum: how many there are.", "POPART_VALUES = {"]
+    lines += [f'    "{name}": {number},' for name, number in table["popart_values"].items()]
     lines += ["}", ""]
     return "\n".join(lines)
 

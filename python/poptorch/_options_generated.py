@@ -374,3 +374,20 @@ POPART_KINDS = {
     "patterns": "map",
     "reportOptions": "map",
 }
+
+# Expert settings that are members of an enum: how many there are.
+POPART_VALUES = {
+    "accumulateOuterFragmentSettings.schedule": 4,
+    "accumulationAndReplicationReductionType": 3,
+    "autoRecomputation": 5,
+    "autodiffSettings.stitchStrategy": 5,
+    "automaticLossScalingSettings.gradientTensorTrackingMethod": 3,
+    "batchSerializationSettings.batchSchedule": 4,
+    "batchSerializationSettings.method": 3,
+    "batchSerializationSettings.transformContext": 2,
+    "meanAccumulationAndReplicationReductionStrategy": 3,
+    "mergeVarUpdate": 4,
+    "subgraphCopyingStrategy": 2,
+    "syntheticDataMode": 4,
+    "virtualGraphMode": 4,
+}

@@ -7,7 +7,7 @@ import json
 import os
 
 from . import enums
-from ._errors import ConfigFileError
+from ._errors import ConfigFileError, userError
 
 
 def applyFile(options, filepath):
@@ -42,9 +42,25 @@ def _argument(value):
 
 def applyJson(options, string):
     """Calls every setter that the JSON object names."""
-    for accessor, value in json.loads(string).items():
+    table = json.loads(string)
+    if not isinstance(table, dict):
+        raise userError(
+            "E0702",
+            "option-value",
+            f"the JSON text is a {type(table).__name__}",
+            expected='{"dotted.setter": arguments}',
+        )
+    for accessor, value in table.items():
         setter = options
         for part in accessor.split("."):
             setter = getattr(setter, part)
+        if not callable(setter):
+            raise userError(
+                "E0701",
+                "unknown-option",
+                f"{accessor} is a value",
+                expected="a setter",
+                remedy='name the method: {"deviceIterations": 4}',
+            )
         values = value if isinstance(value, list) else [value]
         setter(*(_argument(item) for item in values))

@@ -15,6 +15,7 @@ from ._executor_lifecycle import LifeCycle
 from ._executor_optimizer import OptimizerSync
 from ._executor_weights import WeightSync
 from ._logging import logger
+from ._options_validation import requireConsistent
 from ._program import Program
 from ._progress import ProgressBar
 from ._support import requireDeviceCount, requireSupported
@@ -211,6 +212,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
         return program
 
     def _compile(self, given, tensors):
+        requireConsistent(self._options)
         self._requireSplit(tensors)
         if hasDict([*given[0], *given[1].values()]):
             self._warnOnce("dict inputs must have the same keys at every call")

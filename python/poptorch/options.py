@@ -13,8 +13,10 @@ from . import enums, strategies
 from ._errors import ConfigFileError, userError
 from ._logging import logger
 from ._options_dict import OptionsDict
-from ._options_generated import DEFAULTS, POPART_KINDS, OptionsSetters, PrecisionSetters, TrainingSetters
+from ._options_generated import DEFAULTS, OptionsSetters, PrecisionSetters, TrainingSetters
 from ._options_text import applyFile, applyJson
+from ._options_validation import validatePopart
+from ._progress import ProgressBar
 from .strategies import *  # noqa: F403  (poptorch.options holds all option classes)
 
 
@@ -248,26 +250,7 @@ class _PopartOptions:
 
     def validate(self):
         """Raises poptorch.Error for an unknown name or a value of the wrong type."""
-        for key, value in self.options.items():
-            kind = _kindOf(key, value)
-            if POPART_KINDS.get(key) != kind:
-                raise userError(
-                    "E0701",
-                    "unknown-option",
-                    f"Unknown {kind} option {key}",
-                    found=f"opts._Popart.set({key!r}, {value!r})",
-                    expected=f"a value of kind {POPART_KINDS[key]}"
-                    if key in POPART_KINDS
-                    else "a name that docs/options.md lists",
-                    remedy="remove the setting or correct it",
-                )
-        if "patterns" in self.options and "patterns_level" not in self.options:
-            raise userError(
-                "E0702",
-                "option-value",
-                "patterns are set without a level",
-                remedy="use opts._Popart.setPatterns(patterns, level)",
-            )
+        validatePopart(self.options)
 
     def __eq__(self, other):
         return isinstance(other, _PopartOptions) and self.options == other.options
@@ -282,26 +265,6 @@ class _PopartOptions:
 
     def __repr__(self):
         return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
-
-
-def _kindOf(key, value):
-    """Kind of an expert setting, by its Python type."""
-    for kind, types in (
-        ("bool", bool),
-        ("int", int),
-        ("float", float),
-        ("str", str),
-        ("container", (set, list, tuple)),
-        ("map", dict),
-    ):
-        if isinstance(value, types):
-            return kind
-    raise userError(
-        "E0702",
-        "option-value",
-        f"option {key} has the unsupported type {type(value).__name__}",
-        expected="bool, int, float, str, set, list, tuple or dict",
-    )
 
 
 class Options(OptionsSetters, OptionsDict):
@@ -515,6 +478,8 @@ class Options(OptionsSetters, OptionsDict):
             common = values.keys() & result.keys()
             assert not common, f"options set in two groups: {', '.join(sorted(common))}"
             result.update(copy.deepcopy(values))
+        if self.show_compilation_progress_bar:
+            result["compilation_progress_bar_fn"] = ProgressBar()
         return result
 
     def __repr__(self):

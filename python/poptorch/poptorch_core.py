@@ -3,10 +3,10 @@
 import enum
 
 from . import _native
-from ._errors import _NATIVE, Error, RecoverableError, UnrecoverableError, _fill, userError
-from ._options_generated import DEFAULTS, POPART_KINDS
-from .options import _kindOf
+from ._errors import _NATIVE, Error, RecoverableError, UnrecoverableError, _fill
+from ._options_validation import validateOptions
 
+_validateOptions = validateOptions
 isCompilingWithDispatcher = _native.isCapturing
 
 
@@ -47,40 +47,5 @@ def _throwTestError(kind):
         error.recovery_action = "FULL_RESET"
     raise _fill(error, text, type_name, "_throwTestError")
 
-
-def _validateOptions(options):
-    """Raises poptorch.Error for a name that is no option, or a value of the wrong kind. Takes Options.toDict()."""
-    known = {name: value for group in DEFAULTS.values() for name, value in group.items()}
-    for name, value in options.items():
-        if name in POPART_KINDS:
-            kind = _kindOf(name, value)
-            if POPART_KINDS[name] != kind:
-                raise userError("E0701", "unknown-option", f"Unknown {kind} option {name}", found=repr(value))
-        elif name not in known and name not in _UNLISTED:
-            raise userError("E0701", "unknown-option", f"Unknown {_kindOf(name, value)} option {name}")
-
-
-# Values that Options holds beside those of its table.
-_UNLISTED = frozenset(
-    (
-        "execution_mode",
-        "separate_backward_phase",
-        "tensors_liveness",
-        "input_cgt",
-        "output_return_period",
-        "num_distributed_processes",
-        "distributed_process_id",
-        "ipuof_configs",
-        "num_io_tiles",
-        "location_activation",
-        "location_weight",
-        "location_optimizer",
-        "location_accumulator",
-        "random_seed",
-        "use_model",
-        "ipu_id",
-        "ipu_version",
-    )
-)
 
 __all__ = ["Error", "RecoverableError", "TestErrorType", "UnrecoverableError", "isCompilingWithDispatcher"]
