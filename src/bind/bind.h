@@ -9,7 +9,8 @@
 
 namespace abele::host {
 struct SessionReport;
-}
+struct PerfCounters;
+}  // namespace abele::host
 
 namespace abele::bind {
 
@@ -19,7 +20,9 @@ void registerLog(pybind11::module_& module);
 void registerSessionOptions(pybind11::module_& module);
 void registerOptimizerSpec(pybind11::module_& module);
 void registerSession(pybind11::module_& module);
+void registerProgramFile(pybind11::module_& module);
 
+pybind11::dict perfCountersDict(const host::PerfCounters& counters);
 pybind11::dict reportDict(const host::SessionReport& report);
 
 /// "train.py:88" of the innermost Python frame whose file name contains none of `excludes`; "" if there is none.

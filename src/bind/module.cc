@@ -9,4 +9,5 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerSessionOptions(module);
   abele::bind::registerOptimizerSpec(module);
   abele::bind::registerSession(module);
+  abele::bind::registerProgramFile(module);
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "bind/bind.h"
+#include "host/compiled_program.h"
 #include "ir/text.h"
 
 namespace py = pybind11;
@@ -32,15 +33,28 @@ struct PythonSession {
     host::Session::Program program;
     program.progress = std::move(progress);
     program.forward = std::move(forward);
-    tensors.clear();
-    for (const auto& [name, tensor, is_parameter] : model) {
-      tensors.push_back(tensor);
-      program.model.push_back({name, &tensors.back(), is_parameter});
-    }
+    program.model = hold(model);
     program.source_location = sourceLocator(std::move(excludes));
     program.mode_object = mode.is_none() ? nullptr : mode.ptr();
     py::gil_scoped_release no_gil;  // autograd must not run with it; forward takes it back
     session.compile(program, inputs, optimizer);
+  }
+
+  void load(const std::string& bytes, const std::vector<NamedTensor>& model) {
+    const std::vector<capture::ModelTensor> held = hold(model);
+    py::gil_scoped_release no_gil;
+    session.load(host::decodeProgram(bytes), held);
+  }
+
+  /// Keeps the model's tensors for the session's lifetime.
+  std::vector<capture::ModelTensor> hold(const std::vector<NamedTensor>& model) {
+    std::vector<capture::ModelTensor> held;
+    tensors.clear();
+    for (const auto& [name, tensor, is_parameter] : model) {
+      tensors.push_back(tensor);
+      held.push_back({name, &tensors.back(), is_parameter});
+    }
+    return held;
   }
 
   Tensors run(const Tensors& inputs) {
@@ -77,6 +91,9 @@ void registerSession(py::module_& module) {
       .def(py::init<host::SessionOptions>(), py::arg("options"))
       .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"),
            py::arg("optimizer"), py::arg("mode"), py::arg("excludes"), py::arg("progress") = py::none())
+      .def("load", &PythonSession::load, py::arg("program"), py::arg("model"))
+      .def("programBytes",
+           [](const PythonSession& self) { return py::bytes(host::encode(self.session.program())); })
       .def("run", &PythonSession::run, py::arg("inputs"))
       .def("isCompiled", [](const PythonSession& self) { return self.session.isCompiled(); })
       .def("copyWeightsToHost", withoutGil<&Session::copyWeightsToHost>())
@@ -105,14 +122,13 @@ void registerSession(py::module_& module) {
       .def("executableText", [](const PythonSession& self) { return exe::print(self.session.executable()); })
       .def("executableBytes",
            [](const PythonSession& self) { return py::bytes(exe::encode(self.session.executable())); })
+      .def("stageDevices", [](const PythonSession& self) { return self.session.stageDevices(); })
+      .def("tensorNames", [](const PythonSession& self) { return self.session.tensorNames(); })
       .def(
-          "stageDevices",
-          [](const PythonSession& self) {
-            std::vector<int> devices;
-            for (const ir::Stage& stage : self.session.graph().stages) devices.push_back(stage.device);
-            return devices;
-          },
-          "Device of every stage, in order.")
+          "anchor", [](const PythonSession& self, const std::string& name) { return self.session.anchor(name); },
+          py::arg("short_name"))
+      .def("perfCounters", [](const PythonSession& self) { return perfCountersDict(self.session.perfCounters()); })
+      .def("cycles", [](const PythonSession& self) { return self.session.cycles(); })
       .def("report", [](const PythonSession& self) { return reportDict(self.session.report()); });
 }
 

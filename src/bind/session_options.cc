@@ -41,6 +41,16 @@ void registerSessionOptions(py::module_& module) {
       .def_readwrite("threads_per_device", &SessionOptions::threads_per_device)
       .def_readwrite("has_seed", &SessionOptions::has_seed)
       .def_readwrite("seed", &SessionOptions::seed)
+      .def_readwrite("synthetic_data", &SessionOptions::synthetic_data)
+      .def_readwrite("cache_path", &SessionOptions::cache_path)
+      .def_readwrite("cache_lock", &SessionOptions::cache_lock)
+      .def(
+          "addAnchor",
+          [](SessionOptions& self, std::string short_name, std::string long_name, host::OutputMode mode,
+             int64_t period) {
+            self.anchors.push_back({std::move(short_name), std::move(long_name), mode, period});
+          },
+          py::arg("short_name"), py::arg("long_name"), py::arg("mode"), py::arg("period"))
       .def(
           "setStages",
           [](SessionOptions& self, passes::AutoStage auto_stage, bool ordered,

@@ -1,4 +1,4 @@
-// The figures of a session as a dict: {"capture_s", "compile_s", "stages": [{...}], "bubble", "step_ns",
+// The figures of a session as dicts: {"capture_s", "compile_s", "from_cache", "stages": [{...}], "bubble", "step_ns",
 // "heap_allocations"}.
 #include "bind/bind.h"
 #include "host/session.h"
@@ -21,10 +21,21 @@ py::dict reportDict(const host::SessionReport& report) {
   py::dict result;
   result["capture_s"] = report.capture_s;
   result["compile_s"] = report.compile_s;
+  result["from_cache"] = report.from_cache;
   result["stages"] = stages;
   result["bubble"] = report.bubble;
   result["step_ns"] = report.step_ns;
   result["heap_allocations"] = report.heap_allocations;
+  return result;
+}
+
+py::dict perfCountersDict(const host::PerfCounters& counters) {
+  // A list of moments for every tensor.
+  py::dict result;
+  result["input"] = counters.input;
+  result["input_complete"] = counters.input_complete;
+  result["output"] = counters.output;
+  result["output_complete"] = counters.output_complete;
   return result;
 }
 

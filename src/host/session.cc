@@ -2,6 +2,7 @@
 #include "host/session.h"
 
 #include <chrono>
+#include <optional>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
@@ -10,8 +11,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "exe/build/build.h"
+#include "host/executable_cache.h"
 #include "host/session_impl.h"
-#include "ir/text.h"
+#include "host/tensor_names.h"
 #include "passes/stage_count.h"
 #include "runtime/device/cpu/steering_allocator.h"
 
@@ -20,12 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-/// The stream that micro-batch 0 of the first step starts from. Never the default generator itself.
-at::Generator makeGenerator(const SessionOptions& options) {
-  if (options.has_seed) return at::detail::createCPUGenerator(options.seed);
-  return at::detail::getDefaultCPUGenerator().clone();
-}
 
 plan::PlanOptions planOptions(const SessionOptions& options) {
   plan::PlanOptions p;
@@ -54,9 +50,15 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
 }
 
 /// Passes, plan and executable of a recording.
-void lower(Compiled& compiled, const SessionOptions& options) {
-  compiled.graph = compiled.recording.graph;
-  addWrittenArguments(compiled.recording, compiled.graph);
+void lower(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options) {
+  compiled.graph = recording.graph;
+  for (size_t i = 0; i < compiled.written.size(); ++i)
+    compiled.graph.outputs.push_back(
+        {recording.written_arguments[i].second, ir::OutputKind::kResult, compiled.written[i].target});
+  const TensorNames names(recording, compiled.optimizer);
+  const auto targets = static_cast<int32_t>(compiled.results.size() + compiled.written.size());
+  compiled.anchors = names.addAnchors(options, targets, compiled.graph);
+  compiled.tensor_names = names.all();
   passes::PassContext context{.stages = options.stages, .optimizer = compiled.optimizer.rules};
   context.stages.ordered = options.strategy == Strategy::kPipelined;
   passes::PipelineOptions pipeline;
@@ -66,12 +68,41 @@ void lower(Compiled& compiled, const SessionOptions& options) {
     pipeline.passes.push_back("split-weight-gradient");
   }
   passes::runPipeline(compiled.graph, context, pipeline);
+  TensorNames::addUpdated(compiled.anchors, compiled.graph);
   checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
   compiled.executable = exe::build(compiled.graph, compiled.plan);
+  describeStages(compiled);
+  compiled.is_made_here = true;
+}
+
+/// The same, or what the cache has of it. Returns: true when it was the cache.
+bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options) {
+  if (options.cache_path.empty()) {
+    lower(compiled, recording, options);
+    return false;
+  }
+  const ExecutableCache cache(options.cache_path);
+  std::optional<ExecutableCache::Lock> lock;
+  if (options.cache_lock) lock.emplace(cache.lock());
+  const std::string key = cacheKey(recording.graph, options, compiled.optimizer);
+  if (std::optional<CompiledProgram> found = cache.find(key)) {
+    takeExecutable(*std::move(found), compiled);
+    log::info("executable ", key, " found in ", options.cache_path);
+    return true;
+  }
+  lower(compiled, recording, options);
+  cache.store(key, executableOnly(compiled));
+  log::info("executable ", key, " stored in ", options.cache_path);
+  return false;
 }
 
 }  // namespace
+
+at::Generator makeGenerator(const SessionOptions& options) {
+  if (options.has_seed) return at::detail::createCPUGenerator(options.seed);
+  return at::detail::getDefaultCPUGenerator().clone();
+}
 
 Session::Session(SessionOptions options) : impl_(std::make_unique<Impl>()) {
   checkOptions(options);
@@ -100,55 +131,57 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   auto next = std::make_unique<Compiled>();
   next->model = program.model;
   next->optimizer = optimizer;
-  for (const at::Tensor& input : inputs) next->input_types.push_back(typeOf(input));
   at::Generator generator = makeGenerator(options);
-  next->recording = record(program, options, inputs, generator);
-  const double capture_s = secondsSince(start);
-  reached(40);
-  lower(*next, options);
+  double capture_s = 0;
+  bool from_cache = false;
+  {
+    capture::Recording recording = record(program, options, inputs, generator);
+    capture_s = secondsSince(start);
+    reached(40);
+    describe(*next, recording, inputs);
+    from_cache = lowerOrFind(*next, recording, options);
+    next->captured = std::move(recording.graph);
+  }
   showCompiled(*next);
   reached(70);
   {
     at::NoGradGuard no_grad;
-    load(*next, options, generator);
+    host::load(*next, options, generator);
   }
-  for (const at::Tensor& result : next->recording.results) next->result_types.push_back(typeOf(result));
-  next->recording.results.clear();
-  next->recording.constants.clear();
-  impl_->compiled = std::move(next);
-  impl_->captured_text.clear();
-  impl_->last_step = {};
+  impl_->adopt(std::move(next));
+  impl_->from_cache = from_cache;
   impl_->capture_s = capture_s;
   impl_->compile_s = secondsSince(start) - capture_s;
   reached(100);
 }
 
+void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
+  if (options.synthetic_data) synthetic = syntheticLike(next->input_types);
+  compiled = std::move(next);
+  captured_text.clear();
+  last_step = {};
+  anchored.clear();
+}
+
 bool Session::isCompiled() const { return impl_->compiled != nullptr; }
 
-std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& inputs, const std::function<bool()>& poll) {
+std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const std::function<bool()>& poll) {
   log::CallScope scope("Session::run");
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("run()");
-  checkSameInputs(compiled.input_types, inputs);
+  checkSameInputs(compiled.input_types, given);
+  const std::vector<at::Tensor>& inputs = impl_->options.synthetic_data ? impl_->synthetic : given;
   compiled.backend->bindInputs(bindable(inputs));
   Results results = allocateResults(impl_->options, compiled);
   compiled.backend->bindOutputs(results.bound);
   const int64_t allocations = runtime::cpuAllocatorMisses();
   impl_->last_step = compiled.runtime->run(poll);
   impl_->last_step_allocations = runtime::cpuAllocatorMisses() - allocations;
-  addUp(results);
+  finishResults(impl_->options, compiled, results);
   writeBack(compiled, results, inputs);
+  for (size_t i = 0; i < compiled.anchors.size(); ++i)
+    impl_->anchored[compiled.anchors[i].name] = results.anchored[i];
   return std::move(results.returned);
-}
-
-const ir::Graph& Session::graph() const { return impl_->require("graph()").graph; }
-const plan::Plan& Session::plan() const { return impl_->require("plan()").plan; }
-const exe::Executable& Session::executable() const { return impl_->require("executable()").executable; }
-
-const std::string& Session::capturedText() const {
-  const Compiled& compiled = impl_->require("capturedText()");
-  if (impl_->captured_text.empty()) impl_->captured_text = ir::print(compiled.recording.graph);
-  return impl_->captured_text;
 }
 
 }  // namespace abele::host

@@ -26,7 +26,16 @@ namespace abele::host {
 enum class OutputMode { kFinal, kEveryN, kAll, kSum };
 enum class Strategy { kPipelined, kSharded };
 
-/// What the session needs of the user's options. All plain data.
+/// A value inside the program that each call also returns, apart from its results.
+struct Anchor {
+  std::string short_name;
+  std::string long_name;  // one of Session::tensorNames()
+  OutputMode mode = OutputMode::kAll;
+  int64_t period = 1;
+};
+
+/// What the session needs of the user's options. All plain data. A new field belongs into cacheKey, or is left out
+/// there on purpose (executable_cache.cc).
 struct SessionOptions {
   bool training = false;
   int64_t device_iterations = 1;
@@ -44,6 +53,11 @@ struct SessionOptions {
   int threads_per_device = 0;  // 0: max(1, cores / devices used)
   bool has_seed = false;
   uint64_t seed = 0;
+  std::vector<Anchor> anchors;
+  /// Calls read random numbers that the device made up once, not their arguments (integers: zeros, valid as indices).
+  bool synthetic_data = false;
+  std::string cache_path;   // folder of compiled programs; empty: none
+  bool cache_lock = false;  // processes that share cache_path compile one after another
 };
 
 /// Device optimizer. Hyper-parameters by group; names as in runtime/device/cpu/cpu_backend.h.
@@ -55,6 +69,7 @@ struct OptimizerSpec {
 /// Figures of a compiled session, for reports.
 struct SessionReport {
   double capture_s = 0, compile_s = 0;  // compile: all but capture
+  bool from_cache = false;              // the executable was found in the cache
   struct Stage {
     std::string name;
     int device = 0;
@@ -65,6 +80,15 @@ struct SessionReport {
   int64_t step_ns = 0;
   int64_t heap_allocations = 0;  // of tensor memory by the workers, last step; 0 once the first steps are over
 };
+
+/// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs: those
+/// that are returned). In one process nothing is copied: `input` is when a micro-batch is first needed, `output` when its
+/// last forward segment is done, and the *_complete are the same moments.
+struct PerfCounters {
+  std::vector<std::vector<double>> input, input_complete, output, output_complete;
+};
+
+struct CompiledProgram;
 
 /// Threads: one caller at a time.
 class Session {
@@ -85,6 +109,11 @@ class Session {
   };
   void compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer);
   bool isCompiled() const;
+  /// Takes over what another session compiled; model: where its weights are now, by name. Uploads them. Throws E0712
+  /// when the model or the options differ from the compiled ones; compile may be called then.
+  void load(CompiledProgram program, const std::vector<capture::ModelTensor>& model);
+  /// What load() takes, constants included.
+  CompiledProgram program() const;
 
   /// One call: device_iterations updates. Returns the flattened results shaped by the output mode
   /// (spec executor.md section 3). Throws E0704 when shape or dtype differ from the compiled ones.
@@ -102,6 +131,16 @@ class Session {
   at::Tensor rngState() const;
   void setRngState(const at::Tensor& state);
 
+  /// Value of an anchor in the last call. Throws E0708 for unknown names, E0705 before the first call.
+  at::Tensor anchor(const std::string& short_name) const;
+  const std::vector<std::string>& tensorNames() const;
+  std::vector<int> stageDevices() const;  // by stage
+  PerfCounters perfCounters() const;      // empty lists before the first call and with synthetic data
+  /// Cycles of the last call on a device clock of kCyclesPerSecond; 0 before the first call.
+  static constexpr int64_t kCyclesPerSecond = 1'330'000'000;
+  int64_t cycles() const;
+
+  // Of a program that this session compiled itself; E0705 when it was loaded or found in the cache.
   const ir::Graph& graph() const;           // after passes
   const std::string& capturedText() const;  // before passes
   const plan::Plan& plan() const;

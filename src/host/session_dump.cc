@@ -24,6 +24,11 @@ std::string firstLines(const std::string& text, int64_t limit) {
   return cat(text.substr(0, end + 1), "... and ", left, " lines (POPTORCH_MAX_GRAPH_LEN)\n");
 }
 
+/// The graph after the passes; the captured one when the cache had the program, which then has no other.
+const ir::Graph& shownGraph(const Compiled& compiled) {
+  return compiled.is_made_here ? compiled.graph : compiled.captured;
+}
+
 [[noreturn]] void refuse(const std::string& path, const std::string& found) {
   throwUser(ErrorCode::E0702, {.what = cat("POPTORCH_EXPORT_PROTO_FILE is ", path, ", which cannot be written"),
                                .found = found,
@@ -39,7 +44,7 @@ void exportTo(const std::string& target, const Compiled& compiled) {
   if (error) refuse(target, error.message());
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   const bool binary = environmentInteger("POPTORCH_EXPORT_PROTO_AS_BINARY", 0) != 0;
-  out << (binary ? exe::encode(compiled.executable) : ir::print(compiled.graph));
+  out << (binary ? exe::encode(compiled.executable) : ir::print(shownGraph(compiled)));
   if (!out.flush()) refuse(target, cat(path.string(), " is not writable"));
   log::info("graph written to ", path.string());
 }
@@ -49,10 +54,10 @@ void exportTo(const std::string& target, const Compiled& compiled) {
 void showCompiled(const Compiled& compiled) {
   if (log::enabled(log::Level::kTrace)) {
     const int64_t limit = environmentInteger("POPTORCH_MAX_GRAPH_LEN", 10);
-    log::trace("captured graph:\n", firstLines(ir::print(compiled.recording.graph), limit));
-    log::trace("lowered graph:\n", firstLines(ir::print(compiled.graph), limit));
+    log::trace("captured graph:\n", firstLines(ir::print(compiled.captured), limit));
+    log::trace("lowered graph:\n", firstLines(ir::print(shownGraph(compiled)), limit));
   } else if (log::shows(log::Detail::kGraphs)) {
-    log::debug("compiled graph:\n", ir::print(compiled.graph));
+    log::debug("compiled graph:\n", ir::print(shownGraph(compiled)));
   }
   const std::string target = environmentText("POPTORCH_EXPORT_PROTO_FILE");
   if (!target.empty()) exportTo(target, compiled);

@@ -7,23 +7,22 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "host/compiled_program.h"
 #include "host/session.h"
 #include "runtime/device/cpu/cpu_backend.h"
 
 namespace abele::host {
 
-/// Everything that one compilation made. Built apart from the session and moved in when complete, so that a compile
-/// that throws leaves the session as it was.
-struct Compiled {
+/// A program on its devices. Built apart from the session and moved in when complete, so that a compile that throws
+/// leaves the session as it was.
+struct Compiled : CompiledProgram {
   std::vector<capture::ModelTensor> model;
-  OptimizerSpec optimizer;
-  std::vector<Type> input_types;   // of the full-size inputs
-  capture::Recording recording;    // its graph is the captured one; its tensors are dropped after loading
-  std::vector<Type> result_types;  // of one micro-batch, by flattened result; undefined for host tensors
-  ir::Graph graph;                 // after the passes
-  plan::Plan plan;
-  exe::Executable executable;
   std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
+  // How it was made, for people; absent when the program was loaded or found in the cache.
+  ir::Graph captured;
+  ir::Graph graph;  // after the passes
+  plan::Plan plan;
+  bool is_made_here = false;
   // Declared last: workers stop before the memory and the program they use go away.
   std::unique_ptr<runtime::CpuBackend> backend;
   std::unique_ptr<runtime::Runtime> runtime;
@@ -36,9 +35,14 @@ struct Session::Impl {
   int64_t last_step_allocations = 0;
   double capture_s = 0;
   double compile_s = 0;
+  bool from_cache = false;
+  std::vector<at::Tensor> synthetic;           // the made-up inputs of every call
+  std::map<std::string, at::Tensor> anchored;  // of the last call
   mutable std::string captured_text;  // printed when first asked for
 
   int64_t microBatches() const { return options.device_iterations * options.gradient_accumulation; }
+  /// Makes a program that is on its devices the session's own.
+  void adopt(std::unique_ptr<Compiled> next);
   /// Throws E0705 naming the call when nothing is compiled.
   Compiled& require(const char* call) const;
 };
@@ -58,24 +62,42 @@ void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Te
 /// Detached, contiguous.
 std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs);
 
+/// Random numbers like these inputs; zeros for integers.
+std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types);
+
 // session_results.cc
+/// Micro-batches whose results a call returns, in order.
+std::vector<int64_t> returnedMicroBatches(OutputMode mode, int64_t period, int64_t count);
 /// The tensors of one call's results, and where the result of each micro-batch goes. Arguments that forward writes are
-/// targets too, after the flattened results: they reach the caller's tensors only when the step is complete.
+/// targets too: they reach the caller's tensors only when the step is complete.
 struct Results {
   std::vector<at::Tensor> returned;            // by flattened result
+  std::vector<at::Tensor> anchored;            // by anchor
   std::vector<std::vector<at::Tensor>> bound;  // [target][micro-batch]; undefined: not wanted
-  std::vector<at::Tensor> written;             // by entry of Recording::written_arguments: all rows
+  std::vector<at::Tensor> written;             // by entry of CompiledProgram::written: all rows
   struct Sum {
-    int32_t result = 0, target = 0;
+    int32_t index = 0;  // in returned, or in anchored
+    bool is_anchor = false;
+    int32_t target = 0;
   };
-  std::vector<Sum> sums;  // results whose micro-batches are still to be added up
+  std::vector<Sum> sums;             // results whose micro-batches are still to be added up
+  std::vector<at::Tensor> previous;  // by anchor: of updated parameters, the value before the call
 };
 Results allocateResults(const SessionOptions& options, const Compiled& compiled);
-/// Adds kResult outputs for the arguments that forward writes.
-void addWrittenArguments(const capture::Recording& recording, ir::Graph& graph);
-/// OutputMode::kSum: adds the micro-batches in order.
-void addUp(Results& results);
+/// After the step: sums, and anchored parameters in the micro-batches between updates.
+void finishResults(const SessionOptions& options, const Compiled& compiled, Results& results);
 void writeBack(const Compiled& compiled, const Results& results, const std::vector<at::Tensor>& inputs);
+
+// session_program.cc
+/// Everything that describes the recording apart from the executable and the anchors.
+void describe(Compiled& compiled, const capture::Recording& recording, const std::vector<at::Tensor>& inputs);
+/// Names and devices of the stages, from graph and plan.
+void describeStages(Compiled& compiled);
+/// What the cache keeps: all that does not follow from the recording; and back.
+CompiledProgram executableOnly(const Compiled& compiled);
+void takeExecutable(CompiledProgram found, Compiled& compiled);
+/// The stream that micro-batch 0 of the first step starts from. Never the default generator itself.
+at::Generator makeGenerator(const SessionOptions& options);
 
 // session_load.cc
 /// E0401 when the pipeline has fewer micro-batches than PopTorch's minimum for its stages.

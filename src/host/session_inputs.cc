@@ -1,5 +1,7 @@
 // What a call may be given: batches that can be split, and the shapes and types that were compiled.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include "base/error.h"
 #include "host/session_impl.h"
@@ -109,6 +111,17 @@ std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> bound;
   for (const at::Tensor& input : inputs) bound.push_back(input.detach().contiguous());
   return bound;
+}
+
+std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types) {
+  at::Generator generator = at::detail::createCPUGenerator();
+  std::vector<at::Tensor> made;
+  for (const Type& type : types) {
+    const auto dtype = static_cast<at::ScalarType>(type.dtype);
+    made.push_back(at::empty(type.sizes, at::TensorOptions(dtype)).zero_());
+    if (at::isFloatingType(dtype)) made.back().normal_(0, 1, generator);
+  }
+  return made;
 }
 
 }  // namespace abele::host

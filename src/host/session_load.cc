@@ -72,12 +72,12 @@ void load(Compiled& compiled, const SessionOptions& options, const at::Generator
   compiled.backend = runtime::CpuBackend::create(executable, cpu);
   compiled.model_of = matchModel(executable, compiled.model);
   uploadModel(compiled);
-  const std::vector<at::Tensor>& constants = compiled.recording.constants;
   for (size_t i = 0; i < executable.externals.size(); ++i) {
     const exe::External& external = executable.externals[i];
     if (external.kind == exe::ExternalKind::kConstant && external.slot >= 0)
-      compiled.backend->upload(static_cast<int32_t>(i), memoryOf(compiled, i, constants.at(i)));
+      compiled.backend->upload(static_cast<int32_t>(i), memoryOf(compiled, i, compiled.constants.at(i)));
   }
+  compiled.constants.clear();
   setHypers(compiled, compiled.optimizer);
   compiled.backend->setGenerator(generator);
   compiled.runtime = std::make_unique<runtime::Runtime>(executable, *compiled.backend);

@@ -1,4 +1,4 @@
-// Weights, optimizer and random stream of a compiled Session, to and from the device; figures of its last step.
+// Weights, optimizer and random stream of a compiled Session, to and from the device.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -143,40 +143,6 @@ void Session::setRngState(const at::Tensor& state) {
   at::Generator generator = at::detail::createCPUGenerator();
   generator.set_state(state);
   compiled.backend->setGenerator(generator);
-}
-
-SessionReport Session::report() const {
-  SessionReport report;
-  report.capture_s = impl_->capture_s;
-  report.compile_s = impl_->compile_s;
-  if (!impl_->compiled) return report;
-  const Compiled& compiled = *impl_->compiled;
-  const runtime::StepReport& step = impl_->last_step;
-  const std::vector<int>& worker_of = compiled.plan.worker_of;
-  report.step_ns = step.wall_ns;
-  report.heap_allocations = impl_->last_step_allocations;
-  for (size_t stage = 0; stage < worker_of.size(); ++stage) {
-    const int worker = worker_of[stage];
-    const ir::Stage* marked = stage < compiled.graph.stages.size() ? &compiled.graph.stages[stage] : nullptr;
-    report.stages.push_back({.name = marked && !marked->name.empty() ? marked->name : cat("stage", stage),
-                             .device = compiled.plan.device_of[worker],
-                             .peak_bytes = exe::peakBytes(compiled.executable, worker)});
-  }
-  int64_t busy_ns = 0;
-  for (const runtime::ActionTime& action : step.actions) {
-    const int64_t took = action.end_ns - action.begin_ns;
-    busy_ns += took;
-    report.stages.at(compiled.executable.segments[action.segment].stage).busy_ns += took;
-  }
-  // A device that holds several stages waits only while it works for none of them.
-  std::vector<int64_t> worker_busy_ns(compiled.plan.device_of.size(), 0);
-  for (size_t stage = 0; stage < worker_of.size(); ++stage)
-    worker_busy_ns[worker_of[stage]] += report.stages[stage].busy_ns;
-  for (size_t stage = 0; stage < worker_of.size(); ++stage)
-    report.stages[stage].waiting_ns = step.wall_ns - worker_busy_ns[worker_of[stage]];
-  const double worker_time = static_cast<double>(step.wall_ns) * static_cast<double>(worker_busy_ns.size());
-  report.bubble = worker_time > 0 ? 1.0 - static_cast<double>(busy_ns) / worker_time : 0;
-  return report;
 }
 
 }  // namespace abele::host

@@ -1,0 +1,47 @@
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/error.h"
+#include "exe/bytes.h"
+
+namespace abele::exe {
+namespace {
+
+constexpr size_t kMagicBytes = 8;
+constexpr size_t kHeaderBytes = kMagicBytes + 4 + 8 + 8;  // magic, version, payload size, checksum
+
+}  // namespace
+
+void reject(std::string what, std::string found, std::string expected) {
+  throwUser(ErrorCode::E0501, {.what = std::move(what),
+                               .found = std::move(found),
+                               .expected = std::move(expected),
+                               .remedy = "make the executable again with this version of Abele"});
+}
+
+std::string seal(const char* magic, uint32_t version, const std::string& payload) {
+  Writer header;
+  uint64_t size = payload.size(), checksum = XXH64(payload.data(), payload.size(), 0);
+  header(version);
+  header(size);
+  header(checksum);
+  return std::string(magic, kMagicBytes) + header.take() + payload;
+}
+
+std::string_view unseal(const char* magic, uint32_t expected_version, std::string_view bytes, const char* kind) {
+  if (bytes.size() < kHeaderBytes || std::memcmp(bytes.data(), magic, kMagicBytes) != 0)
+    reject(cat("not ", kind), cat(bytes.size(), " bytes"), cat("a file that starts with ", magic));
+  Reader header(bytes.substr(kMagicBytes, kHeaderBytes - kMagicBytes));
+  uint32_t version;
+  uint64_t size, checksum;
+  header(version);
+  header(size);
+  header(checksum);
+  if (version != expected_version) reject("another version of the format", cat(version), cat(expected_version));
+  const std::string_view payload = bytes.substr(kHeaderBytes);
+  if (size != payload.size()) reject("a truncated or padded file", cat(payload.size(), " bytes"), cat(size, " bytes"));
+  if (XXH64(payload.data(), payload.size(), 0) != checksum) reject("a damaged file: the checksum does not match");
+  return payload;
+}
+
+}  // namespace abele::exe

@@ -1,0 +1,160 @@
+// Bytes of a CompiledProgram: one description of the fields for both directions, as in exe/codec.cc.
+#include "host/compiled_program.h"
+
+#include "exe/bytes.h"
+#include "host/tensor_bytes.h"
+
+namespace abele::host {
+
+bool isKnown(OutputMode mode) { return mode <= OutputMode::kSum; }
+
+template <class A>
+void visitTensors(A& a, std::vector<at::Tensor>& tensors) {
+  const uint64_t n = a.count(tensors.size());
+  if constexpr (A::kReads) tensors.assign(n, at::Tensor());
+  for (at::Tensor& tensor : tensors) visitTensor(a, tensor);
+}
+
+/// Keys and values of a map with keys of type std::string.
+template <class A, class Value>
+void visitMap(A& a, std::map<std::string, Value>& map) {
+  const uint64_t n = a.count(map.size());
+  if constexpr (A::kReads) {
+    map.clear();
+    for (uint64_t i = 0; i < n; ++i) {
+      std::string key;
+      a(key);
+      a(map[key]);
+    }
+  } else {
+    for (auto& [key, value] : map) {
+      std::string copy = key;
+      a(copy);
+      a(value);
+    }
+  }
+}
+
+template <class A>
+void visit(A& a, CompiledResult& x) {
+  a(x.target);
+  visit(a, x.type);
+}
+template <class A>
+void visit(A& a, WrittenArgument& x) {
+  a(x.argument);
+  a(x.target);
+  visit(a, x.type);
+}
+template <class A>
+void visit(A& a, CompiledAnchor& x) {
+  a(x.name);
+  a(x.target);
+  visit(a, x.type);
+  a(x.updated);
+  int32_t mode = static_cast<int32_t>(x.mode);
+  a(mode);
+  x.mode = static_cast<OutputMode>(mode);
+  if (mode < 0 || !isKnown(x.mode)) exe::reject("an output mode that this version does not know", cat(mode));
+  a(x.period);
+}
+template <class A>
+void visit(A& a, CompiledStage& x) {
+  a(x.name);
+  a(x.device);
+  a(x.worker);
+}
+
+template <class A>
+void visitOptimizer(A& a, OptimizerSpec& x) {
+  using Kind = passes::OptimizerRules::Kind;
+  int32_t kind = static_cast<int32_t>(x.rules.kind);
+  a(kind);
+  x.rules.kind = static_cast<Kind>(kind);
+  visitMap(a, x.rules.group_of);
+  uint64_t groups = a.count(x.rules.groups.size());
+  x.rules.groups.resize(groups);
+  for (auto& group : x.rules.groups) {
+    auto& [momentum, nesterov, amsgrad] = group;  // a new field is a new version
+    a(momentum);
+    a(nesterov);
+    a(amsgrad);
+  }
+  groups = a.count(x.groups.size());
+  x.groups.resize(groups);
+  for (auto& values : x.groups) visitMap(a, values);
+}
+
+template <class A>
+void visitProgram(A& a, CompiledProgram& x) {
+  std::string executable;
+  if constexpr (!A::kReads) executable = exe::encode(x.executable);
+  a(executable);
+  if constexpr (A::kReads) x.executable = exe::decode(executable);
+  visitOptimizer(a, x.optimizer);
+  visit(a, x.input_types);
+  visit(a, x.results);
+  visitTensors(a, x.host_results);
+  visit(a, x.written);
+  visit(a, x.anchors);
+  visitTensors(a, x.constants);
+  visit(a, x.stages);
+  visit(a, x.tensor_names);
+}
+
+namespace {
+
+constexpr const char* kMagic = "ABELEPRG";
+constexpr uint32_t kVersion = 1;
+
+/// What a session relies on beyond what exe::verify checks.
+void verify(const CompiledProgram& program) {
+  const auto require = [](bool holds, const char* what) {
+    if (!holds) exe::reject(what);
+  };
+  const exe::Executable& executable = program.executable;
+  const auto isTarget = [&](int64_t target) {
+    return target >= 0 && target < static_cast<int64_t>(executable.output_slots.size());
+  };
+  require(executable.input_slots.size() <= program.input_types.size(), "fewer inputs than the executable reads");
+  size_t on_host = 0;
+  for (const CompiledResult& result : program.results) {
+    require(result.target == -1 || isTarget(result.target), "a result that the executable does not make");
+    on_host += result.target < 0;
+  }
+  require(on_host == program.host_results.size(), "another number of host results than it names");
+  for (const WrittenArgument& written : program.written)
+    require(isTarget(written.target) && written.argument >= 0 &&
+                written.argument < static_cast<int64_t>(program.input_types.size()),
+            "a written argument that does not exist");
+  for (const CompiledAnchor& anchor : program.anchors)
+    require(isTarget(anchor.target) && anchor.period >= 1 &&
+                anchor.updated < static_cast<int64_t>(executable.externals.size()),
+            "an anchor that does not exist");
+  for (const CompiledStage& stage : program.stages)
+    require(stage.worker >= 0 && stage.worker < static_cast<int64_t>(executable.workers.size()),
+            "a stage on a device that does not exist");
+  for (const exe::Segment& segment : executable.segments)
+    require(segment.stage >= 0 && segment.stage < static_cast<int64_t>(program.stages.size()),
+            "a segment of a stage that does not exist");
+}
+
+}  // namespace
+
+std::string encode(const CompiledProgram& program) {
+  exe::Writer payload;
+  // The fields are described once, for reading and writing, hence not const; a Writer changes nothing.
+  visitProgram(payload, const_cast<CompiledProgram&>(program));
+  return exe::seal(kMagic, kVersion, payload.take());
+}
+
+CompiledProgram decodeProgram(std::string_view bytes) {
+  exe::Reader reader(exe::unseal(kMagic, kVersion, bytes, "a compiled program"));
+  CompiledProgram program;
+  visitProgram(reader, program);
+  if (!reader.atEnd()) exe::reject("bytes behind the end");
+  verify(program);
+  return program;
+}
+
+}  // namespace abele::host

@@ -1,0 +1,110 @@
+#include "host/executable_cache.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "abele/version.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "exe/bytes.h"
+#include "host/whole_file.h"
+#include "ir/text.h"
+
+namespace abele::host {
+namespace {
+
+template <class... Fields>
+void add(exe::Writer& out, Fields... fields) {
+  (out(fields), ...);
+}
+
+/// Every field that a compilation depends on. The bindings name all fields, so that a new one cannot be forgotten: it
+/// does not compile before it is added here, or left out on purpose.
+void addOptions(exe::Writer& out, const SessionOptions& options) {
+  const auto& [training, device_iterations, gradient_accumulation, mean_reduction, output_mode, output_period, strategy,
+               stages, enforce_pipeline_minimum, num_devices, threads_per_device, has_seed, seed, anchors,
+               synthetic_data, cache_path, cache_lock] = options;
+  // Not compiled in: threads, seed, where data comes from, where the cache is.
+  (void)threads_per_device, (void)has_seed, (void)seed, (void)synthetic_data, (void)cache_path, (void)cache_lock;
+  add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
+      output_period, static_cast<int64_t>(strategy), enforce_pipeline_minimum, num_devices);
+  const auto& [auto_stage, explicit_stages, ordered] = stages;
+  add(out, static_cast<int64_t>(auto_stage), ordered, static_cast<uint64_t>(explicit_stages.size()));
+  for (const auto& [blocks, ipu] : explicit_stages) {
+    add(out, static_cast<uint64_t>(blocks.size()), ipu);
+    for (const std::string& block : blocks) add(out, block);
+  }
+  for (const auto& [short_name, long_name, mode, period] : anchors)
+    add(out, short_name, long_name, static_cast<int64_t>(mode), period);
+}
+
+void addOptimizer(exe::Writer& out, const OptimizerSpec& optimizer) {
+  const auto& [kind, group_of, groups] = optimizer.rules;
+  add(out, static_cast<int64_t>(kind));
+  for (const auto& [name, group] : group_of) add(out, name, group);
+  for (const auto& [momentum, nesterov, amsgrad] : groups) add(out, momentum, nesterov, amsgrad);
+}
+
+}  // namespace
+
+std::string cacheKey(const ir::Graph& captured, const SessionOptions& options, const OptimizerSpec& optimizer) {
+  exe::Writer out;
+  add(out, std::string(version()), ir::print(captured));
+  addOptions(out, options);
+  addOptimizer(out, optimizer);
+  const std::string bytes = out.take();
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
+  return text;
+}
+
+ExecutableCache::ExecutableCache(std::string folder) : folder_(std::move(folder)) {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  const bool is_folder = std::filesystem::is_directory(folder_);
+  ABELE_REQUIRE(is_folder && ::access(folder_.c_str(), W_OK) == 0, E0712,
+                {.what = "the folder of the executable cache cannot be written",
+                 .at = folder_,
+                 .found = is_folder ? std::strerror(errno) : "no folder, and none can be made",
+                 .remedy = "name another folder in enableExecutableCaching (or POPTORCH_CACHE_DIR), or pass None"});
+}
+
+std::optional<CompiledProgram> ExecutableCache::find(const std::string& key) const {
+  const std::string path = pathOf(key);
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  try {
+    return decodeProgram(readWholeFile(path));
+  } catch (const UserError& error) {
+    log::warn("the cached program ", path, " cannot be used and is compiled again: ", error.message().what);
+    return std::nullopt;
+  }
+}
+
+void ExecutableCache::store(const std::string& key, const CompiledProgram& program) const {
+  writeWholeFile(pathOf(key), encode(program));
+}
+
+ExecutableCache::Lock ExecutableCache::lock() const {
+  // The folder itself is locked: a file of its own would have to be deleted, which cannot be done without a race.
+  const int file = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  while (file >= 0 && ::flock(file, LOCK_EX) != 0 && errno == EINTR) {
+  }
+  return Lock(file);
+}
+
+ExecutableCache::Lock::~Lock() {
+  if (file_ >= 0) ::close(file_);
+}
+
+}  // namespace abele::host

@@ -1,0 +1,43 @@
+// A folder of compiled programs, one file each, keyed by what they were compiled from. Used by Session::compile.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "host/compiled_program.h"
+#include "ir/graph.h"
+
+namespace abele::host {
+
+/// Hash of the captured graph, of every option that the compiler sees, and of the version: 32 hexadecimal digits.
+std::string cacheKey(const ir::Graph& captured, const SessionOptions& options, const OptimizerSpec& optimizer);
+
+/// Threads, processes: any number of readers and writers at once; a file appears complete or not at all.
+class ExecutableCache {
+ public:
+  /// Makes the folder. Throws E0712 when it cannot be made or written.
+  explicit ExecutableCache(std::string folder);
+  /// Nothing when there is no such file, or a damaged one (which the log tells).
+  std::optional<CompiledProgram> find(const std::string& key) const;
+  /// Throws E0712 when the file cannot be written.
+  void store(const std::string& key, const CompiledProgram& program) const;
+
+  /// Until it is destroyed, no other process holds the lock of this folder.
+  class Lock {
+   public:
+    explicit Lock(int file) : file_(file) {}
+    Lock(Lock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+    ~Lock();
+
+   private:
+    int file_;
+  };
+  Lock lock() const;
+
+ private:
+  std::string pathOf(const std::string& key) const { return folder_ + "/" + key + ".abx"; }
+  std::string folder_;
+};
+
+}  // namespace abele::host

@@ -1,0 +1,34 @@
+// A .poptorch file: a compiled program and the state to go on from. Written by save(), read by load(), in Python and in
+// C++. Docs: docs/executable.md.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace abele::host {
+
+struct SavedTensor {
+  std::string name;
+  at::Tensor tensor;
+  bool is_parameter = false;
+};
+
+struct ProgramFile {
+  std::string version;                // of the package that wrote it
+  std::string metadata;               // the front end's own; Abele does not look at it
+  std::string program;                // encode(CompiledProgram)
+  bool has_model = false;             // tensors and optimizer_state are there
+  std::vector<SavedTensor> tensors;   // parameters, then buffers
+  std::map<std::string, at::Tensor> optimizer_state;
+  at::Tensor rng_state;  // undefined when it was not saved
+};
+
+/// Makes missing folders. Throws E0712 when the file cannot be written.
+void writeProgramFile(const std::string& path, const ProgramFile& file);
+/// Throws E0712 when the file cannot be read, E0501 when it is something else or damaged.
+ProgramFile readProgramFile(const std::string& path);
+
+}  // namespace abele::host

@@ -1,0 +1,152 @@
+// The compiled program as data: from a recording, out of a session, into a session.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "base/error.h"
+#include "host/session_impl.h"
+#include "ir/text.h"
+
+namespace abele::host {
+
+void describe(Compiled& compiled, const capture::Recording& recording, const std::vector<at::Tensor>& inputs) {
+  for (const at::Tensor& input : inputs) compiled.input_types.push_back(typeOf(input));
+  std::vector<int32_t> targets;
+  for (const ir::Output& output : recording.graph.outputs)
+    if (output.kind == ir::OutputKind::kResult) targets.push_back(output.target);
+  for (size_t i = 0; i < recording.result_output.size(); ++i) {
+    const int32_t output = recording.result_output[i];
+    compiled.results.push_back({output == ir::kNone ? -1 : targets.at(output), typeOf(recording.results.at(i))});
+  }
+  compiled.host_results = recording.host_results;
+  auto target = static_cast<int32_t>(compiled.results.size());
+  for (const auto& [argument, value] : recording.written_arguments)
+    compiled.written.push_back({argument, target++, recording.graph.values[value].type});
+  compiled.constants = recording.constants;
+}
+
+void describeStages(Compiled& compiled) {
+  const plan::Plan& plan = compiled.plan;
+  for (size_t stage = 0; stage < plan.worker_of.size(); ++stage) {
+    const int worker = plan.worker_of[stage];
+    const ir::Stage* marked = stage < compiled.graph.stages.size() ? &compiled.graph.stages[stage] : nullptr;
+    compiled.stages.push_back({.name = marked && !marked->name.empty() ? marked->name : cat("stage", stage),
+                               .device = plan.device_of[worker],
+                               .worker = worker});
+  }
+}
+
+CompiledProgram executableOnly(const Compiled& compiled) {
+  CompiledProgram program;
+  program.executable = compiled.executable;
+  program.input_types = compiled.input_types;
+  program.anchors = compiled.anchors;
+  program.stages = compiled.stages;
+  program.tensor_names = compiled.tensor_names;
+  return program;
+}
+
+void takeExecutable(CompiledProgram found, Compiled& compiled) {
+  compiled.executable = std::move(found.executable);
+  compiled.anchors = std::move(found.anchors);
+  compiled.stages = std::move(found.stages);
+  compiled.tensor_names = std::move(found.tensor_names);
+}
+
+CompiledProgram Session::program() const {
+  at::NoGradGuard no_grad;
+  const Compiled& compiled = impl_->require("program()");
+  CompiledProgram program = compiled;
+  program.constants.assign(compiled.executable.externals.size(), at::Tensor());
+  for (size_t i = 0; i < program.constants.size(); ++i) {
+    const exe::External& external = compiled.executable.externals[i];
+    if (external.kind == exe::ExternalKind::kConstant && external.slot >= 0)
+      program.constants[i] = compiled.backend->external(static_cast<int32_t>(i)).clone();
+  }
+  return program;
+}
+
+namespace {
+
+void checkFits(const CompiledProgram& program, const SessionOptions& options,
+               const std::vector<capture::ModelTensor>& model) {
+  const exe::Executable& executable = program.executable;
+  const auto require = [](bool holds, std::string what, std::string found, std::string expected) {
+    ABELE_REQUIRE(holds, E0712,
+                  {.what = std::move(what),
+                   .found = std::move(found),
+                   .expected = std::move(expected),
+                   .remedy = "wrap the same model with the same options as when the program was saved"});
+  };
+  const auto numbers = [](bool training, int64_t iterations, int64_t accumulation) {
+    return cat(training ? "training" : "inference", ", deviceIterations ", iterations, ", gradientAccumulation ",
+               accumulation);
+  };
+  const std::string found = numbers(options.training, options.device_iterations, options.gradient_accumulation);
+  const std::string expected = numbers(executable.training, executable.device_iterations, executable.accumulation);
+  require(found == expected, "the program was compiled with other options", found, expected);
+  std::map<std::string, const at::Tensor*> by_name;
+  for (const capture::ModelTensor& m : model) by_name.emplace(m.name, m.tensor);
+  for (const exe::External& external : executable.externals) {
+    if (external.slot < 0) continue;
+    if (external.kind != exe::ExternalKind::kParameter && external.kind != exe::ExternalKind::kBuffer) continue;
+    auto it = by_name.find(external.name);
+    require(it != by_name.end(), "the program was compiled for another model", cat("no tensor ", external.name),
+            external.name);
+    const Type& type = executable.slots[external.slot].type;
+    const Type own = typeOf(*it->second);
+    // A tensor with gaps is stored as its flat extent.
+    const bool same_size = own.sizes == type.sizes || (type.sizes.size() == 1 && type.numel() > own.numel());
+    require(own.dtype == type.dtype && same_size, "the program was compiled for another model",
+            cat(external.name, ": ", own.str()), cat(external.name, ": ", type.str()));
+  }
+}
+
+}  // namespace
+
+void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model) {
+  checkFits(program, impl_->options, model);
+  auto next = std::make_unique<Compiled>();
+  static_cast<CompiledProgram&>(*next) = std::move(program);
+  next->model = model;
+  {
+    at::NoGradGuard no_grad;
+    host::load(*next, impl_->options, makeGenerator(impl_->options));
+  }
+  impl_->adopt(std::move(next));
+  impl_->from_cache = false;
+  impl_->capture_s = impl_->compile_s = 0;
+}
+
+namespace {
+
+/// Throws E0705 when the session did not make the program itself.
+const Compiled& requireMadeHere(const Compiled& compiled, const char* what) {
+  ABELE_REQUIRE(compiled.is_made_here, E0705,
+                {.what = cat(what, " needs a program that was compiled by this process"),
+                 .found = "one that was loaded from a file or found in the cache",
+                 .remedy = "compile without the cache to look at graph and plan"});
+  return compiled;
+}
+
+}  // namespace
+
+const ir::Graph& Session::graph() const { return requireMadeHere(impl_->require("graph()"), "graph()").graph; }
+const plan::Plan& Session::plan() const { return requireMadeHere(impl_->require("plan()"), "plan()").plan; }
+const exe::Executable& Session::executable() const { return impl_->require("executable()").executable; }
+
+const std::string& Session::capturedText() const {
+  const Compiled& compiled = requireMadeHere(impl_->require("capturedText()"), "capturedText()");
+  if (impl_->captured_text.empty()) impl_->captured_text = ir::print(compiled.captured);
+  return impl_->captured_text;
+}
+
+const std::vector<std::string>& Session::tensorNames() const { return impl_->require("tensorNames()").tensor_names; }
+
+std::vector<int> Session::stageDevices() const {
+  std::vector<int> devices;
+  for (const CompiledStage& stage : impl_->require("stageDevices()").stages) devices.push_back(stage.device);
+  return devices;
+}
+
+}  // namespace abele::host

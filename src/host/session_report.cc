@@ -1,0 +1,103 @@
+// Figures of a session's last step: stages, moments of input and output, cycles, anchored values.
+#include <algorithm>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "host/session_impl.h"
+
+namespace abele::host {
+
+SessionReport Session::report() const {
+  SessionReport report;
+  report.capture_s = impl_->capture_s;
+  report.compile_s = impl_->compile_s;
+  report.from_cache = impl_->from_cache;
+  if (!impl_->compiled) return report;
+  const Compiled& compiled = *impl_->compiled;
+  const runtime::StepReport& step = impl_->last_step;
+  report.step_ns = step.wall_ns;
+  report.heap_allocations = impl_->last_step_allocations;
+  for (const CompiledStage& stage : compiled.stages)
+    report.stages.push_back({.name = stage.name,
+                             .device = stage.device,
+                             .peak_bytes = exe::peakBytes(compiled.executable, stage.worker)});
+  int64_t busy_ns = 0;
+  for (const runtime::ActionTime& action : step.actions) {
+    const int64_t took = action.end_ns - action.begin_ns;
+    busy_ns += took;
+    report.stages.at(compiled.executable.segments[action.segment].stage).busy_ns += took;
+  }
+  // A device that holds several stages waits only while it works for none of them.
+  std::vector<int64_t> worker_busy_ns(compiled.executable.workers.size(), 0);
+  for (size_t stage = 0; stage < compiled.stages.size(); ++stage)
+    worker_busy_ns[compiled.stages[stage].worker] += report.stages[stage].busy_ns;
+  for (size_t stage = 0; stage < compiled.stages.size(); ++stage)
+    report.stages[stage].waiting_ns = step.wall_ns - worker_busy_ns[compiled.stages[stage].worker];
+  const double worker_time = static_cast<double>(step.wall_ns) * static_cast<double>(worker_busy_ns.size());
+  report.bubble = worker_time > 0 ? 1.0 - static_cast<double>(busy_ns) / worker_time : 0;
+  return report;
+}
+
+namespace {
+
+/// First begin and last end of the forward segments, by micro-batch.
+struct ForwardTimes {
+  std::vector<double> begin_s, end_s;
+};
+
+ForwardTimes forwardTimes(const Compiled& compiled, const runtime::StepReport& step, int64_t micro_batches) {
+  ForwardTimes times{std::vector<double>(micro_batches, -1), std::vector<double>(micro_batches, 0)};
+  for (const runtime::ActionTime& action : step.actions) {
+    if (compiled.executable.segments[action.segment].direction != exe::Direction::kForward) continue;
+    double& begin = times.begin_s.at(action.micro_batch);
+    double& end = times.end_s.at(action.micro_batch);
+    const double begin_s = static_cast<double>(action.begin_ns) * 1e-9;
+    begin = begin < 0 ? begin_s : std::min(begin, begin_s);
+    end = std::max(end, static_cast<double>(action.end_ns) * 1e-9);
+  }
+  for (double& begin : times.begin_s) begin = std::max(begin, 0.0);
+  return times;
+}
+
+}  // namespace
+
+PerfCounters Session::perfCounters() const {
+  const Compiled& compiled = impl_->require("perfCounters()");
+  const SessionOptions& options = impl_->options;
+  PerfCounters counters;
+  std::vector<double> inputs, outputs;
+  if (!impl_->last_step.actions.empty() && !options.synthetic_data) {
+    ForwardTimes times = forwardTimes(compiled, impl_->last_step, impl_->microBatches());
+    for (int64_t k : returnedMicroBatches(options.output_mode, options.output_period, impl_->microBatches()))
+      outputs.push_back(times.end_s[k]);
+    if (options.output_mode == OutputMode::kSum) outputs.erase(outputs.begin(), outputs.end() - 1);
+    inputs = std::move(times.begin_s);
+  }
+  counters.input.assign(compiled.input_types.size(), inputs);
+  counters.input_complete = counters.input;
+  counters.output.assign(compiled.results.size(), outputs);
+  counters.output_complete = counters.output;
+  return counters;
+}
+
+int64_t Session::cycles() const {
+  impl_->require("cycles()");
+  return static_cast<int64_t>(static_cast<double>(impl_->last_step.wall_ns) * 1e-9 *
+                              static_cast<double>(kCyclesPerSecond));
+}
+
+at::Tensor Session::anchor(const std::string& short_name) const {
+  const Compiled& compiled = impl_->require("anchor()");
+  const bool known = std::any_of(compiled.anchors.begin(), compiled.anchors.end(),
+                                 [&](const CompiledAnchor& anchor) { return anchor.name == short_name; });
+  ABELE_REQUIRE(known, E0708,
+                {.what = cat("no tensor is anchored as ", short_name),
+                 .remedy = "opts.anchorTensor(short_name, long_name) before the model is wrapped"});
+  auto found = impl_->anchored.find(short_name);
+  ABELE_REQUIRE(found != impl_->anchored.end(), E0705,
+                {.what = cat("anchor ", short_name, " has no value before the first call"), .remedy = "call the model"});
+  return found->second;
+}
+
+}  // namespace abele::host

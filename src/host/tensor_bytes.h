@@ -1,0 +1,44 @@
+// Tensors among the fields of a file: type, then elements in order. Used beside exe/bytes.h.
+#pragma once
+
+#include <cstring>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include "exe/bytes.h"
+
+namespace abele::host {
+
+/// Reads or writes one tensor; an undefined one too. Throws E0501 when sizes and bytes contradict.
+template <class A>
+void visitTensor(A& a, at::Tensor& tensor) {
+  Type type;
+  std::string bytes;
+  if constexpr (!A::kReads) {
+    if (tensor.defined()) {
+      const at::Tensor dense = tensor.detach().contiguous();
+      type = contiguousType(static_cast<DType>(dense.scalar_type()), dense.sizes().vec());
+      bytes.assign(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+    }
+  }
+  visit(a, type);
+  a(bytes);
+  if constexpr (A::kReads) {
+    tensor = at::Tensor();
+    if (type.dtype == DType::kUndefined) return;
+    int64_t elements = 1;
+    for (int64_t size : type.sizes) {
+      if (size < 0 || (size > 0 && elements > static_cast<int64_t>(bytes.size()) / size))
+        exe::reject("a tensor whose sizes do not fit its bytes", type.str());
+      elements *= size;
+    }
+    if (static_cast<uint64_t>(elements * elementBytes(type.dtype)) != bytes.size())
+      exe::reject("a tensor whose sizes do not fit its bytes", type.str(), cat(bytes.size(), " bytes"));
+    tensor = at::empty(type.sizes, at::TensorOptions(static_cast<at::ScalarType>(type.dtype)));
+    if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  }
+}
+
+}  // namespace abele::host
