@@ -12,10 +12,12 @@ from . import enums, ops, optim, options, profiling
 from ._async_accessor import AsynchronousDataAccessor
 from ._devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from ._errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
+from ._files import importPoptorchMetadataFromFile
 from ._hooks import registerPostCompileHook, registerPreCompileHook
 from ._logging import logger, setLogLevel
 from ._process import poptorchAtExit
 from ._process import start as _start
+from ._tracing import getIpuTensorId
 from ._version import __version__
 from .annotations import (
     ATTR_PREFIX,
@@ -33,7 +35,7 @@ from .annotations import (
 )
 from .data import DataLoader
 from .enums import *
-from .executor import PoplarExecutor, inferenceModel, trainingModel
+from .executor import PoplarExecutor, inferenceModel, load, trainingModel
 from .losses import identity_loss
 from .ops import isRunningOnIpu, nop, recomputationCheckpoint, set_available_memory
 from .options import *
@@ -57,10 +59,7 @@ _NOT_YET = frozenset(
         "dynamic_update",
         "for_loop",
         "fps",
-        "getIpuTensorId",
-        "importPoptorchMetadataFromFile",
         "ipu_print_tensor",
-        "load",
         "nearest",
         "serializedMatMul",
         "set_overlap_for_input",

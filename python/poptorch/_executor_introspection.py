@@ -5,11 +5,81 @@ Source: spec executor.md, section 8.
 
 import datetime
 
-from ._errors import createPoptorchError
+from ._errors import Error, createPoptorchError
+from ._target import countsCycles
+
+_NO_COUNTERS = ("input", "input_complete", "output", "output_complete")
 
 
 class Introspection:
     """Part of PoplarExecutor."""
+
+    def getTensorNames(self):
+        """Long names of the values of the compiled program, as anchorTensor takes them."""
+        assert self.isCompiled(), "getTensorNames: the model is not compiled yet"
+        return self._executable.session.tensorNames()
+
+    def getAnchoredTensor(self, short_name):
+        """Value, in the last call, of the tensor that opts.anchorTensor(short_name, ...) named."""
+        assert self.isCompiled(), "getAnchoredTensor: the model has not run yet"
+        try:
+            return self._executable.session.anchor(short_name)
+        except Error as error:
+            raise AssertionError(error.message) from error
+
+    # Times of the last call ------------------------------------------------------------------------------------------
+    def getPerfCounters(self):
+        """When the tensors of the last call moved, in seconds since its begin.
+
+        Returns: {"input", "input_complete", "output", "output_complete"}, each a list per tensor of a list per
+            micro-batch. Nothing is copied between host and devices of one process: a micro-batch's input is there when
+            its first stage begins, its output when its last one ends.
+        """
+        if not self.isCompiled():
+            return {name: [[]] for name in _NO_COUNTERS}
+        return self._executable.session.perfCounters()
+
+    def _latency(self, first, first_of, second, second_of):
+        """(min, max, average) of the time from one counter to another, over the micro-batches that were returned."""
+        counters = self.getPerfCounters()
+        inputs, outputs = counters["input"], counters["output"]
+        number = min((len(times) for times in outputs), default=0)
+        if not number or not inputs or not inputs[0]:
+            return 0.0, 0.0, 0.0
+        step = len(inputs[0]) // number  # inputs between two outputs; an output belongs to the last of them
+
+        def moment(name, choose, i):
+            position = (i + 1) * step - 1 if name.startswith("input") else i
+            return choose(times[position] for times in counters[name])
+
+        took = [moment(second, second_of, i) - moment(first, first_of, i) for i in range(number)]
+        return min(took), max(took), sum(took) / len(took)
+
+    def getHostIpuLatency(self):
+        """(min, max, average) seconds from the first request of an input until all inputs are complete."""
+        return self._latency("input", min, "input_complete", max)
+
+    def getComputeLatency(self):
+        """(min, max, average) seconds from complete inputs until the last output is ready."""
+        return self._latency("input_complete", max, "output", max)
+
+    def getIpuHostLatency(self):
+        """(min, max, average) seconds from the first output that is ready until all are complete."""
+        return self._latency("output", min, "output_complete", max)
+
+    def getLatency(self):
+        """(min, max, average) seconds from the first request of an input until all outputs are complete."""
+        return self._latency("input", min, "output_complete", max)
+
+    def cycleCount(self):
+        """Cycles of the last call, at the clock of the original devices (1.33 GHz): its time, in other units."""
+        if not countsCycles(self._options):
+            raise createPoptorchError("cycle counting is disabled: set opts.logCycleCount(True) to enable it")
+        self._requireCompiled("cycleCount")
+        cycles = self._executable.session.cycles()
+        if not cycles:
+            raise createPoptorchError("cycleCount: run the model at least once before reading its cycles")
+        return cycles
 
     def report(self):
         """Figures of the compiled program and of its last step, a dict: "capture_s", "compile_s", "step_ns", "bubble"

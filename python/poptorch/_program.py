@@ -2,13 +2,11 @@
 
 import torch
 
-from . import structures
+from . import structures, wrapping
 from ._arguments import requireSame, signatureOf
-from ._errors import notAvailable
 from ._native import PACKAGE_FOLDERS, core
 from ._support import toSessionOptions
 from ._tracing import CaptureMode, aroundCompile, callForward
-from .enums import OutputMode
 
 _NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
 
@@ -51,12 +49,7 @@ class Program:
             )
             self._result = structures.skeleton(result)
             self._written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]
-            if self._written and options.output_mode != OutputMode.All:
-                raise notAvailable(
-                    "writing into an argument under an output mode other than All",
-                    "opts.outputMode(poptorch.OutputMode.All), or write into a clone()",
-                )
-            return structures.flattenTensorStructure(result) + [micro_batch[i] for i in self._written]
+            return structures.flattenTensorStructure(result)
 
         with aroundCompile(model):
             self.session.compile(
@@ -69,6 +62,30 @@ class Program:
                 progress,
             )
 
+    def description(self):
+        """What load() needs beside the native program."""
+        return {
+            "arguments": self._arguments,
+            "signature": self._signature,
+            "result": self._result,
+            "written": self._written,
+        }
+
+    def load(self, program, description, model):
+        """Takes over a program that another process compiled.
+
+        Args:
+            program: native bytes.
+            description: of description().
+            model: the module whose weights it uses.
+        """
+        with wrapping.withoutPull():
+            self.session.load(program, _modelTensors(model))
+        self._arguments = description["arguments"]
+        self._signature = description["signature"]
+        self._result = description["result"]
+        self._written = description["written"]
+
     def requireSame(self, given):
         """Raises E0704 unless the call fits this program."""
         requireSame("positional arguments", self._signature[0], given[0])
@@ -78,11 +95,12 @@ class Program:
         """One call. Returns the results in the structure that forward returned."""
         outputs = self.session.run(tensors)
         if self._written:
+            # The session wrote into its inputs; those that had to be converted are copies of the caller's.
             originals = structures.flattenTensorStructure(given, self._arguments)
             with torch.no_grad():
-                for index, value in zip(self._written, outputs[-len(self._written) :], strict=True):
-                    originals[index].copy_(value.view(originals[index].shape))
-            del outputs[-len(self._written) :]
+                for index in self._written:
+                    if originals[index].data_ptr() != tensors[index].data_ptr():
+                        originals[index].copy_(tensors[index])
         outputs = [value.to(_NARROW[value.dtype]) if value.dtype in _NARROW else value for value in outputs]
         if isinstance(self._result, torch.Tensor):
             return outputs[0]

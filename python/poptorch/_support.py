@@ -3,6 +3,8 @@
 The column "device" of src/host/options.json says the same for users.
 """
 
+import os
+
 import torch
 
 from . import _devices, _environment, enums, strategies
@@ -31,8 +33,6 @@ def requireSupported(options, dtypes):
         "replicationFactor > 1": options.replication_factor != 1,
         "inputReplicaGrouping with groups of more than one replica": options.input_group_size != 1,
         "more than one process (opts.Distributed)": options.Distributed.numProcesses != 1,
-        "anchorTensor": bool(options.anchored_tensors),
-        "enableSyntheticData(True)": bool(_popart(options, "syntheticDataMode")),
         "Precision.enableFloatingPointExceptions(True)": bool(_popart(options, "enableFloatingPointChecks")),
         "setAutomaticLossScaling(True) for a float16 model": bool(
             _popart(options, "automaticLossScalingSettings.enabled")
@@ -44,8 +44,6 @@ def requireSupported(options, dtypes):
             raise notAvailable(name, "remove the setting")
     if _popart(options, "enableStochasticRounding") and torch.float16 in dtypes:
         logger.warning("Precision.enableStochasticRounding: float16 results are rounded to nearest")
-    if _popart(options, "cachePath"):
-        logger.warning("enableExecutableCaching: executables are not cached in this version")
     if _environment.engineOptions(options).get("autoReport.all") == "true":
         logger.warning("enableProfiling: no profile is written in this version")
 
@@ -85,10 +83,30 @@ def toSessionOptions(options, *, training, enforce_limits):
     if threads < 0:
         raise userError("E0702", "option-value", f"abele.threadsPerDevice is {threads}", expected="0 or more threads")
     result.threads_per_device = threads
+    result.synthetic_data = bool(_popart(options, "syntheticDataMode"))
+    _setCache(result, options)
+    for short_name, (long_name, as_model, mode, period) in options.anchored_tensors.items():
+        if as_model:
+            mode, period = options.output_mode, options.output_return_period
+        mode = getattr(core().OutputMode, enums.OutputMode(mode).name)
+        result.addAnchor(short_name, long_name, mode, max(period, 1))
     if options.exists("random_seed"):
         result.has_seed = True
         result.seed = options.random_seed % 2**64
     return result
+
+
+def _setCache(result, options):
+    """Where compiled executables are kept."""
+    path = _popart(options, "cachePath")
+    several = options.Distributed.numProcesses > 1
+    if path and _environment.usesSimulator(options):
+        logger.warning("enableExecutableCaching: executables for the simulator are not cached")
+    elif path:
+        result.cache_path = os.fspath(path)
+        result.cache_lock = several
+    elif several:
+        logger.warning("every process compiles: opts.enableExecutableCaching(path) lets only the first one do it")
 
 
 def requireDeviceCount(options, stage_devices):

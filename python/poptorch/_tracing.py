@@ -214,19 +214,27 @@ def _requireNotReassigned(model, before):
 
 
 @contextlib.contextmanager
-def aroundCompile(model):
-    """Around the whole compilation: hooks; weights are read as they are on the host."""
+def withHooks():
+    """Around a compilation or the loading of one."""
     _hooks.callPreCompileHooks()
-    before = _owned(model)
     try:
-        with wrapping.withoutPull():
-            yield
-    except Exception:
-        with contextlib.suppress(Exception):
-            _requireNotReassigned(model, before)
-        raise
+        yield
     finally:
         _hooks.callPostCompileHooks()
+
+
+@contextlib.contextmanager
+def aroundCompile(model):
+    """Around the whole compilation: hooks; weights are read as they are on the host."""
+    with withHooks():
+        before = _owned(model)
+        try:
+            with wrapping.withoutPull():
+                yield
+        except Exception:
+            with contextlib.suppress(Exception):
+                _requireNotReassigned(model, before)
+            raise
 
 
 def callForward(model, positional, named, *, training, scopes):
@@ -246,3 +254,20 @@ def callForward(model, positional, named, *, training, scopes):
         result = model(*positional, **named)
     _requireNotReassigned(model, before)
     return result
+
+
+def getIpuTensorId(t):
+    """Number of the value that a tensor holds in the program being captured.
+
+    Raises:
+        poptorch.Error: a host tensor; outside of forward every tensor is one.
+    """
+    number = core().valueId(t) if isinstance(t, torch.Tensor) else -1
+    if number < 0:
+        raise userError(
+            "E0708",
+            "arguments",
+            "getIpuTensorId of a tensor that is on the host",
+            expected="a tensor computed by the forward that is being captured",
+        )
+    return number

@@ -7,9 +7,10 @@ import copy
 
 import torch
 
-from . import _optimizer_spec, optim, profiling, structures, wrapping
-from ._arguments import Binding, hasDict
+from . import _files, _optimizer_spec, optim, profiling, structures, wrapping
+from ._arguments import Binding, hasDict, signatureOf
 from ._errors import createPoptorchError, userError
+from ._executor_files import Files
 from ._executor_introspection import Introspection
 from ._executor_lifecycle import LifeCycle
 from ._executor_optimizer import OptimizerSync
@@ -19,28 +20,13 @@ from ._options_validation import requireConsistent
 from ._program import Program
 from ._progress import ProgressBar
 from ._support import requireDeviceCount, requireSupported
+from ._target import requireGroup, requireTarget
 from ._version import __version__
 from .annotations import module_repr
 from .enums import ConnectionType, OutputMode
 from .options import Options
 from .strategies import PipelinedExecution
 
-# Members that the specification names and that this version does not have.
-_NOT_YET = frozenset(
-    (
-        "compileAndExport",
-        "save",
-        "loadExecutable",
-        "getTensorNames",
-        "getAnchoredTensor",
-        "getPerfCounters",
-        "getHostIpuLatency",
-        "getComputeLatency",
-        "getIpuHostLatency",
-        "getLatency",
-        "cycleCount",
-    )
-)
 _TRACED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
 _DEVICE_DTYPES = frozenset(
     (
@@ -63,7 +49,7 @@ class _Version:
     number = 0
 
 
-class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
+class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
     """A wrapped model: calling it runs one step on the devices. Made by trainingModel and inferenceModel.
 
     Threads: one caller at a time.
@@ -197,19 +183,28 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
     # Compilation -----------------------------------------------------------------------------------------------------
     def _programFor(self, given, tensors):
         """The program for these inputs, compiled if there is none."""
-        key = repr(_signatureKey(given)) if self._many_programs else None
+        key = self._keyOf(signatureOf(given)) if self._many_programs else None
         program = self._programs.get(key)
         if program is None:
             with self._channel.tracepoint("modelCompilation"):
                 program = self._compile(given, tensors)
             self._programs[key] = program
             if self._executable is None:
-                self._is_attached = self._options.connection_type == ConnectionType.Always
-                self._uploadOptimizerState(program)
+                self._takeFirst(program)
         if self._executable is not None and program is not self._executable:
             self._moveState(self._executable, program)
         self._executable = program
         return program
+
+    def _takeFirst(self, program):
+        """The first program after a destroy() goes to the device."""
+        self._programs[self._keyOf(program._signature)] = program
+        self._executable = program
+        self._is_attached = self._options.connection_type == ConnectionType.Always
+        self._uploadOptimizerState(program)
+
+    def _keyOf(self, signature):
+        return repr(signature) if self._many_programs else None
 
     def _compile(self, given, tensors):
         requireConsistent(self._options)
@@ -219,18 +214,15 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
         with wrapping.withoutPull():
             dtypes = {tensor.dtype for tensor in [*self._model.parameters(), *self._model.buffers(), *tensors]}
         requireSupported(self._options, dtypes)
-        if self._training:
-            if not isinstance(self._user_model, wrapping._WrappedModule):
-                wrapping.wrapModel(self._user_model, self)
-            self.copyWeightsToHostIfNeeded()
-        self._pullFromTraining()
+        requireTarget(self._options)
+        self._rewrap()
         program = Program(self._options, training=self._training, enforce_limits=self._enforce_limits)
         spec = self._optimizerSpec()
         bar = ProgressBar() if self._options.show_compilation_progress_bar else None
         try:
             program.compile(self._model, given, tensors, spec, bar)
         except Exception as error:
-            if getattr(error, "code", "") in ("E0304", "E0305"):
+            if getattr(error, "code", "") in ("E0304", "E0305", "E0712"):
                 raise AssertionError(str(error)) from error
             raise
         finally:
@@ -238,11 +230,23 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
                 bar.close()
         if self._enforce_limits:
             requireDeviceCount(self._options, program.session.stageDevices())
+            requireGroup(self._options, len(set(program.session.stageDevices())) or 1)
+        self._noteCompiled()
+        return program
+
+    def _rewrap(self):
+        """Before a compilation: the model is wrapped and its weights are the newest."""
+        if self._training:
+            if not isinstance(self._user_model, wrapping._WrappedModule):
+                wrapping.wrapModel(self._user_model, self)
+            self.copyWeightsToHostIfNeeded()
+        self._pullFromTraining()
+
+    def _noteCompiled(self):
         if self._training:
             self._constants = None if self._optimizer is None else _optimizer_spec.Constants(self._optimizer)
             self._sent = None if self._optimizer is None else _optimizer_spec.describe(self._optimizer)
         self._noteVersions()
-        return program
 
     def _requireSplit(self, tensors):
         number = self._options.device_iterations * self._options.Training.gradient_accumulation
@@ -279,8 +283,6 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
         return self._options
 
     def __getattr__(self, name):
-        if name in _NOT_YET:
-            raise AttributeError(f"PoplarExecutor.{name} is not available in this version")
         model = self.__dict__.get("_user_model")
         if model is None:
             raise AttributeError(name)
@@ -297,13 +299,6 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Introspection):
 
 def _rebuild(cls, model, options, training, optimizer):
     return cls(model, options, training, __version__, optimizer)
-
-
-def _signatureKey(given):
-    """Equal for calls that one program can serve."""
-    from ._arguments import signatureOf
-
-    return signatureOf(given)
 
 
 def _wrappingOptions(options, training):
@@ -347,3 +342,34 @@ def inferenceModel(model, options=None):
     Returns: an executor: calling it runs forward.
     """
     return PoplarExecutor(model, options, False, __version__)
+
+
+def load(filename, edit_opts_fn=None):
+    """An executor from a file that save() or compileAndExport() wrote, with model, weights, optimizer and random state.
+
+    Args:
+        filename: the file.
+        edit_opts_fn: called with the options before the model is wrapped; only run-time options matter.
+    Returns: a compiled executor that is not connected to any other.
+    Raises:
+        AssertionError: the file was written by another version, or without the model.
+    """
+    file = _files.read(filename)
+    assert file.version == __version__, (
+        f"{filename} was written by version {file.version}, this is {__version__}: compile and export again"
+    )
+    metadata = _files.metadataOf(file)
+    assert "program" in metadata, f"{filename} does not say which inputs its program was compiled for"
+    assert "model" in metadata, (
+        f"{filename} holds no model (export_model=False): wrap the model and use executor.loadExecutable(filename)"
+    )
+    options = metadata["options"].clone()
+    if options.connection_type == ConnectionType.Never:
+        options.deleteIfExists("ipu_version")
+        options.connectionType(ConnectionType.Always)
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    executor = PoplarExecutor(metadata["model"], options, metadata["training"], __version__, metadata["optimizer"])
+    executor._adoptProgram(file, metadata)
+    executor._adoptState(file, metadata)
+    return executor

@@ -4,6 +4,7 @@ import enum
 
 from . import _native
 from ._errors import _NATIVE, Error, RecoverableError, UnrecoverableError, _fill
+from ._files import importPoptorchMetadataFromFile
 from ._options_validation import validateOptions
 
 _validateOptions = validateOptions
@@ -48,4 +49,11 @@ def _throwTestError(kind):
     raise _fill(error, text, type_name, "_throwTestError")
 
 
-__all__ = ["Error", "RecoverableError", "TestErrorType", "UnrecoverableError", "isCompilingWithDispatcher"]
+__all__ = [
+    "Error",
+    "RecoverableError",
+    "TestErrorType",
+    "UnrecoverableError",
+    "importPoptorchMetadataFromFile",
+    "isCompilingWithDispatcher",
+]

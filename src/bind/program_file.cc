@@ -1,6 +1,6 @@
 // .poptorch files: the parts that the Python front end puts in and takes out.
-#include "bind/bind.h"
 #include "host/program_file.h"
+#include "bind/bind.h"
 
 namespace py = pybind11;
 

@@ -92,8 +92,7 @@ void registerSession(py::module_& module) {
       .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"),
            py::arg("optimizer"), py::arg("mode"), py::arg("excludes"), py::arg("progress") = py::none())
       .def("load", &PythonSession::load, py::arg("program"), py::arg("model"))
-      .def("programBytes",
-           [](const PythonSession& self) { return py::bytes(host::encode(self.session.program())); })
+      .def("programBytes", [](const PythonSession& self) { return py::bytes(host::encode(self.session.program())); })
       .def("run", &PythonSession::run, py::arg("inputs"))
       .def("isCompiled", [](const PythonSession& self) { return self.session.isCompiled(); })
       .def("copyWeightsToHost", withoutGil<&Session::copyWeightsToHost>())

@@ -47,9 +47,7 @@ void registerSessionOptions(py::module_& module) {
       .def(
           "addAnchor",
           [](SessionOptions& self, std::string short_name, std::string long_name, host::OutputMode mode,
-             int64_t period) {
-            self.anchors.push_back({std::move(short_name), std::move(long_name), mode, period});
-          },
+             int64_t period) { self.anchors.push_back({std::move(short_name), std::move(long_name), mode, period}); },
           py::arg("short_name"), py::arg("long_name"), py::arg("mode"), py::arg("period"))
       .def(
           "setStages",

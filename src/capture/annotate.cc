@@ -51,4 +51,9 @@ void allowReads(bool allow) {
   if (Recorder* recorder = currentRecorder()) recorder->allowReads(allow);
 }
 
+int64_t valueId(const at::Tensor& tensor) {
+  Recorder* recorder = currentRecorder();
+  return recorder && recorder->knows(tensor) ? recorder->valueOf(tensor) : -1;
+}
+
 }  // namespace abele::capture

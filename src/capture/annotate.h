@@ -1,6 +1,7 @@
 // What a running forward says about itself: blocks, names, losses. No-ops outside a capture. Used by host/ and bind/.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace at {
@@ -37,5 +38,8 @@ bool mayVary(const at::Tensor& tensor);
 
 /// Values read until allowReads(false) only check arguments and do not steer the program: they are not refused. Nests.
 void allowReads(bool allow);
+
+/// Number of the value that the tensor holds in the program being captured; -1 when it is a host tensor.
+int64_t valueId(const at::Tensor& tensor);
 
 }  // namespace abele::capture

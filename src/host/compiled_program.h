@@ -28,8 +28,8 @@ struct WrittenArgument {
 struct CompiledAnchor {
   std::string name;  // the short one
   int32_t target = 0;
-  Type type;                // of one micro-batch
-  int32_t updated = -1;     // external whose new value it is; made once per update instead of once per micro-batch
+  Type type;             // of one micro-batch
+  int32_t updated = -1;  // external whose new value it is; made once per update instead of once per micro-batch
   OutputMode mode = OutputMode::kAll;
   int64_t period = 1;
 };

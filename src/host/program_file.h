@@ -17,11 +17,11 @@ struct SavedTensor {
 };
 
 struct ProgramFile {
-  std::string version;                // of the package that wrote it
-  std::string metadata;               // the front end's own; Abele does not look at it
-  std::string program;                // encode(CompiledProgram)
-  bool has_model = false;             // tensors and optimizer_state are there
-  std::vector<SavedTensor> tensors;   // parameters, then buffers
+  std::string version;               // of the package that wrote it
+  std::string metadata;              // the front end's own; Abele does not look at it
+  std::string program;               // encode(CompiledProgram)
+  bool has_model = false;            // tensors and optimizer_state are there
+  std::vector<SavedTensor> tensors;  // parameters, then buffers
   std::map<std::string, at::Tensor> optimizer_state;
   at::Tensor rng_state;  // undefined when it was not saved
 };

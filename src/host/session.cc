@@ -179,8 +179,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   impl_->last_step_allocations = runtime::cpuAllocatorMisses() - allocations;
   finishResults(impl_->options, compiled, results);
   writeBack(compiled, results, inputs);
-  for (size_t i = 0; i < compiled.anchors.size(); ++i)
-    impl_->anchored[compiled.anchors[i].name] = results.anchored[i];
+  for (size_t i = 0; i < compiled.anchors.size(); ++i) impl_->anchored[compiled.anchors[i].name] = results.anchored[i];
   return std::move(results.returned);
 }
 

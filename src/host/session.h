@@ -81,9 +81,9 @@ struct SessionReport {
   int64_t heap_allocations = 0;  // of tensor memory by the workers, last step; 0 once the first steps are over
 };
 
-/// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs: those
-/// that are returned). In one process nothing is copied: `input` is when a micro-batch is first needed, `output` when its
-/// last forward segment is done, and the *_complete are the same moments.
+/// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs:
+/// those that are returned). In one process nothing is copied: `input` is when a micro-batch is first needed, `output`
+/// when its last forward segment is done, and the *_complete are the same moments.
 struct PerfCounters {
   std::vector<std::vector<double>> input, input_complete, output, output_complete;
 };

@@ -38,7 +38,7 @@ struct Session::Impl {
   bool from_cache = false;
   std::vector<at::Tensor> synthetic;           // the made-up inputs of every call
   std::map<std::string, at::Tensor> anchored;  // of the last call
-  mutable std::string captured_text;  // printed when first asked for
+  mutable std::string captured_text;           // printed when first asked for
 
   int64_t microBatches() const { return options.device_iterations * options.gradient_accumulation; }
   /// Makes a program that is on its devices the session's own.

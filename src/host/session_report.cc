@@ -19,9 +19,8 @@ SessionReport Session::report() const {
   report.step_ns = step.wall_ns;
   report.heap_allocations = impl_->last_step_allocations;
   for (const CompiledStage& stage : compiled.stages)
-    report.stages.push_back({.name = stage.name,
-                             .device = stage.device,
-                             .peak_bytes = exe::peakBytes(compiled.executable, stage.worker)});
+    report.stages.push_back(
+        {.name = stage.name, .device = stage.device, .peak_bytes = exe::peakBytes(compiled.executable, stage.worker)});
   int64_t busy_ns = 0;
   for (const runtime::ActionTime& action : step.actions) {
     const int64_t took = action.end_ns - action.begin_ns;
@@ -95,8 +94,9 @@ at::Tensor Session::anchor(const std::string& short_name) const {
                 {.what = cat("no tensor is anchored as ", short_name),
                  .remedy = "opts.anchorTensor(short_name, long_name) before the model is wrapped"});
   auto found = impl_->anchored.find(short_name);
-  ABELE_REQUIRE(found != impl_->anchored.end(), E0705,
-                {.what = cat("anchor ", short_name, " has no value before the first call"), .remedy = "call the model"});
+  ABELE_REQUIRE(
+      found != impl_->anchored.end(), E0705,
+      {.what = cat("anchor ", short_name, " has no value before the first call"), .remedy = "call the model"});
   return found->second;
 }
 

@@ -68,8 +68,7 @@ std::vector<int64_t> returnedMicroBatches(OutputMode mode, int64_t period, int64
 
 Results allocateResults(const SessionOptions& options, const Compiled& compiled) {
   const int64_t micro_batches = options.device_iterations * options.gradient_accumulation;
-  const std::vector<int64_t> chosen =
-      returnedMicroBatches(options.output_mode, options.output_period, micro_batches);
+  const std::vector<int64_t> chosen = returnedMicroBatches(options.output_mode, options.output_period, micro_batches);
   const std::vector<int64_t> all = returnedMicroBatches(OutputMode::kAll, 1, micro_batches);
   Results results;
   results.bound.resize(compiled.executable.output_slots.size());

@@ -92,8 +92,8 @@ std::vector<CompiledAnchor> TensorNames::addAnchors(const SessionOptions& option
                                                     ir::Graph& graph) const {
   std::vector<CompiledAnchor> anchors;
   for (const Anchor& wanted : options.anchors) {
-    CompiledAnchor anchor{.name = wanted.short_name, .target = next_target++, .mode = wanted.mode,
-                          .period = wanted.period};
+    CompiledAnchor anchor{
+        .name = wanted.short_name, .target = next_target++, .mode = wanted.mode, .period = wanted.period};
     if (auto updated = updated_.find(wanted.long_name); updated != updated_.end()) {
       anchor.updated = updated->second;
       anchor.type = graph.externals.at(updated->second).type;

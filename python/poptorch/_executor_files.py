@@ -1,0 +1,116 @@
+"""Saving an executor, and taking over a saved program.
+
+Source: spec executor.md, section 7.1.
+"""
+
+import os
+import pickle
+
+from . import _files
+from ._errors import createPoptorchError, userError
+from ._logging import logger
+from ._program import Program
+from ._tracing import withHooks
+
+_DEFAULT_NAME = "model.poptorch"
+
+
+def _pathOf(filename):
+    """The file to write: missing folders are made, a folder gets a file of the default name."""
+    path = os.path.abspath(os.fspath(filename))
+    if os.path.isdir(path):
+        path = os.path.join(path, _DEFAULT_NAME)
+        logger.warning("save(): %s is a folder, the file is %s", filename, path)
+    folder = os.path.dirname(path)
+    assert os.path.isdir(folder) or not os.path.exists(folder), f"save(): {folder} is a file, not a folder"
+    os.makedirs(folder, exist_ok=True)
+    return path
+
+
+class Files:
+    """Part of PoplarExecutor."""
+
+    def compileAndExport(self, filename, *args, export_model=True, **kwargs):
+        """compile(*args, **kwargs), then save(filename, export_model)."""
+        self.compile(*args, **kwargs)
+        self.save(filename, export_model)
+
+    def save(self, filename, export_model=True, save_rng_state=True):
+        """Writes a file that poptorch.load or loadExecutable continue from.
+
+        Args:
+            filename: the file, or a folder: then <folder>/model.poptorch. Missing folders are made.
+            export_model: also keep the model, its weights, the optimizer and its state. The model must be picklable.
+            save_rng_state: also keep the state of the device's random numbers.
+        Raises:
+            poptorch.Error: not compiled.
+            AssertionError: the parent of the file is a file.
+        """
+        self._requireCompiled("save")
+        path = _pathOf(filename)
+        program = self._executable
+        metadata = {
+            "options": self._options,
+            "program": program.description(),
+            "rng_seed": self.rng_state[0] if save_rng_state else None,
+        }
+        model = optimizer_state = None
+        if export_model:
+            self._pullAll()
+            model, optimizer_state = self._user_model, program.session.optimizerState()
+            metadata.update(training=self._training, model=model, optimizer=self._optimizer)
+        try:
+            _files.write(
+                path,
+                metadata,
+                program.session.programBytes(),
+                version=self._poptorch_version,
+                model=model,
+                optimizer_state=optimizer_state,
+                rng_state=program.session.rngState() if save_rng_state else None,
+            )
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise createPoptorchError(
+                f"the model cannot be saved: {error}\n  try       define its classes at the top of a module, or save "
+                "with export_model=False"
+            ) from error
+
+    def loadExecutable(self, filename):
+        """Takes over the program of a file that was saved from an equal model; the weights are this model's own.
+
+        Raises:
+            poptorch.Error: the file was written by another version, or for another model or other options.
+        """
+        if self.isCompiled():
+            raise createPoptorchError("loadExecutable: the executor is compiled already; destroy() it first")
+        file = _files.read(filename)
+        if file.version != self._poptorch_version:
+            raise userError(
+                "E0712",
+                "file",
+                "the file was written by another version",
+                at=str(filename),
+                found=file.version,
+                expected=self._poptorch_version,
+                remedy="compile and export again",
+            )
+        self._adoptProgram(file, _files.metadataOf(file))
+
+    def _adoptProgram(self, file, metadata):
+        """Makes the program of a file this executor's own."""
+        program = Program(self._options, training=self._training, enforce_limits=self._enforce_limits)
+        self._rewrap()
+        with withHooks():
+            program.load(file.program, metadata["program"], self._model)
+            if self._training:
+                program.session.setOptimizer(self._optimizerSpec())
+        self._noteCompiled()
+        self._takeFirst(program)
+
+    def _adoptState(self, file, metadata):
+        """Optimizer state and random numbers as they were when the file was written."""
+        if file.optimizer_state:
+            self._executable.session.setOptimizerState(file.optimizer_state)
+        if file.rng_state is not None:
+            self._executable.session.setRngState(file.rng_state)
+            self._rng_cache = [metadata["rng_seed"], *file.rng_state.tolist()]

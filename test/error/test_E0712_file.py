@@ -1,0 +1,13 @@
+"""E0712: a program of a file, taken over by another model."""
+
+import poptorch
+import pytest
+import torch
+
+
+def test_error(tmp_path):
+    executor = poptorch.inferenceModel(torch.nn.Linear(3, 2))
+    executor.compile(torch.zeros(1, 3))
+    executor.save(tmp_path / "file")
+    with pytest.raises(poptorch.Error, match="E0712 file: the program was compiled for another model"):
+        poptorch.inferenceModel(torch.nn.Linear(4, 2)).loadExecutable(tmp_path / "file")
