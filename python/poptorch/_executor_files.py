@@ -32,8 +32,9 @@ class Files:
 
     def compileAndExport(self, filename, *args, export_model=True, **kwargs):
         """compile(*args, **kwargs), then save(filename, export_model)."""
-        self.compile(*args, **kwargs)
-        self.save(filename, export_model)
+        with self._channel.tracepoint("compileAndExport"):
+            self.compile(*args, **kwargs)
+            self.save(filename, export_model)
 
     def save(self, filename, export_model=True, save_rng_state=True):
         """Writes a file that poptorch.load or loadExecutable continue from.
@@ -60,15 +61,16 @@ class Files:
             model, optimizer_state = self._user_model, program.session.optimizerState()
             metadata.update(training=self._training, model=model, optimizer=self._optimizer)
         try:
-            _files.write(
-                path,
-                metadata,
-                program.session.programBytes(),
-                version=self._poptorch_version,
-                model=model,
-                optimizer_state=optimizer_state,
-                rng_state=program.session.rngState() if save_rng_state else None,
-            )
+            with self._channel.tracepoint("saveExecutableToFile"):
+                _files.write(
+                    path,
+                    metadata,
+                    program.session.programBytes(),
+                    version=self._poptorch_version,
+                    model=model,
+                    optimizer_state=optimizer_state,
+                    rng_state=program.session.rngState() if save_rng_state else None,
+                )
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise createPoptorchError(
                 f"the model cannot be saved: {error}\n  try       define its classes at the top of a module, or save "
@@ -100,7 +102,7 @@ class Files:
         """Makes the program of a file this executor's own."""
         program = Program(self._options, training=self._training, enforce_limits=self._enforce_limits)
         self._rewrap()
-        with withHooks():
+        with self._channel.tracepoint("loadExecutable"), withHooks():
             program.load(file.program, metadata["program"], self._model)
             if self._training:
                 program.session.setOptimizer(self._optimizerSpec())
