@@ -38,10 +38,10 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
   add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
       output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule), enforce_pipeline_minimum,
       num_devices);
-  const auto& [auto_stage, explicit_stages, ordered] = stages;
-  add(out, static_cast<int64_t>(auto_stage), ordered, static_cast<uint64_t>(explicit_stages.size()));
-  for (const auto& [blocks, ipu] : explicit_stages) {
-    add(out, static_cast<uint64_t>(blocks.size()), ipu);
+  const auto& [auto_stage, explicit_stages, ordered, alternating] = stages;
+  add(out, static_cast<int64_t>(auto_stage), ordered, alternating, static_cast<uint64_t>(explicit_stages.size()));
+  for (const auto& [blocks, ipu, phase] : explicit_stages) {
+    add(out, static_cast<uint64_t>(blocks.size()), ipu, phase);
     for (const std::string& block : blocks) add(out, block);
   }
   for (const auto& [short_name, long_name, mode, period] : anchors)
