@@ -18,15 +18,30 @@ class Tensor;
 
 namespace abele {
 
+enum class DataLoaderMode {
+  kSync,   // next() makes the batch
+  kAsync,  // a thread makes batches ahead of their use; samples and chunks are then asked for on that thread
+};
+
 struct DataLoaderOptions {
   int64_t batch_size = 1;  // of a micro-batch
   bool shuffle = false;    // a new order at each pass, the same for the same seed
   uint64_t seed = 0;
   bool drop_last = true;  // leave out the samples that do not fill a batch; a model takes full batches only
+  DataLoaderMode mode = DataLoaderMode::kSync;
+  int64_t buffer_size = 3;  // batches made ahead
+  // Each process loads a block of its own of the samples, or of the order that all of them share by the seed. With
+  // drop_last all have the same number of batches; samples left out of one shuffled pass are in the next.
+  int64_t num_processes = 1;
+  int64_t process_id = 0;
 };
 
+/// The next rows of a stream, any number of them in each call; false at its end.
+using NextChunk = std::function<bool(std::vector<at::Tensor>& chunk)>;
+
 /// Combines micro-batches: each batch has batch_size * deviceIterations * gradientAccumulation samples on dim 0.
-/// Threads: owner only. Source: spec data.md section 1.
+/// What a source throws comes out of next(), after the batches made before it.
+/// Threads: owner only. Source: spec data.md sections 1 to 3.
 class ABELE_API DataLoader {
  public:
   /// Samples are the rows (dim 0) of these tensors, which must have equal numbers of them (E0801).
@@ -34,11 +49,14 @@ class ABELE_API DataLoader {
   /// sample(i) gives sample i of `count` as tensors without a batch dimension, alike in shape and type (E0801).
   DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
              const DataLoaderOptions& loading);
+  /// start() begins a pass over a stream of chunks, whose rows are joined and split into batches: only one batch of a
+  /// pass can be incomplete. A stream is neither shuffled nor shared between processes (E0801).
+  DataLoader(const Options& options, std::function<NextChunk()> start, const DataLoaderOptions& loading);
   DataLoader(DataLoader&&) noexcept;
   ~DataLoader();
 
   int64_t combinedBatchSize() const;
-  /// Batches of one pass.
+  /// Batches of one pass. Throws E0801 for a stream, whose end nobody knows.
   int64_t size() const;
 
   /// The next batch of this pass; false at its end.

@@ -1,0 +1,157 @@
+// Batches made ahead, streams of chunks, and shares of several processes.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "abele/abele.h"
+
+namespace {
+
+using Batch = std::vector<at::Tensor>;
+using abele::DataLoader;
+using abele::DataLoaderMode;
+
+abele::Options calls(int64_t iterations) { return abele::Options().deviceIterations(iterations); }
+
+std::vector<std::vector<int64_t>> pass(DataLoader& loader) {
+  std::vector<std::vector<int64_t>> rows;
+  for (const Batch& batch : loader) {
+    const at::Tensor first = batch[0].contiguous().to(torch::kLong);
+    rows.emplace_back(first.const_data_ptr<int64_t>(), first.const_data_ptr<int64_t>() + first.numel());
+  }
+  return rows;
+}
+
+std::vector<int64_t> flat(const std::vector<std::vector<int64_t>>& rows) {
+  std::vector<int64_t> all;
+  for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
+
+TEST(DataLoaderSources, BatchesMadeAheadAreTheSame) {
+  for (bool shuffle : {false, true}) {
+    for (int64_t buffer : {1, 3, 50}) {
+      DataLoader here(calls(2), {torch::arange(23)}, {.batch_size = 2, .shuffle = shuffle, .seed = 5});
+      DataLoader ahead(
+          calls(2), {torch::arange(23)},
+          {.batch_size = 2, .shuffle = shuffle, .seed = 5, .mode = DataLoaderMode::kAsync, .buffer_size = buffer});
+      EXPECT_EQ(ahead.size(), 5);
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(pass(ahead), pass(here));
+      Batch batch;
+      ahead.reset();
+      here.reset();
+      ASSERT_TRUE(ahead.next(batch));  // an abandoned pass
+      EXPECT_EQ(flat(pass(ahead)).size(), 20u);
+      DataLoader moved = std::move(ahead);
+      EXPECT_EQ(pass(moved).size(), 5u);
+    }
+  }
+}
+
+TEST(DataLoaderSources, WhatASourceThrowsComesAfterItsBatches) {
+  for (DataLoaderMode mode : {DataLoaderMode::kSync, DataLoaderMode::kAsync}) {
+    auto sample = [](int64_t i) {
+      if (i == 5) throw std::runtime_error("sample 5 is rotten");
+      return Batch{torch::tensor(i)};
+    };
+    DataLoader loader(calls(1), sample, 9, {.batch_size = 2, .mode = mode});
+    Batch batch;
+    EXPECT_TRUE(loader.next(batch));
+    EXPECT_TRUE(loader.next(batch));
+    EXPECT_THROW(loader.next(batch), std::runtime_error);
+    loader.reset();
+    EXPECT_TRUE(loader.next(batch));
+    EXPECT_TRUE(torch::equal(batch[0], torch::tensor({0, 1})));
+  }
+}
+
+/// A stream of chunks of these sizes, with rows numbered from 0.
+std::function<abele::NextChunk()> stream(std::vector<int64_t> sizes) {
+  return [sizes]() -> abele::NextChunk {
+    return [sizes, next = size_t{0}, row = int64_t{0}](Batch& chunk) mutable {
+      if (next == sizes.size()) return false;
+      const at::Tensor rows = torch::arange(row, row + sizes[next]);
+      row += sizes[next++];
+      chunk = {rows, rows.view({-1, 1}) * 2.0};
+      return true;
+    };
+  };
+}
+
+TEST(DataLoaderSources, ChunksAreJoinedAndSplit) {
+  for (DataLoaderMode mode : {DataLoaderMode::kSync, DataLoaderMode::kAsync}) {
+    DataLoader loader(calls(2), stream({3, 2, 0, 7, 2}), {.batch_size = 2, .mode = mode});
+    const std::vector<std::vector<int64_t>> expected = {{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}};
+    EXPECT_EQ(pass(loader), expected);
+    EXPECT_EQ(pass(loader), expected);
+    EXPECT_THROW(loader.size(), abele::UserError);
+    DataLoader rest(calls(2), stream({3, 2, 0, 7, 2}), {.batch_size = 2, .drop_last = false, .mode = mode});
+    EXPECT_EQ(pass(rest).back(), (std::vector<int64_t>{12, 13}));
+  }
+  Batch batch;
+  DataLoader loader(calls(1), stream({1, 5}), {.batch_size = 4});
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_TRUE(torch::equal(batch[1], torch::arange(4).view({4, 1}) * 2.0));
+}
+
+TEST(DataLoaderSources, ChunksThatDoNotFitAreRefused) {
+  auto of = [](std::vector<Batch> chunks) {
+    return [chunks]() -> abele::NextChunk {
+      return [chunks, i = size_t{0}](Batch& chunk) mutable {
+        if (i == chunks.size()) return false;
+        chunk = chunks[i++];
+        return true;
+      };
+    };
+  };
+  Batch batch;
+  for (const std::vector<Batch>& wrong : std::vector<std::vector<Batch>>{
+           {{}},
+           {{torch::tensor(1)}},
+           {{torch::ones({2}), torch::ones({3})}},
+           {{torch::ones({2})}, {torch::ones({2, 1})}},
+           {{torch::ones({2})}, {torch::ones({2}, torch::kLong)}},
+       }) {
+    DataLoader loader(calls(1), of(wrong), {.batch_size = 4});
+    EXPECT_THROW(loader.next(batch), abele::UserError);
+  }
+  EXPECT_THROW(DataLoader(calls(1), stream({1}), {.shuffle = true}), abele::UserError);
+  EXPECT_THROW(DataLoader(calls(1), stream({1}), {.num_processes = 2}), abele::UserError);
+}
+
+TEST(DataLoaderSources, ProcessesLoadTheirOwnShare) {
+  auto share = [](int64_t id, bool drop_last) {
+    DataLoader loader(calls(2), {torch::arange(26)},
+                      {.batch_size = 2, .drop_last = drop_last, .num_processes = 3, .process_id = id});
+    return flat(pass(loader));
+  };
+  for (int64_t id = 0; id < 3; ++id) {
+    const std::vector<int64_t> rows = share(id, true);
+    ASSERT_EQ(rows.size(), 8u);
+    for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(rows[i], id * 8 + i);
+  }
+  EXPECT_EQ(share(0, false).size(), 9u);
+  EXPECT_EQ(share(1, false).front(), 9);
+  EXPECT_EQ(share(2, false).size(), 8u);
+  EXPECT_EQ(share(2, false).back(), 25);
+  EXPECT_THROW(DataLoader(calls(1), {torch::arange(4)}, {.num_processes = 2, .process_id = 2}), abele::UserError);
+  EXPECT_THROW(DataLoader(calls(1), {torch::arange(4)}, {.buffer_size = 0}), abele::UserError);
+}
+
+TEST(DataLoaderSources, ProcessesShareOneShuffledOrder) {
+  std::vector<DataLoader> loaders;
+  for (int64_t id = 0; id < 2; ++id)
+    loaders.emplace_back(
+        calls(2), Batch{torch::arange(11)},
+        abele::DataLoaderOptions{.batch_size = 2, .shuffle = true, .seed = 3, .num_processes = 2, .process_id = id});
+  std::set<int64_t> seen;
+  for (int i = 0; i < 4; ++i) {
+    std::set<int64_t> now;
+    for (DataLoader& loader : loaders)
+      for (int64_t row : flat(pass(loader))) now.insert(row);
+    EXPECT_EQ(now.size(), 8u);  // of 11, each at most once in a pass
+    seen.insert(now.begin(), now.end());
+  }
+  EXPECT_EQ(seen.size(), 11u);
+}
+
+}  // namespace
