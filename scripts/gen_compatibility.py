@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+"""Writes docs/compatibility.md: the state of every public name of PopTorch, and of torch's operators.
+
+Usage: gen_compatibility.py [--spec FILE --walk FILE]    runs the tests that say so, or reads what they wrote
+       gen_compatibility.py --check                      the page lists every name, and claims no C++ name that is gone
+
+FILE are what `pytest test/spec` and `pytest test/parity/test_walk.py` write when ABELE_SPEC_JSON and ABELE_WALK_JSON
+name a file.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "compatibility.md"
+HEADERS = sorted((ROOT / "include" / "abele").glob("*.h"))
+
+# Names that have another form in C++; None: made for Python only. Others are looked up as they are.
+CPP = {
+    "poptorch.BeginBlock": "beginBlock",
+    "poptorch.identity_loss": "identityLoss",
+    "poptorch.isRunningOnIpu": "isRunningOnDevice",
+    "poptorch.PoplarExecutor": "TrainingModel",
+    "PoplarExecutor.__call__": "operator()",
+    "optimizer.loss_scaling": "loss_scaling",
+    "poptorch.enums": "OutputMode",
+    "poptorch.options": "Options",
+    "poptorch.optim": "optim",
+    "poptorch.__version__": "ABELE_VERSION",
+    "PoplarExecutor.compilationTime": "report",
+    "Options.clone": "Options(const Options& other)",
+    "DataLoader.combinedBatchSize": "combinedBatchSize",
+}
+PYTHON_ONLY = {
+    "poptorch.ConfigFileError",
+    "poptorch.BlockId",
+    "poptorch.BlockFunction",
+    "poptorch.removeBlocks",
+    "poptorch.LegacyBeginBlockFn",
+    "poptorch.module_repr",
+    "poptorch.ops",
+    "poptorch.accessAttributes",
+    "poptorch.flattenTensorStructure",
+    "poptorch.reconstructTensorStructure",
+    "poptorch.ATTR_PREFIX",
+    "poptorch.attributes_lists",
+    "poptorch.createPoptorchError",
+    "poptorch.ICustomArgParser",
+    "poptorch.registerCustomArgParser",
+    "poptorch.registerGeometricCustomArgParsers",
+    "poptorch.testing",
+    "poptorch.poptorch_core",
+    "poptorch.poptorchAtExit",
+    "poptorch.logger",
+    "Options.loadFromFile",
+    "Options.toDict",
+    "Options.set",
+    "Options.createOrSet",
+    "Options.exists",
+    "Options.deleteIfExists",
+    "Options.checkIsFrozen",
+    "Options.Jit",
+    "Jit.traceModel",
+    "poptorch.HalfFloatCastingBehavior",
+    "Precision.halfFloatCasting",
+    "Precision.runningStatisticsAlwaysFloat",
+    "testing.allclose",
+    "ICustomArgParser.yieldTensors",
+    "ICustomArgParser.reconstruct",
+    "PoplarExecutor.named_parameters",
+    "PoplarExecutor.parameters",
+    "PoplarExecutor.train",
+    "PoplarExecutor.eval",
+    "PoplarExecutor.model",
+}
+FILES = {
+    "Options": "options.h",
+    "Training": "options.h",
+    "Precision": "options.h",
+    "_Popart": "options.h",
+    "Distributed": "options.h",
+    "TensorLocations": "options.h",
+    "TensorLocationSettings": "options.h",
+    "strategies": "options.h",
+    "Block": "annotate.h",
+    "PoplarExecutor": "model.h",
+    "optim": "optim.h",
+    "optimizer": "optim.h",
+    "DataLoader": "data_loader.h",
+}
+
+
+def names():
+    """(priority, name) in the order of the specification."""
+    lines = (ROOT / "test" / "spec" / "names.txt").read_text().splitlines()
+    return [tuple(line.split(" ", 1)) for line in lines if line and not line.startswith("#")]
+
+
+def _code(path):
+    """The header without its comments."""
+    return "\n".join(re.sub(r"//.*", "", line) for line in path.read_text().splitlines())
+
+
+def cppDeclaration(name):
+    """Where the name is declared for C++ programs: "options.h: deviceIterations", or None."""
+    if name in PYTHON_ONLY:
+        return None
+    prefix, _, last = name.partition(".")
+    wanted = CPP.get(name, last.split(" ")[0])
+    files = [ROOT / "include" / "abele" / FILES[prefix]] if prefix in FILES else HEADERS if prefix == "poptorch" else []
+    word = rf"(?<![A-Za-z_]){re.escape(wanted)}"
+    kinds = [  # a type, then a function, then a field or constant
+        rf"(class|struct|namespace) (ABELE_API )?{word}\s*[:{{]",
+        rf"{word}(?![A-Za-z_])\(" if wanted[-1].isalnum() else word,
+        rf"{word}(?![A-Za-z_])(\s*[={{][^;,)]*)?;",
+        rf"#define {word}",
+    ]
+    for kind in kinds:
+        for path in files:
+            if path.exists() and re.search(kind, _code(path)):
+                return f"{path.name}: {wanted}"
+    return None
+
+
+def cppState(name):
+    """The column for C++."""
+    found = cppDeclaration(name)
+    if found is not None:
+        return f"`{found}`"
+    if name in PYTHON_ONLY:
+        return "Python only"
+    if name.startswith("variables."):
+        variable = f'"{name.removeprefix("variables.")}"'
+        sources = [path for path in (ROOT / "src").rglob("*.cc") if path.parts[-2] != "bind"]
+        return "read" if any(variable in path.read_text() for path in sources) else "not read"
+    return "not there"
+
+
+def _exists(name):
+    """Does the Python package have the name?"""
+    sys.path.insert(0, str(ROOT / "python"))
+    import poptorch
+    import poptorch.testing  # explicit, as in programs
+    import torch
+
+    prefix, _, last = name.partition(".")
+    last = last.split(" ")[0]
+    opts = poptorch.Options()
+    tensors = [torch.nn.Parameter(torch.zeros(1))]
+    optimizers = []
+    for kind in ("SGD", "Adam", "AdamW", "RMSprop", "LAMB"):
+        with contextlib.suppress(poptorch.Error, AttributeError):
+            optimizers.append(getattr(poptorch.optim, kind)(tensors, lr=0.1))
+    places = {
+        "poptorch": [poptorch],
+        "Options": [opts],
+        "strategies": [
+            poptorch.Stage,
+            poptorch.Phase,
+            poptorch.SerialPhasedExecution,
+            poptorch.ParallelPhasedExecution,
+        ],
+        "optimizer": optimizers,
+        "PoplarExecutor": [poptorch.PoplarExecutor, torch.nn.Module],
+        "Error": [poptorch.Error, poptorch.RecoverableError],
+    }
+    if prefix in ("Training", "Precision", "Jit", "_Popart", "Distributed", "TensorLocations"):
+        found = [getattr(opts, prefix)]
+    else:
+        found = places.get(prefix) or [getattr(poptorch, prefix, None)]
+    return any(hasattr(place, last.split(".")[0]) for place in found)
+
+
+def pythonState(name, spec):
+    """The column for Python."""
+    note = spec["notes"].get(name)
+    if note and note[0] == "refused":
+        return f"refused: {note[1]}"
+    if spec["names"].get(name, {}).get("covered"):
+        return f"works; differs: {note[1]}" if note else "works"
+    if name.startswith("variables."):
+        return "not tested"
+    return "there, not tested" if _exists(name) else "not there"
+
+
+def _escaped(text):
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def nameLines(spec):
+    rows = [(priority, name, pythonState(name, spec), cppState(name)) for priority, name in names()]
+    works = sum(state.startswith("works") for _, _, state, _ in rows)
+    lines = [
+        "## Names",
+        f"{len(rows)} names; {works} work in Python (a test shows it), "
+        f"{sum('`' in cpp for *_, cpp in rows)} are declared for C++. Priority A: in the user guide; B: documented "
+        "elsewhere; C: rare.",
+        "",
+        "| name | priority | Python | C++ |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| `{name}` | {priority} | {_escaped(state)} | {cpp} |" for priority, name, state, cpp in rows]
+    return lines
+
+
+def walkLines(walk):
+    sys.path.insert(0, str(ROOT / "test" / "parity" / "walk"))
+    import walk_known
+
+    def keys(state):
+        return [key for key, result in walk.items() if result["state"] == state]
+
+    def label(key):
+        kind, _, name = key.partition(" ")
+        return f"`{name}`" + (" (module)" if kind == "module" else "")
+
+    def count(kind, what):
+        return sum(1 for key, result in walk.items() if key.startswith(kind) and result[what])
+
+    bad = keys("different") + keys("untyped") + keys("crash") + keys("hang")
+    lines = [
+        "",
+        "## Operators and modules of torch",
+        "`test/parity/test_walk.py` runs every operator of torch's own database and every module class of `torch.nn`, "
+        "captured and in eager PyTorch, in float32 where the operator has it, and compares bits.",
+        "",
+        "| | equal forward | equal gradients |",
+        "|---|---|---|",
+        f"| operators | {count('op ', 'forward')} | {count('op ', 'training')} |",
+        f"| module classes | {count('module ', 'forward')} | {count('module ', 'training')} |",
+        "",
+        "Equal up to rounding:",
+        "",
+        *[f"- {label(key)}: {walk_known.CLOSE[key]}" for key in keys("close")],
+        "",
+        "Refused with a typed error for some of their samples, or for all:",
+        "",
+        "| name | code | why |",
+        "|---|---|---|",
+    ]
+    for key in keys("refused"):
+        found = re.search(r"E\d{4}", walk[key]["detail"])
+        lines.append(f"| {label(key)} | {found[0] if found else ''} | {_escaped(walk_known.REFUSED.get(key, ''))} |")
+    if bad:
+        lines += ["", "Wrong, and to be fixed: " + ", ".join(label(key) for key in bad)]
+    lines += ["", "Nothing to compare:", ""]
+    lines += [f"- {label(key)}: {walk_known.NO_SAMPLE.get(key, walk[key]['detail'])}" for key in keys("no sample")]
+    lines += [
+        "",
+        "Where torch looks at values to choose a faster way, a compiled program takes the way that is right for all "
+        "values: causal masks are recognised only when the model holds them (a buffer, or made of constants), and "
+        "padding masks never shorten what `nn.TransformerEncoder` computes in evaluation "
+        "(as `enable_nested_tensor=False`).",
+    ]
+    return lines
+
+
+def page(spec, walk):
+    head = [
+        "# Compatibility",
+        "What works of PopTorch's public surface and of torch. Written by `scripts/gen_compatibility.py` from test "
+        "results; not by hand.",
+        "",
+    ]
+    return "\n".join([*head, *nameLines(spec), *walkLines(walk), ""])
+
+
+def runTests():
+    """Results of the specification's tests and of the walk."""
+    with tempfile.TemporaryDirectory() as folder:
+        spec, walk = Path(folder, "spec.json"), Path(folder, "walk.json")
+        environment = {**os.environ, "ABELE_SPEC_JSON": str(spec), "ABELE_WALK_JSON": str(walk)}
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), environment.get("PYTHONPATH", "")])
+        command = [sys.executable, "-m", "pytest", "-q", "test/spec", "test/parity/test_walk.py"]
+        subprocess.run(command, cwd=ROOT, env=environment, check=False)
+        return json.loads(spec.read_text()), json.loads(walk.read_text())
+
+
+def check():
+    """What is wrong with the page, as lines of text."""
+    text = PAGE.read_text() if PAGE.exists() else ""
+    rows = re.findall(r"^\| `([^`]+)` \| ([ABC]) \| (.*) \| (.*) \|$", text, re.MULTILINE)
+    listed = sorted(name for name, *_ in rows)
+    problems = []
+    if listed != sorted(name for _, name in names()):
+        problems.append("the page does not list each name of test/spec/names.txt once")
+    for name, _, _, cpp in rows:
+        if cpp.startswith("`") and cppState(name) != cpp:
+            problems.append(f"{name}: {cpp} is not declared in include/abele")
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spec", type=Path)
+    parser.add_argument("--walk", type=Path)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.check:
+        problems = check()
+        for problem in problems:
+            print(f"docs/compatibility.md: {problem}; run scripts/gen_compatibility.py")
+        return 1 if problems else 0
+    if arguments.spec and arguments.walk:
+        spec, walk = json.loads(arguments.spec.read_text()), json.loads(arguments.walk.read_text())
+    else:
+        spec, walk = runTests()
+    PAGE.write_text(page(spec, walk))
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
