@@ -8,4 +8,5 @@
 #include "abele/model.h"        // IWYU pragma: export
 #include "abele/optim.h"        // IWYU pragma: export
 #include "abele/options.h"      // IWYU pragma: export
+#include "abele/simulate.h"     // IWYU pragma: export
 #include "abele/version.h"      // IWYU pragma: export

@@ -127,6 +127,8 @@ class ABELE_API TrainingModel {
   void setOptimizer(const optim::Optimizer& optimizer);
   /// Table of the last step: each stage's busy and waiting time and peak bytes, the bubble, the compile time.
   std::string report() const;
+  /// Times and memory of the stages as JSON, for simulate(): of the last step, or of capture before the first.
+  std::string costs() const;
   /// Copies weights back and frees the devices. The model may be called again and then compiles again.
   void destroy();
   /// poll is called about every 50 ms during a step, on the calling thread; true stops the step with E0602. The model

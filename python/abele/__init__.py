@@ -34,8 +34,9 @@ _SHARED = frozenset(
     )
 )
 _OWN = frozenset(("CompiledModel", "inferenceModel", "isCapturing", "trainingModel"))
+_SIMULATE = frozenset(("Simulation", "simulate"))
 
-__all__ = sorted(_SHARED | _OWN)
+__all__ = sorted(_SHARED | _OWN | _SIMULATE)
 
 
 def __getattr__(name):
@@ -43,6 +44,8 @@ def __getattr__(name):
         value = getattr(importlib.import_module("poptorch"), name)
     elif name in _OWN:
         value = getattr(importlib.import_module("abele._models"), name)
+    elif name in _SIMULATE:
+        value = getattr(importlib.import_module("abele._simulate"), name)
     else:
         raise AttributeError(f"module 'abele' has no attribute {name!r}")
     globals()[name] = value

@@ -1,5 +1,7 @@
 """Wrapped models of the abele front end."""
 
+import json
+
 from poptorch._native import isCapturing
 from poptorch._version import __version__
 from poptorch.executor import PoplarExecutor
@@ -28,6 +30,13 @@ class CompiledModel(PoplarExecutor):
     def executableText(self):
         """The compiled program, in text form."""
         return self._session("executableText").executableText()
+
+    def costs(self):
+        """Times and memory of the stages, for simulate(): of the last step, or of capture before the first.
+
+        Returns: {"hop_ns": 0, "stages": [{"forward_ns": ..., "stash_bytes": ..., ...}, ...]}.
+        """
+        return json.loads(self._session("costs").costs())
 
     def _session(self, what):
         self._requireCompiled(what)

@@ -21,6 +21,7 @@ void registerSessionOptions(pybind11::module_& module);
 void registerOptimizerSpec(pybind11::module_& module);
 void registerSession(pybind11::module_& module);
 void registerProgramFile(pybind11::module_& module);
+void registerSimulate(pybind11::module_& module);
 
 pybind11::dict perfCountersDict(const host::PerfCounters& counters);
 pybind11::dict reportDict(const host::SessionReport& report);

@@ -10,4 +10,5 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerOptimizerSpec(module);
   abele::bind::registerSession(module);
   abele::bind::registerProgramFile(module);
+  abele::bind::registerSimulate(module);
 }

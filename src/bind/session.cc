@@ -118,6 +118,7 @@ void registerSession(py::module_& module) {
       .def("graphText", [](const PythonSession& self) { return ir::print(self.session.graph()); })
       .def("capturedText", [](const PythonSession& self) { return self.session.capturedText(); })
       .def("planText", [](const PythonSession& self) { return plan::print(self.session.plan()); })
+      .def("costs", [](const PythonSession& self) { return self.session.costs(); })
       .def("executableText", [](const PythonSession& self) { return exe::print(self.session.executable()); })
       .def("executableBytes",
            [](const PythonSession& self) { return py::bytes(exe::encode(self.session.executable())); })

@@ -24,6 +24,9 @@ struct OptionsAccess {
   static host::SessionOptions session(const Options& options, bool training);
 };
 
+/// E0702 for a number that is no Schedule.
+plan::ScheduleKind kindOf(Schedule schedule);
+
 namespace host {
 
 struct NamedTensor {

@@ -111,6 +111,7 @@ class Core {
   }
 
   std::string report() { return host::reportText(compiled("report()").report()); }
+  std::string costs() { return compiled("costs()").costs(); }
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
   const std::vector<host::NamedTensor>& tensors() const { return tensors_; }
 
@@ -198,6 +199,7 @@ void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) {
   impl_->optimizer = optimizer;
 }
 std::string TrainingModel::report() const { return impl_->core.report(); }
+std::string TrainingModel::costs() const { return impl_->core.costs(); }
 void TrainingModel::destroy() { impl_->core.destroy(); }
 void TrainingModel::setInterrupt(std::function<bool()> poll) { impl_->core.setInterrupt(std::move(poll)); }
 

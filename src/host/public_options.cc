@@ -42,17 +42,6 @@ host::OutputMode resolve(OutputMode mode, bool training) {
   return training ? host::OutputMode::kFinal : host::OutputMode::kAll;
 }
 
-plan::ScheduleKind kindOf(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::k1F1B: return plan::ScheduleKind::k1F1B;
-    case Schedule::kGPipe: return plan::ScheduleKind::kGPipe;
-    case Schedule::kInterleaved: return plan::ScheduleKind::kInterleaved;
-    case Schedule::kZeroBubble: return plan::ScheduleKind::kZeroBubble;
-    case Schedule::kZeroBubble2: return plan::ScheduleKind::kZeroBubble2;
-  }
-  throwUser(ErrorCode::E0702, {.what = cat("there is no schedule ", static_cast<int>(schedule))});
-}
-
 void checkStages(const std::vector<Stage>& stages) {
   std::vector<std::string> seen;
   for (const Stage& stage : stages)
@@ -67,6 +56,17 @@ void checkStages(const std::vector<Stage>& stages) {
 }
 
 }  // namespace
+
+plan::ScheduleKind kindOf(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::k1F1B: return plan::ScheduleKind::k1F1B;
+    case Schedule::kGPipe: return plan::ScheduleKind::kGPipe;
+    case Schedule::kInterleaved: return plan::ScheduleKind::kInterleaved;
+    case Schedule::kZeroBubble: return plan::ScheduleKind::kZeroBubble;
+    case Schedule::kZeroBubble2: return plan::ScheduleKind::kZeroBubble2;
+  }
+  throwUser(ErrorCode::E0702, {.what = cat("there is no schedule ", static_cast<int>(schedule))});
+}
 
 const char* version() { return "0.1.0"; }
 

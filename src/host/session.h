@@ -146,6 +146,8 @@ class Session {
   const plan::Plan& plan() const;
   const exe::Executable& executable() const;
   SessionReport report() const;
+  /// Costs of the stages as JSON for plan::parseChain: times of the last step, of capture before the first.
+  std::string costs() const;
 
  private:
   struct Impl;

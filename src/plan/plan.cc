@@ -10,6 +10,7 @@
 #include "plan/cost.h"
 #include "plan/liveness.h"
 #include "plan/packing.h"
+#include "plan/predict.h"
 #include "plan/timetable.h"
 
 namespace abele::plan {
@@ -132,7 +133,10 @@ class Planner {
     const bool either = options_.schedule == ScheduleKind::kSharded || options_.schedule == ScheduleKind::kForward;
     ABELE_CHECK(training || either, "the schedule ", scheduleName(options_.schedule), " needs a training graph");
     ABELE_CHECK(!training || options_.schedule != ScheduleKind::kForward, "a forward schedule cannot train");
-    plan_.schedule = scheduleOfKind();
+    const std::vector<StageCost> costs = options_.costs.empty() ? estimateCosts(graph_) : options_.costs;
+    plan_.schedule = abele::plan::makeSchedule(
+        {options_.schedule, graph_.training, options_.device_iterations, options_.accumulation}, plan_.worker_of,
+        costs);
     std::set<Task> used;
     for (const ir::Node& node : graph_.nodes)
       if (!node.is_view) used.insert(taskOf(node));
@@ -142,26 +146,6 @@ class Planner {
     std::string all;
     for (const std::string& f : findings) all += "\n    " + f;
     throwUser(ErrorCode::E0403, {.what = cat(findings.size(), " findings in the schedule:", all)});
-  }
-
-  Schedule scheduleOfKind() const {
-    const std::vector<int>& worker_of = plan_.worker_of;
-    const int64_t iterations = options_.device_iterations, accumulation = options_.accumulation;
-    switch (options_.schedule) {
-      case ScheduleKind::kSharded:
-        return scheduleSharded(num_stages_, worker_of, iterations, accumulation, graph_.training);
-      case ScheduleKind::k1F1B: return schedule1F1B(num_stages_, worker_of, iterations, accumulation);
-      case ScheduleKind::kForward: return scheduleForward(num_stages_, worker_of, iterations);
-      case ScheduleKind::kGPipe: return scheduleGPipe(num_stages_, worker_of, iterations, accumulation);
-      case ScheduleKind::kInterleaved: return scheduleInterleaved(num_stages_, worker_of, iterations, accumulation);
-      case ScheduleKind::kZeroBubble:
-      case ScheduleKind::kZeroBubble2:
-        return scheduleZeroBubble(num_stages_, worker_of, iterations, accumulation,
-                                  options_.costs.empty() ? estimateCosts(graph_) : options_.costs,
-                                  /*memory_factor=*/options_.schedule == ScheduleKind::kZeroBubble ? 1 : 2);
-    }
-    ABELE_CHECK(false, "there is no schedule ", static_cast<int>(options_.schedule));
-    return {};
   }
 
   // Updates only where there is something to update. Weight gradients only where they were split off; right after the

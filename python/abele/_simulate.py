@@ -1,0 +1,71 @@
+"""What a pipeline would take, before it runs."""
+
+import json
+
+from poptorch._native import core
+from poptorch.strategies import SCHEDULES
+
+__all__ = ["Simulation", "simulate"]
+
+
+class Simulation(dict):
+    """The figures of a simulated step, as in docs/simulator.md: "step_ns", "bubble", "peak_bytes", "held" (micro-
+    batches that each stage keeps at most) and "workers" (one dict a device)."""
+
+    def __init__(self, native):
+        super().__init__(json.loads(native.json))
+        self._native = native
+
+    def chart(self):
+        """The schedule as text: a line for each device, every action one slot long."""
+        return self._native.chart
+
+    def writeTrace(self, path):
+        """Writes the step in Chrome's trace format (chrome://tracing, Perfetto)."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self._native.trace)
+
+
+def simulate(
+    costs,
+    schedule="1f1b",
+    micro_batches=1,
+    *,
+    device_iterations=1,
+    training=True,
+    devices=0,
+    chunks=1,
+    hop_ns=None,
+):
+    """Times a schedule on described stages.
+
+    Args:
+        costs: what CompiledModel.costs() returns, or a list with a dict for each stage: "forward_ns", "backward_ns"
+            (without what "weight_grad_ns" holds), "weight_grad_ns", "update_ns", "persistent_bytes", "stash_bytes",
+            "transient_bytes", "device", "repeat"; all optional.
+        schedule: "1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2" or "sharded". Inference has one.
+        micro_batches: of an update; in inference, of a call.
+        device_iterations: updates of a step.
+        training: False times forwards only.
+        devices: shares the stages among so many devices, in pieces as equal as can be; 0: as the costs say.
+        chunks: stages of each device, with `devices`.
+        hop_ns: time of a value from device to device; None: as the costs say.
+    Returns: a Simulation.
+    Raises:
+        abele.Error: E0404 for costs that cannot be read or do not fit.
+    """
+    known = (*SCHEDULES, "sharded")
+    assert schedule in known, f"there is no schedule {schedule!r}; known: {', '.join(known)}"
+    costs = dict(costs) if isinstance(costs, dict) else {"stages": list(costs)}
+    if hop_ns is not None:
+        costs["hop_ns"] = hop_ns
+    options = core().SimulationOptions()
+    options.sharded = schedule == "sharded"
+    if not options.sharded:
+        options.schedule = getattr(core().Schedule, schedule)
+    options.training = training
+    options.device_iterations = device_iterations if training else micro_batches
+    options.gradient_accumulation = micro_batches if training else 1
+    options.devices = devices
+    options.chunks = chunks
+    return Simulation(core().simulate(json.dumps(costs), options))

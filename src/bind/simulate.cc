@@ -1,0 +1,33 @@
+// simulate(costs, ...): JSON in, JSON out; python/abele/_simulate.py turns both into Python objects.
+#include "abele/simulate.h"
+
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+
+void registerSimulate(py::module_& module) {
+  py::enum_<Schedule>(module, "Schedule")
+      .value("1f1b", Schedule::k1F1B)
+      .value("gpipe", Schedule::kGPipe)
+      .value("interleaved", Schedule::kInterleaved)
+      .value("zero-bubble", Schedule::kZeroBubble)
+      .value("zero-bubble-2", Schedule::kZeroBubble2);
+  py::class_<SimulationOptions>(module, "SimulationOptions")
+      .def(py::init<>())
+      .def_readwrite("schedule", &SimulationOptions::schedule)
+      .def_readwrite("sharded", &SimulationOptions::sharded)
+      .def_readwrite("training", &SimulationOptions::training)
+      .def_readwrite("device_iterations", &SimulationOptions::device_iterations)
+      .def_readwrite("gradient_accumulation", &SimulationOptions::gradient_accumulation)
+      .def_readwrite("devices", &SimulationOptions::devices)
+      .def_readwrite("chunks", &SimulationOptions::chunks);
+  py::class_<Simulation>(module, "Simulation")
+      .def_readonly("json", &Simulation::json)
+      .def_readonly("chart", &Simulation::chart)
+      .def_readonly("trace", &Simulation::trace);
+  module.def("simulate", &simulate, py::arg("costs"), py::arg("options"), py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace abele::bind

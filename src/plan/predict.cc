@@ -1,0 +1,170 @@
+#include "plan/predict.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace abele::plan {
+namespace {
+
+void requireCosts(const Chain& chain) {
+  const CostModel& costs = chain.costs;
+  ABELE_REQUIRE(!costs.stages.empty(), E0404, {.what = "costs of no stage", .expected = "one stage or more"});
+  bool bad = costs.hop_ns < 0;
+  for (const StageCost& c : costs.stages)
+    bad |= c.forward_ns < 0 || c.backward_ns < 0 || c.weight_grad_ns < 0 || c.update_ns < 0;
+  for (const StageMemory& m : costs.memory) bad |= m.persistent_bytes < 0 || m.stash_bytes < 0 || m.transient_bytes < 0;
+  ABELE_REQUIRE(!bad, E0404, {.what = "a negative time or size", .expected = "0 or more"});
+  const size_t n = costs.stages.size();
+  const bool fits =
+      (costs.memory.empty() || costs.memory.size() == n) && (chain.device_of.empty() || chain.device_of.size() == n);
+  ABELE_REQUIRE(fits, E0404, {.what = cat("figures of some of ", n, " stages only"), .expected = "all or none"});
+  for (int device : chain.device_of)
+    ABELE_REQUIRE(device >= 0, E0404, {.what = cat("device ", device), .expected = "0 or more"});
+}
+
+void requireOptions(const PredictOptions& o) {
+  ABELE_REQUIRE(o.device_iterations >= 1 && o.accumulation >= 1, E0404,
+                {.what = cat(o.device_iterations, " device iterations of ", o.accumulation, " micro-batches"),
+                 .expected = "1 or more of both"});
+  const bool either = o.schedule == ScheduleKind::kSharded;
+  ABELE_REQUIRE(
+      either || o.training == (o.schedule != ScheduleKind::kForward), E0404,
+      {.what = cat("the schedule ", scheduleName(o.schedule), " is not for ", o.training ? "training" : "inference"),
+       .expected =
+           o.training ? "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2 or sharded" : "forward or sharded"});
+  ABELE_REQUIRE(o.training || o.accumulation == 1, E0404,
+                {.what = "inference with gradient accumulation", .expected = "device iterations"});
+}
+
+CostModel wholeBackward(CostModel costs) {
+  for (StageCost& c : costs.stages) {
+    c.backward_ns += c.weight_grad_ns;
+    c.weight_grad_ns = 0;
+  }
+  return costs;
+}
+
+int64_t timeOf(const StageCost& c) { return c.forward_ns + c.backward_ns + c.weight_grad_ns; }
+
+// Ends of the parts when none may take longer than `limit`, or nothing if that needs more parts.
+std::vector<size_t> cutsWithin(const std::vector<StageCost>& costs, size_t parts, int64_t limit) {
+  std::vector<size_t> ends;
+  int64_t time = 0;
+  size_t size = 0;
+  for (size_t i = 0; i < costs.size(); ++i) {
+    const bool must_cut = costs.size() - i <= parts - ends.size() - 1;  // one entry each for the parts left
+    if (size > 0 && (must_cut || time + timeOf(costs[i]) > limit)) {
+      ends.push_back(i);
+      time = 0;
+      size = 0;
+      if (ends.size() == parts) return {};
+    }
+    time += timeOf(costs[i]);
+    ++size;
+    if (time > limit) return {};
+  }
+  ends.push_back(costs.size());
+  return ends;
+}
+
+}  // namespace
+
+int64_t Prediction::peakBytes() const {
+  int64_t peak = 0;
+  for (const WorkerTimes& w : run.workers) peak = std::max(peak, w.peak_bytes);
+  return peak;
+}
+
+Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of, const std::vector<StageCost>& costs) {
+  const int stages = static_cast<int>(worker_of.size());
+  switch (o.schedule) {
+    case ScheduleKind::kSharded:
+      return scheduleSharded(stages, worker_of, o.device_iterations, o.accumulation, o.training);
+    case ScheduleKind::k1F1B: return schedule1F1B(stages, worker_of, o.device_iterations, o.accumulation);
+    case ScheduleKind::kForward: return scheduleForward(stages, worker_of, o.device_iterations);
+    case ScheduleKind::kGPipe: return scheduleGPipe(stages, worker_of, o.device_iterations, o.accumulation);
+    case ScheduleKind::kInterleaved: return scheduleInterleaved(stages, worker_of, o.device_iterations, o.accumulation);
+    case ScheduleKind::kZeroBubble:
+    case ScheduleKind::kZeroBubble2:
+      return scheduleZeroBubble(stages, worker_of, o.device_iterations, o.accumulation, costs,
+                                /*memory_factor=*/o.schedule == ScheduleKind::kZeroBubble ? 1 : 2);
+  }
+  ABELE_CHECK(false, "there is no schedule ", static_cast<int>(o.schedule));
+  return {};
+}
+
+Prediction predict(const Chain& chain, const PredictOptions& options) {
+  requireCosts(chain);
+  requireOptions(options);
+  Prediction prediction{.options = options, .num_stages = static_cast<int>(chain.costs.stages.size())};
+  std::vector<int> worker_of;
+  for (int s = 0; s < prediction.num_stages; ++s) {
+    auto& devices = prediction.device_of;
+    const int device = chain.device_of.empty() ? s : chain.device_of[static_cast<size_t>(s)];
+    auto it = std::find(devices.begin(), devices.end(), device);
+    worker_of.push_back(static_cast<int>(it - devices.begin()));
+    if (it == devices.end()) devices.push_back(device);
+  }
+  const CostModel costs = splitsBackward(options.schedule) ? chain.costs : wholeBackward(chain.costs);
+  prediction.schedule = makeSchedule(options, worker_of, costs.stages);
+  prediction.run = simulate(prediction.schedule, prediction.num_stages, options.accumulation, costs);
+  ABELE_CHECK(prediction.run.complete, "the schedule ", scheduleName(options.schedule), " does not end");
+  for (size_t w = 0; w < prediction.device_of.size(); ++w)
+    prediction.memory.push_back(memoryOverTime(prediction.run, costs, w));
+  return prediction;
+}
+
+Chain partition(const Chain& chain, int parts) {
+  requireCosts(chain);
+  const std::vector<StageCost>& costs = chain.costs.stages;
+  ABELE_REQUIRE(parts >= 1 && static_cast<size_t>(parts) <= costs.size(), E0404,
+                {.what = cat("a chain of ", costs.size(), " stages in ", parts, " parts"),
+                 .expected = cat("1 to ", costs.size(), " parts"),
+                 .remedy = "give the costs of smaller pieces, or \"repeat\" of equal ones"});
+  int64_t low = 0, high = 0;
+  for (const StageCost& c : costs) {
+    low = std::max(low, timeOf(c));
+    high += timeOf(c);
+  }
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (cutsWithin(costs, static_cast<size_t>(parts), middle).empty())
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  Chain joined;
+  joined.costs.hop_ns = chain.costs.hop_ns;
+  size_t begin = 0;
+  for (size_t end : cutsWithin(costs, static_cast<size_t>(parts), low)) {
+    StageCost cost{0, 0, 0, 0};
+    StageMemory memory;
+    for (size_t i = begin; i < end; ++i) {
+      cost.forward_ns += costs[i].forward_ns;
+      cost.backward_ns += costs[i].backward_ns;
+      cost.weight_grad_ns += costs[i].weight_grad_ns;
+      cost.update_ns += costs[i].update_ns;
+      if (chain.costs.memory.empty()) continue;
+      const StageMemory& m = chain.costs.memory[i];
+      memory.persistent_bytes += m.persistent_bytes;
+      memory.stash_bytes += m.stash_bytes;
+      memory.transient_bytes = std::max(memory.transient_bytes, m.transient_bytes);
+    }
+    joined.costs.stages.push_back(cost);
+    if (!chain.costs.memory.empty()) joined.costs.memory.push_back(memory);
+    begin = end;
+  }
+  return joined;
+}
+
+Chain deal(const Chain& chain, int devices, int chunks) {
+  ABELE_REQUIRE(devices >= 1 && chunks >= 1, E0404,
+                {.what = cat(devices, " devices of ", chunks, " stages"), .expected = "1 or more of both"});
+  Chain dealt = partition(chain, devices * chunks);
+  for (int s = 0; s < devices * chunks; ++s) dealt.device_of.push_back(s % devices);
+  return dealt;
+}
+
+}  // namespace abele::plan

@@ -1,0 +1,60 @@
+// "What would happen if": a schedule by name over a chain of stages, timed. Behind tools/abele-sim.cc, abele.simulate()
+// and abele::simulate. File format of costs: docs/simulator.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/simulate.h"
+
+namespace abele::plan {
+
+/// A chain of stages and where they run.
+struct Chain {
+  CostModel costs;
+  std::vector<int> device_of;  // by stage; empty: stage s on device s
+};
+
+struct PredictOptions {
+  ScheduleKind schedule = ScheduleKind::k1F1B;
+  bool training = true;
+  int64_t device_iterations = 1;
+  int64_t accumulation = 1;
+};
+
+struct Prediction {
+  PredictOptions options;
+  int num_stages = 0;
+  std::vector<int> device_of;  // by worker
+  Schedule schedule;
+  Simulation run;
+  std::vector<std::vector<MemoryPoint>> memory;  // by worker
+  /// Largest of all workers.
+  int64_t peakBytes() const;
+};
+
+/// The schedule that makePlan would take, without looking at a graph. worker_of and costs: by stage.
+Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& worker_of,
+                      const std::vector<StageCost>& costs);
+
+/// Schedules without weight gradients of their own run them inside the backward. Throws E0404 for a chain without
+/// stages, negative figures, or a schedule that cannot train or infer as asked.
+Prediction predict(const Chain& chain, const PredictOptions& options);
+
+/// Joins neighbouring entries into `parts` of them so that the slowest is as fast as can be.
+/// Throws E0404 unless 1 <= parts <= entries.
+Chain partition(const Chain& chain, int parts);
+
+/// partition() into devices * chunks stages, dealt round: stage s on device s % devices.
+Chain deal(const Chain& chain, int devices, int chunks);
+
+/// Reads {"stages": [{"forward_ns": 5, ...}], "hop_ns": 0}. Throws E0404 with the place of the first fault.
+Chain parseChain(const std::string& json);
+std::string chainJson(const Chain& chain);
+
+/// Figures of the whole and of every device; memory over time where it is known.
+std::string predictionJson(const Prediction& prediction);
+/// Chrome's trace format: one row a device, one bar an action, one counter of memory. chrome://tracing, Perfetto.
+std::string chromeTrace(const Prediction& prediction);
+
+}  // namespace abele::plan

@@ -1,0 +1,45 @@
+// abele::simulate on costs by hand and on those of a model.
+#include "abele/simulate.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "abele/abele.h"
+
+namespace {
+
+TEST(Simulate, TimesASchedule) {
+  const std::string costs = R"({"stages": [{"forward_ns": 10, "backward_ns": 10, "weight_grad_ns": 10, "repeat": 4}]})";
+  abele::SimulationOptions options;
+  options.gradient_accumulation = 8;
+  EXPECT_EQ(abele::simulate(costs, options).step_ns, (8 + 3) * 30);
+  options.schedule = abele::Schedule::kZeroBubble;
+  EXPECT_EQ(abele::simulate(costs, options).step_ns, 8 * 30 + 3 * 10);
+  options.devices = 2;
+  options.schedule = abele::Schedule::k1F1B;
+  const abele::Simulation two = abele::simulate(costs, options);
+  EXPECT_EQ(two.step_ns, (8 + 1) * 60);
+  EXPECT_DOUBLE_EQ(two.bubble, 1.0 / 9);
+  EXPECT_EQ(two.chart.substr(0, 10), "worker 0: ");
+}
+
+TEST(Simulate, RefusesWhatItCannotRead) {
+  try {
+    abele::simulate("{}");
+    FAIL();
+  } catch (const abele::Error& error) {
+    EXPECT_STREQ(abele::errorCodeText(error.code()), "E0404");
+  }
+}
+
+TEST(TrainingModel, TellsItsCosts) {
+  torch::nn::Linear net(8, 8);
+  auto model = abele::trainingModel(
+      net, [net](at::Tensor x) mutable { return torch::mse_loss(net(x), x); }, abele::Options(), abele::optim::SGD{});
+  model(torch::ones({4, 8}));
+  const abele::Simulation step = abele::simulate(model.costs());
+  EXPECT_GT(step.step_ns, 0);
+  EXPECT_GT(step.peak_bytes, 8 * 8 * 4);
+}
+
+}  // namespace

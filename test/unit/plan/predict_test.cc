@@ -1,0 +1,210 @@
+#include "plan/predict.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "base/cat.h"
+#include "base/error.h"
+#include "ir/text.h"
+#include "plan/cost.h"
+
+namespace abele::plan {
+namespace {
+
+Chain chainOf(std::vector<StageCost> costs) {
+  Chain chain;
+  chain.costs.stages = std::move(costs);
+  return chain;
+}
+
+std::string faultOf(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Simulate, CountsHopsBetweenDevicesOnly) {
+  Chain chain = chainOf({{3, 5, 0, 2}, {3, 5, 0, 2}});
+  chain.costs.hop_ns = 7;
+  EXPECT_EQ(predict(chain, {}).run.step_ns, 3 + 7 + 3 + 5 + 7 + 5 + 2);
+  chain.device_of = {4, 4};
+  const Prediction one = predict(chain, {});
+  EXPECT_EQ(one.run.step_ns, 16 + 2 + 2);
+  EXPECT_EQ(one.device_of, (std::vector<int>{4}));
+  EXPECT_DOUBLE_EQ(one.run.bubble(), 0);
+}
+
+TEST(Simulate, FollowsMemoryOverTime) {
+  Chain chain = chainOf({{10, 20, 0, 1}});
+  chain.costs.memory = {{1000, 50, 7}};
+  const Prediction gpipe = predict(chain, {.schedule = ScheduleKind::kGPipe, .accumulation = 2});
+  EXPECT_EQ(gpipe.memory[0], (std::vector<MemoryPoint>{{0, 1057}, {10, 1107}, {40, 1057}, {60, 1007}}));
+  EXPECT_EQ(gpipe.peakBytes(), 1107);
+  EXPECT_EQ(predict(chain, {.accumulation = 2}).peakBytes(), 1057);
+}
+
+TEST(Simulate, KeepsUpdatesBetweenGroups) {
+  const Prediction p = predict(chainOf({{1, 1, 0, 10}, {1, 1, 0, 3}}), {.device_iterations = 2, .accumulation = 1});
+  EXPECT_EQ(p.run.step_ns, 2 * (4 + 10));
+  EXPECT_EQ(p.run.workers[1].busy_ns, 2 * 5);
+}
+
+TEST(Simulate, RunsTheWholeBackwardWhereItIsNotSplit) {
+  const Chain chain = chainOf({{1, 2, 4, 0}});
+  EXPECT_EQ(predict(chain, {.accumulation = 3}).run.step_ns, 21);
+  EXPECT_EQ(predict(chain, {.schedule = ScheduleKind::kZeroBubble, .accumulation = 3}).run.step_ns, 21);
+}
+
+TEST(Simulate, TimesInference) {
+  const Prediction p = predict(chainOf({{2, 9, 9, 9}, {3, 9, 9, 9}}),
+                               {.schedule = ScheduleKind::kForward, .training = false, .device_iterations = 4});
+  EXPECT_EQ(p.run.step_ns, 2 + 4 * 3);
+}
+
+TEST(Simulate, NeverBeatsTheWorkAndTheWayThroughThePipeline) {
+  std::mt19937 random(3);
+  auto below = [&](int n) { return static_cast<int64_t>(random() % static_cast<unsigned>(n)); };
+  for (int trial = 0; trial < 200; ++trial) {
+    Chain chain;
+    const int stages = static_cast<int>(1 + below(6)), devices = static_cast<int>(1 + below(stages));
+    int64_t way = 0;
+    for (int s = 0; s < stages; ++s) {
+      chain.costs.stages.push_back({below(9), below(9), below(9), below(3)});
+      chain.device_of.push_back(static_cast<int>(below(devices)));
+      way += chain.costs.stages.back().forward_ns + chain.costs.stages.back().backward_ns;
+    }
+    PredictOptions options;
+    options.schedule = std::vector{ScheduleKind::kSharded, ScheduleKind::k1F1B, ScheduleKind::kGPipe,
+                                   ScheduleKind::kInterleaved, ScheduleKind::kZeroBubble}[below(5)];
+    options.accumulation = 1 + below(6);
+    const Prediction p = predict(chain, options);
+    EXPECT_GE(p.run.step_ns, way);
+    for (const WorkerTimes& w : p.run.workers) EXPECT_GE(p.run.step_ns, w.busy_ns + w.idle_ns);
+    for (const auto& actions : p.run.actions)
+      for (size_t i = 1; i < actions.size(); ++i) ASSERT_GE(actions[i].start_ns, actions[i - 1].end_ns);
+  }
+}
+
+// All ways to cut, for comparison.
+int64_t bestCut(const std::vector<StageCost>& costs, size_t begin, int parts) {
+  int64_t time = 0, best = INT64_MAX;
+  for (size_t end = begin + 1; end + static_cast<size_t>(parts) - 1 <= costs.size(); ++end) {
+    time += costs[end - 1].forward_ns;
+    if (parts == 1 && end != costs.size()) continue;
+    best = std::min(best, parts == 1 ? time : std::max(time, bestCut(costs, end, parts - 1)));
+  }
+  return best;
+}
+
+TEST(Partition, FindsTheFastestSlowestPart) {
+  std::mt19937 random(4);
+  for (int trial = 0; trial < 300; ++trial) {
+    std::vector<StageCost> costs;
+    for (unsigned i = 0, n = 1 + random() % 8; i < n; ++i)
+      costs.push_back({static_cast<int64_t>(random() % 10), 0, 0, 0});
+    const int parts = static_cast<int>(1 + random() % costs.size());
+    const Chain cut = partition(chainOf(costs), parts);
+    ASSERT_EQ(cut.costs.stages.size(), static_cast<size_t>(parts));
+    int64_t slowest = 0, all = 0, given = 0;
+    for (const StageCost& c : cut.costs.stages) {
+      slowest = std::max(slowest, c.forward_ns);
+      all += c.forward_ns;
+    }
+    for (const StageCost& c : costs) given += c.forward_ns;
+    EXPECT_EQ(slowest, bestCut(costs, 0, parts)) << "trial " << trial;
+    EXPECT_EQ(all, given);
+  }
+}
+
+TEST(ChainText, IsReadBack) {
+  Chain chain = chainOf({{1, 2, 3, 4}, {5, 6, 7, 8}});
+  chain.costs.hop_ns = 9;
+  chain.costs.memory = {{10, 11, 12}, {13, 14, 15}};
+  chain.device_of = {1, 0};
+  const Chain read = parseChain(chainJson(chain));
+  EXPECT_EQ(chainJson(read), chainJson(chain));
+  EXPECT_EQ(read.costs.stages, chain.costs.stages);
+  EXPECT_EQ(read.costs.memory, chain.costs.memory);
+  EXPECT_EQ(read.device_of, chain.device_of);
+}
+
+TEST(ChainText, RepeatsStages) {
+  const Chain chain = parseChain(R"({"stages": [{"forward_ns": 1.6}, {"repeat": 3, "update_ns": 1e3}]})");
+  EXPECT_EQ(chain.costs.stages,
+            (std::vector<StageCost>{{2, 0, 0, 0}, {0, 0, 0, 1000}, {0, 0, 0, 1000}, {0, 0, 0, 1000}}));
+  EXPECT_TRUE(chain.device_of.empty());
+}
+
+TEST(ChainText, SaysWhatIsWrong) {
+  for (const auto& [text, found] : std::vector<std::pair<std::string, std::string>>{
+           {"", "the text ends"},
+           {"[]", "'['"},
+           {"{\"stages\": [{\"forward\": 1}]}", "unknown key \"forward\""},
+           {"{\"hops\": 1}", "unknown key \"hops\""},
+           {"{\"stages\": [{\"forward_ns\": x}]}", "no number"},
+           {"{\"stages\": [{\"forward_ns\": 1e300}]}", "no number"},
+           {"{\"stages\": [{\"repeat\": 0}]}", "repeat 0"},
+           {"{\"stages\": [{\"repeat\": 1e9}]}", "repeat 1000000000"},
+           {"{\"stages\": []} {", "text behind"},
+           {"{\"sta", "a string that does not end"},
+       }) {
+    const std::string fault = faultOf([&text = text] { parseChain(text); });
+    EXPECT_NE(fault.find("E0404"), std::string::npos) << text << "\n" << fault;
+    EXPECT_NE(fault.find(found), std::string::npos) << text << "\n" << fault;
+  }
+  EXPECT_NE(faultOf([] { parseChain("{\n\"stages\":\n[1"); }).find("line 3"), std::string::npos);
+}
+
+TEST(Predict, RefusesWhatDoesNotFit) {
+  const Chain two = chainOf({{1, 1, 1, 1}, {1, 1, 1, 1}});
+  Chain negative = two, some = two;
+  negative.costs.stages[1].backward_ns = -1;
+  some.device_of = {0};
+  for (const std::function<void()>& fn : std::vector<std::function<void()>>{
+           [] { predict({}, {}); }, [&] { predict(negative, {}); }, [&] { predict(some, {}); },
+           [&] { predict(two, {.accumulation = 0}); }, [&] { predict(two, {.schedule = ScheduleKind::kForward}); },
+           [&] { predict(two, {.training = false}); },
+           [&] { predict(two, {.schedule = ScheduleKind::kForward, .training = false, .accumulation = 2}); },
+           [&] { partition(two, 3); }, [&] { deal(two, 0, 1); }})
+    EXPECT_NE(faultOf(fn).find("E0404"), std::string::npos) << faultOf(fn);
+}
+
+TEST(ChromeTrace, HasABarForEveryAction) {
+  const std::string trace = chromeTrace(predict(chainOf({{1500, 1, 0, 0}, {1, 1, 0, 0}}), {}));
+  EXPECT_NE(trace.find(R"({"name": "F0", "cat": "F", "ph": "X", "pid": 0, "tid": 0, "ts": 0.000, "dur": 1.500,)"),
+            std::string::npos)
+      << trace;
+  EXPECT_NE(trace.find(R"("name": "device 1")"), std::string::npos) << trace;
+}
+
+TEST(Costs, FollowShapesAndDirections) {
+  const ir::Graph graph = ir::parse(R"(
+graph @main {training} {
+  stage 0 "s0" {device=0}
+  stage 1 "s1" {device=1}
+  input %0 "x": f32[256,256] = argument(0)
+  %1: f32[256,256] = aten.mm(%0, %0) {stage=0}
+  %2: f32[256,256] = aten.relu(%1) {stage=1}
+  %3: f32[256,256] = aten.mm(%2, %2) {dir=bwd, stage=1}
+  %4: f32[256,256] = aten.mm(%3, %3) {dir=wgrad, stage=1}
+  output loss %2
+}
+)");
+  const std::vector<StageCost> costs = estimateCosts(graph);
+  EXPECT_GT(costs[0].forward_ns, 5 * costs[1].forward_ns);  // 2 * 256^3 operations
+  EXPECT_EQ(costs[1].backward_ns, costs[0].forward_ns);
+  EXPECT_EQ(costs[1].weight_grad_ns, costs[0].forward_ns);
+  EXPECT_EQ(costs[0].backward_ns, 0);
+  ir::Graph measured = graph;
+  measured.nodes[0].time_ns = 77;
+  EXPECT_EQ(measuredCosts(measured)[0].forward_ns, 77);
+  EXPECT_EQ(measuredCosts(measured)[1], costs[1]);
+}
+
+}  // namespace
+}  // namespace abele::plan

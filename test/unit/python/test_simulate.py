@@ -1,0 +1,133 @@
+"""abele.simulate and the tool abele-sim: the same figures by two doors, and those of a compiled model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import abele
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+from air_files import tool
+
+EQUAL = {"forward_ns": 100, "backward_ns": 100, "weight_grad_ns": 100}
+
+
+def abele_sim(*arguments, text=""):
+    command = [tool("abele-sim"), *map(str, arguments)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+
+def test_waiting_is_that_of_the_papers():
+    stages = [EQUAL] * 4
+    idle = {
+        schedule: max(w["idle_ns"] for w in abele.simulate(stages, schedule, 8)["workers"])
+        for schedule in ("gpipe", "1f1b", "zero-bubble", "zero-bubble-2")
+    }
+    assert idle == {"gpipe": 900, "1f1b": 900, "zero-bubble": 300, "zero-bubble-2": 0}
+    assert abele.simulate(stages, "gpipe", 8)["held"] == [8, 8, 8, 8]
+    assert abele.simulate(stages, "1f1b", 8)["held"] == [4, 3, 2, 1]
+
+
+def test_stages_are_shared_among_devices():
+    layers = [{**EQUAL, "repeat": 12}]
+    one = abele.simulate(layers, "1f1b", 8, devices=4)
+    dealt = abele.simulate(layers, "interleaved", 8, devices=4, chunks=3)
+    assert one["workers"][0]["idle_ns"] == 3 * 900
+    assert dealt["workers"][0]["idle_ns"] == 900
+    assert one["workers"][0]["busy_ns"] == dealt["workers"][0]["busy_ns"] == 8 * 900
+
+
+def test_charts_and_traces(tmp_path):
+    step = abele.simulate([EQUAL] * 2, "gpipe", 2)
+    assert step.chart() == "worker 0: F0 F1 . . B0 B1 U1\nworker 1: . F0 F1 B0 B1 . U1\n"
+    step.writeTrace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {e["name"] for e in events if e["ph"] == "X"} == {"F0", "F1", "B0", "B1", "U1"}
+    assert round(sum(e["dur"] for e in events if e["ph"] == "X" and e["tid"] == 0) * 1000) == 2 * 300
+
+
+def test_inference():
+    assert abele.simulate([EQUAL] * 3, micro_batches=5, training=False)["step_ns"] == 7 * 100
+
+
+def test_the_tool_tells_the_same():
+    costs = {"hop_ns": 10, "stages": [{**EQUAL, "stash_bytes": 1 << 20, "repeat": 8}]}
+    run = abele_sim(
+        "--devices=2,4", "--schedules=1f1b,zero-bubble", "--micro-batches=4,8", "--format=json", text=json.dumps(costs)
+    )
+    rows = json.loads(run.stdout)
+    assert [(r["devices"], r["schedule"], r["micro_batches"]) for r in rows] == [
+        (d, s, m) for d in (2, 4) for s in ("1f1b", "zero-bubble") for m in (4, 8)
+    ]
+    for row in rows:
+        assert row == abele.simulate(costs, row["schedule"], row["micro_batches"], devices=row["devices"])
+
+
+def test_the_tool_takes_a_thousand_devices():
+    costs = json.dumps({"stages": [{**EQUAL, "repeat": 1024}]})
+    run = abele_sim("--devices=1024", "--micro-batches=64", "--device-bytes=1", text=costs)
+    assert run.returncode == 0 and run.stdout.splitlines()[1].split()[:3] == ["1024", "1f1b", "64"]
+
+
+@pytest.mark.parametrize(
+    "arguments, found",
+    [
+        (["missing.json"], "E0901 tool-arguments: cannot read missing.json"),
+        (["--schedules=fast"], "E0901 tool-arguments: there is no schedule fast"),
+        (["--devices=0"], "E0901 tool-arguments"),
+        (["--format=xml"], "E0901 tool-arguments: there is no format xml"),
+        (["--devices=3"], "E0404 costs: a chain of 2 stages in 3 parts"),
+    ],
+)
+def test_the_tool_refuses(arguments, found):
+    run = abele_sim(*arguments, text=json.dumps({"stages": [EQUAL] * 2}))
+    assert run.returncode == 1 and found in run.stderr
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        with abele.Block("first", ipu_id=0):
+            x = self.first(x).tanh()
+        with abele.Block("second", ipu_id=1):
+            return abele.identity_loss(self.second(x) ** 2, reduction="mean")
+
+
+def compiled(accumulation):
+    opts = abele.Options()
+    opts.Training.gradientAccumulation(accumulation)
+    module = Model()
+    return abele.trainingModel(module, opts, torch.optim.SGD(module.parameters(), lr=0.1))
+
+
+def test_costs_of_a_compiled_model():
+    model = compiled(4)
+    model.compile(torch.randn(32, 64))
+    before = model.costs()["stages"]
+    model(torch.randn(32, 64))
+    after = model.costs()["stages"]
+    assert [s["device"] for s in after] == [0, 1]
+    for stages in (before, after):
+        assert all(s["forward_ns"] > 0 and s["weight_grad_ns"] > 0 and s["stash_bytes"] > 0 for s in stages)
+        # Nobody waits for the backward of the first stage; the second has both parts.
+        assert stages[0]["backward_ns"] == 0 and stages[1]["backward_ns"] > 0
+    assert before != after
+    step = abele.simulate(model.costs(), "1f1b", 4)
+    work = sum(4 * (s["forward_ns"] + s["backward_ns"] + s["weight_grad_ns"]) + s["update_ns"] for s in after)
+    assert sum(w["busy_ns"] for w in step["workers"]) == work
+
+
+def test_the_tool_reads_graphs(tmp_path):
+    model = compiled(1)
+    model.compile(torch.randn(32, 64))
+    (tmp_path / "graph.air").write_text(model.graphText())
+    run = abele_sim(tmp_path / "graph.air", "--schedules=1f1b,zero-bubble-2", "--micro-batches=8", "--format=json")
+    rows = json.loads(run.stdout)
+    assert [row["devices"] for row in rows] == [2, 2]
+    assert rows[1]["step_ns"] <= rows[0]["step_ns"] and rows[0]["peak_bytes"] > 0

@@ -1,0 +1,175 @@
+// Times pipeline schedules on described costs, before anything runs: step time, waiting and memory for any number of
+// devices. Reads costs as JSON (docs/simulator.md) or a lowered graph as text, whose costs it estimates.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+
+#include "base/cat.h"
+#include "base/error.h"
+#include "ir/text.h"
+#include "passes/pass.h"
+#include "plan/cost.h"
+#include "plan/predict.h"
+
+namespace {
+
+using namespace abele;
+
+struct Arguments {
+  std::string file = "-", trace, format = "table";
+  std::vector<std::string> schedules = {"1f1b"};
+  std::vector<int> devices;
+  std::vector<int64_t> micro_batches = {1};
+  int64_t device_iterations = 1, hop_ns = -1, device_bytes = 0;
+  int chunks = 1;
+  bool inference = false, chart = false, print_costs = false;
+};
+
+[[noreturn]] void refuse(std::string what, std::string expected) {
+  throwUser(ErrorCode::E0901, {.what = std::move(what), .expected = std::move(expected), .remedy = "abele-sim --help"});
+}
+
+std::string readAll(const std::string& file) {
+  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream in(file, std::ios::binary);
+  if (!in) refuse(cat("cannot read ", file), "a file with costs or a graph, or - for standard input");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// A graph's costs are split, so that all schedules can be asked for.
+plan::Chain chainOfGraph(const std::string& text, bool& training) {
+  ir::Graph graph = ir::parse(text);
+  training = graph.training;
+  ir::requireValid(graph, training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
+  passes::PassContext context;
+  if (training) passes::splitWeightGradient(graph, context);
+  plan::PlanOptions options;
+  options.schedule = training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward;
+  plan::Chain chain;
+  chain.costs = plan::costModelOf(plan::makePlan(graph, options), plan::estimateCosts(graph));
+  for (const ir::Stage& stage : graph.stages) chain.device_of.push_back(stage.device);
+  return chain;
+}
+
+std::string row(const std::vector<std::string>& cells) {
+  static constexpr int kWidth[] = {7, 13, 13, 12, 8, 11, 12};
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const int width = kWidth[i] - static_cast<int>(cells[i].size());
+    const std::string space(static_cast<size_t>(std::max(width, 1)), ' ');
+    line += i == 1 ? " " + cells[i] + space : space + cells[i];
+  }
+  return line + "\n";
+}
+
+std::string number(double value, int digits) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
+  return buffer;
+}
+
+std::string tableRow(const plan::Prediction& p, int64_t device_bytes) {
+  double least = 1;
+  for (const plan::WorkerTimes& w : p.run.workers)
+    least = std::min(least, p.run.step_ns ? static_cast<double>(w.busy_ns) / static_cast<double>(p.run.step_ns) : 1);
+  std::string line = row({cat(p.device_of.size()), plan::scheduleName(p.options.schedule), cat(p.options.accumulation),
+                          number(static_cast<double>(p.run.step_ns) / 1e6, 3), number(100 * p.run.bubble(), 1),
+                          number(100 * least, 1), number(static_cast<double>(p.peakBytes()) / (1 << 20), 1)});
+  if (device_bytes > 0 && p.peakBytes() > device_bytes) {
+    line.pop_back();
+    line += cat("  does not fit: ", p.peakBytes() - device_bytes, " bytes too many\n");
+  }
+  return line;
+}
+
+void writeTrace(const std::string& file, const plan::Prediction& prediction) {
+  std::ofstream out(file, std::ios::binary);
+  out << plan::chromeTrace(prediction);
+  if (!out.flush()) refuse(cat("cannot write ", file), "a file that can be written");
+}
+
+void run(const Arguments& arguments) {
+  if (arguments.format != "table" && arguments.format != "json")
+    refuse(cat("there is no format ", arguments.format), "table or json");
+  const std::string text = readAll(arguments.file);
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  bool training = !arguments.inference;
+  plan::Chain chain =
+      first != std::string::npos && text[first] == '{' ? plan::parseChain(text) : chainOfGraph(text, training);
+  if (arguments.hop_ns >= 0) chain.costs.hop_ns = arguments.hop_ns;
+  if (arguments.print_costs) {
+    std::cout << plan::chainJson(chain);
+    return;
+  }
+  const bool json = arguments.format == "json";
+  std::string separator = "[\n";
+  if (!json) std::cout << row({"devices", "schedule", "micro-batches", "step ms", "bubble%", "least use%", "peak MiB"});
+  plan::Prediction last;
+  for (int devices : arguments.devices.empty() ? std::vector<int>{0} : arguments.devices)
+    for (const std::string& name : arguments.schedules)
+      for (int64_t micro_batches : arguments.micro_batches) {
+        plan::PredictOptions options;
+        if (!plan::parseSchedule(name, options.schedule))
+          refuse(cat("there is no schedule ", name),
+                 "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2, sharded or forward");
+        options.training = training && options.schedule != plan::ScheduleKind::kForward;
+        options.device_iterations = options.training ? arguments.device_iterations : micro_batches;
+        options.accumulation = options.training ? micro_batches : 1;
+        last = plan::predict(devices ? plan::deal(chain, devices, arguments.chunks) : chain, options);
+        if (json)
+          std::cout << separator << plan::predictionJson(last);
+        else
+          std::cout << tableRow(last, arguments.device_bytes);
+        separator = ",\n";
+        if (arguments.chart && !json) std::cout << plan::printSchedule(last.schedule);
+      }
+  if (json) std::cout << "\n]\n";
+  if (!arguments.trace.empty()) writeTrace(arguments.trace, last);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("Predicts time, waiting and memory of pipeline schedules.", "abele-sim");
+  app.add_option("file", arguments.file, "costs as JSON or a graph as text; - or nothing: standard input");
+  app.add_option("--schedules", arguments.schedules,
+                 "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2, sharded, forward")
+      ->delimiter(',');
+  app.add_option("--devices", arguments.devices, "share the stages among so many devices; nothing: as the file says")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--chunks", arguments.chunks, "stages of each device, with --devices")->check(CLI::Range(1, 64));
+  app.add_option("--micro-batches", arguments.micro_batches, "of an update (training) or a call (inference)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--device-iterations", arguments.device_iterations, "updates of a step")->check(CLI::Range(1, 65536));
+  app.add_option("--hop-ns", arguments.hop_ns, "time of a value from device to device; nothing: as the file says");
+  app.add_option("--device-bytes", arguments.device_bytes, "memory of a device; marks what does not fit");
+  app.add_flag("--inference", arguments.inference, "time forwards only");
+  app.add_option("--format", arguments.format, "table or json");
+  app.add_option("--trace", arguments.trace, "file for a Chrome trace of the last line");
+  app.add_flag("--chart", arguments.chart, "draw each schedule, every action one slot long");
+  app.add_flag("--print-costs", arguments.print_costs, "print the costs as JSON and stop");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    UserError refused(ErrorCode::E0901, {.what = error.what(), .remedy = "abele-sim --help"});
+    std::cerr << refused.what() << "\n";
+    return 1;
+  }
+  try {
+    run(arguments);
+  } catch (const Error& error) {
+    std::cout.flush();
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+  return 0;
+}
