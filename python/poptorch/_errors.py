@@ -87,7 +87,7 @@ def createNativeError(kind, code, text, context, recovery_action):
     """
     cls, type_name = _NATIVE[kind]
     text = _shorten(text)
-    parts = [text]
+    parts = [text, f"  type      {type_name}"]
     if context:
         parts.append(context)
     if recovery_action:

@@ -5,6 +5,7 @@ import torch
 from . import structures, wrapping
 from ._arguments import requireSame, signatureOf
 from ._native import PACKAGE_FOLDERS, core
+from ._results import markReturned, warnOfHostTensors
 from ._support import toSessionOptions
 from ._tracing import CaptureMode, aroundCompile, callForward
 
@@ -18,6 +19,7 @@ class Program:
         self.session = core().Session(toSessionOptions(options, training=training, enforce_limits=enforce_limits))
         self._options = options
         self._training = training
+        self._enforce_limits = enforce_limits
         self._arguments = None  # structure of the call, with empty tensors
         self._signature = None  # the same with types, for later calls
         self._result = None  # structure of the result, with empty tensors
@@ -46,10 +48,13 @@ class Program:
                 named,
                 training=self._training,
                 scopes=options.module_namescope_enabled,
+                refuse_reads=self._enforce_limits,
             )
             self._result = structures.skeleton(result)
             self._written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]
-            return structures.flattenTensorStructure(result)
+            flat = structures.flattenTensorStructure(result)
+            warnOfHostTensors(flat)
+            return flat
 
         with aroundCompile(model):
             self.session.compile(
@@ -102,6 +107,7 @@ class Program:
                     if originals[index].data_ptr() != tensors[index].data_ptr():
                         originals[index].copy_(tensors[index])
         outputs = [value.to(_NARROW[value.dtype]) if value.dtype in _NARROW else value for value in outputs]
+        markReturned(outputs)
         if isinstance(self._result, torch.Tensor):
             return outputs[0]
         return structures.reconstructTensorStructure(self._result, outputs)

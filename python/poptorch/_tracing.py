@@ -14,6 +14,7 @@ from . import _hooks, wrapping
 from ._errors import userError
 from ._logging import logger
 from ._native import core
+from ._redirects import redirectedCalls
 from .losses import LossMarking
 
 
@@ -237,12 +238,13 @@ def aroundCompile(model):
             raise
 
 
-def callForward(model, positional, named, *, training, scopes):
+def callForward(model, positional, named, *, training, scopes, refuse_reads):
     """Runs forward as captured code. Returns what it returned."""
     before = _owned(model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_printableTensors())
         stack.enter_context(_noticedReads())
+        stack.enter_context(redirectedCalls(refuse_reads))
         stack.enter_context(_withoutDistributionChecks())
         stack.enter_context(_withoutSeeding())
         stack.enter_context(_withoutValueSteering(model))

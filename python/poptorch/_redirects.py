@@ -1,0 +1,103 @@
+"""Factory calls and moves between host and device, as forward means them while it is captured.
+
+The device of a captured program is this process, so that tensors stay where they are: what is left of PopTorch's rules
+are the warnings, the device name "ipu", and the refusal to read a device value on the host. Source: spec executor.md,
+section 5.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+
+import torch
+
+from ._logging import logger
+from ._native import core
+
+_FACTORIES = (
+    "arange",
+    "empty",
+    "full",
+    "full_like",
+    "linspace",
+    "logspace",
+    "normal",
+    "ones",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
+    "range",
+    "tensor",
+    "zeros",
+    "zeros_like",
+)
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+
+def _isDevice(device):
+    return isinstance(device, (str, torch.device)) and torch.device(device).type == "ipu"
+
+
+def _redirected(name, original, warned):
+    """The factory, which warns once a capture if it is called without a device, and takes "ipu" for one."""
+
+    @functools.wraps(original)
+    def factory(*args, **kwargs):
+        device = kwargs.get("device")
+        if _isDevice(device):
+            kwargs["device"] = None
+        elif (
+            device is None
+            and name not in warned
+            and not (name == "normal" and any(isinstance(value, torch.Tensor) for value in args))
+            and not sys._getframe(1).f_code.co_filename.startswith(_TORCH)
+        ):
+            warned.add(name)
+            logger.warning("no device in torch.%s(): the tensor is made on the device", name)
+        return original(*args, **kwargs)
+
+    return factory
+
+
+def _movesOf(refuse_reads):
+    """Replacements for Tensor.to and Tensor.cpu."""
+    to, cpu = torch.Tensor.to, torch.Tensor.cpu
+
+    def moveTo(self, *args, **kwargs):
+        device = kwargs.get("device", args[0] if args else None)
+        if _isDevice(device):
+            kwargs.pop("device", None)
+            rest = args[1:] if args and args[0] is device else args
+            return to(self, *rest, **kwargs) if rest or kwargs.keys() - {"non_blocking", "copy"} else self
+        # A device object comes from another tensor of the program: y.device. Only a name says that the host is meant.
+        if refuse_reads and isinstance(device, str) and torch.device(device).type == "cpu":
+            core().readValue(self, f"to({device!r})")
+        return to(self, *args, **kwargs)
+
+    def moveToHost(self, *args, **kwargs):
+        if refuse_reads:
+            core().readValue(self, "cpu()")
+        return cpu(self, *args, **kwargs)
+
+    return {"to": moveTo, "cpu": moveToHost}
+
+
+@contextlib.contextmanager
+def redirectedCalls(refuse_reads):
+    """Around forward. refuse_reads: moving a value that differs between calls to the host is an error (E0101)."""
+    warned = set()
+    originals = {name: getattr(torch, name) for name in _FACTORIES}
+    moves = {name: move for name, move in _movesOf(refuse_reads).items() if name not in vars(torch.Tensor)}
+    for name, original in originals.items():
+        setattr(torch, name, _redirected(name, original, warned))
+    for name, move in moves.items():
+        setattr(torch.Tensor, name, move)
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(torch, name, original)
+        for name in moves:
+            delattr(torch.Tensor, name)
