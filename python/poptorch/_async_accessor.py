@@ -27,6 +27,10 @@ _METHODS = {
     SharingStrategy.Fork: "fork",
     SharingStrategy.ForkServer: "forkserver",
 }
+_REMEDY = (
+    "define the data set, its collate_fn and worker_init_fn at the top level of a module and guard the program with "
+    "if __name__ == '__main__', or use SharingStrategy.Fork"
+)
 _connections = weakref.WeakSet()  # of all accessors of this process
 
 
@@ -98,8 +102,7 @@ class _Worker:
                 "E0801",
                 "data-source",
                 f"the worker of an AsynchronousDataAccessor could not be started: {type(error).__name__}: {error}",
-                remedy="define the data set, its collate_fn and worker_init_fn at the top level of a module, guard the "
-                "program with if __name__ == '__main__', or use SharingStrategy.Fork",
+                remedy=_REMEDY,
             ) from error
         finally:
             theirs.close()
@@ -208,6 +211,7 @@ class AsynchronousDataAccessor:
                 "data-source",
                 f"the worker thread of an AsynchronousDataAccessor failed to start: {cause}",
                 expected="a data set that yields at least one element",
+                remedy=_REMEDY if message is None else "",
             )
         _, layout, count, self._element = message
         self._slots = self._worker.receiveSlots(layout, count)
