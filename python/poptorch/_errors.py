@@ -61,18 +61,33 @@ def _shorten(text):
     return f"{text.splitlines()[0]}\n  the whole message is in {path}"
 
 
-def _fill(error, text, kind, location="", code=""):
+def makeError(cls, text, kind, location="", code="", recovery_action=""):
+    """An exception whose text is the message, the type, the context and the recovery action, as far as there are any.
+
+    Args:
+        kind: the type that programs compare with.
+        location: context of the failing call.
+        recovery_action: for RecoverableError.
+    """
+    text = _shorten(text)
+    parts = [text, f"  type      {kind}"]
+    if location:
+        parts.append(location)
+    if recovery_action:
+        parts.append(f"recovery action: {recovery_action}")
+    error = cls("\n".join(parts))
     error.message = text
     error.type = kind
     error.location = location
     error.code = code
+    if cls is RecoverableError:
+        error.recovery_action = recovery_action
     return error
 
 
 def createPoptorchError(msg):
     """An Error of the Python layer with this message. The caller raises it."""
-    text = _shorten(msg)
-    return _fill(Error(text), text, Error.type)
+    return makeError(Error, msg, Error.type)
 
 
 def createNativeError(kind, code, text, context, recovery_action):
@@ -86,16 +101,7 @@ def createNativeError(kind, code, text, context, recovery_action):
         recovery_action: for kind "recoverable".
     """
     cls, type_name = _NATIVE[kind]
-    text = _shorten(text)
-    parts = [text, f"  type      {type_name}"]
-    if context:
-        parts.append(context)
-    if recovery_action:
-        parts.append(f"recovery action: {recovery_action}")
-    error = _fill(cls("\n".join(parts)), text, type_name, context, code)
-    if cls is RecoverableError:
-        error.recovery_action = recovery_action
-    return error
+    return makeError(cls, text, type_name, context, code, recovery_action)
 
 
 def formatMessage(code, name, what, at="", found="", expected="", remedy=""):

@@ -24,19 +24,23 @@ class LifeCycle:
         return self._is_attached
 
     def attachToDevice(self):
-        """Attaches to the devices and uploads weights. A call on a detached executor does it by itself."""
+        """Attaches to the devices and uploads weights and optimizer state. A call does it by itself where needed."""
         self._requireCompiled("attachToDevice")
         if self._is_attached:
             raise createPoptorchError("the executor is attached already")
         assert self._options.connection_type != ConnectionType.Never, "ConnectionType.Never: cannot attach to a device"
         self._executable.session.copyWeightsToDevice()
+        self._noteVersions()
+        if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.ipu_state_is_dirty:
+            self._uploadOptimizerState(self._executable)
         self._is_attached = True
 
     def detachFromDevice(self):
-        """Reads weights and optimizer state back and releases the devices."""
+        """Reads random state, weights and optimizer state back and releases the devices."""
         self._requireCompiled("detachFromDevice")
         if not self._is_attached:
             raise createPoptorchError("the executor is not attached")
+        self.rng_state  # noqa: B018  (kept for as long as the executor is detached)
         self._pullAll()
         self._is_attached = False
 

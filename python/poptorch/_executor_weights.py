@@ -28,6 +28,8 @@ class WeightSync:
         """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
         self._requireCompiled("copyWeightsToDevice")
         self._weights_are_stale = False
+        if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.host_state_is_dirty:
+            self._pullOptimizerState()
         self._executable.session.copyWeightsToDevice()
         self._host_version.number += 1
         self._noteVersions()

@@ -3,7 +3,7 @@
 import enum
 
 from . import _native
-from ._errors import _NATIVE, Error, RecoverableError, UnrecoverableError, _fill
+from ._errors import _NATIVE, Error, RecoverableError, UnrecoverableError, makeError
 from ._files import importPoptorchMetadataFromFile
 from ._options_validation import validateOptions
 
@@ -41,12 +41,13 @@ _TEST_ERRORS = {
 def _throwTestError(kind):
     """Raises the error of this kind, as a device or compiler would. For tests of programs that handle errors."""
     cls, type_name = _TEST_ERRORS[TestErrorType(kind)]
-    text = f"test error {TestErrorType(kind).name}"
-    error = cls(f"{type_name}: {text}")
-    if cls is RecoverableError:
-        error = cls(f"{type_name}: {text}\nrecovery action: FULL_RESET")
-        error.recovery_action = "FULL_RESET"
-    raise _fill(error, text, type_name, "_throwTestError")
+    raise makeError(
+        cls,
+        f"test error {TestErrorType(kind).name}",
+        type_name,
+        location="while running _throwTestError",
+        recovery_action="FULL_RESET" if cls is RecoverableError else "",
+    )
 
 
 __all__ = [
