@@ -184,6 +184,7 @@ class AsynchronousDataAccessor:
         self._worker_waits = False  # the process does not begin an epoch by itself
         self._is_going = early_preload
         self._death = None  # how the process ended
+        self._first = None  # the message of the first element, until it is asked for
         settings = Settings(
             buffer_size,
             miss_sleep_time_in_ms == 0,
@@ -201,20 +202,25 @@ class AsynchronousDataAccessor:
             raise
 
     def _receiveForm(self):
-        """Waits until the process has loaded its first element and knows what elements look like."""
+        """Waits until the process has delivered its first element, and so has told what elements look like."""
         message = self._worker.receive()
-        if message is None or message[0] != "memory":
-            cause = "the data set is empty" if message is not None and message[0] == "end" else self._tell(message)
-            self._worker.removeFile()
-            raise userError(
-                "E0801",
-                "data-source",
-                f"the worker thread of an AsynchronousDataAccessor failed to start: {cause}",
-                expected="a data set that yields at least one element",
-                remedy=_REMEDY if message is None else "",
-            )
-        _, layout, count, self._element = message
-        self._slots = self._worker.receiveSlots(layout, count)
+        if message is not None and message[0] == "memory":
+            _, layout, count, self._element = message
+            self._slots = self._worker.receiveSlots(layout, count)
+            message = self._worker.receive()
+        if message is not None and message[0] == "data":
+            self._first = message
+            return
+        is_empty = message is not None and message[0] == "end"
+        cause = "the data set yields no element" if is_empty else self._tell(message)
+        self._worker.removeFile()
+        raise userError(
+            "E0801",
+            "data-source",
+            f"the worker thread of an AsynchronousDataAccessor failed to start: {cause}",
+            expected="a data set that yields at least one element, or batch when rebatching",
+            remedy=_REMEDY if message is None else "",
+        )
 
     def _tell(self, message):
         """Writes how the process ended to stderr. Returns: the same for an exception."""
@@ -269,7 +275,7 @@ class AsynchronousDataAccessor:
             self._taken, self._ended = 0, False
         self._letGo()
         while True:
-            message = self._worker.receive()
+            message, self._first = self._first or self._worker.receive(), None
             if message is None or message[0] == "error":
                 self._death = self._tell(message)
                 self._requireRunning()

@@ -98,16 +98,17 @@ class _Loader:
         self._layout = None
         self._generation = 0
         self._may_go_on = settings.early_preload
-        self._loaded_first = False
+        self._delivered = 0
         self._partial = None  # slot of a batch that is not full yet
         self._filled = 0  # its rows
 
     def run(self):
         while True:
             try:
-                count = self._epoch()
-                # An epoch without elements would be repeated for ever.
-                waits = not self._settings.load_indefinitely or count == 0
+                before = self._delivered
+                self._epoch()
+                # An epoch that delivers nothing would be repeated for ever.
+                waits = not self._settings.load_indefinitely or self._delivered == before
                 self._connection.send(("end", self._generation, waits))
                 while waits:
                     self._listen(block=True)
@@ -143,24 +144,21 @@ class _Loader:
 
     def _deliver(self, slot, rows):
         self._connection.send(("data", self._generation, slot, rows))
-        self._loaded_first = True
+        self._delivered += 1
 
     # Elements --------------------------------------------------------------------------------------------------------
     def _epoch(self):
-        """Delivers every element. Returns: how many the data set had."""
-        count = 0
+        """Delivers every element."""
         deliver = self._deliverElement if self._settings.rebatched_size is None else self._deliverRows
         try:
             for element in self._dataset:
                 self._listen(block=False)
                 deliver(self._tensorsOf(plain(element)))
-                count += 1
-                while self._loaded_first and not self._may_go_on:
+                while self._delivered and not self._may_go_on:
                     self._listen(block=True)
             self._deliverRest()
         finally:
             self._dropPartial()
-        return count
 
     def _tensorsOf(self, element):
         tensors = [tensor.detach() for tensor in structures.flattenTensorStructure(element, self._element)]

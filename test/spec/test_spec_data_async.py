@@ -456,6 +456,9 @@ def test_rebatching_joins_and_splits_elements(accessor):
             assert all(b == [2.0 * x for x in a] for a, b in got)
     kept = accessor(DataLoader(options(), dataset(9), 2, drop_last=False), rebatched_size=6)
     assert rows(kept) == rows(kept) == [[0, 1, 2, 3, 4, 5], [6, 7, 8]]
+    for size in (16, 100):
+        with pytest.raises(poptorch.Error, match="no element"):
+            accessor(pieces, rebatched_size=size)
     for wrong in (1, 0, -2):
         with pytest.raises(AssertionError):
             accessor(scalars(2), rebatched_size=wrong)
