@@ -152,4 +152,9 @@ class ABELE_API TrainingOptions {
   Options* options_;
 };
 
+/// How much the library logs: "TRACE", "DEBUG", "INFO", "WARN", "ERR" or "OFF" (E0702). The environment variables
+/// POPTORCH_LOG_LEVEL (WARN by default) and POPTORCH_LOG_DEST (stderr) hold until then: docs/environment.md.
+/// Threads: safe.
+ABELE_API void setLogLevel(const std::string& level);
+
 }  // namespace abele
