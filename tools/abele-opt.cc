@@ -23,6 +23,7 @@ struct Arguments {
   bool no_passes = false, print_after_all = false, list_passes = false, count_stages = false, quiet = false;
   bool auto_increment = false, sharded = false;
   std::string verify, optimizer = "none";
+  double max_grad_norm = 0;
   std::vector<std::string> stages;
 };
 
@@ -69,9 +70,14 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
     context.optimizer.kind = Rules::Kind::kAdam;
   else if (optimizer == "adamw")
     context.optimizer.kind = Rules::Kind::kAdamW;
+  else if (optimizer == "rmsprop")
+    context.optimizer.kind = Rules::Kind::kRmsprop;
+  else if (optimizer == "lamb")
+    context.optimizer.kind = Rules::Kind::kLamb;
   else if (optimizer != "none")
-    refuse(cat("there is no optimizer ", optimizer), "none, sgd, sgd-momentum, adam or adamw");
+    refuse(cat("there is no optimizer ", optimizer), "none, sgd, sgd-momentum, adam, adamw, rmsprop or lamb");
   context.optimizer.groups = {{.momentum = optimizer == "sgd-momentum"}};
+  if (arguments.max_grad_norm > 0) context.optimizer.max_grad_norm = arguments.max_grad_norm;
   for (const ir::External& external : graph.externals)
     if (external.kind == ir::InputKind::kParameter && external.trainable) context.optimizer.group_of[external.name] = 0;
   return context;
@@ -121,7 +127,9 @@ int main(int argc, char** argv) {
   app.add_flag("--auto-increment", arguments.auto_increment, "blocks are numbered as stages in the order of the code");
   app.add_option("--stages", arguments.stages, "explicit stages: block+block@device,...")->delimiter(',');
   app.add_flag("--sharded", arguments.sharded, "stages need not follow the data flow");
-  app.add_option("--optimizer", arguments.optimizer, "none, sgd, sgd-momentum, adam, adamw; for all parameters");
+  app.add_option("--optimizer", arguments.optimizer,
+                 "none, sgd, sgd-momentum, adam, adamw, rmsprop, lamb; for all parameters");
+  app.add_option("--max-grad-norm", arguments.max_grad_norm, "clip gradients to this norm together");
   app.add_flag("--count-stages", arguments.count_stages, "also print the number of forward stages");
   app.add_flag("--quiet", arguments.quiet, "do not print the graph");
   try {

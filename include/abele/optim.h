@@ -5,6 +5,7 @@
 //   abele::optim::Optimizer({abele::optim::SGD{.lr = 0.1, .parameters = {"encoder"}}, abele::optim::SGD{.lr = 0.01}})
 #pragma once
 
+#include <limits>
 #include <string>
 #include <variant>
 #include <vector>
@@ -46,17 +47,52 @@ struct AdamW {
   std::vector<std::string> parameters;
 };
 
+/// s = alpha * s + (1 - alpha) * g^2; w -= lr * g / (sqrt(s) + eps), through a velocity when momentum is not 0.
+/// centered: the variance instead of the mean square. use_tf_variant: eps under the root, and s starts at 1.
+struct RMSprop {
+  double lr = 1e-2;
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum = 0;
+  bool centered = false;
+  bool use_tf_variant = false;
+  bool maximize = false;
+  std::vector<std::string> parameters;
+};
+
+/// AdamW's step, scaled for each parameter by the ratio of its norm (at most max_weight_norm) to the step's.
+struct LAMB {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+  double max_weight_norm = 65500;
+  bool bias_correction = true;
+  bool maximize = false;
+  std::vector<std::string> parameters;
+};
+
 /// One kind of optimizer and its groups. The numbers may change after compilation (setOptimizer), except whether
-/// momentum is 0, nesterov, and which parameters a group has (E0706).
+/// momentum is 0, max_grad_norm, the flags, and which parameters a group has (E0706).
 struct Optimizer {
   Optimizer(SGD group) : groups(std::vector<SGD>{std::move(group)}) {}
   Optimizer(Adam group) : groups(std::vector<Adam>{std::move(group)}) {}
   Optimizer(AdamW group) : groups(std::vector<AdamW>{std::move(group)}) {}
+  Optimizer(RMSprop group) : groups(std::vector<RMSprop>{std::move(group)}) {}
+  Optimizer(LAMB group) : groups(std::vector<LAMB>{std::move(group)}) {}
   Optimizer(std::vector<SGD> list) : groups(std::move(list)) {}
   Optimizer(std::vector<Adam> list) : groups(std::move(list)) {}
   Optimizer(std::vector<AdamW> list) : groups(std::move(list)) {}
+  Optimizer(std::vector<RMSprop> list) : groups(std::move(list)) {}
+  Optimizer(std::vector<LAMB> list) : groups(std::move(list)) {}
 
-  std::variant<std::vector<SGD>, std::vector<Adam>, std::vector<AdamW>> groups;
+  std::variant<std::vector<SGD>, std::vector<Adam>, std::vector<AdamW>, std::vector<RMSprop>, std::vector<LAMB>> groups;
+  /// The loss is multiplied by it before backward, and the gradients divided: for float16. May change.
+  double loss_scaling = 1;
+  /// Gradients are shortened so that their norm together is at most this. Fixed at compilation.
+  double max_grad_norm = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace abele::optim

@@ -5,6 +5,7 @@ Source: spec optim.md, sections 5 and 6.
 
 from . import _optimizer_spec, optim, wrapping
 from ._native import core
+from .enums import MeanReductionStrategy
 
 
 class OptimizerSync:
@@ -29,6 +30,7 @@ class OptimizerSync:
     def _useOptimizer(self, optimizer):
         if optimizer is not None:
             _optimizer_spec.kindOf(optimizer)
+            self._chooseMeanStrategy(optimizer)
         if optimizer is self._optimizer:
             return
         if isinstance(self._optimizer, optim.Optimizer):
@@ -38,6 +40,18 @@ class OptimizerSync:
             self._watch = _optimizer_spec.AttributeWatch(optimizer, relaxed=self._options.relax_optimizer_checks)
         if isinstance(optimizer, optim.Optimizer):
             optimizer._connect(self)
+
+    def _chooseMeanStrategy(self, optimizer):
+        """float16 gradient sums need the running mean, which has to be known at compile."""
+        running = MeanReductionStrategy.Running
+        key = "meanAccumulationAndReplicationReductionStrategy"
+        if not _optimizer_spec.needsRunningMean(optimizer) or self._options.Training(key) == running:
+            return
+        if self.isCompiled():
+            raise ValueError(
+                "accum_type=torch.float16 needs MeanReductionStrategy.Running, which the model was not compiled with"
+            )
+        self._options.Training.set(**{key: running})
 
     def _optimizerSpec(self):
         if not self._training or self._optimizer is None:

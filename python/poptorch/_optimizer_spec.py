@@ -8,7 +8,7 @@ import math
 import torch
 
 from . import optim
-from ._errors import notAvailable, userError
+from ._errors import userError
 from ._logging import logger
 from ._native import core
 
@@ -24,17 +24,38 @@ _SUPPORTED = (
     optim.LAMB,
 )
 # Attributes of a group, and the value at which those of torch's own optimizers count as constant.
-_NATIVE_CONSTANTS = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "eps": 1e-8}
+_NATIVE_CONSTANTS = {
+    "weight_decay": 0.0,
+    "momentum": 0.0,
+    "dampening": 0.0,
+    "eps": 1e-8,
+    "max_weight_norm": 65500.0,
+    "velocity_scaling": 1.0,
+    "loss_scaling": 1.0,
+}
 _ALWAYS_CONSTANT = ("alpha", "betas", "nesterov")
 _GROUP_ATTRIBUTES = {
     "SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
     "Adam": ("lr", "betas", "eps", "weight_decay", "amsgrad"),
     "AdamW": ("lr", "betas", "eps", "weight_decay", "amsgrad"),
+    "RMSprop": ("lr", "momentum", "weight_decay", "alpha", "eps", "centered"),
+    "LAMB": ("lr", "weight_decay", "betas", "eps", "max_weight_norm"),
 }
+# Attributes of the optimizer that are the same for all groups and never change after compilation.
+_FIXED = (
+    "use_combined_accum",
+    "accum_type",
+    "velocity_accum_type",
+    "first_order_momentum_accum_type",
+    "second_order_momentum_accum_type",
+    "max_grad_norm",
+    "bias_correction",
+    "use_tf_variant",
+)
 
 
 def kindOf(optimizer):
-    """ "SGD", "Adam" or "AdamW".
+    """ "SGD", "Adam", "AdamW", "RMSprop" or "LAMB".
 
     Raises:
         AssertionError: not an optimizer that the device implements.
@@ -46,7 +67,7 @@ def kindOf(optimizer):
     )
     assert not foreign, (
         f"E0706 optimizer: unsupported optimizer {cls.__module__}.{cls.__name__}\n"
-        "  expected  SGD, Adam or AdamW of torch.optim or poptorch.optim, or a subclass of one of them"
+        "  expected  SGD, Adam, AdamW or RMSprop of torch.optim or poptorch.optim, poptorch.optim.LAMB, or a subclass"
     )
     if cls is not known:
         logger.warning(
@@ -55,8 +76,6 @@ def kindOf(optimizer):
             known.__name__,
         )
     name = known.__name__
-    if name not in _GROUP_ATTRIBUTES:
-        raise notAvailable(f"the optimizer {name}", "use SGD, Adam or AdamW")
     if name == "Adam" and optimizer.defaults.get("decoupled_weight_decay"):
         return "AdamW"
     return name
@@ -78,6 +97,9 @@ class Constants:
     def __init__(self, optimizer):
         kind = kindOf(optimizer)
         self._found = {"optimizer": kind}
+        self._found.update((name, ("fixed", getattr(optimizer, name))) for name in _FIXED if hasattr(optimizer, name))
+        if isinstance(optimizer, optim.Optimizer) and optimizer.variable_attrs.isConstant("loss_scaling"):
+            self._found["loss_scaling"] = ("constant", optimizer.loss_scaling)
         for index, group in enumerate(optimizer.param_groups):
             for name in _GROUP_ATTRIBUTES[kind]:
                 value = group.get(name, optimizer.defaults.get(name))
@@ -141,45 +163,90 @@ def _number(name, value):
 
 
 def _hypers(kind, group, defaults):
-    """Values for the device and the (momentum, nesterov, amsgrad) flags of one group."""
+    """Values for the device, by name."""
     get = lambda name: group.get(name, defaults.get(name))  # noqa: E731
     if get("amsgrad"):
         raise ValueError("amsgrad=True is not supported")
-    hypers = {
-        "lr": _number("lr", get("lr")),
-        "weight_decay": _number("weight_decay", get("weight_decay")),
-        "maximize": float(bool(get("maximize"))),
-    }
-    if kind == "SGD":
-        hypers["momentum"] = _number("momentum", get("momentum"))
-        hypers["dampening"] = _number("dampening", get("dampening"))
-        return hypers, bool(get("nesterov"))
-    betas = get("betas")
-    assert isinstance(betas, (tuple, list)) and len(betas) == 2, f"betas must be a tuple of two numbers, got {betas!r}"
-    hypers["beta1"], hypers["beta2"] = (_number("betas", beta) for beta in betas)
-    hypers["eps"] = _number("eps", get("eps"))
-    return hypers, False
+    names = {
+        "SGD": ("lr", "weight_decay", "momentum", "dampening"),
+        "Adam": ("lr", "weight_decay", "eps"),
+        "AdamW": ("lr", "weight_decay", "eps"),
+        "RMSprop": ("lr", "weight_decay", "momentum", "alpha", "eps"),
+        "LAMB": ("lr", "weight_decay", "eps", "max_weight_norm"),
+    }[kind]
+    hypers = {name: _number(name, get(name)) for name in names}
+    if "betas" in _GROUP_ATTRIBUTES[kind]:
+        betas = get("betas")
+        assert isinstance(betas, (tuple, list)) and len(betas) == 2, (
+            f"betas must be a tuple of two numbers, got {betas!r}"
+        )
+        hypers["beta1"], hypers["beta2"] = (_number("betas", beta) for beta in betas)
+    hypers["maximize"] = float(bool(get("maximize")))
+    return hypers
 
 
-def _requireSupported(optimizer):
-    clip = getattr(optimizer, "max_grad_norm", math.inf)
-    if clip is None or math.isinf(clip):
-        clip = math.inf
-    elif math.isnan(clip):
-        raise userError("E0706", "optimizer", "max_grad_norm is NaN")
-    else:
-        raise notAvailable(f"gradient clipping (max_grad_norm={clip})", "remove max_grad_norm")
-    for name in (
-        "accum_type",
-        "velocity_accum_type",
-        "first_order_momentum_accum_type",
-        "second_order_momentum_accum_type",
-    ):
+def _groupRules(optimizer, kind, group, hypers):
+    """What the program of one group is made for."""
+    get = lambda name: group.get(name, optimizer.defaults.get(name))  # noqa: E731
+    rules = core().OptimizerGroup()
+    momentum_may_change = kind == "SGD" or kind == "RMSprop"
+    # A velocity is kept if momentum is, or may become, non-zero. With momentum 0 and dampening, torch would ignore
+    # the dampening; the velocity makes it count, as it does in PopTorch.
+    rules.momentum = momentum_may_change and (
+        hypers["momentum"] != 0
+        or hypers.get("dampening", 0) != 0
+        or not _isConstant(optimizer, kind, "momentum", hypers["momentum"])
+    )
+    rules.nesterov = kind == "SGD" and bool(get("nesterov"))
+    rules.centered = kind == "RMSprop" and bool(get("centered"))
+    rules.tf_variant = bool(getattr(optimizer, "use_tf_variant", False))
+    rules.bias_correction = kind != "LAMB" or bool(optimizer.bias_correction)
+    return rules
+
+
+def _maxGradNorm(optimizer):
+    norm = getattr(optimizer, "max_grad_norm", None)
+    if norm is None:
+        return math.inf
+    if math.isnan(norm) or norm <= 0:
+        raise userError("E0706", "optimizer", f"max_grad_norm is {norm}", expected="a positive number, or infinity")
+    return norm
+
+
+def _stateTypes(optimizer):
+    """Element types of gradient sums, first and second moments. None: those of the parameters, as in torch."""
+    if not isinstance(optimizer, optim.Optimizer):
+        return None
+    for name in _FIXED:
+        if not name.endswith("accum_type"):
+            continue
         dtype = getattr(optimizer, name, torch.float32)
         if dtype not in (torch.float16, torch.float32):
             raise ValueError(f"{name} must be torch.float16 or torch.float32, got {dtype}")
-        if dtype == torch.float16:
-            raise notAvailable(f"{name}=torch.float16", f"leave {name} at torch.float32")
+    if getattr(optimizer, "use_combined_accum", False):
+        return (torch.float32,) * 3  # one tensor, whatever the types asked for
+    first = getattr(optimizer, "velocity_accum_type", None) or optimizer.first_order_momentum_accum_type
+    second = getattr(optimizer, "second_order_momentum_accum_type", torch.float32)
+    return optimizer.accum_type, first, second
+
+
+def needsRunningMean(optimizer):
+    """Whether the gradient mean has to be taken while summing: float16 sums would overflow."""
+    return getattr(optimizer, "accum_type", None) == torch.float16 and not getattr(
+        optimizer, "use_combined_accum", False
+    )
+
+
+def lossScaling(optimizer):
+    """The factor of the loss.
+
+    Raises:
+        poptorch.Error: not a positive number.
+    """
+    scale = float(getattr(optimizer, "loss_scaling", 1.0))
+    if not (scale > 0 and math.isfinite(scale)):
+        raise userError("E0706", "optimizer", f"loss_scaling is {scale}", expected="a positive, finite number")
+    return scale
 
 
 def _storageKey(tensor):
@@ -221,9 +288,13 @@ def toSpec(optimizer, parameters, *, defaults_apply):
             else they stay as they are, as in torch.
     """
     kind = kindOf(optimizer)
-    _requireSupported(optimizer)
     spec = core().OptimizerSpec()
     spec.setKind(getattr(core().OptimizerKind, kind))
+    spec.loss_scaling = lossScaling(optimizer)
+    spec.setMaxGradNorm(_maxGradNorm(optimizer))
+    types = _stateTypes(optimizer)
+    if types is not None:
+        spec.setTypes(*types)
     grouped, missing = _groupNames(optimizer, parameters)
     groups = list(zip(grouped, optimizer.param_groups, strict=True))
     if missing and defaults_apply:
@@ -234,26 +305,28 @@ def toSpec(optimizer, parameters, *, defaults_apply):
         )
         groups.append((missing, {}))
     for names, group in groups:
-        hypers, nesterov = _hypers(kind, group, optimizer.defaults)
-        # A velocity is kept if momentum is, or may become, non-zero. With momentum 0 and dampening, torch would ignore
-        # the dampening; the velocity makes it count, as it does in PopTorch.
-        momentum = kind == "SGD" and (
-            hypers["momentum"] != 0
-            or hypers["dampening"] != 0
-            or not _isConstant(optimizer, kind, "momentum", hypers["momentum"])
-        )
-        spec.addGroup(names, hypers, momentum=momentum, nesterov=nesterov, amsgrad=False)
+        hypers = _hypers(kind, group, optimizer.defaults)
+        spec.addGroup(names, hypers, _groupRules(optimizer, kind, group, hypers))
     return spec
 
 
 def describe(optimizer):
     """The values that a spec is made from, to see whether they changed."""
     kind = kindOf(optimizer)
-    return [kind, *(_hypers(kind, group, optimizer.defaults) for group in optimizer.param_groups)]
+    groups = [_hypers(kind, group, optimizer.defaults) for group in optimizer.param_groups]
+    return [kind, lossScaling(optimizer), *groups]
 
 
 # State of the device -> keys of ipu_state. Source: spec optim.md, section 6.
-_STATE_KEYS = {"exp_avg": "Accl1", "momentum_buffer": "Accl1", "exp_avg_sq": "Accl2", "step": "Step"}
+_STATE_KEYS = {
+    "exp_avg": "Accl1",
+    "momentum_buffer": "Accl1",
+    "square_avg": "Accl1",
+    "exp_avg_sq": "Accl2",
+    "velocity": "Accl2",
+    "grad_avg": "Accl3",
+    "step": "Step",
+}
 
 
 def _stateKey(native_name):
@@ -268,7 +341,7 @@ def readState(optimizer, native, parameters):
     scale = float(getattr(optimizer, "loss_scaling", 1.0))
     values = {"lossScaling_FLOAT": torch.tensor(scale)}
     for names, group in zip(grouped, optimizer.param_groups, strict=True):
-        hypers, _ = _hypers(kind, group, optimizer.defaults)
+        hypers = _hypers(kind, group, optimizer.defaults)
         lr, decay = hypers["lr"], hypers["weight_decay"]
         for name in names:
             if kind == "SGD":

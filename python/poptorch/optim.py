@@ -7,8 +7,6 @@ import weakref
 
 import torch
 
-from ._errors import notAvailable
-
 
 class VariableAttributes:
     """Which attributes of an optimizer may change after compilation."""
@@ -293,17 +291,131 @@ def _startAdam(optimizer, given, loss_scaling, accum_type, first_type, second_ty
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
-    """Not available in this version; the constructor says so."""
+    """RMSprop. Args: torch's, then loss_scaling, accum_type, first_order_momentum_accum_type,
+    second_order_momentum_accum_type, use_tf_variant (epsilon under the root; the mean square starts at 1)."""
 
-    def __init__(self, *args, **kwargs):
-        raise notAvailable("poptorch.optim.RMSprop", "use SGD, Adam or AdamW")
+    def __init__(
+        self,
+        params,
+        lr=None,
+        alpha=None,
+        eps=None,
+        weight_decay=None,
+        momentum=None,
+        centered=None,
+        foreach=None,
+        maximize=None,
+        differentiable=None,
+        loss_scaling=None,
+        accum_type=None,
+        first_order_momentum_accum_type=None,
+        second_order_momentum_accum_type=None,
+        use_tf_variant=None,
+    ):
+        torch_arguments = _given(
+            lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered
+        )
+        torch.optim.RMSprop.__init__(
+            self,
+            params,
+            **torch_arguments,
+            **_given(foreach=foreach, maximize=maximize, differentiable=differentiable),
+        )
+        assert len({group["centered"] for group in self.param_groups}) == 1, "all groups must agree on centered"
+        _requireAccumType(
+            accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
+        )
+        self._start(
+            {**torch_arguments, **_given(loss_scaling=loss_scaling)},
+            {
+                "loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
+                "accum_type": accum_type or torch.float32,
+                "first_order_momentum_accum_type": first_order_momentum_accum_type or torch.float32,
+                "second_order_momentum_accum_type": second_order_momentum_accum_type or torch.float32,
+                "use_tf_variant": bool(use_tf_variant),
+            },
+        )
 
 
 class LAMB(Optimizer, torch.optim.Optimizer):
-    """Not available in this version; the constructor says so."""
+    """LAMB: AdamW whose step is scaled, for each parameter, by the ratio of its norm to the step's.
 
-    def __init__(self, *args, **kwargs):
-        raise notAvailable("poptorch.optim.LAMB", "use SGD, Adam or AdamW")
+    Args: params, lr, betas, eps, weight_decay, bias_correction, loss_scaling, max_weight_norm, accum_type,
+    first_order_momentum_accum_type, second_order_momentum_accum_type. Source: spec optim.md, sections 1 and 3.
+    """
+
+    def __init__(
+        self,
+        params,
+        lr=None,
+        betas=None,
+        eps=None,
+        weight_decay=None,
+        bias_correction=None,
+        loss_scaling=None,
+        max_weight_norm=None,
+        accum_type=None,
+        first_order_momentum_accum_type=None,
+        second_order_momentum_accum_type=None,
+    ):
+        given = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
+        defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0}
+        defaults.update(given)
+        for name in ("lr", "eps", "weight_decay", "max_weight_norm"):
+            if not defaults[name] >= 0:
+                raise ValueError(f"invalid {name}: {defaults[name]}")
+        if not all(0 <= beta < 1 for beta in defaults["betas"]):
+            raise ValueError(f"invalid betas: {defaults['betas']}")
+        torch.optim.Optimizer.__init__(self, params, defaults)
+        self.max_weight_norm = defaults["max_weight_norm"]
+        _startAdam(
+            self,
+            given,
+            loss_scaling,
+            accum_type,
+            first_order_momentum_accum_type,
+            second_order_momentum_accum_type,
+            None,
+        )
+        self.bias_correction = True if bias_correction is None else bias_correction
+        self._own += ["bias_correction", "max_weight_norm"]
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update on the host, with the gradients that backward() left. Returns what the closure returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+        return loss
+
+    def _update(self, parameter, group):
+        state, gradient, (beta1, beta2) = self.state[parameter], parameter.grad, group["betas"]
+        if not state:
+            state.update(step=0, exp_avg=torch.zeros_like(parameter), exp_avg_sq=torch.zeros_like(parameter))
+        state["step"] += 1
+        correction1, correction2 = (
+            (1 - beta1 ** state["step"], 1 - beta2 ** state["step"]) if self.bias_correction else (1.0, 1.0)
+        )
+        average = state["exp_avg"].mul_(beta1).add_(gradient, alpha=1 - beta1)
+        square = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        update = (average / correction1) / (square / correction2).sqrt_().add_(group["eps"])
+        if group["weight_decay"] != 0:
+            update.add_(parameter, alpha=group["weight_decay"])
+        weight_norm = min(_norm(parameter), self.max_weight_norm)
+        update_norm = _norm(update)
+        trust = 1.0 if weight_norm == 0 or update_norm == 0 else weight_norm / update_norm
+        parameter.add_(update, alpha=-group["lr"] * trust)
+
+
+def _norm(tensor):
+    return torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
 
 
 __all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]

@@ -13,21 +13,43 @@ void registerOptimizerSpec(py::module_& module) {
       .value("None_", Kind::kNone)
       .value("SGD", Kind::kSgd)
       .value("Adam", Kind::kAdam)
-      .value("AdamW", Kind::kAdamW);
+      .value("AdamW", Kind::kAdamW)
+      .value("RMSprop", Kind::kRmsprop)
+      .value("LAMB", Kind::kLamb);
+  using Group = passes::OptimizerRules::Group;
+  py::class_<Group>(module, "OptimizerGroup")
+      .def(py::init<>())
+      .def_readwrite("momentum", &Group::momentum)
+      .def_readwrite("nesterov", &Group::nesterov)
+      .def_readwrite("centered", &Group::centered)
+      .def_readwrite("tf_variant", &Group::tf_variant)
+      .def_readwrite("bias_correction", &Group::bias_correction);
   py::class_<OptimizerSpec>(module, "OptimizerSpec")
       .def(py::init<>())
       .def(
           "setKind", [](OptimizerSpec& self, Kind kind) { self.rules.kind = kind; }, py::arg("kind"))
+      .def_readwrite("loss_scaling", &OptimizerSpec::loss_scaling)
+      .def(
+          "setTypes",
+          [](OptimizerSpec& self, at::ScalarType accumulator, at::ScalarType first, at::ScalarType second) {
+            self.rules.accumulator = static_cast<DType>(accumulator);
+            self.rules.first_moment = static_cast<DType>(first);
+            self.rules.second_moment = static_cast<DType>(second);
+          },
+          py::arg("accumulator"), py::arg("first_moment"), py::arg("second_moment"),
+          "Element types of the gradient sums and of the moments; without this call they are the parameters'.")
+      .def(
+          "setMaxGradNorm", [](OptimizerSpec& self, double norm) { self.rules.max_grad_norm = norm; }, py::arg("norm"))
       .def(
           "addGroup",
           [](OptimizerSpec& self, const std::vector<std::string>& parameters, std::map<std::string, double> hypers,
-             bool momentum, bool nesterov, bool amsgrad) {
+             const Group& group) {
             int index = static_cast<int>(self.groups.size());
             for (const std::string& name : parameters) self.rules.group_of[name] = index;
-            self.rules.groups.push_back({momentum, nesterov, amsgrad});
+            self.rules.groups.push_back(group);
             self.groups.push_back(std::move(hypers));
           },
-          py::arg("parameters"), py::arg("hypers"), py::arg("momentum"), py::arg("nesterov"), py::arg("amsgrad"));
+          py::arg("parameters"), py::arg("hypers"), py::arg("group"));
 }
 
 }  // namespace abele::bind

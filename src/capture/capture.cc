@@ -106,7 +106,7 @@ void recordBackward(Recorder& recorder, const Request& request, const DispatchMo
   {
     const DispatchMode::Paused paused(mode);
     loss_gradient = at::full_like(loss.detach(), request.loss_gradient);
-    recorder.addConstant(loss_gradient, "loss_gradient");
+    recorder.addConstant(loss_gradient, kLossGradient);
   }
   const std::vector<at::Tensor> grads = gradients(loss, loss_gradient, parameters);
   recorder.rethrowFailure();

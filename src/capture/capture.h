@@ -19,6 +19,9 @@ struct Generator;
 
 namespace abele::capture {
 
+/// Name of the constant that backward starts from.
+inline constexpr char kLossGradient[] = "loss_gradient";
+
 /// A parameter or buffer of the model, in the model's own order. Tied ones appear once, with their first name.
 struct ModelTensor {
   std::string name;

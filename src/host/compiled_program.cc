@@ -75,11 +75,13 @@ void visitOptimizer(A& a, OptimizerSpec& x) {
   uint64_t groups = a.count(x.rules.groups.size());
   x.rules.groups.resize(groups);
   for (auto& group : x.rules.groups) {
-    auto& [momentum, nesterov, amsgrad] = group;  // a new field is a new version
-    a(momentum);
-    a(nesterov);
-    a(amsgrad);
+    // A new field is a new version.
+    auto& [momentum, nesterov, amsgrad, centered, tf_variant, bias_correction] = group;
+    for (bool* flag : {&momentum, &nesterov, &amsgrad, &centered, &tf_variant, &bias_correction}) a(*flag);
   }
+  for (DType* type : {&x.rules.accumulator, &x.rules.first_moment, &x.rules.second_moment}) a(*type);
+  a(x.rules.max_grad_norm);
+  a(x.loss_scaling);
   groups = a.count(x.groups.size());
   x.groups.resize(groups);
   for (auto& values : x.groups) visitMap(a, values);

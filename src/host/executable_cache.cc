@@ -49,10 +49,12 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
 }
 
 void addOptimizer(exe::Writer& out, const OptimizerSpec& optimizer) {
-  const auto& [kind, group_of, groups] = optimizer.rules;
-  add(out, static_cast<int64_t>(kind));
+  const auto& [kind, group_of, groups, accumulator, first_moment, second_moment, max_grad_norm] = optimizer.rules;
+  add(out, static_cast<int64_t>(kind), static_cast<int64_t>(accumulator), static_cast<int64_t>(first_moment),
+      static_cast<int64_t>(second_moment), max_grad_norm);
   for (const auto& [name, group] : group_of) add(out, name, group);
-  for (const auto& [momentum, nesterov, amsgrad] : groups) add(out, momentum, nesterov, amsgrad);
+  for (const auto& [momentum, nesterov, amsgrad, centered, tf_variant, bias_correction] : groups)
+    add(out, momentum, nesterov, amsgrad, centered, tf_variant, bias_correction);
 }
 
 }  // namespace

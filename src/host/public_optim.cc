@@ -1,6 +1,8 @@
 // abele::optim structs -> OptimizerSpec. The checks are torch.optim's.
 #include "abele/optim.h"
 
+#include <type_traits>
+
 #include "base/error.h"
 #include "host/public_access.h"
 
@@ -25,10 +27,16 @@ void requireBeta(const char* name, double value) {
 Kind kindOf(const optim::SGD&) { return Kind::kSgd; }
 Kind kindOf(const optim::Adam&) { return Kind::kAdam; }
 Kind kindOf(const optim::AdamW&) { return Kind::kAdamW; }
+Kind kindOf(const optim::RMSprop&) { return Kind::kRmsprop; }
+Kind kindOf(const optim::LAMB&) { return Kind::kLamb; }
 
 passes::OptimizerRules::Group rulesOf(const optim::SGD& group) {
   return {.momentum = group.momentum != 0, .nesterov = group.nesterov};
 }
+passes::OptimizerRules::Group rulesOf(const optim::RMSprop& group) {
+  return {.momentum = group.momentum != 0, .centered = group.centered, .tf_variant = group.use_tf_variant};
+}
+passes::OptimizerRules::Group rulesOf(const optim::LAMB& group) { return {.bias_correction = group.bias_correction}; }
 template <class AdamLike>
 passes::OptimizerRules::Group rulesOf(const AdamLike&) {
   return {};
@@ -50,6 +58,20 @@ Hypers hypersOf(const optim::SGD& group) {
           {"maximize", group.maximize ? 1.0 : 0.0}};
 }
 
+Hypers hypersOf(const optim::RMSprop& group) {
+  requireNotNegative("lr", group.lr);
+  requireNotNegative("alpha", group.alpha);
+  requireNotNegative("eps", group.eps);
+  requireNotNegative("weight_decay", group.weight_decay);
+  requireNotNegative("momentum", group.momentum);
+  return {{"lr", group.lr},
+          {"alpha", group.alpha},
+          {"eps", group.eps},
+          {"weight_decay", group.weight_decay},
+          {"momentum", group.momentum},
+          {"maximize", group.maximize ? 1.0 : 0.0}};
+}
+
 template <class AdamLike>
 Hypers hypersOf(const AdamLike& group) {
   requireNotNegative("lr", group.lr);
@@ -57,12 +79,14 @@ Hypers hypersOf(const AdamLike& group) {
   requireNotNegative("weight_decay", group.weight_decay);
   requireBeta("beta1", group.beta1);
   requireBeta("beta2", group.beta2);
-  return {{"lr", group.lr},
-          {"beta1", group.beta1},
-          {"beta2", group.beta2},
-          {"eps", group.eps},
-          {"weight_decay", group.weight_decay},
-          {"maximize", group.maximize ? 1.0 : 0.0}};
+  Hypers hypers = {{"lr", group.lr},
+                   {"beta1", group.beta1},
+                   {"beta2", group.beta2},
+                   {"eps", group.eps},
+                   {"weight_decay", group.weight_decay},
+                   {"maximize", group.maximize ? 1.0 : 0.0}};
+  if constexpr (std::is_same_v<AdamLike, optim::LAMB>) hypers["max_weight_norm"] = group.max_weight_norm;
+  return hypers;
 }
 
 /// "encoder" takes "encoder" and all below "encoder.".
@@ -120,7 +144,18 @@ OptimizerSpec specOf(const std::vector<Group>& groups, const std::vector<NamedTe
 }  // namespace
 
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors) {
-  return std::visit([&](const auto& groups) { return specOf(groups, tensors); }, optimizer.groups);
+  OptimizerSpec spec = std::visit([&](const auto& groups) { return specOf(groups, tensors); }, optimizer.groups);
+  const auto requirePositive = [](const char* name, double value) {
+    ABELE_REQUIRE(value > 0, E0706,
+                  {.what = cat(name, " is ", value),
+                   .expected = "a positive number",
+                   .remedy = cat("leave ", name, " at its default")});
+  };
+  requirePositive("loss_scaling", optimizer.loss_scaling);
+  requirePositive("max_grad_norm", optimizer.max_grad_norm);
+  spec.loss_scaling = optimizer.loss_scaling;
+  spec.rules.max_grad_norm = optimizer.max_grad_norm;
+  return spec;
 }
 
 }  // namespace abele::host

@@ -64,6 +64,8 @@ struct SessionOptions {
 struct OptimizerSpec {
   passes::OptimizerRules rules;
   std::vector<std::map<std::string, double>> groups;
+  /// Backward starts from this many times the loss, and updates divide it out: keeps float16 gradients in range.
+  double loss_scaling = 1;
 };
 
 /// Figures of a compiled session, for reports.

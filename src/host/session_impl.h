@@ -17,6 +17,8 @@ namespace abele::host {
 /// leaves the session as it was.
 struct Compiled : CompiledProgram {
   std::vector<capture::ModelTensor> model;
+  int32_t loss_gradient = -1;         // the constant that backward starts from, as an external; -1: none
+  at::Tensor unscaled_loss_gradient;  // its value without loss scaling
   std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
   // How it was made, for people; absent when the program was loaded or found in the cache.
   ir::Graph captured;

@@ -59,10 +59,30 @@ at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& ho
   return host.detach().as_strided(type.sizes, type.strides, host.storage_offset());
 }
 
+namespace {
+
+void setLossScaling(Compiled& compiled, double loss_scaling) {
+  if (!compiled.unscaled_loss_gradient.defined()) {
+    const std::vector<exe::External>& externals = compiled.executable.externals;
+    for (size_t i = 0; i < externals.size(); ++i)
+      if (externals[i].kind == exe::ExternalKind::kConstant && externals[i].name == capture::kLossGradient &&
+          externals[i].slot >= 0)
+        compiled.loss_gradient = static_cast<int32_t>(i);
+    if (compiled.loss_gradient < 0) return;
+    compiled.unscaled_loss_gradient = compiled.backend->external(compiled.loss_gradient).clone();
+  }
+  compiled.backend->upload(compiled.loss_gradient, compiled.unscaled_loss_gradient.mul(loss_scaling));
+}
+
+}  // namespace
+
 void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
-  for (size_t group = 0; group < optimizer.groups.size(); ++group)
+  for (size_t group = 0; group < optimizer.groups.size(); ++group) {
     for (const auto& [name, value] : optimizer.groups[group])
       compiled.backend->setHyper(static_cast<int>(group), name, value);
+    compiled.backend->setHyper(static_cast<int>(group), "gradient_scale", 1 / optimizer.loss_scaling);
+  }
+  setLossScaling(compiled, optimizer.loss_scaling);
 }
 
 void load(Compiled& compiled, const SessionOptions& options, const at::Generator& generator) {

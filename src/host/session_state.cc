@@ -16,18 +16,27 @@ const char* kindName(passes::OptimizerRules::Kind kind) {
     case passes::OptimizerRules::Kind::kSgd: return "SGD";
     case passes::OptimizerRules::Kind::kAdam: return "Adam";
     case passes::OptimizerRules::Kind::kAdamW: return "AdamW";
+    case passes::OptimizerRules::Kind::kRmsprop: return "RMSprop";
+    case passes::OptimizerRules::Kind::kLamb: return "LAMB";
   }
   return "?";
 }
 
 std::string flags(const passes::OptimizerRules::Group& group) {
-  return cat("momentum ", group.momentum, ", nesterov ", group.nesterov, ", amsgrad ", group.amsgrad);
+  return cat("momentum ", group.momentum, ", nesterov ", group.nesterov, ", amsgrad ", group.amsgrad, ", centered ",
+             group.centered, ", use_tf_variant ", group.tf_variant, ", bias_correction ", group.bias_correction);
 }
 
 /// What the compiled update cannot take from this optimizer: found and expected; empty when it takes all.
 Message difference(const passes::OptimizerRules& compiled, const passes::OptimizerRules& next) {
   if (compiled.kind != next.kind)
     return {.what = "the optimizer's type changed", .found = kindName(next.kind), .expected = kindName(compiled.kind)};
+  const auto fixed = [](const passes::OptimizerRules& rules) {
+    return cat("accumulators ", dtypeName(rules.accumulator), ", first moments ", dtypeName(rules.first_moment),
+               ", second moments ", dtypeName(rules.second_moment), ", max_grad_norm ", rules.max_grad_norm);
+  };
+  if (fixed(compiled) != fixed(next))
+    return {.what = "a constant of the optimizer changed", .found = fixed(next), .expected = fixed(compiled)};
   if (compiled.groups.size() != next.groups.size())
     return {.what = "the number of parameter groups changed",
             .found = cat(next.groups.size(), " groups"),

@@ -4,6 +4,8 @@
 // Order:   after assign-stages, since an accumulate node runs on the stage of its gradient and the update with it.
 // Cost:    O(nodes + parameters).   Undone by: nothing.
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "base/cat.h"
 #include "base/error.h"
@@ -56,6 +58,12 @@ class OptimizerLowering {
     graph_.externals.push_back(external);
     return graph_.addInput(std::move(type), kind, index, std::move(external.name));
   }
+  // The parameter's type, with another element type where the optimizer asks for one.
+  Type typeLike(int32_t parameter, DType dtype) const {
+    Type type = graph_.externals[parameter].type;
+    if (dtype != DType::kUndefined) type.dtype = dtype;
+    return type;
+  }
   int32_t externalOf(ValueId input) const {
     auto it = std::find_if(graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& i) { return i.value == input; });
     return it->external;
@@ -73,7 +81,7 @@ class OptimizerLowering {
 
   void accumulate(const ir::Output& gradient) {
     int32_t parameter = gradient.target;
-    ValueId sum = addExternal(InputKind::kAccumulator, "grad", parameter, graph_.externals[parameter].type);
+    ValueId sum = addExternal(InputKind::kAccumulator, "grad", parameter, typeLike(parameter, rules_.accumulator));
     int32_t external = externalOf(sum);
     Node node;
     node.id = graph_.nextNodeId();
@@ -142,8 +150,9 @@ class OptimizerLowering {
     return graph_.outputs.emplace_back(ir::Output{added, ir::OutputKind::kUpdate, parameter});
   }
 
-  void addState(Node& node, const char* prefix, int32_t parameter, Type type) {
+  void addState(Node& node, const char* prefix, int32_t parameter, Type type, double initial = 0) {
     ValueId before = addExternal(InputKind::kState, prefix, parameter, std::move(type));
+    graph_.externals[externalOf(before)].initial = initial;
     ValueId after = addWrittenArg(node, before);
     graph_.outputs.push_back({after, ir::OutputKind::kUpdate, externalOf(before)});
   }
@@ -158,28 +167,75 @@ class OptimizerLowering {
                   {.what = "amsgrad is not supported on the device",
                    .at = cat("parameter group ", found->second, ", with ", found->first),
                    .remedy = "create the optimizer with amsgrad=False"});
-    Node& node = graph_.addNode(rules_.kind == Rules::Kind::kSgd    ? "abele::sgd_"
-                                : rules_.kind == Rules::Kind::kAdam ? "abele::adam_"
-                                                                    : "abele::adamw_");
+    const ValueId factor = clipFactor(sum);
+    Node& node = graph_.addNode(updateName(rules_.kind));
     node.direction = ir::Direction::kUpdate;
     node.stage = sum.stage;
     node.source = sum.source;
     ir::Output& output = parameterOutput(sum.parameter);
     output.value = addWrittenArg(node, output.value);
     node.args.push_back(Arg::id(sum.value));
-    Type type = graph_.externals[sum.parameter].type;
-    if (rules_.kind == Rules::Kind::kSgd) {
-      if (group.momentum)
-        addState(node, "momentum_buffer", sum.parameter, type);
-      else
-        node.args.push_back(Arg::none());
-    } else {
-      addState(node, "exp_avg", sum.parameter, type);
-      addState(node, "exp_avg_sq", sum.parameter, type);
-      addState(node, "step", sum.parameter, contiguousType(DType::kFloat32, {}));
-    }
+    addStates(node, sum.parameter, group);
     node.args.push_back(Arg::integer(found->second));
     if (rules_.kind == Rules::Kind::kSgd) node.args.push_back(Arg::boolean(group.nesterov));
+    if (rules_.kind == Rules::Kind::kRmsprop) node.args.push_back(Arg::boolean(group.tf_variant));
+    if (rules_.kind == Rules::Kind::kLamb) node.args.push_back(Arg::boolean(group.bias_correction));
+    if (factor != kNone) node.args.push_back(Arg::id(factor));
+  }
+
+  static const char* updateName(Rules::Kind kind) {
+    switch (kind) {
+      case Rules::Kind::kSgd: return "abele::sgd_";
+      case Rules::Kind::kAdam: return "abele::adam_";
+      case Rules::Kind::kAdamW: return "abele::adamw_";
+      case Rules::Kind::kRmsprop: return "abele::rmsprop_";
+      case Rules::Kind::kLamb: return "abele::lamb_";
+      case Rules::Kind::kNone: break;
+    }
+    ABELE_CHECK(false, "no update for optimizer kind ", static_cast<int>(kind));
+    return "";
+  }
+
+  // Arguments of the update that follow parameter and gradient: what it keeps from step to step.
+  void addStates(Node& node, int32_t parameter, const Rules::Group& group) {
+    const Type first = typeLike(parameter, rules_.first_moment), second = typeLike(parameter, rules_.second_moment);
+    const auto addIf = [&](bool kept, const char* prefix) {
+      if (kept)
+        addState(node, prefix, parameter, first);
+      else
+        node.args.push_back(Arg::none());
+    };
+    if (rules_.kind == Rules::Kind::kSgd) {
+      addIf(group.momentum, "momentum_buffer");
+    } else if (rules_.kind == Rules::Kind::kRmsprop) {
+      addState(node, "square_avg", parameter, second, /*initial=*/group.tf_variant ? 1 : 0);
+      addIf(group.centered, "grad_avg");
+      addIf(group.momentum, "velocity");
+    } else {
+      addState(node, "exp_avg", parameter, first);
+      addState(node, "exp_avg_sq", parameter, second);
+      addState(node, "step", parameter, contiguousType(DType::kFloat32, {}));
+    }
+  }
+
+  // What every gradient is multiplied by so that all together are no longer than max_grad_norm; kNone: not asked for.
+  // Each stage works it out for itself: all sums are complete when updates run, and the updates need not wait for
+  // each other.
+  ValueId clipFactor(const Sum& sum) {
+    if (std::isinf(rules_.max_grad_norm)) return kNone;
+    auto [factor, is_new] = factor_of_stage_.emplace(sum.stage, kNone);
+    if (!is_new) return factor->second;
+    std::vector<int64_t> all;
+    for (const Sum& other : sums_)
+      if (rules_.group_of.count(graph_.externals[other.parameter].name) > 0) all.push_back(other.value);
+    const ir::NodeId id = graph_.addNode("abele::clip_factor").id;
+    const ValueId value = graph_.addValue(contiguousType(DType::kFloat32, {}), id);
+    Node& node = graph_.nodes.back();
+    node.direction = ir::Direction::kUpdate;
+    node.stage = sum.stage;
+    node.args = {Arg::idList(std::move(all)), Arg::real(rules_.max_grad_norm)};
+    node.results = {{value}};
+    return factor->second = value;
   }
 
   ir::Graph& graph_;
@@ -188,6 +244,7 @@ class OptimizerLowering {
   std::vector<Node> first_;               // accumulate nodes of a graph without other nodes
   std::vector<std::vector<Node>> after_;  // accumulate nodes by the position that they follow
   std::vector<Sum> sums_;
+  std::map<int32_t, ValueId> factor_of_stage_;
 };
 
 }  // namespace

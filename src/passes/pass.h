@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ struct StageRules {
 
 /// What the device update needs to know at compile time; values that change per step live in the runtime.
 struct OptimizerRules {
-  enum class Kind { kNone, kSgd, kAdam, kAdamW };
+  enum class Kind { kNone, kSgd, kAdam, kAdamW, kRmsprop, kLamb };
   Kind kind = Kind::kNone;
   /// Parameter name -> index of its parameter group. A parameter without a group is not updated.
   std::map<std::string, int> group_of;
@@ -40,8 +41,15 @@ struct OptimizerRules {
     bool momentum = false;
     bool nesterov = false;
     bool amsgrad = false;
+    bool centered = false;        // RMSprop
+    bool tf_variant = false;      // RMSprop: epsilon under the root, state starting at 1
+    bool bias_correction = true;  // LAMB
   };
   std::vector<Group> groups;
+  /// Element types of the gradient sums and of the first and second moments; kUndefined: the parameter's.
+  DType accumulator = DType::kUndefined, first_moment = DType::kUndefined, second_moment = DType::kUndefined;
+  /// Largest norm of all gradients together; longer ones are shortened to it. Infinite: not looked at.
+  double max_grad_norm = std::numeric_limits<double>::infinity();
 };
 
 struct PassContext {

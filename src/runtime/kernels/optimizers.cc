@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/lerp_cpu_dispatch.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul_cpu_dispatch.h>
 #include <ATen/ops/neg_cpu_dispatch.h>
 #include <ATen/ops/sqrt_cpu_dispatch.h>
@@ -17,8 +18,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
+#include "runtime/kernels/basic.h"
 
 namespace abele::runtime {
 namespace {
@@ -71,6 +74,28 @@ void forEachPart(const Tensors& tensors, const Fn& fn) {
   });
 }
 
+// An update's tensors in one element type, the widest of theirs. Number 1 is the gradient, which is only read.
+class InOneType {
+ public:
+  explicit InOneType(Tensors given) : given_(std::move(given)), used_(given_) {
+    c10::ScalarType type = given_[0].scalar_type();
+    for (const at::Tensor& tensor : given_)
+      if (tensor.defined()) type = c10::promoteTypes(type, tensor.scalar_type());
+    for (at::Tensor& tensor : used_)
+      if (tensor.defined() && tensor.scalar_type() != type) tensor = tensor.to(type);
+  }
+  const Tensors& tensors() const { return used_; }
+  const at::Tensor& operator[](std::size_t i) const { return used_[i]; }
+  // Results back to where they live.
+  void store() const {
+    for (std::size_t i = 0; i < used_.size(); ++i)
+      if (i != 1 && used_[i].defined() && !used_[i].is_same(given_[i])) copyInto(given_[i], used_[i]);
+  }
+
+ private:
+  Tensors given_, used_;
+};
+
 // What every update starts from: the sum, scaled, turned round when the loss is maximised, with the L2 term.
 at::Tensor gradientOf(const at::Tensor& param, const at::Tensor& sum, at::Tensor& scratch, const at::Tensor& scale,
                       double decay, const Hyper& hyper) {
@@ -81,6 +106,10 @@ at::Tensor gradientOf(const at::Tensor& param, const at::Tensor& sum, at::Tensor
   return gradient;
 }
 
+double normOf(const at::Tensor& tensor) {
+  return at::linalg_vector_norm(tensor, 2, std::nullopt, false, at::kDouble).item<double>();
+}
+
 }  // namespace
 
 void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, bool nesterov,
@@ -88,11 +117,12 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
   ABELE_REQUIRE(momentum.defined() || hyper.momentum == 0, E0706,
                 {.what = cat("momentum ", hyper.momentum, " for a parameter that was compiled without momentum"),
                  .remedy = "give the optimizer its momentum before the model is compiled"});
-  const at::Tensor scale = number(hyper.gradient_scale, param.scalar_type());
-  const at::Tensor mu = number(hyper.momentum, param.scalar_type());
-  Tensors tensors = {param, gradient};
-  if (momentum.defined()) tensors.push_back(momentum);
-  forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
+  Tensors given = {param, gradient};
+  if (momentum.defined()) given.push_back(momentum);
+  const InOneType all(std::move(given));
+  const at::Tensor scale = number(hyper.gradient_scale, all[0].scalar_type());
+  const at::Tensor mu = number(hyper.momentum, all[0].scalar_type());
+  forEachPart(all.tensors(), [&](const Tensors& part, at::Tensor scratch) {
     at::Tensor weight = part[0];
     at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
     if (part.size() == 2) {
@@ -105,6 +135,7 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
     if (nesterov) at::cpu::add_out(scratch, grad, velocity, hyper.momentum);
     at::cpu::add_(weight, nesterov ? scratch : velocity, -hyper.lr);
   });
+  all.store();
 }
 
 void updateAdam(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& exp_avg,
@@ -116,13 +147,14 @@ void updateAdam(const at::Tensor& param, const at::Tensor& gradient, const at::T
   const double l2 = decoupled_weight_decay ? 0 : hyper.weight_decay;
   const bool shrink = decoupled_weight_decay && hyper.weight_decay != 0;
 
-  const c10::ScalarType type = param.scalar_type();
+  const InOneType all({param, gradient, exp_avg, exp_avg_sq});
+  const c10::ScalarType type = all[0].scalar_type();
   const at::Tensor scale = number(hyper.gradient_scale, type);
   const at::Tensor shrinkage = number(1 - hyper.lr * hyper.weight_decay, type);
   const at::Tensor beta2 = number(hyper.beta2, type);
   const at::Tensor root = number(std::pow(correction2, 0.5), type);
   const at::Tensor eps = number(hyper.eps, type);
-  forEachPart({param, gradient, exp_avg, exp_avg_sq}, [&](const Tensors& part, at::Tensor scratch) {
+  forEachPart(all.tensors(), [&](const Tensors& part, at::Tensor scratch) {
     at::Tensor weight = part[0], average = part[2], square = part[3];
     if (shrink) at::cpu::mul_(weight, shrinkage);
     const at::Tensor grad = gradientOf(weight, part[1], scratch, scale, l2, hyper);
@@ -134,6 +166,84 @@ void updateAdam(const at::Tensor& param, const at::Tensor& gradient, const at::T
     at::cpu::add_(denominator, eps);
     at::cpu::addcdiv_(weight, average, denominator, -(hyper.lr / correction1));
   });
+  all.store();
+}
+
+void updateRmsprop(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& square,
+                   const at::Tensor& average, const at::Tensor& buffer, bool tf_variant, const Hyper& hyper) {
+  Tensors given = {param, gradient, square};
+  if (average.defined()) given.push_back(average);
+  if (buffer.defined()) given.push_back(buffer);
+  const InOneType all(std::move(given));
+  const c10::ScalarType type = all[0].scalar_type();
+  const at::Tensor scale = number(hyper.gradient_scale, type);
+  const at::Tensor alpha = number(hyper.alpha, type), mu = number(hyper.momentum, type), eps = number(hyper.eps, type);
+  const bool centered = average.defined(), has_momentum = buffer.defined();
+  forEachPart(all.tensors(), [&](const Tensors& part, at::Tensor scratch) {
+    at::Tensor weight = part[0], mean_square = part[2];
+    at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
+    // The gradient may live in the scratch memory, which the denominator takes.
+    if (grad.is_same(scratch)) grad = grad.clone();
+    at::cpu::mul_(mean_square, alpha);
+    at::cpu::addcmul_(mean_square, grad, grad, 1 - hyper.alpha);
+    at::Tensor denominator = scratch;
+    if (centered) {
+      at::Tensor mean = part[3];
+      at::cpu::lerp_(mean, grad, 1 - hyper.alpha);
+      at::cpu::addcmul_out(denominator, mean_square, mean, mean, -1);
+    } else {
+      copyInto(denominator, mean_square);
+    }
+    if (tf_variant) at::cpu::add_(denominator, eps);
+    at::cpu::sqrt_(denominator);
+    if (!tf_variant) at::cpu::add_(denominator, eps);
+    if (!has_momentum) {
+      at::cpu::addcdiv_(weight, grad, denominator, -hyper.lr);
+      return;
+    }
+    at::Tensor velocity = part[centered ? 4 : 3];
+    at::cpu::mul_(velocity, mu);
+    at::cpu::addcdiv_(velocity, grad, denominator, tf_variant ? hyper.lr : 1);
+    at::cpu::add_(weight, velocity, tf_variant ? -1 : -hyper.lr);
+  });
+  all.store();
+}
+
+void updateLamb(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& exp_avg,
+                const at::Tensor& exp_avg_sq, const at::Tensor& step, bool bias_correction, const Hyper& hyper) {
+  float& count = *step.mutable_data_ptr<float>();
+  count += 1;
+  const double t = static_cast<double>(count);
+  const double correction1 = bias_correction ? 1 - std::pow(hyper.beta1, t) : 1;
+  const double correction2 = bias_correction ? 1 - std::pow(hyper.beta2, t) : 1;
+  const InOneType all({param, gradient, exp_avg, exp_avg_sq});
+  const c10::ScalarType type = all[0].scalar_type();
+  at::Tensor weight = all[0], average = all[2], square = all[3];
+  at::Tensor scratch = at::empty_like(weight);
+  const at::Tensor scale = number(hyper.gradient_scale, type);
+  const at::Tensor grad = gradientOf(weight, all[1], scratch, scale, /*decay=*/0, hyper);
+  at::cpu::mul_(average, number(hyper.beta1, type));
+  at::cpu::add_(average, grad, 1 - hyper.beta1);
+  at::cpu::mul_(square, number(hyper.beta2, type));
+  at::cpu::addcmul_(square, grad, grad, 1 - hyper.beta2);
+  at::Tensor update = at::cpu::div(square, number(correction2, type));
+  at::cpu::sqrt_(update);
+  at::cpu::add_(update, number(hyper.eps, type));
+  at::cpu::div_out(update, at::cpu::div(average, number(correction1, type)), update);
+  if (hyper.weight_decay != 0) at::cpu::add_(update, weight, hyper.weight_decay);
+  const double weight_norm = std::min(normOf(weight), hyper.max_weight_norm), update_norm = normOf(update);
+  const double trust = weight_norm == 0 || update_norm == 0 ? 1 : weight_norm / update_norm;
+  at::cpu::add_(weight, update, -(hyper.lr * trust));
+  all.store();
+}
+
+double clipFactor(const std::vector<at::Tensor>& gradients, double scale, double max_norm) {
+  double squares = 0;
+  for (const at::Tensor& gradient : gradients) {
+    const double norm = normOf(gradient) * scale;
+    squares += norm * norm;
+  }
+  return max_norm / std::max(std::sqrt(squares), max_norm);
 }
 
 }  // namespace abele::runtime

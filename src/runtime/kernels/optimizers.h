@@ -1,6 +1,8 @@
 // Weight updates, bit-equal to torch.optim's single-tensor implementations. Used by device/cpu.
 #pragma once
 
+#include <vector>
+
 #include <ATen/core/TensorBase.h>
 
 namespace at {
@@ -18,9 +20,13 @@ struct Hyper {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  double alpha = 0.99;
+  double max_weight_norm = 65500;
   double gradient_scale = 1;  // the gradient sum is multiplied by it first, when it is not 1
   bool maximize = false;
 };
+
+// Tensors of an update may differ in element type: it is computed in the widest of them.
 
 /// Stochastic gradient descent. momentum may be undefined when hyper.momentum is 0; it starts at 0, so dampening
 /// applies to the first step as well (and to the step itself without momentum).
@@ -32,5 +38,20 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
 /// Source: spec optim.md section 3; arithmetic order of torch/optim/adam.py.
 void updateAdam(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& exp_avg,
                 const at::Tensor& exp_avg_sq, const at::Tensor& step, bool decoupled_weight_decay, const Hyper& hyper);
+
+/// RMSprop. average: undefined unless centered. buffer: undefined unless there is momentum. tf_variant: epsilon is
+/// added under the root (square starts at 1 then), and the learning rate counts when the momentum takes a gradient in.
+/// Source: spec optim.md section 3; arithmetic order of torch/optim/rmsprop.py.
+void updateRmsprop(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& square,
+                   const at::Tensor& average, const at::Tensor& buffer, bool tf_variant, const Hyper& hyper);
+
+/// LAMB: AdamW's step, scaled for each parameter by the ratio of its norm to the step's. Source: spec optim.md
+/// section 3.
+void updateLamb(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& exp_avg,
+                const at::Tensor& exp_avg_sq, const at::Tensor& step, bool bias_correction, const Hyper& hyper);
+
+/// What all gradients have to be multiplied by so that their norm together is at most max_norm; scale: of the sums.
+/// Source: spec optim.md section 3 (clipping).
+double clipFactor(const std::vector<at::Tensor>& gradients, double scale, double max_norm);
 
 }  // namespace abele::runtime

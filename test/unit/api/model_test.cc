@@ -1,6 +1,8 @@
 // The public C++ API on ordinary torch::nn modules.
 #include <gtest/gtest.h>
+
 #include <torch/torch.h>
+#include <cmath>
 
 #include "abele/abele.h"
 
@@ -226,6 +228,51 @@ TEST(Models, ParameterGroups) {
   EXPECT_EQ(codeOf([&] { train(net, accumulating(1), std::vector<SGD>{{}, {}}); }), "E0706");
   EXPECT_EQ(codeOf([&] { train(net, accumulating(1), SGD{.lr = -1}); }), "E0706");
   EXPECT_EQ(codeOf([&] { train(net, accumulating(1), SGD{.nesterov = true}); }), "E0706");
+}
+
+TEST(TrainingModel, RmspropEqualsTorch) {
+  Net net, eager;
+  const Batch batch(4);
+  auto model = train(net, accumulating(1), abele::optim::RMSprop{.lr = 0.01, .momentum = 0.9, .centered = true});
+  torch::optim::RMSprop theirs(eager->parameters(), torch::optim::RMSpropOptions(0.01).momentum(0.9).centered(true));
+  for (int step = 0; step < 3; ++step) {
+    theirs.zero_grad();
+    torch::mse_loss(eager(batch.x), batch.y).backward();
+    theirs.step();
+    model(batch.x, batch.y);
+  }
+  model.copyWeightsToHost();
+  for (const auto& p : eager->named_parameters())
+    EXPECT_TRUE(torch::allclose(net->named_parameters()[p.key()], p.value())) << p.key();
+}
+
+TEST(TrainingModel, ClipsAndScales) {
+  Net net, eager;
+  const Batch batch(4);
+  abele::optim::Optimizer optimizer = abele::optim::SGD{.lr = 1};
+  optimizer.max_grad_norm = 0.125;
+  optimizer.loss_scaling = 64;
+  auto model = train(net, accumulating(1), optimizer);
+  model(batch.x, batch.y);
+  model.copyWeightsToHost();
+  double squares = 0;
+  for (const auto& p : eager->named_parameters())
+    squares += (net->named_parameters()[p.key()] - p.value()).square().sum().item<double>();
+  EXPECT_NEAR(std::sqrt(squares), 0.125, 1e-6);
+  optimizer.max_grad_norm = 1;
+  EXPECT_EQ(codeOf([&] { model.setOptimizer(optimizer); }), "E0706");
+  optimizer.max_grad_norm = -1;
+  EXPECT_EQ(codeOf([&] { train(Net(), accumulating(1), optimizer); }), "E0706");
+}
+
+TEST(TrainingModel, LambMovesEachParameterByItsOwnNorm) {
+  Net net;
+  const Batch batch(4);
+  const at::Tensor before = net->first->weight.detach().clone();
+  auto model = train(net, accumulating(1), abele::optim::LAMB{.lr = 0.25, .weight_decay = 0});
+  model(batch.x, batch.y);
+  model.copyWeightsToHost();
+  EXPECT_NEAR((net->first->weight - before).norm().item<double>(), 0.25 * before.norm().item<double>(), 1e-5);
 }
 
 TEST(Models, StrategiesGiveTheSameNumbers) {

@@ -21,14 +21,20 @@ namespace abele::runtime {
 namespace {
 
 // Groups named by update instructions: the argument after the tensors.
+// Position of the parameter group among an update's arguments; -1: no update.
+int groupArgument(const std::string& op) {
+  if (op == "abele::sgd_") return 3;
+  const bool update = op == "abele::adam_" || op == "abele::adamw_" || op == "abele::rmsprop_" || op == "abele::lamb_";
+  return update ? 5 : -1;
+}
+
 std::size_t countHyperGroups(const exe::Executable& executable) {
   int64_t last = 0;
   for (const exe::Segment& segment : executable.segments)
     for (const exe::Instruction& instruction : segment.instructions) {
-      const std::size_t at = instruction.op == "abele::sgd_" ? 3 : 5;
-      const bool update =
-          instruction.op == "abele::sgd_" || instruction.op == "abele::adam_" || instruction.op == "abele::adamw_";
-      if (update && instruction.args.size() > at) last = std::max(last, instruction.args[at].i);
+      const int at = groupArgument(instruction.op);
+      if (at >= 0 && instruction.args.size() > static_cast<std::size_t>(at))
+        last = std::max(last, instruction.args[static_cast<std::size_t>(at)].i);
     }
   return static_cast<std::size_t>(last) + 1;
 }
@@ -253,6 +259,8 @@ void CpuBackendImpl::setHyper(int group, const std::string& name, double value) 
                                                                           {"beta1", &Hyper::beta1},
                                                                           {"beta2", &Hyper::beta2},
                                                                           {"eps", &Hyper::eps},
+                                                                          {"alpha", &Hyper::alpha},
+                                                                          {"max_weight_norm", &Hyper::max_weight_norm},
                                                                           {"gradient_scale", &Hyper::gradient_scale}};
   if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;  // a group without parameters here
   if (name == "maximize") {

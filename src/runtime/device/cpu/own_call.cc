@@ -39,7 +39,15 @@ class Arguments {
     ABELE_CHECK(arg.kind == Arg::Kind::kId, instruction_.op, " argument ", i, " is no slot");
     return slots_.ref(static_cast<int32_t>(arg.i));
   }
+  SlotRef slotIfGiven(std::size_t i) const { return i < instruction_.args.size() ? slotOrNone(i) : SlotRef{}; }
+  std::vector<SlotRef> slots(std::size_t i) const {
+    std::vector<SlotRef> refs;
+    for (int64_t id : at(i).ints) refs.push_back(slots_.ref(static_cast<int32_t>(id)));
+    return refs;
+  }
+  SlotRef result(std::size_t i) const { return slots_.ref(instruction_.results.at(i).at(0)); }
   int64_t integer(std::size_t i) const { return at(i).i; }
+  double real(std::size_t i) const { return at(i).d; }
   bool flag(std::size_t i) const { return i < instruction_.args.size() && at(i).i != 0; }
 
  private:
@@ -68,21 +76,73 @@ const Hyper* hyperOf(std::vector<Hyper>& hypers, int64_t group) {
   return &hypers[static_cast<std::size_t>(group)];
 }
 
+// The last argument of an update: where the clipping factor is, if the program clips gradients.
+class ScaledHyper {
+ public:
+  ScaledHyper(const Hyper* hyper, SlotRef factor) : hyper_(hyper), factor_(factor) {}
+  Hyper now(const int32_t* frames) const {
+    Hyper hyper = *hyper_;
+    if (factor_.frames) hyper.gradient_scale *= *factor_.at(frames).const_data_ptr<float>();
+    return hyper;
+  }
+
+ private:
+  const Hyper* hyper_;
+  SlotRef factor_;
+};
+
+at::Tensor tensorAt(const SlotRef& ref, const int32_t* frames) { return ref.frames ? ref.at(frames) : at::Tensor(); }
+
 std::unique_ptr<Call> makeSgd(const Arguments& args, std::vector<Hyper>& hypers) {
   return callOf([param = args.slot(0), sum = args.slot(1), momentum = args.slotOrNone(2),
-                 hyper = hyperOf(hypers, args.integer(3)), nesterov = args.flag(4)](CallState& state) {
+                 hyper = ScaledHyper(hyperOf(hypers, args.integer(3)), args.slotIfGiven(5)),
+                 nesterov = args.flag(4)](CallState& state) {
     const int32_t* frames = state.frame_of_group;
-    updateSgd(param.at(frames), sum.at(frames), momentum.frames ? momentum.at(frames) : at::Tensor(), nesterov, *hyper);
+    updateSgd(param.at(frames), sum.at(frames), tensorAt(momentum, frames), nesterov, hyper.now(frames));
   });
 }
 
 std::unique_ptr<Call> makeAdam(const Arguments& args, std::vector<Hyper>& hypers, bool decoupled) {
   return callOf([param = args.slot(0), sum = args.slot(1), average = args.slot(2), square = args.slot(3),
-                 step = args.slot(4), hyper = hyperOf(hypers, args.integer(5)), decoupled](CallState& state) {
+                 step = args.slot(4), hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(6)),
+                 decoupled](CallState& state) {
     const int32_t* frames = state.frame_of_group;
     updateAdam(param.at(frames), sum.at(frames), average.at(frames), square.at(frames), step.at(frames), decoupled,
-               *hyper);
+               hyper.now(frames));
   });
+}
+
+std::unique_ptr<Call> makeRmsprop(const Arguments& args, std::vector<Hyper>& hypers) {
+  return callOf([param = args.slot(0), sum = args.slot(1), square = args.slot(2), average = args.slotOrNone(3),
+                 buffer = args.slotOrNone(4),
+                 hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(7)),
+                 tf_variant = args.flag(6)](CallState& state) {
+    const int32_t* frames = state.frame_of_group;
+    updateRmsprop(param.at(frames), sum.at(frames), square.at(frames), tensorAt(average, frames),
+                  tensorAt(buffer, frames), tf_variant, hyper.now(frames));
+  });
+}
+
+std::unique_ptr<Call> makeLamb(const Arguments& args, std::vector<Hyper>& hypers) {
+  return callOf([param = args.slot(0), sum = args.slot(1), average = args.slot(2), square = args.slot(3),
+                 step = args.slot(4), hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(7)),
+                 bias_correction = args.flag(6)](CallState& state) {
+    const int32_t* frames = state.frame_of_group;
+    updateLamb(param.at(frames), sum.at(frames), average.at(frames), square.at(frames), step.at(frames),
+               bias_correction, hyper.now(frames));
+  });
+}
+
+// All groups scale their gradients alike: loss scaling is one number.
+std::unique_ptr<Call> makeClipFactor(const Arguments& args, std::vector<Hyper>& hypers) {
+  ABELE_CHECK(!hypers.empty(), "a clipping factor without an optimizer");
+  return callOf(
+      [factor = args.result(0), sums = args.slots(0), limit = args.real(1), hyper = &hypers[0]](CallState& state) {
+        std::vector<at::Tensor> gradients;
+        for (const SlotRef& sum : sums) gradients.push_back(sum.at(state.frame_of_group));
+        *factor.at(state.frame_of_group).mutable_data_ptr<float>() =
+            static_cast<float>(clipFactor(gradients, hyper->gradient_scale, limit));
+      });
 }
 
 }  // namespace
@@ -105,6 +165,9 @@ std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const Slo
   if (op == "abele::sgd_") return makeSgd(args, hypers);
   if (op == "abele::adam_") return makeAdam(args, hypers, /*decoupled=*/false);
   if (op == "abele::adamw_") return makeAdam(args, hypers, /*decoupled=*/true);
+  if (op == "abele::rmsprop_") return makeRmsprop(args, hypers);
+  if (op == "abele::lamb_") return makeLamb(args, hypers);
+  if (op == "abele::clip_factor") return makeClipFactor(args, hypers);
   throwInternal(__FILE__, __LINE__, "makeOwnCall", cat("no kernel for ", op));
 }
 
