@@ -129,6 +129,10 @@ class ABELE_API TrainingModel {
   std::string report() const;
   /// Times and memory of the stages as JSON, for simulate(): of the last step, or of capture before the first.
   std::string costs() const;
+  /// Writes the compiled program, the weights, the optimizer's state and the random state: loadTrainingModel goes on
+  /// from there, bit for bit. Missing folders are made. Throws E0705 before compile, E0712 when the file cannot be
+  /// written.
+  void save(const std::string& path);
   /// Copies weights back and frees the devices. The model may be called again and then compiles again.
   void destroy();
   /// poll is called about every 50 ms during a step, on the calling thread; true stops the step with E0602. The model
@@ -164,6 +168,8 @@ class ABELE_API InferenceModel {
   void copyWeightsToHost();
   void copyWeightsToDevice();
   std::string report() const;
+  /// Writes the compiled program, the module's weights and the random state for loadInferenceModel.
+  void save(const std::string& path);
   void destroy();
   void setInterrupt(std::function<bool()> poll);
 
@@ -173,6 +179,18 @@ class ABELE_API InferenceModel {
   explicit InferenceModel(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// What save() wrote, in C++ or in Python (export_model=True): it runs without a forward and without the module, and so
+/// without Python. Weights come from the file. With a module, its tensors of the same names take them over and are the
+/// model's from then on; without one the model owns them. Of the options only outputMode and threadsPerDevice count.
+/// Throws: E0712 when the file cannot be read, is of the other kind, or fits another module; E0501 when it is damaged;
+/// E0705 at a call after destroy(): there is no forward to compile.
+ABELE_API TrainingModel loadTrainingModel(const std::string& path, const Options& options = {});
+ABELE_API TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module,
+                                          const Options& options = {});
+ABELE_API InferenceModel loadInferenceModel(const std::string& path, const Options& options = {});
+ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module,
+                                            const Options& options = {});
 
 /// The same as the templates below, for a forward that is wrapped already. module may be null for inference.
 ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,

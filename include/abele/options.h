@@ -122,6 +122,9 @@ class ABELE_API Options {
   /// Refuse pipelines with fewer micro-batches than PopTorch asks for: gradientAccumulation >= 2 * stages - 1 in
   /// training, deviceIterations >= stages in inference (E0401). Off: they run, with more waiting.
   Options& enforcePipelineMinimum(bool enforce = true);
+  /// Folder of compiled programs: a program that was compiled before, with equal options, is found there instead of
+  /// compiled again. Made on demand (E0712). Empty: none. Never changes results.
+  Options& enableExecutableCaching(const std::string& folder);
   /// What concerns training only.
   TrainingOptions Training();
 

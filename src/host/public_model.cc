@@ -1,13 +1,19 @@
 // abele::TrainingModel and InferenceModel: a Session each, and who has the newest weights of a module.
 #include "abele/model.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
 #include <ATen/core/Tensor.h>
 
+#include <ATen/core/grad_mode.h>
+
+#include "abele/version.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "host/compiled_program.h"
+#include "host/program_file.h"
 #include "host/public_access.h"
 
 namespace abele {
@@ -31,6 +37,10 @@ std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
   std::shared_ptr<Sharing> sharing = all[module].lock();
   if (!sharing) all[module] = sharing = std::make_shared<Sharing>();
   return sharing;
+}
+
+std::string shapeOf(const at::Tensor& tensor) {
+  return contiguousType(static_cast<DType>(tensor.scalar_type()), tensor.sizes().vec()).str();
 }
 
 /// What training and inference models have in common. Source: spec executor.md sections 6 and 7.
@@ -63,6 +73,9 @@ class Core {
       log::warn("compile() of a compiled model is ignored; destroy() it first to compile again");
       return;
     }
+    ABELE_REQUIRE(
+        forward_, E0705,
+        {.what = "a loaded model that was destroyed has no forward to compile", .remedy = "load the file again"});
     if (options_.training) claimTraining();
     pullFromTrainer();
     tensors_ = module_ ? host::tensorsOf(*module_) : std::vector<host::NamedTensor>();
@@ -104,6 +117,46 @@ class Core {
     uploaded_version_ = sharing_->host_version;
   }
 
+  void save(const std::string& path) {
+    const host::Session& session = compiled("save()");
+    pullIfStale();
+    host::ProgramFile file;
+    file.version = cat("abele ", version());
+    file.program = host::encode(session.program());
+    file.has_model = true;
+    for (const host::NamedTensor& t : tensors_) file.tensors.push_back({t.name, t.tensor, t.is_parameter});
+    file.optimizer_state = session.optimizerState();
+    file.rng_state = session.rngState();
+    host::writeProgramFile(path, file);
+  }
+
+  /// Goes on from a file. Requires: nothing was compiled.
+  void load(const std::string& path) {
+    const host::ProgramFile file = host::readProgramFile(path);
+    host::CompiledProgram program = host::decodeProgram(file.program);
+    const exe::Executable& executable = program.executable;
+    const auto kind = [](bool training) { return training ? "a training program" : "an inference program"; };
+    ABELE_REQUIRE(executable.training == options_.training, E0712,
+                  {.what = cat("the file holds ", kind(executable.training)),
+                   .at = path,
+                   .expected = kind(options_.training),
+                   .remedy = "loadTrainingModel for training, loadInferenceModel for inference"});
+    ABELE_REQUIRE(
+        file.has_model, E0712,
+        {.what = "the file holds a program without weights", .at = path, .remedy = "save it with export_model=True"});
+    options_.device_iterations = executable.device_iterations;
+    options_.gradient_accumulation = executable.accumulation;
+    takeWeights(file);
+    std::vector<capture::ModelTensor> model;
+    for (host::NamedTensor& t : tensors_) model.push_back({t.name, &t.tensor, t.is_parameter});
+    auto session = std::make_unique<host::Session>(options_);
+    session->load(std::move(program), model);
+    session->setOptimizerState(file.optimizer_state);
+    if (file.rng_state.defined()) session->setRngState(file.rng_state);
+    session_ = std::move(session);
+    uploaded_version_ = sharing_->host_version;
+  }
+
   void destroy() {
     pullIfStale();
     session_.reset();
@@ -116,6 +169,27 @@ class Core {
   const std::vector<host::NamedTensor>& tensors() const { return tensors_; }
 
  private:
+  /// The file's weights into the module's tensors of the same names; without a module they are the model's own.
+  void takeWeights(const host::ProgramFile& file) {
+    at::NoGradGuard no_grad;
+    tensors_ = module_ ? host::tensorsOf(*module_) : std::vector<host::NamedTensor>();
+    for (const host::SavedTensor& saved : file.tensors) {
+      if (!module_) {
+        tensors_.push_back({saved.name, saved.tensor, saved.is_parameter});
+        continue;
+      }
+      auto own = std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.name == saved.name; });
+      const bool fits = own != tensors_.end() && own->tensor.sizes() == saved.tensor.sizes() &&
+                        own->tensor.scalar_type() == saved.tensor.scalar_type();
+      ABELE_REQUIRE(fits, E0712,
+                    {.what = cat("the module does not fit the file's ", saved.name),
+                     .found = own == tensors_.end() ? "no such tensor" : shapeOf(own->tensor),
+                     .expected = shapeOf(saved.tensor),
+                     .remedy = "pass a module of the class that was saved, or none"});
+      own->tensor.copy_(saved.tensor);
+    }
+  }
+
   void claimTraining() {
     ABELE_REQUIRE(!sharing_->trainer || sharing_->trainer == this, E0709,
                   {.what = "the module is already wrapped for training",
@@ -150,6 +224,11 @@ struct TrainingModel::Impl {
       : optimizer(chosen), core(&module, std::move(forward), OptionsAccess::session(options, /*training=*/true)) {
     host::optimizerSpec(optimizer, host::tensorsOf(module));  // refuses a wrong optimizer at once
   }
+  /// From a file: the compiled optimizer goes on with its own values.
+  Impl(const std::string& path, torch::nn::Module* module, const Options& options)
+      : optimizer(optim::SGD{}), core(module, nullptr, OptionsAccess::session(options, /*training=*/true)) {
+    core.load(path);
+  }
   optim::Optimizer optimizer;
   Core core;
 };
@@ -157,6 +236,10 @@ struct TrainingModel::Impl {
 struct InferenceModel::Impl {
   Impl(torch::nn::Module* module, Forward forward, const Options& options)
       : core(module, std::move(forward), OptionsAccess::session(options, /*training=*/false)) {}
+  Impl(const std::string& path, torch::nn::Module* module, const Options& options)
+      : core(module, nullptr, OptionsAccess::session(options, /*training=*/false)) {
+    core.load(path);
+  }
   Core core;
 };
 
@@ -181,6 +264,19 @@ InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, co
   return ModelAccess::build<InferenceModel>(module, std::move(forward), options);
 }
 
+TrainingModel loadTrainingModel(const std::string& path, const Options& options) {
+  return ModelAccess::build<TrainingModel>(path, nullptr, options);
+}
+TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module, const Options& options) {
+  return ModelAccess::build<TrainingModel>(path, &module, options);
+}
+InferenceModel loadInferenceModel(const std::string& path, const Options& options) {
+  return ModelAccess::build<InferenceModel>(path, nullptr, options);
+}
+InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module, const Options& options) {
+  return ModelAccess::build<InferenceModel>(path, &module, options);
+}
+
 TrainingModel::TrainingModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TrainingModel::TrainingModel(TrainingModel&&) noexcept = default;
 TrainingModel& TrainingModel::operator=(TrainingModel&&) noexcept = default;
@@ -200,6 +296,7 @@ void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) {
 }
 std::string TrainingModel::report() const { return impl_->core.report(); }
 std::string TrainingModel::costs() const { return impl_->core.costs(); }
+void TrainingModel::save(const std::string& path) { impl_->core.save(path); }
 void TrainingModel::destroy() { impl_->core.destroy(); }
 void TrainingModel::setInterrupt(std::function<bool()> poll) { impl_->core.setInterrupt(std::move(poll)); }
 
@@ -216,6 +313,7 @@ bool InferenceModel::isCompiled() const { return impl_->core.isCompiled(); }
 void InferenceModel::copyWeightsToHost() { impl_->core.download(); }
 void InferenceModel::copyWeightsToDevice() { impl_->core.upload(); }
 std::string InferenceModel::report() const { return impl_->core.report(); }
+void InferenceModel::save(const std::string& path) { impl_->core.save(path); }
 void InferenceModel::destroy() { impl_->core.destroy(); }
 void InferenceModel::setInterrupt(std::function<bool()> poll) { impl_->core.setInterrupt(std::move(poll)); }
 

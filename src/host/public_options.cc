@@ -19,6 +19,7 @@ struct Options::Values {
   int threads_per_device = 0;
   bool has_seed = false;
   uint64_t seed = 0;
+  std::string cache_path;
 };
 
 namespace {
@@ -110,6 +111,11 @@ Options& Options::setExecutionStrategy(const ExecutionStrategy& strategy) {
 Options& Options::randomSeed(uint64_t seed) {
   values_->has_seed = true;
   values_->seed = seed;
+  return *this;
+}
+
+Options& Options::enableExecutableCaching(const std::string& folder) {
+  values_->cache_path = folder;
   return *this;
 }
 
@@ -206,6 +212,7 @@ host::SessionOptions OptionsAccess::session(const Options& options, bool trainin
   session.threads_per_device = values.threads_per_device;
   session.has_seed = values.has_seed;
   session.seed = values.seed;
+  session.cache_path = values.cache_path;
   return session;
 }
 

@@ -1,0 +1,140 @@
+// Saved models of the public C++ API: they go on bit for bit, without forward and without the module.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "abele/abele.h"
+
+namespace {
+
+namespace nn = torch::nn;
+
+struct NetImpl : nn::Module {
+  NetImpl() {
+    torch::manual_seed(1);
+    first = register_module("first", nn::Linear(4, 8));
+    norm = register_module("norm", nn::BatchNorm1d(8));
+    second = register_module("second", nn::Linear(8, 2));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    abele::Block::start("first", 0);
+    const at::Tensor h = torch::dropout(torch::relu(norm(first(x))), 0.2, is_training());
+    abele::Block::start("second", 1);
+    return second(h);
+  }
+  nn::Linear first{nullptr}, second{nullptr};
+  nn::BatchNorm1d norm{nullptr};
+};
+TORCH_MODULE(Net);
+
+abele::Options options() {
+  abele::Options options;
+  options.threadsPerDevice(1).randomSeed(5).Training().gradientAccumulation(2);
+  return options;
+}
+
+abele::TrainingModel train(Net net) {
+  return abele::trainingModel(
+      net, [net](at::Tensor x, at::Tensor y) mutable { return torch::mse_loss(net(x), y); }, options(),
+      abele::optim::Adam{.lr = 0.01});
+}
+
+struct Batch {
+  Batch() {
+    torch::manual_seed(2);
+    x = torch::randn({8, 4});
+    y = torch::randn({8, 2});
+  }
+  at::Tensor x, y;
+};
+
+struct File {
+  explicit File(const std::string& name)
+      : path(std::filesystem::path(testing::TempDir()) / "abele_save_test" / (name + ".poptorch")) {}
+  ~File() { std::filesystem::remove(path); }
+  std::filesystem::path path;
+};
+
+template <class Fn>
+std::string codeOf(Fn fn) {
+  try {
+    fn();
+  } catch (const abele::Error& error) {
+    return abele::errorCodeText(error.code());
+  }
+  return "";
+}
+
+TEST(Save, TrainingGoesOnWithoutForwardAndModule) {
+  const Batch batch;
+  const File file("training");
+  Net net;
+  abele::TrainingModel model = train(net);
+  EXPECT_EQ(codeOf([&] { model.save(file.path); }), "E0705");
+  for (int i = 0; i < 3; ++i) model(batch.x, batch.y);
+  model.save(file.path);
+  abele::TrainingModel loaded = abele::loadTrainingModel(file.path);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(torch::equal(model(batch.x, batch.y)[0], loaded(batch.x, batch.y)[0])) << i;
+  loaded.destroy();
+  EXPECT_EQ(codeOf([&] { loaded(batch.x, batch.y); }), "E0705");
+}
+
+TEST(Save, AModuleTakesTheWeightsOver) {
+  const Batch batch;
+  const File file("module");
+  Net net, other;
+  abele::TrainingModel model = train(net);
+  model(batch.x, batch.y);
+  model.save(file.path);
+  {
+    torch::NoGradGuard no_grad;
+    for (at::Tensor& p : other->parameters()) p.zero_();
+  }
+  abele::TrainingModel loaded = abele::loadTrainingModel(file.path, *other);
+  model(batch.x, batch.y);
+  loaded(batch.x, batch.y);
+  model.copyWeightsToHost();
+  loaded.copyWeightsToHost();
+  EXPECT_TRUE(torch::equal(net->first->weight, other->first->weight));
+  EXPECT_TRUE(torch::equal(net->norm->running_mean, other->norm->running_mean));
+  nn::Linear wrong(3, 3);
+  EXPECT_EQ(codeOf([&] { abele::loadTrainingModel(file.path, *wrong); }), "E0712");
+  EXPECT_EQ(codeOf([&] { abele::loadInferenceModel(file.path); }), "E0712");
+}
+
+TEST(Save, InferenceServes) {
+  const Batch batch;
+  const File file("inference");
+  at::Tensor expected;
+  {
+    Net net;
+    net->eval();
+    abele::InferenceModel model = abele::inferenceModel(
+        net, [net](at::Tensor x) mutable { return net(x); }, abele::Options().deviceIterations(4));
+    expected = model(batch.x)[0];
+    model.save(file.path);
+  }
+  abele::InferenceModel loaded = abele::loadInferenceModel(file.path);
+  EXPECT_TRUE(torch::equal(loaded(batch.x)[0], expected));
+  abele::InferenceModel last =
+      abele::loadInferenceModel(file.path, abele::Options().outputMode(abele::OutputMode::kFinal));
+  EXPECT_TRUE(torch::equal(last(batch.x)[0], expected.narrow(0, 6, 2)));
+}
+
+TEST(Save, RefusesFilesThatAreNone) {
+  const File file("damaged");
+  EXPECT_EQ(codeOf([&] { abele::loadInferenceModel(file.path); }), "E0712");
+  const Batch batch;
+  Net net;
+  abele::TrainingModel model = train(net);
+  model(batch.x, batch.y);
+  model.save(file.path);
+  std::ofstream(file.path, std::ios::binary | std::ios::in | std::ios::out).seekp(100).put('?').put('!');
+  EXPECT_EQ(codeOf([&] { abele::loadTrainingModel(file.path); }), "E0501");
+  std::filesystem::resize_file(file.path, 50);
+  EXPECT_EQ(codeOf([&] { abele::loadTrainingModel(file.path); }), "E0501");
+}
+
+}  // namespace

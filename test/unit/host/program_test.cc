@@ -1,0 +1,177 @@
+// A compiled program as data: its bytes, sessions that take it over, the cache, anchors and times.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "base/error.h"
+#include "host/compiled_program.h"
+#include "host/executable_cache.h"
+#include "networks.h"
+
+namespace abele::test {
+namespace {
+
+host::SessionOptions options() {
+  host::SessionOptions options;
+  options.training = true;
+  options.device_iterations = 2;
+  options.gradient_accumulation = 2;
+  options.threads_per_device = 1;
+  options.has_seed = true;
+  options.seed = 4;
+  return options;
+}
+
+struct Trained {
+  explicit Trained(const std::string& name, host::SessionOptions chosen = options())
+      : network(makeNetwork(name, 2)), view(*network), session(std::move(chosen)) {
+    torch::manual_seed(17);
+    data = network->sample(16);
+  }
+  void compile() { session.compile(view.program, data, specFor(*network, optim::Adam{.lr = 0.01})); }
+  at::Tensor loss() { return session.run(data)[0]; }
+
+  std::shared_ptr<Network> network;
+  ModelView view;
+  host::Session session;
+  Tensors data;
+};
+
+struct Folder {
+  Folder() : path(std::filesystem::path(testing::TempDir()) / "abele_program_test") { clear(); }
+  ~Folder() { clear(); }
+  void clear() { std::filesystem::remove_all(path); }
+  std::vector<std::filesystem::path> files() const {
+    return {std::filesystem::directory_iterator(path), std::filesystem::directory_iterator()};
+  }
+  std::filesystem::path path;
+};
+
+std::string codeOf(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return errorCodeText(error.code());
+  }
+  return "";
+}
+
+TEST(Program, RunsInAnotherSession) {
+  for (const char* name : {"mlp", "conv", "lstm", "tied", "skip", "dropout"}) {
+    Trained a(name), b(name);
+    a.compile();
+    const std::string bytes = encode(a.session.program());
+    EXPECT_EQ(encode(host::decodeProgram(bytes)), bytes) << name;
+    b.session.load(host::decodeProgram(bytes), b.view.program.model);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(a.loss(), b.loss())) << name << ", step " << i;
+    EXPECT_EQ(a.session.tensorNames(), b.session.tensorNames());
+    EXPECT_EQ(codeOf([&] { b.session.graph(); }), "E0705");
+    EXPECT_EQ(b.session.report().stages.size(), 2u);
+  }
+}
+
+TEST(Program, RefusesDamagedBytes) {
+  Trained a("mlp");
+  a.compile();
+  const std::string bytes = encode(a.session.program());
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string damaged = bytes;
+    if (i % 3 == 0)
+      damaged.resize(random() % bytes.size());
+    else
+      damaged[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
+    EXPECT_EQ(codeOf([&] { host::decodeProgram(damaged); }), "E0501");
+  }
+}
+
+TEST(Program, RefusesAnotherModelAndOtherOptions) {
+  Trained a("mlp"), b("conv");
+  a.compile();
+  EXPECT_EQ(codeOf([&] { b.session.load(a.session.program(), b.view.program.model); }), "E0712");
+  EXPECT_FALSE(b.session.isCompiled());
+  host::SessionOptions other = options();
+  other.gradient_accumulation = 1;
+  Trained c("mlp", other);
+  EXPECT_EQ(codeOf([&] { c.session.load(a.session.program(), c.view.program.model); }), "E0712");
+}
+
+TEST(Cache, FindsWhatItStored) {
+  const Folder folder;
+  host::SessionOptions cached = options();
+  cached.cache_path = folder.path;
+  cached.cache_lock = true;
+  Trained plain("dropout"), first("dropout", cached), second("dropout", cached);
+  plain.compile();
+  first.compile();
+  second.compile();
+  EXPECT_FALSE(first.session.report().from_cache);
+  EXPECT_TRUE(second.session.report().from_cache);
+  EXPECT_EQ(folder.files().size(), 1u);
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor expected = plain.loss();
+    EXPECT_TRUE(torch::equal(first.loss(), expected) && torch::equal(second.loss(), expected)) << i;
+  }
+  std::ofstream(folder.files()[0]) << "damaged";
+  Trained third("dropout", cached);
+  third.compile();
+  EXPECT_FALSE(third.session.report().from_cache);
+  EXPECT_EQ(codeOf([&] { host::ExecutableCache((folder.files()[0] / "inside").string()); }), "E0712");
+}
+
+TEST(Cache, KeysDifferByWhatIsCompiled) {
+  const ir::Graph graph;
+  const host::SessionOptions plain = options();
+  const std::string key = host::cacheKey(graph, plain, {});
+  EXPECT_EQ(key.size(), 32u);
+  EXPECT_EQ(host::cacheKey(graph, plain, {}), key);
+  host::SessionOptions same = plain;
+  same.seed = 99;
+  same.threads_per_device = 3;
+  EXPECT_EQ(host::cacheKey(graph, same, {}), key);
+  const auto differs = [&](auto change) {
+    host::SessionOptions other = plain;
+    change(other);
+    EXPECT_NE(host::cacheKey(graph, other, {}), key);
+  };
+  differs([](host::SessionOptions& o) { o.device_iterations = 3; });
+  differs([](host::SessionOptions& o) { o.mean_reduction = false; });
+  differs([](host::SessionOptions& o) { o.strategy = host::Strategy::kSharded; });
+  differs([](host::SessionOptions& o) { o.stages.stages.push_back({{"a"}, 1}); });
+  differs([](host::SessionOptions& o) { o.anchors.push_back({"a", "b"}); });
+  host::OptimizerSpec optimizer;
+  optimizer.rules.kind = passes::OptimizerRules::Kind::kAdam;
+  EXPECT_NE(host::cacheKey(graph, plain, optimizer), key);
+}
+
+TEST(Anchors, AreValuesOfTheLastCall) {
+  host::SessionOptions anchored = options();
+  anchored.anchors = {{"loss", "loss", host::OutputMode::kAll}, {"nothing", "no such name"}};
+  Trained refused("mlp", anchored);
+  EXPECT_EQ(codeOf([&] { refused.compile(); }), "E0708");
+  anchored.anchors.pop_back();
+  Trained a("mlp", anchored);
+  a.compile();
+  EXPECT_EQ(codeOf([&] { a.session.anchor("loss"); }), "E0705");
+  const at::Tensor losses = a.loss();
+  EXPECT_TRUE(torch::equal(a.session.anchor("loss"), losses));
+  EXPECT_EQ(codeOf([&] { a.session.anchor("other"); }), "E0708");
+}
+
+TEST(Times, OfEveryMicroBatch) {
+  Trained a("mlp");
+  a.compile();
+  EXPECT_TRUE(a.session.perfCounters().input.at(0).empty());
+  EXPECT_EQ(a.session.cycles(), 0);
+  a.loss();
+  const host::PerfCounters counters = a.session.perfCounters();
+  ASSERT_EQ(counters.input.at(0).size(), 4u);
+  ASSERT_EQ(counters.output.at(0).size(), 4u);
+  for (int k = 0; k < 4; ++k) EXPECT_LT(counters.input[0][k], counters.output[0][k]);
+  EXPECT_GT(a.session.cycles(), 0);
+}
+
+}  // namespace
+}  // namespace abele::test
