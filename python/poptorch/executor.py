@@ -43,6 +43,15 @@ _DEVICE_DTYPES = frozenset(
 )
 
 
+def _shallowCopy(module):
+    """copy.copy, also of modules that cannot be pickled (parametrized ones of torch)."""
+    if hasattr(type(module), "__copy__"):
+        return copy.copy(module)
+    result = type(module).__new__(type(module))
+    result.__dict__.update(module.__dict__)
+    return result
+
+
 class _Version:
     """Counts how often the host's weights of a training executor changed. Outlives the executor."""
 
@@ -78,7 +87,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         if training and isinstance(model, wrapping._WrappedModule):
             wrapping.unwrapModel(model)  # its executor is gone
         self._binding = Binding(model.forward)
-        self._model = copy.copy(model)
+        self._model = _shallowCopy(model)
         self._user_model = user_model or (model if training else self._model)
         self._poptorch_version = poptorch_version
         self._executable = None  # the program of the last call; None: not compiled

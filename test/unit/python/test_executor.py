@@ -563,6 +563,12 @@ def test_limits_are_those_of_poptorch_only():
     poptorch.trainingModel(Cut(), opts.clone().autoRoundNumIPUs())(x)
 
 
+def test_parametrized_modules():
+    model = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 2))
+    x = torch.randn(1, 3)
+    assert torch.equal(poptorch.inferenceModel(model)(x), model(x))
+
+
 def test_options_that_would_change_behaviour_are_refused():
     settings = [
         lambda o: o.replicationFactor(2),
