@@ -1,0 +1,2 @@
+opts = poptorch.Options()
+opts.loadFromFile("tmp/poptorch.conf")

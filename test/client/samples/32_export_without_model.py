@@ -1,0 +1,1 @@
+poptorch_model.compileAndExport(filename, input, target, export_model=False)
