@@ -1,0 +1,40 @@
+"""The Python blocks of each page of the user guide run, in order, as one program."""
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = sorted((DOCS / "guide").glob("*.md"))
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+
+
+def program(page: Path) -> str:
+    """The blocks of a page at the lines where they stand, so that errors name the page's line."""
+    text, lines = page.read_text(), []
+    for match in BLOCK.finditer(text):
+        lines += [""] * (text.count("\n", 0, match.start(1)) - len(lines))
+        lines += match.group(1).splitlines()
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if program(page)], ids=lambda page: page.stem)
+def test_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType(f"guide_{page.stem}")  # can be imported, so that its classes can be pickled
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(program(page), page, "exec"), vars(module))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_index_names_every_page():
+    index = (DOCS / "guide" / "index.md").read_text()
+    assert [page.name for page in PAGES if page.stem != "index" and f"({page.name})" not in index] == []
