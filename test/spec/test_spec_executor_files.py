@@ -42,6 +42,8 @@ OPTIMIZERS = {
     "poptorch_sgd": lambda p: poptorch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
     "torch_adam": lambda p: torch.optim.Adam(p, lr=0.01),
     "poptorch_adamw": lambda p: poptorch.optim.AdamW(p, lr=0.01),
+    "poptorch_rmsprop": lambda p: poptorch.optim.RMSprop(p, lr=0.01, momentum=0.5),
+    "poptorch_lamb": lambda p: poptorch.optim.LAMB(p, lr=0.01),
 }
 
 
