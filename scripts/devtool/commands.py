@@ -205,7 +205,23 @@ def bench(options) -> None:
 
 
 def docs(options) -> None:
-    _generate(machine.setup(), ["--check"] if options.check else [])
+    tools = machine.setup()
+    _generate(tools, ["--check"] if options.check else [])
+    if not options.check and not options.generated:
+        _site(tools)
+
+
+def _site(tools: machine.Toolchain) -> None:
+    """Builds build/docs/html: the pages of docs/ and the reference of the packages and of the C++ headers."""
+    machine.setup_docs(tools)
+    folder = configure_and_build(tools, targets=["abele_python"])
+    step("documentation")
+    (ROOT / "build" / "doxygen").mkdir(parents=True, exist_ok=True)
+    run(["doxygen", "docs/Doxyfile"], env=tools.env)
+    trees, html = ROOT / "build" / "docs" / "doctrees", ROOT / "build" / "docs" / "html"
+    sphinx = [tools.python, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", trees, "docs", html]
+    run(sphinx, env=_python_env(tools, folder))
+    step(f"documentation: {(html / 'index.html').relative_to(ROOT)}")
 
 
 def _generate(tools: machine.Toolchain, arguments: list[str]) -> None:
@@ -216,7 +232,7 @@ def _generate(tools: machine.Toolchain, arguments: list[str]) -> None:
         if run([tools.python, path, *arguments], env=tools.env, check=False)
     ]
     if stale:
-        fail(f"generated files: {', '.join(stale)} failed\n  try: ./dev docs")
+        fail(f"generated files: {', '.join(stale)} failed\n  try: ./dev docs --generated")
 
 
 def timing(options) -> None:

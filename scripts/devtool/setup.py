@@ -221,6 +221,13 @@ def setup_dev() -> Toolchain:
     return tools
 
 
+def setup_docs(tools: Toolchain) -> None:
+    """What the documentation's site takes besides."""
+    if not shutil.which("doxygen"):
+        install_debian(["doxygen"])
+    install_pinned(tools.python, "requirements-docs.txt", _probe(tools.python))
+
+
 def _toolchain(python: str, scripts: str) -> Toolchain:
     path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
     return Toolchain(python, scripts, {"PATH": path, "PYTHONPATH": str(ROOT / "python")})
