@@ -6,6 +6,7 @@ Source: spec executor.md, section 8.
 import datetime
 
 from ._errors import Error, createPoptorchError
+from ._program import narrowed
 from ._target import countsCycles
 
 _NO_COUNTERS = ("input", "input_complete", "output", "output_complete")
@@ -23,7 +24,7 @@ class Introspection:
         """Value, in the last call, of the tensor that opts.anchorTensor(short_name, ...) named."""
         assert self.isCompiled(), "getAnchoredTensor: the model has not run yet"
         try:
-            return self._executable.session.anchor(short_name)
+            return narrowed(self._executable.session.anchor(short_name))
         except Error as error:
             raise AssertionError(error.message) from error
 
@@ -82,9 +83,9 @@ class Introspection:
         return cycles
 
     def report(self):
-        """Figures of the compiled program and of its last step, a dict: "capture_s", "compile_s", "step_ns", "bubble"
-        (share of worker time without work), "heap_allocations" (of tensor memory in the step) and "stages", each with
-        "name", "device", "busy_ns", "waiting_ns" and "peak_bytes". Source: ours."""
+        """Figures of the compiled program and of its last step, a dict: "capture_s", "compile_s", "from_cache", "step_ns",
+        "bubble" (share of worker time without work), "heap_allocations" (of tensor memory in the step) and "stages", each
+        with "name", "device", "busy_ns", "waiting_ns" and "peak_bytes". Source: ours."""
         self._requireCompiled("report")
         return self._executable.session.report()
 

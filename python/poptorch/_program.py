@@ -12,6 +12,11 @@ from ._tracing import CaptureMode, aroundCompile, callForward
 _NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
 
 
+def narrowed(value):
+    """The tensor in the type that the original devices have for it."""
+    return value.to(_NARROW[value.dtype]) if value.dtype in _NARROW else value
+
+
 class Program:
     """A compiled executable. Threads: one caller at a time."""
 
@@ -106,7 +111,7 @@ class Program:
                 for index in self._written:
                     if originals[index].data_ptr() != tensors[index].data_ptr():
                         originals[index].copy_(tensors[index])
-        outputs = [value.to(_NARROW[value.dtype]) if value.dtype in _NARROW else value for value in outputs]
+        outputs = [narrowed(value) for value in outputs]
         markReturned(outputs)
         if isinstance(self._result, torch.Tensor):
             return outputs[0]

@@ -159,6 +159,20 @@ def test_anchors_that_do_not_exist_are_refused():
         executor.getAnchoredTensor("late")
 
 
+@pytest.mark.spec("executor/8/getAnchoredTensor", names=["PoplarExecutor.getAnchoredTensor"])
+def test_anchors_are_narrowed_as_results_are():
+    class Best(torch.nn.Module):
+        def forward(self, x):
+            return x.argmax(1) + 1
+
+    opts = poptorch.Options()
+    opts.anchorTensor("best", "Argmax:0")
+    executor = poptorch.inferenceModel(Best(), opts)
+    x = torch.eye(3)
+    assert torch.equal(executor(x) - 1, executor.getAnchoredTensor("best"))
+    assert executor.getAnchoredTensor("best").dtype == torch.int32
+
+
 KEYS = ("input", "input_complete", "output", "output_complete")
 
 
