@@ -83,9 +83,13 @@ class Introspection:
         return cycles
 
     def report(self):
-        """Figures of the compiled program and of its last step, a dict: "capture_s", "compile_s", "from_cache", "step_ns",
-        "bubble" (share of worker time without work), "heap_allocations" (of tensor memory in the step) and "stages", each
-        with "name", "device", "busy_ns", "waiting_ns" and "peak_bytes". Source: ours."""
+        """Figures of the compiled program and of its last step.
+
+        Returns: {"capture_s", "compile_s", "from_cache", "step_ns", "bubble" (share of worker time without work),
+            "heap_allocations" (of tensor memory in the step), "stages": a list of {"name", "device", "busy_ns",
+            "waiting_ns", "peak_bytes"}}.
+        Source: ours.
+        """
         self._requireCompiled("report")
         return self._executable.session.report()
 
