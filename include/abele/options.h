@@ -115,6 +115,10 @@ class ABELE_API Options {
   /// Seed of the model's random stream. Without one it continues a copy of torch's default stream as it stands at
   /// compile.
   Options& randomSeed(uint64_t seed);
+  /// A step throws E0604 where finite operands give an infinity or a NaN, or a NaN is compared. Slow; for debugging.
+  Options& enableFloatingPointExceptions(bool enable = true);
+  /// Float16 results are computed in float32 and rounded up or down at random, so that the expectation is exact.
+  Options& enableStochasticRounding(bool enable = true);
   /// Intra-op threads of each device; 0: torch's number of threads shared among the devices.
   Options& threadsPerDevice(int threads);
   /// Devices that exist; 0: as many as the model asks for. A model that names more is refused (E0402).

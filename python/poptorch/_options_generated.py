@@ -204,7 +204,6 @@ class PrecisionSetters:
     def enableFloatingPointExceptions(self, enabled):
         """Raise an Error at a division by zero, an overflow or a NaN.
 
-        Device: refused when true.
         Returns: self, so that calls chain.
         Source: options.md 4.
         """
@@ -215,7 +214,6 @@ class PrecisionSetters:
     def enableStochasticRounding(self, enabled):
         """Round float16 results randomly, without bias.
 
-        Device: no effect on float32 models; warned about for float16.
         Returns: self, so that calls chain.
         Source: options.md 4.
         """

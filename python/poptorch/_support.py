@@ -33,7 +33,6 @@ def requireSupported(options, dtypes):
         "replicationFactor > 1": options.replication_factor != 1,
         "inputReplicaGrouping with groups of more than one replica": options.input_group_size != 1,
         "more than one process (opts.Distributed)": options.Distributed.numProcesses != 1,
-        "Precision.enableFloatingPointExceptions(True)": bool(_popart(options, "enableFloatingPointChecks")),
         "setAutomaticLossScaling(True) for a float16 model": bool(
             _popart(options, "automaticLossScalingSettings.enabled")
         )
@@ -42,8 +41,6 @@ def requireSupported(options, dtypes):
     for name, is_used in refused.items():
         if is_used:
             raise notAvailable(name, "remove the setting")
-    if _popart(options, "enableStochasticRounding") and torch.float16 in dtypes:
-        logger.warning("Precision.enableStochasticRounding: float16 results are rounded to nearest")
     if _environment.engineOptions(options).get("autoReport.all") == "true":
         logger.warning("enableProfiling: no profile is written in this version")
 
@@ -83,6 +80,8 @@ def toSessionOptions(options, *, training, enforce_limits):
     if threads < 0:
         raise userError("E0702", "option-value", f"abele.threadsPerDevice is {threads}", expected="0 or more threads")
     result.threads_per_device = threads
+    result.floating_point_exceptions = bool(_popart(options, "enableFloatingPointChecks"))
+    result.stochastic_rounding = bool(_popart(options, "enableStochasticRounding"))
     result.synthetic_data = bool(_popart(options, "syntheticDataMode"))
     _setCache(result, options)
     for short_name, (long_name, as_model, mode, period) in options.anchored_tensors.items():

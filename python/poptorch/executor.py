@@ -37,6 +37,7 @@ _DEVICE_DTYPES = frozenset(
         torch.int64,
         torch.bool,
         torch.float16,
+        torch.bfloat16,
         torch.float32,
         torch.float64,
     )

@@ -41,6 +41,8 @@ void registerSessionOptions(py::module_& module) {
       .def_readwrite("threads_per_device", &SessionOptions::threads_per_device)
       .def_readwrite("has_seed", &SessionOptions::has_seed)
       .def_readwrite("seed", &SessionOptions::seed)
+      .def_readwrite("floating_point_exceptions", &SessionOptions::floating_point_exceptions)
+      .def_readwrite("stochastic_rounding", &SessionOptions::stochastic_rounding)
       .def_readwrite("synthetic_data", &SessionOptions::synthetic_data)
       .def_readwrite("cache_path", &SessionOptions::cache_path)
       .def_readwrite("cache_lock", &SessionOptions::cache_lock)

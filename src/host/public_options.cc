@@ -20,6 +20,8 @@ struct Options::Values {
   bool has_seed = false;
   uint64_t seed = 0;
   std::string cache_path;
+  bool floating_point_exceptions = false;
+  bool stochastic_rounding = false;
 };
 
 namespace {
@@ -119,6 +121,16 @@ Options& Options::enableExecutableCaching(const std::string& folder) {
   return *this;
 }
 
+Options& Options::enableFloatingPointExceptions(bool enable) {
+  values_->floating_point_exceptions = enable;
+  return *this;
+}
+
+Options& Options::enableStochasticRounding(bool enable) {
+  values_->stochastic_rounding = enable;
+  return *this;
+}
+
 Options& Options::threadsPerDevice(int threads) {
   requireAtLeast("threadsPerDevice", threads, 0);
   values_->threads_per_device = threads;
@@ -213,6 +225,8 @@ host::SessionOptions OptionsAccess::session(const Options& options, bool trainin
   session.has_seed = values.has_seed;
   session.seed = values.seed;
   session.cache_path = values.cache_path;
+  session.floating_point_exceptions = values.floating_point_exceptions;
+  session.stochastic_rounding = values.stochastic_rounding;
   return session;
 }
 

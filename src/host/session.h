@@ -53,6 +53,8 @@ struct SessionOptions {
   int threads_per_device = 0;  // 0: max(1, cores / devices used)
   bool has_seed = false;
   uint64_t seed = 0;
+  bool floating_point_exceptions = false;  // a step fails (E0604) where finite operands give an infinity or a NaN
+  bool stochastic_rounding = false;        // of float16 results; seeded like the random stream
   std::vector<Anchor> anchors;
   /// Calls read random numbers that the device made up once, not their arguments (integers: zeros, valid as indices).
   bool synthetic_data = false;

@@ -89,6 +89,9 @@ void load(Compiled& compiled, const SessionOptions& options, const at::Generator
   const exe::Executable& executable = compiled.executable;
   runtime::CpuOptions cpu;
   cpu.threads_per_device = threadsPerDevice(options, executable.workers.size());
+  cpu.floating_point_exceptions = options.floating_point_exceptions;
+  cpu.stochastic_rounding = options.stochastic_rounding;
+  cpu.rounding_seed = generator.current_seed();
   compiled.backend = runtime::CpuBackend::create(executable, cpu);
   compiled.model_of = matchModel(executable, compiled.model);
   uploadModel(compiled);

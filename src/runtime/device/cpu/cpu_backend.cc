@@ -165,7 +165,8 @@ void CpuBackendImpl::fillInitial() {
 }
 
 // What a failed step may have changed: written buffers; and, where a step makes several updates, the weights and the
-// optimizer state too. A step's last updates all run or none (runtime.cc), so one update a step needs no copy.
+// optimizer state too. A step's last updates all run or none (runtime.cc), so one update a step needs no copy, unless
+// an update itself can fail.
 void CpuBackendImpl::findRestored() {
   const c10::InferenceMode no_autograd;
   std::vector<int32_t> written;
@@ -179,7 +180,7 @@ void CpuBackendImpl::findRestored() {
            b.offset_bytes < a.offset_bytes + a.type.extentBytes();
   };
   for (const exe::External& external : executable_.externals) {
-    const bool updated = executable_.device_iterations > 1 &&
+    const bool updated = (executable_.device_iterations > 1 || options_.floating_point_exceptions) &&
                          (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
     if (external.slot < 0 || (external.kind != exe::ExternalKind::kBuffer && !updated)) continue;
     const exe::Slot& slot = executable_.slots[external.slot];

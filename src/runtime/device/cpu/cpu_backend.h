@@ -19,6 +19,11 @@ namespace abele::runtime {
 
 struct CpuOptions {
   int threads_per_device = 1;  // intra-op threads of each worker
+  /// A step fails (E0604) where finite operands give an infinity or a NaN, or a NaN is compared.
+  bool floating_point_exceptions = false;
+  /// Float16 results are computed in float32 and rounded at random, without bias. Equal seeds give equal results.
+  bool stochastic_rounding = false;
+  uint64_t rounding_seed = 0;
 };
 
 class CpuBackend : public Backend {

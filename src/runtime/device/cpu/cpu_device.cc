@@ -5,6 +5,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "base/error.h"
+#include "runtime/device/cpu/checked_call.h"
 #include "runtime/device/cpu/intra_op_threads.h"
 #include "runtime/device/cpu/own_call.h"
 #include "runtime/device/cpu/steering_allocator.h"
@@ -34,10 +35,19 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
     auto& calls = segments_[action.segment];
     const auto& instructions = executable.segments[action.segment].instructions;
     if (!calls.empty()) continue;
-    for (const exe::Instruction& instruction : instructions)
-      calls.push_back(instruction.op.starts_with("abele::") ? makeOwnCall(instruction, slots, hypers)
-                                                            : makeOperatorCall(instruction, slots));
+    for (const exe::Instruction& instruction : instructions) calls.push_back(makeCall(instruction, slots, hypers));
   }
+}
+
+std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, const SlotTable& slots,
+                                          std::vector<Hyper>& hypers) const {
+  const bool is_ours = instruction.op.starts_with("abele::");
+  std::unique_ptr<Call> call;
+  if (options_.stochastic_rounding)
+    call = is_ours ? makeRoundedOwnCall(instruction, slots, hypers) : makeRoundedOperatorCall(instruction, slots);
+  if (!call) call = is_ours ? makeOwnCall(instruction, slots, hypers) : makeOperatorCall(instruction, slots);
+  return options_.floating_point_exceptions ? makeCheckedCall(std::move(call), executable_, instruction, slots)
+                                            : std::move(call);
 }
 
 void CpuDevice::attach() { setIntraOpThreads(options_.threads_per_device); }
@@ -55,9 +65,16 @@ void CpuDevice::run(const ActionContext& context) {
   state_.action = context;
   state_.random_base = context.micro_batch * executable_.random_draws;
   const std::vector<std::unique_ptr<Call>>& calls = segments_[context.segment];
+  const RoundingSeed part = RoundingSeed{options_.rounding_seed}
+                                .of(static_cast<uint64_t>(context.step))
+                                .of(static_cast<uint64_t>(context.micro_batch))
+                                .of(static_cast<uint64_t>(context.segment));
   std::size_t i = 0;
   try {
-    for (; i < calls.size(); ++i) calls[i]->run(state_);
+    for (; i < calls.size(); ++i) {
+      state_.rounding = part.of(i);
+      calls[i]->run(state_);
+    }
   } catch (const c10::Error& error) {
     refuse(executable_, executable_.segments[context.segment].instructions[i], error);
   }

@@ -21,6 +21,9 @@ class CpuDevice final : public Device {
   void run(const ActionContext& context) override;
 
  private:
+  std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTable& slots,
+                                 std::vector<Hyper>& hypers) const;
+
   const exe::Executable& executable_;
   CpuOptions options_;
   std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers

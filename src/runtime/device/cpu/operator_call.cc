@@ -114,6 +114,12 @@ c10::IValue listValue(const Operand& operand, const int32_t* frame_of_group) {
   return list;
 }
 
+at::Tensor resultOf(const Result& result, const torch::jit::Stack& stack) {
+  const c10::IValue& value = stack[result.index];
+  if (result.element < 0) return value.isNone() ? at::Tensor() : value.toTensor();
+  return value.toTensorList().get(static_cast<std::size_t>(result.element));
+}
+
 // Pushes the operands and calls.
 class OperatorCall : public Call {
  public:
@@ -239,12 +245,6 @@ class SteeredCall final : public OperatorCall {
   }
 
  private:
-  at::Tensor resultOf(const Result& result, const torch::jit::Stack& stack) const {
-    const c10::IValue& value = stack[result.index];
-    if (result.element < 0) return value.isNone() ? at::Tensor() : value.toTensor();
-    return value.toTensorList().get(static_cast<std::size_t>(result.element));
-  }
-
   void learn(const std::vector<Allocation>& trace, const CallState& state) {
     for (std::size_t ordinal = 0; ordinal < trace.size(); ++ordinal) {
       for (std::size_t i = 0; i < results_.size(); ++i) {
@@ -299,6 +299,72 @@ std::vector<Result> wantedResults(const exe::Instruction& instruction, const Slo
   return wanted;
 }
 
+// Computed in float32 and rounded stochastically to float16.
+class RoundedCall final : public OperatorCall {
+ public:
+  RoundedCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
+              std::vector<Result> results)
+      : OperatorCall(instruction, op, slots), results_(std::move(results)) {
+    const auto& parameters = op.schema().arguments();
+    for (std::size_t i = 0; i < instruction.args.size(); ++i) {
+      const Arg& arg = instruction.args[i];
+      if (arg.kind == Arg::Kind::kInt && arg.i == static_cast<int64_t>(at::kHalf) && isType(parameters[i]))
+        types_.push_back(i);
+      if (arg.kind != Arg::Kind::kId || arg.i < 0) continue;
+      const auto id = static_cast<int32_t>(arg.i);
+      if (std::find(instruction.writes.begin(), instruction.writes.end(), id) != instruction.writes.end())
+        written_.push_back({i, slots.ref(id)});
+    }
+  }
+
+  void run(CallState& state) override {
+    pushOperands(state);
+    for (c10::IValue& value : state.stack) value = widened(value);
+    for (const std::size_t i : types_) state.stack[i] = static_cast<int64_t>(at::kFloat);
+    std::vector<at::Tensor> wide;
+    for (const Written& written : written_) wide.push_back(state.stack[written.argument].toTensor());
+    call(state);
+    uint64_t part = 0;
+    for (std::size_t i = 0; i < written_.size(); ++i)
+      store(written_[i].slot.at(state.frame_of_group), wide[i], state.rounding.of(part++));
+    for (const Result& result : results_)
+      store(result.slot.at(state.frame_of_group), resultOf(result, state.stack), state.rounding.of(part++));
+    state.stack.clear();
+  }
+
+ private:
+  struct Written {
+    std::size_t argument;
+    SlotRef slot;
+  };
+
+  static bool isType(const c10::Argument& parameter) {
+    c10::TypePtr type = parameter.real_type();
+    if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    return type->kind() == c10::TypeKind::ScalarTypeType;
+  }
+  static at::Tensor widened(const at::Tensor& tensor) {
+    return tensor.defined() && tensor.scalar_type() == at::kHalf ? tensor.to(at::kFloat) : tensor;
+  }
+  static c10::IValue widened(const c10::IValue& value) {
+    if (value.isTensor()) return widened(value.toTensor());
+    if (!value.isTensorList()) return value;
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(widened(tensor));
+    return list;
+  }
+  static void store(const at::Tensor& slot, const at::Tensor& value, RoundingSeed seed) {
+    if (slot.scalar_type() == at::kHalf && value.scalar_type() == at::kFloat)
+      roundInto(slot, value, seed);
+    else if (slot.const_data_ptr() != value.const_data_ptr())
+      moveInto(slot, value);
+  }
+
+  std::vector<Result> results_;
+  std::vector<std::size_t> types_;  // arguments that name float16
+  std::vector<Written> written_;
+};
+
 }  // namespace
 
 // relu has no out= kernel, but is nothing but clamp_min with 0, which has one.
@@ -310,12 +376,14 @@ exe::Instruction withOutKernel(exe::Instruction instruction) {
   return instruction;
 }
 
-std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const SlotTable& slots) {
-  const exe::Instruction instruction = withOutKernel(recorded);
-  const c10::OperatorHandle op = findOperator(instruction.op);
+namespace {
+
+// Results with a home; of a Tensor[] by element. tensors_only: no result is a Tensor[].
+std::vector<Result> homesOf(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
+                            bool& tensors_only) {
   const auto& returns = op.schema().returns();
   std::vector<Result> results = wantedResults(instruction, slots);
-  bool tensors_only = true;
+  tensors_only = true;
   for (Result& result : results) {
     ABELE_CHECK(result.index < returns.size(), instruction.op, " has no result ", result.index);
     if (returns[result.index].type()->kind() == c10::TypeKind::ListType)
@@ -323,6 +391,29 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
     else
       result.element = -1;
   }
+  return results;
+}
+
+}  // namespace
+
+std::unique_ptr<Call> makeRoundedOperatorCall(const exe::Instruction& instruction, const SlotTable& slots) {
+  const auto isHalf = [&](int32_t id) { return id >= 0 && slots.typeOf(id).dtype == DType::kFloat16; };
+  bool gives_half = std::any_of(instruction.writes.begin(), instruction.writes.end(), isHalf);
+  for (const std::vector<int32_t>& ids : instruction.results)
+    gives_half = gives_half || std::any_of(ids.begin(), ids.end(), isHalf);
+  if (!gives_half || instruction.random_draws >= 0) return nullptr;
+  const c10::OperatorHandle op = findOperator(instruction.op);
+  bool tensors_only = true;
+  std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
+  return std::make_unique<RoundedCall>(instruction, op, slots, std::move(results));
+}
+
+std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const SlotTable& slots) {
+  const exe::Instruction instruction = withOutKernel(recorded);
+  const c10::OperatorHandle op = findOperator(instruction.op);
+  const auto& returns = op.schema().returns();
+  bool tensors_only = true;
+  std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
   if (results.empty()) return std::make_unique<InPlaceCall>(instruction, op, slots);
   if (CopyCall::fits(instruction))
     return std::make_unique<CopyCall>(slots.ref(static_cast<int32_t>(instruction.args[0].i)), results[0].slot);

@@ -9,6 +9,7 @@
 #include "runtime/backend.h"
 #include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/random_stream.h"
+#include "runtime/kernels/rounding.h"
 
 namespace abele::runtime {
 
@@ -18,6 +19,7 @@ struct CallState {
   ActionContext action;
   int64_t random_base = 0;  // draws of the micro-batches before
   RandomStream* random = nullptr;
+  RoundingSeed rounding;    // of this instruction
   torch::jit::Stack stack;  // reused by every call
 };
 
@@ -31,5 +33,9 @@ class Call {
 /// functional operator with the allocator steered, so that its results are born in their slots (copied where not).
 /// All of them run the kernel that eager runs. Throws E0106 for an operator that has no CPU kernel.
 std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& instruction, const SlotTable& slots);
+
+/// An operator that gives float16: computed in float32 and rounded stochastically. Null for all others, and for those
+/// that draw random numbers.
+std::unique_ptr<Call> makeRoundedOperatorCall(const exe::Instruction& instruction, const SlotTable& slots);
 
 }  // namespace abele::runtime

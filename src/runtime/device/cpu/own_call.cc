@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <map>
+
 #include "base/error.h"
 #include "runtime/kernels/basic.h"
 
@@ -23,10 +26,25 @@ std::unique_ptr<Call> callOf(Fn fn) {
   return std::make_unique<FunctionCall<Fn>>(std::move(fn));
 }
 
+// Slots, some of which may be replaced.
+class SlotLookup {
+ public:
+  explicit SlotLookup(const SlotTable& slots) : slots_(slots) {}
+  SlotRef ref(int32_t slot) const {
+    const auto found = replaced_.find(slot);
+    return found == replaced_.end() ? slots_.ref(slot) : found->second;
+  }
+  void replace(int32_t slot, SlotRef by) { replaced_[slot] = by; }
+
+ private:
+  const SlotTable& slots_;
+  std::map<int32_t, SlotRef> replaced_;
+};
+
 // Arguments by position, checked.
 class Arguments {
  public:
-  Arguments(const exe::Instruction& instruction, const SlotTable& slots) : instruction_(instruction), slots_(slots) {}
+  Arguments(const exe::Instruction& instruction, const SlotLookup& slots) : instruction_(instruction), slots_(slots) {}
 
   SlotRef slot(std::size_t i) const {
     const SlotRef ref = slotOrNone(i);
@@ -56,7 +74,7 @@ class Arguments {
     return instruction_.args[i];
   }
   const exe::Instruction& instruction_;
-  const SlotTable& slots_;
+  const SlotLookup& slots_;
 };
 
 // Micro-batches whose frames of the output are one tensor (OutputMode.Sum): copied by the first, added by the others.
@@ -145,10 +163,8 @@ std::unique_ptr<Call> makeClipFactor(const Arguments& args, std::vector<Hyper>& 
       });
 }
 
-}  // namespace
-
-std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
-                                  std::vector<Hyper>& hypers) {
+std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const SlotLookup& slots,
+                                 std::vector<Hyper>& hypers) {
   const Arguments args(instruction, slots);
   const std::string& op = instruction.op;
   if (op == "abele::copy")
@@ -169,6 +185,65 @@ std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const Slo
   if (op == "abele::lamb_") return makeLamb(args, hypers);
   if (op == "abele::clip_factor") return makeClipFactor(args, hypers);
   throwInternal(__FILE__, __LINE__, "makeOwnCall", cat("no kernel for ", op));
+}
+
+// Works on float32 copies of float16 slots, and rounds what it wrote back.
+class RoundedOwnCall final : public Call {
+ public:
+  /// halves: slots of one frame.
+  RoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots, std::vector<Hyper>& hypers,
+                 const std::vector<int32_t>& halves) {
+    copies_.reserve(halves.size());
+    SlotLookup lookup(slots);
+    for (const int32_t id : halves) {
+      const auto& writes = instruction.writes;
+      const bool written = std::find(writes.begin(), writes.end(), id) != writes.end();
+      copies_.push_back({slots.ref(id), slots.tensor(id, 0).to(at::kFloat), written});
+      lookup.replace(id, {&copies_.back().wide, slots.ref(id).group});
+    }
+    call_ = makeCallOn(instruction, lookup, hypers);
+  }
+
+  void run(CallState& state) override {
+    for (const Copy& copy : copies_) copyInto(copy.wide, copy.slot.at(state.frame_of_group));
+    call_->run(state);
+    uint64_t part = 0;
+    for (const Copy& copy : copies_)
+      if (copy.written) roundInto(copy.slot.at(state.frame_of_group), copy.wide, state.rounding.of(part++));
+  }
+
+ private:
+  struct Copy {
+    SlotRef slot;
+    at::Tensor wide;
+    bool written;
+  };
+  std::vector<Copy> copies_;
+  std::unique_ptr<Call> call_;
+};
+
+}  // namespace
+
+std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
+                                  std::vector<Hyper>& hypers) {
+  return makeCallOn(instruction, SlotLookup(slots), hypers);
+}
+
+std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
+                                         std::vector<Hyper>& hypers) {
+  // Sums and updates write memory of one frame; copies move bits.
+  if (instruction.writes.empty() || instruction.op == "abele::copy" || instruction.op == "abele::zero" ||
+      instruction.op == "abele::emit")
+    return nullptr;
+  std::vector<int32_t> halves;
+  for (const Arg& arg : instruction.args) {
+    if (arg.kind != Arg::Kind::kId || arg.i < 0) continue;
+    const auto id = static_cast<int32_t>(arg.i);
+    const bool is_half = slots.typeOf(id).dtype == DType::kFloat16;
+    if (is_half && slots.framesOf(slots.ref(id).group) == 1) halves.push_back(id);
+  }
+  if (halves.empty()) return nullptr;
+  return std::make_unique<RoundedOwnCall>(instruction, slots, hypers, halves);
 }
 
 }  // namespace abele::runtime

@@ -12,5 +12,8 @@ namespace abele::runtime {
 /// hypers: by parameter group; grows until the calls are made, then stays where it is.
 std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
                                   std::vector<Hyper>& hypers);
+/// An instruction that sums or updates float16: computed in float32 and rounded stochastically. Null for all others.
+std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
+                                         std::vector<Hyper>& hypers);
 
 }  // namespace abele::runtime
