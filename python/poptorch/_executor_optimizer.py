@@ -19,13 +19,17 @@ class OptimizerSync:
             self._watch.check(optimizer)
         if not self.isCompiled():
             return
-        constants = _optimizer_spec.Constants(optimizer)
+        constants = self._constantsOf(optimizer)
         if self._constants is not None:
             self._constants.requireSame(constants)
         values = _optimizer_spec.describe(optimizer)
         if values != self._sent:
             self._executable.session.setOptimizer(self._optimizerSpec())
             self._sent = values
+
+    def _constantsOf(self, optimizer):
+        automatic = self._options._Popart.options.get("automaticLossScalingSettings.enabled")
+        return _optimizer_spec.Constants(optimizer, scaling_varies=bool(automatic))
 
     def _useOptimizer(self, optimizer):
         if optimizer is not None:

@@ -94,11 +94,13 @@ def _isConstant(optimizer, kind, name, value):
 class Constants:
     """Which attributes of an optimizer are fixed at compile time, and their values."""
 
-    def __init__(self, optimizer):
+    def __init__(self, optimizer, *, scaling_varies=False):
+        """scaling_varies: loss scaling is automatic, and its start may always change."""
         kind = kindOf(optimizer)
         self._found = {"optimizer": kind}
         self._found.update((name, ("fixed", getattr(optimizer, name))) for name in _FIXED if hasattr(optimizer, name))
-        if isinstance(optimizer, optim.Optimizer) and optimizer.variable_attrs.isConstant("loss_scaling"):
+        is_ours = isinstance(optimizer, optim.Optimizer)
+        if is_ours and not scaling_varies and optimizer.variable_attrs.isConstant("loss_scaling"):
             self._found["loss_scaling"] = ("constant", optimizer.loss_scaling)
         for index, group in enumerate(optimizer.param_groups):
             for name in _GROUP_ATTRIBUTES[kind]:
@@ -331,7 +333,7 @@ _STATE_KEYS = {
 
 def _stateKey(native_name):
     kind, _, parameter = native_name.partition("/")
-    return f"{_STATE_KEYS.get(kind, kind)}___{parameter}"
+    return f"{_STATE_KEYS.get(kind, kind)}___{parameter}" if parameter else kind
 
 
 def readState(optimizer, native, parameters):

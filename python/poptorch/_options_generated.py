@@ -190,7 +190,7 @@ class TrainingSetters:
     def setAutomaticLossScaling(self, enabled):
         """Adapt the loss scale to the range of float16.
 
-        Device: no effect on float32 models; refused for float16.
+        Device: yes; between calls.
         Returns: self, so that calls chain.
         Source: options.md 3.
         """

@@ -5,8 +5,6 @@ The column "device" of src/host/options.json says the same for users.
 
 import os
 
-import torch
-
 from . import _devices, _environment, enums, strategies
 from ._errors import notAvailable, userError
 from ._logging import logger
@@ -17,12 +15,11 @@ def _popart(options, name):
     return options._Popart.options.get(name)
 
 
-def requireSupported(options, dtypes):
+def requireSupported(options):
     """Raises poptorch.Error for options that are not honoured and would change results or errors.
 
     Args:
         options: validated Options.
-        dtypes: element types of the model's tensors and inputs.
     """
     options._Popart.validate()
     _environment.checkAtCompile(options)
@@ -33,10 +30,6 @@ def requireSupported(options, dtypes):
         "replicationFactor > 1": options.replication_factor != 1,
         "inputReplicaGrouping with groups of more than one replica": options.input_group_size != 1,
         "more than one process (opts.Distributed)": options.Distributed.numProcesses != 1,
-        "setAutomaticLossScaling(True) for a float16 model": bool(
-            _popart(options, "automaticLossScalingSettings.enabled")
-        )
-        and torch.float16 in dtypes,
     }
     for name, is_used in refused.items():
         if is_used:
@@ -82,6 +75,7 @@ def toSessionOptions(options, *, training, enforce_limits):
     result.threads_per_device = threads
     result.floating_point_exceptions = bool(_popart(options, "enableFloatingPointChecks"))
     result.stochastic_rounding = bool(_popart(options, "enableStochasticRounding"))
+    _setLossScaling(result, options)
     result.synthetic_data = bool(_popart(options, "syntheticDataMode"))
     _setCache(result, options)
     for short_name, (long_name, as_model, mode, period) in options.anchored_tensors.items():
@@ -93,6 +87,27 @@ def toSessionOptions(options, *, training, enforce_limits):
         result.has_seed = True
         result.seed = options.random_seed % 2**64
     return result
+
+
+def _setLossScaling(result, options):
+    """Automatic loss scaling and its settings."""
+    setting = lambda name: _popart(options, f"automaticLossScalingSettings.{name}")  # noqa: E731
+    result.auto_loss_scaling = bool(setting("enabled"))
+    edge = setting("binEdgeLocation")
+    if edge is not None:
+        if not 0 < edge < 1:
+            raise userError("E0702", "option-value", f"binEdgeLocation is {edge}", expected="between 0 and 1")
+        result.loss_scale_edge = edge
+    share = setting("thresholdUpperCountProportion")
+    if share is not None:
+        if not 0 <= share <= 1:
+            raise userError(
+                "E0702", "option-value", f"thresholdUpperCountProportion is {share}", expected="between 0 and 1"
+            )
+        result.loss_scale_threshold = share
+    period = setting("updatePeriod")
+    if period is not None:
+        result.loss_scale_period = _positive("updatePeriod", period)
 
 
 def _setCache(result, options):

@@ -221,9 +221,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         self._requireSplit(tensors)
         if hasDict([*given[0], *given[1].values()]):
             self._warnOnce("dict inputs must have the same keys at every call")
-        with wrapping.withoutPull():
-            dtypes = {tensor.dtype for tensor in [*self._model.parameters(), *self._model.buffers(), *tensors]}
-        requireSupported(self._options, dtypes)
+        requireSupported(self._options)
         requireTarget(self._options)
         self._rewrap()
         program = Program(self._options, training=self._training, enforce_limits=self._enforce_limits)
@@ -254,7 +252,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
 
     def _noteCompiled(self):
         if self._training:
-            self._constants = None if self._optimizer is None else _optimizer_spec.Constants(self._optimizer)
+            self._constants = None if self._optimizer is None else self._constantsOf(self._optimizer)
             self._sent = None if self._optimizer is None else _optimizer_spec.describe(self._optimizer)
         self._noteVersions()
 

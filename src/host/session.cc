@@ -174,12 +174,17 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   compiled.backend->bindInputs(bindable(inputs));
   Results results = allocateResults(impl_->options, compiled);
   compiled.backend->bindOutputs(results.bound);
+  const double loss_scale = finalLossScale(compiled);
   const int64_t allocations = runtime::cpuAllocatorMisses();
   impl_->last_step = compiled.runtime->run(poll);
   impl_->last_step_allocations = runtime::cpuAllocatorMisses() - allocations;
   finishResults(impl_->options, compiled, results);
   writeBack(compiled, results, inputs);
   for (size_t i = 0; i < compiled.anchors.size(); ++i) impl_->anchored[compiled.anchors[i].name] = results.anchored[i];
+  for (const Anchor& anchor : impl_->options.anchors)
+    if (impl_->options.training && anchor.long_name == kFinalLossScale)
+      impl_->anchored[anchor.short_name] = lossScaleAnchor(impl_->options, anchor, loss_scale);
+  adaptLossScale(compiled, impl_->options);
   return std::move(results.returned);
 }
 

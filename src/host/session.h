@@ -55,6 +55,12 @@ struct SessionOptions {
   uint64_t seed = 0;
   bool floating_point_exceptions = false;  // a step fails (E0604) where finite operands give an infinity or a NaN
   bool stochastic_rounding = false;        // of float16 results; seeded like the random stream
+  /// The factor of the loss is halved when more than this share of float16 gradient elements lies above the edge (a
+  /// share of float16's range), else doubled; looked at after each call that completes a period of updates.
+  bool auto_loss_scaling = false;
+  double loss_scale_edge = 0.125;
+  double loss_scale_threshold = 1e-7;
+  int64_t loss_scale_period = 1;
   std::vector<Anchor> anchors;
   /// Calls read random numbers that the device made up once, not their arguments (integers: zeros, valid as indices).
   bool synthetic_data = false;

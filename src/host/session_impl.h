@@ -25,6 +25,10 @@ struct Compiled : CompiledProgram {
   ir::Graph graph;  // after the passes
   plan::Plan plan;
   bool is_made_here = false;
+  // Automatic loss scaling: the factor beside the optimizer's own, and what was counted since it was looked at.
+  double loss_scale_factor = 1;
+  int64_t updates_counted = 0;
+  runtime::GradientSizes counted;
   // Declared last: workers stop before the memory and the program they use go away.
   std::unique_ptr<runtime::CpuBackend> backend;
   std::unique_ptr<runtime::Runtime> runtime;
@@ -110,6 +114,15 @@ void uploadModel(Compiled& compiled);
 /// The memory of `host` that external `index` stands for: host itself, or the flat extent of a tensor with gaps.
 at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host);
 void setHypers(Compiled& compiled, const OptimizerSpec& optimizer);
+
+// loss_scaling.cc
+/// What the next step's loss is multiplied by.
+double finalLossScale(const Compiled& compiled);
+/// After a completed step: automatic loss scaling looks at its gradients.
+void adaptLossScale(Compiled& compiled, const SessionOptions& options);
+/// Name of the automatic factor in the optimizer's state.
+inline constexpr char kLossScaleFactor[] = "lossScaleUpdateFactor";
+at::Tensor lossScaleAnchor(const SessionOptions& options, const Anchor& anchor, double scale);
 
 // session_dump.cc
 /// Logs the graphs of a compilation, and writes the file that POPTORCH_EXPORT_PROTO_FILE names (E0702).

@@ -77,12 +77,13 @@ void setLossScaling(Compiled& compiled, double loss_scaling) {
 }  // namespace
 
 void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
+  const double loss_scaling = optimizer.loss_scaling * compiled.loss_scale_factor;
   for (size_t group = 0; group < optimizer.groups.size(); ++group) {
     for (const auto& [name, value] : optimizer.groups[group])
       compiled.backend->setHyper(static_cast<int>(group), name, value);
-    compiled.backend->setHyper(static_cast<int>(group), "gradient_scale", 1 / optimizer.loss_scaling);
+    compiled.backend->setHyper(static_cast<int>(group), "gradient_scale", 1 / loss_scaling);
   }
-  setLossScaling(compiled, optimizer.loss_scaling);
+  setLossScaling(compiled, loss_scaling);
 }
 
 void load(Compiled& compiled, const SessionOptions& options, const at::Generator& generator) {
@@ -92,6 +93,7 @@ void load(Compiled& compiled, const SessionOptions& options, const at::Generator
   cpu.floating_point_exceptions = options.floating_point_exceptions;
   cpu.stochastic_rounding = options.stochastic_rounding;
   cpu.rounding_seed = generator.current_seed();
+  if (options.auto_loss_scaling) cpu.gradient_edge = options.loss_scale_edge * 65504;
   compiled.backend = runtime::CpuBackend::create(executable, cpu);
   compiled.model_of = matchModel(executable, compiled.model);
   uploadModel(compiled);

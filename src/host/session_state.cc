@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include "base/error.h"
 #include "host/session_impl.h"
@@ -116,6 +117,7 @@ std::map<std::string, at::Tensor> Session::optimizerState() const {
     if (external.kind == exe::ExternalKind::kState && external.slot >= 0)
       state.emplace(external.name, compiled.backend->external(static_cast<int32_t>(i)).clone());
   }
+  if (impl_->options.auto_loss_scaling) state.emplace(kLossScaleFactor, at::full({}, compiled.loss_scale_factor));
   return state;
 }
 
@@ -123,7 +125,12 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("setOptimizerState()");
   std::vector<std::pair<int32_t, const at::Tensor*>> uploads;
+  double factor = compiled.loss_scale_factor;
   for (const auto& [name, tensor] : state) {
+    if (name == kLossScaleFactor) {
+      if (impl_->options.auto_loss_scaling) factor = tensor.item<double>();
+      continue;
+    }
     int32_t index = -1;
     for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
       const exe::External& external = compiled.executable.externals[i];
@@ -143,6 +150,8 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
     uploads.emplace_back(index, &tensor);
   }
   for (const auto& [index, tensor] : uploads) compiled.backend->upload(index, *tensor);
+  compiled.loss_scale_factor = factor;
+  setHypers(compiled, compiled.optimizer);
 }
 
 at::Tensor Session::rngState() const { return impl_->require("rngState()").backend->generator().get_state(); }

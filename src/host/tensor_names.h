@@ -10,6 +10,9 @@
 
 namespace abele::host {
 
+/// Name under which the factor of the loss of a step can be anchored.
+inline constexpr char kFinalLossScale[] = "finalLossScale";
+
 /// Names as PopTorch programs know them, in the order of the program: "input", "input/1"; parameters and buffers by
 /// their own names; "<module path>/<Op>:<result>", with "/<n>" for its n-th repetition; "loss"; "Gradient___<param>";
 /// "UpdatedVar___<param>"; and the values of the optimizer. Source: spec executor.md section 8; forms of ours where it

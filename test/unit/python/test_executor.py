@@ -573,7 +573,6 @@ def test_options_that_would_change_behaviour_are_refused():
     settings = [
         lambda o: o.replicationFactor(2),
         lambda o: o.Distributed.configureProcessId(0, 2),
-        lambda o: o.Precision.enableFloatingPointExceptions(True),
     ]
     for setting in settings:
         opts = poptorch.Options()

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "runtime/device/cpu/arena.h"
+#include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/device/cpu/random_stream.h"
 #include "runtime/kernels/basic.h"
@@ -62,7 +63,7 @@ class CpuBackendImpl final : public CpuBackend {
   }
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
-    return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_);
+    return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_, gradients_);
   }
 
   bool canWorkOnThisThread(int32_t /*worker*/) const override {
@@ -71,6 +72,7 @@ class CpuBackendImpl final : public CpuBackend {
 
   void begin(int64_t /*step*/) override {
     const c10::InferenceMode no_autograd;
+    gradients_.large = gradients_.all = 0;
     if (executable_.random_draws > 0)
       for (RandomStream& stream : streams_) stream.begin(start_);
     for (Saved& saved : restored_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
@@ -120,6 +122,8 @@ class CpuBackendImpl final : public CpuBackend {
   void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) override;
   void setHyper(int group, const std::string& name, double value) override;
 
+  GradientSizes takeGradientSizes() override { return {gradients_.large.exchange(0), gradients_.all.exchange(0)}; }
+
   void setGenerator(const at::Generator& generator) override { start_ = generator.clone(); }
   at::Generator generator() const override { return start_.clone(); }
 
@@ -150,6 +154,7 @@ class CpuBackendImpl final : public CpuBackend {
   SlotTable slots_;
   std::vector<Hyper> hypers_;
   std::vector<RandomStream> streams_;     // by worker
+  GradientCount gradients_;               // of this step
   at::Generator start_;                   // where the next step's micro-batch 0 starts
   std::vector<Saved> restored_;           // what a failed step has to give back
   std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive

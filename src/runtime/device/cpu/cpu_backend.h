@@ -24,6 +24,14 @@ struct CpuOptions {
   /// Float16 results are computed in float32 and rounded at random, without bias. Equal seeds give equal results.
   bool stochastic_rounding = false;
   uint64_t rounding_seed = 0;
+  /// Count float16 gradients by magnitude: elements above it, and all. 0: do not count.
+  double gradient_edge = 0;
+};
+
+/// Elements of float16 gradients.
+struct GradientSizes {
+  int64_t large = 0;
+  int64_t all = 0;
 };
 
 class CpuBackend : public Backend {
@@ -45,6 +53,9 @@ class CpuBackend : public Backend {
   /// Value of a hyper-parameter for a parameter group, read by the update kernels at the next update:
   /// lr, momentum, dampening, weight_decay, beta1, beta2, eps, maximize, gradient_scale.
   virtual void setHyper(int group, const std::string& name, double value) = 0;
+
+  /// What the last step counted (CpuOptions::gradient_edge).
+  virtual GradientSizes takeGradientSizes() = 0;
 
   /// Random stream of the step: a CPU generator whose state is where micro-batch 0 starts.
   virtual void setGenerator(const at::Generator& generator) = 0;

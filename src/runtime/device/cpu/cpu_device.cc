@@ -25,27 +25,32 @@ namespace {
 }  // namespace
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
-                     std::vector<Hyper>& hypers, RandomStream& random, const CpuOptions& options)
-    : executable_(executable), options_(options), segments_(executable.segments.size()) {
+                     std::vector<Hyper>& hypers, RandomStream& random, const CpuOptions& options,
+                     GradientCount& gradients)
+    : executable_(executable), options_(options), gradients_(gradients), segments_(executable.segments.size()) {
   const c10::InferenceMode no_autograd;
   for (std::size_t g = 0; g < executable.groups.size(); ++g) frames_.push_back(slots.framesOf(static_cast<int32_t>(g)));
   frame_of_group_.resize(frames_.size());
   state_.random = &random;
   for (const exe::Action& action : executable.workers[worker].actions) {
     auto& calls = segments_[action.segment];
-    const auto& instructions = executable.segments[action.segment].instructions;
+    const exe::Segment& segment = executable.segments[action.segment];
     if (!calls.empty()) continue;
-    for (const exe::Instruction& instruction : instructions) calls.push_back(makeCall(instruction, slots, hypers));
+    for (const exe::Instruction& instruction : segment.instructions)
+      calls.push_back(makeCall(instruction, segment.direction, slots, hypers));
   }
 }
 
-std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, const SlotTable& slots,
-                                          std::vector<Hyper>& hypers) const {
+std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, exe::Direction direction,
+                                          const SlotTable& slots, std::vector<Hyper>& hypers) const {
   const bool is_ours = instruction.op.starts_with("abele::");
   std::unique_ptr<Call> call;
   if (options_.stochastic_rounding)
     call = is_ours ? makeRoundedOwnCall(instruction, slots, hypers) : makeRoundedOperatorCall(instruction, slots);
   if (!call) call = is_ours ? makeOwnCall(instruction, slots, hypers) : makeOperatorCall(instruction, slots);
+  const bool gives_gradients = direction == exe::Direction::kBackward || direction == exe::Direction::kWeightGrad;
+  if (options_.gradient_edge > 0 && gives_gradients)
+    call = makeCountedCall(std::move(call), instruction, slots, options_.gradient_edge, gradients_);
   return options_.floating_point_exceptions ? makeCheckedCall(std::move(call), executable_, instruction, slots)
                                             : std::move(call);
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/device/cpu/arena.h"
+#include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/cpu_backend.h"
 #include "runtime/device/cpu/operator_call.h"
 #include "runtime/kernels/optimizers.h"
@@ -16,16 +17,17 @@ namespace abele::runtime {
 class CpuDevice final : public Device {
  public:
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
-            RandomStream& random, const CpuOptions& options);
+            RandomStream& random, const CpuOptions& options, GradientCount& gradients);
   void attach() override;
   void run(const ActionContext& context) override;
 
  private:
-  std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTable& slots,
+  std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, exe::Direction direction, const SlotTable& slots,
                                  std::vector<Hyper>& hypers) const;
 
   const exe::Executable& executable_;
   CpuOptions options_;
+  GradientCount& gradients_;
   std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers
   std::vector<int64_t> frames_;                               // by group
   std::vector<int32_t> frame_of_group_;

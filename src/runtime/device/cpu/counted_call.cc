@@ -1,0 +1,56 @@
+#include "runtime/device/cpu/counted_call.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Half.h>
+
+#include <cmath>
+
+namespace abele::runtime {
+namespace {
+
+class CountedCall final : public Call {
+ public:
+  CountedCall(std::unique_ptr<Call> call, std::vector<SlotRef> results, double edge, GradientCount& count)
+      : call_(std::move(call)), results_(std::move(results)), edge_(static_cast<float>(edge)), count_(count) {}
+
+  void run(CallState& state) override {
+    call_->run(state);
+    int64_t large = 0, all = 0;
+    for (const SlotRef& slot : results_) {
+      const at::Tensor& tensor = slot.at(state.frame_of_group);
+      if (!tensor.defined()) continue;
+      const at::Tensor dense = tensor.contiguous();
+      const c10::Half* values = dense.const_data_ptr<c10::Half>();
+      all += dense.numel();
+      for (int64_t i = 0; i < dense.numel(); ++i) large += !(std::abs(static_cast<float>(values[i])) <= edge_);
+    }
+    count_.large += large;
+    count_.all += all;
+  }
+
+ private:
+  std::unique_ptr<Call> call_;
+  std::vector<SlotRef> results_;
+  float edge_;
+  GradientCount& count_;
+};
+
+}  // namespace
+
+std::unique_ptr<Call> makeCountedCall(std::unique_ptr<Call> call, const exe::Instruction& instruction,
+                                      const SlotTable& slots, double edge, GradientCount& count) {
+  if (instruction.op == "abele::copy" || instruction.op == "abele::zero" || instruction.op == "abele::emit" ||
+      instruction.op.starts_with("aten::empty"))
+    return call;
+  std::vector<SlotRef> halves;
+  const auto add = [&](int32_t id) {
+    if (id >= 0 && slots.typeOf(id).dtype == DType::kFloat16) halves.push_back(slots.ref(id));
+  };
+  for (const int32_t id : instruction.writes) add(id);
+  for (const std::vector<int32_t>& ids : instruction.results)
+    for (const int32_t id : ids) add(id);
+  if (halves.empty()) return call;
+  return std::make_unique<CountedCall>(std::move(call), std::move(halves), edge, count);
+}
+
+}  // namespace abele::runtime

@@ -1,0 +1,41 @@
+// Options of precision in the public C++ API.
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+#include <cmath>
+
+#include "abele/abele.h"
+
+namespace {
+
+at::Tensor infer(const abele::Options& options, at::Tensor (*function)(const at::Tensor&), const at::Tensor& x) {
+  auto model = abele::inferenceModel([function](at::Tensor given) { return function(given); }, options);
+  model({at::ones_like(x)});
+  return model({x}).at(0);
+}
+
+TEST(Precision, FloatingPointExceptions) {
+  const auto inverse = [](const at::Tensor& x) { return x.reciprocal(); };
+  const at::Tensor zeros = at::zeros({1, 4});
+  EXPECT_TRUE(infer({}, inverse, zeros).isinf().all().item<bool>());
+  try {
+    infer(abele::Options().enableFloatingPointExceptions(), inverse, zeros);
+    FAIL() << "nothing thrown";
+  } catch (const abele::Error& error) {
+    EXPECT_EQ(abele::errorCodeText(error.code()), "E0604");
+  }
+}
+
+TEST(Precision, StochasticRounding) {
+  const auto narrow = [](const at::Tensor& x) { return x.to(at::kHalf); };
+  const at::Tensor x = at::full({1, 4096}, 1 + std::ldexp(1.0, -12));
+  EXPECT_TRUE(infer({}, narrow, x).eq(1).all().item<bool>());
+  const auto rounded = [&](uint64_t seed) {
+    return infer(abele::Options().enableStochasticRounding().randomSeed(seed), narrow, x);
+  };
+  EXPECT_NEAR(rounded(1).gt(1).to(at::kDouble).mean().item<double>(), 0.25, 0.04);
+  EXPECT_TRUE(at::equal(rounded(1), rounded(1)));
+  EXPECT_FALSE(at::equal(rounded(1), rounded(2)));
+}
+
+}  // namespace
