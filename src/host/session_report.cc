@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "host/session_impl.h"
+#include "host/tensor_names.h"
 
 namespace abele::host {
 
@@ -88,8 +89,12 @@ int64_t Session::cycles() const {
 
 at::Tensor Session::anchor(const std::string& short_name) const {
   const Compiled& compiled = impl_->require("anchor()");
+  const std::vector<Anchor>& asked = impl_->options.anchors;
   const bool known = std::any_of(compiled.anchors.begin(), compiled.anchors.end(),
-                                 [&](const CompiledAnchor& anchor) { return anchor.name == short_name; });
+                                 [&](const CompiledAnchor& anchor) { return anchor.name == short_name; }) ||
+                     std::any_of(asked.begin(), asked.end(), [&](const Anchor& anchor) {
+                       return anchor.short_name == short_name && anchor.long_name == kFinalLossScale;
+                     });
   ABELE_REQUIRE(known, E0708,
                 {.what = cat("no tensor is anchored as ", short_name),
                  .remedy = "opts.anchorTensor(short_name, long_name) before the model is wrapped"});

@@ -158,11 +158,11 @@ def test_float32_models_are_unaffected():
         executor = poptorch.trainingModel(model, opts, optimizer)
         for step in range(3):
             executor(torch.linspace(0.1, 1e5, 4) + step)
-        return model.weight.detach().clone(), optimizer
+        return model.weight.detach().clone(), optimizer, executor
 
     plain = poptorch.Options()
     plain.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
-    weight, optimizer = run(automatic())
+    weight, optimizer, _executor = run(automatic())
     assert torch.equal(weight, run(plain)[0])
     assert factor(optimizer) == 1
 
