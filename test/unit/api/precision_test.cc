@@ -22,7 +22,7 @@ TEST(Precision, FloatingPointExceptions) {
     infer(abele::Options().enableFloatingPointExceptions(), inverse, zeros);
     FAIL() << "nothing thrown";
   } catch (const abele::Error& error) {
-    EXPECT_EQ(abele::errorCodeText(error.code()), "E0604");
+    EXPECT_STREQ(abele::errorCodeText(error.code()), "E0604");
   }
 }
 
