@@ -175,6 +175,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (isComposite(op)) return decompose(op, stack);
   if (readsValue(op_name_)) return bakeRead(op, stack);
   if (op_name_ == "aten::_conj" || op_name_ == "aten::_neg_view") return recordLazyView(stack);
+  if (recordWithFixedShapes(stack)) return;
   requireFixedShapes(op, *stack);
   for (const ModeChoice& choice : mode_choices_)
     if (op_name_ == choice.op) (*stack)[stack->size() - op.schema().arguments().size() + choice.argument] = false;

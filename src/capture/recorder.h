@@ -86,6 +86,7 @@ class Recorder final : public OperatorObserver {
   void bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
 
+  bool recordWithFixedShapes(torch::jit::Stack* stack);
   void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void recordLazyView(torch::jit::Stack* stack);
   void requireNoLazyCopy(const at::Tensor& written);

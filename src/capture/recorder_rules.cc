@@ -26,6 +26,16 @@ const std::vector<size_t>* shapeOperands(const std::string& op) {
   return found == table.end() ? nullptr : &found->second;
 }
 
+const char* fixedShapeForm(const std::string& op) {
+  static const std::unordered_map<std::string, const char*> table = {
+#define ABELE_FIXED_SHAPE(name, form) {name, form},
+#include "capture/fixed_shapes.def"
+#undef ABELE_FIXED_SHAPE
+  };
+  auto found = table.find(op);
+  return found == table.end() ? nullptr : found->second;
+}
+
 const c10::OperatorHandle& materialised(const std::string& view) {
   static const c10::OperatorHandle conj = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_conj_physical", "");
   static const c10::OperatorHandle neg = c10::Dispatcher::singleton().findSchemaOrThrow("aten::neg", "");
@@ -37,6 +47,15 @@ bool isAllocation(const ir::Node& node) {
 }
 
 }  // namespace
+
+bool Recorder::recordWithFixedShapes(torch::jit::Stack* stack) {
+  const char* form = fixedShapeForm(op_name_);
+  if (form == nullptr) return false;
+  const auto found = c10::Dispatcher::singleton().findSchema({form, ""});
+  if (!found) return false;  // a program without the CPU kernels
+  record(*found, stack);
+  return true;
+}
 
 // What the program would have to be captured anew for: shapes are part of a graph.
 void Recorder::requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {

@@ -16,6 +16,7 @@
 #include "host/tensor_names.h"
 #include "passes/stage_count.h"
 #include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/kernels/fixed_shapes.h"
 
 namespace abele::host {
 namespace {
@@ -46,6 +47,7 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
   request.generator = &generator;
   request.source_location = program.source_location;
   request.mode_object = program.mode_object;
+  runtime::registerFixedShapeOperators();
   return capture::capture(request);
 }
 

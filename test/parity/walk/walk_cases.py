@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-NUM_SAMPLES = 8  # with data; per operator, or module and mode
+NUM_HALF_SAMPLES = 2
+NUM_SAMPLES = 6  # with data; per operator, or module and mode
 MAX_ELEMENTS = 20000  # larger samples only cost time
 
 
@@ -111,13 +112,7 @@ def _operatorSamples(op):
     dtype = _dtypeOf(op)
     if dtype is None:
         return []
-    grad = dtype.is_floating_point and op.supports_autograd
-    found = [
-        Sample(op.op, (sample.input, *sample.args), sample.kwargs)
-        for sample in op.sample_inputs("cpu", dtype, requires_grad=grad)
-        if _fits((sample.input, *sample.args), sample.kwargs)
-    ]
-    found = _spread(found, NUM_SAMPLES)
+    found = _samplesOfType(op, dtype, NUM_SAMPLES)
     if op.inplace_variant is not None and found:
         first = found[0]
 
@@ -126,7 +121,19 @@ def _operatorSamples(op):
 
         if isinstance(first.args[0], torch.Tensor):
             found.append(Sample(inPlace, first.args, first.kwargs))
+    if torch.float16 in op.supported_dtypes("cpu"):
+        found += _samplesOfType(op, torch.float16, NUM_HALF_SAMPLES)
     return found
+
+
+def _samplesOfType(op, dtype, number):
+    grad = dtype.is_floating_point and op.supports_autograd
+    found = [
+        Sample(op.op, (sample.input, *sample.args), sample.kwargs)
+        for sample in op.sample_inputs("cpu", dtype, requires_grad=grad)
+        if _fits((sample.input, *sample.args), sample.kwargs)
+    ]
+    return _spread(found, number)
 
 
 def _toFloat32(leaf):

@@ -13,6 +13,9 @@ HERE = Path(__file__).resolve().parent
 LIMIT_S = 60.0  # of one case: far above what any needs, so only a hang reaches it
 
 
+NOTHING = {"forward": 0, "micro_batches": 0, "training": 0, "seconds": 0.0}
+
+
 class _Worker:
     """A worker process, started again after it died."""
 
@@ -43,7 +46,7 @@ class _Worker:
         state = "crash" if ready else "hang"
         self.close()
         detail = f"exit status {process.returncode}" if state == "crash" else f"no answer in {LIMIT_S} s"
-        return {"key": key, "state": state, "detail": detail, "forward": 0, "training": 0, "seconds": 0.0}
+        return {"key": key, "state": state, "detail": detail, **NOTHING}
 
     def close(self):
         if self._process is not None:

@@ -21,8 +21,6 @@ REFUSED = {
     "op narrow": f"{_VALUES}: with a start that is a tensor",
     "op tensor_split": f"{_VALUES}: with indices that are a tensor",
     "op nn.functional.one_hot": f"{_SHAPE}: without num_classes",
-    "op nn.functional.ctc_loss": f"{_SHAPE}: with lengths that are tensors",
-    "module nn.CTCLoss": f"{_SHAPE}: with lengths that are tensors",
     "op masked_select": _SHAPE,
     "op nonzero": _SHAPE,
     "op argwhere": _SHAPE,

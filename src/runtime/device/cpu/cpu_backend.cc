@@ -17,6 +17,7 @@
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/device/cpu/random_stream.h"
 #include "runtime/kernels/basic.h"
+#include "runtime/kernels/fixed_shapes.h"
 
 namespace abele::runtime {
 namespace {
@@ -282,6 +283,7 @@ void CpuBackendImpl::setHyper(int group, const std::string& name, double value) 
 }  // namespace
 
 std::unique_ptr<CpuBackend> CpuBackend::create(const exe::Executable& executable, const CpuOptions& options) {
+  registerFixedShapeOperators();
   return std::make_unique<CpuBackendImpl>(executable, options);
 }
 

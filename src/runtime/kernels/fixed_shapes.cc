@@ -1,0 +1,65 @@
+#include "runtime/kernels/fixed_shapes.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_ctc_loss.h>
+#include <ATen/ops/_ctc_loss_backward.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+namespace abele::runtime {
+namespace {
+
+std::vector<int64_t> lengthsOf(const at::Tensor& tensor) {
+  const at::Tensor lengths = tensor.to(at::kLong).contiguous();
+  return {lengths.const_data_ptr<int64_t>(), lengths.const_data_ptr<int64_t>() + lengths.numel()};
+}
+
+/// States of the longest of these targets: each label and the blanks around it.
+int64_t numStates(const std::vector<int64_t>& target_lengths) {
+  const auto longest = std::max_element(target_lengths.begin(), target_lengths.end());
+  return 2 * (longest == target_lengths.end() ? 0 : *longest) + 1;
+}
+
+// log_alpha has room for the longest targets that fit, not for the longest there are.
+std::tuple<at::Tensor, at::Tensor> ctcLoss(const at::Tensor& log_probs, const at::Tensor& targets,
+                                           const at::Tensor& input_lengths, const at::Tensor& target_lengths,
+                                           int64_t blank, bool zero_infinity) {
+  const std::vector<int64_t> lengths = lengthsOf(target_lengths);
+  auto [loss, log_alpha] = at::_ctc_loss(log_probs, targets, lengthsOf(input_lengths), lengths, blank, zero_infinity);
+  const int64_t room = 2 * (targets.dim() == 2 ? targets.size(1) : targets.numel()) + 1;
+  at::Tensor padded = at::zeros({log_alpha.size(0), log_alpha.size(1), room}, log_alpha.options());
+  padded.narrow(2, 0, log_alpha.size(2)).copy_(log_alpha);
+  return {loss, padded};
+}
+
+at::Tensor ctcLossBackward(const at::Tensor& grad, const at::Tensor& log_probs, const at::Tensor& targets,
+                           const at::Tensor& input_lengths, const at::Tensor& target_lengths, const at::Tensor& loss,
+                           const at::Tensor& padded, int64_t blank, bool zero_infinity) {
+  const std::vector<int64_t> lengths = lengthsOf(target_lengths);
+  const at::Tensor log_alpha = padded.narrow(2, 0, numStates(lengths)).contiguous();
+  return at::_ctc_loss_backward(grad, log_probs, targets, lengthsOf(input_lengths), lengths, loss, log_alpha, blank,
+                                zero_infinity);
+}
+
+torch::Library makeLibrary() {
+  torch::Library library(torch::Library::FRAGMENT, "abele_torch", std::nullopt, __FILE__, __LINE__);
+  library.def(
+      "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, "
+      "bool zero_infinity) -> (Tensor, Tensor)");
+  library.def(
+      "ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, "
+      "Tensor neg_log_likelihood, Tensor log_alpha, int blank, bool zero_infinity) -> Tensor");
+  library.impl("ctc_loss", c10::DispatchKey::CPU, TORCH_FN(ctcLoss));
+  library.impl("ctc_loss_backward", c10::DispatchKey::CPU, TORCH_FN(ctcLossBackward));
+  return library;
+}
+
+}  // namespace
+
+void registerFixedShapeOperators() { static const torch::Library library = makeLibrary(); }
+
+}  // namespace abele::runtime
