@@ -5,7 +5,7 @@ Source: spec optim.md, sections 5 and 6.
 
 from . import _optimizer_spec, optim, wrapping
 from ._native import core
-from .enums import MeanReductionStrategy
+from .enums import ConnectionType, MeanReductionStrategy
 
 
 class OptimizerSync:
@@ -34,6 +34,7 @@ class OptimizerSync:
     def _useOptimizer(self, optimizer):
         if optimizer is not None:
             _optimizer_spec.kindOf(optimizer)
+            _optimizer_spec.requireValues(optimizer)
             self._chooseMeanStrategy(optimizer)
         if optimizer is self._optimizer:
             return
@@ -67,6 +68,8 @@ class OptimizerSync:
 
     def _pullOptimizerState(self):
         """Brings the device's optimizer state into the optimizer."""
+        if self._options.connection_type == ConnectionType.Never:
+            return  # nothing was ever on a device
         if isinstance(self._optimizer, optim.Optimizer) and self.isCompiled():
             with wrapping.withoutPull():
                 self._optimizer._device_state = _optimizer_spec.readState(

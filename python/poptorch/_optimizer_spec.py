@@ -179,9 +179,7 @@ def _hypers(kind, group, defaults):
     hypers = {name: _number(name, get(name)) for name in names}
     if "betas" in _GROUP_ATTRIBUTES[kind]:
         betas = get("betas")
-        assert isinstance(betas, (tuple, list)) and len(betas) == 2, (
-            f"betas must be a tuple of two numbers, got {betas!r}"
-        )
+        assert isinstance(betas, tuple) and len(betas) == 2, f"betas must be a tuple of two numbers, got {betas!r}"
         hypers["beta1"], hypers["beta2"] = (_number("betas", beta) for beta in betas)
     hypers["maximize"] = float(bool(get("maximize")))
     return hypers
@@ -310,6 +308,19 @@ def toSpec(optimizer, parameters, *, defaults_apply):
         hypers = _hypers(kind, group, optimizer.defaults)
         spec.addGroup(names, hypers, _groupRules(optimizer, kind, group, hypers))
     return spec
+
+
+def requireValues(optimizer):
+    """What is wrong with the values of an optimizer is said when a model gets it.
+
+    Raises:
+        ValueError: amsgrad, or an element type that no state can have.
+        AssertionError: a value that is no number.
+    """
+    kind = kindOf(optimizer)
+    for group in optimizer.param_groups:
+        _hypers(kind, group, optimizer.defaults)
+    _stateTypes(optimizer)
 
 
 def describe(optimizer):
