@@ -27,7 +27,7 @@ int main() {
     std::printf("%s: %s\n", abele::errorCodeText(error.code()), abele::errorSummary(error.code()));
   }
 
-  auto broken = abele::inferenceModel([](at::Tensor x) -> at::Tensor { throw std::out_of_range("of the program"); });
+  auto broken = abele::inferenceModel([](at::Tensor) -> at::Tensor { throw std::out_of_range("of the program"); });
   try {
     broken(torch::ones({3}));
     return 1;
