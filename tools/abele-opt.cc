@@ -21,7 +21,7 @@ struct Arguments {
   std::string file = "-";
   std::vector<std::string> passes, disabled;
   bool no_passes = false, print_after_all = false, list_passes = false, count_stages = false, quiet = false;
-  bool auto_increment = false, sharded = false;
+  bool auto_increment = false, sharded = false, recompute = false;
   std::string verify, optimizer = "none";
   double max_grad_norm = 0;
   std::vector<std::string> stages;
@@ -62,6 +62,7 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
   passes::PassContext context;
   if (arguments.auto_increment) context.stages.auto_stage = passes::AutoStage::kAutoIncrement;
   context.stages.ordered = !arguments.sharded;
+  context.recompute.enabled = arguments.recompute;
   for (const std::string& text : arguments.stages) context.stages.stages.push_back(parseStage(text));
   const std::string& optimizer = arguments.optimizer;
   if (optimizer == "sgd" || optimizer == "sgd-momentum")
@@ -130,6 +131,7 @@ int main(int argc, char** argv) {
   app.add_option("--optimizer", arguments.optimizer,
                  "none, sgd, sgd-momentum, adam, adamw, rmsprop, lamb; for all parameters");
   app.add_option("--max-grad-norm", arguments.max_grad_norm, "clip gradients to this norm together");
+  app.add_flag("--recompute", arguments.recompute, "for the pass recompute: in all stages but the last");
   app.add_flag("--count-stages", arguments.count_stages, "also print the number of forward stages");
   app.add_flag("--quiet", arguments.quiet, "do not print the graph");
   try {

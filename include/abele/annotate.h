@@ -16,6 +16,9 @@ namespace abele {
 /// automatic id ("0", "1", ...). ipu_id: index of the device among the model's, -1 if not given.
 ABELE_API void beginBlock(const std::string& user_id = "", int ipu_id = -1);
 
+/// Under PipelinedExecution::recompute: backward keeps this value rather than making it again. Returns the tensor.
+ABELE_API at::Tensor recomputationCheckpoint(const at::Tensor& tensor);
+
 /// A block for a scope. Leaving it leaves every block (there is no stack): an operation outside blocks after that is
 /// E0302.
 class ABELE_API Block {

@@ -59,6 +59,7 @@ struct ExecutionStrategy {
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<Stage> stages;  // empty: as auto_stage says
   Schedule pipeline_schedule = Schedule::k1F1B;
+  bool recomputes = false;
 };
 
 /// Micro-batches overlap: while stage 1 works on one, stage 0 works on the next. The default.
@@ -68,6 +69,12 @@ struct PipelinedExecution : ExecutionStrategy {
   /// Returns *this, so that calls chain.
   PipelinedExecution& schedule(Schedule order) {
     pipeline_schedule = order;
+    return *this;
+  }
+  /// Backward makes the values of its stage's forward again instead of keeping them: the same bits in less memory.
+  /// Kept: what a stage was given, what other stages read, what recomputationCheckpoint() names.
+  PipelinedExecution& recompute(bool use = true) {
+    recomputes = use;
     return *this;
   }
 };

@@ -59,6 +59,7 @@ def toSessionOptions(options, *, training, enforce_limits):
     result.strategy = core().Strategy.Pipelined if pipelined else core().Strategy.Sharded
     if pipelined:
         result.schedule = strategy._schedule
+        result.recompute = strategy._recompute
     result.setStages(
         getattr(core().AutoStage, strategy._auto_stage.name),
         pipelined,

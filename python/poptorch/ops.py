@@ -6,7 +6,7 @@ Source: spec annotations.md, section 4.
 import torch
 
 from ._errors import userError
-from ._native import isCapturing
+from ._native import core, isCapturing
 
 
 def _requireTensor(function, tensor):
@@ -47,4 +47,7 @@ def recomputationCheckpoint(*tensors):
     for value in values if isinstance(values, (list, tuple)) else [values]:
         if not isinstance(value, torch.Tensor):
             raise ValueError(f"recomputationCheckpoint of a {type(value).__name__}: expected tensors")
+    if isCapturing():
+        for value in values if isinstance(values, (list, tuple)) else [values]:
+            core().keepValue(value)
     return values

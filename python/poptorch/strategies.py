@@ -126,6 +126,7 @@ class PipelinedExecution(_StageStrategy):
 
     _execution_mode = 0
     _schedule = "1f1b"
+    _recompute = False
 
     def schedule(self, name):
         """Chooses the order of the stages' work in training. Results never depend on it. Ours, not PopTorch's.
@@ -141,8 +142,22 @@ class PipelinedExecution(_StageStrategy):
         self._schedule = name
         return self
 
+    def recompute(self, use=True):
+        """Backward makes the values of its stage's forward again instead of keeping them. Ours, not PopTorch's.
+
+        Results are the same bits; a stage then keeps only what it was given, what other stages read, what
+        recomputationCheckpoint names, and what cannot be made twice (running statistics). The last stage, whose
+        backward follows at once, keeps everything under "1f1b" and "interleaved".
+
+        Returns: self.
+        """
+        assert isinstance(use, bool), f"use must be a bool, got {use!r}"
+        self._recompute = use
+        return self
+
     def __repr__(self):
-        return super().__repr__() + ("" if self._schedule == "1f1b" else f".schedule({self._schedule!r})")
+        schedule = "" if self._schedule == "1f1b" else f".schedule({self._schedule!r})"
+        return super().__repr__() + schedule + (".recompute()" if self._recompute else "")
 
 
 class ShardedExecution(_StageStrategy):

@@ -21,6 +21,7 @@ void registerAnnotate(py::module_& module) {
   module.def("mayVary", &capture::mayVary, py::arg("tensor"));
   module.def("allowReads", &capture::allowReads, py::arg("allow"));
   module.def("valueId", &capture::valueId, py::arg("tensor"));
+  module.def("keepValue", &capture::keepValue, py::arg("tensor"));
   module.def("markLoss", &capture::markLoss, py::arg("loss"));
 }
 

@@ -36,6 +36,7 @@ void registerSessionOptions(py::module_& module) {
                           {.what = cat("there is no schedule ", name),
                            .expected = "1f1b, gpipe, interleaved, zero-bubble or zero-bubble-2"});
           })
+      .def_readwrite("recompute", &SessionOptions::recompute)
       .def_readwrite("enforce_pipeline_minimum", &SessionOptions::enforce_pipeline_minimum)
       .def_readwrite("num_devices", &SessionOptions::num_devices)
       .def_readwrite("threads_per_device", &SessionOptions::threads_per_device)

@@ -56,4 +56,9 @@ int64_t valueId(const at::Tensor& tensor) {
   return recorder && recorder->knows(tensor) ? recorder->valueOf(tensor) : -1;
 }
 
+void keepValue(const at::Tensor& tensor) {
+  Recorder* recorder = currentRecorder();
+  if (recorder && recorder->knows(tensor)) recorder->keep(recorder->valueOf(tensor));
+}
+
 }  // namespace abele::capture

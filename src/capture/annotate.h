@@ -42,4 +42,7 @@ void allowReads(bool allow);
 /// Number of the value that the tensor holds in the program being captured; -1 when it is a host tensor.
 int64_t valueId(const at::Tensor& tensor);
 
+/// Backward shall keep this value of forward rather than make it again, where it would.
+void keepValue(const at::Tensor& tensor);
+
 }  // namespace abele::capture

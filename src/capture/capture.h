@@ -56,6 +56,7 @@ struct Recording {
   std::vector<at::Tensor> host_results;  // for those, in their order
   /// Arguments that forward writes in place: argument index and the base value that it has at the end.
   std::vector<std::pair<int, ir::ValueId>> written_arguments;
+  std::vector<ir::ValueId> kept;  // base values that keepValue() named
   /// The values of this one micro-batch: what forward returned (detached), for tests and for output shapes.
   std::vector<at::Tensor> results;
 };

@@ -51,6 +51,7 @@ class Recorder final : public OperatorObserver {
   bool isExternal(const at::Tensor& tensor);
   void addConstant(const at::Tensor& tensor, const std::string& name);
   void markLoss(const at::Tensor& loss);
+  void keep(ir::ValueId value) { recording_.kept.push_back(graph().baseOf(value)); }
   /// The one loss that remains. Throws E0102, E0103.
   std::pair<at::Tensor, ir::ValueId> findLoss() const;
   /// Index in Graph::externals of a model tensor; adds it when nothing has read it so far.

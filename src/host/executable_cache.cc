@@ -31,7 +31,7 @@ void add(exe::Writer& out, Fields... fields) {
 /// does not compile before it is added here, or left out on purpose.
 void addOptions(exe::Writer& out, const SessionOptions& options) {
   const auto& [training, device_iterations, gradient_accumulation, mean_reduction, output_mode, output_period, strategy,
-               schedule, stages, enforce_pipeline_minimum, num_devices, threads_per_device, has_seed, seed,
+               schedule, recompute, stages, enforce_pipeline_minimum, num_devices, threads_per_device, has_seed, seed,
                floating_point_exceptions, stochastic_rounding, auto_loss_scaling, loss_scale_edge, loss_scale_threshold,
                loss_scale_period, anchors, synthetic_data, cache_path, cache_lock] = options;
   // Not compiled in: threads, seed, what kernels check and how they round, where data comes from, where the cache is.
@@ -39,8 +39,8 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
   (void)floating_point_exceptions, (void)stochastic_rounding, (void)auto_loss_scaling, (void)loss_scale_edge;
   (void)loss_scale_threshold, (void)loss_scale_period;
   add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
-      output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule), enforce_pipeline_minimum,
-      num_devices);
+      output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule), recompute,
+      enforce_pipeline_minimum, num_devices);
   const auto& [auto_stage, explicit_stages, ordered, alternating] = stages;
   add(out, static_cast<int64_t>(auto_stage), ordered, alternating, static_cast<uint64_t>(explicit_stages.size()));
   for (const auto& [blocks, ipu, phase] : explicit_stages) {
@@ -62,11 +62,13 @@ void addOptimizer(exe::Writer& out, const OptimizerSpec& optimizer) {
 
 }  // namespace
 
-std::string cacheKey(const ir::Graph& captured, const SessionOptions& options, const OptimizerSpec& optimizer) {
+std::string cacheKey(const ir::Graph& captured, const SessionOptions& options, const OptimizerSpec& optimizer,
+                     const std::vector<ir::ValueId>& kept) {
   exe::Writer out;
   add(out, std::string(version()), ir::print(captured));
   addOptions(out, options);
   addOptimizer(out, optimizer);
+  for (ir::ValueId v : kept) add(out, v);
   const std::string bytes = out.take();
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   char text[33];

@@ -11,7 +11,8 @@
 namespace abele::host {
 
 /// Hash of the captured graph, of every option that the compiler sees, and of the version: 32 hexadecimal digits.
-std::string cacheKey(const ir::Graph& captured, const SessionOptions& options, const OptimizerSpec& optimizer);
+std::string cacheKey(const ir::Graph& captured, const SessionOptions& options, const OptimizerSpec& optimizer,
+                     const std::vector<ir::ValueId>& kept);
 
 /// Threads, processes: any number of readers and writers at once; a file appears complete or not at all.
 class ExecutableCache {

@@ -31,6 +31,11 @@ at::Tensor identityLoss(const at::Tensor& loss, Reduction reduction) {
   return reduced;
 }
 
+at::Tensor recomputationCheckpoint(const at::Tensor& tensor) {
+  capture::keepValue(tensor);
+  return tensor;
+}
+
 bool isRunningOnDevice() { return capture::isCapturing(); }
 
 }  // namespace abele

@@ -209,6 +209,7 @@ host::SessionOptions OptionsAccess::session(const Options& options, bool trainin
   session.output_mode = resolve(values.output_mode, training);
   session.output_period = values.output_period;
   session.strategy = values.strategy.pipelined ? host::Strategy::kPipelined : host::Strategy::kSharded;
+  session.recompute = values.strategy.recomputes;
   session.schedule = kindOf(values.strategy.pipeline_schedule);
   session.stages.auto_stage = values.strategy.auto_stage == AutoStage::kSameAsIpu ? passes::AutoStage::kSameAsIpu
                                                                                   : passes::AutoStage::kAutoIncrement;

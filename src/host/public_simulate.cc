@@ -73,7 +73,7 @@ void useLastStep(const exe::Executable& executable, const runtime::StepReport& s
 
 std::string Session::costs() const {
   const Compiled& compiled = impl_->require("costs()");
-  ir::Graph graph = compiled.graph;
+  ir::Graph graph = this->graph();  // throws for programs that were not compiled here: those have no times
   passes::PassContext context;
   if (graph.training) passes::splitWeightGradient(graph, context);
   std::vector<plan::StageCost> costs = plan::measuredCosts(graph);

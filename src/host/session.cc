@@ -63,12 +63,14 @@ void lower(Compiled& compiled, const capture::Recording& recording, const Sessio
   compiled.tensor_names = names.all();
   passes::PassContext context{.stages = options.stages, .optimizer = compiled.optimizer.rules};
   context.stages.ordered = options.strategy == Strategy::kPipelined;
-  passes::PipelineOptions pipeline;
-  if (plan::splitsBackward(planOptions(options).schedule)) {
-    pipeline.passes = passes::defaultPipeline(options.training);
-    // Last: it looks at who waits for each gradient, and the optimizer is one of them.
-    pipeline.passes.push_back("split-weight-gradient");
-  }
+  const plan::ScheduleKind schedule = planOptions(options).schedule;
+  // Where backward does not follow forward at once, the last stage keeps several micro-batches too.
+  const bool last_waits = schedule == plan::ScheduleKind::kGPipe || plan::splitsBackward(schedule);
+  context.recompute = {.enabled = options.recompute, .last_stage = last_waits, .kept = recording.kept};
+  passes::PipelineOptions pipeline{.passes = passes::defaultPipeline(options.training)};
+  if (options.training && options.recompute) pipeline.passes.push_back("recompute");
+  // Last: it looks at who waits for each gradient, and the optimizer is one of them.
+  if (plan::splitsBackward(schedule)) pipeline.passes.push_back("split-weight-gradient");
   passes::runPipeline(compiled.graph, context, pipeline);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
@@ -87,7 +89,7 @@ bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const 
   const ExecutableCache cache(options.cache_path);
   std::optional<ExecutableCache::Lock> lock;
   if (options.cache_lock) lock.emplace(cache.lock());
-  const std::string key = cacheKey(recording.graph, options, compiled.optimizer);
+  const std::string key = cacheKey(recording.graph, options, compiled.optimizer, recording.kept);
   if (std::optional<CompiledProgram> found = cache.find(key)) {
     takeExecutable(*std::move(found), compiled);
     log::info("executable ", key, " found in ", options.cache_path);

@@ -46,6 +46,9 @@ struct SessionOptions {
   Strategy strategy = Strategy::kPipelined;
   /// Order of a pipeline's work in training; results never depend on it. Inference has one.
   plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
+  /// Backward makes the values of its stage's forward again instead of keeping them; the last stage only where
+  /// schedules let it wait.
+  bool recompute = false;
   passes::StageRules stages;
   /// PopTorch's minimum: accumulation >= 2F - 1 in training, device iterations >= F in inference (E0401). abele: off.
   bool enforce_pipeline_minimum = false;

@@ -52,9 +52,18 @@ struct OptimizerRules {
   double max_grad_norm = std::numeric_limits<double>::infinity();
 };
 
+/// What backward makes again instead of keeping it from forward.
+struct RecomputeRules {
+  bool enabled = false;
+  /// Also in the last stage, whose backward follows at once in most schedules.
+  bool last_stage = false;
+  std::vector<ir::ValueId> kept;  // values of the captured graph that are kept all the same
+};
+
 struct PassContext {
   StageRules stages;
   OptimizerRules optimizer;
+  RecomputeRules recompute;
 };
 
 #define ABELE_PASS(function, name, needs, gives, summary) Changed function(ir::Graph& graph, PassContext& context);

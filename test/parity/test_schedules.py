@@ -1,6 +1,7 @@
 """Every schedule of a pipeline gives the bits that eager PyTorch gives."""
 
 import copy
+import re
 
 import networks
 import poptorch
@@ -13,7 +14,7 @@ __all__ = ["one_thread"]  # a fixture that every test here uses
 SCHEDULES = ["1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2"]
 
 
-def train(network, schedule, num_stages, num_devices, optimizer, accumulation, iterations=1):
+def train(network, schedule, num_stages, num_devices, optimizer, accumulation, iterations=1, recompute=False):
     """Stages are dealt round the devices. Returns the text of the plan."""
     torch.manual_seed(0)
     model = networks.NETWORKS[network]()
@@ -21,7 +22,9 @@ def train(network, schedule, num_stages, num_devices, optimizer, accumulation, i
     for stage in range(num_stages):
         poptorch.BeginBlock(model.parts[stage * len(model.parts) // num_stages], f"stage{stage}")
     stages = [poptorch.Stage(f"stage{stage}").ipu(stage % num_devices) for stage in range(num_stages)]
-    opts = options(lambda: poptorch.PipelinedExecution(*stages).schedule(schedule), accumulation, iterations)
+    opts = options(
+        lambda: poptorch.PipelinedExecution(*stages).schedule(schedule).recompute(recompute), accumulation, iterations
+    )
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
     torch.manual_seed(1)
     batches = [model.batch(MICRO_BATCH * accumulation * iterations) for _ in range(STEPS)]
@@ -70,3 +73,40 @@ def test_options_show_the_schedule():
     opts = poptorch.Options().setExecutionStrategy(poptorch.PipelinedExecution("a", "b").schedule("gpipe"))
     assert "PipelinedExecution(Stage('a'), Stage('b')).schedule('gpipe')" in repr(opts)
     assert "schedule" not in repr(poptorch.Options())
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zero-bubble"])
+@pytest.mark.parametrize("network", networks.NETWORKS)
+def test_recomputation_equals_eager(network, schedule):
+    train(network, schedule, 4, 4, "adamw", accumulation=7, iterations=2, recompute=True)
+
+
+def stash_bytes(text):
+    """frames * frame of every stage."""
+    return [
+        int(frames) * int(size) for frames, size in re.findall(r"stage \d+ worker=\d+ frames=(\d+) frame=(\d+)", text)
+    ]
+
+
+@pytest.mark.parametrize("network", ["Encoder", "Decoder"])
+def test_recomputation_needs_less_memory(network):
+    kept = stash_bytes(train(network, "1f1b", 4, 4, "sgd", accumulation=7))
+    made_again = stash_bytes(train(network, "1f1b", 4, 4, "sgd", accumulation=7, recompute=True))
+    assert 4 * made_again[1] < kept[1] and 4 * made_again[2] < kept[2]
+    assert made_again[3] == kept[3]  # its backward follows at once
+
+
+class Checkpointed(networks.ResidualMlp):
+    def forward(self, x, target):
+        for part in self.parts[:-1]:
+            x = poptorch.recomputationCheckpoint(part(part(x)))
+        x = self.parts[-1](x)
+        return x, torch.nn.functional.cross_entropy(x, target)
+
+
+def test_checkpoints_are_kept(monkeypatch):
+    monkeypatch.setitem(networks.NETWORKS, "Checkpointed", Checkpointed)
+    with_checkpoints = stash_bytes(train("Checkpointed", "1f1b", 2, 2, "sgd", accumulation=3, recompute=True))
+    monkeypatch.setattr(poptorch, "recomputationCheckpoint", lambda x: x)
+    without = stash_bytes(train("Checkpointed", "1f1b", 2, 2, "sgd", accumulation=3, recompute=True))
+    assert with_checkpoints[0] > without[0]

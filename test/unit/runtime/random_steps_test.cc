@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "exe/build/build.h"
+#include "ir/text.h"
+#include "ir/verify.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
 #include "race_check.h"
@@ -25,7 +27,8 @@ std::vector<std::vector<Bytes>> makeArguments(const ir::Graph& graph, int64_t mi
   return arguments;
 }
 
-void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options) {
+// original: the same program before passes changed it.
+void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const ir::Graph& original) {
   const plan::Plan plan = plan::makePlan(graph, options);
   const exe::Executable executable = exe::build(graph, plan);
   ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
@@ -33,7 +36,7 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options) {
   runtime::NullBackend backend(executable);
   backend.enableContents();
   runtime::Runtime runtime(executable, backend);
-  Reference reference(graph, options.device_iterations, options.accumulation);
+  Reference reference(original, options.device_iterations, options.accumulation);
   for (int step = 0; step < 2; ++step) {
     const auto arguments = makeArguments(graph, executable.micro_batches, step);
     for (size_t a = 0; a < arguments.size(); ++a)
@@ -67,6 +70,14 @@ TEST_P(RandomSteps, TrainingEqualsTheReference) {
     ir::Graph graph = RandomGraph(seed, /*training=*/true, options.schedule == plan::ScheduleKind::kSharded).make();
     options.device_iterations = 1 + random() % 3;
     options.accumulation = 1 + random() % 7;
+    const ir::Graph original = graph;
+    if (random() % 2) {
+      passes::PassContext context;
+      context.recompute = {.enabled = true, .last_stage = random() % 2 == 0};
+      passes::recompute(graph, context);
+      // Random graphs have values that nothing makes.
+      ASSERT_EQ(ir::verify(graph, ir::Form::kStaged), ir::verify(original, ir::Form::kStaged)) << ir::print(graph);
+    }
     if (plan::splitsBackward(options.schedule) || random() % 4 == 0) {
       passes::PassContext context;
       passes::splitWeightGradient(graph, context);
@@ -75,7 +86,7 @@ TEST_P(RandomSteps, TrainingEqualsTheReference) {
       for (size_t s = 0; s < graph.stages.size(); ++s)
         options.costs.push_back({static_cast<int64_t>(random() % 9), static_cast<int64_t>(random() % 9),
                                  static_cast<int64_t>(random() % 9), 0});
-    checkSteps(graph, options);
+    checkSteps(graph, options, original);
     if (HasFatalFailure()) return;
   }
 }
@@ -85,7 +96,8 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
     SCOPED_TRACE(seed);
     const ir::Graph graph = RandomGraph(seed, /*training=*/false).make();
     checkSteps(graph,
-               {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)});
+               {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
+               graph);
     if (HasFatalFailure()) return;
   }
 }
