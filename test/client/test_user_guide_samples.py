@@ -434,6 +434,16 @@ def recomputation_checkpoint(module):
     )
 
 
+class Head(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.predictions = torch.nn.Module()
+        self.predictions.decoder = torch.nn.Linear(8, 12)
+
+    def forward(self, x):
+        return self.predictions.decoder(x)
+
+
 class MaskedLanguageModel(Foundation, torch.nn.Module):
     def __init__(self, config):
         torch.nn.Module.__init__(self)
@@ -447,10 +457,7 @@ class MaskedLanguageModel(Foundation, torch.nn.Module):
         self.bert.encoder.layer = torch.nn.ModuleList(
             torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True) for _ in range(4)
         )
-        self.cls = torch.nn.Module()
-        self.cls.predictions = torch.nn.Module()
-        self.cls.predictions.decoder = torch.nn.Linear(8, 12)
-        self.cls.forward = lambda x: self.cls.predictions.decoder(x)
+        self.cls = Head()
 
     def tie_weights(self):
         self.cls.predictions.decoder.weight = self.bert.embeddings.words.weight
