@@ -26,6 +26,12 @@ LAYERS = {
     "src/runtime/kernels": ("base exe runtime", TORCH),
     "src/runtime/device/null": ("base exe runtime", TORCH_FREE),
     "src/runtime/device/cpu": ("base exe runtime runtime/kernels", TORCH),
+    # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
+    "src/operators": (
+        "base ir capture/annotate.h capture/capture_body.h include "
+        "runtime/device/cpu/constants.h runtime/device/cpu/operator_lookup.h",
+        TORCH,
+    ),
     "src/report": ("base exe", TORCH_FREE),
     "src/host": (f"{ALL_BELOW_HOST} include", TORCH),
     # bind/ turns Python's annotations into capture's; it has no logic of its own.

@@ -2,11 +2,13 @@
 // A program: examples/cpp/. Read options.h, annotate.h, model.h in this order.
 #pragma once
 
-#include "abele/annotate.h"     // IWYU pragma: export
+#include "abele/annotate.h"
+#include "abele/custom_op.h"    // IWYU pragma: export
 #include "abele/data_loader.h"  // IWYU pragma: export
 #include "abele/error.h"        // IWYU pragma: export
 #include "abele/model.h"        // IWYU pragma: export
-#include "abele/optim.h"        // IWYU pragma: export
-#include "abele/options.h"      // IWYU pragma: export
-#include "abele/simulate.h"     // IWYU pragma: export
-#include "abele/version.h"      // IWYU pragma: export
+#include "abele/ops.h"
+#include "abele/optim.h"     // IWYU pragma: export
+#include "abele/options.h"   // IWYU pragma: export
+#include "abele/simulate.h"  // IWYU pragma: export
+#include "abele/version.h"   // IWYU pragma: export

@@ -22,6 +22,11 @@ void registerAnnotate(py::module_& module) {
   module.def("allowReads", &capture::allowReads, py::arg("allow"));
   module.def("valueId", &capture::valueId, py::arg("tensor"));
   module.def("keepValue", &capture::keepValue, py::arg("tensor"));
+  module.def("isTraining", &capture::isTraining);
+  module.def("constantDifference", &capture::constantDifference, py::arg("start"), py::arg("stop"));
+  module.def("numOperators", &capture::numOperators, py::arg("part"));
+  module.def("numReaders", &capture::numReaders, py::arg("tensor"));
+  module.def("isArgument", &capture::isArgument, py::arg("tensor"));
   module.def("markLoss", &capture::markLoss, py::arg("loss"));
 }
 

@@ -11,4 +11,5 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerSession(module);
   abele::bind::registerProgramFile(module);
   abele::bind::registerSimulate(module);
+  abele::bind::registerOperators(module);
 }

@@ -61,4 +61,41 @@ void keepValue(const at::Tensor& tensor) {
   if (recorder && recorder->knows(tensor)) recorder->keep(recorder->valueOf(tensor));
 }
 
+bool isTraining() {
+  Recorder* recorder = currentRecorder();
+  return recorder != nullptr && recorder->isTraining();
+}
+
+void outsideCapture(const std::function<void()>& function) {
+  Recorder* recorder = currentRecorder();
+  if (recorder == nullptr) return function();
+  const DispatchMode::Paused paused(recorder->mode());
+  struct Outside {
+    explicit Outside(Recorder* r) : recorder(r) { currentRecorder() = nullptr; }
+    ~Outside() { currentRecorder() = recorder; }
+    Recorder* recorder;
+  } outside(recorder);
+  function();
+}
+
+std::optional<int64_t> constantDifference(const at::Tensor& start, const at::Tensor& stop) {
+  Recorder* recorder = currentRecorder();
+  return recorder ? recorder->constantDifference(start, stop) : std::nullopt;
+}
+
+int64_t numOperators(const std::string& part) {
+  Recorder* recorder = currentRecorder();
+  return recorder ? recorder->numOperators(part) : 0;
+}
+
+int64_t numReaders(const at::Tensor& tensor) {
+  Recorder* recorder = currentRecorder();
+  return recorder ? recorder->numReaders(tensor) : 0;
+}
+
+bool isArgument(const at::Tensor& tensor) {
+  Recorder* recorder = currentRecorder();
+  return recorder != nullptr && recorder->isArgument(tensor);
+}
+
 }  // namespace abele::capture

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 namespace at {
@@ -44,5 +46,22 @@ int64_t valueId(const at::Tensor& tensor);
 
 /// Backward shall keep this value of forward rather than make it again, where it would.
 void keepValue(const at::Tensor& tensor);
+/// False outside a capture.
+bool isTraining();
+/// Of the capture on this thread: another one for each.
+int64_t captureNumber();
+/// Runs a function as if there were no capture.
+void outsideCapture(const std::function<void()>& function);
+
+/// stop - start of two integers of one element, when the program adds only constants to come from one to the other.
+/// Requires: a capture.
+std::optional<int64_t> constantDifference(const at::Tensor& start, const at::Tensor& stop);
+
+/// Operators recorded so far whose name contains `part`; 0 outside a capture.
+int64_t numOperators(const std::string& part);
+/// Operators that read the value which the tensor holds, or a view of it.
+int64_t numReaders(const at::Tensor& tensor);
+/// Is it one of the program's inputs, unchanged?
+bool isArgument(const at::Tensor& tensor);
 
 }  // namespace abele::capture

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 
 #include "base/error.h"
+#include "capture/annotate.h"
 #include "capture/autograd_bridge.h"
 #include "capture/composite_observer.h"
 #include "capture/dispatch_mode.h"
@@ -17,10 +18,13 @@ namespace {
 /// Makes a recorder the thread's current one.
 class CurrentScope {
  public:
-  explicit CurrentScope(Recorder* recorder) { currentRecorder() = recorder; }
-  ~CurrentScope() { currentRecorder() = nullptr; }
+  explicit CurrentScope(Recorder* recorder) : outer_(std::exchange(currentRecorder(), recorder)) {}
+  ~CurrentScope() { currentRecorder() = outer_; }
   CurrentScope(const CurrentScope&) = delete;
   CurrentScope& operator=(const CurrentScope&) = delete;
+
+ private:
+  Recorder* outer_;
 };
 
 /// Puts the memory of model tensors back that the program exchanged (tensor.data = other).
@@ -143,10 +147,22 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
 
 }  // namespace
 
+namespace {
+
+int64_t& captureCount() {
+  thread_local int64_t count = 0;
+  return count;
+}
+
+}  // namespace
+
+int64_t captureNumber() { return captureCount(); }
+
 Recording capture(const Request& request) {
-  ABELE_REQUIRE(currentRecorder() == nullptr, E0107,
+  ABELE_REQUIRE(currentRecorder() == nullptr || request.is_nested, E0107,
                 {.what = "a capture was started inside another one",
                  .remedy = "compile the inner model before the outer one, or call it as a plain module"});
+  if (!request.is_nested) ++captureCount();
   const ModelMemory memory(request);
   Recorder recorder(request);
   std::vector<int32_t> result_output;

@@ -43,6 +43,9 @@ struct Request {
   std::function<std::string()> source_location;
   /// A dispatch mode needs an object to stand for it; Python passes one of its own, C++ leaves it null.
   void* mode_object = nullptr;
+  /// Inside another capture, which does not see what this one runs. Then the tensors that became constants are kept in
+  /// Recording::constant_sources.
+  bool is_nested = false;
 };
 
 struct Recording {
@@ -51,6 +54,7 @@ struct Recording {
   /// tensor's, or the flat extent of a tensor with gaps: either way
   /// tensor.as_strided(type.sizes, type.strides, tensor.storage_offset()) is the memory that belongs to it.
   std::vector<at::Tensor> constants;
+  std::vector<at::Tensor> constant_sources;  // the tensors themselves, of a nested capture
   /// Per flattened result: its index among kResult outputs, or kNone when it is a host tensor returned as it is.
   std::vector<int32_t> result_output;
   std::vector<at::Tensor> host_results;  // for those, in their order

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,8 @@ class Recorder final : public OperatorObserver {
   std::vector<at::Tensor> addArguments();
   /// The mode that observes for this recorder; must outlive the recording.
   void attach(const DispatchMode* mode) { mode_ = mode; }
+  const DispatchMode& mode() const { return *mode_; }
+  bool isTraining() const { return request_.training; }
 
   void onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack) override;
   /// Is an operator being recorded on this thread right now?
@@ -66,6 +69,14 @@ class Recorder final : public OperatorObserver {
   /// Until the matching call without it, an operator's bool argument is false whatever is asked for. Nests.
   void enterModeChoice(const ModeChoice& choice) { mode_choices_.push_back(choice); }
   void leaveModeChoice() { mode_choices_.pop_back(); }
+  /// stop - start of two integers of one element, when the program adds only constants between them.
+  std::optional<int64_t> constantDifference(const at::Tensor& start, const at::Tensor& stop);
+  /// Operators recorded so far whose name contains `part`.
+  int64_t numOperators(const std::string& part) const;
+  /// Times that the value a tensor holds now, or a view of it, is read or returned.
+  int64_t numReaders(const at::Tensor& tensor);
+  /// Is it an argument of the program, unchanged?
+  bool isArgument(const at::Tensor& tensor);
   /// The first error of Abele's own, which the program may have swallowed or translated.
   void rethrowFailure() const;
 

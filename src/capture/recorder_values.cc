@@ -83,6 +83,10 @@ void Recorder::addConstant(const at::Tensor& tensor, const std::string& name) {
   graph().externals.push_back({.name = name, .kind = ir::InputKind::kConstant, .type = type});
   // A copy: the program may write into its tensor later.
   recording_.constants.push_back(memoryCopy(tensor));
+  if (request_.is_nested) {
+    recording_.constant_sources.resize(recording_.constants.size());
+    recording_.constant_sources.back() = tensor;
+  }
   segment.base = graph().addInput(type, ir::InputKind::kConstant, segment.external, name);
   setVaries(segment.base, false);
 }

@@ -1,0 +1,55 @@
+#include "capture/capture_body.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
+
+#include "base/error.h"
+#include "capture/capture.h"
+#include "capture/recorder.h"
+
+namespace abele::capture {
+
+BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)>& body,
+                        const std::vector<at::Tensor>& inputs, void* mode_object) {
+  Recorder* outer = currentRecorder();
+  ABELE_CHECK(outer != nullptr, "a body without a capture around it");
+  const std::string source = outer->attribution().source();
+  Recording recording;
+  {
+    const DispatchMode::Paused paused(outer->mode());
+    const auto forward = [&](std::vector<at::Tensor> arguments) {
+      std::vector<at::Tensor> results = body(std::move(arguments));
+      // By value: also what comes from around the body is then something that the body made.
+      for (at::Tensor& result : results) result = result.clone();
+      return results;
+    };
+    recording = capture({.forward = forward,
+                         .arguments = inputs,
+                         .source_location = [&] { return outer->attribution().source(); },
+                         .mode_object = mode_object,
+                         .is_nested = true});
+  }
+  ABELE_REQUIRE(recording.graph.random_draws == 0, E0106,
+                {.what = "a random operator in the body of a loop or branch",
+                 .at = source,
+                 .remedy = "draw the numbers before it and read them inside"});
+  BodyCapture result{std::move(recording.graph), {}, std::move(recording.results)};
+  for (size_t i = 0; i < result.graph.externals.size(); ++i) {
+    const Type& type = result.graph.externals[i].type;
+    const at::Tensor& tensor = recording.constant_sources[i];
+    // The memory that belongs to it; the tensor itself where it has no gaps.
+    const bool is_whole = tensor.sizes() == at::IntArrayRef(type.sizes);
+    result.reads.push_back(is_whole ? tensor.detach()
+                                    : tensor.detach().as_strided(type.sizes, type.strides, tensor.storage_offset()));
+  }
+  for (const ir::Node& node : result.graph.nodes)
+    for (const ir::Write& write : node.writes)
+      for (const ir::Input& input : result.graph.inputs)
+        ABELE_REQUIRE(input.value != write.before || input.kind != ir::InputKind::kConstant, E0106,
+                      {.what = "the body of a loop or branch writes into a tensor around it",
+                       .at = source,
+                       .remedy = "clone() it inside the body, or pass it as an input"});
+  return result;
+}
+
+}  // namespace abele::capture

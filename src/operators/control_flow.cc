@@ -1,0 +1,173 @@
+// Loops and branches. Their bodies are graphs of their own, held as text by the node that runs them: printed, saved and
+// loaded with it. What a body reads from around it becomes an operand of that node.
+#include <ATen/ops/clone.h>
+#include <c10/core/GradMode.h>
+
+#include "abele/ops.h"
+#include "base/error.h"
+#include "capture/annotate.h"
+#include "capture/capture_body.h"
+#include "ir/text.h"
+#include "operators/library.h"
+#include "operators/subgraph.h"
+
+namespace abele {
+namespace {
+
+using ops::Body;
+using ops::Tensors;
+using LoopSignature = Tensors(at::TensorList, int64_t, int64_t, std::string);
+using CondSignature = Tensors(const at::Tensor&, at::TensorList, int64_t, at::IntArrayRef, std::string, std::string);
+
+int& loopDepth() {
+  thread_local int depth = 0;
+  return depth;
+}
+
+void requireInference(const char* what) {
+  ABELE_REQUIRE(!capture::isTraining(), E0710,
+                {.what = cat(what, " in a training model"),
+                 .expected = "an inference model",
+                 .remedy = "unroll it in Python, or use torch.where"});
+}
+
+struct Captured {
+  std::string text;
+  Tensors operands;  // inputs, then what the body reads from around it
+  Tensors results;
+};
+
+Captured captured(const Body& body, const Tensors& inputs, void* mode_object) {
+  capture::BodyCapture found = capture::captureBody(body, inputs, mode_object);
+  for (ir::Node& node : found.graph.nodes) {
+    // The node that runs the body has its place, and the same body gives the same text wherever it stands.
+    node.source.clear();
+    node.scope.clear();
+    node.time_ns = 0;
+  }
+  Captured result{ir::print(found.graph), inputs, std::move(found.results)};
+  result.operands.insert(result.operands.end(), found.reads.begin(), found.reads.end());
+  return result;
+}
+
+Tensors copies(const Tensors& tensors) {
+  Tensors result;
+  for (const at::Tensor& tensor : tensors) result.push_back(tensor.clone());
+  return result;
+}
+
+void requireCarried(const Tensors& before, const Tensors& after) {
+  ABELE_REQUIRE(before.size() == after.size(), E0708,
+                {.what = cat("the body of a loop returns ", after.size(), " tensors"),
+                 .expected = cat(before.size(), ", as many as it takes")});
+  for (size_t i = 0; i < before.size(); ++i)
+    ABELE_REQUIRE(before[i].sizes() == after[i].sizes() && before[i].scalar_type() == after[i].scalar_type(), E0708,
+                  {.what = cat("the body of a loop returns another shape or type in place ", i),
+                   .found = cat(c10::toString(after[i].scalar_type()), " of rank ", after[i].dim()),
+                   .expected = "the shape and type that it takes",
+                   .remedy = "reshape or convert the result"});
+}
+
+void requireAlike(const Tensors& then_results, const Tensors& else_results) {
+  ABELE_REQUIRE(then_results.size() == else_results.size(), E0708,
+                {.what = "the branches of a condition return different numbers of tensors",
+                 .found = cat(then_results.size(), " and ", else_results.size())});
+  for (size_t i = 0; i < then_results.size(); ++i) {
+    const at::Tensor &a = then_results[i], &b = else_results[i];
+    ABELE_REQUIRE(b.dim() >= 1, E0708,
+                  {.what = cat("result ", i, " of the else branch is a scalar"),
+                   .expected = "a tensor of rank 1 or more",
+                   .remedy = "reshape it to [1]"});
+    ABELE_REQUIRE(a.numel() == b.numel() && a.scalar_type() == b.scalar_type(), E0708,
+                  {.what = cat("the branches of a condition differ in result ", i),
+                   .found = cat(a.numel(), " elements of ", c10::toString(a.scalar_type()), " and ", b.numel(), " of ",
+                                c10::toString(b.scalar_type())),
+                   .expected = "the same number of elements and the same type"});
+  }
+}
+
+}  // namespace
+
+namespace operators {
+
+Tensors loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, std::string body) {
+  const auto subgraph = Subgraph::of(body);
+  Tensors values = inputs.vec();
+  for (int64_t i = 0; i < count; ++i) {
+    Tensors next = subgraph->run(values);
+    std::move(next.begin(), next.end(), values.begin());
+  }
+  values.resize(num_carried);
+  if (count == 0)
+    for (at::Tensor& value : values) value = value.clone(at::MemoryFormat::Contiguous);
+  return values;
+}
+
+Tensors condKernel(const at::Tensor& condition, at::TensorList inputs, int64_t num_then, at::IntArrayRef shapes,
+                   std::string then_body, std::string else_body) {
+  if (!condition.const_data_ptr<bool>()[0]) return Subgraph::of(else_body)->run(inputs.slice(num_then));
+  Tensors results = Subgraph::of(then_body)->run(inputs.slice(0, num_then));
+  for (at::Tensor& result : results) {
+    const int64_t rank = shapes[0];
+    result = result.view(shapes.slice(1, rank));
+    shapes = shapes.slice(1 + rank);
+  }
+  return results;
+}
+
+}  // namespace operators
+
+namespace ops {
+
+Tensors forLoop(int64_t count, const Body& body, const Tensors& inputs, void* mode_object) {
+  ABELE_REQUIRE(count >= 0, E0708, {.what = cat("a loop of ", count, " iterations")});
+  if (!capture::isCapturing()) {
+    Tensors values = copies(inputs);
+    for (int64_t i = 0; i < count; ++i) {
+      Tensors next = body(values);
+      requireCarried(values, next);
+      values = std::move(next);
+    }
+    return values;
+  }
+  requireInference("for_loop");
+  ABELE_REQUIRE(loopDepth() == 0, E0710,
+                {.what = "a loop inside a loop", .remedy = "unroll one of them with a loop of the language"});
+  struct Depth {
+    Depth() { ++loopDepth(); }
+    ~Depth() { --loopDepth(); }
+  };
+  Captured loop;
+  {
+    const Depth depth;
+    loop = captured(body, inputs, mode_object);
+  }
+  requireCarried(inputs, loop.results);
+  return operators::operatorOf<LoopSignature>("abele_op::for_loop")
+      .call(loop.operands, count, static_cast<int64_t>(inputs.size()), loop.text);
+}
+
+Tensors cond(const at::Tensor& condition, const Body& then_body, const Tensors& then_inputs, const Body& else_body,
+             const Tensors& else_inputs, void* mode_object) {
+  ABELE_REQUIRE(condition.numel() == 1, E0708,
+                {.what = cat("a condition of ", condition.numel(), " elements"), .expected = "one"});
+  if (!capture::isCapturing())
+    return condition.item<bool>() ? then_body(copies(then_inputs)) : else_body(copies(else_inputs));
+  requireInference("cond");
+  Captured then_branch = captured(then_body, then_inputs, mode_object);
+  Captured else_branch = captured(else_body, else_inputs, mode_object);
+  requireAlike(then_branch.results, else_branch.results);
+  std::vector<int64_t> shapes;  // of the results: rank, sizes
+  for (const at::Tensor& result : else_branch.results) {
+    shapes.push_back(result.dim());
+    shapes.insert(shapes.end(), result.sizes().begin(), result.sizes().end());
+  }
+  const auto num_then = static_cast<int64_t>(then_branch.operands.size());
+  Tensors operands = std::move(then_branch.operands);
+  operands.insert(operands.end(), else_branch.operands.begin(), else_branch.operands.end());
+  return operators::operatorOf<CondSignature>("abele_op::cond")
+      .call(condition.to(at::kBool), operands, num_then, shapes, then_branch.text, else_branch.text);
+}
+
+}  // namespace ops
+}  // namespace abele

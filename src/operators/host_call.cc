@@ -1,0 +1,138 @@
+// Functions on the host in the middle of a program.
+#include <map>
+#include <mutex>
+
+#include <ATen/ops/zeros.h>
+
+#include "abele/ops.h"
+#include "base/error.h"
+#include "capture/annotate.h"
+#include "operators/library.h"
+
+namespace abele::ops {
+namespace {
+
+using Signature = Tensors(at::TensorList, int64_t);
+
+struct Kind {
+  at::ScalarType dtype;
+  std::vector<int64_t> sizes;
+  auto operator<=>(const Kind&) const = default;
+};
+using Kinds = std::vector<Kind>;
+
+Kinds kindsOf(at::TensorList tensors) {
+  Kinds kinds;
+  for (const at::Tensor& tensor : tensors) kinds.push_back({tensor.scalar_type(), tensor.sizes().vec()});
+  return kinds;
+}
+
+Tensors zerosOf(const Kinds& kinds) {
+  Tensors tensors;
+  for (const Kind& kind : kinds) tensors.push_back(at::zeros(kind.sizes, kind.dtype));
+  return tensors;
+}
+
+bool& isInside() {
+  thread_local bool inside = false;
+  return inside;
+}
+
+}  // namespace
+
+struct HostCall::Impl {
+  Body function;
+  std::string id;
+  int64_t number = -1;
+  std::map<Kinds, Kinds> outputs;  // by inputs
+
+  Tensors callOutside(const Tensors& inputs) const {
+    ABELE_REQUIRE(!isInside(), E0710,
+                  {.what = cat("host function ", id, " is called inside another one"),
+                   .remedy = "call the inner function directly"});
+    struct Inside {
+      Inside() { isInside() = true; }
+      ~Inside() { isInside() = false; }
+    } inside;
+    Tensors results;
+    capture::outsideCapture([&] { results = function(inputs); });
+    return results;
+  }
+};
+
+namespace {
+
+/// Functions that a program has captured. They live as long as the process: nothing tells when the last program that
+/// calls one is gone. Never destroyed, because a function may be Python's.
+struct CapturedFunctions {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<void>> owners;
+  std::vector<std::function<Tensors(const Tensors&, bool is_capturing)>> functions;
+  static CapturedFunctions& instance() {
+    static auto* captured = new CapturedFunctions();
+    return *captured;
+  }
+};
+
+/// Ids used in the capture that is running on this thread.
+void requireOwnId(const std::string& id, int64_t number) {
+  thread_local int64_t capture_number = -1;
+  thread_local std::map<std::string, int64_t> ids;
+  if (capture_number != capture::captureNumber()) ids.clear();
+  capture_number = capture::captureNumber();
+  const auto [found, is_new] = ids.emplace(id, number);
+  ABELE_REQUIRE(is_new || found->second == number, E0710,
+                {.what = cat("two host functions with the id ", id), .expected = "an id of its own for each"});
+}
+
+}  // namespace
+
+HostCall::HostCall(Body function, std::string id) : impl_(std::make_shared<Impl>()) {
+  impl_->function = std::move(function);
+  impl_->id = std::move(id);
+}
+HostCall::~HostCall() = default;
+
+Tensors HostCall::operator()(const Tensors& inputs) {
+  Impl& impl = *impl_;
+  if (!capture::isCapturing()) return impl.callOutside(inputs);
+  ABELE_REQUIRE(!capture::isTraining(), E0710,
+                {.what = cat("host function ", impl.id, " in a training model"), .expected = "an inference model"});
+  CapturedFunctions& captured = CapturedFunctions::instance();
+  if (impl.number < 0) {
+    std::lock_guard lock(captured.mutex);
+    impl.number = static_cast<int64_t>(captured.functions.size());
+    captured.owners.push_back(impl_);
+    captured.functions.emplace_back([&impl](const Tensors& values, bool is_capturing) {
+      return is_capturing ? zerosOf(impl.outputs.at(kindsOf(values))) : impl.callOutside(values);
+    });
+  }
+  requireOwnId(impl.id, impl.number);
+  const Kinds kinds = kindsOf(inputs);
+  Tensors zeros;
+  capture::outsideCapture([&] { zeros = zerosOf(kinds); });
+  impl.outputs[kinds] = kindsOf(impl.callOutside(zeros));
+  return operators::operatorOf<Signature>("abele_op::host_call").call(inputs, impl.number);
+}
+
+}  // namespace abele::ops
+
+namespace abele::operators {
+
+std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number) {
+  auto& captured = ops::CapturedFunctions::instance();
+  std::function<ops::Tensors(const ops::Tensors&, bool)> function;
+  {
+    std::lock_guard lock(captured.mutex);
+    ABELE_REQUIRE(number >= 0 && number < static_cast<int64_t>(captured.functions.size()), E0106,
+                  {.what = "a host function of another process"});
+    function = captured.functions[number];
+  }
+  ops::Tensors copies;
+  for (const at::Tensor& input : inputs) copies.push_back(input.clone());
+  ops::Tensors results = function(copies, capture::isCapturing());
+  for (at::Tensor& result : results) result = result.detach().clone(at::MemoryFormat::Contiguous);
+  return results;
+}
+
+}  // namespace abele::operators

@@ -1,0 +1,48 @@
+// The operators as LibTorch knows them: namespace abele_op. A capture records them like ATen's, a device looks them up
+// by name, and a saved program names them.
+#include "operators/library.h"
+
+#include <torch/library.h>
+
+namespace abele::operators {
+
+TORCH_LIBRARY(abele_op, m) {
+  m.def("print_tensor(Tensor x, str title, bool gradient, int[] numbers, str float_format, str[] marks) -> Tensor");
+  m.def("fps(Tensor src, Tensor starts, int[] ptr, int[] picks) -> Tensor");
+  m.def("nearest(Tensor x, Tensor y, Tensor batch_x, Tensor batch_y) -> Tensor");
+  m.def(
+      "ctc_beam_search(Tensor probs, Tensor lengths, int blank, int beam_width, int top_paths)"
+      " -> (Tensor, Tensor, Tensor)");
+  m.def("host_call(Tensor[] inputs, int number) -> Tensor[]");
+  m.def("for_loop(Tensor[] inputs, int count, int num_carried, str body) -> Tensor[]");
+  m.def(
+      "cond(Tensor condition, Tensor[] inputs, int num_then, int[] shapes, str then_body, str else_body)"
+      " -> Tensor[]");
+  m.def("custom_op(Tensor[] inputs, str domain, str name, int version, str attributes) -> Tensor[]");
+  m.def(
+      "custom_op_gradient(Tensor[] inputs, Tensor[] outputs, Tensor[] grads, str domain, str name, int version,"
+      " str attributes) -> Tensor[]");
+}
+
+TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
+  m.impl("print_tensor", printKernel);
+  m.impl("fps", fpsKernel);
+  m.impl("nearest", nearestKernel);
+  m.impl("ctc_beam_search", beamSearchKernel);
+}
+
+// Also for calls without any tensor.
+TORCH_LIBRARY_IMPL(abele_op, CompositeExplicitAutograd, m) {
+  m.impl("host_call", hostCallKernel);
+  m.impl("for_loop", loopKernel);
+  m.impl("cond", condKernel);
+  m.impl("custom_op", customKernel);
+  m.impl("custom_op_gradient", customGradientKernel);
+}
+
+TORCH_LIBRARY_IMPL(abele_op, Autograd, m) {
+  m.impl("print_tensor", printDifferentiably);
+  m.impl("custom_op", customDifferentiably);
+}
+
+}  // namespace abele::operators

@@ -1,0 +1,42 @@
+// For operators/ only: how its files call the operators of library.cc, and the kernels behind them.
+#pragma once
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace abele::operators {
+
+/// The operator abele_op::name, by its C++ signature.
+template <class Signature>
+auto operatorOf(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+// Kernels. A tensor that they return shares no memory with what they take.
+at::Tensor printKernel(const at::Tensor& x, std::string title, bool gradient, at::IntArrayRef numbers,
+                       std::string float_format, std::vector<std::string> marks);
+at::Tensor printDifferentiably(const at::Tensor& x, std::string title, bool gradient, at::IntArrayRef numbers,
+                               std::string float_format, std::vector<std::string> marks);
+at::Tensor fpsKernel(const at::Tensor& src_PF, const at::Tensor& starts_B, at::IntArrayRef ptr, at::IntArrayRef picks);
+at::Tensor nearestKernel(const at::Tensor& x_NF, const at::Tensor& y_MF, const at::Tensor& batch_x_N,
+                         const at::Tensor& batch_y_M);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> beamSearchKernel(const at::Tensor& probs_TNC,
+                                                                const at::Tensor& lengths_N, int64_t blank,
+                                                                int64_t beam_width, int64_t top_paths);
+std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number);
+std::vector<at::Tensor> loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, std::string body);
+std::vector<at::Tensor> condKernel(const at::Tensor& condition, at::TensorList inputs, int64_t num_then,
+                                   at::IntArrayRef shapes, std::string then_body, std::string else_body);
+std::vector<at::Tensor> customKernel(at::TensorList inputs, std::string domain, std::string name, int64_t version,
+                                     std::string attributes);
+std::vector<at::Tensor> customDifferentiably(at::TensorList inputs, std::string domain, std::string name,
+                                             int64_t version, std::string attributes);
+std::vector<at::Tensor> customGradientKernel(at::TensorList inputs, at::TensorList outputs, at::TensorList grads,
+                                             std::string domain, std::string name, int64_t version,
+                                             std::string attributes);
+
+}  // namespace abele::operators
