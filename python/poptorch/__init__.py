@@ -37,7 +37,26 @@ from .data import DataLoader
 from .enums import *
 from .executor import PoplarExecutor, inferenceModel, load, trainingModel
 from .losses import identity_loss
-from .ops import isRunningOnIpu, nop, recomputationCheckpoint, set_available_memory
+from .ops import (
+    CPU,
+    MultiConv,
+    cond,
+    ctc_beam_search_decoder,
+    custom_op,
+    dynamic_slice,
+    dynamic_update,
+    for_loop,
+    fps,
+    ipu_print_tensor,
+    isRunningOnIpu,
+    nearest,
+    nop,
+    recomputationCheckpoint,
+    serializedMatMul,
+    set_available_memory,
+    set_overlap_for_input,
+    set_overlap_for_output,
+)
 from .options import *
 from .structures import (
     ICustomArgParser,
@@ -47,30 +66,8 @@ from .structures import (
     registerGeometricCustomArgParsers,
 )
 
-# Names of PopTorch that this version does not have.
-_NOT_YET = frozenset(
-    (
-        "CPU",
-        "MultiConv",
-        "cond",
-        "ctc_beam_search_decoder",
-        "custom_op",
-        "dynamic_slice",
-        "dynamic_update",
-        "for_loop",
-        "fps",
-        "ipu_print_tensor",
-        "nearest",
-        "serializedMatMul",
-        "set_overlap_for_input",
-        "set_overlap_for_output",
-    )
-)
-
 
 def __getattr__(name):
-    if name in _NOT_YET:
-        raise AttributeError(f"poptorch.{name} is not available in this version")
     if name == "poptorch_core":
         import importlib
 

@@ -52,6 +52,7 @@ class Program:
                 positional,
                 named,
                 training=self._training,
+                options=options,
                 scopes=options.module_namescope_enabled,
                 refuse_reads=self._enforce_limits,
             )

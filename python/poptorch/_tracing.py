@@ -14,6 +14,7 @@ from . import _hooks, wrapping
 from ._errors import userError
 from ._logging import logger
 from ._native import core
+from ._overlap import checkedOverlaps
 from ._redirects import redirectedCalls
 from .losses import LossMarking
 
@@ -94,6 +95,54 @@ def _noticedReads():
     finally:
         for name in names:
             delattr(torch.Tensor, name)
+
+
+def _sizeOf(tensor, bounds):
+    """Length of tensor[bounds] where a bound is a tensor: what the program adds to come from one to the other."""
+    start, stop = bounds.start, bounds.stop
+    size = None
+    if isinstance(start, torch.Tensor) and isinstance(stop, torch.Tensor):
+        size = core().constantDifference(start, stop)
+    if size is None or size <= 0:
+        raise userError(
+            "E0101",
+            "data-dependent",
+            "a slice whose length is not a constant",
+            found=f"t[start:stop] of a tensor of shape {tuple(tensor.shape)}",
+            expected="tensor bounds with stop = start + a constant above 0",
+            remedy="poptorch.dynamic_slice(tensor, dim, start, size, step)",
+        )
+    return size
+
+
+def _varies(bound):
+    return isinstance(bound, torch.Tensor) and core().mayVary(bound)
+
+
+@contextlib.contextmanager
+def _slicesAtTensors():
+    """t[a:b] with bounds that are tensors whose values may change between runs."""
+    original = torch.Tensor.__getitem__
+
+    def getItem(self, index):
+        items = index if isinstance(index, tuple) else (index,)
+        if not any(isinstance(item, slice) and (_varies(item.start) or _varies(item.stop)) for item in items):
+            return original(self, index)
+        items, tensor, dim = list(items), self, 0
+        known = sum(1 for item in items if item is not None and item is not Ellipsis)
+        for i, item in enumerate(items):
+            if isinstance(item, slice) and (_varies(item.start) or _varies(item.stop)):
+                size = _sizeOf(tensor, item)
+                tensor = core().sliceAt(tensor, dim, item.start, size, 1 if item.step is None else item.step)
+                items[i] = slice(None)
+            dim += self.dim() - known if item is Ellipsis else 0 if item is None else 1
+        return original(tensor, tuple(items))
+
+    torch.Tensor.__getitem__ = getItem
+    try:
+        yield
+    finally:
+        del torch.Tensor.__getitem__
 
 
 def _replaced(module, name, make):
@@ -238,7 +287,7 @@ def aroundCompile(model):
             raise
 
 
-def callForward(model, positional, named, *, training, scopes, refuse_reads):
+def callForward(model, positional, named, *, options, training, scopes, refuse_reads):
     """Runs forward as captured code. Returns what it returned."""
     before = _owned(model)
     with contextlib.ExitStack() as stack:
@@ -253,7 +302,10 @@ def callForward(model, positional, named, *, training, scopes, refuse_reads):
             stack.enter_context(_moduleScopes(model))
         if training:
             stack.enter_context(LossMarking())
-        result = model(*positional, **named)
+        stack.enter_context(_slicesAtTensors())
+        with checkedOverlaps(options) as check:
+            result = model(*positional, **named)
+            check(result)
     _requireNotReassigned(model, before)
     return result
 

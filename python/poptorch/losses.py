@@ -3,10 +3,13 @@
 Source: spec annotations.md, section 3.
 """
 
+import inspect
+
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from ._errors import notAvailable
 from ._native import core, isCapturing
 
 _REDUCE = {"sum": torch.sum, "mean": torch.mean, "none": torch.clone}
@@ -58,10 +61,32 @@ _LOSSES = frozenset(
 )
 
 
+def _given(func, args, kwargs, name):
+    """The argument `name` of a call of a torch loss; None when it is not given."""
+    if name in kwargs:
+        return kwargs[name]
+    place = list(inspect.signature(func).parameters).index(name)
+    return args[place] if place < len(args) else None
+
+
+def _requireSupported(func, args, kwargs):
+    what = ""
+    if func in (F.cross_entropy, F.nll_loss) and _given(func, args, kwargs, "weight") is not None:
+        what = f"{func.__name__} with weights of classes"
+    elif func is F.ctc_loss and _given(func, args, kwargs, "reduction") == "none":
+        what = 'ctc_loss with reduction "none"'
+    elif func is F.ctc_loss and _given(func, args, kwargs, "targets").dim() != 2:
+        what = "ctc_loss of targets that are not padded to [N, S]"
+    if what:
+        raise notAvailable(what)
+
+
 class LossMarking(TorchFunctionMode):
     """While active, every result of a torch loss is marked; losses computed inside a loss are not."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (F.cross_entropy, F.nll_loss, F.ctc_loss):
+            _requireSupported(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
         if func in _LOSSES:
             core().markLoss(result)

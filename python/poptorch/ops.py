@@ -1,17 +1,52 @@
-"""Operators for use inside a model. They work the same on the host.
+"""Operators for use inside a model. They work the same on the host, except where they say so.
 
-Source: spec annotations.md, section 4.
+Source: spec annotations.md, sections 4 to 9.
 """
 
 import torch
 
 from ._errors import userError
 from ._native import core, isCapturing
+from ._overlap import set_overlap_for_input, set_overlap_for_output
+from .control_flow import CPU, cond, for_loop
+from .custom_ops import custom_op
+from .enums import MatMulSerializationMode
+from .multi_conv import MultiConv
+
+__all__ = [
+    "CPU",
+    "MultiConv",
+    "cond",
+    "ctc_beam_search_decoder",
+    "custom_op",
+    "dynamic_slice",
+    "dynamic_update",
+    "for_loop",
+    "fps",
+    "ipu_print_tensor",
+    "isRunningOnIpu",
+    "nearest",
+    "nop",
+    "recomputationCheckpoint",
+    "serializedMatMul",
+    "set_available_memory",
+    "set_overlap_for_input",
+    "set_overlap_for_output",
+]
 
 
-def _requireTensor(function, tensor):
+def _refuse(what, found="", expected=""):
+    return userError("E0708", "arguments", what, found=found, expected=expected)
+
+
+def _requireTensor(function, tensor, argument="the argument"):
     if not isinstance(tensor, torch.Tensor):
-        raise userError("E0708", "arguments", f"{function} of a {type(tensor).__name__}", expected="a tensor")
+        raise _refuse(f"{function}: {argument} is a {type(tensor).__name__}", expected="a tensor")
+
+
+def _requireInt(function, value, argument):
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _refuse(f"{function}: {argument} is a {type(value).__name__}", expected="an int")
 
 
 def isRunningOnIpu():
@@ -23,6 +58,54 @@ def nop(tensor):
     """A copy of the tensor."""
     _requireTensor("nop", tensor)
     return tensor.clone()
+
+
+def ipu_print_tensor(
+    tensor,
+    title="",
+    print_gradient=True,
+    summarise_threshold=1000,
+    edge_items=3,
+    max_line_width=80,
+    digits=4,
+    float_format="auto",
+    separator=", ",
+    open_bracket="(",
+    close_bracket=")",
+):
+    """A copy of the tensor that is printed on stderr each time it is computed: once per micro-batch.
+
+    Args:
+        tensor: what to print.
+        title: what stands in front of it; empty takes the tensor's name.
+        print_gradient: also print its gradient, under "<title>_gradient".
+        summarise_threshold: more elements than this, and only `edge_items` at both ends are printed; 0 for never.
+        edge_items: see there.
+        max_line_width: longer lines are broken; 0 for never.
+        digits: significant digits; 0 prints without alignment.
+        float_format: "auto", "fixed", "scientific" or "none".
+        separator: between elements.
+        open_bracket: in front of each dimension.
+        close_bracket: behind each dimension.
+    Raises:
+        KeyError: another float_format.
+    """
+    _requireTensor("ipu_print_tensor", tensor)
+    if float_format not in ("auto", "fixed", "scientific", "none"):
+        raise KeyError(float_format)
+    return core().printTensor(
+        tensor,
+        title,
+        print_gradient,
+        summarise_threshold,
+        edge_items,
+        max_line_width,
+        digits,
+        float_format,
+        separator,
+        open_bracket,
+        close_bracket,
+    )
 
 
 def set_available_memory(tensor, available_memory_proportion):
@@ -51,3 +134,118 @@ def recomputationCheckpoint(*tensors):
         for value in values if isinstance(values, (list, tuple)) else [values]:
             core().keepValue(value)
     return values
+
+
+_SERIALIZATION = list(MatMulSerializationMode)
+
+
+def serializedMatMul(lhs, rhs, mode, factor=0, keep_precision=False):
+    """torch.matmul in `factor` pieces along the rows of lhs, the shared dimension, or the columns of rhs.
+
+    Args:
+        lhs, rhs: matrices, or batches of them.
+        mode: a MatMulSerializationMode.
+        factor: number of pieces; divides the dimension. 0 with mode Disabled.
+        keep_precision: add float16 sums over the shared dimension in float32.
+    """
+    assert isinstance(mode, MatMulSerializationMode), "mode is not a MatMulSerializationMode"
+    assert isinstance(factor, int), "factor is not an int"
+    assert isinstance(keep_precision, bool), "keep_precision is not a bool"
+    return core().serializedMatMul(lhs, rhs, _SERIALIZATION.index(mode), factor, keep_precision)
+
+
+def dynamic_slice(tensor, dim, start, size, step):
+    """Elements start, start + step, ... < start + size along `dim`.
+
+    On a device a window that runs past the end wraps around; on the host it ends there.
+
+    Args:
+        tensor: what to slice.
+        dim: the dimension.
+        start: integer tensor of one element, whose value may change between runs.
+        size: length of the window; on a device a divisor of the dimension's length.
+        step: distance of the elements.
+    """
+    _requireTensor("dynamic_slice", tensor, "tensor")
+    _requireTensor("dynamic_slice", start, "start")
+    for value, argument in ((dim, "dim"), (size, "size"), (step, "step")):
+        _requireInt("dynamic_slice", value, argument)
+    return core().dynamicSlice(tensor, dim, start, size, step)
+
+
+def dynamic_update(input, src, dim, start, size):
+    """A copy of `input` with `src` written at `start` along `dim`.
+
+    Args:
+        input: what to copy.
+        src: what to write; of the same rank and type.
+        dim: the dimension.
+        start: integer tensor of one element.
+        size: length of what is written.
+    """
+    _requireTensor("dynamic_update", input, "input")
+    _requireTensor("dynamic_update", src, "src")
+    _requireTensor("dynamic_update", start, "start")
+    _requireInt("dynamic_update", dim, "dim")
+    _requireInt("dynamic_update", size, "size")
+    return core().dynamicUpdate(input, src, dim, start, size)
+
+
+def ctc_beam_search_decoder(probs, lengths, blank=0, beam_width=100, top_paths=1):
+    """The most probable label sequences of log-probabilities [T, N, C].
+
+    Returns: log-probabilities [N, top_paths], lengths [N, top_paths], classes [N, top_paths, T]; the latter two int32.
+    """
+    _requireTensor("ctc_beam_search_decoder", probs, "probs")
+    _requireTensor("ctc_beam_search_decoder", lengths, "lengths")
+    for value, argument in ((blank, "blank"), (beam_width, "beam_width"), (top_paths, "top_paths")):
+        _requireInt("ctc_beam_search_decoder", value, argument)
+    return core().ctcBeamSearchDecoder(probs, lengths, blank, beam_width, top_paths)
+
+
+def fps(src, ptr, ratio=0.5, random_start=False):
+    """Farthest point sampling of each batch. Returns int32 indices of rows of `src`, in the order of selection.
+
+    Args:
+        src: points [P, F].
+        ptr: boundaries of the batches, a list of two ints or more.
+        ratio: share of the points that is picked.
+        random_start: begin at a random point of each batch rather than at its first one.
+    """
+    _requireTensor("fps", src, "src")
+    if not isinstance(ptr, list) or len(ptr) < 2:
+        raise _refuse("fps: ptr is no list of two boundaries or more", found=repr(ptr))
+    if not isinstance(ratio, float):
+        raise _refuse(f"fps: ratio is a {type(ratio).__name__}", expected="a float")
+    if not isinstance(random_start, bool):
+        raise _refuse(f"fps: random_start is a {type(random_start).__name__}", expected="a bool")
+    return core().fps(src, ptr, ratio, random_start)
+
+
+def _batch(batch, argument):
+    if isinstance(batch, torch.Tensor):
+        return batch
+    if not isinstance(batch, list):
+        raise _refuse(f"nearest: {argument} is a {type(batch).__name__}", expected="a list or a tensor")
+    if batch != sorted(batch):
+        raise _refuse(f"nearest: {argument} is not sorted", found=repr(batch))
+    return torch.tensor(batch, dtype=torch.int64)
+
+
+def nearest(x, y, batch_x=None, batch_y=None):
+    """For each row of `x` the index (int32) of the nearest row of `y` in the same batch.
+
+    Args:
+        x, y: points [n, F], or [n] for one feature.
+        batch_x, batch_y: sorted ids, one per row; one that is missing while the other is given is all zeros.
+    """
+    _requireTensor("nearest", x, "x")
+    _requireTensor("nearest", y, "y")
+    if isinstance(batch_x, list) and isinstance(batch_y, list) and set(batch_x) != set(batch_y):
+        raise _refuse("nearest: batch_x and batch_y hold different ids", found=f"{batch_x}, {batch_y}")
+    return core().nearest(
+        x,
+        y,
+        None if batch_x is None else _batch(batch_x, "batch_x"),
+        None if batch_y is None else _batch(batch_y, "batch_y"),
+    )

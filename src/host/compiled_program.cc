@@ -1,6 +1,7 @@
 // Bytes of a CompiledProgram: one description of the fields for both directions, as in exe/codec.cc.
 #include "host/compiled_program.h"
 
+#include "base/error.h"
 #include "exe/bytes.h"
 #include "host/tensor_bytes.h"
 
@@ -143,7 +144,17 @@ void verify(const CompiledProgram& program) {
 
 }  // namespace
 
+bool callsHost(const CompiledProgram& program) {
+  for (const exe::Segment& segment : program.executable.segments)
+    for (const exe::Instruction& instruction : segment.instructions)
+      if (instruction.op == "abele_op::host_call") return true;
+  return false;
+}
+
 std::string encode(const CompiledProgram& program) {
+  ABELE_REQUIRE(!callsHost(program), E0712,
+                {.what = "a program that calls a function on the host (CPU) cannot be saved",
+                 .remedy = "compile it in the process that runs it"});
   exe::Writer payload;
   // The fields are described once, for reading and writing, hence not const; a Writer changes nothing.
   visitProgram(payload, const_cast<CompiledProgram&>(program));

@@ -52,8 +52,11 @@ struct CompiledProgram {
   std::vector<std::string> tensor_names;  // of every value that can be anchored
 };
 
-/// Bytes of all fields; the same fields give the same bytes. decode throws E0501 for anything else than what encode
-/// made. Docs: docs/executable.md.
+/// Does it call functions that exist in this process only?
+bool callsHost(const CompiledProgram& program);
+
+/// Bytes of all fields; the same fields give the same bytes. encode throws E0712 for a program that calls the host.
+/// decode throws E0501 for anything else than what encode made. Docs: docs/executable.md.
 std::string encode(const CompiledProgram& program);
 CompiledProgram decodeProgram(std::string_view bytes);
 

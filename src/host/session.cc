@@ -1,6 +1,7 @@
 // Session: one compilation, and the calls that run it.
 #include "host/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -82,7 +83,9 @@ void lower(Compiled& compiled, const capture::Recording& recording, const Sessio
 
 /// The same, or what the cache has of it. Returns: true when it was the cache.
 bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options) {
-  if (options.cache_path.empty()) {
+  const bool calls_host = std::any_of(recording.graph.nodes.begin(), recording.graph.nodes.end(),
+                                      [](const ir::Node& node) { return node.op == "abele_op::host_call"; });
+  if (options.cache_path.empty() || calls_host) {
     lower(compiled, recording, options);
     return false;
   }

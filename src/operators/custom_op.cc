@@ -65,9 +65,10 @@ std::vector<TensorInfo> infosOf(at::TensorList tensors) {
 CustomContext contextHere() { return {.num_threads = at::get_num_threads()}; }
 
 struct CustomFunction : torch::autograd::Function<CustomFunction> {
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
-                                                const torch::autograd::variable_list& inputs, std::string domain,
-                                                std::string name, int64_t version, std::string attributes) {
+  // Of inputs, only a TensorList is looked through for what asks for gradients.
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, at::TensorList inputs,
+                                                std::string domain, std::string name, int64_t version,
+                                                std::string attributes) {
     Tensors outputs;
     {
       const at::AutoDispatchBelowADInplaceOrView below;
@@ -149,7 +150,7 @@ Tensors customDifferentiably(at::TensorList inputs, std::string domain, std::str
   ABELE_REQUIRE(!differentiates || find(domain, name, version).backward, E0106,
                 {.what = cat(nameOf(domain, name, version), " has no gradient"),
                  .remedy = "register one, detach() its inputs, or use it in inference only"});
-  return CustomFunction::apply(inputs.vec(), std::move(domain), std::move(name), version, std::move(attributes));
+  return CustomFunction::apply(inputs, std::move(domain), std::move(name), version, std::move(attributes));
 }
 
 }  // namespace operators

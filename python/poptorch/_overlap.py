@@ -1,0 +1,94 @@
+"""Overlap of host input and output with computation: a hint, whose rules are checked when a model is compiled.
+
+Source: spec annotations.md, section 4.
+"""
+
+import contextlib
+
+from ._errors import userError
+from ._native import core, isCapturing
+from .enums import OutputMode, OverlapMode
+from .strategies import PipelinedExecution
+from .structures import flattenTensorStructure, reconstructTensorStructure
+
+_marks = []  # of the capture that is running: (is an input, tensor)
+
+
+def _mark(structure, mode, is_input):
+    function = "set_overlap_for_input" if is_input else "set_overlap_for_output"
+    if not isinstance(mode, OverlapMode):
+        raise userError("E0708", "arguments", f"{function}: mode is a {type(mode).__name__}", expected="an OverlapMode")
+    tensors = flattenTensorStructure(structure)
+    if not tensors:
+        raise userError("E0708", "arguments", f"{function} of a {type(structure).__name__}", expected="tensors")
+    if not isCapturing() or mode is OverlapMode.NoOverlap:
+        return structure
+    marked = []
+    for tensor in tensors:
+        result = tensor.clone()
+        _marks.append((is_input, tensor if is_input else result))
+        if is_input and not core().isArgument(tensor):
+            raise _refuse("set_overlap_for_input of a tensor that is no input of the model")
+        marked.append(result)
+    return reconstructTensorStructure(structure, marked)
+
+
+def set_overlap_for_input(input_tensors, mode):
+    """The same structure of tensors, whose transfer from the host may overlap with computation."""
+    return _mark(input_tensors, mode, is_input=True)
+
+
+def set_overlap_for_output(output_tensors, mode):
+    """The same structure of tensors, whose transfer to the host may overlap with computation."""
+    return _mark(output_tensors, mode, is_input=False)
+
+
+def _refuse(what, expected=""):
+    return userError("E0710", "annotation", what, expected=expected)
+
+
+def _requireOptions(options):
+    if isinstance(options._execution_strategy, PipelinedExecution):
+        raise _refuse("overlap of input or output with a pipelined strategy", "ShardedExecution")
+    if "num_io_tiles" not in options.TensorLocations._values:
+        raise _refuse("overlap of input or output without IO tiles", "opts.TensorLocations.numIOTiles(n)")
+
+
+@contextlib.contextmanager
+def checkedOverlaps(options):
+    """Around a forward that is captured. Yields a function that is called with what forward returned."""
+
+    def check(result):
+        if not _marks:
+            return
+        _requireOptions(options)
+        returned = [id(t) for t in flattenTensorStructure(result)]
+        for is_input, tensor in _marks:
+            if is_input:
+                if core().numReaders(tensor) > 1:
+                    raise _refuse("an input marked for overlap is also used directly")
+            else:
+                _requireReturnedOnce(options, tensor, returned)
+
+    _marks.clear()
+    try:
+        yield check
+    finally:
+        _marks.clear()
+
+
+def _requireReturnedOnce(options, tensor, returned):
+    times = returned.count(id(tensor))
+    if times != 1:
+        raise _refuse(f"an output marked for overlap is returned {times} times", "once")
+    allowed = (
+        (OutputMode.All, OutputMode.Sum)
+        if core().isTraining()
+        else (
+            OutputMode.All,
+            OutputMode.Sum,
+            OutputMode.Default,
+        )
+    )
+    if options.output_mode not in allowed:
+        raise _refuse("overlap of outputs that are not all returned", "OutputMode.All or OutputMode.Sum")

@@ -1,0 +1,99 @@
+"""Loops, branches and functions on the host in the middle of a device program.
+
+Source: spec annotations.md, sections 5 and 8.
+"""
+
+import torch
+
+from ._errors import userError
+from ._native import core
+
+
+def _mode():
+    from ._tracing import CaptureMode
+
+    return CaptureMode()
+
+
+def _requireList(function, values, argument):
+    if not isinstance(values, list) or not all(isinstance(value, torch.Tensor) for value in values):
+        raise ValueError(f"{function}: {argument} is not a list of tensors")
+
+
+def _listing(function, body):
+    """`body`, which returns a tensor, a list or a tuple, as one that takes and returns a list."""
+
+    def listed(tensors):
+        result = body(*tensors)
+        results = [result] if isinstance(result, torch.Tensor) else result
+        if not isinstance(results, (list, tuple)) or not all(isinstance(value, torch.Tensor) for value in results):
+            raise userError(
+                "E0708",
+                "arguments",
+                f"the body of {function} returns a {type(result).__name__}",
+                expected="a tensor, or a list or tuple of tensors",
+            )
+        return list(results)
+
+    return listed
+
+
+def for_loop(count, body, inputs):
+    """Carries tensors through `count` iterations of body(*tensors). On a device: inference only.
+
+    Args:
+        count: number of iterations.
+        body: traced once; returns as many tensors as it takes, of the same shapes and types.
+        inputs: list of tensors; they go in by value.
+    Returns: list of tensors.
+    Raises:
+        ValueError: inputs is no list of tensors.
+    """
+    _requireList("for_loop", inputs, "inputs")
+    return core().forLoop(count, _listing("for_loop", body), inputs, _mode())
+
+
+def cond(condition, then_body, then_inps, else_body, else_inps):
+    """The results of the branch that `condition` chooses whenever it runs. On a device: inference only.
+
+    Args:
+        condition: bool tensor of one element.
+        then_body, else_body: both traced once; return the same number of tensors.
+        then_inps, else_inps: lists of tensors; they go in by value.
+    Returns: list of tensors.
+    Raises:
+        ValueError: inputs that are no list of tensors.
+    """
+    _requireList("cond", then_inps, "then_inps")
+    _requireList("cond", else_inps, "else_inps")
+    return core().cond(
+        condition, _listing("cond", then_body), then_inps, _listing("cond", else_body), else_inps, _mode()
+    )
+
+
+class CPU:
+    """A function that runs on the host in the middle of a device program, once per micro-batch. Inference only.
+
+    Args:
+        layer_to_call: the function; a module's parameters stop asking for gradients.
+        ID: another one for each object in a model.
+    """
+
+    def __init__(self, layer_to_call, ID):
+        if isinstance(layer_to_call, torch.nn.Module):
+            layer_to_call.requires_grad_(False)
+        self._layer_to_call = layer_to_call
+        self._ID = ID
+        self._returns_tensor = False
+        self._call = None
+
+    def _run(self, tensors):
+        result = self._layer_to_call(*tensors)
+        self._returns_tensor = isinstance(result, torch.Tensor)
+        return [result] if self._returns_tensor else list(result)
+
+    def __call__(self, *inputs, **kwargs):
+        if self._call is None:
+            self._call = core().HostCall(self._run, str(self._ID))
+        results = self._call(list(inputs))
+        return results[0] if len(results) == 1 else results

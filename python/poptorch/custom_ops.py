@@ -1,0 +1,68 @@
+"""Operators that shared libraries register.
+
+Source: spec annotations.md, section 9. Writing one: include/abele/custom_op.h.
+"""
+
+import torch
+
+from ._errors import userError
+from ._native import core, isCapturing
+
+_FLOAT32_MAX = 3.4028234663852886e38
+_INT64 = range(-(2**63), 2**63)
+
+
+def _kindOf(value):
+    for kind in (bool, float, int, str):
+        if isinstance(value, kind):
+            return kind
+    return type(value)
+
+
+def _checked(value, kind):
+    if kind is str and not value.isascii():
+        raise ValueError(f"attributes are ASCII text, got {value!r}")
+    if kind is float and abs(value) > _FLOAT32_MAX and abs(value) != float("inf"):
+        raise userError("E0708", "arguments", f"attribute value {value} is out of the range of float32")
+    if kind is int and value not in _INT64:
+        raise userError("E0708", "arguments", f"attribute value {value} is out of the range of 64-bit integers")
+    return value
+
+
+def _native(attributes):
+    native = core().CustomAttributes()
+    setters = {int: ("setInt", "setInts"), float: ("setFloat", "setFloats"), str: ("setString", "setStrings")}
+    for key, value in (attributes or {}).items():
+        if not isinstance(key, str) or not key.isascii():
+            raise ValueError(f"names of attributes are ASCII text, got {key!r}")
+        is_list = isinstance(value, (list, tuple))
+        kinds = {_kindOf(item) for item in (value if is_list else [value])}
+        if len(kinds) != 1 or not kinds <= setters.keys():
+            raise ValueError(
+                f"attribute {key} is {value!r}: expected a float, an int, a str, or a list of one of these"
+            )
+        kind = kinds.pop()
+        one, many = setters[kind]
+        if is_list:
+            getattr(native, many)(key, [_checked(item, kind) for item in value])
+        else:
+            getattr(native, one)(key, _checked(value, kind))
+    return native
+
+
+def custom_op(inputs, name, domain, domain_version, example_outputs, attributes=None):
+    """Runs an operator of a library that was loaded before (ctypes.cdll.LoadLibrary).
+
+    Args:
+        inputs: tensors.
+        name, domain, domain_version: which operator.
+        example_outputs: tensors that say the number, shapes and types of the results.
+        attributes: name -> float, int, str, or a list or tuple of one of these.
+    Returns: list of tensors; on the host zeros.
+    Raises:
+        ValueError: attributes of other types, or text that is not ASCII.
+    """
+    native = _native(attributes)
+    if not isCapturing():
+        return [torch.zeros_like(example) for example in example_outputs]
+    return core().customOp(list(inputs), domain, name, domain_version, list(example_outputs), native)

@@ -1,0 +1,86 @@
+"""Convolutions grouped into one; a hint that changes no result.
+
+Source: spec annotations.md, section 2.
+"""
+
+import torch
+
+from ._errors import userError
+from ._native import core, isCapturing
+from .enums import MultiConvPlanType
+
+
+class MultiConv:
+    """Context manager: the convolutions inside form one multi-convolution."""
+
+    _is_active = False
+
+    def __init__(self):
+        self._settings = {}
+        self._before = 0
+
+    def _set(self, name, value):
+        self._settings[name] = value
+        return self
+
+    def availableMemoryProportions(self, value):
+        """Share of memory for each convolution: None, a float, or a list of them."""
+        if value is not None and not isinstance(value, float):
+            assert isinstance(value, (list, tuple)) and value, "expected None, a float or a list of floats"
+            assert all(isinstance(item, float) for item in value), "expected floats"
+        return self._set("availableMemoryProportions", value)
+
+    def partialsTypes(self, value):
+        """Type of partial sums: torch.float or torch.half, or a list of them."""
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if item not in (torch.float32, torch.float16):
+                raise ValueError(f"partialsTypes takes torch.float or torch.half, got {item!r}")
+        return self._set("partialsTypes", value)
+
+    def enableConvDithering(self, value):
+        """None, a bool, or a list of them."""
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if value is not None and not all(isinstance(item, bool) for item in items):
+            raise ValueError(f"enableConvDithering takes None, a bool or a list of bools, got {value!r}")
+        return self._set("enableConvDithering", value)
+
+    def planType(self, value):
+        """A MultiConvPlanType, or None."""
+        assert value is None or isinstance(value, MultiConvPlanType), "expected a MultiConvPlanType"
+        return self._set("planType", value)
+
+    def perConvReservedTiles(self, value):
+        """Tiles reserved for each convolution."""
+        assert isinstance(value, int), "expected an int"
+        return self._set("perConvReservedTiles", value)
+
+    def cycleBackOff(self, value):
+        """Proportion of cycles given up for smaller memory."""
+        assert isinstance(value, float), "expected a float"
+        return self._set("cycleBackOff", value)
+
+    def __enter__(self):
+        if isCapturing():
+            if MultiConv._is_active:
+                raise userError("E0710", "annotation", "a MultiConv inside a MultiConv")
+            MultiConv._is_active = True
+            self._before = core().numOperators("convolution")
+        return self
+
+    def __exit__(self, exc_type, value, traceback):
+        if not isCapturing():
+            return
+        MultiConv._is_active = False
+        if exc_type is not None:
+            return
+        count = core().numOperators("convolution") - self._before
+        if count == 0:
+            raise userError("E0710", "annotation", "a MultiConv without a convolution inside")
+        for name, setting in self._settings.items():
+            if isinstance(setting, (list, tuple)) and len(setting) != count:
+                raise userError(
+                    "E0710",
+                    "annotation",
+                    f"MultiConv.{name} has {len(setting)} values for {count} convolutions",
+                    expected="one value, or one for each",
+                )
