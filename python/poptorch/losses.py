@@ -70,22 +70,15 @@ def _given(func, args, kwargs, name):
 
 
 def _requireSupported(func, args, kwargs):
-    what = ""
-    if func in (F.cross_entropy, F.nll_loss) and _given(func, args, kwargs, "weight") is not None:
-        what = f"{func.__name__} with weights of classes"
-    elif func is F.ctc_loss and _given(func, args, kwargs, "reduction") == "none":
-        what = 'ctc_loss with reduction "none"'
-    elif func is F.ctc_loss and _given(func, args, kwargs, "targets").dim() != 2:
-        what = "ctc_loss of targets that are not padded to [N, S]"
-    if what:
-        raise notAvailable(what)
+    if _given(func, args, kwargs, "weight") is not None:
+        raise notAvailable(f"{func.__name__} with weights of classes")
 
 
 class LossMarking(TorchFunctionMode):
     """While active, every result of a torch loss is marked; losses computed inside a loss are not."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in (F.cross_entropy, F.nll_loss, F.ctc_loss):
+        if func in (F.cross_entropy, F.nll_loss):
             _requireSupported(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
         if func in _LOSSES:

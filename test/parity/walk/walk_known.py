@@ -16,15 +16,12 @@ _VALUES = "reads values to decide what to compute"
 _SHAPE = "the shape of the result depends on values"
 _SPARSE = "sparse tensors"
 _WEIGHTS = "with weights of classes in training, as in PopTorch"
-_CTC = "without a reduction, or of targets in one row, in training, as in PopTorch"
 # Refused with a typed error for some samples at least.
 REFUSED = {
     "op nn.functional.cross_entropy": _WEIGHTS,
     "op nn.functional.nll_loss": _WEIGHTS,
     "module nn.CrossEntropyLoss": _WEIGHTS,
     "module nn.NLLLoss": _WEIGHTS,
-    "op nn.functional.ctc_loss": _CTC,
-    "module nn.CTCLoss": _CTC,
     "op cov": f"{_VALUES}: with weights given as tensors",
     "op narrow": f"{_VALUES}: with a start that is a tensor",
     "op tensor_split": f"{_VALUES}: with indices that are a tensor",
