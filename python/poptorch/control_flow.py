@@ -39,7 +39,7 @@ def _listing(function, body):
 
 
 def for_loop(count, body, inputs):
-    """Carries tensors through `count` iterations of body(*tensors). On a device: inference only.
+    """Carries tensors through `count` iterations of `body(*tensors)`. On a device: inference only.
 
     Args:
         count: number of iterations.
