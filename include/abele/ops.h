@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -66,9 +65,10 @@ ABELE_API at::Tensor fps(const at::Tensor& src, const std::vector<int64_t>& ptr,
                          bool random_start = false);
 /// For each row of x the index (int32) of the nearest row of y in the same batch. batch: sorted ids, one per row.
 /// Throws E0708.
-ABELE_API at::Tensor nearest(const at::Tensor& x, const at::Tensor& y,
-                             const std::optional<at::Tensor>& batch_x = std::nullopt,
-                             const std::optional<at::Tensor>& batch_y = std::nullopt);
+ABELE_API at::Tensor nearest(const at::Tensor& x, const at::Tensor& y);
+/// An undefined batch: all rows are in batch 0.
+ABELE_API at::Tensor nearest(const at::Tensor& x, const at::Tensor& y, const at::Tensor& batch_x,
+                             const at::Tensor& batch_y);
 
 /// CTC prefix beam search over log-probabilities [T, N, C]. Returns path log-probabilities [N, top_paths], path lengths
 /// (int32, [N, top_paths]) and classes (int32, [N, top_paths, T]). Throws E0708.

@@ -95,7 +95,13 @@ void registerOperators(py::module_& module) {
       },
       py::arg("lhs"), py::arg("rhs"), py::arg("mode"), py::arg("factor"), py::arg("keep_precision"));
   module.def("fps", &ops::fps, py::arg("src"), py::arg("ptr"), py::arg("ratio"), py::arg("random_start"));
-  module.def("nearest", &ops::nearest, py::arg("x"), py::arg("y"), py::arg("batch_x"), py::arg("batch_y"));
+  module.def(
+      "nearest",
+      [](const at::Tensor& x, const at::Tensor& y, const std::optional<at::Tensor>& batch_x,
+         const std::optional<at::Tensor>& batch_y) {
+        return ops::nearest(x, y, batch_x.value_or(at::Tensor()), batch_y.value_or(at::Tensor()));
+      },
+      py::arg("x"), py::arg("y"), py::arg("batch_x"), py::arg("batch_y"));
   module.def("ctcBeamSearchDecoder", &ops::ctcBeamSearchDecoder, py::arg("probs"), py::arg("lengths"), py::arg("blank"),
              py::arg("beam_width"), py::arg("top_paths"));
   registerControlFlow(module);

@@ -85,12 +85,12 @@ at::Tensor asRows(const at::Tensor& tensor, const char* name) {
   return tensor.dim() == 1 ? tensor.detach().unsqueeze(1) : tensor.detach();
 }
 
-at::Tensor batchOf(const std::optional<at::Tensor>& batch, int64_t num_rows, const char* name) {
-  if (!batch) return at::zeros({num_rows}, at::kLong);
-  ABELE_REQUIRE(batch->dim() == 1 && batch->size(0) == num_rows, E0708,
-                {.what = cat("nearest: ", name, " has ", batch->numel(), " entries"),
+at::Tensor batchOf(const at::Tensor& batch, int64_t num_rows, const char* name) {
+  if (!batch.defined()) return at::zeros({num_rows}, at::kLong);
+  ABELE_REQUIRE(batch.dim() == 1 && batch.size(0) == num_rows, E0708,
+                {.what = cat("nearest: ", name, " has ", batch.numel(), " entries"),
                  .expected = cat("one for each of the ", num_rows, " rows")});
-  return *batch;
+  return batch;
 }
 
 }  // namespace
@@ -113,8 +113,9 @@ at::Tensor fps(const at::Tensor& src, const std::vector<int64_t>& ptr, double ra
   return operators::operatorOf<FpsSignature>("abele_op::fps").call(src.detach(), at::cat(starts), ptr, picks);
 }
 
-at::Tensor nearest(const at::Tensor& x, const at::Tensor& y, const std::optional<at::Tensor>& batch_x,
-                   const std::optional<at::Tensor>& batch_y) {
+at::Tensor nearest(const at::Tensor& x, const at::Tensor& y) { return nearest(x, y, {}, {}); }
+
+at::Tensor nearest(const at::Tensor& x, const at::Tensor& y, const at::Tensor& batch_x, const at::Tensor& batch_y) {
   const at::Tensor x_NF = asRows(x, "x"), y_MF = asRows(y, "y");
   ABELE_REQUIRE(x_NF.size(1) == y_MF.size(1), E0708,
                 {.what = cat("nearest: x has ", x_NF.size(1), " features, y has ", y_MF.size(1))});

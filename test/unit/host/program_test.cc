@@ -124,17 +124,17 @@ TEST(Cache, FindsWhatItStored) {
 TEST(Cache, KeysDifferByWhatIsCompiled) {
   const ir::Graph graph;
   const host::SessionOptions plain = options();
-  const std::string key = host::cacheKey(graph, plain, {});
+  const std::string key = host::cacheKey(graph, plain, {}, {});
   EXPECT_EQ(key.size(), 32u);
-  EXPECT_EQ(host::cacheKey(graph, plain, {}), key);
+  EXPECT_EQ(host::cacheKey(graph, plain, {}, {}), key);
   host::SessionOptions same = plain;
   same.seed = 99;
   same.threads_per_device = 3;
-  EXPECT_EQ(host::cacheKey(graph, same, {}), key);
+  EXPECT_EQ(host::cacheKey(graph, same, {}, {}), key);
   const auto differs = [&](auto change) {
     host::SessionOptions other = plain;
     change(other);
-    EXPECT_NE(host::cacheKey(graph, other, {}), key);
+    EXPECT_NE(host::cacheKey(graph, other, {}, {}), key);
   };
   differs([](host::SessionOptions& o) { o.device_iterations = 3; });
   differs([](host::SessionOptions& o) { o.mean_reduction = false; });
@@ -143,7 +143,8 @@ TEST(Cache, KeysDifferByWhatIsCompiled) {
   differs([](host::SessionOptions& o) { o.anchors.push_back({"a", "b"}); });
   host::OptimizerSpec optimizer;
   optimizer.rules.kind = passes::OptimizerRules::Kind::kAdam;
-  EXPECT_NE(host::cacheKey(graph, plain, optimizer), key);
+  EXPECT_NE(host::cacheKey(graph, plain, optimizer, {}), key);
+  EXPECT_NE(host::cacheKey(graph, plain, {}, {3}), key);
 }
 
 TEST(Anchors, AreValuesOfTheLastCall) {
