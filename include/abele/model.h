@@ -117,6 +117,11 @@ class ABELE_API TrainingModel {
     return (*this)(detail::vectorOf<at::Tensor>(inputs...));
   }
 
+  /// Gives groups of replicas values of their own of a parameter, with `shards` replicas in a group; before compile
+  /// (E0705). The module's tensor has one more dimension in front than forward sees: a value for every group, or for
+  /// every replica. Source: spec executor.md section 9.
+  void replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
+                       VariableRetrievalMode mode = VariableRetrievalMode::kOnePerGroup);
   /// Captures and compiles for inputs of these shapes without running a step.
   void compile(const std::vector<at::Tensor>& inputs);
   bool isCompiled() const;

@@ -19,6 +19,13 @@ enum class OutputMode { kFinal, kEveryN, kAll, kSum, kDefault };
 /// Gradients over the micro-batches of an update.
 enum class ReductionType { kSum, kMean };
 
+/// Which replicas form a group. For size k and m groups: kConsecutive {0..k-1}, {k..2k-1}, ...; kOrthogonal {0, m, 2m,
+/// ...}, {1, m+1, ...}, ...; kNoGrouping: each replica alone; kAll: one group.
+enum class CommGroupType { kAll, kConsecutive, kOrthogonal, kNoGrouping };
+
+/// How the host's tensor of a parameter with groups lies: a value for every group, or one for every replica.
+enum class VariableRetrievalMode { kOnePerGroup, kAllReplicas };
+
 /// How blocks become stages when no list of stages is given. kSameAsIpu: a block's ipu_id is its stage.
 /// kAutoIncrement: each new block id takes the next stage, from 1 (stage 0 is the code before the first block).
 enum class AutoStage { kSameAsIpu, kAutoIncrement };
@@ -114,8 +121,14 @@ class ABELE_API Options {
 
   /// Weight updates (training) or micro-batches (inference) in one call; multiplies dim 0 of inputs. >= 1.
   Options& deviceIterations(int64_t iterations);
-  /// Data-parallel copies of the model. This version runs one.
+  /// Data-parallel copies of the model, each on devices of its own; they share weights and optimizer state. Multiplies
+  /// dim 0 of inputs; an update sees the gradients of all.
   Options& replicationFactor(int64_t replicas);
+  /// Replicas of one group take the same rows of the inputs. Call replicationFactor first.
+  Options& inputReplicaGrouping(int64_t group_size, CommGroupType type = CommGroupType::kConsecutive);
+  /// true (default): a forward that writes buffers is refused where replicas take different inputs. false: every
+  /// replica has buffers of its own, and the module gets those of replica 0.
+  Options& broadcastBuffers(bool broadcast = true);
   /// The period is for kEveryN: results of micro-batches N, 2N, 3N, ...
   Options& outputMode(OutputMode mode, int64_t period = 1);
   Options& setExecutionStrategy(const ExecutionStrategy& strategy);
@@ -140,10 +153,11 @@ class ABELE_API Options {
   TrainingOptions Training();
 
   /// Rows that one call takes when a micro-batch has batch_size of them: batch_size * deviceIterations *
-  /// gradientAccumulation. Source: spec data.md section 1.
+  /// gradientAccumulation * replicationFactor / input group size. Source: spec data.md section 1.
   int64_t combinedBatchSize(int64_t batch_size) const;
   int64_t deviceIterations() const;
   int64_t gradientAccumulation() const;
+  int64_t replicationFactor() const;
 
  private:
   friend class TrainingOptions;
@@ -157,7 +171,7 @@ class ABELE_API TrainingOptions {
  public:
   /// Micro-batches whose gradients make one weight update. >= 1; 1 for inference.
   TrainingOptions& gradientAccumulation(int64_t micro_batches);
-  /// kMean (default): an update sees the mean of the micro-batches' gradients.
+  /// kMean (default): an update sees the mean of the micro-batches' gradients over all replicas.
   TrainingOptions& accumulationAndReplicationReductionType(ReductionType type);
 
  private:

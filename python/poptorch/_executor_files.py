@@ -9,7 +9,6 @@ import pickle
 from . import _files
 from ._errors import createPoptorchError, userError
 from ._logging import logger
-from ._program import Program
 from ._tracing import withHooks
 
 _DEFAULT_NAME = "model.poptorch"
@@ -53,6 +52,7 @@ class Files:
         metadata = {
             "options": self._options,
             "program": program.description(),
+            "groupings": self._groupings,
             "rng_seed": self.rng_state[0] if save_rng_state else None,
         }
         model = optimizer_state = None
@@ -100,7 +100,8 @@ class Files:
 
     def _adoptProgram(self, file, metadata):
         """Makes the program of a file this executor's own."""
-        program = Program(self._options, training=self._training, enforce_limits=self._enforce_limits)
+        self._groupings = metadata["groupings"]
+        program = self._newProgram()
         self._rewrap()
         with self._channel.tracepoint("loadExecutable"), withHooks():
             program.load(file.program, metadata["program"], self._model)

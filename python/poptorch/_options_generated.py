@@ -22,7 +22,6 @@ class OptionsSetters:
 
         Allowed: >= 1.
         Unit: replicas.
-        Device: refused when > 1.
         Returns: self, so that calls chain.
         Source: options.md 2.
         """

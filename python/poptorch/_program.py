@@ -20,8 +20,10 @@ def narrowed(value):
 class Program:
     """A compiled executable. Threads: one caller at a time."""
 
-    def __init__(self, options, *, training, enforce_limits):
-        self.session = core().Session(toSessionOptions(options, training=training, enforce_limits=enforce_limits))
+    def __init__(self, options, *, training, enforce_limits, groupings=()):
+        native = toSessionOptions(options, training=training, enforce_limits=enforce_limits)
+        native.setGroupings(list(groupings))
+        self.session = core().Session(native)
         self._options = options
         self._training = training
         self._enforce_limits = enforce_limits

@@ -27,8 +27,6 @@ def requireSupported(options):
     limit = options.max_repeat_logs
     core().setMaxRepeatedLogs(limit if limit < 2**63 else -1)
     refused = {
-        "replicationFactor > 1": options.replication_factor != 1,
-        "inputReplicaGrouping with groups of more than one replica": options.input_group_size != 1,
         "more than one process (opts.Distributed)": options.Distributed.numProcesses != 1,
     }
     for name, is_used in refused.items():
@@ -44,12 +42,21 @@ def _positive(name, value):
     return value
 
 
+def commGroup(comm_group_type):
+    """The native form of a CommGroupType."""
+    return getattr(core().CommGroup, enums.CommGroupType(comm_group_type).name)
+
+
 def toSessionOptions(options, *, training, enforce_limits):
     """The native options of one compiled program."""
     result = core().SessionOptions()
     result.training = training
     result.device_iterations = _positive("deviceIterations", options.device_iterations)
     result.gradient_accumulation = _positive("gradientAccumulation", options.Training.gradient_accumulation)
+    result.replicas = _positive("replicationFactor", options.replication_factor)
+    result.input_group_size = options.input_group_size
+    result.input_grouping = commGroup(options.input_cgt)
+    result.broadcast_buffers = options.broadcast_buffers
     result.mean_reduction = options.Training.accumulation_and_replication_reduction_type == enums.ReductionType.Mean
     result.output_mode = getattr(core().OutputMode, enums.OutputMode(options.output_mode).name)
     result.output_period = options.output_return_period
@@ -128,16 +135,18 @@ def requireDeviceCount(options, stage_devices):
     """Raises poptorch.Error if the number of devices is none that PopTorch can reserve."""
     if not stage_devices:
         return
-    number = max(len(set(stage_devices)), max(stage_devices) + 1)
+    replicas = options.replication_factor
+    number = max(len(set(stage_devices)), max(stage_devices) + 1) * replicas
+    uses = f"the model uses {number} devices" + (f" ({replicas} replicas)" if replicas > 1 else "")
     if number > 64:
-        raise userError("E0402", "device-range", f"the model uses {number} devices", expected="at most 64")
+        raise userError("E0402", "device-range", uses, expected="at most 64")
     if number & (number - 1):
         rounded = 1 << number.bit_length()
         if not options.auto_round_num_ipus:
             raise userError(
                 "E0402",
                 "device-range",
-                f"the model uses {number} devices",
+                uses,
                 expected="a power of two",
                 remedy="opts.autoRoundNumIPUs(True) reserves more devices than the model uses",
             )

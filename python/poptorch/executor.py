@@ -19,6 +19,7 @@ from ._logging import logger
 from ._options_validation import requireConsistent
 from ._program import Program
 from ._progress import ProgressBar
+from ._replica_grouping import Groupings, ParameterProxy
 from ._support import requireDeviceCount, requireSupported
 from ._target import requireGroup, requireTarget
 from ._version import __version__
@@ -93,6 +94,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         self._poptorch_version = poptorch_version
         self._executable = None  # the program of the last call; None: not compiled
         self._programs = {}
+        self._groupings = Groupings()
         self._is_attached = False
         self._weights_are_stale = False  # the device has newer weights than the host
         self._host_version = _Version()
@@ -224,7 +226,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         requireSupported(self._options)
         requireTarget(self._options)
         self._rewrap()
-        program = Program(self._options, training=self._training, enforce_limits=self._enforce_limits)
+        program = self._newProgram()
         spec = self._optimizerSpec()
         bar = ProgressBar() if self._options.show_compilation_progress_bar else None
         try:
@@ -256,15 +258,25 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
             self._sent = None if self._optimizer is None else _optimizer_spec.describe(self._optimizer)
         self._noteVersions()
 
+    def _newProgram(self):
+        return Program(
+            self._options,
+            training=self._training,
+            enforce_limits=self._enforce_limits,
+            groupings=self._groupings.native(),
+        )
+
     def _requireSplit(self, tensors):
-        number = self._options.device_iterations * self._options.Training.gradient_accumulation
+        options = self._options
+        number = options.device_iterations * options.Training.gradient_accumulation
+        number *= options.replication_factor // options.input_group_size
         for index, tensor in enumerate(tensors):
             rows = tensor.shape[0] if tensor.dim() else 1
             assert rows % number == 0 and (tensor.dim() or number == 1), (
                 f"E0703 batch-split: input tensor {index} of shape {list(tensor.shape)} cannot be split into {number} "
                 f"micro-batches\n  expected  a first dimension that is a multiple of deviceIterations "
-                f"({self._options.device_iterations}) * gradientAccumulation "
-                f"({self._options.Training.gradient_accumulation})"
+                f"({options.device_iterations}) * gradientAccumulation ({options.Training.gradient_accumulation}) * "
+                f"replicationFactor ({options.replication_factor}) / input group size ({options.input_group_size})"
             )
 
     def _moveState(self, old, new):
@@ -294,7 +306,10 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         model = self.__dict__.get("_user_model")
         if model is None:
             raise AttributeError(name)
-        return getattr(model, name)
+        value = getattr(model, name)
+        if isinstance(value, torch.nn.Parameter) and not self._training and name in model._parameters:
+            return ParameterProxy(self, name, value)
+        return value
 
     def __repr__(self):
         return module_repr(self._user_model)

@@ -87,10 +87,10 @@ class _WrappedTensor:
             return func(*args, **(kwargs or {}))
 
     def replicaGrouping(self, comm_group_type, shards, variable_retrieval_mode):
-        """Not available: weights that differ between replicas."""
-        from ._errors import notAvailable
+        """Gives groups of replicas values of their own: see _replica_grouping.ParameterProxy."""
+        from ._replica_grouping import groupWrapped
 
-        raise notAvailable("replicaGrouping", "use one replica")
+        groupWrapped(executorOf(self), self, comm_group_type, shards, variable_retrieval_mode)
 
     def __deepcopy__(self, memo):
         plain = unwrapped(self)

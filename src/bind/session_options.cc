@@ -20,11 +20,28 @@ void registerSessionOptions(py::module_& module) {
   py::enum_<passes::AutoStage>(module, "AutoStage")
       .value("SameAsIpu", passes::AutoStage::kSameAsIpu)
       .value("AutoIncrement", passes::AutoStage::kAutoIncrement);
+  py::enum_<host::CommGroup>(module, "CommGroup")
+      .value("All", host::CommGroup::kAll)
+      .value("Consecutive", host::CommGroup::kConsecutive)
+      .value("Orthogonal", host::CommGroup::kOrthogonal)
+      .value("NoGrouping", host::CommGroup::kNone);
   py::class_<SessionOptions>(module, "SessionOptions")
       .def(py::init<>())
       .def_readwrite("training", &SessionOptions::training)
       .def_readwrite("device_iterations", &SessionOptions::device_iterations)
       .def_readwrite("gradient_accumulation", &SessionOptions::gradient_accumulation)
+      .def_readwrite("replicas", &SessionOptions::replicas)
+      .def_readwrite("input_group_size", &SessionOptions::input_group_size)
+      .def_readwrite("input_grouping", &SessionOptions::input_grouping)
+      .def_readwrite("broadcast_buffers", &SessionOptions::broadcast_buffers)
+      .def(
+          "setGroupings",
+          [](SessionOptions& self, const std::vector<std::tuple<std::string, host::CommGroup, int64_t, bool>>& list) {
+            self.groupings.clear();
+            for (const auto& [parameter, type, shards, one_per_replica] : list)
+              self.groupings.push_back({parameter, type, shards, one_per_replica});
+          },
+          py::arg("groupings"), "(parameter, type, replicas in a group, one value per replica) of each.")
       .def_readwrite("mean_reduction", &SessionOptions::mean_reduction)
       .def_readwrite("output_mode", &SessionOptions::output_mode)
       .def_readwrite("output_period", &SessionOptions::output_period)

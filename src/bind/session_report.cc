@@ -13,6 +13,7 @@ py::dict reportDict(const host::SessionReport& report) {
     py::dict row;
     row["name"] = stage.name;
     row["device"] = stage.device;
+    row["replica"] = stage.replica;
     row["busy_ns"] = stage.busy_ns;
     row["waiting_ns"] = stage.waiting_ns;
     row["peak_bytes"] = stage.peak_bytes;

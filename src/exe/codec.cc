@@ -1,4 +1,4 @@
-// .abx, version 1: docs/executable.md. One description of the fields serves both directions.
+// .abx, version 2: docs/executable.md. One description of the fields serves both directions.
 #include "base/error.h"
 #include "exe/bytes.h"
 #include "exe/executable.h"
@@ -13,7 +13,7 @@ bool isKnown(ExternalKind k) { return k <= ExternalKind::kState; }
 namespace {
 
 constexpr const char* kMagic = "ABELEABX";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 }  // namespace
 
@@ -57,6 +57,7 @@ void visit(A& a, External& x) {
   a(x.slot);
   a(x.owner);
   a(x.initial);
+  visit(a, x.replica_slots);
 }
 template <class A>
 void visit(A& a, Instruction& x) {
@@ -74,6 +75,7 @@ void visit(A& a, Segment& x) {
   a(x.direction);
   a(x.name);
   visit(a, x.instructions);
+  a(x.replica);
 }
 template <class A>
 void visit(A& a, Action& x) {
@@ -85,6 +87,7 @@ template <class A>
 void visit(A& a, WorkerProgram& x) {
   a(x.device);
   visit(a, x.actions);
+  a(x.replica);
 }
 template <class A>
 void visit(A& a, Executable& x) {
@@ -93,6 +96,8 @@ void visit(A& a, Executable& x) {
   a(x.accumulation);
   a(x.micro_batches);
   a(x.random_draws);
+  a(x.replicas);
+  visit(a, x.input_part);
   visit(a, x.groups);
   visit(a, x.slots);
   visit(a, x.segments);

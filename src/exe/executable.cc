@@ -1,5 +1,7 @@
 #include "exe/executable.h"
 
+#include <algorithm>
+
 #include "base/cat.h"
 
 namespace abele::exe {
@@ -71,6 +73,10 @@ const char* directionName(Direction d) {
   return kNames[static_cast<int>(d)];
 }
 
+int64_t Executable::inputParts() const {
+  return input_part.empty() ? 1 : 1 + *std::max_element(input_part.begin(), input_part.end());
+}
+
 int64_t peakBytes(const Executable& executable, int32_t worker) {
   int64_t bytes = 0;
   for (const Group& g : executable.groups)
@@ -80,9 +86,12 @@ int64_t peakBytes(const Executable& executable, int32_t worker) {
 }
 
 std::string print(const Executable& exe) {
-  std::string out = cat("executable ", exe.training ? "training" : "inference",
-                        " device_iterations=", exe.device_iterations, " accumulation=", exe.accumulation,
-                        " micro_batches=", exe.micro_batches, " random_draws=", exe.random_draws, "\n");
+  std::string out =
+      cat("executable ", exe.training ? "training" : "inference", " device_iterations=", exe.device_iterations,
+          " accumulation=", exe.accumulation, " micro_batches=", exe.micro_batches, " random_draws=", exe.random_draws);
+  if (exe.replicas > 1)
+    out += cat(" replicas=", exe.replicas, " input_part=", joined(exe.input_part, [](int32_t p) { return cat(p); }));
+  out += "\n";
   for (size_t g = 0; g < exe.groups.size(); ++g) {
     const Group& group = exe.groups[g];
     out += cat("  group ", g, " ", group.name, " ", kindName(group.kind), " worker=", group.worker,
@@ -94,14 +103,17 @@ std::string print(const Executable& exe) {
   }
   for (const External& e : exe.externals)
     out += cat("  external ", e.name, " ", kindName(e.kind), " ", slotText(e.slot), " owner=", e.owner,
-               " initial=", e.initial, "\n");
+               " initial=", e.initial,
+               e.replica_slots.empty() ? "" : " by replica " + joined(e.replica_slots, slotText), "\n");
   out += "  inputs " + joined(exe.input_slots, slotText) + " outputs " + joined(exe.output_slots, slotText) + "\n";
   for (size_t s = 0; s < exe.segments.size(); ++s) {
     out += cat("  segment ", s, " ", exe.segments[s].name, "\n");
     for (const Instruction& i : exe.segments[s].instructions) out += instructionText(exe, i);
   }
   for (size_t w = 0; w < exe.workers.size(); ++w) {
-    out += cat("  worker ", w, " device=", exe.workers[w].device, "\n");
+    out += cat("  worker ", w, " device=", exe.workers[w].device);
+    if (exe.replicas > 1) out += cat(" replica=", exe.workers[w].replica);
+    out += "\n";
     for (const Action& a : exe.workers[w].actions) {
       out += cat("    ", exe.segments[a.segment].name, " micro_batch=", a.micro_batch);
       for (const Wait& wait : a.waits)

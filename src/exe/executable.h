@@ -11,8 +11,10 @@
 
 namespace abele::exe {
 
-/// Memory with one lifetime. The bytes of a group are one allocation per frame; frame of micro-batch k is k % frames.
-/// Micro-batches are numbered 0..micro_batches-1 over the whole step (device iteration slowest).
+/// Replicas are copies of the program in one process, each with workers, segments and groups of its own; what only
+/// updates write (weights, optimizer state) they share. Things of replica r follow those of replica r - 1, in the same
+/// order. Memory with one lifetime. The bytes of a group are one allocation per frame; frame of micro-batch k is k %
+/// frames. Every replica numbers its micro-batches 0..micro_batches-1 over the whole step (device iteration slowest).
 enum class GroupKind : uint8_t {
   kPersistent,  // weights, buffers, constants, accumulators, optimizer state: lives as long as the executable is loaded
   kStash,       // values of a stage that outlive one task (forward to backward, stage to stage); a ring of frames
@@ -55,12 +57,13 @@ struct Instruction {
 enum class Direction : uint8_t { kForward, kBackward, kWeightGrad, kUpdate };
 const char* directionName(Direction d);
 
-/// The work of one (stage, direction). Segment i completes once per action; its counter is i.
+/// The work of one (stage, direction) in one replica. Segment i completes once per action; its counter is i.
 struct Segment {
   int32_t stage = 0;
   Direction direction = Direction::kForward;
   std::string name;  // "fwd/2"
   std::vector<Instruction> instructions;
+  int32_t replica = 0;
   bool operator==(const Segment&) const = default;
 };
 
@@ -79,6 +82,7 @@ struct Action {
 struct WorkerProgram {
   int32_t device = 0;
   std::vector<Action> actions;  // one step, in order
+  int32_t replica = 0;
   bool operator==(const WorkerProgram&) const = default;
 };
 
@@ -87,9 +91,11 @@ enum class ExternalKind : uint8_t { kParameter, kBuffer, kConstant, kAccumulator
 struct External {
   std::string name;
   ExternalKind kind = ExternalKind::kConstant;
-  int32_t slot = -1;
+  int32_t slot = -1;  // of replica 0
   int32_t owner = -1;
   double initial = 0;
+  std::vector<int32_t> replica_slots = {};  // by replica; empty: all use `slot`
+  int32_t slotOf(int32_t replica) const { return replica_slots.empty() ? slot : replica_slots[replica]; }
   bool operator==(const External&) const = default;
 };
 
@@ -99,14 +105,24 @@ struct Executable {
   int64_t accumulation = 1;
   int64_t micro_batches = 1;  // per step and replica: device_iterations * accumulation
   int64_t random_draws = 0;   // per micro-batch
+  int64_t replicas = 1;
+  std::vector<int32_t> input_part;  // by replica: which of the parts of the inputs it takes; empty: {0}
   std::vector<Group> groups;
   std::vector<Slot> slots;
   std::vector<Segment> segments;
   std::vector<WorkerProgram> workers;
   std::vector<External> externals;
-  std::vector<int32_t> input_slots;   // by tensor argument; -1 = unused
-  std::vector<int32_t> output_slots;  // by kResult target; in kOutput groups
+  std::vector<int32_t> input_slots;   // by replica and tensor argument; -1 = unused
+  std::vector<int32_t> output_slots;  // by replica and kResult target; in kOutput groups
   std::vector<std::string> sources;
+  /// Arguments and results of one replica.
+  int64_t numInputs() const { return static_cast<int64_t>(input_slots.size()) / replicas; }
+  int64_t numOutputs() const { return static_cast<int64_t>(output_slots.size()) / replicas; }
+  int32_t inputPart(int32_t replica) const { return input_part.empty() ? 0 : input_part[replica]; }
+  /// Replicas that take different inputs.
+  int64_t inputParts() const;
+  /// Position of a replica's micro-batch among those of all replicas, replica fastest: its place in the random stream.
+  int64_t globalMicroBatch(int64_t micro_batch, int32_t replica) const { return micro_batch * replicas + replica; }
   bool operator==(const Executable&) const = default;
 };
 

@@ -15,6 +15,7 @@ class Verifier {
                 exe_.micro_batches / exe_.accumulation == exe_.device_iterations &&
                 exe_.micro_batches % exe_.accumulation == 0,
             "micro_batches is not device_iterations * accumulation");
+    checkReplicas();
     for (size_t g = 0; g < exe_.groups.size(); ++g) checkGroup(exe_.groups[g], cat("group ", g));
     for (size_t s = 0; s < exe_.slots.size(); ++s) checkSlot(exe_.slots[s], cat("slot ", s));
     for (size_t s = 0; s < exe_.segments.size(); ++s)
@@ -23,6 +24,9 @@ class Verifier {
       for (const Action& a : exe_.workers[w].actions) checkAction(a, cat("worker ", w));
     for (const External& e : exe_.externals) {
       checkSlotId(e.slot, cat("external ", e.name));
+      require(e.replica_slots.empty() || size(e.replica_slots) == exe_.replicas, "external ", e.name, ": ",
+              e.replica_slots.size(), " slots for ", exe_.replicas, " replicas");
+      for (int32_t slot : e.replica_slots) checkSlotId(slot, cat("external ", e.name));
       require(e.owner >= -1 && e.owner < size(exe_.externals), "external ", e.name, ": owner ", e.owner);
     }
     for (int32_t slot : exe_.input_slots) checkBound(slot, GroupKind::kInput, "input");
@@ -39,6 +43,21 @@ class Verifier {
   template <class T>
   static int64_t size(const std::vector<T>& v) {
     return static_cast<int64_t>(v.size());
+  }
+
+  void checkReplicas() {
+    const int64_t n = exe_.replicas;
+    if (!require(n >= 1, n, " replicas")) return;
+    require(size(exe_.input_slots) % n == 0 && size(exe_.output_slots) % n == 0,
+            "inputs or outputs do not divide by the replicas");
+    require(exe_.input_part.empty() ? n == 1 : size(exe_.input_part) == n, exe_.input_part.size(), " input parts for ",
+            n, " replicas");
+    for (int32_t part : exe_.input_part) require(part >= 0 && part < n, "input part ", part);
+    for (const Segment& s : exe_.segments)
+      require(s.replica >= 0 && s.replica < n, "segment ", s.name, ": replica ", s.replica);
+    for (size_t w = 0; w < exe_.workers.size(); ++w)
+      require(exe_.workers[w].replica >= 0 && exe_.workers[w].replica < n, "worker ", w, ": replica ",
+              exe_.workers[w].replica);
   }
 
   void checkSlotId(int64_t slot, const std::string& where) {

@@ -8,6 +8,7 @@
 namespace abele::host {
 
 bool isKnown(OutputMode mode) { return mode <= OutputMode::kSum; }
+bool isKnown(CommGroup type) { return type <= CommGroup::kNone; }
 
 template <class A>
 void visitTensors(A& a, std::vector<at::Tensor>& tensors) {
@@ -64,6 +65,14 @@ void visit(A& a, CompiledStage& x) {
   a(x.name);
   a(x.device);
   a(x.worker);
+  a(x.replica);
+}
+template <class A>
+void visit(A& a, ReplicaGrouping& x) {
+  a(x.parameter);
+  a(x.type);
+  a(x.shards);
+  a(x.one_per_replica);
 }
 
 template <class A>
@@ -102,13 +111,14 @@ void visitProgram(A& a, CompiledProgram& x) {
   visit(a, x.anchors);
   visitTensors(a, x.constants);
   visit(a, x.stages);
+  visit(a, x.groupings);
   visit(a, x.tensor_names);
 }
 
 namespace {
 
 constexpr const char* kMagic = "ABELEPRG";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 /// What a session relies on beyond what exe::verify checks.
 void verify(const CompiledProgram& program) {
@@ -116,10 +126,9 @@ void verify(const CompiledProgram& program) {
     if (!holds) exe::reject(what);
   };
   const exe::Executable& executable = program.executable;
-  const auto isTarget = [&](int64_t target) {
-    return target >= 0 && target < static_cast<int64_t>(executable.output_slots.size());
-  };
-  require(executable.input_slots.size() <= program.input_types.size(), "fewer inputs than the executable reads");
+  const auto isTarget = [&](int64_t target) { return target >= 0 && target < executable.numOutputs(); };
+  require(executable.numInputs() <= static_cast<int64_t>(program.input_types.size()),
+          "fewer inputs than the executable reads");
   size_t on_host = 0;
   for (const CompiledResult& result : program.results) {
     require(result.target == -1 || isTarget(result.target), "a result that the executable does not make");
@@ -137,9 +146,14 @@ void verify(const CompiledProgram& program) {
   for (const CompiledStage& stage : program.stages)
     require(stage.worker >= 0 && stage.worker < static_cast<int64_t>(executable.workers.size()),
             "a stage on a device that does not exist");
+  const int64_t stages = static_cast<int64_t>(program.stages.size()) / executable.replicas;
+  require(stages * executable.replicas == static_cast<int64_t>(program.stages.size()), "stages of half a replica");
+  for (const CompiledStage& stage : program.stages)
+    require(stage.replica >= 0 && stage.replica < executable.replicas, "a stage of a replica that does not exist");
   for (const exe::Segment& segment : executable.segments)
-    require(segment.stage >= 0 && segment.stage < static_cast<int64_t>(program.stages.size()),
-            "a segment of a stage that does not exist");
+    require(segment.stage >= 0 && segment.stage < stages, "a segment of a stage that does not exist");
+  for (const ReplicaGrouping& grouping : program.groupings)
+    require(fits(grouping, executable.replicas), "groups of replicas that do not divide them");
 }
 
 }  // namespace

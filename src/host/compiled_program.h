@@ -37,6 +37,7 @@ struct CompiledStage {
   std::string name;
   int32_t device = 0;
   int32_t worker = 0;
+  int32_t replica = 0;
 };
 
 struct CompiledProgram {
@@ -48,7 +49,8 @@ struct CompiledProgram {
   std::vector<WrittenArgument> written;
   std::vector<CompiledAnchor> anchors;
   std::vector<at::Tensor> constants;  // by external; undefined for other kinds. Dropped once they are on the device
-  std::vector<CompiledStage> stages;
+  std::vector<CompiledStage> stages;  // replica after replica
+  std::vector<ReplicaGrouping> groupings;
   std::vector<std::string> tensor_names;  // of every value that can be anchored
 };
 

@@ -30,8 +30,9 @@ void add(exe::Writer& out, Fields... fields) {
 /// Every field that a compilation depends on. The bindings name all fields, so that a new one cannot be forgotten: it
 /// does not compile before it is added here, or left out on purpose.
 void addOptions(exe::Writer& out, const SessionOptions& options) {
-  const auto& [training, device_iterations, gradient_accumulation, mean_reduction, output_mode, output_period, strategy,
-               schedule, recompute, stages, enforce_pipeline_minimum, num_devices, threads_per_device, has_seed, seed,
+  const auto& [training, device_iterations, gradient_accumulation, replicas, input_group_size, input_grouping,
+               broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule, recompute,
+               stages, enforce_pipeline_minimum, num_devices, threads_per_device, has_seed, seed,
                floating_point_exceptions, stochastic_rounding, auto_loss_scaling, loss_scale_edge, loss_scale_threshold,
                loss_scale_period, anchors, synthetic_data, cache_path, cache_lock] = options;
   // Not compiled in: threads, seed, what kernels check and how they round, where data comes from, where the cache is.
@@ -41,6 +42,9 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
   add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
       output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule), recompute,
       enforce_pipeline_minimum, num_devices);
+  add(out, replicas, input_group_size, static_cast<int64_t>(input_grouping), broadcast_buffers);
+  for (const auto& [parameter, type, shards, one_per_replica] : groupings)
+    add(out, parameter, static_cast<int64_t>(type), shards, one_per_replica);
   const auto& [auto_stage, explicit_stages, ordered, alternating] = stages;
   add(out, static_cast<int64_t>(auto_stage), ordered, alternating, static_cast<uint64_t>(explicit_stages.size()));
   for (const auto& [blocks, ipu, phase] : explicit_stages) {

@@ -36,9 +36,11 @@ void adaptLossScale(Compiled& compiled, const SessionOptions& options) {
 }
 
 at::Tensor lossScaleAnchor(const SessionOptions& options, const Anchor& anchor, double scale) {
-  const int64_t micro_batches = options.device_iterations * options.gradient_accumulation;
-  const auto count = static_cast<int64_t>(returnedMicroBatches(anchor.mode, anchor.period, micro_batches).size());
-  if (anchor.mode == OutputMode::kSum) return at::full({}, scale * static_cast<double>(count));
+  int64_t count = static_cast<int64_t>(returnedMicroBatches(options, anchor.mode, anchor.period).size());
+  if (anchor.mode == OutputMode::kSum) {
+    scale *= static_cast<double>(count / options.replicas);
+    count = options.replicas;
+  }
   return count == 1 ? at::full({}, scale) : at::full({count}, scale);
 }
 

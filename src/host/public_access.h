@@ -45,6 +45,9 @@ std::shared_ptr<const void> ownerOf(torch::nn::Module& module);
 /// Throws E0706 for values that torch refuses, and for groups that name no parameter or one that another group has.
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors);
 
+// public_options.cc
+CommGroup commGroup(CommGroupType type);
+
 // public_report.cc
 std::string reportText(const SessionReport& report);
 

@@ -163,6 +163,15 @@ class Core {
     if (sharing_->trainer == this) sharing_->trainer = nullptr;
   }
 
+  void group(const std::string& parameter, CommGroupType type, int64_t shards, VariableRetrievalMode mode) {
+    ABELE_REQUIRE(!session_, E0705,
+                  {.what = cat("replicaGrouping of ", parameter, " after the model was compiled"),
+                   .remedy = "call it before the model, or destroy() the model first"});
+    std::erase_if(options_.groupings, [&](const auto& grouping) { return grouping.parameter == parameter; });
+    options_.groupings.push_back(
+        {parameter, host::commGroup(type), shards, mode == VariableRetrievalMode::kAllReplicas});
+  }
+
   std::string report() { return host::reportText(compiled("report()").report()); }
   std::string costs() { return compiled("costs()").costs(); }
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
@@ -284,6 +293,10 @@ TrainingModel::~TrainingModel() = default;
 
 std::vector<at::Tensor> TrainingModel::operator()(const std::vector<at::Tensor>& inputs) {
   return impl_->core.run(inputs, &impl_->optimizer);
+}
+void TrainingModel::replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
+                                    VariableRetrievalMode mode) {
+  impl_->core.group(parameter, type, shards, mode);
 }
 void TrainingModel::compile(const std::vector<at::Tensor>& inputs) { impl_->core.compile(inputs, &impl_->optimizer); }
 bool TrainingModel::isCompiled() const { return impl_->core.isCompiled(); }

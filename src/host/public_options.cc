@@ -10,6 +10,10 @@ namespace abele {
 struct Options::Values {
   int64_t device_iterations = 1;
   int64_t gradient_accumulation = 1;
+  int64_t replicas = 1;
+  int64_t input_group_size = 1;
+  CommGroupType input_grouping = CommGroupType::kConsecutive;
+  bool broadcast_buffers = true;
   ReductionType reduction = ReductionType::kMean;
   OutputMode output_mode = OutputMode::kDefault;
   int64_t output_period = 1;
@@ -89,11 +93,26 @@ Options& Options::deviceIterations(int64_t iterations) {
 
 Options& Options::replicationFactor(int64_t replicas) {
   requireAtLeast("replicationFactor", replicas, 1);
-  ABELE_REQUIRE(replicas == 1, E0702,
-                {.what = cat("replicationFactor is ", replicas),
-                 .found = cat(replicas, " replicas"),
-                 .expected = "1: this version runs one copy of a model",
-                 .remedy = "use Training().gradientAccumulation for larger batches"});
+  values_->replicas = replicas;
+  return *this;
+}
+
+Options& Options::inputReplicaGrouping(int64_t group_size, CommGroupType type) {
+  ABELE_REQUIRE(
+      type != CommGroupType::kAll, E0702,
+      {.what = "inputReplicaGrouping does not take CommGroupType::kAll", .remedy = "make one group of all replicas"});
+  if (type == CommGroupType::kNoGrouping) group_size = 1;
+  ABELE_REQUIRE(group_size >= 1 && values_->replicas % group_size == 0, E0702,
+                {.what = cat("the input group size is ", group_size, " for ", values_->replicas, " replicas"),
+                 .expected = cat("a divisor of ", values_->replicas),
+                 .remedy = "call replicationFactor first"});
+  values_->input_group_size = group_size;
+  values_->input_grouping = type == CommGroupType::kNoGrouping ? CommGroupType::kConsecutive : type;
+  return *this;
+}
+
+Options& Options::broadcastBuffers(bool broadcast) {
+  values_->broadcast_buffers = broadcast;
   return *this;
 }
 
@@ -151,10 +170,12 @@ Options& Options::enforcePipelineMinimum(bool enforce) {
 TrainingOptions Options::Training() { return TrainingOptions(*this); }
 
 int64_t Options::combinedBatchSize(int64_t batch_size) const {
-  return batch_size * values_->device_iterations * values_->gradient_accumulation;
+  return batch_size * values_->device_iterations * values_->gradient_accumulation *
+         (values_->replicas / values_->input_group_size);
 }
 int64_t Options::deviceIterations() const { return values_->device_iterations; }
 int64_t Options::gradientAccumulation() const { return values_->gradient_accumulation; }
+int64_t Options::replicationFactor() const { return values_->replicas; }
 
 Phase& Phase::ipus(const std::vector<int>& devices) {
   ABELE_REQUIRE(devices.size() == stages.size(), E0702,
@@ -199,12 +220,26 @@ TrainingOptions& TrainingOptions::accumulationAndReplicationReductionType(Reduct
   return *this;
 }
 
+host::CommGroup host::commGroup(CommGroupType type) {
+  switch (type) {
+    case CommGroupType::kAll: return CommGroup::kAll;
+    case CommGroupType::kConsecutive: return CommGroup::kConsecutive;
+    case CommGroupType::kOrthogonal: return CommGroup::kOrthogonal;
+    case CommGroupType::kNoGrouping: return CommGroup::kNone;
+  }
+  throwUser(ErrorCode::E0702, {.what = cat("there is no group type ", static_cast<int>(type))});
+}
+
 host::SessionOptions OptionsAccess::session(const Options& options, bool training) {
   const Options::Values& values = *options.values_;
   host::SessionOptions session;
   session.training = training;
   session.device_iterations = values.device_iterations;
   session.gradient_accumulation = values.gradient_accumulation;
+  session.replicas = values.replicas;
+  session.input_group_size = values.input_group_size;
+  session.input_grouping = host::commGroup(values.input_grouping);
+  session.broadcast_buffers = values.broadcast_buffers;
   session.mean_reduction = values.reduction == ReductionType::kMean;
   session.output_mode = resolve(values.output_mode, training);
   session.output_period = values.output_period;

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "exe/build/build.h"
 #include "host/executable_cache.h"
 #include "host/session_impl.h"
 #include "host/tensor_names.h"
@@ -41,14 +40,16 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
                           const std::vector<at::Tensor>& inputs, at::Generator& generator) {
   capture::Request request;
   request.forward = program.forward;
-  request.arguments = firstMicroBatch(inputs, options.device_iterations * options.gradient_accumulation);
+  request.arguments = firstMicroBatch(inputs, inputMicroBatches(options));
   request.model = program.model;
   request.training = options.training;
-  request.loss_gradient = options.mean_reduction ? 1.0 / static_cast<double>(options.gradient_accumulation) : 1.0;
+  const int64_t gradients = options.gradient_accumulation * options.replicas;
+  request.loss_gradient = options.mean_reduction ? 1.0 / static_cast<double>(gradients) : 1.0;
   request.generator = &generator;
   request.source_location = program.source_location;
   request.mode_object = program.mode_object;
   runtime::registerFixedShapeOperators();
+  const OneValueEach shapes(program.model, options.groupings, options.replicas);
   return capture::capture(request);
 }
 
@@ -76,7 +77,10 @@ void lower(Compiled& compiled, const capture::Recording& recording, const Sessio
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
-  compiled.executable = exe::build(compiled.graph, compiled.plan);
+  checkReplicaDevices(options, compiled.plan);
+  checkClipping(options, compiled.optimizer);
+  compiled.executable = exe::build(compiled.graph, compiled.plan, replicationOf(options));
+  checkBuffers(options, compiled.executable);
   describeStages(compiled);
   compiled.is_made_here = true;
 }
@@ -138,6 +142,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   auto next = std::make_unique<Compiled>();
   next->model = program.model;
   next->optimizer = optimizer;
+  next->groupings = options.groupings;
   at::Generator generator = makeGenerator(options);
   double capture_s = 0;
   bool from_cache = false;

@@ -12,6 +12,7 @@
 
 #include "capture/capture.h"
 #include "exe/executable.h"
+#include "host/replicas.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
 #include "runtime/runtime.h"
@@ -40,7 +41,12 @@ struct SessionOptions {
   bool training = false;
   int64_t device_iterations = 1;
   int64_t gradient_accumulation = 1;
-  bool mean_reduction = true;  // gradients: mean or sum over the accumulation
+  int64_t replicas = 1;          // copies of the model, each with devices of its own
+  int64_t input_group_size = 1;  // replicas that take the same inputs; divides `replicas`
+  CommGroup input_grouping = CommGroup::kConsecutive;
+  bool broadcast_buffers = true;  // refuse forwards that write buffers where replicas take different inputs (E0702)
+  std::vector<ReplicaGrouping> groupings;  // E0702 for what does not fit the model or the replicas
+  bool mean_reduction = true;              // gradients: mean or sum over accumulation and replicas
   OutputMode output_mode = OutputMode::kAll;
   int64_t output_period = 1;
   Strategy strategy = Strategy::kPipelined;
@@ -86,9 +92,10 @@ struct SessionReport {
   struct Stage {
     std::string name;
     int device = 0;
+    int replica = 0;
     int64_t busy_ns = 0, waiting_ns = 0, peak_bytes = 0;
   };
-  std::vector<Stage> stages;  // last step
+  std::vector<Stage> stages;  // last step; replica after replica
   double bubble = 0;          // share of worker time without work, last step
   int64_t step_ns = 0;
   int64_t heap_allocations = 0;  // of tensor memory by the workers, last step; 0 once the first steps are over

@@ -7,11 +7,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "exe/build/build.h"
 #include "host/compiled_program.h"
 #include "host/session.h"
 #include "runtime/device/cpu/cpu_backend.h"
 
 namespace abele::host {
+
+/// How an external lies in the host's tensor; empty: as it is. See ReplicaGrouping.
+struct Slices {
+  std::vector<int32_t> replica;  // by slice: whose value it is
+  std::vector<bool> first;       // by slice: is that replica the first of its group
+};
 
 /// A program on its devices. Built apart from the session and moved in when complete, so that a compile that throws
 /// leaves the session as it was.
@@ -19,6 +26,7 @@ struct Compiled : CompiledProgram {
   std::vector<capture::ModelTensor> model;
   int32_t loss_gradient = -1;         // the constant that backward starts from, as an external; -1: none
   at::Tensor unscaled_loss_gradient;  // its value without loss scaling
+  std::vector<Slices> slices;         // by external index
   std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
   // How it was made, for people; absent when the program was loaded or found in the cache.
   ir::Graph captured;
@@ -46,7 +54,6 @@ struct Session::Impl {
   std::map<std::string, at::Tensor> anchored;  // of the last call
   mutable std::string captured_text;           // printed when first asked for
 
-  int64_t microBatches() const { return options.device_iterations * options.gradient_accumulation; }
   /// Makes a program that is on its devices the session's own.
   void adopt(std::unique_ptr<Compiled> next);
   /// Throws E0705 naming the call when nothing is compiled.
@@ -55,6 +62,38 @@ struct Session::Impl {
 
 /// Type as the graph would write it.
 Type typeOf(const at::Tensor& tensor);
+
+// replicas.cc
+/// Micro-batches that the inputs of one call are split into.
+int64_t inputMicroBatches(const SessionOptions& options);
+exe::Replication replicationOf(const SessionOptions& options);
+/// E0702 for a number of replicas, or of replicas in an input group, that cannot be.
+void checkReplicas(const SessionOptions& options);
+/// E0702 where replicas with different inputs write a buffer that they were to share.
+void checkBuffers(const SessionOptions& options, const exe::Executable& executable);
+/// E0706 for gradient clipping where replicas have parameters of their own: their norms would differ.
+void checkClipping(const SessionOptions& options, const OptimizerSpec& optimizer);
+/// E0402 when all replicas together need more devices than there are.
+void checkReplicaDevices(const SessionOptions& options, const plan::Plan& plan);
+/// While it lives, parameters with a ReplicaGrouping have the shape of one value, as forward sees them.
+class OneValueEach {
+ public:
+  /// E0702 for groupings that do not fit; nothing is changed then.
+  OneValueEach(const std::vector<capture::ModelTensor>& model, const std::vector<ReplicaGrouping>& groupings,
+               int64_t replicas);
+  ~OneValueEach();
+  OneValueEach(const OneValueEach&) = delete;
+  OneValueEach& operator=(const OneValueEach&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> wholes_;  // the model's tensor and all its values
+};
+std::vector<Slices> slicesOf(const exe::Executable& executable, const std::vector<ReplicaGrouping>& groupings);
+/// Between the host's tensor and every replica's copy of an external.
+void uploadSlices(Compiled& compiled, size_t external, const at::Tensor& host);
+void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor& host);
+/// A copy of the external, its slices stacked.
+at::Tensor copyOf(const Compiled& compiled, size_t external);
 
 // session_inputs.cc
 /// Throws E0702 for values outside their range.
@@ -72,22 +111,28 @@ std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs);
 std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types);
 
 // session_results.cc
-/// Micro-batches whose results a call returns, in order.
-std::vector<int64_t> returnedMicroBatches(OutputMode mode, int64_t period, int64_t count);
+/// A replica's micro-batch.
+struct Position {
+  int64_t replica = 0;
+  int64_t micro_batch = 0;
+};
+/// Micro-batches whose results a call returns, in order: that of the inputs, replica fastest. (kSum: those it adds up.)
+std::vector<Position> returnedMicroBatches(const SessionOptions& options, OutputMode mode, int64_t period);
 /// The tensors of one call's results, and where the result of each micro-batch goes. Arguments that forward writes are
 /// targets too: they reach the caller's tensors only when the step is complete.
 struct Results {
   std::vector<at::Tensor> returned;            // by flattened result
   std::vector<at::Tensor> anchored;            // by anchor
-  std::vector<std::vector<at::Tensor>> bound;  // [target][micro-batch]; undefined: not wanted
+  std::vector<std::vector<at::Tensor>> bound;  // [replica and target][micro-batch]; undefined: not wanted
   std::vector<at::Tensor> written;             // by entry of CompiledProgram::written: all rows
   struct Sum {
-    int32_t index = 0;  // in returned, or in anchored
-    bool is_anchor = false;
-    int32_t target = 0;
+    at::Tensor sum;                // a replica's part of what is returned
+    std::vector<at::Tensor> rows;  // its micro-batches
   };
-  std::vector<Sum> sums;             // results whose micro-batches are still to be added up
-  std::vector<at::Tensor> previous;  // by anchor: of updated parameters, the value before the call
+  std::vector<Sum> sums;  // results whose micro-batches are still to be added up
+  /// By anchor: of updated parameters, the value before the call, by replica, and where the values between updates go.
+  std::vector<std::vector<at::Tensor>> previous;
+  std::vector<std::vector<at::Tensor>> between;  // by anchor and returned micro-batch
 };
 Results allocateResults(const SessionOptions& options, const Compiled& compiled);
 /// After the step: sums, and anchored parameters in the micro-batches between updates.

@@ -12,11 +12,13 @@ namespace {
 std::string batchFactors(const SessionOptions& options) {
   std::string text = cat("deviceIterations ", options.device_iterations);
   if (options.training) text += cat(" * gradientAccumulation ", options.gradient_accumulation);
+  if (options.replicas > 1) text += cat(" * replicationFactor ", options.replicas);
+  if (options.input_group_size > 1) text += cat(" / input group size ", options.input_group_size);
   return text;
 }
 
 void checkOneInput(const SessionOptions& options, size_t index, const at::Tensor& input) {
-  const int64_t parts = options.device_iterations * options.gradient_accumulation;
+  const int64_t parts = inputMicroBatches(options);
   ABELE_REQUIRE(input.defined(), E0703,
                 {.what = cat("input ", index, " is an undefined tensor"),
                  .expected = "a tensor",
@@ -65,6 +67,7 @@ void checkOptions(const SessionOptions& options) {
   atLeastOne("deviceIterations", options.device_iterations);
   atLeastOne("gradientAccumulation", options.gradient_accumulation);
   atLeastOne("the output return period", options.output_period);
+  checkReplicas(options);
   ABELE_REQUIRE(options.training || options.gradient_accumulation == 1, E0702,
                 {.what = cat("gradientAccumulation is ", options.gradient_accumulation, " for inference"),
                  .expected = "1",

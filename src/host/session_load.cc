@@ -50,7 +50,7 @@ void checkPipelineMinimum(const SessionOptions& options, int64_t forward_stages)
 void uploadModel(Compiled& compiled) {
   for (size_t i = 0; i < compiled.model_of.size(); ++i)
     if (compiled.model_of[i] && compiled.executable.externals[i].slot >= 0)
-      compiled.backend->upload(static_cast<int32_t>(i), memoryOf(compiled, i, *compiled.model_of[i]));
+      uploadSlices(compiled, i, *compiled.model_of[i]);
 }
 
 at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host) {
@@ -96,6 +96,7 @@ void load(Compiled& compiled, const SessionOptions& options, const at::Generator
   if (options.auto_loss_scaling) cpu.gradient_edge = options.loss_scale_edge * 65504;
   compiled.backend = runtime::CpuBackend::create(executable, cpu);
   compiled.model_of = matchModel(executable, compiled.model);
+  compiled.slices = slicesOf(executable, compiled.groupings);
   uploadModel(compiled);
   for (size_t i = 0; i < executable.externals.size(); ++i) {
     const exe::External& external = executable.externals[i];

@@ -1,4 +1,6 @@
 // The compiled program as data: from a recording, out of a session, into a session.
+#include <algorithm>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -27,13 +29,16 @@ void describe(Compiled& compiled, const capture::Recording& recording, const std
 
 void describeStages(Compiled& compiled) {
   const plan::Plan& plan = compiled.plan;
-  for (size_t stage = 0; stage < plan.worker_of.size(); ++stage) {
-    const int worker = plan.worker_of[stage];
-    const ir::Stage* marked = stage < compiled.graph.stages.size() ? &compiled.graph.stages[stage] : nullptr;
-    compiled.stages.push_back({.name = marked && !marked->name.empty() ? marked->name : cat("stage", stage),
-                               .device = plan.device_of[worker],
-                               .worker = worker});
-  }
+  const auto workers = static_cast<int32_t>(plan.device_of.size());
+  for (int32_t replica = 0; replica < compiled.executable.replicas; ++replica)
+    for (size_t stage = 0; stage < plan.worker_of.size(); ++stage) {
+      const int32_t worker = replica * workers + plan.worker_of[stage];
+      const ir::Stage* marked = stage < compiled.graph.stages.size() ? &compiled.graph.stages[stage] : nullptr;
+      compiled.stages.push_back({.name = marked && !marked->name.empty() ? marked->name : cat("stage", stage),
+                                 .device = compiled.executable.workers[worker].device,
+                                 .worker = worker,
+                                 .replica = replica});
+    }
 }
 
 CompiledProgram executableOnly(const Compiled& compiled) {
@@ -68,6 +73,12 @@ CompiledProgram Session::program() const {
 
 namespace {
 
+bool isGrouped(const CompiledProgram& program, const std::string& parameter) {
+  return std::any_of(program.groupings.begin(), program.groupings.end(), [&](const ReplicaGrouping& grouping) {
+    return grouping.parameter == parameter && grouping.type != CommGroup::kAll;
+  });
+}
+
 void checkFits(const CompiledProgram& program, const SessionOptions& options,
                const std::vector<capture::ModelTensor>& model) {
   const exe::Executable& executable = program.executable;
@@ -78,12 +89,14 @@ void checkFits(const CompiledProgram& program, const SessionOptions& options,
                    .expected = std::move(expected),
                    .remedy = "wrap the same model with the same options as when the program was saved"});
   };
-  const auto numbers = [](bool training, int64_t iterations, int64_t accumulation) {
+  const auto numbers = [](bool training, int64_t iterations, int64_t accumulation, int64_t replicas, int64_t parts) {
     return cat(training ? "training" : "inference", ", deviceIterations ", iterations, ", gradientAccumulation ",
-               accumulation);
+               accumulation, ", replicationFactor ", replicas, ", input groups ", parts);
   };
-  const std::string found = numbers(options.training, options.device_iterations, options.gradient_accumulation);
-  const std::string expected = numbers(executable.training, executable.device_iterations, executable.accumulation);
+  const std::string found = numbers(options.training, options.device_iterations, options.gradient_accumulation,
+                                    options.replicas, options.replicas / options.input_group_size);
+  const std::string expected = numbers(executable.training, executable.device_iterations, executable.accumulation,
+                                       executable.replicas, executable.inputParts());
   require(found == expected, "the program was compiled with other options", found, expected);
   std::map<std::string, const at::Tensor*> by_name;
   for (const capture::ModelTensor& m : model) by_name.emplace(m.name, m.tensor);
@@ -95,8 +108,10 @@ void checkFits(const CompiledProgram& program, const SessionOptions& options,
             external.name);
     const Type& type = executable.slots[external.slot].type;
     const Type own = typeOf(*it->second);
-    // A tensor with gaps is stored as its flat extent.
-    const bool same_size = own.sizes == type.sizes || (type.sizes.size() == 1 && type.numel() > own.numel());
+    // A tensor with gaps is stored as its flat extent; one with groups has a value for each.
+    std::vector<int64_t> sizes = own.sizes;
+    if (!sizes.empty() && isGrouped(program, external.name)) sizes.erase(sizes.begin());
+    const bool same_size = sizes == type.sizes || (type.sizes.size() == 1 && type.numel() > own.numel());
     require(own.dtype == type.dtype && same_size, "the program was compiled for another model",
             cat(external.name, ": ", own.str()), cat(external.name, ": ", type.str()));
   }
@@ -145,7 +160,8 @@ const std::vector<std::string>& Session::tensorNames() const { return impl_->req
 
 std::vector<int> Session::stageDevices() const {
   std::vector<int> devices;
-  for (const CompiledStage& stage : impl_->require("stageDevices()").stages) devices.push_back(stage.device);
+  for (const CompiledStage& stage : impl_->require("stageDevices()").stages)
+    if (stage.replica == 0) devices.push_back(stage.device);
   return devices;
 }
 

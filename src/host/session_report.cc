@@ -20,13 +20,17 @@ SessionReport Session::report() const {
   report.step_ns = step.wall_ns;
   report.heap_allocations = impl_->last_step_allocations;
   for (const CompiledStage& stage : compiled.stages)
-    report.stages.push_back(
-        {.name = stage.name, .device = stage.device, .peak_bytes = exe::peakBytes(compiled.executable, stage.worker)});
+    report.stages.push_back({.name = stage.name,
+                             .device = stage.device,
+                             .replica = stage.replica,
+                             .peak_bytes = exe::peakBytes(compiled.executable, stage.worker)});
+  const size_t num_stages = compiled.stages.size() / static_cast<size_t>(compiled.executable.replicas);
   int64_t busy_ns = 0;
   for (const runtime::ActionTime& action : step.actions) {
     const int64_t took = action.end_ns - action.begin_ns;
     busy_ns += took;
-    report.stages.at(compiled.executable.segments[action.segment].stage).busy_ns += took;
+    const exe::Segment& segment = compiled.executable.segments[action.segment];
+    report.stages.at(segment.replica * num_stages + segment.stage).busy_ns += took;
   }
   // A device that holds several stages waits only while it works for none of them.
   std::vector<int64_t> worker_busy_ns(compiled.executable.workers.size(), 0);
@@ -41,17 +45,21 @@ SessionReport Session::report() const {
 
 namespace {
 
-/// First begin and last end of the forward segments, by micro-batch.
+/// First begin and last end of the forward segments, by micro-batch, replica fastest.
 struct ForwardTimes {
   std::vector<double> begin_s, end_s;
 };
 
-ForwardTimes forwardTimes(const Compiled& compiled, const runtime::StepReport& step, int64_t micro_batches) {
-  ForwardTimes times{std::vector<double>(micro_batches, -1), std::vector<double>(micro_batches, 0)};
+ForwardTimes forwardTimes(const Compiled& compiled, const runtime::StepReport& step) {
+  const exe::Executable& executable = compiled.executable;
+  const auto count = static_cast<size_t>(executable.micro_batches * executable.replicas);
+  ForwardTimes times{std::vector<double>(count, -1), std::vector<double>(count, 0)};
   for (const runtime::ActionTime& action : step.actions) {
-    if (compiled.executable.segments[action.segment].direction != exe::Direction::kForward) continue;
-    double& begin = times.begin_s.at(action.micro_batch);
-    double& end = times.end_s.at(action.micro_batch);
+    const exe::Segment& segment = executable.segments[action.segment];
+    if (segment.direction != exe::Direction::kForward) continue;
+    const int64_t at = executable.globalMicroBatch(action.micro_batch, segment.replica);
+    double& begin = times.begin_s.at(at);
+    double& end = times.end_s.at(at);
     const double begin_s = static_cast<double>(action.begin_ns) * 1e-9;
     begin = begin < 0 ? begin_s : std::min(begin, begin_s);
     end = std::max(end, static_cast<double>(action.end_ns) * 1e-9);
@@ -68,10 +76,11 @@ PerfCounters Session::perfCounters() const {
   PerfCounters counters;
   std::vector<double> inputs, outputs;
   if (!impl_->last_step.actions.empty() && !options.synthetic_data) {
-    ForwardTimes times = forwardTimes(compiled, impl_->last_step, impl_->microBatches());
-    for (int64_t k : returnedMicroBatches(options.output_mode, options.output_period, impl_->microBatches()))
-      outputs.push_back(times.end_s[k]);
-    if (options.output_mode == OutputMode::kSum) outputs.erase(outputs.begin(), outputs.end() - 1);
+    ForwardTimes times = forwardTimes(compiled, impl_->last_step);
+    for (const Position& p : returnedMicroBatches(options, options.output_mode, options.output_period))
+      outputs.push_back(
+          times.end_s[compiled.executable.globalMicroBatch(p.micro_batch, static_cast<int32_t>(p.replica))]);
+    if (options.output_mode == OutputMode::kSum) outputs.erase(outputs.begin(), outputs.end() - options.replicas);
     inputs = std::move(times.begin_s);
   }
   counters.input.assign(compiled.input_types.size(), inputs);

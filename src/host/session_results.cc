@@ -27,49 +27,124 @@ at::Tensor rowsOf(const at::Tensor& whole, const Type& one, int64_t index, int64
   return whole.narrow(0, index * one.sizes[0], one.sizes[0]);
 }
 
-/// All rows of one result, its wanted micro-batches bound to them.
-at::Tensor bindRows(const Type& one, const std::vector<int64_t>& chosen, int64_t micro_batches,
-                    std::vector<at::Tensor>& bound) {
-  const auto rows = static_cast<int64_t>(chosen.size());
-  at::Tensor whole = emptyOf(one, rows);
-  bound.assign(micro_batches, at::Tensor());
-  for (int64_t j = 0; j < rows; ++j) bound[chosen[j]] = rowsOf(whole, one, j, rows);
-  return whole;
+/// Where the micro-batches of one target go: by replica and micro-batch.
+class Target {
+ public:
+  Target(const Compiled& compiled, Results& results, int32_t target)
+      : executable_(compiled.executable), results_(results), target_(target) {}
+
+  at::Tensor& at(const Position& p) {
+    std::vector<at::Tensor>& rows = results_.bound.at(p.replica * executable_.numOutputs() + target_);
+    rows.resize(executable_.micro_batches);
+    return rows[p.micro_batch];
+  }
+
+  /// All rows of the wanted micro-batches, bound to them.
+  at::Tensor bind(const Type& one, const std::vector<Position>& chosen) {
+    const auto rows = static_cast<int64_t>(chosen.size());
+    at::Tensor whole = emptyOf(one, rows);
+    for (int64_t j = 0; j < rows; ++j) at(chosen[j]) = rowsOf(whole, one, j, rows);
+    return whole;
+  }
+
+ private:
+  const exe::Executable& executable_;
+  Results& results_;
+  int32_t target_;
+};
+
+/// What a call returns of one value: the rows of the chosen micro-batches, or their sums, which are still to be made.
+at::Tensor returnedOf(Results& results, const Type& one, OutputMode mode, int64_t replicas,
+                      const std::vector<Position>& chosen, const std::vector<at::Tensor>& rows,
+                      const at::Tensor& whole) {
+  if (mode != OutputMode::kSum || static_cast<int64_t>(chosen.size()) == replicas) return whole;
+  at::Tensor sums = emptyOf(one, replicas);
+  for (int64_t r = 0; r < replicas; ++r) {
+    Results::Sum& sum = results.sums.emplace_back();
+    sum.sum = rowsOf(sums, one, r, replicas);
+    for (size_t j = 0; j < chosen.size(); ++j)
+      if (chosen[j].replica == r) sum.rows.push_back(rows[j]);
+  }
+  return sums;
+}
+
+/// The rows of what emptyOf made.
+std::vector<at::Tensor> splitRows(const at::Tensor& whole, const Type& one, size_t count) {
+  std::vector<at::Tensor> rows;
+  for (size_t j = 0; j < count; ++j)
+    rows.push_back(rowsOf(whole, one, static_cast<int64_t>(j), static_cast<int64_t>(count)));
+  return rows;
+}
+
+/// The replica that updates the value of an external that this one uses.
+int64_t updaterOf(const exe::Executable& executable, int32_t external, int64_t replica) {
+  int32_t first = 0;
+  while (executable.externals[external].slotOf(first) != executable.externals[external].slotOf(replica)) ++first;
+  return first;
+}
+
+/// Rows that several replicas take are written by the first of them.
+void bindWritten(const SessionOptions& options, const Compiled& compiled, Results& results) {
+  const int64_t parts = compiled.executable.inputParts();
+  std::vector<Position> writers(static_cast<size_t>(inputMicroBatches(options)));
+  for (int32_t r = static_cast<int32_t>(options.replicas) - 1; r >= 0; --r)
+    for (int64_t k = compiled.executable.inputPart(r); k < inputMicroBatches(options); k += parts)
+      writers[k] = {r, k / parts};
+  for (const WrittenArgument& written : compiled.written)
+    results.written.push_back(Target(compiled, results, written.target).bind(written.type, writers));
+}
+
+void bindAnchor(const SessionOptions& options, const Compiled& compiled, const CompiledAnchor& anchor,
+                Results& results) {
+  const std::vector<Position> wanted = returnedMicroBatches(options, anchor.mode, anchor.period);
+  std::vector<at::Tensor>& previous = results.previous.emplace_back();
+  std::vector<at::Tensor>& between = results.between.emplace_back();
+  Target target(compiled, results, anchor.target);
+  at::Tensor whole;
+  if (anchor.updated < 0) {
+    whole = target.bind(anchor.type, wanted);
+  } else {
+    for (int64_t r = 0; r < options.replicas; ++r)
+      previous.push_back(compiled.backend->external(anchor.updated, static_cast<int32_t>(r)).clone());
+    target.bind(anchor.type, returnedMicroBatches(options, OutputMode::kAll, 1));
+    whole = emptyOf(anchor.type, static_cast<int64_t>(wanted.size()));
+  }
+  const std::vector<at::Tensor> rows = splitRows(whole, anchor.type, wanted.size());
+  if (anchor.updated >= 0) between = rows;
+  results.anchored.push_back(returnedOf(results, anchor.type, anchor.mode, options.replicas, wanted, rows, whole));
 }
 
 /// A parameter gets a new value in the last micro-batch of each group; between, it is that of the group before.
-void fillBetweenUpdates(const SessionOptions& options, const CompiledAnchor& anchor, const at::Tensor& before,
-                        const std::vector<at::Tensor>& updates, at::Tensor& whole) {
-  const int64_t count = options.device_iterations * options.gradient_accumulation;
-  const std::vector<int64_t> chosen = returnedMicroBatches(anchor.mode, anchor.period, count);
-  const auto rows = static_cast<int64_t>(chosen.size());
-  for (int64_t j = 0; j < rows; ++j) {
-    const int64_t updated = (chosen[j] + 1) / options.gradient_accumulation * options.gradient_accumulation - 1;
-    rowsOf(whole, anchor.type, j, rows).copy_(updated < 0 ? before : updates[updated]);
+void fillBetweenUpdates(const SessionOptions& options, const Compiled& compiled, size_t index, Results& results) {
+  const CompiledAnchor& anchor = compiled.anchors[index];
+  const std::vector<Position> chosen = returnedMicroBatches(options, anchor.mode, anchor.period);
+  const int64_t accumulation = options.gradient_accumulation;
+  for (size_t j = 0; j < chosen.size(); ++j) {
+    const int64_t updated = (chosen[j].micro_batch + 1) / accumulation * accumulation - 1;
+    const int64_t updater = updaterOf(compiled.executable, anchor.updated, chosen[j].replica);
+    results.between[index][j].copy_(updated < 0 ? results.previous[index][chosen[j].replica]
+                                                : Target(compiled, results, anchor.target).at({updater, updated}));
   }
 }
 
 }  // namespace
 
-std::vector<int64_t> returnedMicroBatches(OutputMode mode, int64_t period, int64_t count) {
-  std::vector<int64_t> chosen;
-  switch (mode) {
-    case OutputMode::kFinal: return {count - 1};
-    case OutputMode::kEveryN:
-      for (int64_t k = period - 1; k < count; k += period) chosen.push_back(k);
-      return chosen;
-    case OutputMode::kAll:
-    case OutputMode::kSum:
-      for (int64_t k = 0; k < count; ++k) chosen.push_back(k);
-      return chosen;
+std::vector<Position> returnedMicroBatches(const SessionOptions& options, OutputMode mode, int64_t period) {
+  const int64_t count = options.device_iterations * options.gradient_accumulation;
+  int64_t first = 0, step = 1;
+  if (mode == OutputMode::kFinal) first = count - 1;
+  if (mode == OutputMode::kEveryN) {
+    first = period - 1;
+    step = period;
   }
+  std::vector<Position> chosen;
+  for (int64_t k = first; k < count; k += step)
+    for (int64_t r = 0; r < options.replicas; ++r) chosen.push_back({r, k});
   return chosen;
 }
 
 Results allocateResults(const SessionOptions& options, const Compiled& compiled) {
-  const int64_t micro_batches = options.device_iterations * options.gradient_accumulation;
-  const std::vector<int64_t> chosen = returnedMicroBatches(options.output_mode, options.output_period, micro_batches);
-  const std::vector<int64_t> all = returnedMicroBatches(OutputMode::kAll, 1, micro_batches);
+  const std::vector<Position> chosen = returnedMicroBatches(options, options.output_mode, options.output_period);
   Results results;
   results.bound.resize(compiled.executable.output_slots.size());
   size_t next_host = 0;
@@ -78,43 +153,21 @@ Results allocateResults(const SessionOptions& options, const Compiled& compiled)
       results.returned.push_back(compiled.host_results.at(next_host++));
       continue;
     }
-    if (options.output_mode == OutputMode::kSum && chosen.size() > 1)
-      results.sums.push_back({static_cast<int32_t>(results.returned.size()), /*is_anchor=*/false, result.target});
-    results.returned.push_back(bindRows(result.type, chosen, micro_batches, results.bound.at(result.target)));
+    const at::Tensor whole = Target(compiled, results, result.target).bind(result.type, chosen);
+    results.returned.push_back(returnedOf(results, result.type, options.output_mode, options.replicas, chosen,
+                                          splitRows(whole, result.type, chosen.size()), whole));
   }
-  for (const WrittenArgument& written : compiled.written)
-    results.written.push_back(bindRows(written.type, all, micro_batches, results.bound.at(written.target)));
-  for (const CompiledAnchor& anchor : compiled.anchors) {
-    const std::vector<int64_t> wanted = returnedMicroBatches(anchor.mode, anchor.period, micro_batches);
-    std::vector<at::Tensor>& bound = results.bound.at(anchor.target);
-    at::Tensor& before = results.previous.emplace_back();
-    if (anchor.mode == OutputMode::kSum && wanted.size() > 1)
-      results.sums.push_back({static_cast<int32_t>(results.anchored.size()), /*is_anchor=*/true, anchor.target});
-    if (anchor.updated < 0) {
-      results.anchored.push_back(bindRows(anchor.type, wanted, micro_batches, bound));
-    } else {
-      before = compiled.backend->external(anchor.updated).clone();
-      bindRows(anchor.type, all, micro_batches, bound);
-      results.anchored.push_back(emptyOf(anchor.type, static_cast<int64_t>(wanted.size())));
-    }
-  }
+  bindWritten(options, compiled, results);
+  for (const CompiledAnchor& anchor : compiled.anchors) bindAnchor(options, compiled, anchor, results);
   return results;
 }
 
 void finishResults(const SessionOptions& options, const Compiled& compiled, Results& results) {
-  for (size_t i = 0; i < compiled.anchors.size(); ++i) {
-    const CompiledAnchor& anchor = compiled.anchors[i];
-    std::vector<at::Tensor>& bound = results.bound[anchor.target];
-    if (anchor.updated < 0) continue;
-    fillBetweenUpdates(options, anchor, results.previous[i], bound, results.anchored[i]);
-    if (anchor.mode != OutputMode::kSum) continue;
-    for (size_t k = 0; k < bound.size(); ++k)
-      bound[k] = rowsOf(results.anchored[i], anchor.type, static_cast<int64_t>(k), static_cast<int64_t>(bound.size()));
-  }
-  for (const Results::Sum& sum : results.sums) {
-    const std::vector<at::Tensor>& rows = results.bound[sum.target];
-    for (size_t k = 1; k < rows.size(); ++k) rows[0].add_(rows[k]);
-    (sum.is_anchor ? results.anchored : results.returned)[sum.index] = rows[0].clone();
+  for (size_t i = 0; i < compiled.anchors.size(); ++i)
+    if (compiled.anchors[i].updated >= 0) fillBetweenUpdates(options, compiled, i, results);
+  for (Results::Sum& sum : results.sums) {
+    sum.sum.copy_(sum.rows[0]);
+    for (size_t k = 1; k < sum.rows.size(); ++k) sum.sum.add_(sum.rows[k]);
   }
 }
 

@@ -68,8 +68,7 @@ void Session::copyWeightsToHost() {
   Compiled& compiled = impl_->require("copyWeightsToHost()");
   for (size_t i = 0; i < compiled.model_of.size(); ++i) {
     if (!compiled.model_of[i] || compiled.executable.externals[i].slot < 0) continue;
-    at::Tensor memory = memoryOf(compiled, i, *compiled.model_of[i]);
-    compiled.backend->download(static_cast<int32_t>(i), memory);
+    downloadSlices(compiled, i, *compiled.model_of[i]);
   }
 }
 
@@ -94,7 +93,7 @@ void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
           compiled.executable.externals[i].name == name)
         chosen.push_back(static_cast<int32_t>(i));
   }
-  for (int32_t i : chosen) compiled.backend->upload(i, memoryOf(compiled, i, *compiled.model_of[i]));
+  for (int32_t i : chosen) uploadSlices(compiled, static_cast<size_t>(i), *compiled.model_of[i]);
 }
 
 void Session::setOptimizer(const OptimizerSpec& optimizer) {
@@ -115,7 +114,7 @@ std::map<std::string, at::Tensor> Session::optimizerState() const {
   for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
     const exe::External& external = compiled.executable.externals[i];
     if (external.kind == exe::ExternalKind::kState && external.slot >= 0)
-      state.emplace(external.name, compiled.backend->external(static_cast<int32_t>(i)).clone());
+      state.emplace(external.name, copyOf(compiled, i));
   }
   if (impl_->options.auto_loss_scaling) state.emplace(kLossScaleFactor, at::full({}, compiled.loss_scale_factor));
   return state;
@@ -140,7 +139,9 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
     ABELE_REQUIRE(index >= 0, E0706,
                   {.what = cat("the compiled optimizer has no state named ", name),
                    .remedy = "load a state saved from the same model and optimizer"});
-    const Type& expected = compiled.executable.slots[compiled.executable.externals[index].slot].type;
+    Type expected = compiled.executable.slots[compiled.executable.externals[index].slot].type;
+    if (const size_t slices = compiled.slices[index].replica.size())
+      expected.sizes.insert(expected.sizes.begin(), static_cast<int64_t>(slices));
     const Type found = typeOf(tensor);
     ABELE_REQUIRE(found.dtype == expected.dtype && found.sizes == expected.sizes, E0706,
                   {.what = cat("optimizer state ", name, " has another shape or type"),
@@ -149,7 +150,7 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
                    .remedy = "load a state saved from the same model and optimizer"});
     uploads.emplace_back(index, &tensor);
   }
-  for (const auto& [index, tensor] : uploads) compiled.backend->upload(index, *tensor);
+  for (const auto& [index, tensor] : uploads) uploadSlices(compiled, static_cast<size_t>(index), *tensor);
   compiled.loss_scale_factor = factor;
   setHypers(compiled, compiled.optimizer);
 }

@@ -6,6 +6,7 @@ import torch
 
 
 def test_error():
-    opts = poptorch.Options().replicationFactor(2)
-    with pytest.raises(poptorch.Error, match="E0711 not-available: replicationFactor > 1"):
+    opts = poptorch.Options()
+    opts.Distributed.configureProcessId(0, 2)
+    with pytest.raises(poptorch.Error, match="E0711 not-available: more than one process"):
         poptorch.inferenceModel(torch.nn.ReLU(), opts)(torch.ones(2))

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exe/build/dependencies.h"
+#include "exe/build/replicate.h"
 
 namespace abele::exe {
 namespace {
@@ -15,7 +16,8 @@ using plan::Placement;
 
 class Builder {
  public:
-  Builder(const ir::Graph& graph, const plan::Plan& plan) : graph_(graph), plan_(plan) {}
+  Builder(const ir::Graph& graph, const plan::Plan& plan, const Replication& replication)
+      : graph_(graph), plan_(plan), replication_(replication) {}
 
   Executable run() {
     exe_.training = graph_.training;
@@ -31,6 +33,8 @@ class Builder {
     for (const ir::Output& out : graph_.outputs) addCopyBack(out);
     nameExternals();
     makeWorkers();
+    if (replication_.replicas > 1) checkSharedParameters(graph_, replication_);
+    replicate(exe_, uses_, replication_);
     addWaits(exe_, uses_);
     return std::move(exe_);
   }
@@ -268,6 +272,7 @@ class Builder {
 
   const ir::Graph& graph_;
   const plan::Plan& plan_;
+  const Replication& replication_;
   Executable exe_;
   std::vector<int32_t> persistent_, transient_;  // group by worker
   std::vector<int32_t> stash_;                   // group by stage
@@ -286,6 +291,8 @@ static_assert(static_cast<int>(ir::Direction::kUpdate) == static_cast<int>(Direc
 
 }  // namespace
 
-Executable build(const ir::Graph& graph, const plan::Plan& plan) { return Builder(graph, plan).run(); }
+Executable build(const ir::Graph& graph, const plan::Plan& plan, const Replication& replication) {
+  return Builder(graph, plan, replication).run();
+}
 
 }  // namespace abele::exe

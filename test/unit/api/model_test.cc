@@ -328,12 +328,15 @@ TEST(Options, RefuseWhatIsOutOfRange) {
   abele::Options options;
   EXPECT_EQ(codeOf([&] { options.deviceIterations(0); }), "E0702");
   EXPECT_EQ(codeOf([&] { options.Training().gradientAccumulation(0); }), "E0702");
-  EXPECT_EQ(codeOf([&] { options.replicationFactor(2); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.replicationFactor(0); }), "E0702");
   EXPECT_EQ(codeOf([&] { options.outputMode(abele::OutputMode::kEveryN, 0); }), "E0702");
   EXPECT_EQ(codeOf([&] { options.setExecutionStrategy(abele::PipelinedExecution{"a", "a"}); }), "E0702");
   options.Training().gradientAccumulation(2);
   EXPECT_EQ(codeOf([&] { abele::inferenceModel([](at::Tensor x) { return x; }, options); }), "E0702");
   EXPECT_EQ(options.deviceIterations(3).combinedBatchSize(5), 30);
+  EXPECT_EQ(codeOf([&] { options.replicationFactor(4).inputReplicaGrouping(3); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.inputReplicaGrouping(2, abele::CommGroupType::kAll); }), "E0702");
+  EXPECT_EQ(options.inputReplicaGrouping(2).combinedBatchSize(5), 60);
   EXPECT_STREQ(abele::version(), "0.1.0");
 }
 

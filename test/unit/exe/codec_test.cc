@@ -45,11 +45,13 @@ Executable makeExecutable() {
   all.random_draws = 4;
   all.random_offset = 0;
   all.source = 1;
-  e.segments = {{0, Direction::kForward, "fwd/0", {all}}, {0, Direction::kUpdate, "update/0", {}}};
-  e.workers = {{3, {{0, 0, {}}, {1, 5, {{0, 6}}}}}, {1, {}}};
-  e.externals = {{"w", ExternalKind::kParameter, 0, -1, 0}, {"step", ExternalKind::kState, -1, 0, 1.5}};
+  e.segments = {{0, Direction::kForward, "fwd/0", {all}}, {0, Direction::kUpdate, "update/0", {}, 1}};
+  e.workers = {{3, {{0, 0, {}}, {1, 5, {{0, 6}}}}}, {1, {}, 1}};
+  e.replicas = 2;
+  e.input_part = {0, 1};
+  e.externals = {{"w", ExternalKind::kParameter, 0, -1, 0, {0, 1}}, {"step", ExternalKind::kState, -1, 0, 1.5}};
   e.input_slots = {1, -1};
-  e.output_slots = {2};
+  e.output_slots = {2, -1};
   e.sources = {"net.py:1", "net.py:2"};
   return e;
 }
@@ -114,7 +116,7 @@ TEST(Codec, SurvivesForgedContents) {
 
 TEST(Codec, RefusesAnotherVersion) {
   std::string bytes = encode(makeExecutable());
-  bytes[8] = 2;
+  bytes[8] = 1;
   try {
     decode(bytes);
     FAIL();

@@ -571,7 +571,6 @@ def test_parametrized_modules():
 
 def test_options_that_would_change_behaviour_are_refused():
     settings = [
-        lambda o: o.replicationFactor(2),
         lambda o: o.Distributed.configureProcessId(0, 2),
     ]
     for setting in settings:

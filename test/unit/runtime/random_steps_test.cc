@@ -27,18 +27,41 @@ std::vector<std::vector<Bytes>> makeArguments(const ir::Graph& graph, int64_t mi
   return arguments;
 }
 
+exe::Replication replicasOf(int32_t count) {
+  exe::Replication replication{.replicas = count};
+  for (int32_t r = 0; r < count; ++r) replication.input_part.push_back(r);
+  return replication;
+}
+
+void checkExternals(const exe::Executable& executable, runtime::NullBackend& backend, Reference& reference, int step) {
+  for (size_t e = 0; e < executable.externals.size(); ++e)
+    for (int32_t r = 0; r < executable.replicas; ++r) {
+      const exe::External& external = executable.externals[e];
+      // The sums of replica 0 hold those of all replicas after an update, or not if nothing reads them.
+      if (external.kind == exe::ExternalKind::kAccumulator && r == 0 && executable.replicas > 1) continue;
+      if (external.slot < 0) continue;
+      ASSERT_EQ(backend.external(e, r), reference.external(e, r))
+          << external.name << " of replica " << r << " after step " << step << "\n"
+          << exe::print(executable);
+    }
+}
+
 // original: the same program before passes changed it.
-void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const ir::Graph& original) {
+void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const ir::Graph& original,
+                int32_t replicas = 1) {
   const plan::Plan plan = plan::makePlan(graph, options);
-  const exe::Executable executable = exe::build(graph, plan);
+  const exe::Executable executable = exe::build(graph, plan, replicasOf(replicas));
   ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
   ASSERT_EQ(findRaces(executable), std::vector<std::string>{}) << exe::print(executable);
   runtime::NullBackend backend(executable);
   backend.enableContents();
   runtime::Runtime runtime(executable, backend);
-  Reference reference(original, options.device_iterations, options.accumulation);
+  Reference reference(original, options.device_iterations, options.accumulation, replicas);
   for (int step = 0; step < 2; ++step) {
-    const auto arguments = makeArguments(graph, executable.micro_batches, step);
+    std::vector<std::vector<Bytes>> arguments;
+    for (int32_t r = 0; r < replicas; ++r)
+      for (auto& frames : makeArguments(graph, executable.micro_batches, step + 100 * r))
+        arguments.push_back(std::move(frames));
     for (size_t a = 0; a < arguments.size(); ++a)
       for (size_t k = 0; k < arguments[a].size(); ++k) backend.setInput(a, k, arguments[a][k]);
     runtime.run();
@@ -47,12 +70,8 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const 
       for (size_t k = 0; k < reference.outputs[t].size(); ++k)
         ASSERT_EQ(backend.output(t, k), reference.outputs[t][k]) << "result " << t << " of micro-batch " << k << "\n"
                                                                  << exe::print(executable);
-    for (size_t e = 0; e < executable.externals.size(); ++e)
-      if (executable.externals[e].slot >= 0) {
-        ASSERT_EQ(backend.external(e), reference.externals[e])
-            << executable.externals[e].name << " after step " << step << "\n"
-            << exe::print(executable);
-      }
+    checkExternals(executable, backend, reference, step);
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 
@@ -99,6 +118,50 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
                {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
                graph);
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(RandomSteps, ReplicasEqualTheReference) {
+  for (uint64_t seed = 20 * GetParam(); seed < 20 * (GetParam() + 1u); ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed + 1234);
+    static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::kSharded, plan::ScheduleKind::k1F1B,
+                                                    plan::ScheduleKind::kGPipe, plan::ScheduleKind::kZeroBubble};
+    plan::PlanOptions options;
+    options.schedule = kKinds[random() % 4];
+    const bool training = random() % 4 != 0;
+    if (!training) options.schedule = plan::ScheduleKind::kForward;
+    options.device_iterations = 1 + random() % 3;
+    options.accumulation = training ? 1 + random() % 4 : 1;
+    const bool sequential = options.schedule == plan::ScheduleKind::kSharded;
+    ir::Graph graph = RandomGraph(seed + 5000, training, sequential).make();
+    if (plan::splitsBackward(options.schedule)) {
+      passes::PassContext context;
+      passes::splitWeightGradient(graph, context);
+    }
+    checkSteps(graph, options, graph, 2 + static_cast<int32_t>(random() % 3));
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Some parameters have a value for each group of replicas: more updates run, still one after the other where they must.
+TEST_P(RandomSteps, GroupsOfParametersDoNotRace) {
+  for (uint64_t seed = 20 * GetParam(); seed < 20 * (GetParam() + 1u); ++seed) {
+    SCOPED_TRACE(seed);
+    ir::Graph graph = RandomGraph(seed + 9000, /*training=*/true).make();
+    for (size_t e = 0; e < graph.externals.size(); ++e)  // as lowering does
+      for (size_t p = 0; p < graph.externals.size(); ++p)
+        for (const char* what : {"grad", "state"})
+          if (graph.externals[p].kind == ir::InputKind::kParameter &&
+              graph.externals[e].name == what + graph.externals[p].name.substr(1))
+            graph.externals[e].owner = static_cast<int32_t>(p);
+    exe::Replication replication = replicasOf(4);
+    replication.parameters = {{"w0", {0, 1, 2, 3}}, {"w1", {0, 0, 2, 2}}, {"w2", {0, 1, 0, 1}}};
+    const exe::Executable executable =
+        exe::build(graph, plan::makePlan(graph, {.device_iterations = 2, .accumulation = 3}), replication);
+    ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
+    ASSERT_EQ(findRaces(executable), std::vector<std::string>{}) << exe::print(executable);
+    ASSERT_EQ(exe::decode(exe::encode(executable)), executable);
   }
 }
 

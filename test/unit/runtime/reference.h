@@ -1,5 +1,6 @@
 // What a step must do, said as simply as possible: micro-batch after micro-batch, node after node, every value with
-// memory of its own, in the symbolic contents of the null device.
+// memory of its own, in the symbolic contents of the null device. Replicas take turns in every micro-batch; they share
+// what only updates write.
 #pragma once
 
 #include <map>
@@ -15,36 +16,51 @@ using runtime::Symbol;
 
 class Reference {
  public:
-  Reference(const ir::Graph& graph, int64_t device_iterations, int64_t accumulation)
-      : graph_(graph), device_iterations_(device_iterations), accumulation_(accumulation) {
+  Reference(const ir::Graph& graph, int64_t device_iterations, int64_t accumulation, int replicas = 1)
+      : graph_(graph), device_iterations_(device_iterations), accumulation_(accumulation), replicas_(replicas) {
     size_t results = 0;
     for (const ir::Output& out : graph.outputs)
       if (out.kind == ir::OutputKind::kResult) results = std::max<size_t>(results, out.target + 1);
-    outputs.assign(results, std::vector<Bytes>(device_iterations * accumulation));
+    outputs.assign(replicas * results, std::vector<Bytes>(device_iterations * accumulation));
     externals.resize(graph.externals.size());
     for (size_t e = 0; e < graph.externals.size(); ++e)
       externals[e] = Symbol(cat("external/", e)).contents(0, span(graph.externals[e].type));
+    own.assign(replicas, externals);
   }
 
+  /// arguments: [replica * arguments + argument][micro-batch].
   void step(const std::vector<std::vector<Bytes>>& arguments) {
+    const size_t num_arguments = arguments.size() / replicas_, num_results = outputs.size() / replicas_;
     for (int64_t k = 0; k < device_iterations_ * accumulation_; ++k) {
-      values_.clear();
-      for (const ir::Input& in : graph_.inputs)
-        values_[in.value] = in.kind == ir::InputKind::kArgument ? arguments[in.external][k] : externals[in.external];
-      for (const ir::Node& node : graph_.nodes)
-        if (node.direction != ir::Direction::kUpdate) run(node, k);
-      storeUpdates(/*after_group=*/false);
-      for (const ir::Output& out : graph_.outputs)
-        if (out.kind == ir::OutputKind::kResult) outputs[out.target][k] = read(out.value);
+      for (int r = replicas_ - 1; r >= 0; --r) {  // values of replica 0 stay for the update
+        values_.clear();
+        for (const ir::Input& in : graph_.inputs)
+          values_[in.value] = in.kind == ir::InputKind::kArgument ? arguments[r * num_arguments + in.external][k]
+                                                                  : external(in.external, r);
+        for (const ir::Node& node : graph_.nodes)
+          if (node.direction != ir::Direction::kUpdate) run(node, k, r);
+        storeUpdates(/*after_group=*/false, r);
+        for (const ir::Output& out : graph_.outputs)
+          if (out.kind == ir::OutputKind::kResult) outputs[r * num_results + out.target][k] = read(out.value);
+      }
       if ((k + 1) % accumulation_ != 0) continue;
+      addSums();
       for (const ir::Node& node : graph_.nodes)
-        if (node.direction == ir::Direction::kUpdate) run(node, k);
-      storeUpdates(/*after_group=*/true);
+        if (node.direction == ir::Direction::kUpdate) run(node, k, 0);
+      storeUpdates(/*after_group=*/true, 0);
     }
   }
 
-  std::vector<Bytes> externals;             // all contiguous: memory order is logical order
-  std::vector<std::vector<Bytes>> outputs;  // by target and micro-batch
+  /// What replica r sees of an external.
+  Bytes& external(int32_t e, int r) {
+    const ir::InputKind kind = graph_.externals[e].kind;
+    const bool is_own = kind == ir::InputKind::kAccumulator || kind == ir::InputKind::kBuffer;
+    return is_own && r > 0 ? own[r][e] : externals[e];
+  }
+
+  std::vector<Bytes> externals;             // of replica 0; all contiguous: memory order is logical order
+  std::vector<std::vector<Bytes>> own;      // by replica; not for what it shares
+  std::vector<std::vector<Bytes>> outputs;  // by replica and target, and micro-batch
 
  private:
   static int64_t span(const Type& type) { return type.extentBytes(); }
@@ -58,7 +74,24 @@ class Reference {
     runtime::scatter(memory.data() + offset * elementBytes(type.dtype), type, contents);
   }
 
-  void run(const ir::Node& node, int64_t k) {
+  // The sums of all replicas in those of replica 0, where its updates read them.
+  void addSums() {
+    for (const ir::Output& out : graph_.outputs) {
+      if (out.kind != ir::OutputKind::kUpdate || graph_.externals[out.target].kind != ir::InputKind::kAccumulator)
+        continue;
+      Bytes& sum = values_.at(out.value);
+      for (int r = 1; r < replicas_; ++r) {
+        Symbol symbol("abele::add");
+        for (const Bytes* term : {&sum, &own[r][out.target]}) {
+          symbol.mixConstants(Arg::id(0));
+          symbol.mix(*term);
+        }
+        sum = symbol.contents(0, static_cast<int64_t>(sum.size()));
+      }
+    }
+  }
+
+  void run(const ir::Node& node, int64_t k, int replica) {
     if (node.is_view) return;
     Symbol symbol(node.op);
     auto mixOperand = [&](size_t arg, int element, int64_t id) {
@@ -74,7 +107,7 @@ class Reference {
       if (arg.kind == Arg::Kind::kIdList)
         for (size_t i = 0; i < arg.ints.size(); ++i) mixOperand(a, static_cast<int>(i), arg.ints[i]);
     }
-    if (node.random_draws >= 0) symbol.mix(node.random_offset + k * graph_.random_draws);
+    if (node.random_draws >= 0) symbol.mix(node.random_offset + (k * replicas_ + replica) * graph_.random_draws);
     int64_t which = 0;
     auto contentsOf = [&](const Type& type) { return symbol.contents(which, type.numel() * elementBytes(type.dtype)); };
     for (const ir::Write& w : node.writes) {
@@ -94,19 +127,20 @@ class Reference {
       }
   }
 
-  void storeUpdates(bool after_group) {
+  void storeUpdates(bool after_group, int replica) {
     for (const ir::Output& out : graph_.outputs) {
       if (out.kind != ir::OutputKind::kUpdate) continue;
       for (const ir::Node& node : graph_.nodes)
         forEachResult(node, [&](ir::ValueId v) {
           if (v == out.value && (node.direction == ir::Direction::kUpdate) == after_group)
-            externals[out.target] = values_.at(v);
+            external(out.target, replica) = values_.at(v);
         });
     }
   }
 
   const ir::Graph& graph_;
   int64_t device_iterations_, accumulation_;
+  int replicas_;
   std::map<ir::ValueId, Bytes> values_;  // memory by base value, of the micro-batch
 };
 

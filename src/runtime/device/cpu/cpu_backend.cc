@@ -88,7 +88,7 @@ class CpuBackendImpl final : public CpuBackend {
     for (const Saved& saved : restored_) copyInto(slots_.tensor(saved.slot, 0), saved.copy);
   }
 
-  void upload(int32_t external, const at::Tensor& host) override {
+  void upload(int32_t external, const at::Tensor& host, int32_t replica) override {
     const exe::External& what = externalAt(external);
     if (what.slot < 0) return;
     const Type& type = executable_.slots[what.slot].type;
@@ -98,10 +98,11 @@ class CpuBackendImpl final : public CpuBackend {
                    .expected = type.str(),
                    .remedy = "compile the model again"});
     const c10::InferenceMode no_autograd;
-    slots_.tensor(what.slot, 0).copy_(host);
+    for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : std::vector<int32_t>{what.slotOf(replica)})
+      slots_.tensor(slot, 0).copy_(host);
   }
 
-  void download(int32_t external, at::Tensor& host) const override {
+  void download(int32_t external, at::Tensor& host, int32_t replica) const override {
     const exe::External& what = externalAt(external);
     if (what.slot < 0) return;
     const Type& type = executable_.slots[what.slot].type;
@@ -111,12 +112,12 @@ class CpuBackendImpl final : public CpuBackend {
                    .expected = type.str(),
                    .remedy = "compile the model again"});
     const c10::AutoGradMode no_grad(false);
-    host.copy_(slots_.sharedTensor(what.slot));
+    host.copy_(slots_.sharedTensor(what.slotOf(replica)));
   }
 
-  at::Tensor external(int32_t index) const override {
+  at::Tensor external(int32_t index, int32_t replica) const override {
     const exe::External& what = externalAt(index);
-    return what.slot < 0 ? at::Tensor() : slots_.sharedTensor(what.slot);
+    return what.slot < 0 ? at::Tensor() : slots_.sharedTensor(what.slotOf(replica));
   }
 
   void bindInputs(const std::vector<at::Tensor>& inputs) override;
@@ -145,10 +146,19 @@ class CpuBackendImpl final : public CpuBackend {
     ABELE_CHECK(index >= 0 && index < static_cast<int32_t>(executable_.externals.size()), "external ", index);
     return executable_.externals[index];
   }
+  // The slots of an external that is used, each once.
+  static std::vector<int32_t> slotsOf(const exe::External& external) {
+    std::vector<int32_t> slots = external.replica_slots;
+    if (slots.empty()) slots.push_back(external.slot);
+    std::sort(slots.begin(), slots.end());
+    slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+    return slots;
+  }
   void fillInitial();
   void findRestored();
   void advanceGenerator();
   void checkInput(const at::Tensor& input, int64_t index) const;
+  void bindInput(int64_t index, const at::Tensor& input);
 
   const exe::Executable& executable_;
   CpuOptions options_;
@@ -167,7 +177,7 @@ void CpuBackendImpl::fillInitial() {
   for (const exe::External& external : executable_.externals)
     if (external.slot >= 0 && (external.initial != 0 || std::signbit(external.initial)) &&
         (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
-      slots_.tensor(external.slot, 0).fill_(external.initial);
+      for (int32_t slot : slotsOf(external)) slots_.tensor(slot, 0).fill_(external.initial);
 }
 
 // What a failed step may have changed: written buffers; and, where a step makes several updates, the weights and the
@@ -189,16 +199,16 @@ void CpuBackendImpl::findRestored() {
     const bool updated = (executable_.device_iterations > 1 || options_.floating_point_exceptions) &&
                          (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
     if (external.slot < 0 || (external.kind != exe::ExternalKind::kBuffer && !updated)) continue;
-    const exe::Slot& slot = executable_.slots[external.slot];
-    if (std::any_of(written.begin(), written.end(),
-                    [&](int32_t id) { return id >= 0 && shares(executable_.slots[id], slot); }))
-      restored_.push_back({external.slot, slots_.tensor(external.slot, 0).clone()});
+    for (int32_t own : slotsOf(external))
+      if (std::any_of(written.begin(), written.end(),
+                      [&](int32_t id) { return id >= 0 && shares(executable_.slots[id], executable_.slots[own]); }))
+        restored_.push_back({own, slots_.tensor(own, 0).clone()});
   }
 }
 
 // The worker that drew last stands nearest to the end of the step.
 void CpuBackendImpl::advanceGenerator() {
-  const int64_t draws = executable_.random_draws * executable_.micro_batches;
+  const int64_t draws = executable_.random_draws * executable_.micro_batches * executable_.replicas;
   if (draws == 0) return;
   const auto last =
       std::max_element(streams_.begin(), streams_.end(),
@@ -208,8 +218,9 @@ void CpuBackendImpl::advanceGenerator() {
 
 void CpuBackendImpl::checkInput(const at::Tensor& input, int64_t index) const {
   Type whole = executable_.slots[executable_.input_slots[index]].type;
-  const bool split = executable_.micro_batches > 1;
-  if (split && !whole.sizes.empty()) whole.sizes[0] *= executable_.micro_batches;
+  const int64_t parts = executable_.micro_batches * executable_.inputParts();
+  const bool split = parts > 1;
+  if (split && !whole.sizes.empty()) whole.sizes[0] *= parts;
   ABELE_REQUIRE(hasShape(input, whole) && !(split && whole.sizes.empty()), E0704,
                 {.what = cat("input ", index, " differs from the compiled one"),
                  .found = describe(input),
@@ -219,27 +230,35 @@ void CpuBackendImpl::checkInput(const at::Tensor& input, int64_t index) const {
 
 void CpuBackendImpl::bindInputs(const std::vector<at::Tensor>& inputs) {
   const c10::InferenceMode no_autograd;
-  ABELE_REQUIRE(
-      inputs.size() == executable_.input_slots.size(), E0704,
-      {.what = cat(inputs.size(), " inputs for a model that was compiled for ", executable_.input_slots.size())});
+  const int64_t count = executable_.numInputs();
+  ABELE_REQUIRE(static_cast<int64_t>(inputs.size()) == count, E0704,
+                {.what = cat(inputs.size(), " inputs for a model that was compiled for ", count)});
   bound_inputs_.clear();
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     if (executable_.input_slots[i] < 0) continue;
-    checkInput(inputs[i], static_cast<int64_t>(i));
-    const Type& type = executable_.slots[executable_.input_slots[i]].type;
-    const bool dense = isLaidOutAs(inputs[i], type);
-    bound_inputs_.push_back(inputs[i]);
-    const int64_t rows = executable_.micro_batches > 1 ? type.sizes[0] : 0;
-    const int64_t row_bytes = rows > 0 ? inputs[i].stride(0) * inputs[i].itemsize() : 0;
-    for (int64_t k = 0; k < executable_.micro_batches; ++k) {
-      const void* data = static_cast<const char*>(inputs[i].const_data_ptr()) + k * rows * row_bytes;
-      if (!dense) {
-        bound_inputs_.push_back(at::empty_strided(type.sizes, type.strides, inputs[i].options()));
-        copyInto(bound_inputs_.back(), rows > 0 ? inputs[i].narrow(0, k * rows, rows) : inputs[i]);
-        data = bound_inputs_.back().const_data_ptr();
-      }
-      slots_.bindInput(static_cast<int64_t>(i), k, data);
+    checkInput(inputs[i], i);
+    bindInput(i, inputs[i]);
+  }
+}
+
+void CpuBackendImpl::bindInput(int64_t index, const at::Tensor& input) {
+  const Type& type = executable_.slots[executable_.input_slots[index]].type;
+  const bool dense = isLaidOutAs(input, type);
+  bound_inputs_.push_back(input);
+  const int64_t num_parts = executable_.inputParts();
+  const int64_t parts = executable_.micro_batches * num_parts;
+  const int64_t rows = parts > 1 ? type.sizes[0] : 0;
+  const int64_t row_bytes = rows > 0 ? input.stride(0) * input.itemsize() : 0;
+  for (int64_t k = 0; k < parts; ++k) {
+    const void* data = static_cast<const char*>(input.const_data_ptr()) + k * rows * row_bytes;
+    if (!dense) {
+      bound_inputs_.push_back(at::empty_strided(type.sizes, type.strides, input.options()));
+      copyInto(bound_inputs_.back(), rows > 0 ? input.narrow(0, k * rows, rows) : input);
+      data = bound_inputs_.back().const_data_ptr();
     }
+    for (int32_t r = 0; r < executable_.replicas; ++r)
+      if (executable_.inputPart(r) == k % num_parts)
+        slots_.bindInput(r * executable_.numInputs() + index, k / num_parts, data);
   }
 }
 

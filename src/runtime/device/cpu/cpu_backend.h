@@ -39,15 +39,19 @@ class CpuBackend : public Backend {
   static std::unique_ptr<CpuBackend> create(const exe::Executable& executable, const CpuOptions& options);
 
   /// Copies a host tensor into / out of external `index` (Executable::externals). upload of the wrong type: E0704.
-  virtual void upload(int32_t external, const at::Tensor& host) = 0;
-  virtual void download(int32_t external, at::Tensor& host) const = 0;
+  /// upload's replica: kAllReplicas, or the one whose copy (and of all that share it) is meant.
+  static constexpr int32_t kAllReplicas = -1;
+  virtual void upload(int32_t external, const at::Tensor& host, int32_t replica = kAllReplicas) = 0;
+  virtual void download(int32_t external, at::Tensor& host, int32_t replica = 0) const = 0;
   /// Tensor that shares the external's memory; for tests and state dictionaries.
-  virtual at::Tensor external(int32_t index) const = 0;
+  virtual at::Tensor external(int32_t index, int32_t replica = 0) const = 0;
 
-  /// Binds the caller's tensors for the next step: input i of micro-batch k is rows [k*b, (k+1)*b) of inputs[i];
-  /// with micro_batches == 1 the whole tensor. Not copied when dense: must stay alive and unchanged during the step.
+  /// Binds the caller's tensors for the next step. Micro-batch j of a replica takes rows [k*b, (k+1)*b) of inputs[i],
+  /// k = j * inputParts() + the replica's part; where there is but one k, the whole tensor. Not copied when dense: must
+  /// stay alive and unchanged during the step.
   virtual void bindInputs(const std::vector<at::Tensor>& inputs) = 0;
-  /// outputs[target][k] receives result `target` of micro-batch k; undefined tensors are skipped.
+  /// outputs[r * numOutputs() + target][j] receives result `target` of micro-batch j of replica r; undefined tensors
+  /// are skipped.
   virtual void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) = 0;
 
   /// Value of a hyper-parameter for a parameter group, read by the update kernels at the next update:

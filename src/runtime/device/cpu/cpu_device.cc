@@ -68,7 +68,8 @@ void CpuDevice::run(const ActionContext& context) {
     frame_of_group_[g] = static_cast<int32_t>(context.micro_batch % frames_[g]);
   state_.frame_of_group = frame_of_group_.data();
   state_.action = context;
-  state_.random_base = context.micro_batch * executable_.random_draws;
+  state_.random_base = executable_.globalMicroBatch(context.micro_batch, executable_.workers[context.worker].replica) *
+                       executable_.random_draws;
   const std::vector<std::unique_ptr<Call>>& calls = segments_[context.segment];
   const RoundingSeed part = RoundingSeed{options_.rounding_seed}
                                 .of(static_cast<uint64_t>(context.step))

@@ -178,6 +178,10 @@ std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const Slot
     return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
       addInto(sum.at(state.frame_of_group), term.at(state.frame_of_group), /*first=*/state.action.group_index == 0);
     });
+  if (op == "abele::add")
+    return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
+      addInto(sum.at(state.frame_of_group), term.at(state.frame_of_group), /*first=*/false);
+    });
   if (op == "abele::sgd_") return makeSgd(args, hypers);
   if (op == "abele::adam_") return makeAdam(args, hypers, /*decoupled=*/false);
   if (op == "abele::adamw_") return makeAdam(args, hypers, /*decoupled=*/true);

@@ -61,7 +61,8 @@ void NullBackend::enableContents() {
   for (size_t e = 0; e < exe_.externals.size(); ++e) {
     if (exe_.externals[e].slot < 0) continue;
     const Type& type = exe_.slots[exe_.externals[e].slot].type;
-    write(exe_.externals[e].slot, 0, Symbol(cat("external/", e)).contents(0, type.numel() * elementBytes(type.dtype)));
+    const Bytes contents = Symbol(cat("external/", e)).contents(0, type.numel() * elementBytes(type.dtype));
+    for (int32_t r = 0; r < exe_.replicas; ++r) write(exe_.externals[e].slotOf(r), 0, contents);
   }
 }
 
@@ -70,8 +71,8 @@ void NullBackend::setInput(int32_t argument, int32_t micro_batch, Bytes contents
   if (slot >= 0) memory_[exe_.slots[slot].group][micro_batch] = std::move(contents);
 }
 
-Bytes NullBackend::external(int32_t index) const {
-  const exe::Slot& slot = exe_.slots[exe_.externals[index].slot];
+Bytes NullBackend::external(int32_t index, int32_t replica) const {
+  const exe::Slot& slot = exe_.slots[exe_.externals[index].slotOf(replica)];
   return gather(memory_[slot.group][0].data() + slot.offset_bytes, slot.type);
 }
 
@@ -116,7 +117,10 @@ void NullBackend::execute(const exe::Instruction& instruction, const ActionConte
       for (int64_t slot : arg.ints)
         if (slot >= 0) symbol.mix(read(slot, k));
   }
-  if (instruction.random_draws >= 0) symbol.mix(instruction.random_offset + k * exe_.random_draws);
+  if (instruction.random_draws >= 0) {
+    const int64_t at = exe_.globalMicroBatch(k, exe_.segments[context.segment].replica);
+    symbol.mix(instruction.random_offset + at * exe_.random_draws);
+  }
   int64_t which = 0;
   auto store = [&](int32_t slot) {
     const int64_t index = which++;

@@ -34,11 +34,12 @@ class NullBackend : public Backend {
   /// one wrong byte read anywhere shows in the outputs. Persistent memory starts with symbolicBytes("external/<i>",
   /// ...).
   void enableContents();
-  /// Contents of argument i for one micro-batch; the same number of bytes as the slot spans.
+  /// Contents of argument i (of replica r: r * numInputs() + i; results alike) for one micro-batch; the same number of
+  /// bytes as the slot spans.
   void setInput(int32_t argument, int32_t micro_batch, Bytes contents);
   const Bytes& output(int32_t target, int32_t micro_batch) const { return outputs_[target][micro_batch]; }
   /// Contents of a persistent external in logical order.
-  Bytes external(int32_t index) const;
+  Bytes external(int32_t index, int32_t replica = 0) const;
 
   /// Actions of all steps so far in the order in which they began.
   std::vector<Event> events() const;

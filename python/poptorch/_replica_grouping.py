@@ -1,0 +1,117 @@
+"""Parameters of which groups of replicas have values of their own.
+
+Source: spec executor.md, section 9.
+"""
+
+from . import enums, wrapping
+from ._errors import createPoptorchError, userError
+
+
+class Groupings:
+    """The groupings of one executor, by the parameter's name."""
+
+    def __init__(self):
+        self._by_name = {}
+
+    def add(self, executor, name, comm_group_type, shards, variable_retrieval_mode):
+        """See ParameterProxy.replicaGrouping. name: of a parameter of the top module."""
+        assert isinstance(comm_group_type, enums.CommGroupType), f"expected a CommGroupType, got {comm_group_type!r}"
+        assert isinstance(shards, int), f"expected the number of replicas in a group, got {shards!r}"
+        assert isinstance(variable_retrieval_mode, enums.VariableRetrievalMode), (
+            f"expected a VariableRetrievalMode, got {variable_retrieval_mode!r}"
+        )
+        if executor.isCompiled():
+            raise createPoptorchError(f"replicaGrouping of {name}: call it before the model is compiled")
+        with wrapping.withoutPull():
+            if executor._model._parameters[name].dim() == 0:
+                raise userError(
+                    "E0702",
+                    "option-value",
+                    f"replicaGrouping of the scalar parameter {name}",
+                    expected="a parameter whose first dimension counts the groups",
+                )
+        self._by_name[name] = (comm_group_type, shards, variable_retrieval_mode)
+
+    def native(self):
+        """For SessionOptions.setGroupings."""
+        from ._support import commGroup
+
+        return [
+            (name, commGroup(kind), shards, mode == enums.VariableRetrievalMode.AllReplicas)
+            for name, (kind, shards, mode) in self._by_name.items()
+        ]
+
+
+def groupWrapped(executor, tensor, comm_group_type, shards, variable_retrieval_mode):
+    """replicaGrouping of a parameter that a training executor wraps."""
+    if executor is None:
+        raise createPoptorchError("replicaGrouping: the model is no longer wrapped for training")
+    for name, parameter in executor._model._parameters.items():
+        if parameter is tensor:
+            executor._groupings.add(executor, name, comm_group_type, shards, variable_retrieval_mode)
+            return
+    raise createPoptorchError("replicaGrouping is for parameters that are attributes of the wrapped module itself")
+
+
+def _given(value):
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_given, value))
+    return object.__getattribute__(value, "_parameter") if type(value) is ParameterProxy else value
+
+
+class ParameterProxy:
+    """A parameter of an executor's model, as an attribute of the executor: all that the parameter is, and
+    replicaGrouping."""
+
+    def __init__(self, executor, name, parameter):
+        object.__setattr__(self, "_executor", executor)
+        object.__setattr__(self, "_name", name)
+        object.__setattr__(self, "_parameter", parameter)
+
+    def replicaGrouping(self, comm_group_type, shards, variable_retrieval_mode):
+        """Gives groups of replicas values of their own of this parameter.
+
+        Args:
+            comm_group_type: CommGroupType; All: no effect.
+            shards: replicas in a group; of no account for NoGrouping.
+            variable_retrieval_mode: VariableRetrievalMode: whether the host's parameter has a value for every group or
+                for every replica, along a first dimension that forward does not see.
+        Raises:
+            poptorch.Error: the parameter is a scalar, or the model is compiled.
+        """
+        executor = object.__getattribute__(self, "_executor")
+        name = object.__getattribute__(self, "_name")
+        executor._groupings.add(executor, name, comm_group_type, shards, variable_retrieval_mode)
+
+    @property
+    def __class__(self):
+        return type(object.__getattribute__(self, "_parameter"))
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return function(*_given(args), **{name: _given(value) for name, value in (kwargs or {}).items()})
+
+    def __getattr__(self, name):
+        return getattr(object.__getattribute__(self, "_parameter"), name)
+
+    def __setattr__(self, name, value):
+        setattr(object.__getattribute__(self, "_parameter"), name, value)
+
+    def __repr__(self):
+        return repr(object.__getattribute__(self, "_parameter"))
+
+
+def _forward(name):
+    def method(self, *args):
+        return getattr(object.__getattribute__(self, "_parameter"), name)(*_given(args))
+
+    method.__name__ = name
+    setattr(ParameterProxy, name, method)
+
+
+_OPERATORS = """
+add sub mul truediv floordiv mod pow matmul and or xor radd rsub rmul rtruediv rpow rmatmul iadd isub imul itruediv
+eq ne lt le gt ge neg abs invert len iter getitem setitem bool float int index hash contains array
+"""
+for _name in _OPERATORS.split():
+    _forward(f"__{_name}__")

@@ -1,0 +1,404 @@
+#include "exe/build/replicate.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace abele::exe {
+namespace {
+
+constexpr int64_t kAlignment = 64;   // of memory in a group
+constexpr int64_t kReduceOrder = 0;  // before every touch of an update
+
+class Replicator {
+ public:
+  Replicator(Executable& exe, std::vector<SegmentUses>& uses, const Replication& rules)
+      : exe_(exe),
+        uses_(uses),
+        rules_(rules),
+        num_replicas_(static_cast<int32_t>(rules.replicas)),
+        num_groups_(exe.groups.size()),
+        num_slots_(exe.slots.size()),
+        num_segments_(exe.segments.size()),
+        num_workers_(exe.workers.size()) {}
+
+  void run() {
+    exe_.replicas = num_replicas_;
+    exe_.input_part = rules_.input_part;
+    findExternals();
+    chooseOwners();
+    group_of_.resize(num_replicas_);
+    slot_of_.resize(num_replicas_);
+    segment_of_.resize(num_replicas_);
+    for (int32_t r = 0; r < num_replicas_; ++r) {
+      copyGroups(r);
+      copySlots(r);
+      copySegments(r);
+    }
+    for (int32_t r = 0; r < num_replicas_; ++r) addReductions(r);
+    copyWorkers();
+    copyTables();
+  }
+
+ private:
+  using Memory = std::pair<int32_t, int64_t>;  // group and offset of replica 0
+
+  // --- who owns what -------------------------------------------------------------------------------------------------
+  void findExternals() {
+    for (size_t e = 0; e < exe_.externals.size(); ++e) {
+      if (exe_.externals[e].slot < 0) continue;
+      const Slot& slot = exe_.slots[exe_.externals[e].slot];
+      auto [it, is_new] = external_at_.emplace(Memory{slot.group, slot.offset_bytes}, static_cast<int32_t>(e));
+      // Nothing lies behind a tensor without elements.
+      if (!is_new && slot.type.extentBytes() > 0) it->second = static_cast<int32_t>(e);
+    }
+  }
+
+  int32_t externalAt(int32_t group, int64_t offset_bytes) const {
+    auto it = external_at_.upper_bound({group, offset_bytes});
+    ABELE_CHECK(it != external_at_.begin(), "memory at ", offset_bytes, " of group ", group, " is no external's");
+    --it;
+    ABELE_CHECK(it->first.first == group, "memory at ", offset_bytes, " of group ", group, " is no external's");
+    return it->second;
+  }
+
+  // owner_[e][r]: the replica whose copy of external e replica r uses; never a later one than r itself.
+  void chooseOwners() {
+    const std::vector<bool> written = writtenOutsideUpdates();
+    owner_.assign(exe_.externals.size(), std::vector<int32_t>(num_replicas_, 0));
+    for (size_t e = 0; e < owner_.size(); ++e) {
+      const External& external = exe_.externals[e];
+      const bool grouped = external.kind == ExternalKind::kParameter || external.kind == ExternalKind::kState;
+      if (grouped) {
+        owner_[e] = groupsOf(external);
+      } else if (external.kind == ExternalKind::kAccumulator || written[e]) {
+        for (int32_t r = 0; r < num_replicas_; ++r) owner_[e][r] = r;
+      }
+    }
+  }
+
+  // The first replica of each one's group, for a parameter or what belongs to it.
+  std::vector<int32_t> groupsOf(const External& external) const {
+    const External& parameter = external.owner >= 0 ? exe_.externals[external.owner] : external;
+    for (const ParameterGroups& groups : rules_.parameters)
+      if (groups.parameter == parameter.name) return groups.first_of;
+    return std::vector<int32_t>(num_replicas_, 0);
+  }
+
+  std::vector<bool> writtenOutsideUpdates() const {
+    std::vector<bool> written(exe_.externals.size(), false);
+    for (size_t s = 0; s < num_segments_; ++s) {
+      if (isUpdate(s)) continue;
+      for (const MemoryUse& use : uses_[s].writes)
+        if (isPersistent(use.group)) written[externalAt(use.group, use.offset_bytes)] = true;
+    }
+    return written;
+  }
+
+  bool isUpdate(size_t segment) const { return exe_.segments[segment].direction == Direction::kUpdate; }
+  bool isPersistent(int32_t group) const { return exe_.groups[group].kind == GroupKind::kPersistent; }
+
+  // --- memory --------------------------------------------------------------------------------------------------------
+  void copyGroups(int32_t replica) {
+    std::vector<int32_t>& map = group_of_[replica];
+    for (size_t g = 0; g < num_groups_; ++g) {
+      map.push_back(static_cast<int32_t>(replica == 0 ? g : exe_.groups.size()));
+      if (replica == 0) continue;
+      Group group = exe_.groups[g];
+      if (group.worker >= 0) group.worker += replica * static_cast<int32_t>(num_workers_);
+      group.name += cat("/replica", replica);
+      if (group.kind == GroupKind::kPersistent) group.frame_bytes = placeOwn(replica, static_cast<int32_t>(g));
+      exe_.groups.push_back(std::move(group));
+    }
+  }
+
+  // Offsets of what a replica owns of a persistent group. Returns its bytes.
+  int64_t placeOwn(int32_t replica, int32_t group) {
+    int64_t bytes = 0;
+    for (const auto& [memory, e] : external_at_) {
+      if (memory.first != group || owner_[e][replica] != replica) continue;
+      own_offset_[{e, replica}] = bytes;
+      const int64_t extent = exe_.slots[exe_.externals[e].slot].type.extentBytes();
+      bytes += (extent + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    return bytes;
+  }
+
+  // Where a replica has what replica 0 has there.
+  MemoryUse memoryOf(int32_t replica, MemoryUse use) const {
+    if (!isPersistent(use.group)) {
+      use.group = group_of_[replica][use.group];
+      return use;
+    }
+    const int32_t e = externalAt(use.group, use.offset_bytes);
+    const int32_t owner = owner_[e][replica];
+    if (owner == 0) return use;
+    const int64_t within = use.offset_bytes - exe_.slots[exe_.externals[e].slot].offset_bytes;
+    return {group_of_[owner][use.group], own_offset_.at({e, owner}) + within, use.order};
+  }
+
+  void copySlots(int32_t replica) {
+    std::vector<int32_t>& map = slot_of_[replica];
+    for (size_t s = 0; s < num_slots_; ++s) {
+      const Slot& original = exe_.slots[s];
+      int32_t owner = replica;
+      if (isPersistent(original.group)) owner = owner_[externalAt(original.group, original.offset_bytes)][replica];
+      if (owner != replica || replica == 0) {
+        map.push_back(owner == 0 ? static_cast<int32_t>(s) : slot_of_[owner][s]);
+        continue;
+      }
+      const MemoryUse place = memoryOf(replica, {original.group, original.offset_bytes, 0});
+      map.push_back(static_cast<int32_t>(exe_.slots.size()));
+      Slot copy = original;
+      copy.group = place.group;
+      copy.offset_bytes = place.offset_bytes;
+      exe_.slots.push_back(std::move(copy));
+    }
+  }
+
+  int32_t slotOf(int32_t replica, int64_t slot) const { return slot < 0 ? -1 : slot_of_[replica][slot]; }
+
+  // --- segments ------------------------------------------------------------------------------------------------------
+  void copySegments(int32_t replica) {
+    std::vector<int32_t>& map = segment_of_[replica];
+    std::vector<std::pair<size_t, std::vector<Instruction>>> originals;
+    for (size_t s = 0; s < num_segments_; ++s) {
+      if (replica == 0) {
+        map.push_back(static_cast<int32_t>(s));
+        continue;
+      }
+      Segment copy = exe_.segments[s];
+      copy.replica = replica;
+      copy.name += cat("/replica", replica);
+      if (isUpdate(s)) keepOwnUpdates(replica, copy.instructions);
+      const bool runs = !isUpdate(s) || !copy.instructions.empty();
+      map.push_back(runs ? static_cast<int32_t>(exe_.segments.size()) : -1);
+      if (!runs) continue;
+      originals.emplace_back(s, isUpdate(s) ? copy.instructions : std::vector<Instruction>());
+      for (Instruction& i : copy.instructions) moveTo(replica, i);
+      exe_.segments.push_back(std::move(copy));
+    }
+    // Once all are known: what a segment reads may be made by a later one.
+    for (const auto& [s, instructions] : originals) uses_.push_back(usesOf(replica, s, instructions));
+  }
+
+  // A shared parameter is updated by the first replica of its group. Kept is what writes something of the replica's
+  // own, and, from the end, what such an instruction reads.
+  void keepOwnUpdates(int32_t replica, std::vector<Instruction>& instructions) const {
+    std::vector<Instruction> kept;
+    std::vector<int32_t> needed;
+    for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
+      bool is_kept = false;
+      forEachWritten(*it, [&](int32_t slot) { is_kept |= isOwnUpdate(replica, slot) || overlapsAny(slot, needed); });
+      if (it->op == "abele::emit") is_kept = isOwnUpdate(replica, static_cast<int32_t>(it->args[1].i));
+      if (!is_kept) continue;
+      for (const auto& group : it->results)
+        for (int32_t slot : group)
+          std::erase_if(needed, [&](int32_t other) { return slot >= 0 && covers(slot, other); });
+      forEachArgument(*it, [&](int32_t slot) {
+        if (!isPersistent(exe_.slots[slot].group)) needed.push_back(slot);
+      });
+      kept.push_back(std::move(*it));
+    }
+    std::reverse(kept.begin(), kept.end());
+    instructions = std::move(kept);
+  }
+
+  bool isOwnUpdate(int32_t replica, int32_t slot) const {
+    if (!isPersistent(exe_.slots[slot].group)) return false;
+    const int32_t e = externalAt(exe_.slots[slot].group, exe_.slots[slot].offset_bytes);
+    const bool is_sum = exe_.externals[e].kind == ExternalKind::kAccumulator;
+    return (is_sum ? groupsOf(exe_.externals[e]) : owner_[e])[replica] == replica;
+  }
+
+  int64_t endOf(int32_t slot) const { return exe_.slots[slot].offset_bytes + exe_.slots[slot].type.extentBytes(); }
+  bool overlapsAny(int32_t slot, const std::vector<int32_t>& others) const {
+    return std::any_of(others.begin(), others.end(), [&](int32_t other) {
+      return exe_.slots[slot].group == exe_.slots[other].group && exe_.slots[slot].offset_bytes < endOf(other) &&
+             exe_.slots[other].offset_bytes < endOf(slot);
+    });
+  }
+  bool covers(int32_t slot, int32_t other) const {
+    const Slot &outer = exe_.slots[slot], &inner = exe_.slots[other];
+    return outer.group == inner.group && outer.type.isContiguous() && outer.offset_bytes <= inner.offset_bytes &&
+           endOf(other) <= endOf(slot);
+  }
+
+  template <class Fn>
+  static void forEachArgument(const Instruction& i, Fn&& fn) {
+    for (const Arg& arg : i.args) {
+      if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(static_cast<int32_t>(arg.i));
+      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+        for (int64_t id : arg.ints)
+          if (id >= 0) fn(static_cast<int32_t>(id));
+    }
+  }
+  template <class Fn>
+  static void forEachWritten(const Instruction& i, Fn&& fn) {
+    for (int32_t slot : i.writes) fn(slot);
+    for (const auto& group : i.results)
+      for (int32_t slot : group)
+        if (slot >= 0) fn(slot);
+  }
+
+  void moveTo(int32_t replica, Instruction& i) const {
+    for (Arg& arg : i.args) {
+      if (arg.kind == Arg::Kind::kId) arg.i = slotOf(replica, arg.i);
+      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+        for (int64_t& id : arg.ints) id = slotOf(replica, id);
+    }
+    for (auto& group : i.results)
+      for (int32_t& slot : group) slot = slotOf(replica, slot);
+    for (int32_t& slot : i.writes) slot = slotOf(replica, slot);
+  }
+
+  // Of an update, only the memory that the kept instructions use.
+  SegmentUses usesOf(int32_t replica, size_t segment, const std::vector<Instruction>& instructions) const {
+    std::set<int32_t> kept;
+    for (const Instruction& i : instructions) {
+      auto keep = [&](int32_t slot) { kept.insert(baseOf(slot)); };
+      forEachArgument(i, keep);
+      forEachWritten(i, keep);
+    }
+    auto isUsed = [&](const MemoryUse& use) {
+      return !isUpdate(segment) || !isPersistent(use.group) || kept.count(externalAt(use.group, use.offset_bytes)) > 0;
+    };
+    SegmentUses uses;
+    for (const MemoryUse& use : uses_[segment].reads)
+      if (isUsed(use)) uses.reads.push_back(memoryOf(replica, use));
+    for (const MemoryUse& use : uses_[segment].writes)
+      if (isUsed(use)) uses.writes.push_back(memoryOf(replica, use));
+    for (int32_t maker : uses_[segment].makers)
+      if (segment_of_[replica][maker] >= 0) uses.makers.insert(segment_of_[replica][maker]);
+    return uses;
+  }
+
+  // The external that a slot lies in; -1 for other memory.
+  int32_t baseOf(int32_t slot) const {
+    const Slot& s = exe_.slots[slot];
+    return isPersistent(s.group) ? externalAt(s.group, s.offset_bytes) : -1;
+  }
+
+  // --- sums over replicas --------------------------------------------------------------------------------------------
+  // Gradient sums that the updates of a replica read, each in the first update that does.
+  void addReductions(int32_t replica) {
+    std::vector<bool> seen(exe_.externals.size(), false);
+    for (size_t s = 0; s < num_segments_; ++s) {
+      if (!isUpdate(s) || segment_of_[replica][s] < 0) continue;
+      Segment sums{.stage = exe_.segments[s].stage, .direction = Direction::kUpdate, .replica = replica};
+      SegmentUses uses;
+      for (const MemoryUse& use : uses_[s].reads) {
+        if (!isPersistent(use.group)) continue;
+        const int32_t e = externalAt(use.group, use.offset_bytes);
+        if (exe_.externals[e].kind != ExternalKind::kAccumulator || seen[e]) continue;
+        seen[e] = true;
+        addSum(replica, e, sums, uses);
+      }
+      if (sums.instructions.empty()) continue;
+      sums.name = cat("reduce/", sums.stage, replica == 0 ? "" : cat("/replica", replica));
+      reduction_before_[segment_of_[replica][s]] = static_cast<int32_t>(exe_.segments.size());
+      exe_.segments.push_back(std::move(sums));
+      uses_.push_back(std::move(uses));
+    }
+  }
+
+  void addSum(int32_t replica, int32_t e, Segment& sums, SegmentUses& uses) const {
+    const std::vector<int32_t> first_of = groupsOf(exe_.externals[e]);
+    const Slot& slot = exe_.slots[exe_.externals[e].slot];
+    const MemoryUse memory{slot.group, slot.offset_bytes, kReduceOrder};
+    if (first_of[replica] != replica) return;
+    for (int32_t r = replica + 1; r < num_replicas_; ++r) {
+      if (first_of[r] != replica) continue;
+      Instruction add{.op = "abele::add"};
+      add.args = {Arg::id(slotOf(replica, exe_.externals[e].slot)), Arg::id(slotOf(r, exe_.externals[e].slot))};
+      add.writes = {slotOf(replica, exe_.externals[e].slot)};
+      sums.instructions.push_back(std::move(add));
+      uses.reads.push_back(memoryOf(r, memory));
+      uses.writes.push_back(memoryOf(replica, memory));
+    }
+  }
+
+  // --- workers and tables --------------------------------------------------------------------------------------------
+  void copyWorkers() {
+    int32_t devices = 0;
+    for (const WorkerProgram& program : exe_.workers) devices = std::max(devices, program.device + 1);
+    std::vector<WorkerProgram> workers;
+    for (int32_t r = 0; r < num_replicas_; ++r)
+      for (const WorkerProgram& original : exe_.workers) {
+        WorkerProgram& copy = workers.emplace_back();
+        copy.device = original.device + r * devices;
+        copy.replica = r;
+        for (const Action& action : original.actions) {
+          const int32_t segment = segment_of_[r][action.segment];
+          if (segment < 0) continue;
+          auto reduction = reduction_before_.find(segment);
+          if (reduction != reduction_before_.end()) copy.actions.push_back({reduction->second, action.micro_batch, {}});
+          copy.actions.push_back({segment, action.micro_batch, {}});
+        }
+      }
+    exe_.workers = std::move(workers);
+  }
+
+  void copyTables() {
+    const std::vector<int32_t> inputs = exe_.input_slots, outputs = exe_.output_slots;
+    for (int32_t r = 1; r < num_replicas_; ++r) {
+      for (int32_t slot : inputs) exe_.input_slots.push_back(slotOf(r, slot));
+      for (int32_t slot : outputs) exe_.output_slots.push_back(slotOf(r, slot));
+    }
+    for (External& external : exe_.externals) {
+      if (external.slot < 0) continue;
+      for (int32_t r = 0; r < num_replicas_; ++r) external.replica_slots.push_back(slotOf(r, external.slot));
+      const bool all_share = std::all_of(external.replica_slots.begin(), external.replica_slots.end(),
+                                         [&](int32_t slot) { return slot == external.slot; });
+      if (all_share) external.replica_slots.clear();
+    }
+  }
+
+  Executable& exe_;
+  std::vector<SegmentUses>& uses_;
+  const Replication& rules_;
+  int32_t num_replicas_;
+  size_t num_groups_, num_slots_, num_segments_, num_workers_;  // of one replica
+  std::map<Memory, int32_t> external_at_;
+  std::vector<std::vector<int32_t>> owner_;                            // by external and replica
+  std::map<std::pair<int32_t, int32_t>, int64_t> own_offset_;          // by external and replica
+  std::vector<std::vector<int32_t>> group_of_, slot_of_, segment_of_;  // by replica and what replica 0 has
+  std::map<int32_t, int32_t> reduction_before_;                        // update segment -> the one that runs before
+};
+
+}  // namespace
+
+void checkSharedParameters(const ir::Graph& graph, const Replication& rules) {
+  std::vector<int32_t> parameter_of(graph.values.size(), ir::kNone);  // external, by base value that holds it
+  for (const ir::Input& in : graph.inputs)
+    if (in.kind == ir::InputKind::kParameter) parameter_of[in.value] = in.external;
+  for (const ir::Node& node : graph.nodes)
+    for (const ir::Write& w : node.writes) {
+      const int32_t e = parameter_of[graph.baseOf(w.after)] = parameter_of[graph.baseOf(w.before)];
+      if (e < 0 || node.direction == ir::Direction::kUpdate) continue;
+      const std::string& name = graph.externals[e].name;
+      const bool is_shared = std::none_of(rules.parameters.begin(), rules.parameters.end(), [&](const auto& groups) {
+        return groups.parameter == name &&
+               std::set(groups.first_of.begin(), groups.first_of.end()).size() == groups.first_of.size();
+      });
+      ABELE_REQUIRE(!is_shared, E0403,
+                    {.what = cat("forward writes parameter ", name, ", which replicas share"),
+                     .at = cat(node.op, node.source.empty() ? "" : cat(" (", node.source, ")")),
+                     .found = cat(rules.replicas, " replicas"),
+                     .expected = "replicas read the parameters that they share",
+                     .remedy = "use one replica, or keep what forward writes in a buffer"});
+    }
+}
+
+void replicate(Executable& executable, std::vector<SegmentUses>& uses, const Replication& rules) {
+  if (rules.replicas == 1) return;
+  ABELE_CHECK(rules.replicas > 1 && static_cast<int64_t>(rules.input_part.size()) == rules.replicas, "input parts of ",
+              rules.input_part.size(), " replicas for ", rules.replicas);
+  for (const ParameterGroups& groups : rules.parameters)
+    ABELE_CHECK(static_cast<int64_t>(groups.first_of.size()) == rules.replicas, "groups of ", groups.parameter);
+  Replicator(executable, uses, rules).run();
+}
+
+}  // namespace abele::exe
