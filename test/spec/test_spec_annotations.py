@@ -65,7 +65,11 @@ def test_leaving_a_block_leaves_all():
     assert torch.equal(nested(X), (X + 1) * 2)
 
 
-@spec("annotations/1/Block.start", "annotations/1/Block.useAutoId", names=["poptorch.Block"])
+@spec(
+    "annotations/1/Block.start",
+    "annotations/1/Block.useAutoId",
+    names=["poptorch.Block", "Block.start", "Block.useAutoId"],
+)
 def test_start_and_automatic_ids():
     def model(x):
         poptorch.Block.useAutoId()
@@ -144,7 +148,11 @@ def test_name_scope():
         poptorch.NameScope(3)
 
 
-@spec("annotations/1.1/Attribute", "annotations/10", names=["poptorch.Attribute"])
+@spec(
+    "annotations/1.1/Attribute",
+    "annotations/10",
+    names=["poptorch.Attribute", "poptorch.accessAttributes", "poptorch.ATTR_PREFIX", "poptorch.attributes_lists"],
+)
 def test_attribute():
     def model(x):
         scope = poptorch.Attribute(__outline={"layer": "embedding"})
@@ -162,6 +170,20 @@ def test_attribute():
     for wrong in (3, "x"):
         with pytest.raises(ValueError):
             poptorch.accessAttributes(wrong)
+
+
+@spec(
+    "annotations/10", names=["poptorch.flattenTensorStructure", "poptorch.reconstructTensorStructure", "poptorch.ops"]
+)
+def test_structures_of_tensors():
+    one, two = torch.ones(1), torch.zeros(2)
+    structure = {"b": [one, "text"], "a": (two,)}
+    assert poptorch.flattenTensorStructure(structure)[0] is one
+    again = poptorch.reconstructTensorStructure(
+        structure, iter([two, one]), lambda value: isinstance(value, torch.Tensor)
+    )
+    assert poptorch.ops.nop(one) == one
+    assert again["b"][0] is two and again["b"][1] == "text" and type(again["a"]) is tuple and again["a"][0] is one
 
 
 # 3 --------------------------------------------------------------------------------------------------------------------

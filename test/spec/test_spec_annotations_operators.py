@@ -66,7 +66,10 @@ MULTI_CONV = [
 ]
 
 
-@spec(*(f"annotations/2/{row[0]}" for row in MULTI_CONV), names=["poptorch.MultiConv"])
+@spec(
+    *(f"annotations/2/{row[0]}" for row in MULTI_CONV),
+    names=["poptorch.MultiConv", *(f"MultiConv.{row[0]}" for row in MULTI_CONV)],
+)
 def test_multi_conv_setters():
     for name, accepted, refused in MULTI_CONV:
         multi_conv = poptorch.MultiConv()

@@ -45,7 +45,7 @@ def runSmall():
 
 
 # Import ---------------------------------------------------------------------------------------------------------------
-@pytest.mark.spec("environment/1")
+@pytest.mark.spec("environment/1", names=["poptorch.__version__"])
 def test_what_an_import_does_to_the_process(tmp_path):
     done = run(
         """

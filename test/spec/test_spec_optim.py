@@ -88,7 +88,11 @@ def test_update_equals_torch(case, ours):
     train(lambda p: cls(p, **arguments), lambda p: theirs(p, **arguments))
 
 
-@pytest.mark.spec("optim/1/LAMB", "optim/3", names=["optim.LAMB", "optimizer.step (LAMB)", "optimizer.max_weight_norm"])
+@pytest.mark.spec(
+    "optim/1/LAMB",
+    "optim/3",
+    names=["optim.LAMB", "optimizer.step (LAMB)", "optimizer.max_weight_norm", "optimizer.bias_correction"],
+)
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"lr": 0.02, "weight_decay": 0.0}, {"bias_correction": False, "max_weight_norm": 0.5}, {"eps": 1e-6}],
@@ -413,6 +417,31 @@ def test_state_goes_on_where_it_was_saved(name):
         executor(x, target)
     for key, value in again.state_dict().items():
         assert torch.equal(value, expected[key]), key
+
+
+@pytest.mark.spec(
+    "optim/6/compiled_attached",
+    "optim/2.1",
+    names=[
+        "optimizer.get_state_dict",
+        "optimizer.set_state_dict",
+        "optim.Optimizer",
+        "optim.VariableAttributes",
+        "poptorch.optim",
+    ],
+)
+def test_device_state_alone():
+    model, _ = models()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    assert isinstance(optimizer, poptorch.optim.Optimizer)
+    assert isinstance(optimizer.variable_attrs, poptorch.optim.VariableAttributes)
+    executor = poptorch.trainingModel(model, None, optimizer)
+    executor(*batch())
+    state = copy.deepcopy(optimizer.get_state_dict())
+    assert set(state) == {"ipu_state", "ipu_param"}
+    state["ipu_state"]["Accl1___first.weight"].zero_()
+    optimizer.set_state_dict(state)
+    assert not optimizer.get_state_dict()["ipu_state"]["Accl1___first.weight"].any()
 
 
 @pytest.mark.spec("optim/6/before_compile")
