@@ -16,7 +16,7 @@ from ._logging import logger
 from ._native import core
 from ._overlap import checkedOverlaps
 from ._redirects import redirectedCalls
-from .losses import LossMarking
+from .losses import LossMode
 
 
 class CaptureMode(python_dispatch.TorchDispatchMode):
@@ -300,8 +300,7 @@ def callForward(model, positional, named, *, options, training, scopes, refuse_r
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:
             stack.enter_context(_moduleScopes(model))
-        if training:
-            stack.enter_context(LossMarking())
+        stack.enter_context(LossMode(marks=training))
         stack.enter_context(_slicesAtTensors())
         with checkedOverlaps(options) as check:
             result = model(*positional, **named)

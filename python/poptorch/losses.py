@@ -69,18 +69,43 @@ def _given(func, args, kwargs, name):
     return args[place] if place < len(args) else None
 
 
-def _requireSupported(func, args, kwargs):
+def _requireNoWeights(func, args, kwargs):
     if _given(func, args, kwargs, "weight") is not None:
         raise notAvailable(f"{func.__name__} with weights of classes")
 
 
-class LossMarking(TorchFunctionMode):
-    """While active, every result of a torch loss is marked; losses computed inside a loss are not."""
+def _requirePaddedTargets(func, args, kwargs):
+    if _given(func, args, kwargs, "reduction") == "none":
+        raise notAvailable(f'{func.__name__} with reduction="none"', remedy='use reduction="mean" or "sum"')
+    targets = _given(func, args, kwargs, "targets")
+    if isinstance(targets, torch.Tensor) and targets.dim() != 2:
+        raise notAvailable(
+            f"{func.__name__} with targets of shape {tuple(targets.shape)}",
+            remedy="pass targets of shape [batch, longest target], padded",
+        )
+
+
+# Forms of torch's losses that the device does not have.
+_REQUIREMENTS = {
+    F.cross_entropy: _requireNoWeights,
+    F.nll_loss: _requireNoWeights,
+    F.ctc_loss: _requirePaddedTargets,
+}
+
+
+class LossMode(TorchFunctionMode):
+    """While active, losses of torch that the device does not have are refused, and results of the others are marked;
+    losses computed inside a loss are not."""
+
+    def __init__(self, *, marks):
+        """marks: in training, where one loss has to be found."""
+        super().__init__()
+        self._marks = marks
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in (F.cross_entropy, F.nll_loss):
-            _requireSupported(func, args, kwargs or {})
+        if func in _REQUIREMENTS:
+            _REQUIREMENTS[func](func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
-        if func in _LOSSES:
+        if self._marks and func in _LOSSES:
             core().markLoss(result)
         return result

@@ -206,6 +206,8 @@ def bench(options) -> None:
 
 def docs(options) -> None:
     tools = machine.setup()
+    if not options.check:
+        configure_and_build(tools, targets=["abele_python"])  # what works is found out by running it
     _generate(tools, ["--check"] if options.check else [])
     if not options.check and not options.generated:
         _site(tools)

@@ -37,11 +37,11 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
                loss_scale_period, anchors, synthetic_data, cache_path, cache_lock] = options;
   // Not compiled in: threads, seed, what kernels check and how they round, where data comes from, where the cache is.
   (void)threads_per_device, (void)has_seed, (void)seed, (void)synthetic_data, (void)cache_path, (void)cache_lock;
-  (void)floating_point_exceptions, (void)stochastic_rounding, (void)auto_loss_scaling, (void)loss_scale_edge;
-  (void)loss_scale_threshold, (void)loss_scale_period;
+  (void)floating_point_exceptions, (void)stochastic_rounding, (void)loss_scale_edge, (void)loss_scale_threshold;
+  (void)loss_scale_period;
   add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
       output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule), recompute,
-      enforce_pipeline_minimum, num_devices);
+      enforce_pipeline_minimum, num_devices, auto_loss_scaling);
   add(out, replicas, input_group_size, static_cast<int64_t>(input_grouping), broadcast_buffers);
   for (const auto& [parameter, type, shards, one_per_replica] : groupings)
     add(out, parameter, static_cast<int64_t>(type), shards, one_per_replica);

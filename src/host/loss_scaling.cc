@@ -2,7 +2,9 @@
 // Source: spec optim.md section 4.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 
+#include <numeric>
 #include <utility>
 
 #include "host/session_impl.h"
@@ -15,6 +17,10 @@ constexpr double kLargest = 32768;
 
 }  // namespace
 
+int64_t stepsPerCall(const SessionOptions& options) {
+  return options.training && options.auto_loss_scaling ? options.device_iterations : 1;
+}
+
 double finalLossScale(const Compiled& compiled) { return compiled.optimizer.loss_scaling * compiled.loss_scale_factor; }
 
 void adaptLossScale(Compiled& compiled, const SessionOptions& options) {
@@ -22,7 +28,7 @@ void adaptLossScale(Compiled& compiled, const SessionOptions& options) {
   const runtime::GradientSizes found = compiled.backend->takeGradientSizes();
   compiled.counted.large += found.large;
   compiled.counted.all += found.all;
-  compiled.updates_counted += options.device_iterations;
+  ++compiled.updates_counted;
   if (compiled.updates_counted < options.loss_scale_period) return;
   const runtime::GradientSizes counted = std::exchange(compiled.counted, {});
   compiled.updates_counted = 0;
@@ -35,13 +41,15 @@ void adaptLossScale(Compiled& compiled, const SessionOptions& options) {
   setHypers(compiled, compiled.optimizer);
 }
 
-at::Tensor lossScaleAnchor(const SessionOptions& options, const Anchor& anchor, double scale) {
-  int64_t count = static_cast<int64_t>(returnedMicroBatches(options, anchor.mode, anchor.period).size());
-  if (anchor.mode == OutputMode::kSum) {
-    scale *= static_cast<double>(count / options.replicas);
-    count = options.replicas;
-  }
-  return count == 1 ? at::full({}, scale) : at::full({count}, scale);
+at::Tensor lossScaleAnchor(const SessionOptions& options, const Anchor& anchor, const std::vector<double>& scales) {
+  const int64_t per_step = options.device_iterations * options.gradient_accumulation / stepsPerCall(options);
+  std::vector<double> values;
+  for (const Position& p : returnedMicroBatches(options, anchor.mode, anchor.period))
+    values.push_back(scales.at(p.micro_batch / per_step));
+  if (anchor.mode == OutputMode::kSum)
+    values.assign(options.replicas, std::accumulate(values.begin(), values.end(), 0.0) / options.replicas);
+  if (values.size() == 1) return at::full({}, values[0]);
+  return at::tensor(at::ArrayRef<double>(values), at::kFloat);
 }
 
 }  // namespace abele::host

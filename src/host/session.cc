@@ -30,7 +30,7 @@ plan::PlanOptions planOptions(const SessionOptions& options) {
     p.schedule = plan::ScheduleKind::kSharded;
   else
     p.schedule = options.training ? options.schedule : plan::ScheduleKind::kForward;
-  p.device_iterations = options.device_iterations;
+  p.device_iterations = options.device_iterations / stepsPerCall(options);
   p.accumulation = options.gradient_accumulation;
   p.num_devices = options.num_devices;
   return p;
@@ -108,6 +108,17 @@ bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const 
   return false;
 }
 
+/// Adds a step to those before it: micro_batch is the number of its first one among all, times go on where they ended.
+void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepReport& report) {
+  for (runtime::ActionTime action : step.actions) {
+    action.micro_batch += static_cast<int32_t>(micro_batch);
+    action.begin_ns += report.wall_ns;
+    action.end_ns += report.wall_ns;
+    report.actions.push_back(action);
+  }
+  report.wall_ns += step.wall_ns;
+}
+
 }  // namespace
 
 at::Generator makeGenerator(const SessionOptions& options) {
@@ -183,20 +194,26 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   Compiled& compiled = impl_->require("run()");
   checkSameInputs(compiled.input_types, given);
   const std::vector<at::Tensor>& inputs = impl_->options.synthetic_data ? impl_->synthetic : given;
-  compiled.backend->bindInputs(bindable(inputs));
+  const std::vector<at::Tensor> bound = bindable(inputs);
   Results results = allocateResults(impl_->options, compiled);
-  compiled.backend->bindOutputs(results.bound);
-  const double loss_scale = finalLossScale(compiled);
   const int64_t allocations = runtime::cpuAllocatorMisses();
-  impl_->last_step = compiled.runtime->run(poll);
+  const int64_t steps = stepsPerCall(impl_->options);
+  std::vector<double> loss_scales;
+  impl_->last_step = {};
+  for (int64_t step = 0; step < steps; ++step) {
+    loss_scales.push_back(finalLossScale(compiled));
+    compiled.backend->bindInputs(partOf(bound, step, steps));
+    compiled.backend->bindOutputs(partOf(results, step, steps));
+    append(compiled.runtime->run(poll), step * compiled.executable.micro_batches, impl_->last_step);
+    adaptLossScale(compiled, impl_->options);
+  }
   impl_->last_step_allocations = runtime::cpuAllocatorMisses() - allocations;
   finishResults(impl_->options, compiled, results);
   writeBack(compiled, results, inputs);
   for (size_t i = 0; i < compiled.anchors.size(); ++i) impl_->anchored[compiled.anchors[i].name] = results.anchored[i];
   for (const Anchor& anchor : impl_->options.anchors)
     if (impl_->options.training && anchor.long_name == kFinalLossScale)
-      impl_->anchored[anchor.short_name] = lossScaleAnchor(impl_->options, anchor, loss_scale);
-  adaptLossScale(compiled, impl_->options);
+      impl_->anchored[anchor.short_name] = lossScaleAnchor(impl_->options, anchor, loss_scales);
   return std::move(results.returned);
 }
 

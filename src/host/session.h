@@ -65,7 +65,8 @@ struct SessionOptions {
   bool floating_point_exceptions = false;  // a step fails (E0604) where finite operands give an infinity or a NaN
   bool stochastic_rounding = false;        // of float16 results; seeded like the random stream
   /// The factor of the loss is halved when more than this share of float16 gradient elements lies above the edge (a
-  /// share of float16's range), else doubled; looked at after each call that completes a period of updates.
+  /// share of float16's range), else doubled; looked at after each period of updates, so the updates of a call run one
+  /// by one.
   bool auto_loss_scaling = false;
   double loss_scale_edge = 0.125;
   double loss_scale_threshold = 1e-7;

@@ -110,6 +110,9 @@ std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs);
 /// Random numbers like these inputs; zeros for integers.
 std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types);
 
+/// Part `index` of `count` equal parts of the rows.
+std::vector<at::Tensor> partOf(const std::vector<at::Tensor>& inputs, int64_t index, int64_t count);
+
 // session_results.cc
 /// A replica's micro-batch.
 struct Position {
@@ -137,6 +140,8 @@ struct Results {
 Results allocateResults(const SessionOptions& options, const Compiled& compiled);
 /// After the step: sums, and anchored parameters in the micro-batches between updates.
 void finishResults(const SessionOptions& options, const Compiled& compiled, Results& results);
+/// What to bind for step `index` of the `count` that make up a call.
+std::vector<std::vector<at::Tensor>> partOf(const Results& results, int64_t index, int64_t count);
 void writeBack(const Compiled& compiled, const Results& results, const std::vector<at::Tensor>& inputs);
 
 // session_program.cc
@@ -161,13 +166,17 @@ at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& ho
 void setHypers(Compiled& compiled, const OptimizerSpec& optimizer);
 
 // loss_scaling.cc
+/// Steps of the runtime in a call. Automatic loss scaling looks at the gradients of every update before the next one
+/// starts, so it takes the updates of a call one by one.
+int64_t stepsPerCall(const SessionOptions& options);
 /// What the next step's loss is multiplied by.
 double finalLossScale(const Compiled& compiled);
 /// After a completed step: automatic loss scaling looks at its gradients.
 void adaptLossScale(Compiled& compiled, const SessionOptions& options);
 /// Name of the automatic factor in the optimizer's state.
 inline constexpr char kLossScaleFactor[] = "lossScaleUpdateFactor";
-at::Tensor lossScaleAnchor(const SessionOptions& options, const Anchor& anchor, double scale);
+/// scales: by step of the call.
+at::Tensor lossScaleAnchor(const SessionOptions& options, const Anchor& anchor, const std::vector<double>& scales);
 
 // session_dump.cc
 /// Logs the graphs of a compilation, and writes the file that POPTORCH_EXPORT_PROTO_FILE names (E0702).

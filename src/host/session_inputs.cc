@@ -116,6 +116,16 @@ std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs) {
   return bound;
 }
 
+std::vector<at::Tensor> partOf(const std::vector<at::Tensor>& inputs, int64_t index, int64_t count) {
+  if (count == 1) return inputs;
+  std::vector<at::Tensor> rows;
+  for (const at::Tensor& input : inputs) {
+    const int64_t part = input.size(0) / count;
+    rows.push_back(input.narrow(0, index * part, part));
+  }
+  return rows;
+}
+
 std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types) {
   at::Generator generator = at::detail::createCPUGenerator();
   std::vector<at::Tensor> made;

@@ -93,8 +93,9 @@ void checkFits(const CompiledProgram& program, const SessionOptions& options,
     return cat(training ? "training" : "inference", ", deviceIterations ", iterations, ", gradientAccumulation ",
                accumulation, ", replicationFactor ", replicas, ", input groups ", parts);
   };
-  const std::string found = numbers(options.training, options.device_iterations, options.gradient_accumulation,
-                                    options.replicas, options.replicas / options.input_group_size);
+  const std::string found =
+      numbers(options.training, options.device_iterations / stepsPerCall(options), options.gradient_accumulation,
+              options.replicas, options.replicas / options.input_group_size);
   const std::string expected = numbers(executable.training, executable.device_iterations, executable.accumulation,
                                        executable.replicas, executable.inputParts());
   require(found == expected, "the program was compiled with other options", found, expected);

@@ -50,9 +50,9 @@ struct ForwardTimes {
   std::vector<double> begin_s, end_s;
 };
 
-ForwardTimes forwardTimes(const Compiled& compiled, const runtime::StepReport& step) {
+ForwardTimes forwardTimes(const SessionOptions& options, const Compiled& compiled, const runtime::StepReport& step) {
   const exe::Executable& executable = compiled.executable;
-  const auto count = static_cast<size_t>(executable.micro_batches * executable.replicas);
+  const auto count = static_cast<size_t>(options.device_iterations * options.gradient_accumulation * options.replicas);
   ForwardTimes times{std::vector<double>(count, -1), std::vector<double>(count, 0)};
   for (const runtime::ActionTime& action : step.actions) {
     const exe::Segment& segment = executable.segments[action.segment];
@@ -76,7 +76,7 @@ PerfCounters Session::perfCounters() const {
   PerfCounters counters;
   std::vector<double> inputs, outputs;
   if (!impl_->last_step.actions.empty() && !options.synthetic_data) {
-    ForwardTimes times = forwardTimes(compiled, impl_->last_step);
+    ForwardTimes times = forwardTimes(options, compiled, impl_->last_step);
     for (const Position& p : returnedMicroBatches(options, options.output_mode, options.output_period))
       outputs.push_back(
           times.end_s[compiled.executable.globalMicroBatch(p.micro_batch, static_cast<int32_t>(p.replica))]);

@@ -30,12 +30,15 @@ at::Tensor rowsOf(const at::Tensor& whole, const Type& one, int64_t index, int64
 /// Where the micro-batches of one target go: by replica and micro-batch.
 class Target {
  public:
-  Target(const Compiled& compiled, Results& results, int32_t target)
-      : executable_(compiled.executable), results_(results), target_(target) {}
+  Target(const SessionOptions& options, const Compiled& compiled, Results& results, int32_t target)
+      : micro_batches_(options.device_iterations * options.gradient_accumulation),
+        outputs_(compiled.executable.numOutputs()),
+        results_(results),
+        target_(target) {}
 
   at::Tensor& at(const Position& p) {
-    std::vector<at::Tensor>& rows = results_.bound.at(p.replica * executable_.numOutputs() + target_);
-    rows.resize(executable_.micro_batches);
+    std::vector<at::Tensor>& rows = results_.bound.at(p.replica * outputs_ + target_);
+    rows.resize(micro_batches_);
     return rows[p.micro_batch];
   }
 
@@ -48,7 +51,8 @@ class Target {
   }
 
  private:
-  const exe::Executable& executable_;
+  int64_t micro_batches_;
+  int64_t outputs_;
   Results& results_;
   int32_t target_;
 };
@@ -91,7 +95,7 @@ void bindWritten(const SessionOptions& options, const Compiled& compiled, Result
     for (int64_t k = compiled.executable.inputPart(r); k < inputMicroBatches(options); k += parts)
       writers[k] = {r, k / parts};
   for (const WrittenArgument& written : compiled.written)
-    results.written.push_back(Target(compiled, results, written.target).bind(written.type, writers));
+    results.written.push_back(Target(options, compiled, results, written.target).bind(written.type, writers));
 }
 
 void bindAnchor(const SessionOptions& options, const Compiled& compiled, const CompiledAnchor& anchor,
@@ -99,7 +103,7 @@ void bindAnchor(const SessionOptions& options, const Compiled& compiled, const C
   const std::vector<Position> wanted = returnedMicroBatches(options, anchor.mode, anchor.period);
   std::vector<at::Tensor>& previous = results.previous.emplace_back();
   std::vector<at::Tensor>& between = results.between.emplace_back();
-  Target target(compiled, results, anchor.target);
+  Target target(options, compiled, results, anchor.target);
   at::Tensor whole;
   if (anchor.updated < 0) {
     whole = target.bind(anchor.type, wanted);
@@ -122,8 +126,9 @@ void fillBetweenUpdates(const SessionOptions& options, const Compiled& compiled,
   for (size_t j = 0; j < chosen.size(); ++j) {
     const int64_t updated = (chosen[j].micro_batch + 1) / accumulation * accumulation - 1;
     const int64_t updater = updaterOf(compiled.executable, anchor.updated, chosen[j].replica);
-    results.between[index][j].copy_(updated < 0 ? results.previous[index][chosen[j].replica]
-                                                : Target(compiled, results, anchor.target).at({updater, updated}));
+    results.between[index][j].copy_(updated < 0
+                                        ? results.previous[index][chosen[j].replica]
+                                        : Target(options, compiled, results, anchor.target).at({updater, updated}));
   }
 }
 
@@ -153,7 +158,7 @@ Results allocateResults(const SessionOptions& options, const Compiled& compiled)
       results.returned.push_back(compiled.host_results.at(next_host++));
       continue;
     }
-    const at::Tensor whole = Target(compiled, results, result.target).bind(result.type, chosen);
+    const at::Tensor whole = Target(options, compiled, results, result.target).bind(result.type, chosen);
     results.returned.push_back(returnedOf(results, result.type, options.output_mode, options.replicas, chosen,
                                           splitRows(whole, result.type, chosen.size()), whole));
   }
@@ -169,6 +174,16 @@ void finishResults(const SessionOptions& options, const Compiled& compiled, Resu
     sum.sum.copy_(sum.rows[0]);
     for (size_t k = 1; k < sum.rows.size(); ++k) sum.sum.add_(sum.rows[k]);
   }
+}
+
+std::vector<std::vector<at::Tensor>> partOf(const Results& results, int64_t index, int64_t count) {
+  if (count == 1) return results.bound;
+  std::vector<std::vector<at::Tensor>> parts;
+  for (const std::vector<at::Tensor>& rows : results.bound) {
+    const auto size = static_cast<int64_t>(rows.size()) / count;
+    parts.emplace_back(rows.begin() + index * size, rows.begin() + (index + 1) * size);
+  }
+  return parts;
 }
 
 void writeBack(const Compiled& compiled, const Results& results, const std::vector<at::Tensor>& inputs) {

@@ -268,9 +268,31 @@ def test_ctc_loss():
     compare(loss)
 
 
+WEIGHT = torch.tensor([0.5, 2.0])
+SPEECH = (torch.randn(6, 2, 3).log_softmax(2), torch.tensor([[1], [2]]), torch.tensor([6, 6]), torch.tensor([1, 1]))
+
+
 @spec("annotations/3", names=["poptorch.identity_loss"])
-def test_weights_of_classes_are_refused():
-    weight = torch.tensor([0.5, 2.0])
-    for loss in (torch.nn.CrossEntropyLoss(weight), lambda y, t: F.nll_loss(F.log_softmax(y, 1), t, weight)):
-        with pytest.raises(poptorch.Error):
-            train(Lossy(loss), X, CLASSES)
+@pytest.mark.parametrize(
+    ("loss", "inputs"),
+    [
+        (lambda y, t: torch.nn.CrossEntropyLoss(WEIGHT)(y, t), (X, CLASSES)),
+        (lambda y, t: F.nll_loss(F.log_softmax(y, 1), t, WEIGHT), (X, CLASSES)),
+        (lambda y, *rest: torch.nn.CTCLoss(reduction="none")(y, *rest), SPEECH),
+        (lambda y, t, *sizes: F.ctc_loss(y, t.reshape(-1), *sizes), SPEECH),
+    ],
+)
+def test_forms_of_losses_that_the_device_lacks(loss, inputs):
+    with pytest.raises(poptorch.Error):
+        infer(loss, *inputs)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, y, *rest):
+            return poptorch.identity_loss(loss(y * self.scale, *rest), reduction="sum")
+
+    with pytest.raises(poptorch.Error):
+        train(Model(), *inputs)

@@ -131,6 +131,33 @@ def test_the_scale_of_a_step_can_be_anchored():
 
 
 @spec("optim/4", ROW)
+@pytest.mark.parametrize("period", [1, 2])
+def test_updates_of_one_call_adapt_the_scale(period):
+    """A call of several updates does what as many calls of one update do: the scale, the weights, the results."""
+
+    def run(iterations):
+        model = Slope()
+        optimizer = sgd(model, loss_scaling=4096.0)
+        opts = automatic(iterations=iterations, accumulation=2, updatePeriod=period)
+        opts.outputMode(poptorch.OutputMode.All)
+        opts.anchorTensor("scale", "finalLossScale")
+        executor = poptorch.trainingModel(model, opts, optimizer)
+        scales, losses = [], []
+        for rows in torch.tensor([3.0, 0.1, 3.0, 3.0]).repeat_interleave(2 * 4).half().chunk(4 // iterations):
+            losses.append(executor(rows))
+            scales += executor.getAnchoredTensor("scale").tolist()
+        executor.copyWeightsToHost()
+        return scales, torch.cat(losses), model.weight.detach().clone(), factor(optimizer)
+
+    one, four = run(1), run(4)
+    assert one[0] == four[0]
+    assert len(set(one[0])) > 1
+    assert torch.equal(one[1], four[1])
+    assert torch.equal(one[2], four[2])
+    assert one[3] == four[3]
+
+
+@spec("optim/4", ROW)
 def test_the_start_may_change_and_the_state_is_loaded():
     model = Slope()
     opts = automatic()
