@@ -64,9 +64,11 @@ def toSessionOptions(options, *, training, enforce_limits):
     pipelined = isinstance(strategy, strategies.PipelinedExecution)
     phased = isinstance(strategy, strategies._PhasedStrategy)
     result.strategy = core().Strategy.Pipelined if pipelined else core().Strategy.Sharded
+    # PopART's own setting asks for recomputation under every strategy.
+    result.recompute = bool(_popart(options, "autoRecomputation"))
     if pipelined:
         result.schedule = strategy._schedule
-        result.recompute = strategy._recompute
+        result.recompute |= strategy._recompute
     result.setStages(
         getattr(core().AutoStage, strategy._auto_stage.name),
         pipelined,
