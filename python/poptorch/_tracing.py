@@ -16,7 +16,7 @@ from ._logging import logger
 from ._native import core
 from ._overlap import checkedOverlaps
 from ._redirects import redirectedCalls
-from .losses import LossMode
+from .losses import LossMarking, refusedLosses
 
 
 class CaptureMode(python_dispatch.TorchDispatchMode):
@@ -170,7 +170,8 @@ def _allowedReads():
 
 
 def _withoutValueSteering(model):
-    """Where torch looks at values only to choose a faster way, the way that is right for all values is taken.
+    """Where torch looks at values only to choose a faster way, the way that is right for all values is taken. Libraries
+    that ask torch.compiler.is_compiling() whether they may look are told not to.
 
     A causal mask that the model holds is recognised as in eager; one that is computed or given is taken as it is.
     Padding masks never shorten what an encoder computes.
@@ -202,10 +203,20 @@ def _withoutValueSteering(model):
 
         return anyOf
 
+    def compiling(original):
+        """torch's own modules are steered above, to what they do in eager."""
+
+        def isCompiling():
+            asking = sys._getframe(1).f_globals.get("__name__", "")
+            return original() if asking.startswith("torch.nn.") else True
+
+        return isCompiling
+
     stack = contextlib.ExitStack()
     stack.enter_context(_replaced(torch.nn.modules.transformer, "_detect_is_causal_mask", detectCausal))
     stack.enter_context(_replaced(torch, "_nested_tensor_from_mask_left_aligned", leftAligned))
     stack.enter_context(_replaced(torch, "any", unchecked))
+    stack.enter_context(_replaced(torch.compiler, "is_compiling", compiling))
     return stack
 
 
@@ -300,7 +311,9 @@ def callForward(model, positional, named, *, options, training, scopes, refuse_r
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:
             stack.enter_context(_moduleScopes(model))
-        stack.enter_context(LossMode(marks=training))
+        stack.enter_context(refusedLosses())
+        if training:
+            stack.enter_context(LossMarking())
         stack.enter_context(_slicesAtTensors())
         with checkedOverlaps(options) as check:
             result = model(*positional, **named)

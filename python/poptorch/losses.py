@@ -3,6 +3,8 @@
 Source: spec annotations.md, section 3.
 """
 
+import contextlib
+import functools
 import inspect
 
 import torch
@@ -93,19 +95,33 @@ _REQUIREMENTS = {
 }
 
 
-class LossMode(TorchFunctionMode):
-    """While active, losses of torch that the device does not have are refused, and results of the others are marked;
-    losses computed inside a loss are not."""
-
-    def __init__(self, *, marks):
-        """marks: in training, where one loss has to be found."""
-        super().__init__()
-        self._marks = marks
+class LossMarking(TorchFunctionMode):
+    """While active, every result of a torch loss is marked; losses computed inside a loss are not."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in _REQUIREMENTS:
-            _REQUIREMENTS[func](func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
-        if self._marks and func in _LOSSES:
+        if getattr(func, "__wrapped__", func) in _LOSSES:  # refusedLosses() wraps some
             core().markLoss(result)
         return result
+
+
+@contextlib.contextmanager
+def refusedLosses():
+    """While active, forms of torch's losses that the device does not have are refused."""
+
+    def checked(func, require):
+        @functools.wraps(func)
+        def call(*args, **kwargs):
+            require(func, args, kwargs)
+            return func(*args, **kwargs)
+
+        return call
+
+    # Not by a mode like the one above: torch leaves its faster ways where one is active, also in inference.
+    for func, require in _REQUIREMENTS.items():
+        setattr(F, func.__name__, checked(func, require))
+    try:
+        yield
+    finally:
+        for func in _REQUIREMENTS:
+            setattr(F, func.__name__, func)

@@ -75,3 +75,19 @@ def test_the_check_of_variances(function):
     assert torch.equal(poptorch.inferenceModel(Model())(x, y), function(x, y, x.square()))
     with pytest.raises(ValueError, match="negative"):  # torch is as it was
         function(x, y, -torch.ones(4))
+
+
+def test_libraries_that_ask_whether_they_are_captured():
+    """Many look at a mask to leave it out where it does nothing, unless they are told that a graph is made."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x, mask):
+            if not torch.compiler.is_compiling() and torch.all(mask == 1):
+                return x
+            return x * mask
+
+    executor = poptorch.inferenceModel(Model())
+    x = torch.randn(4)
+    for mask in (torch.ones(4), torch.tensor([1.0, 0.0, 1.0, 0.0])):
+        assert torch.equal(executor(x, mask), x * mask)
+    assert not torch.compiler.is_compiling()
