@@ -6,6 +6,7 @@ Source: spec annotations.md, section 3.
 import contextlib
 import functools
 import inspect
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -112,7 +113,8 @@ def refusedLosses():
     def checked(func, require):
         @functools.wraps(func)
         def call(*args, **kwargs):
-            require(func, args, kwargs)
+            if sys._getframe(1).f_globals is not vars(F):  # not where torch computes another loss by this one
+                require(func, args, kwargs)
             return func(*args, **kwargs)
 
         return call
