@@ -10,10 +10,10 @@
 
 namespace abele::test {
 
-class RandomGraph {
+class RandomStagedGraph {
  public:
   /// sequential: a buffer may be written by several stages.
-  RandomGraph(uint64_t seed, bool training, bool sequential = false)
+  RandomStagedGraph(uint64_t seed, bool training, bool sequential = false)
       : random_(seed), training_(training), sequential_(sequential) {}
 
   ir::Graph make() {
