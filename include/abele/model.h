@@ -197,6 +197,12 @@ ABELE_API InferenceModel loadInferenceModel(const std::string& path, const Optio
 ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module,
                                             const Options& options = {});
 
+/// Moves a module's parameters and buffers into a file without a name, which is gone with the process: they take no
+/// memory until somebody reads or writes them, and models take what they have copied to or from the devices out of
+/// memory again. The tensors stay what they are; processes forked later share them.
+/// folder: where the file is; empty: the system's temporary folder.   Throws: E0605; nothing is moved then.
+ABELE_API void offload(torch::nn::Module& module, const std::string& folder = "");
+
 /// The same as the templates below, for a forward that is wrapped already. module may be null for inference.
 ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
                                           const optim::Optimizer& optimizer);

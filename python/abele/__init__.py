@@ -16,14 +16,19 @@ _SHARED = frozenset(
         "DataLoader",
         "DataLoaderMode",
         "Error",
+        "Liveness",
         "NameScope",
         "Options",
         "OutputMode",
         "PipelinedExecution",
         "RecoverableError",
+        "ParallelPhasedExecution",
+        "Phase",
         "ReductionType",
+        "SerialPhasedExecution",
         "ShardedExecution",
         "Stage",
+        "TensorLocationSettings",
         "UnrecoverableError",
         "identity_loss",
         "module_repr",
@@ -35,8 +40,9 @@ _SHARED = frozenset(
 )
 _OWN = frozenset(("CompiledModel", "inferenceModel", "isCapturing", "trainingModel"))
 _SIMULATE = frozenset(("Simulation", "simulate"))
+_OFFLOAD = frozenset(("offload",))
 
-__all__ = sorted(_SHARED | _OWN | _SIMULATE)
+__all__ = sorted(_SHARED | _OWN | _SIMULATE | _OFFLOAD)
 
 
 def __getattr__(name):
@@ -46,6 +52,8 @@ def __getattr__(name):
         value = getattr(importlib.import_module("abele._models"), name)
     elif name in _SIMULATE:
         value = getattr(importlib.import_module("abele._simulate"), name)
+    elif name in _OFFLOAD:
+        value = getattr(importlib.import_module("abele._offload"), name)
     else:
         raise AttributeError(f"module 'abele' has no attribute {name!r}")
     globals()[name] = value

@@ -21,6 +21,8 @@ _GENERAL = {
     "input_cgt": int,
     "output_return_period": int,
     "num_io_tiles": int,
+    "off_chip_memory_limit": int,
+    "off_chip_folder": str,
     "ipuof_configs": dict,
     "execution_mode": int,
     "separate_backward_phase": bool,

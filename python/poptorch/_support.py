@@ -7,6 +7,7 @@ import os
 
 from . import _devices, _environment, enums, strategies
 from ._errors import notAvailable, userError
+from ._locations import setLocations
 from ._logging import logger
 from ._native import core
 
@@ -78,6 +79,7 @@ def toSessionOptions(options, *, training, enforce_limits):
         ],
         isinstance(strategy, strategies.ParallelPhasedExecution),
     )
+    setLocations(result, options)
     result.enforce_pipeline_minimum = enforce_limits and not _popart(options, "abele.allowShortPipeline")
     threads = _popart(options, "abele.threadsPerDevice") or 0
     if threads < 0:

@@ -25,7 +25,7 @@ def _defaults(group):
 
 
 class TensorLocationSettings(OptionsDict):
-    """A placement request for one class of tensors. Starts empty. Hints: they never change results."""
+    """A placement request for one class of tensors. Starts empty. They never change results."""
 
     def _store(self, name, value, kind):
         assert isinstance(value, kind), f"{name} takes {kind.__name__}, got {value!r}"
@@ -395,6 +395,32 @@ class Options(OptionsSetters, OptionsDict):
         self.connectionType(enums.ConnectionType.Never)
         self.createOrSet(ipu_version=ipu_version)
         return self
+
+    def offChipMemoryLimit(self, limit_bytes):
+        """Host memory for tensors off chip, in bytes; a file takes what goes beyond it. Ours, not PopTorch's.
+
+        Without a limit all of them are in host memory. See offChipFolder and docs/phases.md.
+
+        Args:
+            limit_bytes: an int >= 0.
+        Returns: self.
+        Raises:
+            poptorch.Error: E0702 for a negative limit.
+        """
+        assert isinstance(limit_bytes, int), f"offChipMemoryLimit takes a number of bytes, got {limit_bytes!r}"
+        if limit_bytes < 0:
+            raise userError("E0702", "option-value", f"offChipMemoryLimit is {limit_bytes}", expected="0 or more bytes")
+        return self.createOrSet(off_chip_memory_limit=limit_bytes)
+
+    def offChipFolder(self, path):
+        """Folder of the file for tensors off chip; default: the system's temporary folder. Ours, not PopTorch's.
+
+        The file has no name and is gone with the process, however that ends. A folder of a file system in memory
+        (tmpfs) saves no memory. A folder that cannot be written is E0605 when the model is compiled.
+
+        Returns: self.
+        """
+        return self.createOrSet(off_chip_folder=os.fspath(path))
 
     def randomSeed(self, random_seed):
         """Seed of the device's random numbers; also calls torch.manual_seed. Returns self."""

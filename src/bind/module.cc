@@ -12,4 +12,5 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerProgramFile(module);
   abele::bind::registerSimulate(module);
   abele::bind::registerOperators(module);
+  abele::bind::registerOffload(module);
 }

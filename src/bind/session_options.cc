@@ -54,6 +54,17 @@ void registerSessionOptions(py::module_& module) {
                            .expected = "1f1b, gpipe, interleaved, zero-bubble or zero-bubble-2"});
           })
       .def_readwrite("recompute", &SessionOptions::recompute)
+      .def(
+          "setLocations",
+          [](SessionOptions& self, const std::vector<std::pair<bool, int64_t>>& of, bool fetch_ahead) {
+            ABELE_CHECK(of.size() == 4, of.size(), " locations");
+            const auto at = [&of](size_t i) { return plan::TensorLocation{of[i].first, of[i].second}; };
+            self.locations = {at(0), at(1), at(2), at(3), fetch_ahead};
+          },
+          py::arg("locations"), py::arg("fetch_ahead"),
+          "(off chip?, least elements) of weights, optimizer state, accumulators and activations.")
+      .def_readwrite("off_chip_memory_limit", &SessionOptions::off_chip_memory_limit)
+      .def_readwrite("off_chip_folder", &SessionOptions::off_chip_folder)
       .def_readwrite("enforce_pipeline_minimum", &SessionOptions::enforce_pipeline_minimum)
       .def_readwrite("num_devices", &SessionOptions::num_devices)
       .def_readwrite("threads_per_device", &SessionOptions::threads_per_device)

@@ -1,5 +1,5 @@
 // The figures of a session as dicts: {"capture_s", "compile_s", "from_cache", "stages": [{...}], "bubble", "step_ns",
-// "heap_allocations"}.
+// "off_chip_bytes", "off_chip_file_bytes", "heap_allocations"}.
 #include "bind/bind.h"
 #include "host/session.h"
 
@@ -26,6 +26,8 @@ py::dict reportDict(const host::SessionReport& report) {
   result["stages"] = stages;
   result["bubble"] = report.bubble;
   result["step_ns"] = report.step_ns;
+  result["off_chip_bytes"] = report.off_chip_bytes;
+  result["off_chip_file_bytes"] = report.off_chip_file_bytes;
   result["heap_allocations"] = report.heap_allocations;
   return result;
 }

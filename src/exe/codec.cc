@@ -1,4 +1,4 @@
-// .abx, version 2: docs/executable.md. One description of the fields serves both directions.
+// .abx, version 3: docs/executable.md. One description of the fields serves both directions.
 #include "base/error.h"
 #include "exe/bytes.h"
 #include "exe/executable.h"
@@ -13,7 +13,7 @@ bool isKnown(ExternalKind k) { return k <= ExternalKind::kState; }
 namespace {
 
 constexpr const char* kMagic = "ABELEABX";
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 
 }  // namespace
 
@@ -37,6 +37,7 @@ void visit(A& a, Group& x) {
   a(x.frames);
   a(x.frame_bytes);
   a(x.name);
+  a(x.off_chip);
 }
 template <class A>
 void visit(A& a, Slot& x) {
@@ -78,10 +79,18 @@ void visit(A& a, Segment& x) {
   a(x.replica);
 }
 template <class A>
+void visit(A& a, FrameUse& x) {
+  a(x.group);
+  a(x.frame);
+  a(x.writes);
+}
+template <class A>
 void visit(A& a, Action& x) {
   a(x.segment);
   a(x.micro_batch);
   visit(a, x.waits);
+  visit(a, x.fetches);
+  visit(a, x.releases);
 }
 template <class A>
 void visit(A& a, WorkerProgram& x) {
@@ -106,6 +115,7 @@ void visit(A& a, Executable& x) {
   visit(a, x.input_slots);
   visit(a, x.output_slots);
   visit(a, x.sources);
+  a(x.fetch_ahead);
 }
 
 std::string encode(const Executable& executable) {

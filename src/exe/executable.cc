@@ -77,14 +77,6 @@ int64_t Executable::inputParts() const {
   return input_part.empty() ? 1 : 1 + *std::max_element(input_part.begin(), input_part.end());
 }
 
-int64_t peakBytes(const Executable& executable, int32_t worker) {
-  int64_t bytes = 0;
-  for (const Group& g : executable.groups)
-    if (g.kind != GroupKind::kInput && g.kind != GroupKind::kOutput && (g.worker < 0 ? 0 : g.worker) == worker)
-      bytes += g.frames * g.frame_bytes;
-  return bytes;
-}
-
 std::string print(const Executable& exe) {
   std::string out =
       cat("executable ", exe.training ? "training" : "inference", " device_iterations=", exe.device_iterations,
@@ -95,7 +87,7 @@ std::string print(const Executable& exe) {
   for (size_t g = 0; g < exe.groups.size(); ++g) {
     const Group& group = exe.groups[g];
     out += cat("  group ", g, " ", group.name, " ", kindName(group.kind), " worker=", group.worker,
-               " frames=", group.frames, " bytes=", group.frame_bytes, "\n");
+               " frames=", group.frames, " bytes=", group.frame_bytes, group.off_chip ? " off-chip" : "", "\n");
   }
   for (size_t s = 0; s < exe.slots.size(); ++s) {
     const Slot& slot = exe.slots[s];
@@ -118,6 +110,9 @@ std::string print(const Executable& exe) {
       out += cat("    ", exe.segments[a.segment].name, " micro_batch=", a.micro_batch);
       for (const Wait& wait : a.waits)
         out += cat(" wait(", exe.segments[wait.segment].name, ">=", wait.completions, ")");
+      for (const FrameUse& f : a.fetches)
+        out += cat(" fetch(", exe.groups[f.group].name, "[", f.frame, "]", f.writes ? " to write" : "", ")");
+      for (const FrameUse& f : a.releases) out += cat(" release(", exe.groups[f.group].name, "[", f.frame, "])");
       out += '\n';
     }
   }

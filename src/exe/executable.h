@@ -28,6 +28,7 @@ struct Group {
   int32_t frames = 1;
   int64_t frame_bytes = 0;  // offsets in it are multiples of 64
   std::string name;         // "stash/stage2"
+  bool off_chip = false;    // outside the device's memory but while actions fetch it; persistent and stash only
   bool operator==(const Group&) const = default;
 };
 
@@ -72,11 +73,20 @@ struct Wait {
   int64_t completions = 0;
   bool operator==(const Wait&) const = default;
 };
+/// A frame of an off-chip group. writes: the action changes it.
+struct FrameUse {
+  int32_t group = -1;
+  int32_t frame = 0;
+  bool writes = false;
+  bool operator==(const FrameUse&) const = default;
+};
 /// Run a segment for one micro-batch after all waits hold. For kUpdate, micro_batch is the last one of its group.
 struct Action {
   int32_t segment = -1;
   int32_t micro_batch = 0;
   std::vector<Wait> waits;
+  std::vector<FrameUse> fetches = {};   // to be on the device before it runs, and not there from the action before
+  std::vector<FrameUse> releases = {};  // may leave the device behind it: the next action does not need them
   bool operator==(const Action&) const = default;
 };
 struct WorkerProgram {
@@ -115,6 +125,7 @@ struct Executable {
   std::vector<int32_t> input_slots;   // by replica and tensor argument; -1 = unused
   std::vector<int32_t> output_slots;  // by replica and kResult target; in kOutput groups
   std::vector<std::string> sources;
+  bool fetch_ahead = true;  // an action's fetches begin with the action before it; false: when that one has released
   /// Arguments and results of one replica.
   int64_t numInputs() const { return static_cast<int64_t>(input_slots.size()) / replicas; }
   int64_t numOutputs() const { return static_cast<int64_t>(output_slots.size()) / replicas; }
@@ -126,8 +137,15 @@ struct Executable {
   bool operator==(const Executable&) const = default;
 };
 
-/// Bytes of all groups of a worker (the caller's tensors left out); groups of no worker count for worker 0.
+/// Bytes of all groups of a worker that are always on its device (the caller's tensors left out); groups of no worker
+/// count for worker 0.
+int64_t residentBytes(const Executable& executable, int32_t worker);
+/// Most bytes of off-chip frames that a worker has fetched at once.
+int64_t fetchedBytes(const Executable& executable, int32_t worker);
+/// The sum of both.
 int64_t peakBytes(const Executable& executable, int32_t worker);
+/// Bytes of all off-chip groups.
+int64_t offChipBytes(const Executable& executable);
 std::string print(const Executable& executable);
 /// All findings about ids, sizes and offsets that a runtime relies on; empty = good.
 std::vector<std::string> verify(const Executable& executable);

@@ -77,6 +77,8 @@ class Verifier {
     require(g.frames >= 1, where, ": ", g.frames, " frames");
     require(g.frame_bytes >= 0 && g.frame_bytes < kMaxBytes / (g.frames > 0 ? g.frames : 1), where, ": ", g.frame_bytes,
             " bytes");
+    require(!g.off_chip || g.kind == GroupKind::kPersistent || g.kind == GroupKind::kStash, where,
+            ": off-chip, and neither persistent nor stash");
   }
 
   // Bytes that the elements span, or -1 when the type is not a sane one.
@@ -127,6 +129,12 @@ class Verifier {
     require(a.micro_batch >= 0 && a.micro_batch < exe_.micro_batches, where, ": micro-batch ", a.micro_batch);
     for (const Wait& wait : a.waits)
       require(wait.segment >= 0 && wait.segment < size(exe_.segments), where, ": waits for segment ", wait.segment);
+    for (const std::vector<FrameUse>* uses : {&a.fetches, &a.releases})
+      for (const FrameUse& use : *uses) {
+        const bool known = use.group >= 0 && use.group < size(exe_.groups) && exe_.groups[use.group].off_chip;
+        require(known && use.frame >= 0 && use.frame < exe_.groups[use.group].frames, where,
+                ": fetches or releases frame ", use.frame, " of group ", use.group);
+      }
   }
 
   const Executable& exe_;

@@ -15,6 +15,7 @@
 #include "host/session_impl.h"
 #include "host/tensor_names.h"
 #include "passes/stage_count.h"
+#include "runtime/device/cpu/offload.h"
 #include "runtime/device/cpu/steering_allocator.h"
 #include "runtime/kernels/fixed_shapes.h"
 
@@ -33,6 +34,7 @@ plan::PlanOptions planOptions(const SessionOptions& options) {
   p.device_iterations = options.device_iterations / stepsPerCall(options);
   p.accumulation = options.gradient_accumulation;
   p.num_devices = options.num_devices;
+  p.locations = options.locations;
   return p;
 }
 
@@ -171,6 +173,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     at::NoGradGuard no_grad;
     host::load(*next, options, generator);
   }
+  for (const capture::ModelTensor& m : program.model) runtime::releaseIfOffloaded(*m.tensor);
   impl_->adopt(std::move(next));
   impl_->from_cache = from_cache;
   impl_->capture_s = capture_s;

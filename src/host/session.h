@@ -55,6 +55,9 @@ struct SessionOptions {
   /// Backward makes the values of its stage's forward again instead of keeping them; the last stage only where
   /// schedules let it wait.
   bool recompute = false;
+  plan::Locations locations;           // what lives off-chip between the tasks that use it; results never depend on it
+  int64_t off_chip_memory_limit = -1;  // bytes of host memory for it before a file takes the rest; -1: no limit
+  std::string off_chip_folder;         // of that file; empty: the system's temporary folder
   passes::StageRules stages;
   /// PopTorch's minimum: accumulation >= 2F - 1 in training, device iterations >= F in inference (E0401). abele: off.
   bool enforce_pipeline_minimum = false;
@@ -99,6 +102,7 @@ struct SessionReport {
   std::vector<Stage> stages;  // last step; replica after replica
   double bubble = 0;          // share of worker time without work, last step
   int64_t step_ns = 0;
+  int64_t off_chip_bytes = 0, off_chip_file_bytes = 0;  // of all devices, and how much of it is in a file
   int64_t heap_allocations = 0;  // of tensor memory by the workers, last step; 0 once the first steps are over
 };
 

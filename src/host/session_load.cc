@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "host/session_impl.h"
+#include "runtime/device/cpu/offload.h"
 
 namespace abele::host {
 namespace {
@@ -49,8 +50,10 @@ void checkPipelineMinimum(const SessionOptions& options, int64_t forward_stages)
 
 void uploadModel(Compiled& compiled) {
   for (size_t i = 0; i < compiled.model_of.size(); ++i)
-    if (compiled.model_of[i] && compiled.executable.externals[i].slot >= 0)
+    if (compiled.model_of[i] && compiled.executable.externals[i].slot >= 0) {
       uploadSlices(compiled, i, *compiled.model_of[i]);
+      runtime::releaseIfOffloaded(*compiled.model_of[i]);
+    }
 }
 
 at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host) {
@@ -94,6 +97,8 @@ void load(Compiled& compiled, const SessionOptions& options, const at::Generator
   cpu.stochastic_rounding = options.stochastic_rounding;
   cpu.rounding_seed = generator.current_seed();
   if (options.auto_loss_scaling) cpu.gradient_edge = options.loss_scale_edge * 65504;
+  cpu.off_chip_memory_limit = options.off_chip_memory_limit;
+  cpu.off_chip_folder = options.off_chip_folder;
   compiled.backend = runtime::CpuBackend::create(executable, cpu);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);

@@ -18,6 +18,8 @@ SessionReport Session::report() const {
   const Compiled& compiled = *impl_->compiled;
   const runtime::StepReport& step = impl_->last_step;
   report.step_ns = step.wall_ns;
+  report.off_chip_bytes = exe::offChipBytes(compiled.executable);
+  report.off_chip_file_bytes = compiled.backend->fileBytes();
   report.heap_allocations = impl_->last_step_allocations;
   for (const CompiledStage& stage : compiled.stages)
     report.stages.push_back({.name = stage.name,

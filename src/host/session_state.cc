@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "host/session_impl.h"
+#include "runtime/device/cpu/offload.h"
 
 namespace abele::host {
 namespace {
@@ -69,6 +70,7 @@ void Session::copyWeightsToHost() {
   for (size_t i = 0; i < compiled.model_of.size(); ++i) {
     if (!compiled.model_of[i] || compiled.executable.externals[i].slot < 0) continue;
     downloadSlices(compiled, i, *compiled.model_of[i]);
+    runtime::releaseIfOffloaded(*compiled.model_of[i]);
   }
 }
 

@@ -180,7 +180,44 @@ class Planner {
         home.home = graph_.inputs[buffer.input].kind == ir::InputKind::kArgument ? Home::kInput : Home::kPersistent;
       else
         home.home = isLocal(buffer) ? Home::kTransient : Home::kStash;
+      chooseLocation(buffer, home);
     }
+  }
+
+  // Puts a buffer into the off-chip group of its use and stage where the options say so.
+  void chooseLocation(const Buffer& buffer, Placement& home) {
+    TensorUse use{};
+    if (!offChipUse(buffer, home.home, use)) return;
+    auto it = std::find_if(plan_.off_chip.begin(), plan_.off_chip.end(),
+                           [&](const OffChipGroup& g) { return g.use == use && g.stage == home.stage; });
+    home.off_chip = static_cast<int32_t>(it - plan_.off_chip.begin());
+    if (it == plan_.off_chip.end()) plan_.off_chip.push_back({use, home.stage});
+    auto& users = plan_.off_chip[home.off_chip].users;
+    for (const Touch& t : buffer.touches) {
+      const std::pair user{t.task.stage, t.task.direction};
+      if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
+    }
+  }
+
+  // False for what stays on the device.
+  bool offChipUse(const Buffer& buffer, Home home, TensorUse& use) const {
+    if (home == Home::kStash) {
+      use = TensorUse::kActivations;
+    } else if (home == Home::kPersistent) {
+      switch (graph_.inputs[buffer.input].kind) {
+        case ir::InputKind::kParameter:
+        case ir::InputKind::kBuffer: use = TensorUse::kWeights; break;
+        case ir::InputKind::kAccumulator: use = TensorUse::kAccumulators; break;
+        case ir::InputKind::kState: use = TensorUse::kOptimizerState; break;
+        default: return false;
+      }
+    } else {
+      return false;
+    }
+    const Locations& l = options_.locations;
+    const TensorLocation* const by_use[] = {&l.weights, &l.optimizer_state, &l.accumulators, &l.activations};
+    const TensorLocation& location = *by_use[static_cast<int>(use)];
+    return location.off_chip && graph_.values[buffer.members.front()].type.numel() >= location.min_elements;
   }
 
   void publish(size_t buffer) {
@@ -195,7 +232,8 @@ class Planner {
     plan_.persistent_bytes.assign(plan_.device_of.size(), 0);
     for (size_t i = 0; i < homes_.size(); ++i) {
       if (homes_[i].home == Home::kPersistent) {
-        int64_t& bytes = plan_.persistent_bytes[workerOf(homes_[i].stage)];
+        int64_t& bytes = homes_[i].off_chip >= 0 ? plan_.off_chip[homes_[i].off_chip].bytes
+                                                 : plan_.persistent_bytes[workerOf(homes_[i].stage)];
         homes_[i].offset_bytes = bytes;
         bytes += alignUp(liveness_.buffers[i].bytes);
       }
@@ -228,23 +266,28 @@ class Planner {
   // one worker. What other stages or updates read stays until the frame is reused.
   void packStash() {
     plan_.stash_bytes.assign(num_stages_, 0);
-    for (int s = 0; s < num_stages_; ++s) {
-      std::vector<size_t> members;
-      std::vector<Interval> intervals;
-      for (size_t i = 0; i < homes_.size(); ++i) {
-        if (homes_[i].home != Home::kStash || homes_[i].stage != s) continue;
-        Interval item{kForever, 0, liveness_.buffers[i].bytes, 0};
-        for (const Touch& t : liveness_.buffers[i].touches) {
-          const bool own = t.task.stage == s && t.task.direction != Direction::kUpdate;
-          const int64_t at = (static_cast<int64_t>(t.task.direction) << 32) + t.position;
-          if (t.task.stage == s) item.begin = std::min(item.begin, at);
-          item.end = std::max(item.end, own ? at : kForever);
-        }
-        members.push_back(i);
-        intervals.push_back(item);
+    for (int s = 0; s < num_stages_; ++s) plan_.stash_bytes[s] = packFrame(s, /*off_chip=*/-1);
+    for (size_t g = 0; g < plan_.off_chip.size(); ++g)
+      if (plan_.off_chip[g].use == TensorUse::kActivations)
+        plan_.off_chip[g].bytes = packFrame(plan_.off_chip[g].stage, static_cast<int32_t>(g));
+  }
+
+  int64_t packFrame(int stage, int32_t off_chip) {
+    std::vector<size_t> members;
+    std::vector<Interval> intervals;
+    for (size_t i = 0; i < homes_.size(); ++i) {
+      if (homes_[i].home != Home::kStash || homes_[i].stage != stage || homes_[i].off_chip != off_chip) continue;
+      Interval item{kForever, 0, liveness_.buffers[i].bytes, 0};
+      for (const Touch& t : liveness_.buffers[i].touches) {
+        const bool own = t.task.stage == stage && t.task.direction != Direction::kUpdate;
+        const int64_t at = (static_cast<int64_t>(t.task.direction) << 32) + t.position;
+        if (t.task.stage == stage) item.begin = std::min(item.begin, at);
+        item.end = std::max(item.end, own ? at : kForever);
       }
-      plan_.stash_bytes[s] = assign(members, intervals);
+      members.push_back(i);
+      intervals.push_back(item);
     }
+    return assign(members, intervals);
   }
 
   int64_t assign(const std::vector<size_t>& members, std::vector<Interval>& intervals) {
@@ -323,12 +366,16 @@ std::string print(const Plan& plan) {
   for (size_t s = 0; s < plan.worker_of.size(); ++s)
     out += cat("  stage ", s, " worker=", plan.worker_of[s], " frames=", plan.frames[s], " frame=", plan.stash_bytes[s],
                "\n");
+  for (size_t g = 0; g < plan.off_chip.size(); ++g)
+    out += cat("  off-chip ", g, " stage=", plan.off_chip[g].stage, " ", tensorUseName(plan.off_chip[g].use),
+               " bytes=", plan.off_chip[g].bytes, "\n");
   for (size_t v = 0; v < plan.placement.size(); ++v) {
     const Placement& p = plan.placement[v];
     if (p.home == Home::kNone) continue;
     out += cat("  %", v, " ", kHome[static_cast<int>(p.home)]);
     if (p.home == Home::kStash) out += cat(" stage=", p.stage);
     if (p.home == Home::kPersistent || p.home == Home::kTransient) out += cat(" worker=", plan.worker_of[p.stage]);
+    if (p.off_chip >= 0) out += cat(" off-chip=", p.off_chip);
     if (p.home != Home::kInput) out += cat(" at=", p.offset_bytes);
     out += '\n';
   }

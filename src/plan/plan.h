@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
@@ -25,6 +26,20 @@ struct StageCost {
   bool operator==(const StageCost&) const = default;
 };
 
+/// Where tensors of one use live while no action needs them. off_chip: outside the device's memory (docs/phases.md),
+/// unless they have fewer elements than min_elements.
+struct TensorLocation {
+  bool off_chip = false;
+  int64_t min_elements = 2;
+  bool operator==(const TensorLocation&) const = default;
+};
+/// By use. Buffers count as weights; constants stay on the device. Results never depend on it.
+struct Locations {
+  TensorLocation weights, optimizer_state, accumulators, activations;
+  bool fetch_ahead = true;  // bring in what the next action needs while one runs
+  bool operator==(const Locations&) const = default;
+};
+
 struct PlanOptions {
   ScheduleKind schedule = ScheduleKind::k1F1B;
   int64_t device_iterations = 1;
@@ -32,6 +47,7 @@ struct PlanOptions {
   int64_t num_devices = 0;  // devices that exist; 0 = as many as asked for. E0402 beyond
   /// By stage, for schedules that order by time. Empty: estimateCosts(graph), so that equal programs get equal plans.
   std::vector<StageCost> costs = {};
+  Locations locations = {};
 };
 
 /// What a worker does, in order. For kUpdate, micro_batch is the last one of the accumulation group.
@@ -81,7 +97,20 @@ struct Placement {
   Home home = Home::kNone;
   int32_t stage = -1;
   int64_t offset_bytes = 0;
+  int32_t off_chip = -1;  // index into Plan::off_chip; -1: on the device
   bool operator==(const Placement&) const = default;
+};
+
+enum class TensorUse : uint8_t { kWeights, kOptimizerState, kAccumulators, kActivations };
+/// "weights", "state", "sums", "activations".
+const char* tensorUseName(TensorUse use);
+/// Off-chip tensors of one use and stage: they come to the device and leave it together.
+struct OffChipGroup {
+  TensorUse use = TensorUse::kWeights;
+  int32_t stage = 0;
+  int64_t bytes = 0;                                          // activations: of one frame of the stage's ring
+  std::vector<std::pair<int32_t, ir::Direction>> users = {};  // tasks that need it
+  bool operator==(const OffChipGroup&) const = default;
 };
 
 struct Plan {
@@ -94,11 +123,15 @@ struct Plan {
   std::vector<int64_t> stash_bytes;       // one frame, by stage
   std::vector<int64_t> transient_bytes;   // by worker
   std::vector<int64_t> persistent_bytes;  // by worker
+  std::vector<OffChipGroup> off_chip;     // in none of the three above
   int64_t totalPersistentBytes() const;
 };
 
 /// Throws E0401..E0403. Requires form kLowered (training) or kStaged (inference).
 Plan makePlan(const ir::Graph& graph, const PlanOptions& options);
 std::string print(const Plan& plan);
+/// Most bytes of each worker's device in use at once: what is always there, and of off-chip groups those that an action
+/// and (Locations::fetch_ahead) the next one of its worker need.
+std::vector<int64_t> peakDeviceBytes(const Plan& plan);
 
 }  // namespace abele::plan

@@ -33,8 +33,14 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::unique_ptr<Device> makeDevice(int32_t worker) = 0;
-  /// Whether the calling thread is just like one that attach() prepared, so that a step's caller may do the work itself.
+  /// Whether the calling thread is just like one that attach() prepared, so that a step's caller may do the work
+  /// itself.
   virtual bool canWorkOnThisThread(int32_t /*worker*/) const { return false; }
+  /// Whether off-chip memory comes and goes: then fetch and release are called from a thread of its own for each
+  /// worker, in the order of its actions. A frame that is used without them is there all the same, later.
+  virtual bool movesOffChipMemory() const { return false; }
+  virtual void fetch(const exe::FrameUse& /*frame*/) {}
+  virtual void release(const exe::FrameUse& /*frame*/) {}
   /// Before / after each step, on the caller's thread. finish(false): the step failed; put back what it half changed.
   virtual void begin(int64_t step) = 0;
   virtual void finish(bool completed) = 0;

@@ -2,6 +2,7 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include <typeinfo>
 
 #include "base/error.h"
+#include "runtime/pager.h"
 
 namespace abele::runtime {
 namespace {
@@ -40,6 +42,9 @@ struct Runtime::Impl {
     for (size_t w = 0; w < exe.workers.size(); ++w) {
       times[w].resize(exe.workers[w].actions.size());
       devices.push_back(backend.makeDevice(static_cast<int32_t>(w)));
+      pagers.push_back(hasFetches(exe.workers[w]) && backend.movesOffChipMemory()
+                           ? std::make_unique<Pager>(backend, exe.workers[w], exe.fetch_ahead)
+                           : nullptr);
     }
     busy = exe.workers.size();
     for (size_t w = 0; w < exe.workers.size(); ++w)
@@ -53,6 +58,11 @@ struct Runtime::Impl {
   }
 
   ~Impl() { stop(); }
+
+  static bool hasFetches(const exe::WorkerProgram& worker) {
+    return std::any_of(worker.actions.begin(), worker.actions.end(),
+                       [](const exe::Action& action) { return !action.fetches.empty(); });
+  }
 
   void stop() {
     {
@@ -87,6 +97,7 @@ struct Runtime::Impl {
   // False when the worker left actions undone. poll: only on the caller's thread, which looks for interruptions itself.
   bool runActions(int32_t worker, const Poll& poll) {
     const auto& actions = exe.workers[worker].actions;
+    Pager* const pager = pagers[worker].get();
     for (size_t i = 0; i < actions.size(); ++i) {
       const exe::Action& action = actions[i];
       // All of a step's last updates run or none: they wait for every backward, so only a worker that gave up before
@@ -98,9 +109,12 @@ struct Runtime::Impl {
       if (gives_up.load()) return false;
       const ActionContext context{worker, action.segment, action.micro_batch,
                                   static_cast<int32_t>(action.micro_batch % exe.accumulation), steps};
-      const int64_t begin_ns = now();
+      int64_t begin_ns = 0;
       try {
+        if (pager) pager->before(i);
+        begin_ns = now();
         devices[worker]->run(context);
+        if (pager) pager->after(i);
       } catch (...) {
         fail(withContext(context));
         return false;
@@ -224,6 +238,9 @@ struct Runtime::Impl {
     report.wall_ns = now();
     // An interruption can come too late to stop anything: then the step counts, and its caller still hears of it.
     const bool completed = !abandoned.load();
+    if (!completed)
+      for (const std::unique_ptr<Pager>& pager : pagers)
+        if (pager) pager->reset();
     backend.finish(completed);
     if (completed) ++steps;
     // Nobody but the workers and poll() sets it, and both are done.
@@ -262,6 +279,7 @@ struct Runtime::Impl {
   const exe::Executable& exe;
   Backend& backend;
   std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only
+  std::vector<std::unique_ptr<Pager>> pagers;     // by worker, used by its thread only; null: nothing to move
   std::vector<std::atomic<int64_t>> completions;  // by segment, of this step
   std::vector<std::vector<ActionTime>> times;     // by worker
   std::atomic<bool> aborted = false;              // somebody failed or interrupted the step

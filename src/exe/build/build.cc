@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exe/build/dependencies.h"
+#include "exe/build/fetches.h"
 #include "exe/build/replicate.h"
 
 namespace abele::exe {
@@ -36,6 +37,8 @@ class Builder {
     if (replication_.replicas > 1) checkSharedParameters(graph_, replication_);
     replicate(exe_, uses_, replication_);
     addWaits(exe_, uses_);
+    exe_.fetch_ahead = plan_.options.locations.fetch_ahead;
+    addFetches(exe_);
     return std::move(exe_);
   }
 
@@ -58,6 +61,13 @@ class Builder {
     for (int s = 0; s < stages; ++s)
       stash_.push_back(addGroup(GroupKind::kStash, plan_.worker_of[s], plan_.frames[s], plan_.stash_bytes[s],
                                 cat("stash/stage", s)));
+    for (const plan::OffChipGroup& g : plan_.off_chip) {
+      const bool is_stash = g.use == plan::TensorUse::kActivations;
+      off_chip_.push_back(addGroup(is_stash ? GroupKind::kStash : GroupKind::kPersistent, plan_.worker_of[g.stage],
+                                   is_stash ? plan_.frames[g.stage] : 1, g.bytes,
+                                   cat("off-chip/", plan::tensorUseName(g.use), "/stage", g.stage)));
+      exe_.groups.back().off_chip = true;
+    }
     size_t arguments = 0, results = 0;
     for (const ir::Input& in : graph_.inputs)
       if (in.kind == ir::InputKind::kArgument) arguments = std::max<size_t>(arguments, in.external + 1);
@@ -82,6 +92,7 @@ class Builder {
 
   int32_t groupOf(ValueId base) const {
     const Placement& p = plan_.placement[base];
+    if (p.off_chip >= 0) return off_chip_[p.off_chip];
     switch (p.home) {
       case Home::kPersistent: return persistent_[plan_.worker_of[p.stage]];
       case Home::kStash: return stash_[p.stage];
@@ -276,6 +287,7 @@ class Builder {
   Executable exe_;
   std::vector<int32_t> persistent_, transient_;  // group by worker
   std::vector<int32_t> stash_;                   // group by stage
+  std::vector<int32_t> off_chip_;                // group by index into Plan::off_chip
   std::vector<int32_t> input_group_;             // by value
   std::vector<int32_t> slot_of_;                 // by value
   std::map<Key, int32_t> segment_of_;

@@ -11,6 +11,7 @@
 #include "exe/build/build.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "move_check.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
 #include "race_check.h"
@@ -74,8 +75,14 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const 
   if (replicas == 1) checkBytes(executable, plan);
   ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
   ASSERT_EQ(findRaces(executable), std::vector<std::string>{}) << exe::print(executable);
+  ASSERT_EQ(findMoveFaults(executable), std::vector<std::string>{}) << exe::print(executable);
+  if (replicas == 1) {
+    for (size_t w = 0; w < executable.workers.size(); ++w)
+      ASSERT_EQ(plan::peakDeviceBytes(plan)[w], exe::peakBytes(executable, w)) << exe::print(executable);
+  }
   runtime::NullBackend backend(executable);
   backend.enableContents();
+  backend.moveOffChipMemory(true);
   runtime::Runtime runtime(executable, backend);
   Reference reference(original, options.device_iterations, options.accumulation, replicas);
   for (int step = 0; step < 2; ++step) {
@@ -94,6 +101,15 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const 
     checkExternals(executable, backend, reference, step);
     if (testing::Test::HasFatalFailure()) return;
   }
+}
+
+plan::Locations randomLocations(std::mt19937_64& random) {
+  plan::Locations locations;
+  for (plan::TensorLocation* l :
+       {&locations.weights, &locations.optimizer_state, &locations.accumulators, &locations.activations})
+    *l = {random() % 2 == 0, static_cast<int64_t>(random() % 8)};
+  locations.fetch_ahead = random() % 2 == 0;
+  return locations;
 }
 
 class RandomSteps : public testing::TestWithParam<int> {};
@@ -127,6 +143,7 @@ TEST_P(RandomSteps, TrainingEqualsTheReference) {
       for (size_t s = 0; s < graph.stages.size(); ++s)
         options.costs.push_back({static_cast<int64_t>(random() % 9), static_cast<int64_t>(random() % 9),
                                  static_cast<int64_t>(random() % 9), 0});
+    if (random() % 2) options.locations = randomLocations(random);
     checkSteps(graph, options, original);
     if (HasFatalFailure()) return;
   }
@@ -161,6 +178,7 @@ TEST_P(RandomSteps, ReplicasEqualTheReference) {
       passes::PassContext context;
       passes::splitWeightGradient(graph, context);
     }
+    if (random() % 2) options.locations = randomLocations(random);
     checkSteps(graph, options, graph, 2 + static_cast<int32_t>(random() % 3));
     if (HasFatalFailure()) return;
   }

@@ -60,18 +60,40 @@ Region::Region(int64_t frame_bytes, int64_t frames, const std::string& name)
   addArena(data_, static_cast<std::size_t>(bytes_));
 }
 
+Region::Region(int64_t frame_bytes, int64_t frames, const MappedFile& file, int64_t offset)
+    : in_file_(true), frame_bytes_(roundUp(frame_bytes, pageBytes())), bytes_(frame_bytes_ * frames) {
+  if (bytes_ == 0) return;
+  mapped_bytes_ = static_cast<std::size_t>(bytes_);
+  mapped_ = data_ = file.map(offset, bytes_);
+  addArena(data_, mapped_bytes_);
+}
+
+int64_t Region::fileBytes(int64_t frame_bytes, int64_t frames) { return roundUp(frame_bytes, pageBytes()) * frames; }
+
+void Region::fetch(int64_t frame, bool writes) const {
+  if (in_file_) fetchPages(this->frame(frame), frame_bytes_, writes);
+}
+
+void Region::release(int64_t frame) const {
+  if (in_file_) releasePages(this->frame(frame), frame_bytes_);
+}
+
 Region::~Region() {
   if (!data_) return;
   removeArena(data_);
   munmap(mapped_, mapped_bytes_);
 }
 
-SlotTable::SlotTable(const exe::Executable& executable) : executable_(executable) {
+SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage)
+    : executable_(executable), regions_(executable.groups.size()) {
   const c10::InferenceMode plain_tensors;
-  for (const exe::Group& group : executable.groups) {
-    const bool owned = hasMemory(group.kind);
-    frames_.push_back(owned ? std::max<int64_t>(group.frames, 1) : std::max<int64_t>(executable.micro_batches, 1));
-    regions_.push_back(owned ? std::make_shared<Region>(group.frame_bytes, frames_.back(), group.name) : nullptr);
+  for (const exe::Group& group : executable.groups)
+    frames_.push_back(std::max<int64_t>(hasMemory(group.kind) ? group.frames : executable.micro_batches, 1));
+  placeInFile(storage);
+  for (std::size_t g = 0; g < regions_.size(); ++g) {
+    const exe::Group& group = executable.groups[g];
+    if (hasMemory(group.kind) && !regions_[g])
+      regions_[g] = std::make_shared<Region>(group.frame_bytes, frames_[g], group.name);
   }
   std::size_t count = 0;
   for (const exe::Slot& slot : executable.slots) {
@@ -93,6 +115,33 @@ SlotTable::SlotTable(const exe::Executable& executable) : executable_(executable
           tensorOver(borrow(owned ? regions_[slot.group]->frame(frame) + slot.offset_bytes : nullptr), slot.type);
   }
   findInputSlots();
+}
+
+void SlotTable::placeInFile(const OffChipStorage& storage) {
+  if (storage.memory_limit < 0) return;
+  std::vector<int64_t> fetches(regions_.size(), 0);  // of one step
+  for (const exe::WorkerProgram& worker : executable_.workers)
+    for (const exe::Action& action : worker.actions)
+      for (const exe::FrameUse& use : action.fetches) ++fetches[use.group];
+  std::vector<int32_t> groups;
+  for (std::size_t g = 0; g < regions_.size(); ++g)
+    if (executable_.groups[g].off_chip && executable_.groups[g].frame_bytes > 0)
+      groups.push_back(static_cast<int32_t>(g));
+  std::stable_sort(groups.begin(), groups.end(), [&](int32_t a, int32_t b) { return fetches[a] > fetches[b]; });
+  int64_t in_memory = 0, in_file = 0;
+  std::erase_if(groups, [&](int32_t g) {
+    const int64_t bytes = roundUp(executable_.groups[g].frame_bytes, kAlignment) * frames_[g];
+    const bool fits = in_memory + bytes <= storage.memory_limit;
+    (fits ? in_memory : in_file) += fits ? bytes : Region::fileBytes(executable_.groups[g].frame_bytes, frames_[g]);
+    return fits;
+  });
+  if (groups.empty()) return;
+  const MappedFile file(storage.folder, in_file);  // the mappings keep it
+  int64_t offset = 0;
+  for (int32_t g : groups) {
+    regions_[g] = std::make_shared<Region>(executable_.groups[g].frame_bytes, frames_[g], file, offset);
+    offset += regions_[g]->bytes();
+  }
 }
 
 // An argument's own slot names its range in the group; other slots inside that range are views of it.

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "exe/executable.h"
+#include "runtime/device/cpu/mapped_file.h"
 
 namespace abele::runtime {
 
@@ -16,13 +18,21 @@ namespace abele::runtime {
 class Region {
  public:
   Region(int64_t frame_bytes, int64_t frames, const std::string& name);
+  /// In a file, from `offset` on: fileBytes() of it.
+  Region(int64_t frame_bytes, int64_t frames, const MappedFile& file, int64_t offset);
+  static int64_t fileBytes(int64_t frame_bytes, int64_t frames);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
   char* frame(int64_t index) const { return data_ + index * frame_bytes_; }
   int64_t bytes() const { return bytes_; }
+  bool isInFile() const { return in_file_; }
+  /// Of regions in a file; nothing happens to others.
+  void fetch(int64_t frame, bool writes) const;
+  void release(int64_t frame) const;
 
  private:
+  bool in_file_ = false;
   int64_t frame_bytes_;
   int64_t bytes_;
   char* data_ = nullptr;
@@ -37,16 +47,25 @@ struct SlotRef {
   const at::Tensor& at(const int32_t* frame_of_group) const { return frames[frame_of_group[group]]; }
 };
 
+/// Where off-chip groups live: in host memory up to a limit, those that move most often first; the others in a file.
+struct OffChipStorage {
+  int64_t memory_limit = -1;  // bytes; -1: none, everything is in memory
+  std::string folder;         // of the file; empty: the system's temporary folder
+};
+
 /// All tensors of an executable, made once. Every slot has a storage of its own: ATen's overlap checks then see only
 /// an operand that is written twice under one slot, never dead memory that was planned for reuse.
 class SlotTable {
  public:
-  explicit SlotTable(const exe::Executable& executable);
+  /// Throws E0603, E0605.
+  SlotTable(const exe::Executable& executable, const OffChipStorage& storage);
 
   SlotRef ref(int32_t slot) const;
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
   int64_t framesOf(int32_t group) const { return frames_[group]; }
   int64_t groupBytes(int32_t group) const;
+  /// Null for the caller's memory.
+  const Region* region(int32_t group) const { return regions_[group].get(); }
   const Type& typeOf(int32_t slot) const { return executable_.slots[slot].type; }
   /// A tensor that keeps the memory of a persistent slot alive and may outlive the table.
   at::Tensor sharedTensor(int32_t slot) const;
@@ -64,6 +83,7 @@ class SlotTable {
     int64_t offset_bytes;
   };
   void findInputSlots();
+  void placeInFile(const OffChipStorage& storage);
 
   const exe::Executable& executable_;
   std::vector<std::shared_ptr<Region>> regions_;  // by group; null for the caller's memory

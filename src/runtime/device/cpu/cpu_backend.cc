@@ -53,7 +53,7 @@ class CpuBackendImpl final : public CpuBackend {
   CpuBackendImpl(const exe::Executable& executable, const CpuOptions& options)
       : executable_(executable),
         options_(options),
-        slots_(executable),
+        slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}),
         hypers_(countHyperGroups(executable)),
         streams_(executable.workers.size()),
         start_(at::detail::createCPUGenerator()) {
@@ -71,6 +71,10 @@ class CpuBackendImpl final : public CpuBackend {
     return at::get_num_threads() == options_.threads_per_device;
   }
 
+  bool movesOffChipMemory() const override { return fileBytes() > 0; }
+  void fetch(const exe::FrameUse& use) override { slots_.region(use.group)->fetch(use.frame, use.writes); }
+  void release(const exe::FrameUse& use) override { slots_.region(use.group)->release(use.frame); }
+
   void begin(int64_t /*step*/) override {
     const c10::InferenceMode no_autograd;
     gradients_.large = gradients_.all = 0;
@@ -86,6 +90,7 @@ class CpuBackendImpl final : public CpuBackend {
     }
     const c10::InferenceMode no_autograd;
     for (const Saved& saved : restored_) copyInto(slots_.tensor(saved.slot, 0), saved.copy);
+    releaseAll();
   }
 
   void upload(int32_t external, const at::Tensor& host, int32_t replica) override {
@@ -98,8 +103,10 @@ class CpuBackendImpl final : public CpuBackend {
                    .expected = type.str(),
                    .remedy = "compile the model again"});
     const c10::InferenceMode no_autograd;
-    for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : std::vector<int32_t>{what.slotOf(replica)})
+    for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : std::vector<int32_t>{what.slotOf(replica)}) {
       slots_.tensor(slot, 0).copy_(host);
+      letGo(slot);
+    }
   }
 
   void download(int32_t external, at::Tensor& host, int32_t replica) const override {
@@ -113,6 +120,7 @@ class CpuBackendImpl final : public CpuBackend {
                    .remedy = "compile the model again"});
     const c10::AutoGradMode no_grad(false);
     host.copy_(slots_.sharedTensor(what.slotOf(replica)));
+    letGo(what.slotOf(replica));
   }
 
   at::Tensor external(int32_t index, int32_t replica) const override {
@@ -132,8 +140,23 @@ class CpuBackendImpl final : public CpuBackend {
   int64_t allocatedBytes(int32_t worker) const override {
     int64_t bytes = 0;
     for (std::size_t g = 0; g < executable_.groups.size(); ++g)
-      if (std::max(executable_.groups[g].worker, 0) == worker) bytes += slots_.groupBytes(static_cast<int32_t>(g));
+      if (std::max(executable_.groups[g].worker, 0) == worker && !executable_.groups[g].off_chip)
+        bytes += slots_.groupBytes(static_cast<int32_t>(g));
     return bytes;
+  }
+
+  int64_t fileBytes() const override {
+    int64_t bytes = 0;
+    for (std::size_t g = 0; g < executable_.groups.size(); ++g)
+      if (const Region* region = slots_.region(static_cast<int32_t>(g)); region && region->isInFile())
+        bytes += region->bytes();
+    return bytes;
+  }
+
+  void releaseAll() override {
+    for (std::size_t g = 0; g < executable_.groups.size(); ++g)
+      if (const Region* region = slots_.region(static_cast<int32_t>(g)); region && region->isInFile())
+        for (int32_t frame = 0; frame < executable_.groups[g].frames; ++frame) region->release(frame);
   }
 
  private:
@@ -153,6 +176,14 @@ class CpuBackendImpl final : public CpuBackend {
     std::sort(slots.begin(), slots.end());
     slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
     return slots;
+  }
+  // The host has read or written a slot outside of a step; what is in a file need not stay.
+  void letGo(int32_t slot) const {
+    const Region* region = slots_.region(executable_.slots[slot].group);
+    if (!region->isInFile()) return;
+    char* begin = static_cast<char*>(slots_.tensor(slot, 0).mutable_data_ptr());
+    char* page = begin - reinterpret_cast<uintptr_t>(begin) % static_cast<uintptr_t>(pageBytes());
+    releasePages(page, begin + executable_.slots[slot].type.extentBytes() - page);
   }
   void fillInitial();
   void findRestored();
@@ -177,7 +208,10 @@ void CpuBackendImpl::fillInitial() {
   for (const exe::External& external : executable_.externals)
     if (external.slot >= 0 && (external.initial != 0 || std::signbit(external.initial)) &&
         (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
-      for (int32_t slot : slotsOf(external)) slots_.tensor(slot, 0).fill_(external.initial);
+      for (int32_t slot : slotsOf(external)) {
+        slots_.tensor(slot, 0).fill_(external.initial);
+        letGo(slot);
+      }
 }
 
 // What a failed step may have changed: written buffers; and, where a step makes several updates, the weights and the

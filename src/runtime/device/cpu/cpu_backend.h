@@ -26,6 +26,9 @@ struct CpuOptions {
   uint64_t rounding_seed = 0;
   /// Count float16 gradients by magnitude: elements above it, and all. 0: do not count.
   double gradient_edge = 0;
+  /// Host memory for off-chip groups, beyond which a file takes the rest; -1: no limit.
+  int64_t off_chip_memory_limit = -1;
+  std::string off_chip_folder;  // of that file; empty: the system's temporary folder
 };
 
 /// Elements of float16 gradients.
@@ -65,8 +68,12 @@ class CpuBackend : public Backend {
   virtual void setGenerator(const at::Generator& generator) = 0;
   virtual at::Generator generator() const = 0;  // advanced past the steps that ran
 
-  /// Bytes of all arenas allocated, per worker (shared ones under index 0); equals exe::peakBytes.
+  /// Bytes of all arenas on a worker's device (shared ones under index 0); equals exe::residentBytes.
   virtual int64_t allocatedBytes(int32_t worker) const = 0;
+  /// Of off-chip groups, the bytes in a file.
+  virtual int64_t fileBytes() const = 0;
+  /// Takes all that is in a file out of the process's resident set.
+  virtual void releaseAll() = 0;
 };
 
 }  // namespace abele::runtime

@@ -51,6 +51,22 @@ std::vector<NullBackend::Event> NullBackend::events() const {
   return events_;
 }
 
+void NullBackend::fetch(const exe::FrameUse& frame) {
+  if (fetch_hook_) fetch_hook_(frame);
+  std::lock_guard lock(mutex_);
+  recorded_moves_.push_back({/*is_fetch=*/true, frame, events_.size()});
+}
+
+void NullBackend::release(const exe::FrameUse& frame) {
+  std::lock_guard lock(mutex_);
+  recorded_moves_.push_back({/*is_fetch=*/false, frame, events_.size()});
+}
+
+std::vector<NullBackend::Move> NullBackend::moves() const {
+  std::lock_guard lock(mutex_);
+  return recorded_moves_;
+}
+
 // --- contents --------------------------------------------------------------------------------------------------------
 void NullBackend::enableContents() {
   has_contents_ = true;

@@ -26,6 +26,20 @@ class NullBackend : public Backend {
   /// Called before every action; may throw or block. Several workers call it at once.
   void setHook(std::function<void(const ActionContext&)> hook) { hook_ = std::move(hook); }
 
+  /// Fetches and releases of off-chip frames, in the order of the calls, each with the number of events before it.
+  struct Move {
+    bool is_fetch = false;
+    exe::FrameUse frame;
+    size_t events_before = 0;
+  };
+  void moveOffChipMemory(bool moves) { moves_ = moves; }
+  /// Called before every fetch; may throw.
+  void setFetchHook(std::function<void(const exe::FrameUse&)> hook) { fetch_hook_ = std::move(hook); }
+  std::vector<Move> moves() const;
+  bool movesOffChipMemory() const override { return moves_; }
+  void fetch(const exe::FrameUse& frame) override;
+  void release(const exe::FrameUse& frame) override;
+
   /// Whether Runtime::run's caller may do worker 0's part.
   void letCallerWork(bool may) { caller_may_work_ = may; }
   bool canWorkOnThisThread(int32_t) const override { return caller_may_work_; }
@@ -59,13 +73,16 @@ class NullBackend : public Backend {
 
   const exe::Executable& exe_;
   std::function<void(const ActionContext&)> hook_;
+  std::function<void(const exe::FrameUse&)> fetch_hook_;
   bool caller_may_work_ = false;
+  bool moves_ = false;
   bool has_contents_ = false;
   std::vector<std::vector<Bytes>> memory_;       // by group and frame
   std::vector<std::vector<Bytes>> before_step_;  // persistent groups only
   std::vector<std::vector<Bytes>> outputs_;      // by target and micro-batch
   mutable std::mutex mutex_;
   std::vector<Event> events_;  // guarded by mutex_
+  std::vector<Move> recorded_moves_;
 };
 
 }  // namespace abele::runtime

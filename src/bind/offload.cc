@@ -1,0 +1,13 @@
+// Tensors of a module, moved into a file.
+#include "host/offload.h"
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+
+void registerOffload(py::module_& module) {
+  module.def("offload", &host::offload, py::arg("tensors"), py::arg("folder"));
+}
+
+}  // namespace abele::bind

@@ -1,0 +1,59 @@
+#include "exe/build/fetches.h"
+
+#include <map>
+
+namespace abele::exe {
+namespace {
+
+using Frame = std::pair<int32_t, int32_t>;  // group, frame
+using Needs = std::map<Frame, bool>;        // and whether it is written
+
+// Off-chip groups that a segment's instructions touch.
+std::map<int32_t, bool> groupsOf(const Executable& exe, const Segment& segment) {
+  std::map<int32_t, bool> groups;
+  auto note = [&](int64_t slot, bool writes) {
+    if (slot < 0) return;
+    const int32_t group = exe.slots[slot].group;
+    if (exe.groups[group].off_chip) groups[group] |= writes;
+  };
+  for (const Instruction& i : segment.instructions) {
+    for (const Arg& arg : i.args) {
+      if (arg.kind == Arg::Kind::kId) note(arg.i, /*writes=*/false);
+      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+        for (int64_t slot : arg.ints) note(slot, /*writes=*/false);
+    }
+    for (int32_t slot : i.writes) note(slot, /*writes=*/true);
+    for (const auto& result : i.results)
+      for (int32_t slot : result) note(slot, /*writes=*/true);
+  }
+  return groups;
+}
+
+}  // namespace
+
+void addFetches(Executable& exe) {
+  std::vector<std::map<int32_t, bool>> groups_of;
+  for (const Segment& segment : exe.segments) groups_of.push_back(groupsOf(exe, segment));
+  for (WorkerProgram& worker : exe.workers) {
+    std::vector<Needs> needs;
+    for (const Action& action : worker.actions) {
+      Needs& frames = needs.emplace_back();
+      for (const auto& [group, writes] : groups_of[action.segment])
+        frames[{group, action.micro_batch % exe.groups[group].frames}] = writes;
+    }
+    const Needs nothing;
+    for (size_t i = 0; i < needs.size(); ++i) {
+      const Needs& before = i == 0 ? nothing : needs[i - 1];
+      const Needs& next = needs[(i + 1) % needs.size()];
+      for (const auto& [frame, writes] : needs[i]) {
+        const FrameUse use{frame.first, frame.second, writes};
+        const auto held = before.find(frame);
+        const bool is_there = held != before.end() && (held->second || !writes);
+        if (!is_there) worker.actions[i].fetches.push_back(use);
+        if (next.count(frame) == 0) worker.actions[i].releases.push_back(use);
+      }
+    }
+  }
+}
+
+}  // namespace abele::exe

@@ -1,0 +1,16 @@
+// The user's own tensors in a file: runtime/device/cpu/offload.h for the layers above host.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace at {
+class Tensor;
+}  // namespace at
+
+namespace abele::host {
+
+/// Throws E0605; nothing is moved then.
+void offload(const std::vector<at::Tensor>& tensors, const std::string& folder);
+
+}  // namespace abele::host

@@ -1,0 +1,51 @@
+// Off-chip groups of a plan: their names, and what of them a device holds at once.
+#include <algorithm>
+#include <set>
+
+#include "plan/plan.h"
+
+namespace abele::plan {
+namespace {
+
+using Frame = std::pair<size_t, int64_t>;  // off-chip group and frame of its ring
+
+std::set<Frame> framesOf(const Plan& plan, const Action& action) {
+  std::set<Frame> frames;
+  for (size_t g = 0; g < plan.off_chip.size(); ++g) {
+    const OffChipGroup& group = plan.off_chip[g];
+    const std::pair task{action.stage, action.direction};
+    if (std::find(group.users.begin(), group.users.end(), task) == group.users.end()) continue;
+    const bool is_ring = group.use == TensorUse::kActivations;
+    frames.insert({g, is_ring ? action.micro_batch % plan.frames[static_cast<size_t>(group.stage)] : 0});
+  }
+  return frames;
+}
+
+}  // namespace
+
+const char* tensorUseName(TensorUse use) {
+  static constexpr const char* kNames[] = {"weights", "state", "sums", "activations"};
+  return kNames[static_cast<int>(use)];
+}
+
+std::vector<int64_t> peakDeviceBytes(const Plan& plan) {
+  std::vector<int64_t> peak;
+  for (size_t w = 0; w < plan.device_of.size(); ++w) {
+    int64_t always = plan.persistent_bytes[w] + plan.transient_bytes[w];
+    for (size_t s = 0; s < plan.worker_of.size(); ++s)
+      if (plan.worker_of[s] == static_cast<int>(w)) always += plan.frames[s] * plan.stash_bytes[s];
+    const std::vector<Action>& actions = plan.schedule.workers[w];
+    int64_t fetched = 0;
+    for (size_t i = 0; i < actions.size() && !plan.off_chip.empty(); ++i) {
+      std::set<Frame> held = framesOf(plan, actions[i]);
+      if (plan.options.locations.fetch_ahead) held.merge(framesOf(plan, actions[(i + 1) % actions.size()]));
+      int64_t bytes = 0;
+      for (const Frame& frame : held) bytes += plan.off_chip[frame.first].bytes;
+      fetched = std::max(fetched, bytes);
+    }
+    peak.push_back(always + fetched);
+  }
+  return peak;
+}
+
+}  // namespace abele::plan

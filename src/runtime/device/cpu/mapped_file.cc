@@ -1,0 +1,114 @@
+#include "runtime/device/cpu/mapped_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace abele::runtime {
+namespace {
+
+constexpr long kTmpfs = 0x01021994;
+// Linux 5.14; older C libraries do not know them.
+constexpr int kPopulateRead = 22, kPopulateWrite = 23;
+// Pages are brought in by so many bytes at once, so that the process's other mappings can change in between.
+constexpr int64_t kChunkBytes = int64_t{16} << 20;
+
+bool isInMemory(const std::string& folder) {
+  struct statfs system {};
+  return ::statfs(folder.c_str(), &system) == 0 && system.f_type == kTmpfs;
+}
+
+// A folder in memory would not take anything off the host's memory.
+std::string temporaryFolder() {
+  const char* chosen = std::getenv("TMPDIR");
+  if (chosen && *chosen) return chosen;
+  return isInMemory("/tmp") && ::access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
+}
+
+[[noreturn]] void refuse(std::string what, const std::string& folder, int error, int64_t bytes) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  throwDevice(ErrorCode::E0605,
+              {.what = std::move(what),
+               .at = folder,
+               .found = std::strerror(error),
+               .expected = cat(bytes, " bytes for off-chip tensors"),
+               .remedy = full ? "name a folder with more room in Options.offChipFolder, raise "
+                                "Options.offChipMemoryLimit, or keep more tensors on the device (opts.TensorLocations)"
+                              : "name a folder that exists and can be written in Options.offChipFolder"});
+}
+
+int openNameless(const std::string& folder) {
+#ifdef O_TMPFILE
+  const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
+#endif
+  // File systems without nameless files: between these two lines a name exists.
+  std::string path = folder + "/abele-off-chip-XXXXXX";
+  const int named = ::mkostemp(path.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(path.c_str());
+  return named;
+}
+
+// One element of every page, for kernels that cannot populate.
+void touch(volatile char* begin, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += pageBytes()) (void)begin[at];
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& folder, int64_t bytes)
+    : folder_(folder.empty() ? temporaryFolder() : folder), file_(openNameless(folder_)) {
+  if (file_ < 0) refuse("no file for off-chip tensors can be made", folder_, errno, bytes);
+  // All at once: a file that grows when pages are written fails in the middle of a step.
+  int error = 0;
+  do error = bytes > 0 ? ::posix_fallocate(file_, 0, bytes) : 0;
+  while (error == EINTR);
+  if (error == 0) return;
+  ::close(file_);
+  refuse("the file for off-chip tensors does not fit", folder_, error, bytes);
+}
+
+MappedFile::~MappedFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+char* MappedFile::map(int64_t offset, int64_t bytes) const {
+  void* mapped = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_, offset);
+  if (mapped == MAP_FAILED) refuse("the file for off-chip tensors cannot be mapped", folder_, errno, bytes);
+  // A data loader's workers shall not inherit it.
+  ::madvise(mapped, static_cast<size_t>(bytes), MADV_DONTFORK);
+  return static_cast<char*>(mapped);
+}
+
+int64_t pageBytes() {
+  static const int64_t bytes = ::sysconf(_SC_PAGESIZE);
+  return bytes;
+}
+
+void fetchPages(char* begin, int64_t bytes, bool writes) {
+  for (int64_t at = 0; at < bytes; at += kChunkBytes) {
+    char* chunk = begin + at;
+    const int64_t size = std::min(kChunkBytes, bytes - at);
+    if (::madvise(chunk, static_cast<size_t>(size), writes ? kPopulateWrite : kPopulateRead) == 0) continue;
+    if (errno == EINVAL || errno == ENOSYS) {
+      touch(chunk, size);
+    } else if (errno != EINTR && errno != EAGAIN) {
+      // What is not there now comes page by page when it is used; what cannot be read would kill the process then.
+      refuse("off-chip tensors cannot be read back", "", errno, size);
+    }
+  }
+}
+
+void releasePages(char* begin, int64_t bytes) {
+  if (bytes > 0) ::madvise(begin, static_cast<size_t>(bytes), MADV_DONTNEED);
+}
+
+}  // namespace abele::runtime

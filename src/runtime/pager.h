@@ -1,0 +1,56 @@
+// Moves one worker's off-chip memory while the worker runs. Private to runtime/.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "runtime/backend.h"
+
+namespace abele::runtime {
+
+/// Owns a thread that does the fetches and releases of a worker's actions, in their order: what is released behind an
+/// action is gone before the action after the next fetches, which bounds what is held at once.
+/// Threads: before() and after() by one thread at a time, in the order of the actions; reset() by any when nothing
+/// runs.
+class Pager {
+ public:
+  Pager(Backend& backend, const exe::WorkerProgram& worker, bool fetch_ahead);
+  ~Pager();
+  Pager(const Pager&) = delete;
+
+  /// Returns when the action's memory is there, and starts on the next action's. Throws what a fetch threw.
+  void before(size_t action);
+  void after(size_t action);
+  /// Forgets what was asked for ahead, and errors: the step gave up.
+  void reset();
+
+ private:
+  struct Job {
+    const std::vector<exe::FrameUse>* frames = nullptr;
+    bool is_fetch = false;
+  };
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+
+  void work();
+  void post(Job job);
+  void request(size_t action);
+
+  Backend& backend_;
+  const exe::WorkerProgram& worker_;
+  const bool fetch_ahead_;
+  size_t requested_ = kNone;  // the action whose fetches were posted last
+  int64_t ticket_ = 0;        // jobs posted when that was
+
+  std::mutex mutex_;
+  std::condition_variable posted_, finished_;
+  std::deque<Job> jobs_;  // guarded by mutex_, like all below
+  int64_t num_posted_ = 0, num_done_ = 0;
+  bool stopping_ = false;
+  std::exception_ptr error_;
+  std::jthread thread_;  // last: joined first
+};
+
+}  // namespace abele::runtime
