@@ -18,16 +18,13 @@ class Tensor;
 
 namespace abele {
 
-enum class DataLoaderMode {
-  kSync,   // next() makes the batch
-  kAsync,  // a thread makes batches ahead of their use; samples and chunks are then asked for on that thread
-};
-
 struct DataLoaderOptions {
   int64_t batch_size = 1;  // of a micro-batch
   bool shuffle = false;    // a new order at each pass, the same for the same seed
   uint64_t seed = 0;
   bool drop_last = true;  // leave out the samples that do not fill a batch; a model takes full batches only
+  /// kAsync: a thread makes batches ahead of their use; samples and chunks are then asked for on that thread.
+  /// kAsyncRebatched: the same, as one thread joins chunks anyway.
   DataLoaderMode mode = DataLoaderMode::kSync;
   int64_t buffer_size = 3;  // batches made ahead
   // Each process loads a block of its own of the samples, or of the order that all of them share by the seed. With

@@ -3,32 +3,17 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "abele/enums.h"
 #include "abele/export.h"
 
 namespace abele {
-
-/// Which micro-batch results a call returns. With M of them dim 0 of a result is multiplied by M and a scalar becomes a
-/// vector of length M; M == 1 leaves the shape alone. kDefault: kFinal in training, kAll in inference.
-/// Source: spec executor.md section 3.
-enum class OutputMode { kFinal, kEveryN, kAll, kSum, kDefault };
-
-/// Gradients over the micro-batches of an update.
-enum class ReductionType { kSum, kMean };
-
-/// Which replicas form a group. For size k and m groups: kConsecutive {0..k-1}, {k..2k-1}, ...; kOrthogonal {0, m, 2m,
-/// ...}, {1, m+1, ...}, ...; kNoGrouping: each replica alone; kAll: one group.
-enum class CommGroupType { kAll, kConsecutive, kOrthogonal, kNoGrouping };
-
-/// How the host's tensor of a parameter with groups lies: a value for every group, or one for every replica.
-enum class VariableRetrievalMode { kOnePerGroup, kAllReplicas };
-
-/// How blocks become stages when no list of stages is given. kSameAsIpu: a block's ipu_id is its stage.
-/// kAutoIncrement: each new block id takes the next stage, from 1 (stage 0 is the code before the first block).
-enum class AutoStage { kSameAsIpu, kAutoIncrement };
 
 /// Blocks that form one stage, and the device that it runs on (default: its position in the list).
 struct Stage {
@@ -67,6 +52,8 @@ struct ExecutionStrategy {
   std::vector<Stage> stages;  // empty: as auto_stage says
   Schedule pipeline_schedule = Schedule::k1F1B;
   bool recomputes = false;
+  bool separate_backward_phase = false;               // a hint
+  Liveness tensors_liveness = Liveness::kAlwaysLive;  // of phases
 };
 
 /// Micro-batches overlap: while stage 1 works on one, stage 0 works on the next. The default.
@@ -101,17 +88,84 @@ struct ShardedExecution : ExecutionStrategy {
 /// Phases one after another on one group of devices. Backward runs them in the opposite order.
 struct ABELE_API SerialPhasedExecution : ExecutionStrategy {
   SerialPhasedExecution(std::initializer_list<Phase> phases);
+  /// Where tensors live between phases: weights, state and accumulators are off chip, activations as this says.
+  SerialPhasedExecution& setTensorsLiveness(Liveness liveness) {
+    tensors_liveness = liveness;
+    return *this;
+  }
+  /// Forward and backward do not share the middle phase; a hint.
+  SerialPhasedExecution& useSeparateBackwardPhase(bool use = true) {
+    separate_backward_phase = use;
+    return *this;
+  }
 };
 
 /// Phases one after another that alternate between two groups of devices: even phases on even devices.
 struct ABELE_API ParallelPhasedExecution : ExecutionStrategy {
   ParallelPhasedExecution(std::initializer_list<Phase> phases);
+  /// Activations leave the device between forward and backward.
+  ParallelPhasedExecution& sendTensorsOffChipAfterFwd(bool off_chip = true) {
+    tensors_liveness = off_chip ? Liveness::kOffChipAfterFwd : Liveness::kAlwaysLive;
+    return *this;
+  }
+  /// Forward and backward do not share the middle phase; a hint.
+  ParallelPhasedExecution& useSeparateBackwardPhase(bool use = true) {
+    separate_backward_phase = use;
+    return *this;
+  }
 };
 
+class Options;
 class TrainingOptions;
+class PrecisionOptions;
+class JitOptions;
+class PopartOptions;
+class DistributedOptions;
+class TensorLocationOptions;
 
-/// Every setter returns *this, so that calls chain, and throws E0702 for a value outside its range. A model takes a
-/// copy: later changes do not reach it. Threads: compatible.
+/// The value of an expert setting.
+using Setting = std::variant<bool, int64_t, double, std::string, std::vector<std::string>, std::vector<int64_t>,
+                             std::map<std::string, std::string>, std::map<std::string, bool>>;
+
+/// A placement request for one class of tensors; starts empty. Never changes results (docs/phases.md).
+class ABELE_API TensorLocationSettings {
+ public:
+  // <generated TensorLocationSettings>
+  /// Smallest tensor that leaves the device. Unit: elements.
+  TensorLocationSettings& minElementsForOffChip(int64_t min_elements);
+  /// Smallest tensor that is sharded. Unit: elements. Device: hint.
+  TensorLocationSettings& minElementsForReplicatedTensorSharding(int64_t min_elements);
+  /// Keep on the device; None removes the setting.
+  TensorLocationSettings& useOnChipStorage(std::optional<bool> use = true);
+  /// Shard over replicas. Device: hint.
+  TensorLocationSettings& useReplicatedTensorSharding(bool use = true);
+  /// Load through input and output tiles. Device: hint.
+  TensorLocationSettings& useIOTilesToLoad(bool use = true);
+  /// Store through input and output tiles. Device: hint.
+  TensorLocationSettings& useIOTilesToStore(bool use = true);
+
+  // Values, under the names that Python reads them by; empty where none was given.
+  std::optional<int64_t> minElementsForOffChip() const;
+  std::optional<int64_t> minElementsForReplicatedTensorSharding() const;
+  std::optional<bool> onChip() const;
+  std::optional<bool> useReplicatedTensorSharding() const;
+  std::optional<bool> useIOTilesToLoad() const;
+  std::optional<bool> useIOTilesToStore() const;
+  // </generated>
+
+  /// All settings by key.
+  const std::map<std::string, int64_t>& values() const { return values_; }
+
+ private:
+  friend struct OptionsAccess;
+  std::map<std::string, int64_t> values_;
+};
+
+/// All settings of a model, named as PopTorch names them. Setters return *this, so that calls chain, and throw E0702
+/// for a value outside of its range. A model or DataLoader takes a copy and freezes the original: a setter of frozen
+/// options throws E0707; a copy of them is not frozen. A new object starts from the defaults, then takes
+/// POPTORCH_CACHE_DIR, POPTORCH_DEFAULT_OPTIONS (JSON, see fromJson) and the process's place as OpenMPI says it.
+/// docs/options.md has all settings in one table; a hint is recorded and steers nothing. Threads: compatible.
 class ABELE_API Options {
  public:
   Options();
@@ -119,39 +173,131 @@ class ABELE_API Options {
   Options& operator=(const Options& other);
   ~Options();
 
-  /// Weight updates (training) or micro-batches (inference) in one call; multiplies dim 0 of inputs. >= 1.
-  Options& deviceIterations(int64_t iterations);
-  /// Data-parallel copies of the model, each on devices of its own; they share weights and optimizer state. Multiplies
-  /// dim 0 of inputs; an update sees the gradients of all.
-  Options& replicationFactor(int64_t replicas);
-  /// Replicas of one group take the same rows of the inputs. Call replicationFactor first.
-  Options& inputReplicaGrouping(int64_t group_size, CommGroupType type = CommGroupType::kConsecutive);
-  /// true (default): a forward that writes buffers is refused where replicas take different inputs. false: every
-  /// replica has buffers of its own, and the module gets those of replica 0.
-  Options& broadcastBuffers(bool broadcast = true);
-  /// The period is for kEveryN: results of micro-batches N, 2N, 3N, ...
-  Options& outputMode(OutputMode mode, int64_t period = 1);
+  // <generated Options>
+  /// Optimizer steps (training) or micro-batches (inference) that one call runs before it returns. Multiplies the batch
+  /// dimension of inputs and results. Allowed: >= 1. Unit: iterations.
+  Options& deviceIterations(int64_t device_iterations);
+  /// Data-parallel copies of the model in this process. Gradients are reduced over all of them. Allowed: >= 1. Unit:
+  /// replicas.
+  Options& replicationFactor(int64_t replication_factor);
+  /// Replicas of one group receive the same slice of the inputs. NoGrouping means (1, Consecutive). Call
+  /// replicationFactor first. Allowed: divides the replication factor. Unit: replicas.
+  Options& inputReplicaGrouping(int64_t input_group_size, CommGroupType input_group_type = CommGroupType::kConsecutive);
+  /// False lets every replica own its buffers.
+  Options& broadcastBuffers(bool broadcast_buffers = true);
+  /// How blocks become stages or phases.
   Options& setExecutionStrategy(const ExecutionStrategy& strategy);
-  /// Seed of the model's random stream. Without one it continues a copy of torch's default stream as it stands at
-  /// compile.
-  Options& randomSeed(uint64_t seed);
-  /// A step throws E0604 where finite operands give an infinity or a NaN, or a NaN is compared. Slow; for debugging.
-  Options& enableFloatingPointExceptions(bool enable = true);
-  /// Float16 results are computed in float32 and rounded up or down at random, so that the expectation is exact.
-  Options& enableStochasticRounding(bool enable = true);
-  /// Intra-op threads of each device; 0: torch's number of threads shared among the devices.
-  Options& threadsPerDevice(int threads);
-  /// Devices that exist; 0: as many as the model asks for. A model that names more is refused (E0402).
+  /// Share of each device's memory that temporaries may use: {"IPU0": 0.3}. Returns None. Allowed: keys "IPU<n>",
+  /// values 0..1. Unit: share. Device: hint.
+  Options& setAvailableMemoryProportion(const std::map<std::string, double>& available_memory_proportion);
+  /// Which micro-batch results a call returns. EveryN needs a period. Allowed: OutputMode.
+  Options& outputMode(OutputMode output_mode, std::optional<int64_t> output_return_period = {});
+  /// Observe an inner tensor. Returns None.
+  Options& anchorTensor(const std::string& short_name, const std::string& long_name,
+                        std::optional<OutputMode> output_mode = {}, int64_t output_return_period = 1);
+  /// Round the number of devices up to a power of two instead of refusing the model.
+  Options& autoRoundNumIPUs(bool auto_round_num_ipus = true);
+  /// Use the modelled device. Overrides POPTORCH_IPU_MODEL. Device: results are the same; time and memory are not
+  /// modelled yet.
+  Options& useIpuModel(bool use_model);
+  /// Use this device. Device: hint.
+  Options& useIpuId(int64_t ipu_id);
+  /// Compile without a device; running is an error. Sets the connection type to Never. Allowed: 1, 2, 21.
+  Options& useOfflineIpuTarget(int64_t ipu_version = 2);
+  /// When the executor attaches to its devices. Allowed: ConnectionType.
+  Options& connectionType(ConnectionType connection_type);
+  /// Synchronisation between devices. Allowed: SyncPattern. Device: hint.
+  Options& syncPattern(SyncPattern sync_pattern);
+  /// Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host
+  /// memory. Allowed: >= 0. Unit: bytes.
+  Options& offChipMemoryLimit(int64_t limit_bytes);
+  /// Folder of the file for tensors off chip; by default the system's temporary folder. Nothing is left in it, also
+  /// after a crash. Allowed: a folder that can be written.
+  Options& offChipFolder(const std::string& path);
+  /// Seed of the device's random numbers and of torch (torch.manual_seed).
+  Options& randomSeed(uint64_t random_seed);
+  /// Folder of log files. Device: hint.
+  Options& logDir(const std::string& log_dir);
+  /// Repeated log lines stop after so many; None means never. Unit: lines. Device: hint.
+  Options& maxRepeatLogs(std::optional<int64_t> max_lines);
+  /// Name used in reports.
+  Options& modelName(const std::string& name);
+  /// Keep compiled executables in this folder; None disables.
+  Options& enableExecutableCaching(std::optional<std::string> path);
+  /// More accurate variance in normalisations. Device: hint: torch's own kernels are used.
+  Options& enableStableNorm(bool enabled);
+  /// No host input and output; the device makes up data.
+  Options& enableSyntheticData(bool enabled);
+  /// Count device cycles of each run.
+  Options& logCycleCount(bool log_cycle_count);
+  /// Write a profile of each run into a folder. Device: accepted with a warning: no profile is written yet.
+  Options& enableProfiling(std::optional<std::string> profile_dir = {});
+  /// Do not prefix operation names with the module path.
+  Options& disableModuleNamescope();
+  /// Buffers that copyNamedBuffersToDevice uploads.
+  Options& updatableNamedBuffers(const std::vector<std::string>& buffers);
+  /// Send messages about unexpected optimizer attributes to debug.
+  Options& relaxOptimizerAttributesChecks(bool relax = true);
+  /// Show a bar while compiling. Device: hint.
+  Options& showCompilationProgressBar(bool show = true);
+  /// Frames whose file name contains one of these are not user code. Replaces the list.
+  Options& sourceLocationExcludes(const std::vector<std::string>& excludes);
+  /// Extends the list of sourceLocationExcludes.
+  Options& appendToLocationExcludes(const std::vector<std::string>& excludes);
+  /// Devices that exist; 0: as many as the model asks for. A model that names more is refused (E0402). Allowed: >= 0.
+  /// Unit: devices.
   Options& devices(int64_t count);
   /// Refuse pipelines with fewer micro-batches than PopTorch asks for: gradientAccumulation >= 2 * stages - 1 in
-  /// training, deviceIterations >= stages in inference (E0401). Off: they run, with more waiting.
+  /// training, deviceIterations >= stages in inference (E0401). Off: they run, with more waiting. Python:
+  /// abele.allowShortPipeline.
   Options& enforcePipelineMinimum(bool enforce = true);
-  /// Folder of compiled programs: a program that was compiled before, with equal options, is found there instead of
-  /// compiled again. Made on demand (E0712). Empty: none. Never changes results.
-  Options& enableExecutableCaching(const std::string& folder);
-  /// What concerns training only.
-  TrainingOptions Training();
+  /// Intra-op threads of each device; 0: torch's number of threads shared among the devices. Allowed: >= 0. Unit:
+  /// threads.
+  Options& threadsPerDevice(int64_t threads);
 
+  // Values, under the names that Python reads them by; empty where none was given.
+  int64_t device_iterations() const;
+  int64_t replication_factor() const;
+  int64_t input_group_size() const;
+  bool broadcast_buffers() const;
+  OutputMode output_mode() const;
+  bool auto_round_num_ipus() const;
+  std::optional<bool> use_model() const;
+  std::optional<int64_t> ipu_id() const;
+  std::optional<int64_t> ipu_version() const;
+  ConnectionType connection_type() const;
+  SyncPattern sync_pattern() const;
+  std::optional<int64_t> off_chip_memory_limit() const;
+  std::optional<std::string> off_chip_folder() const;
+  std::optional<uint64_t> random_seed() const;
+  std::string log_dir() const;
+  int64_t max_repeat_logs() const;
+  std::optional<std::string> model_name() const;
+  bool module_namescope_enabled() const;
+  bool relax_optimizer_checks() const;
+  bool show_compilation_progress_bar() const;
+  int64_t num_devices() const;
+  bool enforce_pipeline_minimum() const;
+  CommGroupType input_cgt() const;
+  int64_t output_return_period() const;
+  // </generated>
+
+  // Groups. They are views: the Options must outlive them.
+  /// What concerns training only.
+  TrainingOptions Training() const;
+  /// Half precision and floating-point exceptions.
+  PrecisionOptions Precision() const;
+  /// Deprecated settings of the tracer.
+  JitOptions Jit() const;
+  /// Expert settings, checked when a model is compiled; Python's opts._Popart.
+  PopartOptions Popart() const;
+  /// Several processes.
+  DistributedOptions Distributed() const;
+  /// Placement of tensor classes.
+  TensorLocationOptions TensorLocations() const;
+
+  /// True if no output mode was chosen.
+  bool defaultOutputMode() const;
   /// Rows that one call takes when a micro-batch has batch_size of them: batch_size * deviceIterations *
   /// gradientAccumulation * replicationFactor / input group size. Source: spec data.md section 1.
   int64_t combinedBatchSize(int64_t batch_size) const;
@@ -159,25 +305,158 @@ class ABELE_API Options {
   int64_t gradientAccumulation() const;
   int64_t replicationFactor() const;
 
+  /// Applies a file of setter calls, one a line, as PopTorch reads it: "deviceIterations(4)",
+  /// "outputMode(poptorch.OutputMode.All)", "Training.gradientAccumulation(8)  # comment". Arguments are literals,
+  /// members of enumerations, strategies and TensorLocationSettings. Throws E0702 naming the line where one does not
+  /// parse, and then applies nothing; E0712 when the file cannot be read; else what the setters throw.
+  Options& loadFromFile(const std::string& path);
+  /// Applies a JSON object {"dotted.setter": arguments}; a list gives several arguments. Throws E0701, E0702.
+  Options& fromJson(const std::string& text);
+  /// What fromJson reads back; values that are the defaults are left out.
+  std::string toJson() const;
+  /// All values as text. Equal options give equal text.
+  std::string str() const;
+  /// From now on setters throw E0707.
+  void freeze() const;
+  bool isFrozen() const;
+
+  struct Values;  // of host/option_store.h
+
  private:
-  friend class TrainingOptions;
   friend struct OptionsAccess;
-  struct Values;
   std::unique_ptr<Values> values_;
 };
 
-/// A view of the training part of an Options, which must outlive it.
+/// What concerns training only. A view of an Options, which must outlive it.
 class ABELE_API TrainingOptions {
  public:
-  /// Micro-batches whose gradients make one weight update. >= 1; 1 for inference.
-  TrainingOptions& gradientAccumulation(int64_t micro_batches);
-  /// kMean (default): an update sees the mean of the micro-batches' gradients over all replicas.
-  TrainingOptions& accumulationAndReplicationReductionType(ReductionType type);
+  // <generated Training>
+  /// Micro-batches per weight update. Must be 1 for inference. Allowed: >= 1. Unit: micro-batches.
+  TrainingOptions& gradientAccumulation(int64_t gradient_accumulation);
+  /// Gradients are the mean or the sum over accumulation steps and replicas. Allowed: Mean, Sum.
+  TrainingOptions& accumulationAndReplicationReductionType(ReductionType reduction_type);
+  /// When the mean divides. Allowed: MeanReductionStrategy. Device: hint.
+  TrainingOptions& setMeanAccumulationAndReplicationReductionStrategy(MeanReductionStrategy mean_reduction_strategy);
+  /// Adapt the loss scale to the range of float16. Device: yes; between calls.
+  TrainingOptions& setAutomaticLossScaling(bool enabled);
+  /// Convolution layout. Device: hint.
+  TrainingOptions& setConvolutionDithering(bool enabled);
+
+  // Values, under the names that Python reads them by; empty where none was given.
+  int64_t gradient_accumulation() const;
+  ReductionType accumulation_and_replication_reduction_type() const;
+  MeanReductionStrategy meanAccumulationAndReplicationReductionStrategy() const;
+  // </generated>
 
  private:
   friend class Options;
-  explicit TrainingOptions(Options& options) : options_(&options) {}
-  Options* options_;
+  explicit TrainingOptions(Options::Values* values) : values_(values) {}
+  Options::Values* values_;
+};
+
+/// Half precision and floating-point exceptions. A view of an Options, which must outlive it.
+class ABELE_API PrecisionOptions {
+ public:
+  // <generated Precision>
+  /// Raise an Error at a division by zero, an overflow or a NaN.
+  PrecisionOptions& enableFloatingPointExceptions(bool enabled);
+  /// Round float16 results randomly, without bias.
+  PrecisionOptions& enableStochasticRounding(bool enabled);
+  /// Accumulation type inside matrix products and convolutions. Allowed: torch.float, torch.half. Device: hint.
+  PrecisionOptions& setPartialsType(FloatType dtype);
+  /// Deprecated; ignored with a warning. Device: hint.
+  PrecisionOptions& halfFloatCasting(HalfFloatCastingBehavior half_float_casting);
+  /// Deprecated; ignored with a warning. Device: hint.
+  PrecisionOptions& runningStatisticsAlwaysFloat(bool value);
+  // </generated>
+
+ private:
+  friend class Options;
+  explicit PrecisionOptions(Options::Values* values) : values_(values) {}
+  Options::Values* values_;
+};
+
+/// Deprecated. A view of an Options, which must outlive it.
+class ABELE_API JitOptions {
+ public:
+  // <generated Jit>
+  /// Deprecated; only False is accepted. Device: hint.
+  JitOptions& traceModel(bool trace_model);
+  // </generated>
+
+ private:
+  friend class Options;
+  explicit JitOptions(Options::Values* values) : values_(values) {}
+  Options::Values* values_;
+};
+
+/// Expert settings of PopTorch's backend: accepted by name, checked at compile (E0701, E0702). A view of an Options,
+/// which must outlive it.
+class ABELE_API PopartOptions {
+ public:
+  // <generated _Popart>
+  /// Stores an expert setting; its name and type are checked at compile.
+  PopartOptions& set(const std::string& key, const Setting& value);
+  /// Engine options. Device: hint.
+  PopartOptions& setEngineOptions(const std::map<std::string, std::string>& engine_options);
+  /// Switches optimisations of the original compiler. Device: hint.
+  PopartOptions& setPatterns(const std::map<std::string, bool>& patterns, int64_t level = 2);
+  // </generated>
+
+  /// Nothing where the setting has no value.
+  std::optional<Setting> get(const std::string& name) const;
+
+ private:
+  friend class Options;
+  explicit PopartOptions(Options::Values* values) : values_(values) {}
+  Options::Values* values_;
+};
+
+/// Several processes. A view of an Options, which must outlive it.
+class ABELE_API DistributedOptions {
+ public:
+  // <generated Distributed>
+  /// Index and number of processes. Device: refused when num_processes > 1.
+  DistributedOptions& configureProcessId(int64_t process_id, int64_t num_processes);
+  /// Environment variables that hold the number of processes and the index. Unit: processes. Device: refused when > 1.
+  DistributedOptions& setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id);
+  /// Back to one process. Returns None.
+  DistributedOptions& disable();
+
+  // Values, under the names that Python reads them by; empty where none was given.
+  int64_t distributed_process_id() const;
+  int64_t num_distributed_processes() const;
+  // </generated>
+
+ private:
+  friend class Options;
+  explicit DistributedOptions(Options::Values* values) : values_(values) {}
+  Options::Values* values_;
+};
+
+/// Placement of tensor classes. A view of an Options, which must outlive it.
+class ABELE_API TensorLocationOptions {
+ public:
+  // <generated TensorLocations>
+  /// Tiles reserved for input and output. Allowed: even, 32..192. Unit: tiles. Device: hint.
+  TensorLocationOptions& numIOTiles(int64_t num_tiles);
+  /// Placement of activations.
+  TensorLocationOptions& setActivationLocation(const TensorLocationSettings& location);
+  /// Placement of weights.
+  TensorLocationOptions& setWeightLocation(const TensorLocationSettings& location);
+  /// Placement of optimizer state.
+  TensorLocationOptions& setOptimizerLocation(const TensorLocationSettings& location);
+  /// Placement of gradient accumulators.
+  TensorLocationOptions& setAccumulatorLocation(const TensorLocationSettings& location);
+
+  // Values, under the names that Python reads them by; empty where none was given.
+  std::optional<int64_t> num_io_tiles() const;
+  // </generated>
+
+ private:
+  friend class Options;
+  explicit TensorLocationOptions(Options::Values* values) : values_(values) {}
+  Options::Values* values_;
 };
 
 /// How much the library logs: "TRACE", "DEBUG", "INFO", "WARN", "ERR" or "OFF" (E0702). The environment variables

@@ -124,7 +124,6 @@ class OptionsSetters:
     def logCycleCount(self, log_cycle_count):
         """Count device cycles of each run.
 
-        Device: hint: cycleCount() is not available.
         Returns: self, so that calls chain.
         Source: options.md 2.
         """
@@ -239,6 +238,8 @@ DEFAULTS = {
         "relax_optimizer_checks": False,
         "show_compilation_progress_bar": True,
         "source_location_excludes": ['install/poptorch', 'site-packages/torch', 'site-packages/poptorch'],
+        "input_cgt": enums.CommGroupType.Consecutive,
+        "output_return_period": 1,
     },
     "Training": {
         "gradient_accumulation": 1,
@@ -371,6 +372,9 @@ POPART_KINDS = {
     "patterns": "map",
     "reportOptions": "map",
 }
+
+# Expert settings that have a value from the start.
+POPART_DEFAULTS = {'instrumentWithHardwareCycleCounter': False, 'rearrangeAnchorsOnHost': False}
 
 # Expert settings that are members of an enum: how many there are.
 POPART_VALUES = {

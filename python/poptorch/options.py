@@ -13,7 +13,7 @@ from . import enums, strategies
 from ._errors import ConfigFileError, userError
 from ._logging import logger
 from ._options_dict import OptionsDict
-from ._options_generated import DEFAULTS, OptionsSetters, PrecisionSetters, TrainingSetters
+from ._options_generated import DEFAULTS, POPART_DEFAULTS, OptionsSetters, PrecisionSetters, TrainingSetters
 from ._options_text import applyFile, applyJson
 from ._options_validation import validatePopart
 from ._progress import ProgressBar
@@ -210,7 +210,7 @@ class _PopartOptions:
     """`opts._Popart`: expert settings, stored as they come and checked when a model is compiled."""
 
     def __init__(self):
-        self.options = {"instrumentWithHardwareCycleCounter": False, "rearrangeAnchorsOnHost": False}
+        self.options = dict(POPART_DEFAULTS)
         self._is_frozen = False
 
     def checkIsFrozen(self, option=None):
@@ -275,7 +275,7 @@ class Options(OptionsSetters, OptionsDict):
     """
 
     def __init__(self):
-        super().__init__(**_defaults("Options"), input_cgt=enums.CommGroupType.Consecutive, output_return_period=1)
+        super().__init__(**_defaults("Options"))
         self._execution_strategy = strategies.PipelinedExecution()
         self._popart = _PopartOptions()
         self._training = _TrainingOptions(self._popart)

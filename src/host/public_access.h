@@ -1,6 +1,7 @@
 // How host/ sees inside the public classes of include/abele/. Private to host/public_*.cc.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,6 +23,8 @@ namespace abele {
 struct OptionsAccess {
   /// training also resolves OutputMode::kDefault.
   static host::SessionOptions session(const Options& options, bool training);
+  static std::map<std::string, int64_t>& values(TensorLocationSettings& settings) { return settings.values_; }
+  static const Options::Values& values(const Options& options) { return *options.values_; }
 };
 
 /// E0702 for a number that is no Schedule.

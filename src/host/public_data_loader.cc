@@ -31,11 +31,13 @@ struct DataLoader::Impl {
   std::vector<at::Tensor> current;  // of the iterator
 
   Impl(const Options& options, const DataLoaderOptions& loading)
-      : combined(options.combinedBatchSize(loading.batch_size)) {}
+      : combined(options.combinedBatchSize(loading.batch_size)) {
+    options.freeze();
+  }
 
   void open(std::unique_ptr<host::Batches> source, const DataLoaderOptions& loading) {
     batches = std::move(source);
-    if (loading.mode == DataLoaderMode::kAsync) batches = host::prefetched(std::move(batches), loading.buffer_size);
+    if (loading.mode != DataLoaderMode::kSync) batches = host::prefetched(std::move(batches), loading.buffer_size);
     batches->startPass();
   }
 };

@@ -46,13 +46,15 @@ std::string shapeOf(const at::Tensor& tensor) {
 /// What training and inference models have in common. Source: spec executor.md sections 6 and 7.
 class Core {
  public:
-  Core(torch::nn::Module* module, Forward forward, host::SessionOptions options)
-      : module_(module),
+  Core(torch::nn::Module* module, Forward forward, const Options& options, bool training)
+      : user_options_(options),
+        module_(module),
         owner_(module ? host::ownerOf(*module) : nullptr),
         forward_(std::move(forward)),
-        options_(std::move(options)),
+        options_(OptionsAccess::session(options, training)),
         sharing_(sharingOf(module)) {
     host::Session check(options_);  // refuses options before anything is compiled
+    options.freeze();
     if (options_.training) claimTraining();
   }
 
@@ -89,6 +91,9 @@ class Core {
   }
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const optim::Optimizer* optimizer) {
+    ABELE_REQUIRE(user_options_.connection_type() != ConnectionType::kNever, E0702,
+                  {.what = "the connection type is Never: the model compiles, and does not run",
+                   .remedy = "connectionType(ConnectionType::kAlways) or kOnDemand"});
     if (!session_) compile(inputs, optimizer);
     if (!options_.training) {
       pullFromTrainer();
@@ -214,6 +219,7 @@ class Core {
     if (sharing_->trainer && sharing_->trainer != this) sharing_->trainer->pullIfStale();
   }
 
+  const Options user_options_;
   torch::nn::Module* module_;
   std::shared_ptr<const void> owner_;
   Forward forward_;
@@ -230,12 +236,12 @@ class Core {
 
 struct TrainingModel::Impl {
   Impl(torch::nn::Module& module, Forward forward, const Options& options, const optim::Optimizer& chosen)
-      : optimizer(chosen), core(&module, std::move(forward), OptionsAccess::session(options, /*training=*/true)) {
+      : optimizer(chosen), core(&module, std::move(forward), options, /*training=*/true) {
     host::optimizerSpec(optimizer, host::tensorsOf(module));  // refuses a wrong optimizer at once
   }
   /// From a file: the compiled optimizer goes on with its own values.
   Impl(const std::string& path, torch::nn::Module* module, const Options& options)
-      : optimizer(optim::SGD{}), core(module, nullptr, OptionsAccess::session(options, /*training=*/true)) {
+      : optimizer(optim::SGD{}), core(module, nullptr, options, /*training=*/true) {
     core.load(path);
   }
   optim::Optimizer optimizer;
@@ -244,9 +250,9 @@ struct TrainingModel::Impl {
 
 struct InferenceModel::Impl {
   Impl(torch::nn::Module* module, Forward forward, const Options& options)
-      : core(module, std::move(forward), OptionsAccess::session(options, /*training=*/false)) {}
+      : core(module, std::move(forward), options, /*training=*/false) {}
   Impl(const std::string& path, torch::nn::Module* module, const Options& options)
-      : core(module, nullptr, OptionsAccess::session(options, /*training=*/false)) {
+      : core(module, nullptr, options, /*training=*/false) {
     core.load(path);
   }
   Core core;

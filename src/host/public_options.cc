@@ -1,42 +1,19 @@
 // abele::Options: checked values that become SessionOptions.
 #include "abele/options.h"
 
+#include <fstream>
+#include <iterator>
+
 #include "abele/version.h"
+#include "base/environment.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "host/option_store.h"
 #include "host/public_access.h"
 
 namespace abele {
 
-struct Options::Values {
-  int64_t device_iterations = 1;
-  int64_t gradient_accumulation = 1;
-  int64_t replicas = 1;
-  int64_t input_group_size = 1;
-  CommGroupType input_grouping = CommGroupType::kConsecutive;
-  bool broadcast_buffers = true;
-  ReductionType reduction = ReductionType::kMean;
-  OutputMode output_mode = OutputMode::kDefault;
-  int64_t output_period = 1;
-  ExecutionStrategy strategy = PipelinedExecution();
-  bool enforce_pipeline_minimum = false;
-  int64_t devices = 0;
-  int threads_per_device = 0;
-  bool has_seed = false;
-  uint64_t seed = 0;
-  std::string cache_path;
-  bool floating_point_exceptions = false;
-  bool stochastic_rounding = false;
-};
-
 namespace {
-
-void requireAtLeast(const char* name, int64_t value, int64_t least) {
-  ABELE_REQUIRE(value >= least, E0702,
-                {.what = cat(name, " is ", value),
-                 .found = cat(value),
-                 .expected = cat(least, " or more"),
-                 .remedy = cat("pass ", least, " or more")});
-}
 
 host::OutputMode resolve(OutputMode mode, bool training) {
   switch (mode) {
@@ -49,17 +26,114 @@ host::OutputMode resolve(OutputMode mode, bool training) {
   return training ? host::OutputMode::kFinal : host::OutputMode::kAll;
 }
 
-void checkStages(const std::vector<Stage>& stages) {
-  std::vector<std::string> seen;
-  for (const Stage& stage : stages)
-    for (const std::string& block : stage.blocks) {
-      for (const std::string& other : seen)
-        ABELE_REQUIRE(other != block, E0702,
-                      {.what = cat("block \"", block, "\" is in two stages"),
-                       .expected = "each block in one stage",
-                       .remedy = "remove it from one"});
-      seen.push_back(block);
-    }
+int64_t positive(const Options::Values& values, const char* key, const char* name) {
+  const auto value = values.get<int64_t>(key);
+  ABELE_REQUIRE(value >= 1, E0702, {.what = cat(name, " is ", value), .expected = "1 or more"});
+  return value;
+}
+
+bool isOn(const Options::Values& values, const char* name) {
+  const host::OptionValue* found = values.expert(name);
+  if (!found) return false;
+  return found->as<bool>() ? *found->as<bool>() : found->as<int64_t>() && *found->as<int64_t>() != 0;
+}
+
+double shareOf(const Options::Values& values, const char* name, double otherwise) {
+  const host::OptionValue* found = values.expert(name);
+  return found && found->as<double>() ? *found->as<double>() : otherwise;
+}
+
+/// Automatic loss scaling and its settings.
+void setLossScaling(const Options::Values& values, host::SessionOptions& session) {
+  session.auto_loss_scaling = isOn(values, "automaticLossScalingSettings.enabled");
+  session.loss_scale_edge = shareOf(values, "automaticLossScalingSettings.binEdgeLocation", session.loss_scale_edge);
+  ABELE_REQUIRE(session.loss_scale_edge > 0 && session.loss_scale_edge < 1, E0702,
+                {.what = cat("binEdgeLocation is ", session.loss_scale_edge), .expected = "between 0 and 1"});
+  session.loss_scale_threshold =
+      shareOf(values, "automaticLossScalingSettings.thresholdUpperCountProportion", session.loss_scale_threshold);
+  ABELE_REQUIRE(
+      session.loss_scale_threshold >= 0 && session.loss_scale_threshold <= 1, E0702,
+      {.what = cat("thresholdUpperCountProportion is ", session.loss_scale_threshold), .expected = "between 0 and 1"});
+  if (const host::OptionValue* period = values.expert("automaticLossScalingSettings.updatePeriod")) {
+    session.loss_scale_period = *period->as<int64_t>();
+    ABELE_REQUIRE(session.loss_scale_period >= 1, E0702,
+                  {.what = cat("updatePeriod is ", session.loss_scale_period), .expected = "1 or more"});
+  }
+}
+
+void setAnchors(const Options::Values& values, bool training, host::SessionOptions& session) {
+  for (const auto& [name, entry] : *values.find("anchored_tensors")->as<host::OptionMap>()) {
+    const host::OptionList& parts = *entry.as<host::OptionList>();
+    const bool as_model = *parts[1].as<bool>();
+    const auto mode = static_cast<OutputMode>(parts[2].as<host::EnumMember>()->value);
+    session.anchors.push_back({name, *parts[0].as<std::string>(),
+                               as_model ? session.output_mode : resolve(mode, training),
+                               as_model ? session.output_period : *parts[3].as<int64_t>()});
+  }
+}
+
+void setStrategy(const ExecutionStrategy& strategy, host::SessionOptions& session) {
+  session.strategy = strategy.pipelined ? host::Strategy::kPipelined : host::Strategy::kSharded;
+  session.recompute = strategy.recomputes;
+  session.schedule = kindOf(strategy.pipeline_schedule);
+  session.stages.auto_stage =
+      strategy.auto_stage == AutoStage::kSameAsIpu ? passes::AutoStage::kSameAsIpu : passes::AutoStage::kAutoIncrement;
+  const std::vector<int>& phase_of = strategy.phase_of;
+  for (size_t i = 0; i < strategy.stages.size(); ++i) {
+    const Stage& stage = strategy.stages[i];
+    session.stages.stages.push_back(
+        {.blocks = stage.blocks, .ipu = stage.device_index, .phase = phase_of.empty() ? -1 : phase_of.at(i)});
+  }
+  session.stages.alternating = strategy.alternating;
+}
+
+/// Where the tensors of a use live: phased strategies put everything off chip, activations where their liveness lets
+/// them leave; a location that was set wins.
+plan::TensorLocation locationOf(const Options::Values& values, const char* key, bool off_chip) {
+  plan::TensorLocation location{.off_chip = off_chip};
+  const host::OptionValue* found = values.find(key);
+  if (!found) return location;
+  const auto& settings = *found->object<TensorLocationSettings>();
+  location.off_chip = !settings.onChip().value_or(!off_chip);
+  location.min_elements = settings.minElementsForOffChip().value_or(location.min_elements);
+  return location;
+}
+
+void setLocations(const Options::Values& values, host::SessionOptions& session) {
+  const bool phased = !values.strategy.phase_of.empty();
+  const Liveness liveness = values.strategy.tensors_liveness;
+  session.locations = {
+      .weights = locationOf(values, "location_weight", phased),
+      .optimizer_state = locationOf(values, "location_optimizer", phased),
+      .accumulators = locationOf(values, "location_accumulator", phased),
+      .activations = locationOf(values, "location_activation", phased && liveness != Liveness::kAlwaysLive),
+      .fetch_ahead = liveness != Liveness::kOffChipAfterFwdNoOverlap};
+  session.off_chip_memory_limit = values.get<std::optional<int64_t>>("off_chip_memory_limit").value_or(-1);
+  session.off_chip_folder = values.get<std::optional<std::string>>("off_chip_folder").value_or("");
+}
+
+bool usesModel(const Options::Values& values) {
+  const auto chosen = values.get<std::optional<bool>>("use_model");
+  if (chosen) return *chosen;
+  return environmentInteger("POPTORCH_IPU_MODEL", 0) != 0 || environmentInteger("POPTORCH_SMALL_IPU_MODEL", 0) != 0;
+}
+
+/// Throws for settings of the target that contradict each other, and for those that would change what a model does.
+void requireSupported(const Options::Values& values) {
+  const bool offline = values.find("ipu_version") != nullptr;
+  const bool cycles = isOn(values, "instrumentWithHardwareCycleCounter");
+  for (const auto& [name, is_used] :
+       std::initializer_list<std::pair<const char*, bool>>{{"the IPU model", offline && usesModel(values)},
+                                                           {"useIpuId", offline && values.find("ipu_id")},
+                                                           {"logCycleCount", offline && cycles}})
+    ABELE_REQUIRE(!is_used, E0702,
+                  {.what = cat("useOfflineIpuTarget and ", name, " cannot be combined"), .remedy = "remove one"});
+  ABELE_REQUIRE(
+      !cycles || !usesModel(values), E0702,
+      {.what = "logCycleCount with the IPU model, which has no cycle counter", .remedy = "remove one of the two"});
+  ABELE_REQUIRE(values.get<int64_t>("num_distributed_processes") == 1, E0711,
+                {.what = "more than one process (Distributed()) is not available in this version",
+                 .remedy = "remove the setting"});
 }
 
 }  // namespace
@@ -78,104 +152,49 @@ plan::ScheduleKind kindOf(Schedule schedule) {
 const char* version() { return "0.1.0"; }
 
 Options::Options() : values_(std::make_unique<Values>()) {}
-Options::Options(const Options& other) : values_(std::make_unique<Values>(*other.values_)) {}
+Options::Options(const Options& other) : values_(std::make_unique<Values>(*other.values_)) { values_->frozen = false; }
 Options& Options::operator=(const Options& other) {
   *values_ = *other.values_;
+  values_->frozen = false;
   return *this;
 }
 Options::~Options() = default;
 
-Options& Options::deviceIterations(int64_t iterations) {
-  requireAtLeast("deviceIterations", iterations, 1);
-  values_->device_iterations = iterations;
-  return *this;
-}
+TrainingOptions Options::Training() const { return TrainingOptions(values_.get()); }
+PrecisionOptions Options::Precision() const { return PrecisionOptions(values_.get()); }
+JitOptions Options::Jit() const { return JitOptions(values_.get()); }
+PopartOptions Options::Popart() const { return PopartOptions(values_.get()); }
+DistributedOptions Options::Distributed() const { return DistributedOptions(values_.get()); }
+TensorLocationOptions Options::TensorLocations() const { return TensorLocationOptions(values_.get()); }
 
-Options& Options::replicationFactor(int64_t replicas) {
-  requireAtLeast("replicationFactor", replicas, 1);
-  values_->replicas = replicas;
-  return *this;
-}
-
-Options& Options::inputReplicaGrouping(int64_t group_size, CommGroupType type) {
-  ABELE_REQUIRE(
-      type != CommGroupType::kAll, E0702,
-      {.what = "inputReplicaGrouping does not take CommGroupType::kAll", .remedy = "make one group of all replicas"});
-  if (type == CommGroupType::kNoGrouping) group_size = 1;
-  ABELE_REQUIRE(group_size >= 1 && values_->replicas % group_size == 0, E0702,
-                {.what = cat("the input group size is ", group_size, " for ", values_->replicas, " replicas"),
-                 .expected = cat("a divisor of ", values_->replicas),
-                 .remedy = "call replicationFactor first"});
-  values_->input_group_size = group_size;
-  values_->input_grouping = type == CommGroupType::kNoGrouping ? CommGroupType::kConsecutive : type;
-  return *this;
-}
-
-Options& Options::broadcastBuffers(bool broadcast) {
-  values_->broadcast_buffers = broadcast;
-  return *this;
-}
-
-Options& Options::outputMode(OutputMode mode, int64_t period) {
-  requireAtLeast("the output return period", period, 1);
-  values_->output_mode = mode;
-  values_->output_period = mode == OutputMode::kEveryN ? period : 1;
-  return *this;
-}
-
-Options& Options::setExecutionStrategy(const ExecutionStrategy& strategy) {
-  checkStages(strategy.stages);
-  values_->strategy = strategy;
-  return *this;
-}
-
-Options& Options::randomSeed(uint64_t seed) {
-  values_->has_seed = true;
-  values_->seed = seed;
-  return *this;
-}
-
-Options& Options::enableExecutableCaching(const std::string& folder) {
-  values_->cache_path = folder;
-  return *this;
-}
-
-Options& Options::enableFloatingPointExceptions(bool enable) {
-  values_->floating_point_exceptions = enable;
-  return *this;
-}
-
-Options& Options::enableStochasticRounding(bool enable) {
-  values_->stochastic_rounding = enable;
-  return *this;
-}
-
-Options& Options::threadsPerDevice(int threads) {
-  requireAtLeast("threadsPerDevice", threads, 0);
-  values_->threads_per_device = threads;
-  return *this;
-}
-
-Options& Options::devices(int64_t count) {
-  requireAtLeast("devices", count, 0);
-  values_->devices = count;
-  return *this;
-}
-
-Options& Options::enforcePipelineMinimum(bool enforce) {
-  values_->enforce_pipeline_minimum = enforce;
-  return *this;
-}
-
-TrainingOptions Options::Training() { return TrainingOptions(*this); }
-
+bool Options::defaultOutputMode() const { return output_mode() == OutputMode::kDefault; }
 int64_t Options::combinedBatchSize(int64_t batch_size) const {
-  return batch_size * values_->device_iterations * values_->gradient_accumulation *
-         (values_->replicas / values_->input_group_size);
+  return batch_size * deviceIterations() * gradientAccumulation() * (replicationFactor() / input_group_size());
 }
-int64_t Options::deviceIterations() const { return values_->device_iterations; }
-int64_t Options::gradientAccumulation() const { return values_->gradient_accumulation; }
-int64_t Options::replicationFactor() const { return values_->replicas; }
+int64_t Options::deviceIterations() const { return device_iterations(); }
+int64_t Options::gradientAccumulation() const { return Training().gradient_accumulation(); }
+int64_t Options::replicationFactor() const { return replication_factor(); }
+
+Options& Options::loadFromFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  ABELE_REQUIRE(file, E0712, {.what = "the file of options cannot be read", .at = path});
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  host::applyConfigText(*values_, text, path.substr(path.find_last_of('/') + 1));
+  return *this;
+}
+Options& Options::fromJson(const std::string& text) {
+  host::applyJson(*values_, text);
+  return *this;
+}
+std::string Options::toJson() const { return host::toJson(*values_); }
+std::string Options::str() const { return host::toText(*values_); }
+void Options::freeze() const { values_->frozen = true; }
+bool Options::isFrozen() const { return values_->frozen; }
+
+std::optional<Setting> PopartOptions::get(const std::string& name) const {
+  const host::OptionValue* found = values_->expert(name);
+  return found ? std::optional<Setting>(host::toSetting(*found)) : std::nullopt;
+}
 
 Phase& Phase::ipus(const std::vector<int>& devices) {
   ABELE_REQUIRE(devices.size() == stages.size(), E0702,
@@ -209,17 +228,6 @@ ParallelPhasedExecution::ParallelPhasedExecution(std::initializer_list<Phase> ph
   alternating = true;
 }
 
-TrainingOptions& TrainingOptions::gradientAccumulation(int64_t micro_batches) {
-  requireAtLeast("gradientAccumulation", micro_batches, 1);
-  options_->values_->gradient_accumulation = micro_batches;
-  return *this;
-}
-
-TrainingOptions& TrainingOptions::accumulationAndReplicationReductionType(ReductionType type) {
-  options_->values_->reduction = type;
-  return *this;
-}
-
 host::CommGroup host::commGroup(CommGroupType type) {
   switch (type) {
     case CommGroupType::kAll: return CommGroup::kAll;
@@ -232,37 +240,39 @@ host::CommGroup host::commGroup(CommGroupType type) {
 
 host::SessionOptions OptionsAccess::session(const Options& options, bool training) {
   const Options::Values& values = *options.values_;
+  host::validateExpert(values.popart);
+  requireSupported(values);
+  log::debug("options: ", host::toText(values));
+  const auto repeats = values.get<int64_t>("max_repeat_logs");
+  log::setMaxRepeats(repeats == host::kNoMost ? -1 : repeats);
   host::SessionOptions session;
   session.training = training;
-  session.device_iterations = values.device_iterations;
-  session.gradient_accumulation = values.gradient_accumulation;
-  session.replicas = values.replicas;
-  session.input_group_size = values.input_group_size;
-  session.input_grouping = host::commGroup(values.input_grouping);
-  session.broadcast_buffers = values.broadcast_buffers;
-  session.mean_reduction = values.reduction == ReductionType::kMean;
-  session.output_mode = resolve(values.output_mode, training);
-  session.output_period = values.output_period;
-  session.strategy = values.strategy.pipelined ? host::Strategy::kPipelined : host::Strategy::kSharded;
-  session.recompute = values.strategy.recomputes;
-  session.schedule = kindOf(values.strategy.pipeline_schedule);
-  session.stages.auto_stage = values.strategy.auto_stage == AutoStage::kSameAsIpu ? passes::AutoStage::kSameAsIpu
-                                                                                  : passes::AutoStage::kAutoIncrement;
-  const std::vector<int>& phase_of = values.strategy.phase_of;
-  for (size_t i = 0; i < values.strategy.stages.size(); ++i) {
-    const Stage& stage = values.strategy.stages[i];
-    session.stages.stages.push_back(
-        {.blocks = stage.blocks, .ipu = stage.device_index, .phase = phase_of.empty() ? -1 : phase_of.at(i)});
-  }
-  session.stages.alternating = values.strategy.alternating;
-  session.enforce_pipeline_minimum = values.enforce_pipeline_minimum;
-  session.num_devices = values.devices;
-  session.threads_per_device = values.threads_per_device;
-  session.has_seed = values.has_seed;
-  session.seed = values.seed;
-  session.cache_path = values.cache_path;
-  session.floating_point_exceptions = values.floating_point_exceptions;
-  session.stochastic_rounding = values.stochastic_rounding;
+  session.device_iterations = positive(values, "device_iterations", "deviceIterations");
+  session.gradient_accumulation = positive(values, "gradient_accumulation", "gradientAccumulation");
+  session.replicas = positive(values, "replication_factor", "replicationFactor");
+  session.input_group_size = values.get<int64_t>("input_group_size");
+  session.input_grouping = host::commGroup(values.get<CommGroupType>("input_cgt"));
+  session.broadcast_buffers = values.get<bool>("broadcast_buffers");
+  session.mean_reduction =
+      values.get<ReductionType>("accumulation_and_replication_reduction_type") == ReductionType::kMean;
+  session.output_mode = resolve(values.get<OutputMode>("output_mode"), training);
+  session.output_period = values.get<int64_t>("output_return_period");
+  setStrategy(values.strategy, session);
+  setLocations(values, session);
+  session.recompute |= isOn(values, "autoRecomputation");
+  session.enforce_pipeline_minimum = values.get<bool>("enforce_pipeline_minimum");
+  session.num_devices = values.get<int64_t>("num_devices");
+  if (const host::OptionValue* threads = values.expert("abele.threadsPerDevice"))
+    session.threads_per_device = static_cast<int>(*threads->as<int64_t>());
+  const auto seed = values.get<std::optional<uint64_t>>("random_seed");
+  session.has_seed = seed.has_value();
+  session.seed = seed.value_or(0);
+  session.floating_point_exceptions = isOn(values, "enableFloatingPointChecks");
+  session.stochastic_rounding = isOn(values, "enableStochasticRounding");
+  session.synthetic_data = isOn(values, "syntheticDataMode");
+  setLossScaling(values, session);
+  setAnchors(values, training, session);
+  if (const host::OptionValue* path = values.expert("cachePath")) session.cache_path = *path->as<std::string>();
   return session;
 }
 

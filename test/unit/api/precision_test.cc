@@ -19,7 +19,9 @@ TEST(Precision, FloatingPointExceptions) {
   const at::Tensor zeros = at::zeros({1, 4});
   EXPECT_TRUE(infer({}, inverse, zeros).isinf().all().item<bool>());
   try {
-    infer(abele::Options().enableFloatingPointExceptions(), inverse, zeros);
+    abele::Options options;
+    options.Precision().enableFloatingPointExceptions(true);
+    infer(options, inverse, zeros);
     FAIL() << "nothing thrown";
   } catch (const abele::Error& error) {
     EXPECT_STREQ(abele::errorCodeText(error.code()), "E0604");
@@ -31,7 +33,9 @@ TEST(Precision, StochasticRounding) {
   const at::Tensor x = at::full({1, 4096}, 1 + std::ldexp(1.0, -12));
   EXPECT_TRUE(infer({}, narrow, x).eq(1).all().item<bool>());
   const auto rounded = [&](uint64_t seed) {
-    return infer(abele::Options().enableStochasticRounding().randomSeed(seed), narrow, x);
+    abele::Options options;
+    options.randomSeed(seed).Precision().enableStochasticRounding(true);
+    return infer(options, narrow, x);
   };
   EXPECT_NEAR(rounded(1).gt(1).to(at::kDouble).mean().item<double>(), 0.25, 0.04);
   EXPECT_TRUE(at::equal(rounded(1), rounded(1)));

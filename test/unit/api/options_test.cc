@@ -1,0 +1,248 @@
+// abele::Options: each row of the table through setter, JSON and refusals; files, text, freezing.
+#include "abele/options.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "abele/error.h"
+#include "option_samples.h"
+
+namespace {
+
+using abele::Options;
+
+template <class Call>
+std::string codeOf(const Call& call) {
+  try {
+    call();
+  } catch (const abele::Error& error) {
+    return abele::errorCodeText(error.code());
+  }
+  return "none";
+}
+
+std::string jsonCall(const char* path, const char* arguments) {
+  return std::string("{\"") + path + "\": " + arguments + "}";
+}
+
+TEST(OptionsTable, SetterAndJsonMakeTheSameValues) {
+  for (const abele::test::Sample& sample : abele::test::kSamples) {
+    SCOPED_TRACE(sample.path);
+    Options by_setter, by_json;
+    sample.call(by_setter);
+    by_json.fromJson(jsonCall(sample.path, sample.json));
+    EXPECT_EQ(by_setter.str(), by_json.str());
+    EXPECT_EQ(by_setter.toJson(), by_json.toJson());
+  }
+}
+
+TEST(OptionsTable, JsonOfOptionsMakesEqualOnes) {
+  Options all;
+  for (const abele::test::Sample& sample : abele::test::kSamples) {
+    SCOPED_TRACE(sample.path);
+    Options one;
+    sample.call(one);
+    sample.call(all);
+    EXPECT_EQ(Options().fromJson(one.toJson()).str(), one.str()) << one.toJson();
+  }
+  EXPECT_EQ(Options().fromJson(all.toJson()).str(), all.str()) << all.toJson();
+  EXPECT_EQ(Options().toJson(), "{}");
+}
+
+TEST(OptionsTable, WrongArgumentsAreRefused) {
+  for (const abele::test::Sample& sample : abele::test::kSamples) {
+    SCOPED_TRACE(sample.path);
+    Options options;
+    const std::string before = options.str();
+    if (sample.bad_json) {
+      EXPECT_EQ(codeOf([&] { options.fromJson(jsonCall(sample.path, sample.bad_json)); }), "E0702");
+    }
+    EXPECT_EQ(codeOf([&] { options.fromJson(jsonCall(sample.path, "[1, 2, 3, 4, 5, 6]")); }), "E0702");
+    EXPECT_EQ(options.str(), before);
+  }
+}
+
+TEST(OptionsTable, FrozenOptionsStayAsTheyAre) {
+  const Options frozen;
+  const std::string before = frozen.str();
+  frozen.freeze();
+  for (const abele::test::Sample& sample : abele::test::kSamples) {
+    SCOPED_TRACE(sample.path);
+    EXPECT_EQ(codeOf([&] { sample.call(const_cast<Options&>(frozen)); }), "E0707");
+    Options copy = frozen;
+    EXPECT_FALSE(copy.isFrozen());
+    EXPECT_EQ(codeOf([&] { sample.call(copy); }), "none");
+  }
+  EXPECT_EQ(frozen.str(), before);
+}
+
+TEST(OptionsTable, LocationSettingsAreCopiedByValue) {
+  for (const abele::test::LocationSample& sample : abele::test::kLocationSamples) {
+    SCOPED_TRACE(sample.text);
+    abele::TensorLocationSettings settings;
+    sample.call(settings);
+    Options by_setter;
+    by_setter.TensorLocations().setWeightLocation(settings);
+    const std::string text = by_setter.str();
+    settings.minElementsForOffChip(99);
+    EXPECT_EQ(by_setter.str(), text);
+    std::string json = std::string("{\"TensorLocations.setWeightLocation\": \"") + sample.text + "\"}";
+    EXPECT_EQ(Options().fromJson(json).str(), text);
+  }
+  abele::TensorLocationSettings settings;
+  EXPECT_EQ(settings.onChip(), std::nullopt);
+  EXPECT_EQ(settings.useOnChipStorage(false).onChip(), false);
+  EXPECT_EQ(settings.useOnChipStorage(std::nullopt).onChip(), std::nullopt);
+}
+
+TEST(Options, ValuesAreReadUnderTheirKeys) {
+  Options options;
+  EXPECT_EQ(options.device_iterations(), 1);
+  EXPECT_EQ(options.output_mode(), abele::OutputMode::kDefault);
+  EXPECT_TRUE(options.defaultOutputMode());
+  EXPECT_EQ(options.random_seed(), std::nullopt);
+  options.randomSeed(~uint64_t{0}).outputMode(abele::OutputMode::kEveryN, 3).modelName("m").useIpuModel(true);
+  EXPECT_EQ(options.random_seed(), ~uint64_t{0});
+  EXPECT_EQ(options.output_return_period(), 3);
+  EXPECT_EQ(options.model_name(), "m");
+  EXPECT_EQ(options.use_model(), true);
+  EXPECT_EQ(options.connection_type(), abele::ConnectionType::kAlways);
+  EXPECT_EQ(options.useOfflineIpuTarget(21).connection_type(), abele::ConnectionType::kNever);
+  EXPECT_EQ(options.maxRepeatLogs(std::nullopt).max_repeat_logs(), std::numeric_limits<int64_t>::max());
+  options.Training().gradientAccumulation(4).setAutomaticLossScaling(true);
+  EXPECT_EQ(options.Training().gradient_accumulation(), 4);
+  EXPECT_EQ(std::get<bool>(*options.Popart().get("automaticLossScalingSettings.enabled")), true);
+  EXPECT_EQ(options.Popart().get("outlineThreshold"), std::nullopt);
+}
+
+TEST(Options, NoGroupingMeansGroupsOfOne) {
+  Options options;
+  options.replicationFactor(4).inputReplicaGrouping(2, abele::CommGroupType::kOrthogonal);
+  EXPECT_EQ(options.input_cgt(), abele::CommGroupType::kOrthogonal);
+  options.inputReplicaGrouping(2, abele::CommGroupType::kNoGrouping);
+  EXPECT_EQ(options.input_group_size(), 1);
+  EXPECT_EQ(options.input_cgt(), abele::CommGroupType::kConsecutive);
+}
+
+TEST(Options, RulesOfSingleSetters) {
+  Options options;
+  EXPECT_EQ(codeOf([&] { options.outputMode(abele::OutputMode::kEveryN); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.useOfflineIpuTarget(3); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.setAvailableMemoryProportion({{"IPU0", 1.5}}); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.TensorLocations().numIOTiles(33); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.TensorLocations().numIOTiles(194); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.Jit().traceModel(true); }), "E0702");
+  EXPECT_EQ(
+      codeOf([&] { options.Training().accumulationAndReplicationReductionType(abele::ReductionType::kNoReduction); }),
+      "E0702");
+  EXPECT_EQ(codeOf([&] { options.syncPattern(static_cast<abele::SyncPattern>(9)); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.anchorTensor("a", "b", abele::OutputMode::kEveryN, 0); }), "E0702");
+  EXPECT_EQ(options.str(), Options().str());
+}
+
+struct TemporaryFile {
+  explicit TemporaryFile(const std::string& text) : path(std::filesystem::temp_directory_path() / "abele_options.cfg") {
+    std::ofstream(path) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path); }
+  std::filesystem::path path;
+};
+
+TEST(OptionsFile, AppliesLinesInOrder) {
+  const TemporaryFile file(R"(
+# A comment
+deviceIterations(4)  # and one behind a call
+Training.gradientAccumulation(gradient_accumulation=8)
+outputMode(poptorch.OutputMode.EveryN, 2)
+device_iterations = 5
+replicationFactor(2).inputReplicaGrouping(2, poptorch.CommGroupType.Orthogonal)
+setExecutionStrategy(poptorch.PipelinedExecution(poptorch.Stage("a", "b").ipu(1), ["c"], "d").schedule('gpipe'))
+TensorLocations.setOptimizerLocation(poptorch.TensorLocationSettings().useOnChipStorage(False))
+Precision.setPartialsType(torch.half)
+_Popart.set("convolutionOptions", {"a": "b", 'c': 1,})
+setAvailableMemoryProportion({"IPU0": 0.5, "IPU1": 1})
+sourceLocationExcludes(("x", "y"))
+appendToLocationExcludes("z", "w")
+randomSeed(18446744073709551615)
+)");
+  Options options;
+  options.loadFromFile(file.path.string());
+  Options expected;
+  expected.deviceIterations(5).replicationFactor(2);
+  expected.outputMode(abele::OutputMode::kEveryN, 2).inputReplicaGrouping(2, abele::CommGroupType::kOrthogonal);
+  expected.setExecutionStrategy(
+      abele::PipelinedExecution{abele::Stage{"a", "b"}.ipu(1), {"c"}, {"d"}}.schedule(abele::Schedule::kGPipe));
+  expected.Training().gradientAccumulation(8);
+  expected.TensorLocations().setOptimizerLocation(abele::TensorLocationSettings().useOnChipStorage(false));
+  expected.Precision().setPartialsType(abele::FloatType::kHalf);
+  expected.Popart().set("convolutionOptions", std::map<std::string, std::string>{{"a", "b"}, {"c", "1"}});
+  expected.setAvailableMemoryProportion({{"IPU0", 0.5}, {"IPU1", 1}});
+  expected.sourceLocationExcludes({"x", "y"}).appendToLocationExcludes({"z", "w"}).randomSeed(~uint64_t{0});
+  EXPECT_EQ(options.output_return_period(), 2);
+  EXPECT_EQ(options.toJson().find("\"setExecutionStrategy\": \"PipelinedExecution("), 1u);
+  options.Popart().set("convolutionOptions", std::map<std::string, std::string>{{"a", "b"}, {"c", "1"}});
+  options.setAvailableMemoryProportion({{"IPU0", 0.5}, {"IPU1", 1}});
+  EXPECT_EQ(options.toJson(), expected.toJson());
+}
+
+TEST(OptionsFile, AppliesNothingWhenALineDoesNotParse) {
+  const TemporaryFile file("deviceIterations(4)\n\n# comment\nTraining.gradientAccumulation(\nreplicationFactor(2)\n");
+  Options options;
+  try {
+    options.loadFromFile(file.path.string());
+    FAIL() << "nothing thrown";
+  } catch (const abele::UserError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("E0702"), std::string::npos) << text;
+    EXPECT_NE(text.find("SyntaxError at line 2 of abele_options.cfg"), std::string::npos) << text;
+    EXPECT_NE(text.find("> options.Training.gradientAccumulation("), std::string::npos) << text;
+  }
+  EXPECT_EQ(options.str(), Options().str());
+}
+
+TEST(OptionsFile, NamesThatDoNotExistAreRefused) {
+  for (const char* line :
+       {"noSuchSetter(1)", "Training.deviceIterations(1)", "deviceIterations", "Training", "no_such_key = 1",
+        "syncPattern(poptorch.SyncPattern.None_)", "setExecutionStrategy(poptorch.Unknown())"}) {
+    const TemporaryFile file(line);
+    Options options;
+    EXPECT_EQ(codeOf([&] { options.loadFromFile(file.path.string()); }), "E0701") << line;
+  }
+  Options options;
+  EXPECT_EQ(codeOf([&] { options.loadFromFile("/no/such/file"); }), "E0712");
+}
+
+TEST(OptionsJson, DamagedTextIsRefused) {
+  for (const char* text : {"", "[]", "1", "{", "{\"deviceIterations\"}", "{\"deviceIterations\": }", "{'a': 1}",
+                           "{\"deviceIterations\": 1} x", "{\"deviceIterations\": True(}",
+                           "{\"deviceIterations\": \"\\q\"}", "{\"deviceIterations\": [1}"}) {
+    Options options;
+    EXPECT_EQ(codeOf([&] { options.fromJson(text); }), "E0702") << text;
+    EXPECT_EQ(options.str(), Options().str());
+  }
+  EXPECT_EQ(codeOf([] { Options().fromJson(std::string(100000, '[')); }), "E0702");
+  EXPECT_EQ(codeOf([] { Options().fromJson("{\"logDir\": " + std::string(100000, '[') + "}"); }), "E0702");
+  EXPECT_EQ(codeOf([] { Options().fromJson("{\"noSuchSetter\": 1}"); }), "E0701");
+}
+
+TEST(OptionsEnvironment, DefaultsComeFromVariables) {
+  setenv("POPTORCH_DEFAULT_OPTIONS", "{\"deviceIterations\": 3, \"Training.gradientAccumulation\": 2}", 1);
+  setenv("POPTORCH_CACHE_DIR", "/tmp/somewhere", 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+  setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+  const Options options;
+  for (const char* name :
+       {"POPTORCH_DEFAULT_OPTIONS", "POPTORCH_CACHE_DIR", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"})
+    unsetenv(name);
+  EXPECT_EQ(options.deviceIterations(), 3);
+  EXPECT_EQ(options.gradientAccumulation(), 2);
+  EXPECT_EQ(std::get<std::string>(*options.Popart().get("cachePath")), "/tmp/somewhere");
+  EXPECT_EQ(options.Distributed().num_distributed_processes(), 4);
+  EXPECT_EQ(options.Distributed().distributed_process_id(), 1);
+}
+
+}  // namespace
