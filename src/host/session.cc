@@ -8,6 +8,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -144,6 +145,8 @@ Compiled& Session::Impl::require(const char* call) const {
 
 void Session::compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer) {
   log::CallScope scope("Session::compile");
+  // What is made here outlives the caller's inference mode, and capture looks at versions of tensors.
+  const c10::InferenceMode not_inference(false);
   const Clock::time_point start = Clock::now();
   const SessionOptions& options = impl_->options;
   // Shares of the work as large models have them.

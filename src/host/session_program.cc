@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
 #include "host/session_impl.h"
@@ -121,6 +122,7 @@ void checkFits(const CompiledProgram& program, const SessionOptions& options,
 }  // namespace
 
 void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model) {
+  const c10::InferenceMode not_inference(false);  // as in compile()
   checkFits(program, impl_->options, model);
   auto next = std::make_unique<Compiled>();
   static_cast<CompiledProgram&>(*next) = std::move(program);
