@@ -5,6 +5,8 @@
 #include <chrono>
 #include <optional>
 
+#include <malloc.h>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -177,6 +179,8 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     host::load(*next, options, generator);
   }
   for (const capture::ModelTensor& m : program.model) runtime::releaseIfOffloaded(*m.tensor);
+  // Capture ran the whole model; where steps shall not need room for that, the C library gives it back.
+  if (next->backend->fileBytes() > 0) malloc_trim(0);
   impl_->adopt(std::move(next));
   impl_->from_cache = from_cache;
   impl_->capture_s = capture_s;
