@@ -9,6 +9,8 @@ has of its weights is in a file too (abele.offload). Losses must be the same bit
 resident at most during the steps (VmHWM, reset before the first of them), also split into what it had before
 compilation and the growth. Goals: the resident memory of the process within the budget and a quarter, a step within
 1.5 x the unphased one.
+"""
+
 import argparse
 import json
 import multiprocessing

@@ -37,8 +37,8 @@ struct OffChip : ::testing::Test {
     seldom = p.group(exe::GroupKind::kPersistent, 1, "seldom");
     for (int32_t group : {often, seldom}) {
       p.executable.groups[group].off_chip = true;
-      p.executable.externals.push_back({p.executable.groups[group].name, exe::ExternalKind::kParameter,
-                                        p.slot(group, f32({kElements})), -1, 0});
+      p.executable.externals.push_back(
+          {p.executable.groups[group].name, exe::ExternalKind::kParameter, p.slot(group, f32({kElements})), -1, 0});
     }
     auto& actions = p.executable.workers[0].actions;
     for (exe::Action& action : actions) action.fetches.push_back({often, 0, false});
