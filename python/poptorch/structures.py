@@ -5,6 +5,7 @@ Source: spec annotations.md section 10, environment.md section 6.
 
 import abc
 import copy
+import dataclasses
 
 import torch
 
@@ -98,6 +99,15 @@ def flattenTensorStructure(tensors, canonical_structure=None):
     return found
 
 
+def _emptyLike(structure):
+    """A dictionary of a subclass, with what the subclass adds (default factories, attributes), ready for its items."""
+    if not dataclasses.is_dataclass(structure):
+        return copy.copy(structure)
+    result = type(structure).__new__(type(structure))  # copies are made by __init__, which asks for the fields
+    vars(result).update(vars(structure))
+    return result
+
+
 def _rebuild(structure, values, replace):
     if replace(structure):
         return next(values)
@@ -107,7 +117,7 @@ def _rebuild(structure, values, replace):
     if isinstance(structure, dict):
         if type(structure) is dict:
             return {key: _rebuild(value, values, replace) for key, value in structure.items()}
-        result = copy.copy(structure)  # keeps what a subclass adds, such as default factories
+        result = _emptyLike(structure)
         for key, value in structure.items():
             result[key] = _rebuild(value, values, replace)
         return result

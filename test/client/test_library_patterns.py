@@ -1,6 +1,8 @@
 """What training libraries on top of PopTorch do with it, in small: programs of our own in their manner."""
 
+import collections
 import copy
+import dataclasses
 import inspect
 
 import poptorch
@@ -192,3 +194,35 @@ def test_inputs_that_are_no_tensors():
     x = torch.tensor([1.0, 2.0])
     nested = {"a": (torch.ones(2), torch.full((2,), 3.0))}
     assert torch.equal(model(x, nested, 2, mask=None, negate=True), torch.tensor([-5.0, -7.0]))
+
+
+@dataclasses.dataclass
+class Sample(collections.OrderedDict):
+    """As libraries define results: a dictionary whose items are attributes too, with fields that have no default."""
+
+    sample: torch.Tensor
+    extra: torch.Tensor | None = None
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) is not None:
+                self[field.name] = getattr(self, field.name)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+
+def test_results_that_are_dictionaries_with_required_fields():
+    class Model(torch.nn.Module):
+        def forward(self, given):
+            return Sample(sample=given.sample * 2)
+
+    executor = poptorch.inferenceModel(Model())
+    for value in (1.0, 3.0):
+        result = executor(Sample(sample=torch.full((2,), value)))
+        assert type(result) is Sample
+        assert list(result) == ["sample"]
+        assert result.extra is None
+        assert torch.equal(result.sample, torch.full((2,), 2 * value))
+        assert result["sample"] is result.sample
