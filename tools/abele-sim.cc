@@ -47,12 +47,7 @@ plan::Chain chainOfGraph(const std::string& text, bool& training) {
   ir::requireValid(graph, training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
   passes::PassContext context;
   if (training) passes::splitWeightGradient(graph, context);
-  plan::PlanOptions options;
-  options.schedule = training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward;
-  plan::Chain chain;
-  chain.costs = plan::costModelOf(plan::makePlan(graph, options), plan::estimateCosts(graph));
-  for (const ir::Stage& stage : graph.stages) chain.device_of.push_back(stage.device);
-  return chain;
+  return plan::chainOf(graph, {}, plan::estimateCosts(graph));
 }
 
 std::string row(const std::vector<std::string>& cells) {

@@ -51,6 +51,7 @@ struct ExecutionStrategy {
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<Stage> stages;  // empty: as auto_stage says
   Schedule pipeline_schedule = Schedule::k1F1B;
+  std::string stage_costs;  // JSON; empty: estimated
   bool recomputes = false;
   bool separate_backward_phase = false;               // a hint
   Liveness tensors_liveness = Liveness::kAlwaysLive;  // of phases
@@ -63,6 +64,13 @@ struct PipelinedExecution : ExecutionStrategy {
   /// Returns *this, so that calls chain.
   PipelinedExecution& schedule(Schedule order) {
     pipeline_schedule = order;
+    return *this;
+  }
+  /// Measured times of the stages, for schedules that order their work by time (kZeroBubble, kZeroBubble2): what
+  /// TrainingModel::costs() of the same stages returned. Without: estimated from shapes, so that equal programs get
+  /// equal executables. Compiling throws E0404 for what cannot be read or has another number of stages.
+  PipelinedExecution& costs(std::string json) {
+    stage_costs = std::move(json);
     return *this;
   }
   /// Backward makes the values of its stage's forward again instead of keeping them: the same bits in less memory.

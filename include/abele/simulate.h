@@ -18,6 +18,8 @@ struct SimulationOptions {
   /// Shares the stages among so many devices, in pieces as equal as can be; 0: stages and devices as in the costs.
   int devices = 0;
   int chunks = 1;  // stages of each device, with `devices`
+  /// Texts with an entry for every action: for large pipelines they cost more than the simulation.
+  bool with_chart = true, with_trace = true;
 };
 
 struct Simulation {
@@ -25,8 +27,8 @@ struct Simulation {
   double bubble = 0;       // share of all device time that is no work
   int64_t peak_bytes = 0;  // of the fullest device
   std::string json;        // all figures, by device and over time
-  std::string chart;       // the schedule, every action one slot long
-  std::string trace;       // Chrome's trace format: chrome://tracing, Perfetto
+  std::string chart;       // the schedule, every action one slot long; empty when not asked for
+  std::string trace;       // Chrome's trace format (chrome://tracing, Perfetto); empty when not asked for
 };
 
 /// costs: JSON as TrainingModel::costs() returns it, or written by hand. Throws E0404. Threads: safe.

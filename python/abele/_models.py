@@ -1,10 +1,16 @@
 """Wrapped models of the abele front end."""
 
+import collections
 import json
+import statistics
+import time
 
 from poptorch._native import isCapturing
 from poptorch._version import __version__
 from poptorch.executor import PoplarExecutor
+from poptorch.strategies import PipelinedExecution
+
+from ._simulate import simulate
 
 __all__ = ["CompiledModel", "inferenceModel", "isCapturing", "trainingModel"]
 
@@ -19,6 +25,10 @@ class CompiledModel(PoplarExecutor):
     _enforce_limits = False
     _many_programs = True
 
+    def __init__(self, *args, **kwargs):
+        self._front_ns = collections.deque(maxlen=32)  # what recent calls took outside the native session
+        super().__init__(*args, **kwargs)
+
     def graphText(self):
         """The graph after the passes, in text form."""
         return self._session("graphText").graphText()
@@ -31,12 +41,42 @@ class CompiledModel(PoplarExecutor):
         """The compiled program, in text form."""
         return self._session("executableText").executableText()
 
-    def costs(self):
-        """Times and memory of the stages, for simulate(): of the last step, or of capture before the first.
+    def __call__(self, *args, **kwargs):
+        was_compiled = self.isCompiled()
+        begin = time.perf_counter_ns()
+        result = super().__call__(*args, **kwargs)
+        if was_compiled:
+            self._front_ns.append(time.perf_counter_ns() - begin - self._session("a call").callNs())
+        return result
 
-        Returns: {"hop_ns": 0, "stages": [{"forward_ns": ..., "stash_bytes": ..., ...}, ...]}.
+    def costs(self):
+        """Times and memory of the stages, for simulate() and PipelinedExecution.costs().
+
+        Times are medians over the last 32 calls, or of capture before the first. Keys: docs/simulator.md.
+
+        Returns: {"hop_ns": 0, "stages": [{"forward_ns": ..., "stash_bytes": ..., ...}, ...], ...}.
         """
-        return json.loads(self._session("costs").costs())
+        costs = json.loads(self._session("costs").costs())
+        if self._front_ns:
+            costs["host_ns"] += max(0, round(statistics.median(self._front_ns)))
+        return costs
+
+    def simulate(self):
+        """The simulated step of this program under its own options, from costs(): also where it cannot run, as with
+        Options.useOfflineIpuTarget.
+
+        Returns: a Simulation.
+        """
+        options, strategy = self._options, self._options._execution_strategy
+        pipelined = isinstance(strategy, PipelinedExecution)
+        accumulation = options.Training.gradient_accumulation if self._training else 1
+        return simulate(
+            self.costs(),
+            strategy._schedule if pipelined else "sharded",
+            accumulation if self._training else options.device_iterations,
+            device_iterations=options.device_iterations,
+            training=self._training,
+        )
 
     def _session(self, what):
         self._requireCompiled(what)

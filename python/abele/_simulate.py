@@ -12,18 +12,22 @@ class Simulation(dict):
     """The figures of a simulated step, as in docs/simulator.md: "step_ns", "bubble", "peak_bytes", "held" (micro-
     batches that each stage keeps at most) and "workers" (one dict a device)."""
 
-    def __init__(self, native):
-        super().__init__(json.loads(native.json))
-        self._native = native
+    def __init__(self, costs, options):
+        self._costs, self._options = costs, options
+        super().__init__(json.loads(self._run().json))
 
     def chart(self):
         """The schedule as text: a line for each device, every action one slot long."""
-        return self._native.chart
+        return self._run(chart=True).chart
 
     def writeTrace(self, path):
         """Writes the step in Chrome's trace format (chrome://tracing, Perfetto)."""
         with open(path, "w", encoding="utf-8") as file:
-            file.write(self._native.trace)
+            file.write(self._run(trace=True).trace)
+
+    def _run(self, chart=False, trace=False):
+        self._options.with_chart, self._options.with_trace = chart, trace
+        return core().simulate(self._costs, self._options)
 
 
 def simulate(
@@ -68,4 +72,4 @@ def simulate(
     options.gradient_accumulation = micro_batches if training else 1
     options.devices = devices
     options.chunks = chunks
-    return Simulation(core().simulate(json.dumps(costs), options))
+    return Simulation(json.dumps(costs), options)

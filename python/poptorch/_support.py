@@ -69,6 +69,7 @@ def toSessionOptions(options, *, training, enforce_limits):
     result.recompute = bool(_popart(options, "autoRecomputation"))
     if pipelined:
         result.schedule = strategy._schedule
+        result.costs = strategy._costs
         result.recompute |= strategy._recompute
     result.setStages(
         getattr(core().AutoStage, strategy._auto_stage.name),

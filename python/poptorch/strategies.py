@@ -3,6 +3,8 @@
 Source: spec options.md, section 9. Which strategies run is decided at compile (see _support.py).
 """
 
+import json
+
 from . import enums
 
 BlockId = str
@@ -126,6 +128,7 @@ class PipelinedExecution(_StageStrategy):
 
     _execution_mode = 0
     _schedule = "1f1b"
+    _costs = ""
     _recompute = False
 
     def schedule(self, name):
@@ -140,6 +143,22 @@ class PipelinedExecution(_StageStrategy):
         """
         assert name in SCHEDULES, f"there is no schedule {name!r}; known: {', '.join(SCHEDULES)}"
         self._schedule = name
+        return self
+
+    def costs(self, costs):
+        """Gives the measured times of the stages to schedules that order their work by time. Ours, not PopTorch's.
+
+        Without them "zero-bubble" and "zero-bubble-2" estimate the times from shapes, so that equal programs get equal
+        executables. Results never depend on it.
+
+        Args:
+            costs: what abele.CompiledModel.costs() returned for the same stages: a dict, or its JSON text.
+        Returns: self.
+        Raises:
+            Error: E0404 when the model is compiled, for costs that cannot be read or of another number of stages.
+        """
+        assert isinstance(costs, (dict, str)), f"costs must be a dict or JSON text, got {costs!r}"
+        self._costs = costs if isinstance(costs, str) else json.dumps(costs)
         return self
 
     def recompute(self, use=True):
@@ -157,6 +176,7 @@ class PipelinedExecution(_StageStrategy):
 
     def __repr__(self):
         schedule = "" if self._schedule == "1f1b" else f".schedule({self._schedule!r})"
+        schedule += ".costs(...)" if self._costs else ""
         return super().__repr__() + schedule + (".recompute()" if self._recompute else "")
 
 

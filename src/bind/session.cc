@@ -119,6 +119,7 @@ void registerSession(py::module_& module) {
       .def("capturedText", [](const PythonSession& self) { return self.session.capturedText(); })
       .def("planText", [](const PythonSession& self) { return plan::print(self.session.plan()); })
       .def("costs", [](const PythonSession& self) { return self.session.costs(); })
+      .def("callNs", [](const PythonSession& self) { return self.session.callNs(); })
       .def("executableText", [](const PythonSession& self) { return exe::print(self.session.executable()); })
       .def("executableBytes",
            [](const PythonSession& self) { return py::bytes(exe::encode(self.session.executable())); })

@@ -53,6 +53,7 @@ void registerSessionOptions(py::module_& module) {
                           {.what = cat("there is no schedule ", name),
                            .expected = "1f1b, gpipe, interleaved, zero-bubble or zero-bubble-2"});
           })
+      .def_readwrite("costs", &SessionOptions::costs)
       .def_readwrite("recompute", &SessionOptions::recompute)
       .def(
           "setLocations",

@@ -22,7 +22,9 @@ void registerSimulate(py::module_& module) {
       .def_readwrite("device_iterations", &SimulationOptions::device_iterations)
       .def_readwrite("gradient_accumulation", &SimulationOptions::gradient_accumulation)
       .def_readwrite("devices", &SimulationOptions::devices)
-      .def_readwrite("chunks", &SimulationOptions::chunks);
+      .def_readwrite("chunks", &SimulationOptions::chunks)
+      .def_readwrite("with_chart", &SimulationOptions::with_chart)
+      .def_readwrite("with_trace", &SimulationOptions::with_trace);
   py::class_<Simulation>(module, "Simulation")
       .def_readonly("json", &Simulation::json)
       .def_readonly("chart", &Simulation::chart)

@@ -102,6 +102,10 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
   const bool phased = !strategy.phase_of.empty();
   if (name == "schedule" && strategy.pipelined) {
     setSchedule(strategy, arguments);
+  } else if (name == "costs" && strategy.pipelined) {
+    const std::string* costs = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
+    if (!costs) refuse(name, arguments, "JSON text");
+    strategy.stage_costs = *costs;
   } else if (name == "recompute" && strategy.pipelined) {
     strategy.recomputes = flag(name, arguments);
   } else if (name == "useSeparateBackwardPhase" && phased) {

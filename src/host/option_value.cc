@@ -111,6 +111,7 @@ std::string textOf(const ExecutionStrategy& strategy) {
                          "(", arguments, ")");
   if (strategy.pipeline_schedule != Schedule::k1F1B)
     text += cat(".schedule(", quoted(scheduleText(strategy.pipeline_schedule)), ")");
+  if (!strategy.stage_costs.empty()) text += ".costs(...)";
   if (strategy.recomputes) text += ".recompute()";
   if (strategy.separate_backward_phase) text += ".useSeparateBackwardPhase()";
   if (strategy.tensors_liveness != Liveness::kAlwaysLive) {

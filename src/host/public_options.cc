@@ -75,6 +75,7 @@ void setAnchors(const Options::Values& values, bool training, host::SessionOptio
 void setStrategy(const ExecutionStrategy& strategy, host::SessionOptions& session) {
   session.strategy = strategy.pipelined ? host::Strategy::kPipelined : host::Strategy::kSharded;
   session.recompute = strategy.recomputes;
+  session.costs = strategy.stage_costs;
   session.schedule = kindOf(strategy.pipeline_schedule);
   session.stages.auto_stage =
       strategy.auto_stage == AutoStage::kSameAsIpu ? passes::AutoStage::kSameAsIpu : passes::AutoStage::kAutoIncrement;

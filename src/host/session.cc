@@ -18,6 +18,7 @@
 #include "host/session_impl.h"
 #include "host/tensor_names.h"
 #include "passes/stage_count.h"
+#include "plan/predict.h"
 #include "runtime/device/cpu/offload.h"
 #include "runtime/device/cpu/steering_allocator.h"
 #include "runtime/kernels/fixed_shapes.h"
@@ -38,6 +39,12 @@ plan::PlanOptions planOptions(const SessionOptions& options) {
   p.accumulation = options.gradient_accumulation;
   p.num_devices = options.num_devices;
   p.locations = options.locations;
+  if (!options.costs.empty()) {
+    const plan::Chain chain = plan::parseChain(options.costs);
+    plan::requireCosts(chain);
+    p.costs = chain.costs.stages;
+    p.hop_ns = chain.costs.hop_ns;
+  }
   return p;
 }
 
@@ -193,6 +200,7 @@ void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
   compiled = std::move(next);
   captured_text.clear();
   last_step = {};
+  recent.clear();
   anchored.clear();
 }
 
@@ -200,6 +208,7 @@ bool Session::isCompiled() const { return impl_->compiled != nullptr; }
 
 std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const std::function<bool()>& poll) {
   log::CallScope scope("Session::run");
+  const Clock::time_point start = Clock::now();
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("run()");
   checkSameInputs(compiled.input_types, given);
@@ -224,6 +233,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   for (const Anchor& anchor : impl_->options.anchors)
     if (impl_->options.training && anchor.long_name == kFinalLossScale)
       impl_->anchored[anchor.short_name] = lossScaleAnchor(impl_->options, anchor, loss_scales);
+  impl_->note(std::chrono::nanoseconds(Clock::now() - start).count());
   return std::move(results.returned);
 }
 

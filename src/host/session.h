@@ -52,6 +52,9 @@ struct SessionOptions {
   Strategy strategy = Strategy::kPipelined;
   /// Order of a pipeline's work in training; results never depend on it. Inference has one.
   plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
+  /// Times of the stages for schedules that order by them, as costs() returns them; empty: estimated from shapes, so
+  /// that equal programs get equal executables. E0404 for what cannot be read or has another number of stages.
+  std::string costs;
   /// Backward makes the values of its stage's forward again instead of keeping them; the last stage only where
   /// schedules let it wait.
   bool recompute = false;
@@ -173,6 +176,8 @@ class Session {
   SessionReport report() const;
   /// Costs of the stages as JSON for plan::parseChain: times of the last step, of capture before the first.
   std::string costs() const;
+  /// What the last call took; 0 before the first.
+  int64_t callNs() const;
 
  private:
   struct Impl;

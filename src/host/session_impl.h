@@ -1,6 +1,7 @@
 // The parts of a compiled Session, and the free functions it is made of. Private to host/session*.cc.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,10 +43,17 @@ struct Compiled : CompiledProgram {
   std::unique_ptr<runtime::Runtime> runtime;
 };
 
+/// What a call took, and its actions.
+struct RecentStep {
+  int64_t call_ns = 0;
+  std::vector<runtime::ActionTime> actions;
+};
+
 struct Session::Impl {
   SessionOptions options;
   std::unique_ptr<Compiled> compiled;
   runtime::StepReport last_step;
+  std::deque<RecentStep> recent;  // the last calls
   int64_t last_step_allocations = 0;
   double capture_s = 0;
   double compile_s = 0;
@@ -56,6 +64,8 @@ struct Session::Impl {
 
   /// Makes a program that is on its devices the session's own.
   void adopt(std::unique_ptr<Compiled> next);
+  /// Keeps the times of the last step for costs().
+  void note(int64_t call_ns);
   /// Throws E0705 naming the call when nothing is compiled.
   Compiled& require(const char* call) const;
 };

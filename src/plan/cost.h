@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ir/graph.h"
-#include "plan/simulate.h"
+#include "plan/predict.h"
 
 namespace abele::plan {
 
@@ -18,5 +18,10 @@ std::vector<StageCost> measuredCosts(const ir::Graph& graph);
 
 /// Costs, and the memory of a plan of the graph, for simulate().
 CostModel costModelOf(const Plan& plan, std::vector<StageCost> costs);
+std::vector<StageMemory> memoryOf(const Plan& plan);
+
+/// What predict() needs to know about a graph under every schedule: the given costs, and the memory of three plans. A
+/// training graph must have its weight gradients split off (passes::splitWeightGradient).
+Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<StageCost> costs);
 
 }  // namespace abele::plan

@@ -1,25 +1,17 @@
 // Private to plan/: which nodes touch which base value, and which values share one piece of memory.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
-#include "ir/graph.h"
+#include "plan/plan.h"
 
 namespace abele::plan {
 
 /// Program positions of touches outside the nodes.
 inline constexpr int32_t kTaskStart = -1;
 inline constexpr int32_t kTaskEnd = std::numeric_limits<int32_t>::max();
-
-/// The nodes of one (stage, direction), run as a block.
-struct Task {
-  int32_t stage = 0;
-  ir::Direction direction = ir::Direction::kForward;
-  auto operator<=>(const Task&) const = default;
-};
 
 /// One node (by position in Graph::nodes) that makes, reads or writes a base value, through a view or directly.
 struct Touch {

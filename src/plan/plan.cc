@@ -11,7 +11,7 @@
 #include "plan/liveness.h"
 #include "plan/packing.h"
 #include "plan/predict.h"
-#include "plan/timetable.h"
+#include "plan/ring.h"
 
 namespace abele::plan {
 namespace {
@@ -134,9 +134,13 @@ class Planner {
     ABELE_CHECK(training || either, "the schedule ", scheduleName(options_.schedule), " needs a training graph");
     ABELE_CHECK(!training || options_.schedule != ScheduleKind::kForward, "a forward schedule cannot train");
     const std::vector<StageCost> costs = options_.costs.empty() ? estimateCosts(graph_) : options_.costs;
+    ABELE_REQUIRE(costs.size() == graph_.stages.size(), E0404,
+                  {.what = cat("costs of ", costs.size(), " stages for a program of ", num_stages_),
+                   .expected = "one entry a stage, as costs() of the same model with the same stages returns",
+                   .remedy = "measure the costs again after changing where stages begin"});
     plan_.schedule = abele::plan::makeSchedule(
-        {options_.schedule, graph_.training, options_.device_iterations, options_.accumulation}, plan_.worker_of,
-        costs);
+        {options_.schedule, graph_.training, options_.device_iterations, options_.accumulation}, plan_.worker_of, costs,
+        options_.hop_ns);
     std::set<Task> used;
     for (const ir::Node& node : graph_.nodes)
       if (!node.is_view) used.insert(taskOf(node));
@@ -299,44 +303,13 @@ class Planner {
     return bytes;
   }
 
-  // A ring as long as the number of micro-batches whose frame is in use at once when every action takes one slot. That
-  // run keeps to the ring, so the waits for free frames cannot make a deadlock.
   void chooseFrames() {
-    const Timetable table = runUnitTime(plan_.schedule, num_stages_, options_.accumulation);
-    std::map<Task, std::vector<int64_t>> slot_of;  // by micro-batch
-    for (size_t w = 0; w < table.start.size(); ++w)
-      for (size_t i = 0; i < table.start[w].size(); ++i) {
-        const Action& a = plan_.schedule.workers[w][i];
-        auto& slots = slot_of[{a.stage, a.direction}];
-        slots.resize(static_cast<size_t>(plan_.schedule.micro_batches), -1);
-        slots[static_cast<size_t>(a.micro_batch)] = table.start[w][i];
-      }
-    plan_.frames.assign(num_stages_, 1);
-    for (int s = 0; s < num_stages_; ++s) {
-      std::set<Task> users;
-      for (size_t i = 0; i < homes_.size(); ++i)
-        if (homes_[i].home == Home::kStash && homes_[i].stage == s)
-          for (const Touch& t : liveness_.buffers[i].touches) users.insert(t.task);
-      if (!users.empty()) plan_.frames[s] = ringLength(users, slot_of);
-    }
-  }
-
-  int64_t ringLength(const std::set<Task>& users, const std::map<Task, std::vector<int64_t>>& slot_of) const {
-    const int64_t n = plan_.schedule.micro_batches;
-    std::vector<int64_t> begin(n, kForever), end(n, -1);
-    for (const Task& task : users)
-      for (int64_t k = 0; k < n; ++k) {
-        const int64_t slot = slot_of.at(task)[k];
-        if (slot < 0) continue;
-        begin[k] = std::min(begin[k], slot);
-        end[k] = std::max(end[k], slot);
-      }
-    int64_t length = 1, freed = 0;  // freed: micro-batches whose frame is free, from the first on
-    for (int64_t k = 0; k < n; ++k) {
-      while (freed < k && end[freed] < begin[k]) ++freed;
-      length = std::max(length, k - freed + 1);
-    }
-    return length;
+    std::vector<std::set<Task>> users(static_cast<size_t>(num_stages_));
+    for (size_t i = 0; i < homes_.size(); ++i)
+      if (homes_[i].home == Home::kStash)
+        for (const Touch& t : liveness_.buffers[i].touches) users[homes_[i].stage].insert(t.task);
+    for (const auto& tasks : users) plan_.users.emplace_back(tasks.begin(), tasks.end());
+    plan_.frames = ringLengths(plan_.schedule, options_.accumulation, plan_.users);
   }
 
   const ir::Graph& graph_;

@@ -1,6 +1,7 @@
 // Pure functions from a lowered graph to tables: placement, schedule, memory. Printed by print(), checked by verify*.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -48,6 +49,7 @@ struct PlanOptions {
   /// By stage, for schedules that order by time. Empty: estimateCosts(graph), so that equal programs get equal plans.
   std::vector<StageCost> costs = {};
   Locations locations = {};
+  int64_t hop_ns = 0;  // beside `costs`: until a value made by one device can be used on another
 };
 
 /// What a worker does, in order. For kUpdate, micro_batch is the last one of the accumulation group.
@@ -56,6 +58,12 @@ struct Action {
   ir::Direction direction = ir::Direction::kForward;
   int32_t micro_batch = 0;
   bool operator==(const Action&) const = default;
+};
+/// The work of one (stage, direction) on a micro-batch, run as a block.
+struct Task {
+  int32_t stage = 0;
+  ir::Direction direction = ir::Direction::kForward;
+  auto operator<=>(const Task&) const = default;
 };
 struct Schedule {
   std::vector<std::vector<Action>> workers;
@@ -80,10 +88,12 @@ Schedule scheduleInterleaved(int num_stages, const std::vector<int>& worker_of, 
                              int64_t accumulation);
 /// Backward split in two: weight gradients (W) wait until a worker would idle. Ordered by `costs` (by stage; empty: all
 /// actions equal); in their time never slower than 1F1B. A stage holds at most memory_factor * num_stages micro-batches
-/// between forward and W (less one for factor 2): factor 1 is the most that 1F1B holds anywhere.
+/// between forward and W (less one for factor 2): factor 1 is the most that 1F1B holds anywhere. hop_ns: as in
+/// PlanOptions.
 /// Source: Qi et al. 2023 (ZB-H1: factor 1, ZB-H2: factor 2), sections 2 and 3.
 Schedule scheduleZeroBubble(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                            int64_t accumulation, const std::vector<StageCost>& costs, int memory_factor);
+                            int64_t accumulation, const std::vector<StageCost>& costs, int memory_factor,
+                            int64_t hop_ns = 0);
 /// Every micro-batch once per stage and direction, in order; forward before backward before weight gradients, stages in
 /// order, no deadlock, updates between groups. All findings; empty = good.
 std::vector<std::string> verifySchedule(const Schedule& schedule, int num_stages, int64_t accumulation, bool training);
@@ -120,6 +130,7 @@ struct Plan {
   Schedule schedule;
   std::vector<Placement> placement;       // by value id (meaningful for bases)
   std::vector<int64_t> frames;            // stash ring length by stage
+  std::vector<std::vector<Task>> users;   // of a frame of the ring, by stage
   std::vector<int64_t> stash_bytes;       // one frame, by stage
   std::vector<int64_t> transient_bytes;   // by worker
   std::vector<int64_t> persistent_bytes;  // by worker

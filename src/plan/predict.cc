@@ -8,22 +8,6 @@
 namespace abele::plan {
 namespace {
 
-void requireCosts(const Chain& chain) {
-  const CostModel& costs = chain.costs;
-  ABELE_REQUIRE(!costs.stages.empty(), E0404, {.what = "costs of no stage", .expected = "one stage or more"});
-  bool bad = costs.hop_ns < 0;
-  for (const StageCost& c : costs.stages)
-    bad |= c.forward_ns < 0 || c.backward_ns < 0 || c.weight_grad_ns < 0 || c.update_ns < 0;
-  for (const StageMemory& m : costs.memory) bad |= m.persistent_bytes < 0 || m.stash_bytes < 0 || m.transient_bytes < 0;
-  ABELE_REQUIRE(!bad, E0404, {.what = "a negative time or size", .expected = "0 or more"});
-  const size_t n = costs.stages.size();
-  const bool fits =
-      (costs.memory.empty() || costs.memory.size() == n) && (chain.device_of.empty() || chain.device_of.size() == n);
-  ABELE_REQUIRE(fits, E0404, {.what = cat("figures of some of ", n, " stages only"), .expected = "all or none"});
-  for (int device : chain.device_of)
-    ABELE_REQUIRE(device >= 0, E0404, {.what = cat("device ", device), .expected = "0 or more"});
-}
-
 void requireOptions(const PredictOptions& o) {
   ABELE_REQUIRE(o.device_iterations >= 1 && o.accumulation >= 1, E0404,
                 {.what = cat(o.device_iterations, " device iterations of ", o.accumulation, " micro-batches"),
@@ -69,7 +53,47 @@ std::vector<size_t> cutsWithin(const std::vector<StageCost>& costs, size_t parts
   return ends;
 }
 
+// Adds up what the stages of each part keep; their tasks are then the part's.
+std::vector<StageMemory> joinMemory(const std::vector<StageMemory>& stages, const std::vector<int32_t>& part_of) {
+  if (stages.empty()) return {};
+  std::vector<StageMemory> parts(static_cast<size_t>(part_of.back()) + 1);
+  for (size_t s = 0; s < stages.size(); ++s) {
+    StageMemory& part = parts[static_cast<size_t>(part_of[s])];
+    part.persistent_bytes += stages[s].persistent_bytes;
+    part.stash_bytes += stages[s].stash_bytes;
+    part.transient_bytes = std::max(part.transient_bytes, stages[s].transient_bytes);
+    for (const Task& user : stages[s].users) {
+      const Task joined{part_of[static_cast<size_t>(user.stage)], user.direction};
+      if (std::find(part.users.begin(), part.users.end(), joined) == part.users.end()) part.users.push_back(joined);
+    }
+  }
+  return parts;
+}
+
 }  // namespace
+
+void requireCosts(const Chain& chain) {
+  const CostModel& costs = chain.costs;
+  ABELE_REQUIRE(!costs.stages.empty(), E0404, {.what = "costs of no stage", .expected = "one stage or more"});
+  bool bad = costs.hop_ns < 0 || costs.action_ns < 0 || costs.host_ns < 0 || costs.cores < 0;
+  for (const StageCost& c : costs.stages)
+    bad |= c.forward_ns < 0 || c.backward_ns < 0 || c.weight_grad_ns < 0 || c.update_ns < 0;
+  for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
+    for (const StageMemory& m : *memory) bad |= m.persistent_bytes < 0 || m.stash_bytes < 0 || m.transient_bytes < 0;
+  ABELE_REQUIRE(!bad, E0404, {.what = "a negative time or size", .expected = "0 or more"});
+  const size_t n = costs.stages.size();
+  bool fits = chain.device_of.empty() || chain.device_of.size() == n;
+  for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
+    fits = fits && (memory->empty() || memory->size() == n);
+  ABELE_REQUIRE(fits, E0404, {.what = cat("figures of some of ", n, " stages only"), .expected = "all or none"});
+  for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
+    for (const StageMemory& m : *memory)
+      for (const Task& user : m.users)
+        ABELE_REQUIRE(user.stage >= 0 && static_cast<size_t>(user.stage) < n, E0404,
+                      {.what = cat("a user in stage ", user.stage), .expected = cat("stages 0 to ", n - 1)});
+  for (int device : chain.device_of)
+    ABELE_REQUIRE(device >= 0, E0404, {.what = cat("device ", device), .expected = "0 or more"});
+}
 
 int64_t Prediction::peakBytes() const {
   int64_t peak = 0;
@@ -77,7 +101,8 @@ int64_t Prediction::peakBytes() const {
   return peak;
 }
 
-Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of, const std::vector<StageCost>& costs) {
+Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of, const std::vector<StageCost>& costs,
+                      int64_t hop_ns) {
   const int stages = static_cast<int>(worker_of.size());
   switch (o.schedule) {
     case ScheduleKind::kSharded:
@@ -89,7 +114,7 @@ Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of
     case ScheduleKind::kZeroBubble:
     case ScheduleKind::kZeroBubble2:
       return scheduleZeroBubble(stages, worker_of, o.device_iterations, o.accumulation, costs,
-                                /*memory_factor=*/o.schedule == ScheduleKind::kZeroBubble ? 1 : 2);
+                                /*memory_factor=*/o.schedule == ScheduleKind::kZeroBubble ? 1 : 2, hop_ns);
   }
   ABELE_CHECK(false, "there is no schedule ", static_cast<int>(o.schedule));
   return {};
@@ -107,8 +132,15 @@ Prediction predict(const Chain& chain, const PredictOptions& options) {
     worker_of.push_back(static_cast<int>(it - devices.begin()));
     if (it == devices.end()) devices.push_back(device);
   }
-  const CostModel costs = splitsBackward(options.schedule) ? chain.costs : wholeBackward(chain.costs);
-  prediction.schedule = makeSchedule(options, worker_of, costs.stages);
+  CostModel costs = splitsBackward(options.schedule) ? chain.costs : wholeBackward(chain.costs);
+  if (splitsBackward(options.schedule) && !chain.split_memory.empty()) costs.memory = chain.split_memory;
+  if (options.schedule == ScheduleKind::kSharded && !chain.sharded_memory.empty()) costs.memory = chain.sharded_memory;
+  prediction.schedule = makeSchedule(options, worker_of, costs.stages, costs.hop_ns);
+  for (auto& actions : prediction.schedule.workers)
+    std::erase_if(actions, [&](const Action& a) {
+      return a.direction == ir::Direction::kWeightGrad &&
+             costs.stages[static_cast<size_t>(a.stage)].weight_grad_ns == 0;
+    });
   prediction.run = simulate(prediction.schedule, prediction.num_stages, options.accumulation, costs);
   ABELE_CHECK(prediction.run.complete, "the schedule ", scheduleName(options.schedule), " does not end");
   for (size_t w = 0; w < prediction.device_of.size(); ++w)
@@ -136,26 +168,25 @@ Chain partition(const Chain& chain, int parts) {
       high = middle;
   }
   Chain joined;
-  joined.costs.hop_ns = chain.costs.hop_ns;
+  joined.costs = chain.costs;
+  joined.costs.stages.clear();
+  std::vector<int32_t> part_of;  // by stage
   size_t begin = 0;
   for (size_t end : cutsWithin(costs, static_cast<size_t>(parts), low)) {
     StageCost cost{0, 0, 0, 0};
-    StageMemory memory;
+    part_of.insert(part_of.end(), end - begin, static_cast<int32_t>(joined.costs.stages.size()));
     for (size_t i = begin; i < end; ++i) {
       cost.forward_ns += costs[i].forward_ns;
       cost.backward_ns += costs[i].backward_ns;
       cost.weight_grad_ns += costs[i].weight_grad_ns;
       cost.update_ns += costs[i].update_ns;
-      if (chain.costs.memory.empty()) continue;
-      const StageMemory& m = chain.costs.memory[i];
-      memory.persistent_bytes += m.persistent_bytes;
-      memory.stash_bytes += m.stash_bytes;
-      memory.transient_bytes = std::max(memory.transient_bytes, m.transient_bytes);
     }
     joined.costs.stages.push_back(cost);
-    if (!chain.costs.memory.empty()) joined.costs.memory.push_back(memory);
     begin = end;
   }
+  joined.costs.memory = joinMemory(chain.costs.memory, part_of);
+  joined.split_memory = joinMemory(chain.split_memory, part_of);
+  joined.sharded_memory = joinMemory(chain.sharded_memory, part_of);
   return joined;
 }
 

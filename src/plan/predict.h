@@ -13,6 +13,9 @@ namespace abele::plan {
 struct Chain {
   CostModel costs;
   std::vector<int> device_of;  // by stage; empty: stage s on device s
+  /// Stash and transient memory where weight gradients are split off, and where one stage works at a time; by stage;
+  /// empty: as costs.memory.
+  std::vector<StageMemory> split_memory, sharded_memory;
 };
 
 struct PredictOptions {
@@ -33,11 +36,15 @@ struct Prediction {
   int64_t peakBytes() const;
 };
 
+/// Throws E0404 for a chain without stages, or with figures that cannot be.
+void requireCosts(const Chain& chain);
+
 /// The schedule that makePlan would take, without looking at a graph. worker_of and costs: by stage.
 Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& worker_of,
-                      const std::vector<StageCost>& costs);
+                      const std::vector<StageCost>& costs, int64_t hop_ns = 0);
 
-/// Schedules without weight gradients of their own run them inside the backward. Throws E0404 for a chain without
+/// Schedules without weight gradients of their own run them inside the backward; stages whose weight gradients take no
+/// time have none. Throws E0404 for a chain without
 /// stages, negative figures, or a schedule that cannot train or infer as asked.
 Prediction predict(const Chain& chain, const PredictOptions& options);
 

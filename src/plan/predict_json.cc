@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <optional>
+#include <string_view>
 
 #include "base/error.h"
 #include "plan/predict.h"
@@ -12,6 +14,7 @@ namespace abele::plan {
 namespace {
 
 constexpr int64_t kMostStages = 1'000'000;
+constexpr std::string_view kLetters = "FBWU";  // by direction
 
 // Just enough JSON for a file of costs: objects, arrays, strings without escapes, numbers. Unknown keys are faults: a
 // misspelt cost would silently be its default.
@@ -25,12 +28,20 @@ class ChainReader {
         readArray([&] { readStage(); });
       else if (key == "hop_ns")
         chain_.costs.hop_ns = readInteger();
+      else if (key == "action_ns")
+        chain_.costs.action_ns = readInteger();
+      else if (key == "host_ns")
+        chain_.costs.host_ns = readInteger();
+      else if (key == "cores")
+        chain_.costs.cores = static_cast<int>(std::clamp<int64_t>(readInteger(), -1, kMostStages));
       else
-        fail(cat("unknown key \"", key, "\""), "stages or hop_ns");
+        fail(cat("unknown key \"", key, "\""), "stages, hop_ns, action_ns, host_ns or cores");
     });
     skipSpace();
     if (at_ != text_.size()) fail("text behind the costs", "the end of the file");
     if (!has_memory_) chain_.costs.memory.clear();
+    if (!has_split_) chain_.split_memory.clear();
+    if (!has_sharded_) chain_.sharded_memory.clear();
     if (!has_device_) chain_.device_of.clear();
     return std::move(chain_);
   }
@@ -39,9 +50,13 @@ class ChainReader {
   void readStage() {
     StageCost cost{0, 0, 0, 0};
     StageMemory memory;
+    std::optional<StageMemory> split, sharded;
     int64_t device = static_cast<int64_t>(chain_.device_of.size()), repeat = 1;
     bool placed = false;
     readObject([&](const std::string& key) {
+      if (readMemory(key, memory)) return;
+      if (key == "split") return readMemory(split.emplace());
+      if (key == "sharded") return readMemory(sharded.emplace());
       const int64_t value = readInteger();
       if (key == "forward_ns")
         cost.forward_ns = value;
@@ -53,10 +68,6 @@ class ChainReader {
         cost.update_ns = value;
       else if (key == "persistent_bytes")
         memory.persistent_bytes = value;
-      else if (key == "stash_bytes")
-        memory.stash_bytes = value;
-      else if (key == "transient_bytes")
-        memory.transient_bytes = value;
       else if (key == "repeat")
         repeat = value;
       else if (key == "device")
@@ -64,17 +75,54 @@ class ChainReader {
       else
         fail(cat("unknown key \"", key, "\""),
              "forward_ns, backward_ns, weight_grad_ns, update_ns, persistent_bytes, stash_bytes, transient_bytes, "
-             "device or repeat");
+             "users, split, sharded, device or repeat");
     });
     if (repeat < 1 || static_cast<int64_t>(chain_.costs.stages.size()) + repeat > kMostStages)
       fail(cat("repeat ", repeat), cat("1 or more, and at most ", kMostStages, " stages"));
     has_memory_ |= memory != StageMemory{};
     has_device_ |= placed;
+    has_split_ |= split.has_value();
+    has_sharded_ |= sharded.has_value();
+    for (std::optional<StageMemory>* other : {&split, &sharded}) {
+      if (!*other) *other = memory;
+      (*other)->persistent_bytes = memory.persistent_bytes;
+    }
     for (int64_t i = 0; i < repeat; ++i) {
       chain_.costs.stages.push_back(cost);
       chain_.costs.memory.push_back(memory);
+      chain_.split_memory.push_back(*split);
+      chain_.sharded_memory.push_back(*sharded);
       chain_.device_of.push_back(static_cast<int>(placed ? device : device + i));
     }
+  }
+
+  // What differs between kinds of schedules. False for other keys.
+  bool readMemory(const std::string& key, StageMemory& memory) {
+    if (key == "stash_bytes")
+      memory.stash_bytes = readInteger();
+    else if (key == "transient_bytes")
+      memory.transient_bytes = readInteger();
+    else if (key == "users")
+      readArray([&] { memory.users.push_back(readTask()); });
+    else
+      return false;
+    return true;
+  }
+  void readMemory(StageMemory& memory) {
+    readObject([&](const std::string& key) {
+      if (!readMemory(key, memory)) fail(cat("unknown key \"", key, "\""), "stash_bytes, transient_bytes or users");
+    });
+  }
+
+  // "B12": the backward of stage 12.
+  Task readTask() {
+    const std::string text = readString();
+    const size_t direction = text.empty() ? std::string::npos : kLetters.find(text[0]);
+    int32_t stage = -1;
+    const char* end = text.data() + text.size();
+    const bool is_read = direction != std::string::npos && std::from_chars(text.data() + 1, end, stage).ptr == end;
+    if (!is_read || stage < 0 || text.size() < 2) fail(cat("\"", text, "\""), "F, B, W or U and a stage: \"B0\"");
+    return {stage, static_cast<ir::Direction>(direction)};
   }
 
   template <class Fn>
@@ -140,13 +188,23 @@ class ChainReader {
   const std::string& text_;
   size_t at_ = 0;
   Chain chain_;
-  bool has_memory_ = false, has_device_ = false;
+  bool has_memory_ = false, has_device_ = false, has_split_ = false, has_sharded_ = false;
 };
 
 std::string fixed(double value, int digits) {
   char buffer[64];
   std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
   return buffer;
+}
+
+// Without braces: the members of an object.
+std::string memoryMembers(const StageMemory& m) {
+  std::string out = cat("\"stash_bytes\": ", m.stash_bytes, ", \"transient_bytes\": ", m.transient_bytes);
+  if (m.users.empty()) return out;
+  out += ", \"users\": [";
+  for (size_t i = 0; i < m.users.size(); ++i)
+    out += cat(i ? ", \"" : "\"", kLetters[static_cast<size_t>(m.users[i].direction)], m.users[i].stage, "\"");
+  return out + "]";
 }
 
 std::string microseconds(int64_t ns) { return fixed(static_cast<double>(ns) / 1e3, 3); }
@@ -156,7 +214,9 @@ std::string microseconds(int64_t ns) { return fixed(static_cast<double>(ns) / 1e
 Chain parseChain(const std::string& json) { return ChainReader(json).run(); }
 
 std::string chainJson(const Chain& chain) {
-  std::string out = cat("{\n  \"hop_ns\": ", chain.costs.hop_ns, ",\n  \"stages\": [");
+  const CostModel& costs = chain.costs;
+  std::string out = cat("{\n  \"hop_ns\": ", costs.hop_ns, ", \"action_ns\": ", costs.action_ns,
+                        ", \"host_ns\": ", costs.host_ns, ", \"cores\": ", costs.cores, ",\n  \"stages\": [");
   for (size_t s = 0; s < chain.costs.stages.size(); ++s) {
     const StageCost& c = chain.costs.stages[s];
     out += cat(s ? ",\n    " : "\n    ", "{\"forward_ns\": ", c.forward_ns, ", \"backward_ns\": ", c.backward_ns,
@@ -164,9 +224,10 @@ std::string chainJson(const Chain& chain) {
     if (!chain.device_of.empty()) out += cat(", \"device\": ", chain.device_of[s]);
     if (!chain.costs.memory.empty()) {
       const StageMemory& m = chain.costs.memory[s];
-      out += cat(", \"persistent_bytes\": ", m.persistent_bytes, ", \"stash_bytes\": ", m.stash_bytes,
-                 ", \"transient_bytes\": ", m.transient_bytes);
+      out += cat(", \"persistent_bytes\": ", m.persistent_bytes, ", ", memoryMembers(m));
     }
+    if (!chain.split_memory.empty()) out += cat(", \"split\": {", memoryMembers(chain.split_memory[s]), "}");
+    if (!chain.sharded_memory.empty()) out += cat(", \"sharded\": {", memoryMembers(chain.sharded_memory[s]), "}");
     out += "}";
   }
   return out + "\n  ]\n}\n";
@@ -179,6 +240,8 @@ std::string predictionJson(const Prediction& p) {
           ", \"micro_batches\": ", p.options.accumulation, ", \"step_ns\": ", p.run.step_ns,
           ", \"bubble\": ", fixed(p.run.bubble(), 6), ", \"peak_bytes\": ", p.peakBytes(), ", \"held\": [");
   for (size_t s = 0; s < p.run.held.size(); ++s) out += cat(s ? ", " : "", p.run.held[s]);
+  out += "], \"frames\": [";
+  for (size_t s = 0; s < p.run.frames.size(); ++s) out += cat(s ? ", " : "", p.run.frames[s]);
   out += "], \"workers\": [";
   for (size_t w = 0; w < p.device_of.size(); ++w) {
     const WorkerTimes& times = p.run.workers[w];

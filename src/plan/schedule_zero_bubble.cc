@@ -25,6 +25,7 @@ struct Problem {
   int64_t micro_batches = 0;
   std::vector<StageCost> costs;
   int64_t limit = 0;  // micro-batches of a stage between forward and weight gradient
+  int64_t hop_ns = 0;
 };
 
 // What a greedy candidate prefers.
@@ -78,17 +79,23 @@ class GreedyClock {
   int worker(int s) const { return p_.worker_of[static_cast<size_t>(s)]; }
   const StageCost& cost(int s) const { return p_.costs[static_cast<size_t>(s)]; }
 
+  // When a stage can use what another one made.
+  int64_t arrival(int maker, int reader, const std::vector<int64_t>& ends, int64_t micro_batch) const {
+    const int64_t end = ends[static_cast<size_t>(micro_batch)];
+    return end == kNever || worker(maker) == worker(reader) ? end : end + p_.hop_ns;
+  }
   int64_t forwardReady(int s) const {
     const Stage& stage = stages_[static_cast<size_t>(s)];
     if (stage.forwards == p_.micro_batches || stage.forwards - stage.weight_grads >= p_.limit) return kNever;
-    return s == 0 ? 0 : stages_[static_cast<size_t>(s) - 1].forward_end[static_cast<size_t>(stage.forwards)];
+    return s == 0 ? 0 : arrival(s - 1, s, stages_[static_cast<size_t>(s) - 1].forward_end, stage.forwards);
   }
   int64_t backwardReady(int s) const {
     const Stage& stage = stages_[static_cast<size_t>(s)];
     if (stage.backwards == stage.forwards) return kNever;
     const size_t k = static_cast<size_t>(stage.backwards);
     const int64_t own = stage.forward_end[k];
-    return s + 1 == p_.num_stages ? own : std::max(own, stages_[static_cast<size_t>(s) + 1].backward_end[k]);
+    if (s + 1 == p_.num_stages) return own;
+    return std::max(own, arrival(s + 1, s, stages_[static_cast<size_t>(s) + 1].backward_end, stage.backwards));
   }
 
   void look(int w, int64_t now) {
@@ -139,7 +146,7 @@ class GreedyClock {
     schedule_.workers[static_cast<size_t>(w)].push_back(act(s, direction, choice.micro_batch));
     free_at_[static_cast<size_t>(w)] = end;
     looks_.push({end, w});
-    if (reader >= 0 && worker(reader) != w) looks_.push({end, worker(reader)});
+    if (reader >= 0 && worker(reader) != w) looks_.push({end + p_.hop_ns, worker(reader)});
   }
 
   struct Look {
@@ -199,7 +206,7 @@ std::vector<Policy> policies(const Problem& p) {
 
 // Smaller is better: the step, then the longest waiting of a worker, then all waiting, then memory.
 auto worth(const Schedule& schedule, const Problem& p) {
-  const Simulation run = simulate(schedule, p.num_stages, p.micro_batches, {.stages = p.costs});
+  const Simulation run = simulate(schedule, p.num_stages, p.micro_batches, {.stages = p.costs, .hop_ns = p.hop_ns});
   ABELE_CHECK(run.complete, "a zero-bubble order cannot run");
   int64_t longest = 0, all = 0, held = 0;
   for (const WorkerTimes& w : run.workers) {
@@ -213,12 +220,13 @@ auto worth(const Schedule& schedule, const Problem& p) {
 }  // namespace
 
 Schedule scheduleZeroBubble(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                            int64_t accumulation, const std::vector<StageCost>& costs, int memory_factor) {
+                            int64_t accumulation, const std::vector<StageCost>& costs, int memory_factor,
+                            int64_t hop_ns) {
   checkCounts(num_stages, device_iterations, accumulation);
   ABELE_CHECK(memory_factor == 1 || memory_factor == 2, "memory factor ", memory_factor);
   ABELE_CHECK(costs.empty() || static_cast<int>(costs.size()) == num_stages, costs.size(), " costs for ", num_stages,
               " stages");
-  Problem p{num_stages, worker_of, accumulation, costs, memory_factor == 1 ? num_stages : 2 * num_stages - 1};
+  Problem p{num_stages, worker_of, accumulation, costs, memory_factor == 1 ? num_stages : 2 * num_stages - 1, hop_ns};
   if (p.costs.empty()) p.costs.resize(static_cast<size_t>(num_stages));
   Schedule best = fixedOrder(p, [](int) { return 0; });
   auto least = worth(best, p);

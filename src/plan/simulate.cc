@@ -1,9 +1,12 @@
 #include "plan/simulate.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <deque>
 
 #include "base/error.h"
+#include "plan/ring.h"
 
 namespace abele::plan {
 namespace {
@@ -22,6 +25,17 @@ int64_t timeOf(const CostModel& costs, const Action& a) {
   return 0;
 }
 
+std::vector<std::vector<Task>> usersOf(const std::vector<StageMemory>& memory) {
+  std::vector<std::vector<Task>> users;
+  for (size_t s = 0; s < memory.size(); ++s) {
+    users.push_back(memory[s].users);
+    if (!users.back().empty()) continue;
+    for (Direction direction : {Direction::kForward, Direction::kBackward, Direction::kWeightGrad})
+      users.back().push_back({static_cast<int32_t>(s), direction});
+  }
+  return users;
+}
+
 // Workers run their actions in order, so each needs a look only when something it may wait for has ended. The order in
 // which they are looked at does not matter: an action's start depends on ends alone.
 class Simulator {
@@ -34,9 +48,7 @@ class Simulator {
         worker_of_(static_cast<size_t>(num_stages), -1),
         head_(schedule.workers.size(), 0),
         queued_(schedule.workers.size(), true) {
-    const size_t tasks = static_cast<size_t>(num_stages * schedule.micro_batches);
-    forward_end_.assign(tasks, -1);
-    backward_end_.assign(tasks, -1);
+    ends_.resize(static_cast<size_t>(num_stages));
     const size_t groups = static_cast<size_t>(schedule.micro_batches / std::max<int64_t>(accumulation, 1)) + 1;
     work_.resize(groups);
     updates_.resize(groups);
@@ -48,20 +60,21 @@ class Simulator {
     result_.workers.resize(workers);
     for (size_t w = 0; w < workers; ++w) {
       result_.actions[w].reserve(schedule_.workers[w].size());
-      queue_.push_back(w);
       for (const Action& a : schedule_.workers[w]) {
         worker_of_[static_cast<size_t>(a.stage)] = static_cast<int>(w);
+        endsOf(a).resize(static_cast<size_t>(schedule_.micro_batches), -1);
         ++barrierOf(a).left;
       }
     }
-    while (!queue_.empty()) {
-      const size_t w = queue_.front();
-      queue_.pop_front();
-      queued_[w] = false;
-      while (head_[w] < schedule_.workers[w].size() && advance(w)) {
-      }
-    }
+    users_ = usersOf(costs_.memory);
+    if (!users_.empty()) result_.frames = ringLengths(schedule_, accumulation_, users_);
+    readers_.resize(users_.size());
+    if (costs_.cores > 0 && static_cast<size_t>(costs_.cores) < workers)
+      shareCores();
+    else
+      runAlone();
     for (size_t w = 0; w < workers; ++w) finish(w);
+    result_.step_ns += costs_.host_ns;
     countHeld();
     return std::move(result_);
   }
@@ -70,71 +83,168 @@ class Simulator {
   // Actions of a group that others wait for as a whole.
   struct Barrier {
     int64_t left = 0, end_ns = 0;
+    int worker = -1;  // of the last end
   };
 
   size_t groupOf(const Action& a) const { return static_cast<size_t>(a.micro_batch / accumulation_); }
   Barrier& barrierOf(const Action& a) {
     return a.direction == Direction::kUpdate ? updates_[groupOf(a)] : work_[groupOf(a)];
   }
-  size_t index(int64_t stage, int64_t micro_batch) const {
-    return static_cast<size_t>(stage * schedule_.micro_batches + micro_batch);
+  std::vector<int64_t>& endsOf(const Action& a) {
+    return ends_[static_cast<size_t>(a.stage)][static_cast<size_t>(a.direction)];
   }
+  int workerOf(int64_t stage) const { return worker_of_[static_cast<size_t>(stage)]; }
 
-  // Raises `ready` to the time at which this result can be read; false while nobody knows it.
-  bool wait(const std::vector<int64_t>& ends, int64_t stage, const Action& a, int64_t& ready) const {
-    const int64_t end = ends[index(stage, a.micro_batch)];
+  // Raises `ready` to the time at which `reader` knows of this end; false while nobody knows it.
+  bool wait(const Task& maker, int64_t micro_batch, const Action& reader, int64_t& ready) const {
+    const auto& ends = ends_[static_cast<size_t>(maker.stage)][static_cast<size_t>(maker.direction)];
+    const int64_t end = ends.empty() ? -1 : ends[static_cast<size_t>(micro_batch)];
     if (end < 0) return false;
-    const bool hop = worker_of_[static_cast<size_t>(stage)] != worker_of_[static_cast<size_t>(a.stage)];
-    ready = std::max(ready, end + (hop ? costs_.hop_ns : 0));
+    ready = std::max(ready, end + (workerOf(maker.stage) != workerOf(reader.stage) ? costs_.hop_ns : 0));
     return true;
   }
-  static bool wait(const Barrier& barrier, int64_t& ready) {
-    ready = std::max(ready, barrier.end_ns);
-    return barrier.left == 0;
+  bool wait(const Barrier& barrier, const Action& reader, int64_t& ready) const {
+    if (barrier.left > 0) return false;
+    const bool hops = barrier.worker >= 0 && barrier.worker != workerOf(reader.stage);
+    ready = std::max(ready, barrier.end_ns + (hops ? costs_.hop_ns : 0));
+    return true;
+  }
+
+  // Until the frame of this forward's micro-batch is free again.
+  bool waitForFrame(const Action& a, int64_t& ready) const {
+    if (users_.empty()) return true;
+    const int64_t before = a.micro_batch - result_.frames[static_cast<size_t>(a.stage)];
+    if (before < 0) return true;
+    for (const Task& user : users_[static_cast<size_t>(a.stage)]) {
+      const bool runs = !ends_[static_cast<size_t>(user.stage)][static_cast<size_t>(user.direction)].empty();
+      if (runs && user.direction != Direction::kUpdate && !wait(user, before, a, ready)) return false;
+    }
+    return true;
   }
 
   bool isReady(const Action& a, int64_t& ready) const {
+    const auto done = [&](int64_t stage, Direction direction) {
+      return wait({static_cast<int32_t>(stage), direction}, a.micro_batch, a, ready);
+    };
     switch (a.direction) {
       case Direction::kForward:
-        return (groupOf(a) == 0 || wait(updates_[groupOf(a) - 1], ready)) &&
-               (a.stage == 0 || wait(forward_end_, a.stage - 1, a, ready));
+        return (groupOf(a) == 0 || wait(updates_[groupOf(a) - 1], a, ready)) &&
+               (a.stage == 0 || done(a.stage - 1, Direction::kForward)) && waitForFrame(a, ready);
       case Direction::kBackward:
-        return wait(forward_end_, a.stage, a, ready) &&
-               (a.stage == num_stages_ - 1 || wait(backward_end_, a.stage + 1, a, ready));
-      case Direction::kWeightGrad: return wait(backward_end_, a.stage, a, ready);
-      case Direction::kUpdate: return wait(work_[groupOf(a)], ready);
+        return done(a.stage, Direction::kForward) &&
+               (a.stage == num_stages_ - 1 || done(a.stage + 1, Direction::kBackward));
+      case Direction::kWeightGrad: return done(a.stage, Direction::kBackward);
+      case Direction::kUpdate: return wait(work_[groupOf(a)], a, ready);
     }
     return false;
   }
 
-  bool advance(size_t w) {
-    const Action& a = schedule_.workers[w][head_[w]];
-    auto& done = result_.actions[w];
-    int64_t ready = done.empty() ? 0 : done.back().end_ns;
-    if (!isReady(a, ready)) return false;
-    ++head_[w];
-    const int64_t end = ready + timeOf(costs_, a);
-    done.push_back({a, ready, end});
-    result_.workers[w].busy_ns += end - ready;
-    if (a.direction == Direction::kForward) forward_end_[index(a.stage, a.micro_batch)] = end;
-    if (a.direction == Direction::kBackward) backward_end_[index(a.stage, a.micro_batch)] = end;
+  // Whether it is known when the next action of a worker can start.
+  bool isNextReady(size_t w, int64_t& ready) const {
+    if (head_[w] == schedule_.workers[w].size()) return false;
+    const auto& done = result_.actions[w];
+    ready = done.empty() ? 0 : done.back().end_ns + costs_.action_ns;
+    return isReady(schedule_.workers[w][head_[w]], ready);
+  }
+
+  // Notes that the next action of a worker ran.
+  void complete(size_t w, int64_t start, int64_t end) {
+    const Action& a = schedule_.workers[w][head_[w]++];
+    result_.actions[w].push_back({a, start, end});
+    endsOf(a)[static_cast<size_t>(a.micro_batch)] = end;
     Barrier& barrier = barrierOf(a);
+    if (end >= barrier.end_ns) barrier.worker = static_cast<int>(w);
     barrier.end_ns = std::max(barrier.end_ns, end);
-    if (--barrier.left == 0)
+    --barrier.left;
+  }
+
+  // Every worker has a core: ends follow from starts.
+  void runAlone() {
+    noteReaders();
+    for (size_t w = 0; w < head_.size(); ++w) queue_.push_back(w);
+    while (!queue_.empty()) {
+      const size_t w = queue_.front();
+      queue_.pop_front();
+      queued_[w] = false;
+      for (int64_t ready = 0; isNextReady(w, ready);) {
+        const Action& a = schedule_.workers[w][head_[w]];
+        const int64_t time = timeOf(costs_, a);
+        result_.workers[w].busy_ns += time;
+        complete(w, ready, ready + time);
+        wakeAfter(a);
+      }
+    }
+  }
+
+  // Who may wait for frames that a stage's tasks give back.
+  void noteReaders() {
+    for (size_t s = 0; s < users_.size(); ++s)
+      for (const Task& user : users_[s])
+        if (workerOf(user.stage) != workerOf(static_cast<int64_t>(s)))
+          readers_[static_cast<size_t>(user.stage)].push_back(static_cast<int64_t>(s));
+  }
+
+  void wakeAfter(const Action& a) {
+    if (barrierOf(a).left == 0)
       for (size_t other = 0; other < head_.size(); ++other) wake(other);
     if (a.direction == Direction::kForward) wakeStage(a.stage + 1);
     if (a.direction == Direction::kBackward) wakeStage(a.stage - 1);
-    return true;
+    if (readers_.empty()) return;
+    for (int64_t stage : readers_[static_cast<size_t>(a.stage)]) wakeStage(stage);
   }
 
   void wakeStage(int64_t stage) {
-    if (stage >= 0 && stage < num_stages_ && worker_of_[static_cast<size_t>(stage)] >= 0)
-      wake(static_cast<size_t>(worker_of_[static_cast<size_t>(stage)]));
+    if (stage >= 0 && stage < num_stages_ && workerOf(stage) >= 0) wake(static_cast<size_t>(workerOf(stage)));
   }
   void wake(size_t worker) {
     if (queued_[worker]) return;
     queued_[worker] = true;
     queue_.push_back(worker);
+  }
+
+  // Workers share cores: while more of them work than there are cores, all go slower. Time moves from one start or end
+  // to the next.
+  void shareCores() {
+    struct Running {
+      bool works = false;
+      int64_t start_ns = 0;
+      double left_ns = 0;
+    };
+    std::vector<Running> running(head_.size());
+    size_t working = 0;
+    double now = 0;
+    for (;;) {
+      const double rate = working == 0 ? 1 : std::min(1.0, costs_.cores / static_cast<double>(working));
+      double next = -1;  // of all starts and ends that are known
+      const auto consider = [&next](double time) { next = next < 0 ? time : std::min(next, time); };
+      for (size_t w = 0; w < running.size(); ++w) {
+        int64_t ready = 0;
+        if (running[w].works)
+          consider(now + running[w].left_ns / rate);
+        else if (isNextReady(w, ready))
+          consider(std::max(now, static_cast<double>(ready)));
+      }
+      if (next < 0) return;
+      for (Running& r : running)
+        if (r.works) r.left_ns -= (next - now) * rate;
+      now = next;
+      for (size_t w = 0; w < running.size(); ++w) {
+        Running& r = running[w];
+        if (!r.works || r.left_ns > 0.5) continue;
+        const int64_t end = std::max<int64_t>(r.start_ns, std::llround(now));
+        result_.workers[w].busy_ns += end - r.start_ns;
+        complete(w, r.start_ns, end);
+        r.works = false;
+        --working;
+      }
+      for (size_t w = 0; w < running.size(); ++w) {
+        int64_t ready = 0;
+        if (running[w].works || !isNextReady(w, ready) || static_cast<double>(ready) > now + 0.5) continue;
+        running[w] = {true, std::max<int64_t>(ready, std::llround(now)),
+                      static_cast<double>(timeOf(costs_, schedule_.workers[w][head_[w]]))};
+        ++working;
+      }
+    }
   }
 
   void finish(size_t w) {
@@ -151,8 +261,17 @@ class Simulator {
     }
     result_.complete = result_.complete && head_[w] == actions.size();
     for (; head_[w] < actions.size(); ++head_[w]) done.push_back({actions[head_[w]], -1, -1});
-    for (const MemoryPoint& point : memoryOverTime(result_, costs_, w))
-      result_.workers[w].peak_bytes = std::max(result_.workers[w].peak_bytes, point.bytes);
+    if (!costs_.memory.empty()) result_.workers[w].peak_bytes = reservedBytes(w);
+  }
+
+  int64_t reservedBytes(size_t w) const {
+    int64_t bytes = 0, transient = 0;
+    for (size_t s = 0; s < costs_.memory.size(); ++s) {
+      if (worker_of_[s] != static_cast<int>(w)) continue;
+      bytes += costs_.memory[s].persistent_bytes + result_.frames[s] * costs_.memory[s].stash_bytes;
+      transient = std::max(transient, costs_.memory[s].transient_bytes);
+    }
+    return bytes + transient;
   }
 
   void countHeld() {
@@ -178,8 +297,10 @@ class Simulator {
   std::vector<size_t> head_;
   std::vector<bool> queued_;
   std::deque<size_t> queue_;
-  std::vector<int64_t> forward_end_, backward_end_;  // by (stage, micro-batch)
-  std::vector<Barrier> work_, updates_;              // by group
+  std::vector<std::array<std::vector<int64_t>, 4>> ends_;  // by stage, direction and micro-batch; empty: never runs
+  std::vector<Barrier> work_, updates_;                    // by group
+  std::vector<std::vector<Task>> users_;                   // of a stage's frames; empty without memory
+  std::vector<std::vector<int64_t>> readers_;              // by stage: stages on other workers whose frames it uses
   Simulation result_;
 };
 

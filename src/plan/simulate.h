@@ -12,15 +12,19 @@ namespace abele::plan {
 
 struct StageMemory {
   int64_t persistent_bytes = 0;  // weights, sums, optimizer state
-  int64_t stash_bytes = 0;       // one micro-batch from its forward to the last use of what forward kept
+  int64_t stash_bytes = 0;       // one micro-batch from its forward to the last use of what forward kept: a frame
   int64_t transient_bytes = 0;   // inside one action; stages of a worker take turns
+  std::vector<Task> users = {};  // who touches a frame; empty: the stage's own forward, backward, weight gradients
   bool operator==(const StageMemory&) const = default;
 };
 
 struct CostModel {
   std::vector<StageCost> stages;    // by stage; empty: one unit an action, updates free
   std::vector<StageMemory> memory;  // by stage; empty: none
-  int64_t hop_ns = 0;               // until a value made by one worker can be read by another
+  int64_t hop_ns = 0;               // until a worker that waits for another's action goes on
+  int64_t action_ns = 0;            // between two actions of a worker that waits for nothing
+  int64_t host_ns = 0;              // of every step, before its first and behind its last action
+  int cores = 0;                    // that workers share, evenly while more of them work; 0: one each
 };
 
 struct TimedAction {
@@ -46,16 +50,19 @@ struct Simulation {
   int64_t step_ns = 0;
   std::vector<std::vector<TimedAction>> actions;  // as Schedule::workers
   std::vector<WorkerTimes> workers;
-  std::vector<int64_t> held;  // by stage: most micro-batches kept for backward at once
+  std::vector<int64_t> held;    // by stage: most micro-batches kept for backward at once
+  std::vector<int64_t> frames;  // by stage: length of the stash's ring; empty without memory
   /// Share of all worker time that is no work, waiting before the first and behind the last action included.
   double bubble() const;
 };
 
 /// Every action starts as soon as its worker is free and what it needs is there: F(s,k) needs F(s-1,k) and the updates
-/// of the group before, B(s,k) needs F(s,k) and B(s+1,k), W(s,k) needs B(s,k), an update everything of its group.
+/// of the group before, B(s,k) needs F(s,k) and B(s+1,k), W(s,k) needs B(s,k), an update everything of its group. Where
+/// memory is known, F(s,k) also needs a free frame in the stage's ring, which is as long as makePlan makes it.
 Simulation simulate(const Schedule& schedule, int num_stages, int64_t accumulation, const CostModel& costs);
 
-/// Steps in time order; the first is at 0.
+/// What is in use, in time order; the first is at 0. A worker's peak_bytes counts all frames of its rings, in use or
+/// not.
 std::vector<MemoryPoint> memoryOverTime(const Simulation& simulation, const CostModel& costs, size_t worker);
 
 }  // namespace abele::plan

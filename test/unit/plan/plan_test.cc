@@ -65,8 +65,19 @@ graph @main {training} {
 )");
   const Plan plan = makePlan(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = 8});
   EXPECT_EQ(plan.frames, (std::vector<int64_t>{3, 3, 2}));
+  using ir::Direction;
+  EXPECT_EQ(plan.users[0],
+            (std::vector<Task>{{0, Direction::kForward}, {1, Direction::kForward}, {1, Direction::kBackward}}));
   const Plan one = makePlan(graph, {.schedule = ScheduleKind::kSharded, .accumulation = 8});
   EXPECT_EQ(one.frames, (std::vector<int64_t>{1, 1, 1}));
+}
+
+TEST(MakePlan, RefusesCostsOfAnotherNumberOfStages) {
+  PlanOptions options = kInference;
+  options.costs.resize(3);
+  std::string text;
+  EXPECT_EQ(codeOf(ir::parse(kChain), options, &text), "E0404");
+  EXPECT_NE(text.find("costs of 3 stages for a program of 2"), std::string::npos) << text;
 }
 
 TEST(MakePlan, RefusesDevicesThatDoNotExist) {

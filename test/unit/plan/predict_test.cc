@@ -31,7 +31,7 @@ std::string faultOf(const std::function<void()>& fn) {
 TEST(Simulate, CountsHopsBetweenDevicesOnly) {
   Chain chain = chainOf({{3, 5, 0, 2}, {3, 5, 0, 2}});
   chain.costs.hop_ns = 7;
-  EXPECT_EQ(predict(chain, {}).run.step_ns, 3 + 7 + 3 + 5 + 7 + 5 + 2);
+  EXPECT_EQ(predict(chain, {}).run.step_ns, 3 + 7 + 3 + 5 + 7 + 5 + 7 + 2);  // all updates wait for the last backward
   chain.device_of = {4, 4};
   const Prediction one = predict(chain, {});
   EXPECT_EQ(one.run.step_ns, 16 + 2 + 2);
@@ -46,6 +46,92 @@ TEST(Simulate, FollowsMemoryOverTime) {
   EXPECT_EQ(gpipe.memory[0], (std::vector<MemoryPoint>{{0, 1057}, {10, 1107}, {40, 1057}, {60, 1007}}));
   EXPECT_EQ(gpipe.peakBytes(), 1107);
   EXPECT_EQ(predict(chain, {.accumulation = 2}).peakBytes(), 1057);
+}
+
+TEST(Simulate, CountsWhatStepsAndActionsTakeBesideTheWork) {
+  Chain chain = chainOf({{10, 20, 0, 5}});
+  chain.costs.action_ns = 3;
+  chain.costs.host_ns = 100;
+  const Prediction p = predict(chain, {.accumulation = 2});
+  EXPECT_EQ(p.run.step_ns, 10 + 3 + 20 + 3 + 10 + 3 + 20 + 3 + 5 + 100);
+  EXPECT_EQ(p.run.workers[0].busy_ns, 65);
+}
+
+// Stage 1 reads what stage 0 stashed until the end of its weight gradient.
+TEST(Simulate, WaitsForFreeFrames) {
+  Chain chain = chainOf({{10, 0, 0, 0}, {10, 50, 50, 0}});
+  const int64_t free = predict(chain, {.accumulation = 4}).run.step_ns;
+  chain.costs.memory = {{0, 100, 0, {}}, {0, 100, 0, {}}};
+  const Prediction own = predict(chain, {.accumulation = 4});
+  EXPECT_EQ(own.run.step_ns, free);
+  EXPECT_EQ(own.run.frames, (std::vector<int64_t>{2, 1}));
+  using ir::Direction;
+  chain.costs.memory[0].users = {{0, Direction::kForward}, {1, Direction::kForward}, {1, Direction::kBackward}};
+  for (ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kGPipe, ScheduleKind::kZeroBubble}) {
+    const Prediction p = predict(chain, {.schedule = kind, .accumulation = 4});
+    const auto& first = p.run.actions[0];
+    for (const TimedAction& forward : first) {
+      const int64_t before = forward.action.micro_batch - p.run.frames[0];
+      if (forward.action.direction != Direction::kForward || before < 0) continue;
+      for (const TimedAction& user : p.run.actions[1]) {
+        if (user.action.micro_batch != before || user.action.direction != Direction::kBackward) continue;
+        EXPECT_GE(forward.start_ns, user.end_ns) << scheduleName(kind);
+      }
+    }
+    EXPECT_EQ(p.run.workers[0].peak_bytes, 100 * p.run.frames[0]) << scheduleName(kind);
+  }
+}
+
+TEST(Simulate, TakesTheMemoryOfTheKindOfSchedule) {
+  Chain chain = chainOf({{1, 1, 1, 0}, {1, 1, 1, 0}});
+  chain.costs.memory = {{1000, 10, 1}, {1000, 10, 1}};
+  chain.split_memory = {{1000, 20, 2}, {1000, 20, 2}};
+  chain.sharded_memory = {{1000, 30, 3}, {1000, 30, 3}};
+  const auto peak = [&](ScheduleKind kind) {
+    return predict(chain, {.schedule = kind, .accumulation = 4}).peakBytes();
+  };
+  EXPECT_EQ(peak(ScheduleKind::k1F1B), 1000 + 2 * 10 + 1);
+  EXPECT_EQ(peak(ScheduleKind::kGPipe), 1000 + 4 * 10 + 1);
+  EXPECT_EQ(peak(ScheduleKind::kZeroBubble), 1000 + 2 * 20 + 2);
+  EXPECT_EQ(peak(ScheduleKind::kSharded), 1000 + 30 + 3);
+}
+
+// Devices that share cores: the work takes as long as the cores need for it, and what is alone goes at full speed.
+TEST(Simulate, SharesCores) {
+  for (int devices : {2, 4, 8}) {
+    Chain chain;
+    for (int s = 0; s < devices; ++s) chain.costs.stages.push_back({800 / devices, 1600 / devices, 0, 0});
+    const auto step = [&](int cores, ScheduleKind kind) {
+      chain.costs.cores = cores;
+      const Prediction p = predict(chain, {.schedule = kind, .accumulation = 16});
+      for (const auto& actions : p.run.actions)
+        for (size_t i = 1; i < actions.size(); ++i) EXPECT_GE(actions[i].start_ns, actions[i - 1].end_ns);
+      return p.run.step_ns;
+    };
+    const int64_t alone = step(0, ScheduleKind::k1F1B);
+    EXPECT_EQ(step(devices, ScheduleKind::k1F1B), alone);
+    EXPECT_NEAR(static_cast<double>(step(1, ScheduleKind::k1F1B)), 16 * 2400, 20);
+    EXPECT_GE(step(2, ScheduleKind::k1F1B), alone);
+    EXPECT_NEAR(static_cast<double>(step(1, ScheduleKind::kSharded)), 16 * 2400, 20);
+    EXPECT_EQ(step(0, ScheduleKind::kSharded), 16 * 2400);
+  }
+}
+
+TEST(Simulate, TakesAThousandDevices) {
+  Chain chain = chainOf(std::vector<StageCost>(1024, {300, 200, 100, 50}));
+  chain.costs.memory.assign(1024, {5000, 10, 1});
+  const int64_t m = 1024, p = 1024;
+  const auto run = [&](ScheduleKind kind) { return predict(chain, {.schedule = kind, .accumulation = m}); };
+  for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B}) {
+    const Prediction step = run(kind);
+    EXPECT_EQ(step.run.step_ns, (m + p - 1) * 600 + 50) << scheduleName(kind);
+    EXPECT_EQ(step.run.workers[0].peak_bytes, 5000 + 1 + 10 * (kind == ScheduleKind::kGPipe ? m : p));
+    EXPECT_EQ(step.run.workers[1023].peak_bytes, 5000 + 1 + 10 * (kind == ScheduleKind::kGPipe ? m : 1));
+  }
+  EXPECT_EQ(run(ScheduleKind::kSharded).run.step_ns, m * p * 600 + 50);
+  const Prediction zero_bubble = run(ScheduleKind::kZeroBubble);
+  EXPECT_LT(zero_bubble.run.step_ns, (m + p - 1) * 600 + 50);
+  EXPECT_GE(zero_bubble.run.step_ns, m * 600 + 50);
 }
 
 TEST(Simulate, KeepsUpdatesBetweenGroups) {
@@ -126,10 +212,18 @@ TEST(ChainText, IsReadBack) {
   chain.costs.hop_ns = 9;
   chain.costs.memory = {{10, 11, 12}, {13, 14, 15}};
   chain.device_of = {1, 0};
+  chain.costs.action_ns = 14;
+  chain.costs.host_ns = 15;
+  chain.costs.cores = 2;
+  chain.costs.memory[0].users = {{0, ir::Direction::kForward}, {1, ir::Direction::kWeightGrad}};
+  chain.split_memory = {{10, 21, 22, {{0, ir::Direction::kUpdate}}}, {13, 24, 25}};
+  chain.sharded_memory = {{10, 31, 32}, {13, 34, 35}};
   const Chain read = parseChain(chainJson(chain));
   EXPECT_EQ(chainJson(read), chainJson(chain));
   EXPECT_EQ(read.costs.stages, chain.costs.stages);
   EXPECT_EQ(read.costs.memory, chain.costs.memory);
+  EXPECT_EQ(read.split_memory, chain.split_memory);
+  EXPECT_EQ(read.sharded_memory, chain.sharded_memory);
   EXPECT_EQ(read.device_of, chain.device_of);
 }
 
@@ -149,6 +243,9 @@ TEST(ChainText, SaysWhatIsWrong) {
            {"{\"stages\": [{\"forward_ns\": x}]}", "no number"},
            {"{\"stages\": [{\"forward_ns\": 1e300}]}", "no number"},
            {"{\"stages\": [{\"repeat\": 0}]}", "repeat 0"},
+           {"{\"stages\": [{\"users\": [\"X0\"]}]}", "\"X0\""},
+           {"{\"stages\": [{\"users\": [\"F\"]}]}", "\"F\""},
+           {"{\"stages\": [{\"split\": {\"forward_ns\": 1}}]}", "unknown key \"forward_ns\""},
            {"{\"stages\": [{\"repeat\": 1e9}]}", "repeat 1000000000"},
            {"{\"stages\": []} {", "text behind"},
            {"{\"sta", "a string that does not end"},
@@ -165,10 +262,12 @@ TEST(Predict, RefusesWhatDoesNotFit) {
   Chain negative = two, some = two;
   negative.costs.stages[1].backward_ns = -1;
   some.device_of = {0};
+  Chain stranger = two;
+  stranger.costs.memory = {{0, 1, 0, {{5, ir::Direction::kForward}}}, {}};
   for (const std::function<void()>& fn : std::vector<std::function<void()>>{
            [] { predict({}, {}); }, [&] { predict(negative, {}); }, [&] { predict(some, {}); },
-           [&] { predict(two, {.accumulation = 0}); }, [&] { predict(two, {.schedule = ScheduleKind::kForward}); },
-           [&] { predict(two, {.training = false}); },
+           [&] { predict(stranger, {}); }, [&] { predict(two, {.accumulation = 0}); },
+           [&] { predict(two, {.schedule = ScheduleKind::kForward}); }, [&] { predict(two, {.training = false}); },
            [&] { predict(two, {.schedule = ScheduleKind::kForward, .training = false, .accumulation = 2}); },
            [&] { partition(two, 3); }, [&] { deal(two, 0, 1); }})
     EXPECT_NE(faultOf(fn).find("E0404"), std::string::npos) << faultOf(fn);
