@@ -21,9 +21,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
-HEADERS = sorted((ROOT / "include" / "abele").glob("*.h"))
+# error.h includes base/error.h, which is installed with it.
+HEADERS = [*sorted((ROOT / "include" / "abele").glob("*.h")), ROOT / "src" / "base" / "error.h"]
 
-# Names that have another form in C++; None: made for Python only. Others are looked up as they are.
+# Names that have another form in C++. Others are looked up as they are.
 CPP = {
     "poptorch.BeginBlock": "beginBlock",
     "poptorch.identity_loss": "identityLoss",
@@ -36,6 +37,30 @@ CPP = {
     "poptorch.optim": "optim",
     "poptorch.__version__": "ABELE_VERSION",
     "PoplarExecutor.compilationTime": "report",
+    "poptorch.ipu_print_tensor": "printTensor",
+    "poptorch.set_available_memory": "setAvailableMemory",
+    "poptorch.for_loop": "forLoop",
+    "poptorch.dynamic_slice": "dynamicSlice",
+    "poptorch.dynamic_update": "dynamicUpdate",
+    "poptorch.ctc_beam_search_decoder": "ctcBeamSearchDecoder",
+    "poptorch.CPU": "HostCall",
+    "poptorch.custom_op": "customOp",
+    "poptorch.load": "loadTrainingModel",
+    "poptorch.Error": "UserError",
+    "poptorch.RecoverableError": "DeviceError",
+    "poptorch.UnrecoverableError": "DeviceError",
+    "poptorch.AsynchronousDataAccessor": "DataLoaderMode mode",
+    "PoplarExecutor.load_state_dict": "loadStateDict",
+    "PoplarExecutor.state_dict": "stateDict",
+    "PoplarExecutor.rng_state": "rngState",
+    "Error.type": "code",
+    "Error.location": "context",
+    "Error.recovery_action": "recoveryAction",
+    "optim.VariableAttributes": "VariableAttributes",
+    "optimizer.state_dict": "optimizerState",
+    "optimizer.get_state_dict": "optimizerState",
+    "optimizer.load_state_dict": "setOptimizerState",
+    "optimizer.set_state_dict": "setOptimizerState",
     "Options.clone": "Options(const Options& other)",
     "Options.from_json": "fromJson",
     "Options.toDict": "toJson",
@@ -46,39 +71,56 @@ CPP = {
     "Options.checkIsFrozen": "isFrozen",
     "DataLoader.combinedBatchSize": "combinedBatchSize",
 }
+# Names without a C++ form, and why.
+OBJECTS = "it is about Python's objects"
 PYTHON_ONLY = {
-    "poptorch.ConfigFileError",
-    "poptorch.BlockId",
-    "poptorch.BlockFunction",
-    "poptorch.removeBlocks",
-    "poptorch.LegacyBeginBlockFn",
-    "poptorch.module_repr",
-    "poptorch.ops",
-    "poptorch.accessAttributes",
-    "poptorch.flattenTensorStructure",
-    "poptorch.reconstructTensorStructure",
-    "poptorch.ATTR_PREFIX",
-    "poptorch.attributes_lists",
-    "poptorch.createPoptorchError",
-    "poptorch.ICustomArgParser",
-    "poptorch.registerCustomArgParser",
-    "poptorch.registerGeometricCustomArgParsers",
-    "poptorch.testing",
-    "poptorch.poptorch_core",
-    "poptorch.poptorchAtExit",
-    "poptorch.logger",
-    "Options.set",
-    "Options.createOrSet",
-    "Options.exists",
-    "Options.deleteIfExists",
-    "testing.allclose",
-    "ICustomArgParser.yieldTensors",
-    "ICustomArgParser.reconstruct",
-    "PoplarExecutor.named_parameters",
-    "PoplarExecutor.parameters",
-    "PoplarExecutor.train",
-    "PoplarExecutor.eval",
-    "PoplarExecutor.model",
+    "poptorch.ConfigFileError": "an exception class; in C++ E0702 names the line",
+    "poptorch.BlockId": "an alias of str",
+    "poptorch.BlockFunction": "wraps Python functions; in C++ Block inside of them",
+    "poptorch.removeBlocks": "unwraps Python modules",
+    "poptorch.LegacyBeginBlockFn": "wraps Python functions",
+    "poptorch.module_repr": OBJECTS,
+    "poptorch.print": "Python's print during capture",
+    "poptorch.ops": "a module object",
+    "poptorch.Attribute": "strings for Python's tracer; without effect",
+    "poptorch.set_overlap_for_input": "a hint without effect, checked by Python's executor",
+    "poptorch.set_overlap_for_output": "a hint without effect, checked by Python's executor",
+    "poptorch.accessAttributes": OBJECTS,
+    "poptorch.flattenTensorStructure": "nested Python structures",
+    "poptorch.reconstructTensorStructure": "nested Python structures",
+    "poptorch.ATTR_PREFIX": OBJECTS,
+    "poptorch.attributes_lists": OBJECTS,
+    "poptorch.createPoptorchError": "makes a Python exception",
+    "poptorch.getIpuTensorId": OBJECTS,
+    "poptorch.importPoptorchMetadataFromFile": "unpickles Python objects",
+    "poptorch.ICustomArgParser": "nested Python structures",
+    "poptorch.registerCustomArgParser": "nested Python structures",
+    "poptorch.registerGeometricCustomArgParsers": "classes of a Python package",
+    "poptorch.testing": OBJECTS,
+    "poptorch.poptorch_core": "a module object",
+    "poptorch.poptorchAtExit": "the interpreter's end",
+    "poptorch.logger": "Python's logging",
+    "poptorch.profiling": "wraps methods of Python objects",
+    "profiling.Channel": "wraps methods of Python objects",
+    "profiling.Channel.tracepoint": "a Python context manager",
+    "profiling.Channel.instrument": "wraps methods of Python objects",
+    "variables.PVTI_OPTIONS": "of profiling.Channel",
+    "variables.POPTORCH_WAIT_FOR_IPU": "nothing to wait for",
+    "variables.POPTORCH_IPU_MODEL_VERSION": "a name in Python's log",
+    "Options.set": "attributes of a Python object; in C++ setters",
+    "Options.createOrSet": "attributes of a Python object; in C++ setters",
+    "Options.exists": "attributes of a Python object; in C++ std::optional",
+    "Options.deleteIfExists": "attributes of a Python object",
+    "testing.allclose": OBJECTS,
+    "ICustomArgParser.yieldTensors": "nested Python structures",
+    "ICustomArgParser.reconstruct": "nested Python structures",
+    "PoplarExecutor.named_parameters": "a wrapped nn.Module; in C++ the module itself",
+    "PoplarExecutor.parameters": "a wrapped nn.Module; in C++ the module itself",
+    "PoplarExecutor.train": "a wrapped nn.Module; in C++ the module itself",
+    "PoplarExecutor.eval": "a wrapped nn.Module; in C++ the module itself",
+    "PoplarExecutor.model": "a wrapped nn.Module; in C++ the module itself",
+    "optimizer.has_state": "the state is with the model: TrainingModel::optimizerState",
+    "optimizer.step (LAMB)": "an eager step of torch.optim",
 }
 FILES = {
     "Options": "options.h",
@@ -93,7 +135,9 @@ FILES = {
     "Block": "annotate.h",
     "PoplarExecutor": "model.h",
     "optim": "optim.h",
-    "optimizer": "optim.h",
+    "optimizer": "optim.h model.h",
+    "MultiConv": "annotate.h",
+    "Error": "error.h",
     "DataLoader": "data_loader.h",
 }
 
@@ -115,12 +159,13 @@ def cppDeclaration(name):
         return None
     prefix, _, last = name.partition(".")
     wanted = CPP.get(name, last.split(" ")[0])
-    files = [ROOT / "include" / "abele" / FILES[prefix]] if prefix in FILES else HEADERS if prefix == "poptorch" else []
+    wanted_files = FILES[prefix].split() if prefix in FILES else None
+    files = [path for path in HEADERS if (prefix == "poptorch" if wanted_files is None else path.name in wanted_files)]
     word = rf"(?<![A-Za-z_]){re.escape(wanted)}"
     kinds = [  # a type, then a function, then a field or constant
         rf"(class|struct|namespace|using) (ABELE_API )?{word}\s*[:{{=]",
         rf"{word}(?![A-Za-z_])\(" if wanted[-1].isalnum() else word,
-        rf"{word}(?![A-Za-z_])(\s*[={{][^;,)]*)?;",
+        rf"{word}(?![A-Za-z_])(\s*[={{]([^;,()]|\(\))*)?[,;]",
         rf"#define {word}",
     ]
     for kind in kinds:
@@ -136,7 +181,7 @@ def cppState(name):
     if found is not None:
         return f"`{found}`"
     if name in PYTHON_ONLY:
-        return "Python only"
+        return f"tied to Python: {PYTHON_ONLY[name]}"
     if name.startswith("variables."):
         variable = f'"{name.removeprefix("variables.")}"'
         sources = [path for path in (ROOT / "src").rglob("*.cc") if path.parts[-2] != "bind"]

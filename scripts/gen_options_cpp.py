@@ -72,7 +72,8 @@ def comment(text, indent):
 def enums(table):
     """Text of include/abele/enums.h."""
     lines = [
-        f"// For users of the library: enumerations of PopTorch's API. {MARK}",
+        "// For users of the library: enumerations of PopTorch's API.",
+        f"// {MARK}",
         "#pragma once",
         "",
         "namespace abele {",

@@ -26,9 +26,20 @@ int main() {
   std::printf("a call takes %ld rows and returns %ld outputs and %ld losses\n", rows, results[0].size(0),
               results[1].size(0));
 
-  try {
-    options.deviceIterations(0);
-  } catch (const abele::UserError& error) {
-    std::printf("refused: %s\n", abele::errorCodeText(error.code()));
-  }
+  // The model has frozen its options, so that no change goes unnoticed; a copy can be changed.
+  const auto codeOf = [](auto call) {
+    try {
+      call();
+    } catch (const abele::UserError& error) {
+      return abele::errorCodeText(error.code());
+    }
+    return "nothing";
+  };
+  std::printf("frozen: %s\n", codeOf([&] { options.deviceIterations(4); }));
+  abele::Options copy = options;
+  std::printf("refused: %s\n", codeOf([&] { copy.deviceIterations(0); }));
+
+  // The JSON form, which POPTORCH_DEFAULT_OPTIONS takes too.
+  copy = abele::Options().fromJson(R"({"deviceIterations": 2, "outputMode": "OutputMode.All"})");
+  std::printf("json: %s\n", copy.toJson().c_str());
 }

@@ -2,8 +2,12 @@
 // natively, so annotated code stays ordinary LibTorch code. Annotations never change results, only placement.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
+#include "abele/enums.h"
 #include "abele/export.h"
 
 namespace at {
@@ -46,6 +50,33 @@ enum class Reduction { kNone, kMean, kSum };
 /// Reduces `loss` and marks the result as the value that training starts backward from. A training model marks exactly
 /// one (E0102, E0103); a marked loss that feeds another one is an ordinary value.
 ABELE_API at::Tensor identityLoss(const at::Tensor& loss, Reduction reduction = Reduction::kMean);
+
+/// The tensor itself. The share of memory for the operation that made it, 0..1 (E0702), is a hint.
+ABELE_API at::Tensor setAvailableMemory(const at::Tensor& tensor, double proportion);
+
+/// Convolutions that form one multi-convolution. Its settings are hints: one value for all, or one for each
+/// convolution.
+///   abele::MultiConv().planType(abele::MultiConvPlanType::kSerial).run([&] { a = conv1(x); b = conv2(y); });
+class ABELE_API MultiConv {
+ public:
+  MultiConv& availableMemoryProportions(std::vector<double> shares);
+  MultiConv& partialsTypes(std::vector<FloatType> types);  // kFloat or kHalf (E0702)
+  MultiConv& enableConvDithering(std::vector<bool> enable);
+  MultiConv& planType(MultiConvPlanType type);
+  MultiConv& perConvReservedTiles(int64_t tiles);
+  MultiConv& cycleBackOff(double share);
+  /// Inside a capture throws E0710: no convolution was made, a setting has another number of values than there are
+  /// convolutions, or this is inside another MultiConv.
+  void run(const std::function<void()>& body) const;
+
+ private:
+  MultiConv& note(const char* setting, size_t values);
+  struct Setting {
+    std::string name;
+    size_t values = 1;
+  };
+  std::vector<Setting> settings_;
+};
 
 /// True only inside a forward that is being captured for devices.
 ABELE_API bool isRunningOnDevice();

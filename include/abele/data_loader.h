@@ -58,6 +58,10 @@ class ABELE_API DataLoader {
 
   /// The next batch of this pass; false at its end.
   bool next(std::vector<at::Tensor>& batch);
+  /// The options that it was made with, frozen.
+  const Options& options() const;
+  /// Ends the thread that makes batches ahead. No more batches come (E0801).
+  void terminate();
   /// Starts a pass, in a new order when shuffling.
   void reset();
 

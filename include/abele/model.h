@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -97,16 +98,24 @@ concept NotOptions = !std::is_convertible_v<Fn, const Options&>;
 
 }  // namespace detail
 
-/// A program compiled for training. The first call captures, compiles and uploads the module's weights; each call then
-/// runs deviceIterations weight updates on the devices. The module's own tensors change when weights are copied back:
-/// copyWeightsToHost(), destroy(), the end of this object, or a call of an InferenceModel of the same module.
-/// Requires: the module outlives this, unless it is owned by a std::shared_ptr. One live training model per module
-/// (E0709). Throws: E01xx..E07xx; the module stays usable. Threads: one caller at a time for all models of a module.
-class ABELE_API TrainingModel {
+/// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs:
+/// those that are returned). Nothing is copied in one process: an input is there when its first stage begins, an output
+/// when its last one ends.
+struct ModelTimes {
+  std::vector<std::vector<double>> input, input_complete, output, output_complete;
+};
+/// Of the micro-batches that the last call returned. Units: s.
+struct Latency {
+  double least = 0, most = 0, average = 0;
+};
+
+/// What training and inference models have in common.
+/// Throws: E0705 where a call needs a compiled model. Threads: one caller at a time for all models of a module.
+class ABELE_API CompiledModel {
  public:
-  TrainingModel(TrainingModel&&) noexcept;
-  TrainingModel& operator=(TrainingModel&&) noexcept;
-  ~TrainingModel();
+  CompiledModel(CompiledModel&&) noexcept;
+  CompiledModel& operator=(CompiledModel&&) noexcept;
+  ~CompiledModel();
 
   /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see
   /// OutputMode.
@@ -117,26 +126,62 @@ class ABELE_API TrainingModel {
     return (*this)(detail::vectorOf<at::Tensor>(inputs...));
   }
 
-  /// Gives groups of replicas values of their own of a parameter, with `shards` replicas in a group; before compile
-  /// (E0705). The module's tensor has one more dimension in front than forward sees: a value for every group, or for
-  /// every replica. Source: spec executor.md section 9.
-  void replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
-                       VariableRetrievalMode mode = VariableRetrievalMode::kOnePerGroup);
   /// Captures and compiles for inputs of these shapes without running a step.
   void compile(const std::vector<at::Tensor>& inputs);
+  /// compile(), then save(). A model whose connection type is Never can do this, on a machine without devices.
+  void compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs);
+  /// Takes over a program, its weights and its state from a file. Throws E0712; E0705 when compiled already.
+  void loadExecutable(const std::string& path);
   bool isCompiled() const;
+  /// The frozen copy that this model goes by.
+  const Options& options() const;
+
+  /// Into the module's tensors. Of an InferenceModel: buffers that forward wrote are not copied back on their own.
   void copyWeightsToHost();
+  /// Copies if the devices have newer weights, and returns whether they had.
+  bool copyWeightsToHostIfNeeded();
   /// Uploads the module's tensors as they are now; progress of the device that was not copied back is lost.
   void copyWeightsToDevice();
-  /// New values for the compiled optimizer, from the next step on. E0706 for what is fixed at compile.
-  void setOptimizer(const optim::Optimizer& optimizer);
+  /// Uploads only the buffers that Options::updatableNamedBuffers lists (E0702 where there are none).
+  void copyNamedBuffersToDevice();
+  /// Parameters and buffers by name, newest values.
+  std::map<std::string, at::Tensor> stateDict();
+  /// Copies these values into the module, and uploads them. Throws E0708 for names or shapes that do not fit; then
+  /// nothing is changed.
+  void loadStateDict(const std::map<std::string, at::Tensor>& state);
+
+  /// Models attach when they are compiled, or at the first call after detachFromDevice().
+  bool isAttachedToDevice() const;
+  /// Uploads the weights. Throws E0705 when attached already, E0702 when the connection type is Never.
+  void attachToDevice();
+  /// Copies weights back. Throws E0705 when not attached.
+  void detachFromDevice();
+
+  /// State of the random stream, as bytes; setting it repeats the stream.
+  at::Tensor rngState() const;
+  void setRngState(const at::Tensor& state);
+
+  /// Long names of the values of the compiled program, as Options::anchorTensor takes them.
+  const std::vector<std::string>& getTensorNames() const;
+  /// Value, in the last call, of what Options::anchorTensor named. Throws E0708 for an unknown name.
+  at::Tensor getAnchoredTensor(const std::string& short_name) const;
+  ModelTimes getPerfCounters() const;
+  /// From the first request of an input until all outputs are complete; the others are parts of it.
+  Latency getLatency() const;
+  Latency getHostIpuLatency() const;
+  Latency getComputeLatency() const;
+  Latency getIpuHostLatency() const;
+  /// Cycles of the last call at 1.33 GHz: its time, in other units. Throws E0705 before the first call, E0702 without
+  /// Options::logCycleCount.
+  int64_t cycleCount() const;
+
   /// Table of the last step: each stage's busy and waiting time and peak bytes, the bubble, the compile time.
   std::string report() const;
   /// Times and memory of the stages as JSON, for simulate(): of the last step, or of capture before the first.
   std::string costs() const;
-  /// Writes the compiled program, the weights, the optimizer's state and the random state: loadTrainingModel goes on
-  /// from there, bit for bit. Missing folders are made. Throws E0705 before compile, E0712 when the file cannot be
-  /// written.
+  /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state:
+  /// loadTrainingModel or loadInferenceModel goes on from there, bit for bit. Missing folders are made. Throws E0712
+  /// when the file cannot be written.
   void save(const std::string& path);
   /// Copies weights back and frees the devices. The model may be called again and then compiles again.
   void destroy();
@@ -144,46 +189,59 @@ class ABELE_API TrainingModel {
   /// stays usable.
   void setInterrupt(std::function<bool()> poll);
 
+ protected:
+  friend class ModelAccess;
+  class Core;
+  struct Sharing;
+  static std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
+  explicit CompiledModel(std::unique_ptr<Core> core);
+  std::unique_ptr<Core> core_;
+};
+
+/// A program compiled for training. The first call captures, compiles and uploads the module's weights; each call then
+/// runs deviceIterations weight updates on the devices. The module's own tensors change when weights are copied back:
+/// copyWeightsToHost(), destroy(), the end of this object, or a call of an InferenceModel of the same module.
+/// Requires: the module outlives this, unless it is owned by a std::shared_ptr. One live training model per module
+/// (E0709). Throws: E01xx..E07xx; the module stays usable.
+class ABELE_API TrainingModel : public CompiledModel {
+ public:
+  /// Gives groups of replicas values of their own of a parameter, with `shards` replicas in a group; before compile
+  /// (E0705). The module's tensor has one more dimension in front than forward sees: a value for every group, or for
+  /// every replica. Source: spec executor.md section 9.
+  void replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
+                       VariableRetrievalMode mode = VariableRetrievalMode::kOnePerGroup);
+  /// New values for the compiled optimizer, from the next step on. E0706 for what is fixed at compile.
+  void setOptimizer(const optim::Optimizer& optimizer);
+  /// Copies of the optimizer's state on the devices: "exp_avg/encoder.weight".
+  std::map<std::string, at::Tensor> optimizerState() const;
+  /// Values that are missing keep what they are.
+  void setOptimizerState(const std::map<std::string, at::Tensor>& state);
+
  private:
   friend class ModelAccess;
-  struct Impl;
-  explicit TrainingModel(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  using CompiledModel::CompiledModel;
 };
 
 /// A program compiled for inference. Any number of them may share a module, also with a live TrainingModel: a call then
 /// first copies newer weights of the training devices to the module, and to its own devices if they have changed.
-/// Requires, Throws, Threads: as TrainingModel.
-class ABELE_API InferenceModel {
- public:
-  InferenceModel(InferenceModel&&) noexcept;
-  InferenceModel& operator=(InferenceModel&&) noexcept;
-  ~InferenceModel();
-
-  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
-  template <class... Tensors>
-    requires(sizeof...(Tensors) > 0 && (std::is_convertible_v<const Tensors&, const at::Tensor&> && ...))
-  auto operator()(const Tensors&... inputs) {
-    return (*this)(detail::vectorOf<at::Tensor>(inputs...));
-  }
-
-  void compile(const std::vector<at::Tensor>& inputs);
-  bool isCompiled() const;
-  /// Buffers that forward wrote are not copied back on their own: call this.
-  void copyWeightsToHost();
-  void copyWeightsToDevice();
-  std::string report() const;
-  /// Writes the compiled program, the module's weights and the random state for loadInferenceModel.
-  void save(const std::string& path);
-  void destroy();
-  void setInterrupt(std::function<bool()> poll);
-
+/// Requires, Throws: as TrainingModel.
+class ABELE_API InferenceModel : public CompiledModel {
  private:
   friend class ModelAccess;
-  struct Impl;
-  explicit InferenceModel(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  using CompiledModel::CompiledModel;
 };
+
+/// Called whenever a model of this process is about to be captured, and whenever that ended, also when it failed; in
+/// the order of registration. Returns: what removeCompileHook takes. Threads: safe.
+ABELE_API int64_t registerPreCompileHook(std::function<void()> hook);
+ABELE_API int64_t registerPostCompileHook(std::function<void()> hook);
+ABELE_API void removeCompileHook(int64_t handle);
+
+/// True if so many devices exist: CPU devices stand for them, as many as ABELE_EMULATED_DEVICES says (default 64).
+/// False when a simulator variable is set.
+ABELE_API bool ipuHardwareIsAvailable(int64_t num_ipus = 1);
+/// 2: programs written for this generation run. Throws E0402 when ABELE_EMULATED_DEVICES is 0.
+ABELE_API int64_t ipuHardwareVersion();
 
 /// What save() wrote, in C++ or in Python (export_model=True): it runs without a forward and without the module, and so
 /// without Python. Weights come from the file. With a module, its tensors of the same names take them over and are the

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "abele/enums.h"
 #include "abele/export.h"
 
 namespace at {
@@ -53,10 +54,9 @@ ABELE_API at::Tensor sliceAt(const at::Tensor& tensor, int64_t dim, const at::Te
 ABELE_API at::Tensor dynamicUpdate(const at::Tensor& input, const at::Tensor& src, int64_t dim, const at::Tensor& start,
                                    int64_t size);
 
-enum class MatMulSerialization { kInputChannels, kReducingDim, kOutputChannels, kDisabled };
 /// torch.matmul in `factor` pieces along the rows of lhs, the shared dimension or the columns of rhs. keep_precision:
 /// float16 sums over the shared dimension are added in float32. Throws E0708 when factor does not divide the dimension.
-ABELE_API at::Tensor serializedMatMul(const at::Tensor& lhs, const at::Tensor& rhs, MatMulSerialization mode,
+ABELE_API at::Tensor serializedMatMul(const at::Tensor& lhs, const at::Tensor& rhs, MatMulSerializationMode mode,
                                       int64_t factor = 0, bool keep_precision = false);
 
 /// Farthest point sampling. src: [P, F]; ptr: boundaries of the batches. Returns int32 indices into src, batches

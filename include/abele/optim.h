@@ -6,10 +6,13 @@
 #pragma once
 
 #include <limits>
+#include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "abele/enums.h"
 #include "abele/export.h"
 
 namespace abele::optim {
@@ -74,8 +77,24 @@ struct LAMB {
   std::vector<std::string> parameters;
 };
 
-/// One kind of optimizer and its groups. The numbers may change after compilation (setOptimizer), except whether
-/// momentum is 0, max_grad_norm, the flags, and which parameters a group has (E0706).
+/// Which numbers of an optimizer may change after compilation: all, but for those that are marked as constant. They are
+/// named as the fields of the groups, and "loss_scaling".
+class ABELE_API VariableAttributes {
+ public:
+  bool isConstant(const std::string& attribute) const;
+  /// setOptimizer refuses another value (E0706). Throws E0706 for an attribute that no optimizer has.
+  void markAsConstant(const std::string& attribute);
+  /// "momentum" then keeps a velocity also where it is 0 at first. Throws as markAsConstant.
+  void markAsVariable(const std::string& attribute);
+  bool isMarkedVariable(const std::string& attribute) const { return variable_.contains(attribute); }
+
+ private:
+  std::set<std::string> constant_, variable_;
+};
+
+/// One kind of optimizer and its groups. The numbers may change after compilation (setOptimizer), except those marked
+/// as constant, whether momentum is 0, max_grad_norm, the flags, the element types, and which parameters a group has
+/// (E0706).
 struct Optimizer {
   Optimizer(SGD group) : groups(std::vector<SGD>{std::move(group)}) {}
   Optimizer(Adam group) : groups(std::vector<Adam>{std::move(group)}) {}
@@ -93,6 +112,15 @@ struct Optimizer {
   double loss_scaling = 1;
   /// Gradients are shortened so that their norm together is at most this. Fixed at compilation.
   double max_grad_norm = std::numeric_limits<double>::infinity();
+  VariableAttributes variable_attrs;
+  /// Element types of the gradient sums and of the first and second moments (a velocity is a first moment): kFloat or
+  /// kHalf; without one the parameter's, as in torch. Fixed at compilation.
+  std::optional<FloatType> accum_type, velocity_accum_type, first_order_momentum_accum_type,
+      second_order_momentum_accum_type;
+  /// SGD: sums and velocity are one tensor in PopTorch; here both are float32 then. Fixed at compilation.
+  bool use_combined_accum = false;
+  /// A hint, for use_combined_accum.
+  double velocity_scaling = 1;
 };
 
 }  // namespace abele::optim

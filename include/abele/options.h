@@ -44,7 +44,12 @@ struct ABELE_API Phase {
 };
 
 /// How the stages of a model run. Results never depend on it. Use one of those below.
-struct ExecutionStrategy {
+struct ABELE_API ExecutionStrategy {
+  /// The stage that lists this block. Throws E0305 when there is none.
+  const Stage& stage(const std::string& block_id) const;
+  /// The phase at this position. Throws E0702 when there is none.
+  Phase phase(int index) const;
+
   bool pipelined = true;
   bool alternating = false;   // parallel phased
   std::vector<int> phase_of;  // by stage; empty: no phases

@@ -91,7 +91,7 @@ void registerOperators(py::module_& module) {
   module.def(
       "serializedMatMul",
       [](const at::Tensor& lhs, const at::Tensor& rhs, int mode, int64_t factor, bool keep_precision) {
-        return ops::serializedMatMul(lhs, rhs, static_cast<ops::MatMulSerialization>(mode), factor, keep_precision);
+        return ops::serializedMatMul(lhs, rhs, static_cast<MatMulSerializationMode>(mode), factor, keep_precision);
       },
       py::arg("lhs"), py::arg("rhs"), py::arg("mode"), py::arg("factor"), py::arg("keep_precision"));
   module.def("fps", &ops::fps, py::arg("src"), py::arg("ptr"), py::arg("ratio"), py::arg("random_start"));

@@ -48,6 +48,13 @@ std::shared_ptr<const void> ownerOf(torch::nn::Module& module);
 /// Throws E0706 for values that torch refuses, and for groups that name no parameter or one that another group has.
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors);
 
+/// Throws E0706 where a value that was fixed at compile is another one now.
+void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimizer& given);
+
+// public_hooks.cc
+void callPreCompileHooks();
+void callPostCompileHooks();
+
 // public_options.cc
 CommGroup commGroup(CommGroupType type);
 

@@ -25,14 +25,20 @@ void checkLoading(const DataLoaderOptions& loading) {
 }  // namespace
 
 struct DataLoader::Impl {
+  const Options options;
   int64_t combined = 1;
   std::unique_ptr<host::Batches> batches;
   bool is_fresh = true;             // nothing was taken from this pass
   std::vector<at::Tensor> current;  // of the iterator
 
-  Impl(const Options& options, const DataLoaderOptions& loading)
-      : combined(options.combinedBatchSize(loading.batch_size)) {
+  Impl(const Options& given, const DataLoaderOptions& loading)
+      : options(given), combined(given.combinedBatchSize(loading.batch_size)) {
+    given.freeze();
     options.freeze();
+  }
+  host::Batches& open() {
+    ABELE_REQUIRE(batches, E0801, {.what = "the data loader was terminated", .remedy = "make another one"});
+    return *batches;
   }
 
   void open(std::unique_ptr<host::Batches> source, const DataLoaderOptions& loading) {
@@ -85,15 +91,18 @@ DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader::~DataLoader() = default;
 
 int64_t DataLoader::combinedBatchSize() const { return impl_->combined; }
-int64_t DataLoader::size() const { return impl_->batches->size(); }
+int64_t DataLoader::size() const { return impl_->open().size(); }
+
+const Options& DataLoader::options() const { return impl_->options; }
+void DataLoader::terminate() { impl_->batches.reset(); }
 
 bool DataLoader::next(std::vector<at::Tensor>& batch) {
   impl_->is_fresh = false;
-  return impl_->batches->next(batch);
+  return impl_->open().next(batch);
 }
 
 void DataLoader::reset() {
-  impl_->batches->startPass();
+  impl_->open().startPass();
   impl_->is_fresh = true;
 }
 

@@ -17,18 +17,15 @@
 #include "host/public_access.h"
 
 namespace abele {
-namespace {
-
-class Core;
 
 /// What all models of one module share.
-struct Sharing {
+struct CompiledModel::Sharing {
   Core* trainer = nullptr;   // the live training model
   int64_t host_version = 0;  // counts copies from a device into the module
 };
 
 /// The Sharing of a module; alive while a model of the module is.
-std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
+std::shared_ptr<CompiledModel::Sharing> CompiledModel::sharingOf(const torch::nn::Module* module) {
   static std::mutex mu;
   static std::map<const torch::nn::Module*, std::weak_ptr<Sharing>> all;
   std::lock_guard lock(mu);
@@ -39,23 +36,49 @@ std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
   return sharing;
 }
 
+namespace {
+
 std::string shapeOf(const at::Tensor& tensor) {
   return contiguousType(static_cast<DType>(tensor.scalar_type()), tensor.sizes().vec()).str();
 }
 
-/// What training and inference models have in common. Source: spec executor.md sections 6 and 7.
-class Core {
+/// A hook is told that capture ended, however it ends.
+struct CompileHooks {
+  CompileHooks() { host::callPreCompileHooks(); }
+  ~CompileHooks() {
+    try {
+      host::callPostCompileHooks();
+    } catch (const std::exception& error) {
+      log::warn("a hook after compilation failed: ", error.what());
+    }
+  }
+  CompileHooks(const CompileHooks&) = delete;
+  CompileHooks& operator=(const CompileHooks&) = delete;
+};
+
+}  // namespace
+
+/// Source: spec executor.md sections 6 to 8.
+class CompiledModel::Core {
  public:
-  Core(torch::nn::Module* module, Forward forward, const Options& options, bool training)
+  /// optimizer: of a training model; null for inference.
+  Core(torch::nn::Module* module, Forward forward, const Options& options, const optim::Optimizer* optimizer)
       : user_options_(options),
+        optimizer_(optimizer ? std::make_unique<optim::Optimizer>(*optimizer) : nullptr),
         module_(module),
         owner_(module ? host::ownerOf(*module) : nullptr),
         forward_(std::move(forward)),
-        options_(OptionsAccess::session(options, training)),
+        options_(OptionsAccess::session(options, optimizer != nullptr)),
         sharing_(sharingOf(module)) {
     host::Session check(options_);  // refuses options before anything is compiled
     options.freeze();
+    user_options_.freeze();
     if (options_.training) claimTraining();
+  }
+  /// From a file: a compiled optimizer goes on with its own values.
+  Core(const std::string& path, torch::nn::Module* module, const Options& options, const optim::Optimizer* optimizer)
+      : Core(module, nullptr, options, optimizer) {
+    load(path);
   }
 
   ~Core() {
@@ -70,7 +93,7 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  void compile(const std::vector<at::Tensor>& inputs, const optim::Optimizer* optimizer) {
+  void compile(const std::vector<at::Tensor>& inputs) {
     if (session_) {
       log::warn("compile() of a compiled model is ignored; destroy() it first to compile again");
       return;
@@ -85,16 +108,20 @@ class Core {
     program.forward = forward_;
     for (host::NamedTensor& t : tensors_) program.model.push_back({t.name, &t.tensor, t.is_parameter});
     auto session = std::make_unique<host::Session>(options_);
-    session->compile(program, inputs, optimizer ? host::optimizerSpec(*optimizer, tensors_) : host::OptimizerSpec());
+    {
+      const CompileHooks hooks;
+      session->compile(program, inputs,
+                       optimizer_ ? host::optimizerSpec(*optimizer_, tensors_) : host::OptimizerSpec());
+    }
     session_ = std::move(session);
+    attached_ = user_options_.connection_type() != ConnectionType::kNever;
     uploaded_version_ = sharing_->host_version;
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const optim::Optimizer* optimizer) {
-    ABELE_REQUIRE(user_options_.connection_type() != ConnectionType::kNever, E0702,
-                  {.what = "the connection type is Never: the model compiles, and does not run",
-                   .remedy = "connectionType(ConnectionType::kAlways) or kOnDemand"});
-    if (!session_) compile(inputs, optimizer);
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) {
+    requireDevice();
+    if (!session_) compile(inputs);
+    if (!attached_) attach();
     if (!options_.training) {
       pullFromTrainer();
       if (uploaded_version_ != sharing_->host_version) upload();
@@ -137,6 +164,8 @@ class Core {
 
   /// Goes on from a file. Requires: nothing was compiled.
   void load(const std::string& path) {
+    ABELE_REQUIRE(!session_, E0705,
+                  {.what = "loadExecutable() of a compiled model", .remedy = "destroy() the model first"});
     const host::ProgramFile file = host::readProgramFile(path);
     host::CompiledProgram program = host::decodeProgram(file.program);
     const exe::Executable& executable = program.executable;
@@ -159,14 +188,95 @@ class Core {
     session->setOptimizerState(file.optimizer_state);
     if (file.rng_state.defined()) session->setRngState(file.rng_state);
     session_ = std::move(session);
+    attached_ = user_options_.connection_type() != ConnectionType::kNever;
     uploaded_version_ = sharing_->host_version;
   }
 
   void destroy() {
     pullIfStale();
     session_.reset();
+    attached_ = false;
     if (sharing_->trainer == this) sharing_->trainer = nullptr;
   }
+
+  void requireDevice() const {
+    ABELE_REQUIRE(user_options_.connection_type() != ConnectionType::kNever, E0702,
+                  {.what = "the connection type is Never: the model compiles, and does not run",
+                   .remedy = "connectionType(ConnectionType::kAlways) or kOnDemand"});
+  }
+  bool isAttached() const { return attached_; }
+  void attach() {
+    compiled("attachToDevice()");
+    ABELE_REQUIRE(!attached_, E0705, {.what = "the model is attached already"});
+    requireDevice();
+    upload();
+    attached_ = true;
+  }
+  void detach() {
+    compiled("detachFromDevice()");
+    ABELE_REQUIRE(attached_, E0705, {.what = "the model is not attached"});
+    pullIfStale();
+    attached_ = false;
+  }
+
+  bool pullIfStale() {
+    if (!session_ || !stale_) return false;
+    download();
+    return true;
+  }
+
+  void uploadBuffers() {
+    host::Session& session = compiled("copyNamedBuffersToDevice()");
+    const std::optional<Setting> listed = user_options_.Popart().get("updatableNamedBuffers");
+    const auto* names = listed ? std::get_if<std::vector<std::string>>(&*listed) : nullptr;
+    ABELE_REQUIRE(names && !names->empty(), E0702,
+                  {.what = "no buffers are listed", .remedy = "Options::updatableNamedBuffers({...})"});
+    session.copyBuffersToDevice(*names);
+  }
+
+  std::map<std::string, at::Tensor> stateDict() {
+    pullFromTrainer();
+    pullIfStale();
+    if (!session_ && module_) tensors_ = host::tensorsOf(*module_);
+    std::map<std::string, at::Tensor> state;
+    for (const host::NamedTensor& t : tensors_) state.emplace(t.name, t.tensor);
+    return state;
+  }
+
+  void loadStateDict(const std::map<std::string, at::Tensor>& state) {
+    const std::map<std::string, at::Tensor> own = stateDict();
+    for (const auto& [name, tensor] : state) {
+      const auto it = own.find(name);
+      ABELE_REQUIRE(it != own.end() && it->second.sizes() == tensor.sizes(), E0708,
+                    {.what = cat("the model does not fit the state's ", name),
+                     .found = shapeOf(tensor),
+                     .expected = it == own.end() ? "no such tensor" : shapeOf(it->second)});
+    }
+    for (const auto& [name, tensor] : own)
+      ABELE_REQUIRE(state.contains(name), E0708, {.what = cat("the state has no ", name), .expected = shapeOf(tensor)});
+    at::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : state) own.at(name).copy_(tensor);
+    ++sharing_->host_version;
+    if (session_ && attached_) upload();
+  }
+
+  void setOptimizer(const optim::Optimizer& optimizer) {
+    if (session_) {
+      host::requireSameConstants(*optimizer_, optimizer);
+      session_->setOptimizer(host::optimizerSpec(optimizer, tensors_));
+    }
+    *optimizer_ = optimizer;
+  }
+
+  int64_t cycles() {
+    const std::optional<Setting> counts = user_options_.Popart().get("instrumentWithHardwareCycleCounter");
+    ABELE_REQUIRE(counts && std::get_if<bool>(&*counts) && std::get<bool>(*counts), E0702,
+                  {.what = "cycle counting is disabled", .remedy = "Options::logCycleCount(true)"});
+    const int64_t cycles = compiled("cycleCount()").cycles();
+    ABELE_REQUIRE(cycles != 0, E0705, {.what = "cycleCount() before the first call", .remedy = "call the model first"});
+    return cycles;
+  }
+  const Options& options() const { return user_options_; }
 
   void group(const std::string& parameter, CommGroupType type, int64_t shards, VariableRetrievalMode mode) {
     ABELE_REQUIRE(!session_, E0705,
@@ -212,14 +322,12 @@ class Core {
                    .remedy = "destroy() the other training model first"});
     sharing_->trainer = this;
   }
-  void pullIfStale() {
-    if (session_ && stale_) download();
-  }
   void pullFromTrainer() {
     if (sharing_->trainer && sharing_->trainer != this) sharing_->trainer->pullIfStale();
   }
 
   const Options user_options_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   torch::nn::Module* module_;
   std::shared_ptr<const void> owner_;
   Forward forward_;
@@ -228,112 +336,98 @@ class Core {
   std::vector<host::NamedTensor> tensors_;  // of the compiled session, which points into it
   std::unique_ptr<host::Session> session_;
   std::function<bool()> poll_;
+  bool attached_ = false;
   bool stale_ = false;  // the device is newer than the module
   int64_t uploaded_version_ = 0;
 };
 
-}  // namespace
-
-struct TrainingModel::Impl {
-  Impl(torch::nn::Module& module, Forward forward, const Options& options, const optim::Optimizer& chosen)
-      : optimizer(chosen), core(&module, std::move(forward), options, /*training=*/true) {
-    host::optimizerSpec(optimizer, host::tensorsOf(module));  // refuses a wrong optimizer at once
-  }
-  /// From a file: the compiled optimizer goes on with its own values.
-  Impl(const std::string& path, torch::nn::Module* module, const Options& options)
-      : optimizer(optim::SGD{}), core(module, nullptr, options, /*training=*/true) {
-    core.load(path);
-  }
-  optim::Optimizer optimizer;
-  Core core;
-};
-
-struct InferenceModel::Impl {
-  Impl(torch::nn::Module* module, Forward forward, const Options& options)
-      : core(module, std::move(forward), options, /*training=*/false) {}
-  Impl(const std::string& path, torch::nn::Module* module, const Options& options)
-      : core(module, nullptr, options, /*training=*/false) {
-    core.load(path);
-  }
-  Core core;
-};
-
-/// Makes the public objects from their parts.
+/// Makes the public objects.
 class ModelAccess {
  public:
-  template <class Model>
-  static Model make(std::unique_ptr<typename Model::Impl> impl) {
-    return Model(std::move(impl));
-  }
   template <class Model, class... Parts>
   static Model build(Parts&&... parts) {
-    return make<Model>(std::make_unique<typename Model::Impl>(std::forward<Parts>(parts)...));
+    return Model(std::make_unique<CompiledModel::Core>(std::forward<Parts>(parts)...));
   }
 };
 
 TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
                                 const optim::Optimizer& optimizer) {
-  return ModelAccess::build<TrainingModel>(module, std::move(forward), options, optimizer);
+  auto model = ModelAccess::build<TrainingModel>(&module, std::move(forward), options, &optimizer);
+  host::optimizerSpec(optimizer, host::tensorsOf(module));  // refuses a wrong optimizer at once
+  return model;
 }
 InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options) {
-  return ModelAccess::build<InferenceModel>(module, std::move(forward), options);
+  return ModelAccess::build<InferenceModel>(module, std::move(forward), options, nullptr);
 }
 
 TrainingModel loadTrainingModel(const std::string& path, const Options& options) {
-  return ModelAccess::build<TrainingModel>(path, nullptr, options);
+  const optim::Optimizer unused = optim::SGD{};
+  return ModelAccess::build<TrainingModel>(path, nullptr, options, &unused);
 }
 TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module, const Options& options) {
-  return ModelAccess::build<TrainingModel>(path, &module, options);
+  const optim::Optimizer unused = optim::SGD{};
+  return ModelAccess::build<TrainingModel>(path, &module, options, &unused);
 }
 InferenceModel loadInferenceModel(const std::string& path, const Options& options) {
-  return ModelAccess::build<InferenceModel>(path, nullptr, options);
+  return ModelAccess::build<InferenceModel>(path, nullptr, options, nullptr);
 }
 InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module, const Options& options) {
-  return ModelAccess::build<InferenceModel>(path, &module, options);
+  return ModelAccess::build<InferenceModel>(path, &module, options, nullptr);
 }
 
-TrainingModel::TrainingModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-TrainingModel::TrainingModel(TrainingModel&&) noexcept = default;
-TrainingModel& TrainingModel::operator=(TrainingModel&&) noexcept = default;
-TrainingModel::~TrainingModel() = default;
+CompiledModel::CompiledModel(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+CompiledModel::CompiledModel(CompiledModel&&) noexcept = default;
+CompiledModel& CompiledModel::operator=(CompiledModel&&) noexcept = default;
+CompiledModel::~CompiledModel() = default;
 
-std::vector<at::Tensor> TrainingModel::operator()(const std::vector<at::Tensor>& inputs) {
-  return impl_->core.run(inputs, &impl_->optimizer);
+std::vector<at::Tensor> CompiledModel::operator()(const std::vector<at::Tensor>& inputs) { return core_->run(inputs); }
+void CompiledModel::compile(const std::vector<at::Tensor>& inputs) { core_->compile(inputs); }
+void CompiledModel::compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs) {
+  if (!isCompiled()) compile(inputs);
+  save(path);
 }
+void CompiledModel::loadExecutable(const std::string& path) { core_->load(path); }
+bool CompiledModel::isCompiled() const { return core_->isCompiled(); }
+const Options& CompiledModel::options() const { return core_->options(); }
+void CompiledModel::copyWeightsToHost() { core_->download(); }
+bool CompiledModel::copyWeightsToHostIfNeeded() { return core_->pullIfStale(); }
+void CompiledModel::copyWeightsToDevice() { core_->upload(); }
+void CompiledModel::copyNamedBuffersToDevice() { core_->uploadBuffers(); }
+std::map<std::string, at::Tensor> CompiledModel::stateDict() { return core_->stateDict(); }
+void CompiledModel::loadStateDict(const std::map<std::string, at::Tensor>& state) { core_->loadStateDict(state); }
+bool CompiledModel::isAttachedToDevice() const { return core_->isAttached(); }
+void CompiledModel::attachToDevice() { core_->attach(); }
+void CompiledModel::detachFromDevice() { core_->detach(); }
+at::Tensor CompiledModel::rngState() const { return core_->compiled("rngState()").rngState(); }
+void CompiledModel::setRngState(const at::Tensor& state) { core_->compiled("setRngState()").setRngState(state); }
+const std::vector<std::string>& CompiledModel::getTensorNames() const {
+  return core_->compiled("getTensorNames()").tensorNames();
+}
+at::Tensor CompiledModel::getAnchoredTensor(const std::string& short_name) const {
+  return core_->compiled("getAnchoredTensor()").anchor(short_name);
+}
+ModelTimes CompiledModel::getPerfCounters() const {
+  host::PerfCounters counters = core_->compiled("getPerfCounters()").perfCounters();
+  return {std::move(counters.input), std::move(counters.input_complete), std::move(counters.output),
+          std::move(counters.output_complete)};
+}
+int64_t CompiledModel::cycleCount() const { return core_->cycles(); }
+std::string CompiledModel::report() const { return core_->report(); }
+std::string CompiledModel::costs() const { return core_->costs(); }
+void CompiledModel::save(const std::string& path) { core_->save(path); }
+void CompiledModel::destroy() { core_->destroy(); }
+void CompiledModel::setInterrupt(std::function<bool()> poll) { core_->setInterrupt(std::move(poll)); }
+
 void TrainingModel::replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
                                     VariableRetrievalMode mode) {
-  impl_->core.group(parameter, type, shards, mode);
+  core_->group(parameter, type, shards, mode);
 }
-void TrainingModel::compile(const std::vector<at::Tensor>& inputs) { impl_->core.compile(inputs, &impl_->optimizer); }
-bool TrainingModel::isCompiled() const { return impl_->core.isCompiled(); }
-void TrainingModel::copyWeightsToHost() { impl_->core.download(); }
-void TrainingModel::copyWeightsToDevice() { impl_->core.upload(); }
-void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) {
-  if (impl_->core.isCompiled())
-    impl_->core.compiled("setOptimizer()").setOptimizer(host::optimizerSpec(optimizer, impl_->core.tensors()));
-  impl_->optimizer = optimizer;
+void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) { core_->setOptimizer(optimizer); }
+std::map<std::string, at::Tensor> TrainingModel::optimizerState() const {
+  return core_->compiled("optimizerState()").optimizerState();
 }
-std::string TrainingModel::report() const { return impl_->core.report(); }
-std::string TrainingModel::costs() const { return impl_->core.costs(); }
-void TrainingModel::save(const std::string& path) { impl_->core.save(path); }
-void TrainingModel::destroy() { impl_->core.destroy(); }
-void TrainingModel::setInterrupt(std::function<bool()> poll) { impl_->core.setInterrupt(std::move(poll)); }
-
-InferenceModel::InferenceModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-InferenceModel::InferenceModel(InferenceModel&&) noexcept = default;
-InferenceModel& InferenceModel::operator=(InferenceModel&&) noexcept = default;
-InferenceModel::~InferenceModel() = default;
-
-std::vector<at::Tensor> InferenceModel::operator()(const std::vector<at::Tensor>& inputs) {
-  return impl_->core.run(inputs, nullptr);
+void TrainingModel::setOptimizerState(const std::map<std::string, at::Tensor>& state) {
+  core_->compiled("setOptimizerState()").setOptimizerState(state);
 }
-void InferenceModel::compile(const std::vector<at::Tensor>& inputs) { impl_->core.compile(inputs, nullptr); }
-bool InferenceModel::isCompiled() const { return impl_->core.isCompiled(); }
-void InferenceModel::copyWeightsToHost() { impl_->core.download(); }
-void InferenceModel::copyWeightsToDevice() { impl_->core.upload(); }
-std::string InferenceModel::report() const { return impl_->core.report(); }
-void InferenceModel::save(const std::string& path) { impl_->core.save(path); }
-void InferenceModel::destroy() { impl_->core.destroy(); }
-void InferenceModel::setInterrupt(std::function<bool()> poll) { impl_->core.setInterrupt(std::move(poll)); }
 
 }  // namespace abele

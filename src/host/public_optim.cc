@@ -1,6 +1,8 @@
 // abele::optim structs -> OptimizerSpec. The checks are torch.optim's.
 #include "abele/optim.h"
 
+#include <algorithm>
+#include <set>
 #include <type_traits>
 
 #include "base/error.h"
@@ -30,15 +32,19 @@ Kind kindOf(const optim::AdamW&) { return Kind::kAdamW; }
 Kind kindOf(const optim::RMSprop&) { return Kind::kRmsprop; }
 Kind kindOf(const optim::LAMB&) { return Kind::kLamb; }
 
-passes::OptimizerRules::Group rulesOf(const optim::SGD& group) {
-  return {.momentum = group.momentum != 0, .nesterov = group.nesterov};
+passes::OptimizerRules::Group rulesOf(const optim::SGD& group, bool momentum_varies) {
+  return {.momentum = momentum_varies || group.momentum != 0, .nesterov = group.nesterov};
 }
-passes::OptimizerRules::Group rulesOf(const optim::RMSprop& group) {
-  return {.momentum = group.momentum != 0, .centered = group.centered, .tf_variant = group.use_tf_variant};
+passes::OptimizerRules::Group rulesOf(const optim::RMSprop& group, bool momentum_varies) {
+  return {.momentum = momentum_varies || group.momentum != 0,
+          .centered = group.centered,
+          .tf_variant = group.use_tf_variant};
 }
-passes::OptimizerRules::Group rulesOf(const optim::LAMB& group) { return {.bias_correction = group.bias_correction}; }
+passes::OptimizerRules::Group rulesOf(const optim::LAMB& group, bool) {
+  return {.bias_correction = group.bias_correction};
+}
 template <class AdamLike>
-passes::OptimizerRules::Group rulesOf(const AdamLike&) {
+passes::OptimizerRules::Group rulesOf(const AdamLike&, bool) {
   return {};
 }
 
@@ -118,13 +124,13 @@ void assign(passes::OptimizerRules& rules, int index, const std::vector<std::str
 }
 
 template <class Group>
-OptimizerSpec specOf(const std::vector<Group>& groups, const std::vector<NamedTensor>& tensors) {
+OptimizerSpec specOf(const std::vector<Group>& groups, bool momentum_varies, const std::vector<NamedTensor>& tensors) {
   ABELE_REQUIRE(!groups.empty(), E0706, {.what = "an optimizer without parameter groups", .remedy = "pass one group"});
   OptimizerSpec spec;
   spec.rules.kind = kindOf(groups[0]);
   int rest = -1;
   for (size_t i = 0; i < groups.size(); ++i) {
-    spec.rules.groups.push_back(rulesOf(groups[i]));
+    spec.rules.groups.push_back(rulesOf(groups[i], momentum_varies));
     spec.groups.push_back(hypersOf(groups[i]));
     assign(spec.rules, static_cast<int>(i), groups[i].parameters, tensors);
     if (!groups[i].parameters.empty()) continue;
@@ -141,10 +147,67 @@ OptimizerSpec specOf(const std::vector<Group>& groups, const std::vector<NamedTe
   return spec;
 }
 
+DType stateType(const char* name, const std::optional<FloatType>& type) {
+  if (!type) return DType::kUndefined;
+  ABELE_REQUIRE(*type == FloatType::kFloat || *type == FloatType::kHalf, E0706,
+                {.what = cat(name, " is neither float nor half"), .expected = "FloatType::kFloat or kHalf"});
+  return *type == FloatType::kHalf ? DType::kFloat16 : DType::kFloat32;
+}
+
+void setStateTypes(const optim::Optimizer& optimizer, passes::OptimizerRules& rules) {
+  rules.accumulator = stateType("accum_type", optimizer.accum_type);
+  rules.first_moment = optimizer.velocity_accum_type
+                           ? stateType("velocity_accum_type", optimizer.velocity_accum_type)
+                           : stateType("first_order_momentum_accum_type", optimizer.first_order_momentum_accum_type);
+  rules.second_moment = stateType("second_order_momentum_accum_type", optimizer.second_order_momentum_accum_type);
+  if (optimizer.use_combined_accum) rules.accumulator = rules.first_moment = rules.second_moment = DType::kFloat32;
+}
+
+std::vector<Hypers> valuesOf(const optim::Optimizer& optimizer) {
+  std::vector<Hypers> values;
+  std::visit(
+      [&](const auto& groups) {
+        for (const auto& group : groups) values.push_back(hypersOf(group));
+      },
+      optimizer.groups);
+  return values;
+}
+
+void requireKnown(const std::string& attribute) {
+  static const std::set<std::string> known = {
+      "lr",  "momentum", "dampening", "weight_decay", "nesterov", "beta1",          "beta2",
+      "eps", "alpha",    "maximize",  "loss_scaling", "betas",    "max_weight_norm"};
+  std::string all;
+  for (const std::string& name : known) all += cat(all.empty() ? "" : ", ", name);
+  ABELE_REQUIRE(known.contains(attribute), E0706,
+                {.what = cat(attribute, " is no attribute of an optimizer"), .expected = all});
+}
+
 }  // namespace
 
+void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimizer& given) {
+  const auto require = [&](const std::string& name, double before, double now) {
+    const bool constant = compiled.variable_attrs.isConstant(name) ||
+                          (name.starts_with("beta") && compiled.variable_attrs.isConstant("betas"));
+    ABELE_REQUIRE(!constant || before == now, E0706,
+                  {.what = cat(name, " is fixed in the compiled program"),
+                   .found = cat(now),
+                   .expected = cat(before),
+                   .remedy = "do not mark it as constant, or destroy() the model first"});
+  };
+  require("loss_scaling", compiled.loss_scaling, given.loss_scaling);
+  const std::vector<Hypers> before = valuesOf(compiled), now = valuesOf(given);
+  for (size_t i = 0; i < std::min(before.size(), now.size()); ++i)
+    for (const auto& [name, value] : before[i])
+      if (const auto it = now[i].find(name); it != now[i].end()) require(name, value, it->second);
+}
+
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors) {
-  OptimizerSpec spec = std::visit([&](const auto& groups) { return specOf(groups, tensors); }, optimizer.groups);
+  OptimizerSpec spec = std::visit(
+      [&](const auto& groups) {
+        return specOf(groups, optimizer.variable_attrs.isMarkedVariable("momentum"), tensors);
+      },
+      optimizer.groups);
   const auto requirePositive = [](const char* name, double value) {
     ABELE_REQUIRE(value > 0, E0706,
                   {.what = cat(name, " is ", value),
@@ -155,7 +218,24 @@ OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector
   requirePositive("max_grad_norm", optimizer.max_grad_norm);
   spec.loss_scaling = optimizer.loss_scaling;
   spec.rules.max_grad_norm = optimizer.max_grad_norm;
+  setStateTypes(optimizer, spec.rules);
   return spec;
 }
 
 }  // namespace abele::host
+
+namespace abele::optim {
+
+bool VariableAttributes::isConstant(const std::string& attribute) const { return constant_.contains(attribute); }
+void VariableAttributes::markAsConstant(const std::string& attribute) {
+  host::requireKnown(attribute);
+  constant_.insert(attribute);
+  variable_.erase(attribute);
+}
+void VariableAttributes::markAsVariable(const std::string& attribute) {
+  host::requireKnown(attribute);
+  variable_.insert(attribute);
+  constant_.erase(attribute);
+}
+
+}  // namespace abele::optim

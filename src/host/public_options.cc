@@ -197,6 +197,26 @@ std::optional<Setting> PopartOptions::get(const std::string& name) const {
   return found ? std::optional<Setting>(host::toSetting(*found)) : std::nullopt;
 }
 
+const Stage& ExecutionStrategy::stage(const std::string& block_id) const {
+  std::string known;
+  for (const Stage& each : stages)
+    for (const std::string& block : each.blocks) {
+      if (block == block_id) return each;
+      known += cat(known.empty() ? "" : ", ", block);
+    }
+  throwUser(ErrorCode::E0305, {.what = cat("unknown block \"", block_id, "\""), .expected = known});
+}
+
+Phase ExecutionStrategy::phase(int index) const {
+  Phase found{std::initializer_list<Stage>()};
+  for (size_t i = 0; i < stages.size(); ++i)
+    if (!phase_of.empty() && phase_of[i] == index) found.stages.push_back(stages[i]);
+  ABELE_REQUIRE(!found.stages.empty(), E0702,
+                {.what = cat("there is no phase ", index),
+                 .expected = phase_of.empty() ? "a phased strategy" : cat("0 to ", phase_of.back())});
+  return found;
+}
+
 Phase& Phase::ipus(const std::vector<int>& devices) {
   ABELE_REQUIRE(devices.size() == stages.size(), E0702,
                 {.what = cat(devices.size(), " devices for the stages of a phase"),

@@ -10,9 +10,9 @@
 
 namespace abele::ops {
 
-at::Tensor serializedMatMul(const at::Tensor& lhs, const at::Tensor& rhs, MatMulSerialization mode, int64_t factor,
+at::Tensor serializedMatMul(const at::Tensor& lhs, const at::Tensor& rhs, MatMulSerializationMode mode, int64_t factor,
                             bool keep_precision) {
-  if (mode == MatMulSerialization::kDisabled) {
+  if (mode == MatMulSerializationMode::kDisabled) {
     ABELE_REQUIRE(factor == 0, E0708,
                   {.what = cat("factor ", factor, " for a matmul that is not serialized"), .expected = "0"});
     return at::matmul(lhs, rhs);
@@ -22,9 +22,9 @@ at::Tensor serializedMatMul(const at::Tensor& lhs, const at::Tensor& rhs, MatMul
                  .found = cat("ranks ", lhs.dim(), " and ", rhs.dim()),
                  .expected = "matrices"});
   const int64_t rows = lhs.size(-2), shared = lhs.size(-1), columns = rhs.size(-1);
-  const int64_t length = mode == MatMulSerialization::kInputChannels ? rows
-                         : mode == MatMulSerialization::kReducingDim ? shared
-                                                                     : columns;
+  const int64_t length = mode == MatMulSerializationMode::kInputChannels ? rows
+                         : mode == MatMulSerializationMode::kReducingDim ? shared
+                                                                         : columns;
   ABELE_REQUIRE(factor > 0 && length % factor == 0, E0708,
                 {.what = cat("a matmul in ", factor, " pieces along a dimension of ", length),
                  .expected = "a factor that divides it"});
@@ -34,8 +34,8 @@ at::Tensor serializedMatMul(const at::Tensor& lhs, const at::Tensor& rhs, MatMul
   for (int64_t i = 0; i < factor; ++i) {
     const int64_t at = i * size;
     switch (mode) {
-      case MatMulSerialization::kInputChannels: parts.push_back(at::matmul(lhs.narrow(-2, at, size), rhs)); break;
-      case MatMulSerialization::kOutputChannels: parts.push_back(at::matmul(lhs, rhs.narrow(-1, at, size))); break;
+      case MatMulSerializationMode::kInputChannels: parts.push_back(at::matmul(lhs.narrow(-2, at, size), rhs)); break;
+      case MatMulSerializationMode::kOutputChannels: parts.push_back(at::matmul(lhs, rhs.narrow(-1, at, size))); break;
       default: {
         at::Tensor part = at::matmul(lhs.narrow(-1, at, size), rhs.narrow(-2, at, size));
         if (keep_precision && part.scalar_type() == at::kHalf) part = part.to(at::kFloat);
@@ -43,8 +43,8 @@ at::Tensor serializedMatMul(const at::Tensor& lhs, const at::Tensor& rhs, MatMul
       }
     }
   }
-  if (mode == MatMulSerialization::kInputChannels) return at::cat(parts, -2);
-  if (mode == MatMulSerialization::kOutputChannels) return at::cat(parts, -1);
+  if (mode == MatMulSerializationMode::kInputChannels) return at::cat(parts, -2);
+  if (mode == MatMulSerializationMode::kOutputChannels) return at::cat(parts, -1);
   return sum.to(lhs.scalar_type());
 }
 

@@ -13,9 +13,18 @@ BUILD = Path(os.environ.get("ABELE_BUILD_DIR", ROOT / "build" / "dev"))
 @pytest.mark.parametrize(
     "name, lines",
     [
-        ("options", ["a call takes 30 rows and returns 30 outputs and 6 losses", "refused: E0702"]),
+        (
+            "options",
+            [
+                "a call takes 30 rows and returns 30 outputs and 6 losses",
+                "frozen: E0707",
+                "refused: E0702",
+                '"deviceIterations": 2',
+            ],
+        ),
         ("blocks", ["one stage: equal to eager", "pipeline: equal to eager", "sharded: equal to eager"]),
         ("optimizers", ["loss "]),
+        ("custom_operators", ["the gradient of the operator: as torch's own", "refused: E0106"]),
         ("data_loading", ["2 batches of 24 rows", "ahead of time: 4560 of 4560", "stream: 48 rows"]),
         ("errors", ["E0704 input-changed", "E0101: ", "unchanged: of the program"]),
     ],
