@@ -58,6 +58,7 @@ struct ABELE_API ExecutionStrategy {
   Schedule pipeline_schedule = Schedule::k1F1B;
   std::string stage_costs;  // JSON; empty: estimated
   bool recomputes = false;
+  bool recomputes_to_fit = false;
   bool separate_backward_phase = false;               // a hint
   Liveness tensors_liveness = Liveness::kAlwaysLive;  // of phases
 };
@@ -82,8 +83,12 @@ struct PipelinedExecution : ExecutionStrategy {
   /// Kept: what a stage was given, what other stages read, what recomputationCheckpoint() names.
   PipelinedExecution& recompute(bool use = true) {
     recomputes = use;
+    recomputes_to_fit = false;
     return *this;
   }
+  /// "fit": only as much as it takes for every device to fit Options::deviceMemoryLimit, in the least extra time that
+  /// is found; nothing where all fits. Throws E0702 for other words.
+  ABELE_API PipelinedExecution& recompute(const char* how);
 };
 
 /// One stage works at a time.
@@ -221,6 +226,9 @@ class ABELE_API Options {
   Options& connectionType(ConnectionType connection_type);
   /// Synchronisation between devices. Allowed: SyncPattern. Device: hint.
   Options& syncPattern(SyncPattern sync_pattern);
+  /// Bytes that a device has. A program that needs more is E0405 when it is compiled. Allowed: >= 0; in Python also a
+  /// dict {"IPU0": bytes}. Unit: bytes.
+  Options& deviceMemoryLimit(int64_t limit_bytes);
   /// Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host
   /// memory. Allowed: >= 0. Unit: bytes.
   Options& offChipMemoryLimit(int64_t limit_bytes);
@@ -280,6 +288,7 @@ class ABELE_API Options {
   std::optional<int64_t> ipu_version() const;
   ConnectionType connection_type() const;
   SyncPattern sync_pattern() const;
+  std::optional<int64_t> device_memory_limit() const;
   std::optional<int64_t> off_chip_memory_limit() const;
   std::optional<std::string> off_chip_folder() const;
   std::optional<uint64_t> random_seed() const;

@@ -41,6 +41,22 @@ class CompiledModel(PoplarExecutor):
         """The compiled program, in text form."""
         return self._session("executableText").executableText()
 
+    def memoryReport(self):
+        """What the devices' memory is for: by lifetime class and by layer, and the largest tensors.
+
+        The bytes of each device are those of report() and of a run. docs/memory.md has the keys.
+
+        Returns: {"devices": [{"device", "peak_bytes", "off_chip_bytes", "by_class": {...}, "layers": [...],
+            "tensors": [...]}, ...]}; one entry a device of the first replica.
+        Raises:
+            abele.Error: E0705 for programs that were loaded or found in the cache.
+        """
+        return json.loads(self._session("memoryReport").memoryJson())
+
+    def memoryText(self):
+        """memoryReport() for people."""
+        return self._session("memoryText").memoryText()
+
     def __call__(self, *args, **kwargs):
         was_compiled = self.isCompiled()
         begin = time.perf_counter_ns()

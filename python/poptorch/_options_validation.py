@@ -21,6 +21,7 @@ _GENERAL = {
     "input_cgt": int,
     "output_return_period": int,
     "num_io_tiles": int,
+    "device_memory_limit": (int, dict),
     "off_chip_memory_limit": int,
     "off_chip_folder": str,
     "ipuof_configs": dict,
@@ -120,7 +121,8 @@ def validateOptions(values):
         elif expected is None and key != "compilation_progress_bar_fn":
             raise userError("E0701", "unknown-option", f"Unknown function option {key}")
         elif expected is not None and not isinstance(value, expected):
-            raise _valueError(key, value, expected.__name__)
+            names = expected if isinstance(expected, tuple) else (expected,)
+            raise _valueError(key, value, " or ".join(name.__name__ for name in names))
     validatePopart(settings)
 
 

@@ -70,7 +70,8 @@ def toSessionOptions(options, *, training, enforce_limits):
     if pipelined:
         result.schedule = strategy._schedule
         result.costs = strategy._costs
-        result.recompute |= strategy._recompute
+        result.recompute |= strategy._recompute is True
+        result.recompute_to_fit = strategy._recompute == "fit"
     result.setStages(
         getattr(core().AutoStage, strategy._auto_stage.name),
         pipelined,
@@ -81,6 +82,10 @@ def toSessionOptions(options, *, training, enforce_limits):
         isinstance(strategy, strategies.ParallelPhasedExecution),
     )
     setLocations(result, options)
+    if options.exists("device_memory_limit"):
+        limits = options.device_memory_limit
+        limits = limits if isinstance(limits, dict) else {-1: limits}
+        result.setDeviceMemory(limits.get(-1, -1), {device: limit for device, limit in limits.items() if device >= 0})
     result.enforce_pipeline_minimum = enforce_limits and not _popart(options, "abele.allowShortPipeline")
     threads = _popart(options, "abele.threadsPerDevice") or 0
     if threads < 0:

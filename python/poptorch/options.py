@@ -396,6 +396,35 @@ class Options(OptionsSetters, OptionsDict):
         self.createOrSet(ipu_version=ipu_version)
         return self
 
+    def deviceMemoryLimit(self, limit_bytes):
+        """Bytes that a device has. A program that needs more is E0405 when it is compiled. Ours, not PopTorch's.
+
+        Counted is what the plan places on a device (docs/memory.md): weights, optimizer state, gradient sums,
+        constants, activations and values inside a task. PipelinedExecution.recompute("fit") recomputes to stay below.
+
+        Args:
+            limit_bytes: an int >= 0 for every device, or a dict as in setAvailableMemoryProportion, {"IPU0": bytes};
+                devices that are not in it have no limit.
+        Returns: self.
+        Raises:
+            poptorch.Error: E0702 for a negative limit.
+        """
+        limits = limit_bytes if isinstance(limit_bytes, dict) else {"IPU0": limit_bytes}
+        checked = {}
+        for device, limit in limits.items():
+            assert isinstance(device, str) and device.startswith("IPU") and device[3:].isdigit(), (
+                f'keys must be "IPU<n>", got {device!r}'
+            )
+            assert isinstance(limit, int) and not isinstance(limit, bool), (
+                f"deviceMemoryLimit takes numbers of bytes, got {limit!r}"
+            )
+            if limit < 0:
+                raise userError("E0702", "option-value", f"deviceMemoryLimit is {limit}", expected="0 or more bytes")
+            checked[int(device[3:])] = limit
+        self.checkIsFrozen("device_memory_limit")
+        self.deleteIfExists("device_memory_limit")  # an option keeps its type, and this one has two
+        return self.createOrSet(device_memory_limit=checked if isinstance(limit_bytes, dict) else limit_bytes)
+
     def offChipMemoryLimit(self, limit_bytes):
         """Host memory for tensors off chip, in bytes; a file takes what goes beyond it. Ours, not PopTorch's.
 

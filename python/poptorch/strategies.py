@@ -164,20 +164,27 @@ class PipelinedExecution(_StageStrategy):
     def recompute(self, use=True):
         """Backward makes the values of its stage's forward again instead of keeping them. Ours, not PopTorch's.
 
+        Args:
+            use: True; False; or "fit": only as much as it takes for every device to fit Options.deviceMemoryLimit, in
+                the least extra time that is found. "fit" makes nothing again where all fits or nothing is limited, and
+                looks at the last stage too.
+
         Results are the same bits; a stage then keeps only what it was given, what other stages read, what
         recomputationCheckpoint names, and what cannot be made twice (running statistics). The last stage, whose
         backward follows at once, keeps everything under "1f1b" and "interleaved".
 
         Returns: self.
         """
-        assert isinstance(use, bool), f"use must be a bool, got {use!r}"
+        assert isinstance(use, bool) or use == "fit", f'use must be a bool or "fit", got {use!r}'
         self._recompute = use
         return self
 
     def __repr__(self):
         schedule = "" if self._schedule == "1f1b" else f".schedule({self._schedule!r})"
         schedule += ".costs(...)" if self._costs else ""
-        return super().__repr__() + schedule + (".recompute()" if self._recompute else "")
+        return (
+            super().__repr__() + schedule + {True: ".recompute()", "fit": '.recompute("fit")'}.get(self._recompute, "")
+        )
 
 
 class ShardedExecution(_StageStrategy):

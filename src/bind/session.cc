@@ -118,6 +118,8 @@ void registerSession(py::module_& module) {
       .def("graphText", [](const PythonSession& self) { return ir::print(self.session.graph()); })
       .def("capturedText", [](const PythonSession& self) { return self.session.capturedText(); })
       .def("planText", [](const PythonSession& self) { return plan::print(self.session.plan()); })
+      .def("memoryText", [](const PythonSession& self) { return plan::memoryText(self.session.memoryReport()); })
+      .def("memoryJson", [](const PythonSession& self) { return plan::memoryJson(self.session.memoryReport()); })
       .def("costs", [](const PythonSession& self) { return self.session.costs(); })
       .def("callNs", [](const PythonSession& self) { return self.session.callNs(); })
       .def("executableText", [](const PythonSession& self) { return exe::print(self.session.executable()); })

@@ -55,6 +55,13 @@ void registerSessionOptions(py::module_& module) {
           })
       .def_readwrite("costs", &SessionOptions::costs)
       .def_readwrite("recompute", &SessionOptions::recompute)
+      .def_readwrite("recompute_to_fit", &SessionOptions::recompute_to_fit)
+      .def(
+          "setDeviceMemory",
+          [](SessionOptions& self, int64_t every, std::map<int, int64_t> of_device) {
+            self.device_memory = {every, std::move(of_device)};
+          },
+          py::arg("every"), py::arg("of_device"), "Bytes of each device, -1: no limit; and of those that differ.")
       .def(
           "setLocations",
           [](SessionOptions& self, const std::vector<std::pair<bool, int64_t>>& of, bool fetch_ahead) {

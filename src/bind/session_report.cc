@@ -1,5 +1,5 @@
 // The figures of a session as dicts: {"capture_s", "compile_s", "from_cache", "stages": [{...}], "bubble", "step_ns",
-// "off_chip_bytes", "off_chip_file_bytes", "heap_allocations"}.
+// "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes"}.
 #include "bind/bind.h"
 #include "host/session.h"
 
@@ -17,6 +17,7 @@ py::dict reportDict(const host::SessionReport& report) {
     row["busy_ns"] = stage.busy_ns;
     row["waiting_ns"] = stage.waiting_ns;
     row["peak_bytes"] = stage.peak_bytes;
+    row["mapped_bytes"] = stage.mapped_bytes;
     stages.append(row);
   }
   py::dict result;
@@ -29,6 +30,7 @@ py::dict reportDict(const host::SessionReport& report) {
   result["off_chip_bytes"] = report.off_chip_bytes;
   result["off_chip_file_bytes"] = report.off_chip_file_bytes;
   result["heap_allocations"] = report.heap_allocations;
+  result["workspace_bytes"] = report.workspace_bytes;
   return result;
 }
 

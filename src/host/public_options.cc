@@ -76,6 +76,7 @@ void setStrategy(const ExecutionStrategy& strategy, host::SessionOptions& sessio
   session.strategy = strategy.pipelined ? host::Strategy::kPipelined : host::Strategy::kSharded;
   session.recompute = strategy.recomputes;
   session.costs = strategy.stage_costs;
+  session.recompute_to_fit = strategy.recomputes_to_fit;
   session.schedule = kindOf(strategy.pipeline_schedule);
   session.stages.auto_stage =
       strategy.auto_stage == AutoStage::kSameAsIpu ? passes::AutoStage::kSameAsIpu : passes::AutoStage::kAutoIncrement;
@@ -109,6 +110,7 @@ void setLocations(const Options::Values& values, host::SessionOptions& session) 
       .accumulators = locationOf(values, "location_accumulator", phased),
       .activations = locationOf(values, "location_activation", phased && liveness != Liveness::kAlwaysLive),
       .fetch_ahead = liveness != Liveness::kOffChipAfterFwdNoOverlap};
+  session.device_memory.every = values.get<std::optional<int64_t>>("device_memory_limit").value_or(-1);
   session.off_chip_memory_limit = values.get<std::optional<int64_t>>("off_chip_memory_limit").value_or(-1);
   session.off_chip_folder = values.get<std::optional<std::string>>("off_chip_folder").value_or("");
 }
@@ -215,6 +217,12 @@ Phase ExecutionStrategy::phase(int index) const {
                 {.what = cat("there is no phase ", index),
                  .expected = phase_of.empty() ? "a phased strategy" : cat("0 to ", phase_of.back())});
   return found;
+PipelinedExecution& PipelinedExecution::recompute(const char* how) {
+  ABELE_REQUIRE(std::string(how) == "fit", E0702,
+                {.what = cat("there is no recomputation \"", how, "\""), .expected = "true, false or \"fit\""});
+  recomputes = false;
+  recomputes_to_fit = true;
+  return *this;
 }
 
 Phase& Phase::ipus(const std::vector<int>& devices) {

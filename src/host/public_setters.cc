@@ -79,6 +79,11 @@ Options& Options::syncPattern(SyncPattern sync_pattern) {
   return *this;
 }
 
+Options& Options::deviceMemoryLimit(int64_t limit_bytes) {
+  values_->call("deviceMemoryLimit", {toValue(limit_bytes)});
+  return *this;
+}
+
 Options& Options::offChipMemoryLimit(int64_t limit_bytes) {
   values_->call("offChipMemoryLimit", {toValue(limit_bytes)});
   return *this;
@@ -200,6 +205,8 @@ std::optional<int64_t> Options::ipu_version() const { return values_->get<std::o
 ConnectionType Options::connection_type() const { return values_->get<ConnectionType>("connection_type"); }
 
 SyncPattern Options::sync_pattern() const { return values_->get<SyncPattern>("sync_pattern"); }
+
+std::optional<int64_t> Options::device_memory_limit() const { return values_->get<std::optional<int64_t>>("device_memory_limit"); }
 
 std::optional<int64_t> Options::off_chip_memory_limit() const { return values_->get<std::optional<int64_t>>("off_chip_memory_limit"); }
 

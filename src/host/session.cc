@@ -15,10 +15,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "host/executable_cache.h"
+#include "host/lowering.h"
 #include "host/session_impl.h"
 #include "host/tensor_names.h"
 #include "passes/stage_count.h"
-#include "plan/predict.h"
 #include "runtime/device/cpu/offload.h"
 #include "runtime/device/cpu/steering_allocator.h"
 #include "runtime/kernels/fixed_shapes.h"
@@ -28,25 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-plan::PlanOptions planOptions(const SessionOptions& options) {
-  plan::PlanOptions p;
-  if (options.strategy == Strategy::kSharded)
-    p.schedule = plan::ScheduleKind::kSharded;
-  else
-    p.schedule = options.training ? options.schedule : plan::ScheduleKind::kForward;
-  p.device_iterations = options.device_iterations / stepsPerCall(options);
-  p.accumulation = options.gradient_accumulation;
-  p.num_devices = options.num_devices;
-  p.locations = options.locations;
-  if (!options.costs.empty()) {
-    const plan::Chain chain = plan::parseChain(options.costs);
-    plan::requireCosts(chain);
-    p.costs = chain.costs.stages;
-    p.hop_ns = chain.costs.hop_ns;
-  }
-  return p;
-}
 
 capture::Recording record(const Session::Program& program, const SessionOptions& options,
                           const std::vector<at::Tensor>& inputs, at::Generator& generator) {
@@ -65,27 +46,39 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
   return capture::capture(request);
 }
 
-/// Passes, plan and executable of a recording.
-void lower(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options) {
-  compiled.graph = recording.graph;
+/// Notes anchors and names, and adds them to the outputs of the captured graph.
+Captured addOutputs(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options) {
+  Captured captured{recording.graph, recording.kept, compiled.optimizer.rules};
   for (size_t i = 0; i < compiled.written.size(); ++i)
-    compiled.graph.outputs.push_back(
+    captured.graph.outputs.push_back(
         {recording.written_arguments[i].second, ir::OutputKind::kResult, compiled.written[i].target});
   const TensorNames names(recording, compiled.optimizer);
   const auto targets = static_cast<int32_t>(compiled.results.size() + compiled.written.size());
-  compiled.anchors = names.addAnchors(options, targets, compiled.graph);
+  compiled.anchors = names.addAnchors(options, targets, captured.graph);
   compiled.tensor_names = names.all();
-  passes::PassContext context{.stages = options.stages, .optimizer = compiled.optimizer.rules};
-  context.stages.ordered = options.strategy == Strategy::kPipelined;
-  const plan::ScheduleKind schedule = planOptions(options).schedule;
-  // Where backward does not follow forward at once, the last stage keeps several micro-batches too.
-  const bool last_waits = schedule == plan::ScheduleKind::kGPipe || plan::splitsBackward(schedule);
-  context.recompute = {.enabled = options.recompute, .last_stage = last_waits, .kept = recording.kept};
-  passes::PipelineOptions pipeline{.passes = passes::defaultPipeline(options.training)};
-  if (options.training && options.recompute) pipeline.passes.push_back("recompute");
-  // Last: it looks at who waits for each gradient, and the optimizer is one of them.
-  if (plan::splitsBackward(schedule)) pipeline.passes.push_back("split-weight-gradient");
-  passes::runPipeline(compiled.graph, context, pipeline);
+  return captured;
+}
+
+/// What a compilation was asked for, for those that must capture again.
+struct Asked {
+  const Session::Program& program;
+  const std::vector<at::Tensor>& inputs;
+};
+
+/// The same program with other numbers of micro-batches.
+Captured captureAgain(const Asked& asked, const SessionOptions& options, const OptimizerSpec& optimizer) {
+  at::Generator generator = makeGenerator(options);
+  const capture::Recording recording = record(asked.program, options, asked.inputs, generator);
+  Compiled other;
+  other.optimizer = optimizer;
+  describe(other, recording, asked.inputs);
+  return addOutputs(other, recording, options);
+}
+
+/// Passes, plan and executable of a recording.
+void lower(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options, const Asked& asked) {
+  const Captured captured = addOutputs(compiled, recording, options);
+  compiled.graph = runPasses(captured, options);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
@@ -93,16 +86,21 @@ void lower(Compiled& compiled, const capture::Recording& recording, const Sessio
   checkClipping(options, compiled.optimizer);
   compiled.executable = exe::build(compiled.graph, compiled.plan, replicationOf(options));
   checkBuffers(options, compiled.executable);
+  const int64_t rows =
+      asked.inputs.empty() || asked.inputs[0].dim() == 0 ? 0 : asked.inputs[0].size(0) / inputMicroBatches(options);
+  requireMemory(compiled.executable, compiled.graph, compiled.plan, captured, options, rows,
+                [&](const SessionOptions& other) { return captureAgain(asked, other, compiled.optimizer); });
   describeStages(compiled);
   compiled.is_made_here = true;
 }
 
 /// The same, or what the cache has of it. Returns: true when it was the cache.
-bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options) {
+bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options,
+                 const Asked& asked) {
   const bool calls_host = std::any_of(recording.graph.nodes.begin(), recording.graph.nodes.end(),
                                       [](const ir::Node& node) { return node.op == "abele_op::host_call"; });
   if (options.cache_path.empty() || calls_host) {
-    lower(compiled, recording, options);
+    lower(compiled, recording, options, asked);
     return false;
   }
   const ExecutableCache cache(options.cache_path);
@@ -114,7 +112,7 @@ bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const 
     log::info("executable ", key, " found in ", options.cache_path);
     return true;
   }
-  lower(compiled, recording, options);
+  lower(compiled, recording, options, asked);
   cache.store(key, executableOnly(compiled));
   log::info("executable ", key, " stored in ", options.cache_path);
   return false;
@@ -176,7 +174,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     capture_s = secondsSince(start);
     reached(40);
     describe(*next, recording, inputs);
-    from_cache = lowerOrFind(*next, recording, options);
+    from_cache = lowerOrFind(*next, recording, options, {program, inputs});
     next->captured = std::move(recording.graph);
   }
   showCompiled(*next);
@@ -201,6 +199,7 @@ void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
   captured_text.clear();
   last_step = {};
   recent.clear();
+  workspace_bytes = 0;
   anchored.clear();
 }
 
@@ -215,7 +214,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   const std::vector<at::Tensor>& inputs = impl_->options.synthetic_data ? impl_->synthetic : given;
   const std::vector<at::Tensor> bound = bindable(inputs);
   Results results = allocateResults(impl_->options, compiled);
-  const int64_t allocations = runtime::cpuAllocatorMisses();
+  const int64_t allocations = runtime::cpuAllocatorMisses(), heap_bytes = runtime::cpuAllocatorMissBytes();
   const int64_t steps = stepsPerCall(impl_->options);
   std::vector<double> loss_scales;
   impl_->last_step = {};
@@ -227,6 +226,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
     adaptLossScale(compiled, impl_->options);
   }
   impl_->last_step_allocations = runtime::cpuAllocatorMisses() - allocations;
+  impl_->workspace_bytes += runtime::cpuAllocatorMissBytes() - heap_bytes;
   finishResults(impl_->options, compiled, results);
   writeBack(compiled, results, inputs);
   for (size_t i = 0; i < compiled.anchors.size(); ++i) impl_->anchored[compiled.anchors[i].name] = results.anchored[i];

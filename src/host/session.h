@@ -14,6 +14,7 @@
 #include "exe/executable.h"
 #include "host/replicas.h"
 #include "passes/pass.h"
+#include "plan/memory_report.h"
 #include "plan/plan.h"
 #include "runtime/runtime.h"
 
@@ -58,6 +59,9 @@ struct SessionOptions {
   /// Backward makes the values of its stage's forward again instead of keeping them; the last stage only where
   /// schedules let it wait.
   bool recompute = false;
+  /// The least of such recomputation that fits device_memory; none where all fits. `recompute` wins.
+  bool recompute_to_fit = false;
+  plan::MemoryLimits device_memory;    // E0405 beyond it
   plan::Locations locations;           // what lives off-chip between the tasks that use it; results never depend on it
   int64_t off_chip_memory_limit = -1;  // bytes of host memory for it before a file takes the rest; -1: no limit
   std::string off_chip_folder;         // of that file; empty: the system's temporary folder
@@ -101,12 +105,14 @@ struct SessionReport {
     int device = 0;
     int replica = 0;
     int64_t busy_ns = 0, waiting_ns = 0, peak_bytes = 0;
+    int64_t mapped_bytes = 0;  // by the stage's device; peak_bytes without what it fetches from off chip
   };
   std::vector<Stage> stages;  // last step; replica after replica
   double bubble = 0;          // share of worker time without work, last step
   int64_t step_ns = 0;
   int64_t off_chip_bytes = 0, off_chip_file_bytes = 0;  // of all devices, and how much of it is in a file
   int64_t heap_allocations = 0;  // of tensor memory by the workers, last step; 0 once the first steps are over
+  int64_t workspace_bytes = 0;   // that the workers took from the heap for kernels so far; no part of peak_bytes
 };
 
 /// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs:
@@ -172,6 +178,7 @@ class Session {
   const ir::Graph& graph() const;           // after passes
   const std::string& capturedText() const;  // before passes
   const plan::Plan& plan() const;
+  plan::MemoryReport memoryReport() const;
   const exe::Executable& executable() const;
   SessionReport report() const;
   /// Costs of the stages as JSON for plan::parseChain: times of the last step, of capture before the first.

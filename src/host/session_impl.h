@@ -55,6 +55,7 @@ struct Session::Impl {
   runtime::StepReport last_step;
   std::deque<RecentStep> recent;  // the last calls
   int64_t last_step_allocations = 0;
+  int64_t workspace_bytes = 0;  // since the program came to its devices
   double capture_s = 0;
   double compile_s = 0;
   bool from_cache = false;

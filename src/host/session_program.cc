@@ -7,6 +7,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
+#include "host/lowering.h"
 #include "host/session_impl.h"
 #include "ir/text.h"
 
@@ -124,6 +125,7 @@ void checkFits(const CompiledProgram& program, const SessionOptions& options,
 void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model) {
   const c10::InferenceMode not_inference(false);  // as in compile()
   checkFits(program, impl_->options, model);
+  requireMemory(program.executable, impl_->options);
   auto next = std::make_unique<Compiled>();
   static_cast<CompiledProgram&>(*next) = std::move(program);
   next->model = model;
@@ -151,6 +153,10 @@ const Compiled& requireMadeHere(const Compiled& compiled, const char* what) {
 
 const ir::Graph& Session::graph() const { return requireMadeHere(impl_->require("graph()"), "graph()").graph; }
 const plan::Plan& Session::plan() const { return requireMadeHere(impl_->require("plan()"), "plan()").plan; }
+plan::MemoryReport Session::memoryReport() const {
+  const Compiled& compiled = requireMadeHere(impl_->require("memoryReport()"), "memoryReport()");
+  return plan::reportMemory(compiled.graph, compiled.plan);
+}
 const exe::Executable& Session::executable() const { return impl_->require("executable()").executable; }
 
 const std::string& Session::capturedText() const {

@@ -21,11 +21,13 @@ SessionReport Session::report() const {
   report.off_chip_bytes = exe::offChipBytes(compiled.executable);
   report.off_chip_file_bytes = compiled.backend->fileBytes();
   report.heap_allocations = impl_->last_step_allocations;
+  report.workspace_bytes = impl_->workspace_bytes;
   for (const CompiledStage& stage : compiled.stages)
     report.stages.push_back({.name = stage.name,
                              .device = stage.device,
                              .replica = stage.replica,
-                             .peak_bytes = exe::peakBytes(compiled.executable, stage.worker)});
+                             .peak_bytes = exe::peakBytes(compiled.executable, stage.worker),
+                             .mapped_bytes = compiled.backend->allocatedBytes(stage.worker)});
   const size_t num_stages = compiled.stages.size() / static_cast<size_t>(compiled.executable.replicas);
   int64_t busy_ns = 0;
   for (const runtime::ActionTime& action : step.actions) {

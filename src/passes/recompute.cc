@@ -3,6 +3,8 @@
 // lower-optimizer, when the backward of every stage is complete; before split-weight-gradient, which
 //          decides for the copies as for all of backward.
 // Cost:    O(nodes + copies).   Undone by: nothing.
+#include "passes/recompute.h"
+
 #include <algorithm>
 #include <vector>
 
@@ -33,6 +35,8 @@ class Recomputation {
     for (ValueId v : rules.kept) again_[static_cast<size_t>(graph.baseOf(v))] = false;
     copy_of_.assign(graph.values.size(), kNone);
   }
+
+  const std::vector<bool>& again() const { return again_; }
 
   Changed run() {
     nodes_.reserve(graph_.nodes.size());
@@ -170,6 +174,11 @@ class Recomputation {
 };
 
 }  // namespace
+
+std::vector<bool> repeatableValues(const ir::Graph& graph, const RecomputeRules& rules) {
+  ir::Graph copy = graph;  // looked at, not changed
+  return Recomputation(copy, rules).again();
+}
 
 Changed recompute(ir::Graph& graph, PassContext& context) {
   if (!context.recompute.enabled || !graph.training) return Changed::kNo;

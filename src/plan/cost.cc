@@ -81,6 +81,8 @@ std::vector<StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
 
 }  // namespace
 
+int64_t estimateNodeNs(const ir::Graph& graph, const ir::Node& node) { return estimateNode(graph, node); }
+
 std::vector<StageCost> estimateCosts(const ir::Graph& graph) {
   return sumUp(graph, [&](const ir::Node& node) { return estimateNode(graph, node); });
 }

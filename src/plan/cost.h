@@ -12,6 +12,9 @@ namespace abele::plan {
 /// graphs give equal costs, so schedules ordered by them are deterministic.
 std::vector<StageCost> estimateCosts(const ir::Graph& graph);
 
+/// Of one node.
+int64_t estimateNodeNs(const ir::Graph& graph, const ir::Node& node);
+
 /// Times that capture measured (Node::time_ns); nodes that it never ran (updates, sums) are estimated. Differs from run
 /// to run: for predictions, not for programs.
 std::vector<StageCost> measuredCosts(const ir::Graph& graph);

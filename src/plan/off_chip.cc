@@ -28,22 +28,32 @@ const char* tensorUseName(TensorUse use) {
   return kNames[static_cast<int>(use)];
 }
 
+std::vector<int64_t> fetchedFrames(const Plan& plan, size_t worker) {
+  const std::vector<Action>& actions = plan.schedule.workers[worker];
+  std::vector<int64_t> frames(plan.off_chip.size(), 0);
+  int64_t most = 0;
+  for (size_t i = 0; i < actions.size() && !plan.off_chip.empty(); ++i) {
+    std::set<Frame> held = framesOf(plan, actions[i]);
+    if (plan.options.locations.fetch_ahead) held.merge(framesOf(plan, actions[(i + 1) % actions.size()]));
+    int64_t bytes = 0;
+    for (const Frame& frame : held) bytes += plan.off_chip[frame.first].bytes;
+    if (bytes <= most) continue;
+    most = bytes;
+    frames.assign(frames.size(), 0);
+    for (const Frame& frame : held) ++frames[frame.first];
+  }
+  return frames;
+}
+
 std::vector<int64_t> peakDeviceBytes(const Plan& plan) {
   std::vector<int64_t> peak;
   for (size_t w = 0; w < plan.device_of.size(); ++w) {
-    int64_t always = plan.persistent_bytes[w] + plan.transient_bytes[w];
+    int64_t bytes = plan.persistent_bytes[w] + plan.transient_bytes[w];
     for (size_t s = 0; s < plan.worker_of.size(); ++s)
-      if (plan.worker_of[s] == static_cast<int>(w)) always += plan.frames[s] * plan.stash_bytes[s];
-    const std::vector<Action>& actions = plan.schedule.workers[w];
-    int64_t fetched = 0;
-    for (size_t i = 0; i < actions.size() && !plan.off_chip.empty(); ++i) {
-      std::set<Frame> held = framesOf(plan, actions[i]);
-      if (plan.options.locations.fetch_ahead) held.merge(framesOf(plan, actions[(i + 1) % actions.size()]));
-      int64_t bytes = 0;
-      for (const Frame& frame : held) bytes += plan.off_chip[frame.first].bytes;
-      fetched = std::max(fetched, bytes);
-    }
-    peak.push_back(always + fetched);
+      if (plan.worker_of[s] == static_cast<int>(w)) bytes += plan.frames[s] * plan.stash_bytes[s];
+    const std::vector<int64_t> frames = fetchedFrames(plan, w);
+    for (size_t g = 0; g < frames.size(); ++g) bytes += frames[g] * plan.off_chip[g].bytes;
+    peak.push_back(bytes);
   }
   return peak;
 }

@@ -144,5 +144,7 @@ std::string print(const Plan& plan);
 /// Most bytes of each worker's device in use at once: what is always there, and of off-chip groups those that an action
 /// and (Locations::fetch_ahead) the next one of its worker need.
 std::vector<int64_t> peakDeviceBytes(const Plan& plan);
+/// The frames of each off-chip group that a worker's device has at the moment when it has most of them.
+std::vector<int64_t> fetchedFrames(const Plan& plan, size_t worker);
 
 }  // namespace abele::plan

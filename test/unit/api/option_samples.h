@@ -43,6 +43,8 @@ inline constexpr Sample kSamples[] = {
      "[\"ConnectionType.Always\"]", "[\"NoEnum.Member\"]"},
     {"syncPattern", [](Options& options) { options.syncPattern(SyncPattern::kFull); },
      "[\"SyncPattern.Full\"]", "[\"NoEnum.Member\"]"},
+    {"deviceMemoryLimit", [](Options& options) { options.deviceMemoryLimit(2); },
+     "[2]", "[-1]"},
     {"offChipMemoryLimit", [](Options& options) { options.offChipMemoryLimit(2); },
      "[2]", "[-1]"},
     {"offChipFolder", [](Options& options) { options.offChipFolder("text"); },

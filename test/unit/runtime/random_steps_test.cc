@@ -13,6 +13,7 @@
 #include "ir/verify.h"
 #include "move_check.h"
 #include "passes/pass.h"
+#include "plan/memory_report.h"
 #include "plan/plan.h"
 #include "race_check.h"
 #include "random_staged_graph.h"
@@ -55,7 +56,11 @@ void checkExternals(const exe::Executable& executable, runtime::NullBackend& bac
 }
 
 // What each worker of the executable has at once is what the plan says, to the byte.
-void checkBytes(const exe::Executable& executable, const plan::Plan& plan) {
+void checkBytes(const exe::Executable& executable, const ir::Graph& graph, const plan::Plan& plan) {
+  const plan::MemoryReport report = plan::reportMemory(graph, plan);
+  for (size_t w = 0; w < plan.device_of.size(); ++w)
+    ASSERT_EQ(report.devices[w].peak_bytes, exe::peakBytes(executable, static_cast<int32_t>(w)))
+        << plan::memoryText(report) << plan::print(plan);
   const std::vector<int64_t> bytes = plan::peakDeviceBytes(plan);
   for (size_t w = 0; w < bytes.size(); ++w)
     ASSERT_EQ(exe::peakBytes(executable, static_cast<int32_t>(w)), bytes[w]) << "worker " << w << "\n"
@@ -70,7 +75,7 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const 
       plan::verifySchedule(plan.schedule, static_cast<int>(graph.stages.size()), options.accumulation, graph.training),
       std::vector<std::string>{});
   const exe::Executable executable = exe::build(graph, plan, replicasOf(replicas));
-  if (replicas == 1) checkBytes(executable, plan);
+  if (replicas == 1) checkBytes(executable, graph, plan);
   ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
   ASSERT_EQ(findRaces(executable), std::vector<std::string>{}) << exe::print(executable);
   ASSERT_EQ(findMoveFaults(executable), std::vector<std::string>{}) << exe::print(executable);

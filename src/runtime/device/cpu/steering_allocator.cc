@@ -18,7 +18,7 @@ constexpr std::size_t kSmallest = 256;
 constexpr int kClassesPerDoubling = 4;
 constexpr int kNumClasses = 64 * kClassesPerDoubling;
 
-std::atomic<int64_t> misses{0};
+std::atomic<int64_t> misses{0}, miss_bytes{0};
 c10::Allocator* previous = nullptr;  // torch's own, on malloc
 
 struct Cache {
@@ -100,6 +100,7 @@ c10::DataPtr fromCache(std::size_t bytes) {
     blocks.pop_back();
   } else {
     misses.fetch_add(1, std::memory_order_relaxed);
+    miss_bytes.fetch_add(static_cast<int64_t>(size_class.bytes), std::memory_order_relaxed);
     block = previous->raw_allocate(size_class.bytes);
   }
   return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
@@ -125,6 +126,7 @@ class SteeringAllocator final : public c10::Allocator {
 }  // namespace
 
 int64_t cpuAllocatorMisses() { return misses.load(std::memory_order_relaxed); }
+int64_t cpuAllocatorMissBytes() { return miss_bytes.load(std::memory_order_relaxed); }
 
 void addArena(const void* begin, std::size_t bytes) {
   const std::lock_guard<std::mutex> lock(arenas_mutex);

@@ -11,6 +11,8 @@ namespace abele::runtime {
 /// Allocations on worker threads that the thread's cache could not serve, since the process began. A steady state
 /// adds none. Threads: safe.
 int64_t cpuAllocatorMisses();
+/// Their bytes. Threads keep what they have taken, so this is what kernels need beside the arenas.
+int64_t cpuAllocatorMissBytes();
 
 /// The allocation number `ordinal` of an operator call is to land at `address` if it asks for exactly `bytes`.
 struct Steer {
