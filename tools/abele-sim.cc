@@ -81,6 +81,15 @@ std::string tableRow(const plan::Prediction& p, int64_t device_bytes) {
   return line;
 }
 
+// The figures, and with a limit whether they fit.
+std::string markedJson(const plan::Prediction& p, int64_t device_bytes) {
+  std::string json = plan::predictionJson(p);
+  if (device_bytes > 0)
+    json.insert(1, cat("\"fits\": ", p.peakBytes() <= device_bytes ? "true" : "false",
+                       ", \"spare_bytes\": ", device_bytes - p.peakBytes(), ", "));
+  return json;
+}
+
 void writeTrace(const std::string& file, const plan::Prediction& prediction) {
   std::ofstream out(file, std::ios::binary);
   out << plan::chromeTrace(prediction);
@@ -116,7 +125,7 @@ void run(const Arguments& arguments) {
         options.accumulation = options.training ? micro_batches : 1;
         last = plan::predict(devices ? plan::deal(chain, devices, arguments.chunks) : chain, options);
         if (json)
-          std::cout << separator << plan::predictionJson(last);
+          std::cout << separator << markedJson(last, arguments.device_bytes);
         else
           std::cout << tableRow(last, arguments.device_bytes);
         separator = ",\n";

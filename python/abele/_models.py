@@ -92,6 +92,7 @@ class CompiledModel(PoplarExecutor):
             accumulation if self._training else options.device_iterations,
             device_iterations=options.device_iterations,
             training=self._training,
+            device_bytes=options.device_memory_limit if options.exists("device_memory_limit") else None,
         )
 
     def _session(self, what):

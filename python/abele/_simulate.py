@@ -12,9 +12,23 @@ class Simulation(dict):
     """The figures of a simulated step, as in docs/simulator.md: "step_ns", "bubble", "peak_bytes", "held" (micro-
     batches that each stage keeps at most) and "workers" (one dict a device)."""
 
-    def __init__(self, costs, options):
+    def __init__(self, costs, options, device_bytes=None):
         self._costs, self._options = costs, options
         super().__init__(json.loads(self._run().json))
+        if device_bytes is not None:
+            self._markWhatFits(device_bytes)
+
+    def _markWhatFits(self, device_bytes):
+        """device_bytes: of every device, or by device number."""
+        for worker in self["workers"]:
+            limit = device_bytes.get(worker["device"]) if isinstance(device_bytes, dict) else device_bytes
+            worker["fits"] = limit is None or worker["peak_bytes"] <= limit
+            if limit is not None:
+                worker["spare_bytes"] = limit - worker["peak_bytes"]
+        self["fits"] = all(worker["fits"] for worker in self["workers"])
+        spare = [worker["spare_bytes"] for worker in self["workers"] if "spare_bytes" in worker]
+        if spare:
+            self["spare_bytes"] = min(spare)
 
     def chart(self):
         """The schedule as text: a line for each device, every action one slot long."""
@@ -40,6 +54,7 @@ def simulate(
     devices=0,
     chunks=1,
     hop_ns=None,
+    device_bytes=None,
 ):
     """Times a schedule on described stages.
 
@@ -54,6 +69,8 @@ def simulate(
         devices: shares the stages among so many devices, in pieces as equal as can be; 0: as the costs say.
         chunks: stages of each device, with `devices`.
         hop_ns: time of a value from device to device; None: as the costs say.
+        device_bytes: memory of a device, or a dict of device number -> bytes. The result and each of its workers then
+            have "fits" and, where there is a limit, "spare_bytes" (negative: so many are missing).
     Returns: a Simulation.
     Raises:
         abele.Error: E0404 for costs that cannot be read or do not fit.
@@ -72,4 +89,4 @@ def simulate(
     options.gradient_accumulation = micro_batches if training else 1
     options.devices = devices
     options.chunks = chunks
-    return Simulation(json.dumps(costs), options)
+    return Simulation(json.dumps(costs), options, device_bytes)

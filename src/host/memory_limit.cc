@@ -149,7 +149,7 @@ class Remedies {
       other.stages.stages.push_back({.blocks = blocks[i], .ipu = -1, .phase = static_cast<int>(i)});
       std::string ids;
       for (const std::string& id : blocks[i]) ids += cat(ids.empty() ? "" : ", ", "\"", id, "\"");
-      text += cat(text.empty() ? "" : ", ", blocks[i].size() > 1 ? cat("Phase(", ids, ")") : ids);
+      text += cat(text.empty() ? "" : ", ", blocks[i].size() > 1 ? cat("Stage(", ids, ")") : ids);
     }
     add(cat("SerialPhasedExecution(", text, ")"), other);
   }

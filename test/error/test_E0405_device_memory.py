@@ -7,23 +7,24 @@ import pytest
 import torch
 from torch import nn
 
-ROWS, ACCUMULATION = 8, 4
+ROWS, ACCUMULATION = 8, 5
 
 
 class Net(nn.Module):
     def __init__(self, width=64):
         super().__init__()
         layers = [nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(6)]
-        self.first = poptorch.BeginBlock(nn.Sequential(*layers[:3]), "first", ipu_id=0)
-        self.second = poptorch.BeginBlock(nn.Sequential(*layers[3:]), "second", ipu_id=1)
+        self.first = poptorch.BeginBlock(nn.Sequential(*layers[:2]), "first", ipu_id=0)
+        self.second = poptorch.BeginBlock(nn.Sequential(*layers[2:4]), "second", ipu_id=0)
+        self.third = poptorch.BeginBlock(nn.Sequential(*layers[4:]), "third", ipu_id=1)
 
     def forward(self, x):
-        y = self.second(self.first(x))
+        y = self.third(self.second(self.first(x)))
         return y, poptorch.identity_loss(y.square(), "mean")
 
 
 def two_devices():
-    return poptorch.PipelinedExecution("first", "second")
+    return poptorch.PipelinedExecution(poptorch.Stage("first", "second"), "third")
 
 
 def compiled(limit, change=lambda opts: None, rows=ROWS, strategy=two_devices):
@@ -73,15 +74,15 @@ def test_error():
 
 
 def one_device():
-    """Both stages on one device, whose updates run one after the other."""
-    return poptorch.PipelinedExecution(poptorch.Stage("first").ipu(0), poptorch.Stage("second").ipu(0))
+    """Three stages on one device, whose updates run one after the other."""
+    return poptorch.PipelinedExecution(*(poptorch.Stage(block).ipu(0) for block in ("first", "second", "third")))
 
 
 def move_state(opts):
     opts.TensorLocations.setOptimizerLocation(poptorch.TensorLocationSettings().useOnChipStorage(False))
 
 
-PHASES = r'SerialPhasedExecution\("first", "second"\)'
+PHASES = r'SerialPhasedExecution\(Stage\("first", "second"\), "third"\)'
 # What is refused, what the message proposes, and that.
 REMEDIES = {
     "recompute": ({}, r'recompute\("fit"\)', {"strategy": lambda: two_devices().recompute("fit")}),
@@ -91,7 +92,11 @@ REMEDIES = {
         r"TensorLocations\.setOptimizerLocation\(off\) with",
         {"change": move_state, "strategy": one_device},
     ),
-    "phases": ({}, PHASES, {"strategy": lambda: poptorch.SerialPhasedExecution("first", "second")}),
+    "phases": (
+        {},
+        PHASES,
+        {"strategy": lambda: poptorch.SerialPhasedExecution(poptorch.Stage("first", "second"), "third")},
+    ),
     "micro_batch": ({}, r"gradientAccumulation\((\d+)\)", {}),
 }
 

@@ -131,3 +131,20 @@ def test_the_tool_reads_graphs(tmp_path):
     rows = json.loads(run.stdout)
     assert [row["devices"] for row in rows] == [2, 2]
     assert rows[1]["step_ns"] <= rows[0]["step_ns"] and rows[0]["peak_bytes"] > 0
+
+
+@pytest.mark.parametrize("device_bytes", (70, {0: 90, 1: 69}))
+def test_marks_what_does_not_fit(device_bytes):
+    stages = [{"forward_ns": 1, "stash_bytes": 10, "persistent_bytes": 50}] * 2
+    free = abele.simulate(stages, "gpipe", 2)
+    assert "fits" not in free and [worker["peak_bytes"] for worker in free["workers"]] == [70, 70]
+    run = abele.simulate(stages, "gpipe", 2, device_bytes=device_bytes)
+    fits = [worker["fits"] for worker in run["workers"]]
+    assert fits == ([True, True] if device_bytes == 70 else [True, False])
+    assert run["fits"] == all(fits) and run["spare_bytes"] == (0 if device_bytes == 70 else -1)
+    assert abele.simulate(stages, "gpipe", 2, device_bytes=69)["fits"] is False
+    text = json.dumps({"stages": stages})
+    for limit, expected in ((70, True), (69, False)):
+        asked = ("--schedules=gpipe", "--micro-batches=2", f"--device-bytes={limit}", "--format=json")
+        (row,) = json.loads(abele_sim(*asked, text=text).stdout)
+        assert row["fits"] is expected and row["spare_bytes"] == limit - 70
