@@ -217,6 +217,8 @@ Phase ExecutionStrategy::phase(int index) const {
                 {.what = cat("there is no phase ", index),
                  .expected = phase_of.empty() ? "a phased strategy" : cat("0 to ", phase_of.back())});
   return found;
+}
+
 PipelinedExecution& PipelinedExecution::recompute(const char* how) {
   ABELE_REQUIRE(std::string(how) == "fit", E0702,
                 {.what = cat("there is no recomputation \"", how, "\""), .expected = "true, false or \"fit\""});
