@@ -23,6 +23,14 @@ TEST(Simulate, TimesASchedule) {
   EXPECT_EQ(two.chart.substr(0, 10), "worker 0: ");
 }
 
+TEST(Simulate, LeavesOutTextsThatNobodyWants) {
+  abele::SimulationOptions options;
+  options.with_chart = options.with_trace = false;
+  const abele::Simulation step = abele::simulate(R"({"stages": [{"forward_ns": 10}]})", options);
+  EXPECT_TRUE(step.chart.empty() && step.trace.empty());
+  EXPECT_EQ(step.step_ns, 10);
+}
+
 TEST(Simulate, RefusesWhatItCannotRead) {
   try {
     abele::simulate("{}");
@@ -40,6 +48,26 @@ TEST(TrainingModel, TellsItsCosts) {
   const abele::Simulation step = abele::simulate(model.costs());
   EXPECT_GT(step.step_ns, 0);
   EXPECT_GT(step.peak_bytes, 8 * 8 * 4);
+}
+
+TEST(PipelinedExecution, TakesMeasuredCosts) {
+  const auto codeWith = [](const std::string& costs) -> std::string {
+    torch::nn::Linear net(8, 8);
+    abele::Options options;
+    options.setExecutionStrategy(abele::PipelinedExecution().schedule(abele::Schedule::kZeroBubble).costs(costs));
+    auto model = abele::trainingModel(
+        net, [net](at::Tensor x) mutable { return torch::mse_loss(net(x), x); }, options, abele::optim::SGD{});
+    try {
+      model(torch::ones({4, 8}));
+    } catch (const abele::Error& error) {
+      return abele::errorCodeText(error.code());
+    }
+    return "none";
+  };
+  EXPECT_EQ(codeWith(""), "none");
+  EXPECT_EQ(codeWith(R"({"stages": [{"forward_ns": 10, "backward_ns": 20}]})"), "none");
+  EXPECT_EQ(codeWith(R"({"stages": [{}, {}]})"), "E0404");
+  EXPECT_EQ(codeWith("fast"), "E0404");
 }
 
 }  // namespace
