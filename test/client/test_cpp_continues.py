@@ -1,4 +1,4 @@
-"""A training program that Python saved goes on in a C++ process without Python: the same losses and weights, bit for bit."""
+"""A training program that Python saved goes on in a C++ process without Python: the same losses and weights."""
 
 import os
 import subprocess
