@@ -151,11 +151,11 @@ class ABELE_API TensorLocationSettings {
   // <generated TensorLocationSettings>
   /// Smallest tensor that leaves the device. Unit: elements.
   TensorLocationSettings& minElementsForOffChip(int64_t min_elements);
-  /// Smallest tensor that is sharded. Unit: elements. Device: hint.
+  /// Smallest tensor that is sharded; default 8192. Unit: elements. Device: weights and optimizer state; else a hint.
   TensorLocationSettings& minElementsForReplicatedTensorSharding(int64_t min_elements);
   /// Keep on the device; None removes the setting.
   TensorLocationSettings& useOnChipStorage(std::optional<bool> use = true);
-  /// Shard over replicas. Device: hint.
+  /// Deal the tensors to the replicas (docs/replicas.md). Device: weights and optimizer state; else a hint.
   TensorLocationSettings& useReplicatedTensorSharding(bool use = true);
   /// Load through input and output tiles. Device: hint.
   TensorLocationSettings& useIOTilesToLoad(bool use = true);

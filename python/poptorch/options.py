@@ -37,7 +37,7 @@ class TensorLocationSettings(OptionsDict):
         return self._store("minElementsForOffChip", min_elements, int)
 
     def minElementsForReplicatedTensorSharding(self, min_elements):
-        """Smallest tensor, in elements, that is sharded. Returns self."""
+        """Smallest tensor, in elements, that is sharded; default 8192. Returns self."""
         return self._store("minElementsForReplicatedTensorSharding", min_elements, int)
 
     def useOnChipStorage(self, use=True):
@@ -48,7 +48,10 @@ class TensorLocationSettings(OptionsDict):
         return self._store("onChip", use, bool)
 
     def useReplicatedTensorSharding(self, use=True):
-        """Shard the tensors over the replicas. Returns self."""
+        """Deal the tensors to the replicas: each is in one replica's memory, which runs its updates. Returns self.
+
+        For weights and optimizer state; activations and gradient sums are every replica's own.
+        """
         return self._store("useReplicatedTensorSharding", use, bool)
 
     def useIOTilesToLoad(self, use=True):

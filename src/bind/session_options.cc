@@ -71,6 +71,13 @@ void registerSessionOptions(py::module_& module) {
           },
           py::arg("locations"), py::arg("fetch_ahead"),
           "(off chip?, least elements) of weights, optimizer state, accumulators and activations.")
+      .def(
+          "setSharding",
+          [](SessionOptions& self, std::pair<bool, int64_t> weights, std::pair<bool, int64_t> states) {
+            self.sharding = {weights.first, states.first, weights.second, states.second};
+          },
+          py::arg("weights"), py::arg("states"),
+          "(dealt to the replicas?, least elements) of weights and optimizer state.")
       .def_readwrite("off_chip_memory_limit", &SessionOptions::off_chip_memory_limit)
       .def_readwrite("off_chip_folder", &SessionOptions::off_chip_folder)
       .def_readwrite("enforce_pipeline_minimum", &SessionOptions::enforce_pipeline_minimum)

@@ -32,10 +32,10 @@ void add(exe::Writer& out, Fields... fields) {
 void addOptions(exe::Writer& out, const SessionOptions& options) {
   const auto& [training, device_iterations, gradient_accumulation, replicas, input_group_size, input_grouping,
                broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule, costs,
-               recompute, recompute_to_fit, device_memory, locations, off_chip_memory_limit, off_chip_folder, stages,
-               enforce_pipeline_minimum, num_devices, threads_per_device, has_seed, seed, floating_point_exceptions,
-               stochastic_rounding, auto_loss_scaling, loss_scale_edge, loss_scale_threshold, loss_scale_period,
-               anchors, synthetic_data, cache_path, cache_lock] = options;
+               recompute, recompute_to_fit, device_memory, locations, sharding, off_chip_memory_limit, off_chip_folder,
+               stages, enforce_pipeline_minimum, num_devices, threads_per_device, has_seed, seed,
+               floating_point_exceptions, stochastic_rounding, auto_loss_scaling, loss_scale_edge, loss_scale_threshold,
+               loss_scale_period, anchors, synthetic_data, cache_path, cache_lock] = options;
   // Not compiled in: threads, seed, what kernels check and how they round, where data comes from, where the cache is.
   (void)threads_per_device, (void)has_seed, (void)seed, (void)synthetic_data, (void)cache_path, (void)cache_lock;
   (void)floating_point_exceptions, (void)stochastic_rounding, (void)loss_scale_edge, (void)loss_scale_threshold;
@@ -50,6 +50,8 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
   for (const plan::TensorLocation& location : {weights, optimizer_state, accumulators, activations})
     add(out, location.off_chip, location.min_elements);
   add(out, fetch_ahead);
+  const auto& [shard_weights, shard_states, min_weight_elements, min_state_elements] = sharding;
+  add(out, shard_weights, shard_states, min_weight_elements, min_state_elements);
   for (const auto& [parameter, type, shards, one_per_replica] : groupings)
     add(out, parameter, static_cast<int64_t>(type), shards, one_per_replica);
   const auto& [auto_stage, explicit_stages, ordered, alternating] = stages;

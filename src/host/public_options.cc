@@ -101,7 +101,18 @@ plan::TensorLocation locationOf(const Options::Values& values, const char* key, 
   return location;
 }
 
+/// Are tensors of this use dealt to the replicas, and from how many elements on.
+std::pair<bool, int64_t> shardingOf(const Options::Values& values, const char* key) {
+  const host::OptionValue* found = values.find(key);
+  if (!found) return {false, exe::kMinElementsForSharding};
+  const auto& settings = *found->object<TensorLocationSettings>();
+  return {settings.useReplicatedTensorSharding().value_or(false),
+          settings.minElementsForReplicatedTensorSharding().value_or(exe::kMinElementsForSharding)};
+}
+
 void setLocations(const Options::Values& values, host::SessionOptions& session) {
+  const auto weights = shardingOf(values, "location_weight"), states = shardingOf(values, "location_optimizer");
+  session.sharding = {weights.first, states.first, weights.second, states.second};
   const bool phased = !values.strategy.phase_of.empty();
   const Liveness liveness = values.strategy.tensors_liveness;
   session.locations = {

@@ -11,6 +11,7 @@
 #include <ATen/core/TensorBase.h>
 
 #include "capture/capture.h"
+#include "exe/build/build.h"
 #include "exe/executable.h"
 #include "host/replicas.h"
 #include "passes/pass.h"
@@ -63,6 +64,7 @@ struct SessionOptions {
   bool recompute_to_fit = false;
   plan::MemoryLimits device_memory;    // E0405 beyond it
   plan::Locations locations;           // what lives off-chip between the tasks that use it; results never depend on it
+  exe::ShardingRules sharding;         // what is dealt to the replicas; results never depend on it
   int64_t off_chip_memory_limit = -1;  // bytes of host memory for it before a file takes the rest; -1: no limit
   std::string off_chip_folder;         // of that file; empty: the system's temporary folder
   passes::StageRules stages;

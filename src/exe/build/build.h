@@ -12,11 +12,20 @@ struct ParameterGroups {
   std::string parameter;
   std::vector<int32_t> first_of;  // by replica: the first replica of those that it shares the value with
 };
+/// PopART's default.
+inline constexpr int64_t kMinElementsForSharding = 8192;
+/// Replicated tensor sharding: parameters (or their optimizer state) of that many elements or more lie in the memory of
+/// one replica each, which runs their updates. Bits stay the same: an update sees its whole tensor.
+struct ShardingRules {
+  bool weights = false, states = false;
+  int64_t min_weight_elements = kMinElementsForSharding, min_state_elements = kMinElementsForSharding;
+};
 /// How often the program of a plan runs side by side in one process.
 struct Replication {
   int64_t replicas = 1;
   std::vector<int32_t> input_part = {};          // by replica; as in Executable
   std::vector<ParameterGroups> parameters = {};  // those that are not named are shared by all
+  ShardingRules sharding = {};
 };
 
 Executable build(const ir::Graph& graph, const plan::Plan& plan, const Replication& replication = {});

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "exe/build/shards.h"
 
 namespace abele::exe {
 namespace {
@@ -29,17 +30,17 @@ class Replicator {
     exe_.input_part = rules_.input_part;
     findExternals();
     chooseOwners();
+    shards_ = chooseShards(exe_, owner_, rules_.sharding);
     group_of_.resize(num_replicas_);
     slot_of_.resize(num_replicas_);
     segment_of_.resize(num_replicas_);
-    for (int32_t r = 0; r < num_replicas_; ++r) {
-      copyGroups(r);
-      copySlots(r);
-      copySegments(r);
-    }
-    for (int32_t r = 0; r < num_replicas_; ++r) addReductions(r);
+    for (int32_t r = 0; r < num_replicas_; ++r) copyGroups(r);
+    for (int32_t r = 0; r < num_replicas_; ++r) copySlots(r);
+    for (int32_t r = 0; r < num_replicas_; ++r) copySegments(r);
+    addReductions();
     copyWorkers();
     copyTables();
+    if (is_sharded_) changeFirstReplica();
   }
 
  private:
@@ -105,28 +106,36 @@ class Replicator {
     std::vector<int32_t>& map = group_of_[replica];
     for (size_t g = 0; g < num_groups_; ++g) {
       map.push_back(static_cast<int32_t>(replica == 0 ? g : exe_.groups.size()));
-      if (replica == 0) continue;
+      const bool is_placed = isPersistent(static_cast<int32_t>(g)) && (replica > 0 || is_sharded_);
+      const int64_t bytes = is_placed ? placeHeld(replica, static_cast<int32_t>(g)) : exe_.groups[g].frame_bytes;
+      if (replica == 0) {
+        first_bytes_.push_back(bytes);
+        continue;
+      }
       Group group = exe_.groups[g];
       if (group.worker >= 0) group.worker += replica * static_cast<int32_t>(num_workers_);
       group.name += cat("/replica", replica);
-      if (group.kind == GroupKind::kPersistent) group.frame_bytes = placeOwn(replica, static_cast<int32_t>(g));
+      group.frame_bytes = bytes;
       exe_.groups.push_back(std::move(group));
     }
   }
 
-  // Offsets of what a replica owns of a persistent group. Returns its bytes.
-  int64_t placeOwn(int32_t replica, int32_t group) {
+  // Offsets of what a replica holds of a persistent group. Returns its bytes.
+  int64_t placeHeld(int32_t replica, int32_t group) {
     int64_t bytes = 0;
     for (const auto& [memory, e] : external_at_) {
-      if (memory.first != group || owner_[e][replica] != replica) continue;
-      own_offset_[{e, replica}] = bytes;
-      const int64_t extent = exe_.slots[exe_.externals[e].slot].type.extentBytes();
-      bytes += (extent + kAlignment - 1) / kAlignment * kAlignment;
+      if (memory.first != group) continue;
+      for (int32_t owner = 0; owner < num_replicas_; ++owner) {
+        if (owner_[e][owner] != owner || shards_.holder[e][owner] != replica) continue;
+        held_offset_[{e, owner}] = bytes;
+        const int64_t extent = exe_.slots[exe_.externals[e].slot].type.extentBytes();
+        bytes += (extent + kAlignment - 1) / kAlignment * kAlignment;
+      }
     }
     return bytes;
   }
 
-  // Where a replica has what replica 0 has there.
+  // Where a replica has what replica 0 of the unreplicated program has there.
   MemoryUse memoryOf(int32_t replica, MemoryUse use) const {
     if (!isPersistent(use.group)) {
       use.group = group_of_[replica][use.group];
@@ -134,9 +143,9 @@ class Replicator {
     }
     const int32_t e = externalAt(use.group, use.offset_bytes);
     const int32_t owner = owner_[e][replica];
-    if (owner == 0) return use;
+    if (owner == 0 && !is_sharded_) return use;
     const int64_t within = use.offset_bytes - exe_.slots[exe_.externals[e].slot].offset_bytes;
-    return {group_of_[owner][use.group], own_offset_.at({e, owner}) + within, use.order};
+    return {group_of_[shards_.holder[e][owner]][use.group], held_offset_.at({e, owner}) + within, use.order};
   }
 
   void copySlots(int32_t replica) {
@@ -177,22 +186,22 @@ class Replicator {
       map.push_back(runs ? static_cast<int32_t>(exe_.segments.size()) : -1);
       if (!runs) continue;
       originals.emplace_back(s, isUpdate(s) ? copy.instructions : std::vector<Instruction>());
-      for (Instruction& i : copy.instructions) moveTo(replica, i);
+      for (Instruction& i : copy.instructions) moveTo(replica, i, isUpdate(s));
       exe_.segments.push_back(std::move(copy));
     }
     // Once all are known: what a segment reads may be made by a later one.
     for (const auto& [s, instructions] : originals) uses_.push_back(usesOf(replica, s, instructions));
   }
 
-  // A shared parameter is updated by the first replica of its group. Kept is what writes something of the replica's
-  // own, and, from the end, what such an instruction reads.
+  // A shared parameter is updated by one replica of its group. Kept is what writes something that the replica updates,
+  // and, from the end, what such an instruction reads.
   void keepOwnUpdates(int32_t replica, std::vector<Instruction>& instructions) const {
     std::vector<Instruction> kept;
     std::vector<int32_t> needed;
     for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
       bool is_kept = false;
       forEachWritten(*it, [&](int32_t slot) { is_kept |= isOwnUpdate(replica, slot) || overlapsAny(slot, needed); });
-      if (it->op == "abele::emit") is_kept = isOwnUpdate(replica, static_cast<int32_t>(it->args[1].i));
+      if (it->op == "abele::emit") is_kept = isOwnResult(replica, static_cast<int32_t>(it->args[1].i));
       if (!is_kept) continue;
       for (const auto& group : it->results)
         for (int32_t slot : group)
@@ -206,11 +215,22 @@ class Replicator {
     instructions = std::move(kept);
   }
 
+  // The replica that updates, for a replica's group, what belongs to the external's parameter.
+  int32_t updaterOf(int32_t e, int32_t replica) const {
+    const External& external = exe_.externals[e];
+    if (external.owner >= 0) return shards_.updater[external.owner][replica];
+    return external.kind == ExternalKind::kAccumulator ? 0 : shards_.updater[e][replica];
+  }
+  // The first of a replica's group: whose sums hold those of all.
+  int32_t firstOf(int32_t e, int32_t replica) const { return groupsOf(exe_.externals[e])[replica]; }
+
   bool isOwnUpdate(int32_t replica, int32_t slot) const {
-    if (!isPersistent(exe_.slots[slot].group)) return false;
-    const int32_t e = externalAt(exe_.slots[slot].group, exe_.slots[slot].offset_bytes);
-    const bool is_sum = exe_.externals[e].kind == ExternalKind::kAccumulator;
-    return (is_sum ? groupsOf(exe_.externals[e]) : owner_[e])[replica] == replica;
+    const int32_t e = baseOf(slot);
+    return e >= 0 && updaterOf(e, replica) == replica;
+  }
+  // Results that are no external's are given by replica 0.
+  bool isOwnResult(int32_t replica, int32_t slot) const {
+    return baseOf(slot) < 0 ? replica == 0 : isOwnUpdate(replica, slot);
   }
 
   int64_t endOf(int32_t slot) const { return exe_.slots[slot].offset_bytes + exe_.slots[slot].type.extentBytes(); }
@@ -243,15 +263,31 @@ class Replicator {
         if (slot >= 0) fn(slot);
   }
 
-  void moveTo(int32_t replica, Instruction& i) const {
+  // An update is for the replica's group: sums and results are those of its first replica.
+  int32_t slotInUpdate(int32_t replica, const Instruction& i, int64_t slot) const {
+    if (slot < 0) return -1;
+    if (const int32_t e = baseOf(static_cast<int32_t>(slot)); e >= 0) {
+      const bool is_sum = exe_.externals[e].kind == ExternalKind::kAccumulator;
+      return slotOf(is_sum ? firstOf(e, replica) : replica, slot);
+    }
+    if (exe_.groups[exe_.slots[slot].group].kind != GroupKind::kOutput) return slotOf(replica, slot);
+    const int32_t source = baseOf(static_cast<int32_t>(i.args[1].i));
+    return slotOf(source < 0 ? replica : firstOf(source, replica), slot);
+  }
+
+  void moveTo(int32_t replica, Instruction& i, bool is_update) const {
+    const Instruction original = i;
+    const auto moved = [&](int64_t slot) {
+      return is_update ? slotInUpdate(replica, original, slot) : slotOf(replica, slot);
+    };
     for (Arg& arg : i.args) {
-      if (arg.kind == Arg::Kind::kId) arg.i = slotOf(replica, arg.i);
+      if (arg.kind == Arg::Kind::kId) arg.i = moved(arg.i);
       if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (int64_t& id : arg.ints) id = slotOf(replica, id);
+        for (int64_t& id : arg.ints) id = moved(id);
     }
     for (auto& group : i.results)
-      for (int32_t& slot : group) slot = slotOf(replica, slot);
-    for (int32_t& slot : i.writes) slot = slotOf(replica, slot);
+      for (int32_t& slot : group) slot = moved(slot);
+    for (int32_t& slot : i.writes) slot = moved(slot);
   }
 
   // Of an update, only the memory that the kept instructions use.
@@ -265,58 +301,76 @@ class Replicator {
     auto isUsed = [&](const MemoryUse& use) {
       return !isUpdate(segment) || !isPersistent(use.group) || kept.count(externalAt(use.group, use.offset_bytes)) > 0;
     };
+    auto moved = [&](const MemoryUse& use) {
+      const int32_t e = isPersistent(use.group) ? externalAt(use.group, use.offset_bytes) : -1;
+      const bool is_sum = isUpdate(segment) && e >= 0 && exe_.externals[e].kind == ExternalKind::kAccumulator;
+      return memoryOf(is_sum ? firstOf(e, replica) : replica, use);
+    };
     SegmentUses uses;
     for (const MemoryUse& use : uses_[segment].reads)
-      if (isUsed(use)) uses.reads.push_back(memoryOf(replica, use));
+      if (isUsed(use)) uses.reads.push_back(moved(use));
     for (const MemoryUse& use : uses_[segment].writes)
-      if (isUsed(use)) uses.writes.push_back(memoryOf(replica, use));
+      if (isUsed(use)) uses.writes.push_back(moved(use));
     for (int32_t maker : uses_[segment].makers)
       if (segment_of_[replica][maker] >= 0) uses.makers.insert(segment_of_[replica][maker]);
     return uses;
   }
 
-  // The external that a slot lies in; -1 for other memory.
+  // The external that a slot lies in; -1 for other memory, and where there is nothing.
   int32_t baseOf(int32_t slot) const {
     const Slot& s = exe_.slots[slot];
-    return isPersistent(s.group) ? externalAt(s.group, s.offset_bytes) : -1;
+    return isPersistent(s.group) && s.type.extentBytes() > 0 ? externalAt(s.group, s.offset_bytes) : -1;
   }
 
   // --- sums over replicas --------------------------------------------------------------------------------------------
-  // Gradient sums that the updates of a replica read, each in the first update that does.
-  void addReductions(int32_t replica) {
-    std::vector<bool> seen(exe_.externals.size(), false);
-    for (size_t s = 0; s < num_segments_; ++s) {
-      if (!isUpdate(s) || segment_of_[replica][s] < 0) continue;
-      Segment sums{.stage = exe_.segments[s].stage, .direction = Direction::kUpdate, .replica = replica};
-      SegmentUses uses;
+  // Gradient sums that updates read: each added up where its parameter is updated, else where it is read first.
+  void addReductions() {
+    std::map<int32_t, size_t> segment_of_sum;  // by external
+    for (size_t s = num_segments_; s-- > 0;) {
+      if (!isUpdate(s)) continue;
       for (const MemoryUse& use : uses_[s].reads) {
-        if (!isPersistent(use.group)) continue;
-        const int32_t e = externalAt(use.group, use.offset_bytes);
-        if (exe_.externals[e].kind != ExternalKind::kAccumulator || seen[e]) continue;
-        seen[e] = true;
-        addSum(replica, e, sums, uses);
+        const int32_t e = isPersistent(use.group) ? externalAt(use.group, use.offset_bytes) : -1;
+        if (e < 0 || exe_.externals[e].kind != ExternalKind::kAccumulator) continue;
+        auto [at, is_new] = segment_of_sum.emplace(e, s);
+        if (!is_new && (updatesOwner(s, e) || !updatesOwner(at->second, e))) at->second = s;
       }
-      if (sums.instructions.empty()) continue;
-      sums.name = cat("reduce/", sums.stage, replica == 0 ? "" : cat("/replica", replica));
-      reduction_before_[segment_of_[replica][s]] = static_cast<int32_t>(exe_.segments.size());
-      exe_.segments.push_back(std::move(sums));
-      uses_.push_back(std::move(uses));
     }
+    for (int32_t replica = 0; replica < num_replicas_; ++replica)
+      for (size_t s = 0; s < num_segments_; ++s) addReduction(replica, s, segment_of_sum);
   }
 
-  void addSum(int32_t replica, int32_t e, Segment& sums, SegmentUses& uses) const {
-    const std::vector<int32_t> first_of = groupsOf(exe_.externals[e]);
+  bool updatesOwner(size_t segment, int32_t sum) const {
+    const auto& writes = uses_[segment].writes;
+    return std::any_of(writes.begin(), writes.end(), [&](const MemoryUse& use) {
+      return isPersistent(use.group) && externalAt(use.group, use.offset_bytes) == exe_.externals[sum].owner;
+    });
+  }
+
+  // What a replica adds up before the updates of a segment.
+  void addReduction(int32_t replica, size_t segment, const std::map<int32_t, size_t>& segment_of_sum) {
+    Segment sums{.stage = exe_.segments[segment].stage, .direction = Direction::kUpdate, .replica = replica};
+    SegmentUses uses;
+    for (const auto& [e, at] : segment_of_sum)
+      if (at == segment && updaterOf(e, replica) == replica) addSum(firstOf(e, replica), e, sums, uses);
+    if (sums.instructions.empty()) return;
+    sums.name = cat("reduce/", sums.stage, replica == 0 ? "" : cat("/replica", replica));
+    reductions_[{replica, segment}] = static_cast<int32_t>(exe_.segments.size());
+    exe_.segments.push_back(std::move(sums));
+    uses_.push_back(std::move(uses));
+  }
+
+  // Into the sum of the group's first replica, those of the others in ascending order.
+  void addSum(int32_t first, int32_t e, Segment& sums, SegmentUses& uses) const {
     const Slot& slot = exe_.slots[exe_.externals[e].slot];
     const MemoryUse memory{slot.group, slot.offset_bytes, kReduceOrder};
-    if (first_of[replica] != replica) return;
-    for (int32_t r = replica + 1; r < num_replicas_; ++r) {
-      if (first_of[r] != replica) continue;
+    for (int32_t r = first + 1; r < num_replicas_; ++r) {
+      if (firstOf(e, r) != first) continue;
       Instruction add{.op = "abele::add"};
-      add.args = {Arg::id(slotOf(replica, exe_.externals[e].slot)), Arg::id(slotOf(r, exe_.externals[e].slot))};
-      add.writes = {slotOf(replica, exe_.externals[e].slot)};
+      add.args = {Arg::id(slotOf(first, exe_.externals[e].slot)), Arg::id(slotOf(r, exe_.externals[e].slot))};
+      add.writes = {slotOf(first, exe_.externals[e].slot)};
       sums.instructions.push_back(std::move(add));
       uses.reads.push_back(memoryOf(r, memory));
-      uses.writes.push_back(memoryOf(replica, memory));
+      uses.writes.push_back(memoryOf(first, memory));
     }
   }
 
@@ -330,15 +384,26 @@ class Replicator {
         WorkerProgram& copy = workers.emplace_back();
         copy.device = original.device + r * devices;
         copy.replica = r;
+        int32_t reduced = -1;  // micro-batch: the sums of its group are complete
         for (const Action& action : original.actions) {
+          // All sums of a worker before its first update: an update may read those of other workers (clipping).
+          if (isUpdate(action.segment) && action.micro_batch != reduced) {
+            addReductionActions(r, original, action.micro_batch, copy);
+            reduced = action.micro_batch;
+          }
           const int32_t segment = segment_of_[r][action.segment];
-          if (segment < 0) continue;
-          auto reduction = reduction_before_.find(segment);
-          if (reduction != reduction_before_.end()) copy.actions.push_back({reduction->second, action.micro_batch, {}});
-          copy.actions.push_back({segment, action.micro_batch, {}});
+          if (segment >= 0) copy.actions.push_back({segment, action.micro_batch, {}});
         }
       }
     exe_.workers = std::move(workers);
+  }
+
+  void addReductionActions(int32_t replica, const WorkerProgram& original, int32_t micro_batch, WorkerProgram& copy) {
+    for (const Action& action : original.actions) {
+      if (action.micro_batch != micro_batch || !isUpdate(action.segment)) continue;
+      auto reduction = reductions_.find({replica, action.segment});
+      if (reduction != reductions_.end()) copy.actions.push_back({reduction->second, micro_batch, {}});
+    }
   }
 
   void copyTables() {
@@ -356,16 +421,40 @@ class Replicator {
     }
   }
 
+  // --- sharding ------------------------------------------------------------------------------------------------------
+  // Last, since everything else is told from replica 0 as it was: its updates are its share of them, and what it shares
+  // lies where its holder has it.
+  void changeFirstReplica() {
+    std::vector<SegmentUses> uses;
+    for (size_t s = 0; s < num_segments_; ++s) {
+      std::vector<Instruction>& instructions = exe_.segments[s].instructions;
+      if (isUpdate(s)) keepOwnUpdates(0, instructions);
+      uses.push_back(usesOf(0, s, instructions));
+    }
+    std::move(uses.begin(), uses.end(), uses_.begin());
+    std::vector<MemoryUse> places;
+    for (size_t s = 0; s < num_slots_; ++s)
+      places.push_back(memoryOf(0, {exe_.slots[s].group, exe_.slots[s].offset_bytes, 0}));
+    for (size_t s = 0; s < num_slots_; ++s) {
+      exe_.slots[s].group = places[s].group;
+      exe_.slots[s].offset_bytes = places[s].offset_bytes;
+    }
+    for (size_t g = 0; g < num_groups_; ++g) exe_.groups[g].frame_bytes = first_bytes_[g];
+  }
+
   Executable& exe_;
   std::vector<SegmentUses>& uses_;
   const Replication& rules_;
   int32_t num_replicas_;
   size_t num_groups_, num_slots_, num_segments_, num_workers_;  // of one replica
   std::map<Memory, int32_t> external_at_;
-  std::vector<std::vector<int32_t>> owner_;                            // by external and replica
-  std::map<std::pair<int32_t, int32_t>, int64_t> own_offset_;          // by external and replica
+  std::vector<std::vector<int32_t>> owner_;  // by external and replica
+  Shards shards_;
+  const bool is_sharded_ = rules_.sharding.weights || rules_.sharding.states;
+  std::vector<int64_t> first_bytes_;                                   // of replica 0's groups, in the end
+  std::map<std::pair<int32_t, int32_t>, int64_t> held_offset_;         // by external and owner: where its holder has it
   std::vector<std::vector<int32_t>> group_of_, slot_of_, segment_of_;  // by replica and what replica 0 has
-  std::map<int32_t, int32_t> reduction_before_;                        // update segment -> the one that runs before
+  std::map<std::pair<int32_t, size_t>, int32_t> reductions_;           // by replica and update segment
 };
 
 }  // namespace

@@ -61,6 +61,28 @@ TEST(Replicas, TrainAsEagerDoesReplicaByReplica) {
     EXPECT_TRUE(torch::equal(ours->parameters()[i], eager->parameters()[i])) << i;
 }
 
+TEST(Replicas, DealWeightsAndState) {
+  const auto train = [](bool dealt) {
+    TwoLayers net;
+    abele::Options options;
+    options.replicationFactor(2).threadsPerDevice(1).deviceIterations(2);
+    if (dealt)
+      options.TensorLocations()
+          .setWeightLocation(abele::TensorLocationSettings().useReplicatedTensorSharding())
+          .setOptimizerLocation(
+              abele::TensorLocationSettings().useReplicatedTensorSharding().minElementsForReplicatedTensorSharding(1));
+    auto model = abele::trainingModel(
+        net, [net](at::Tensor x) mutable { return abele::identityLoss(net(x).square().mean()); }, options,
+        abele::optim::AdamW{.lr = 0.1});
+    torch::manual_seed(2);
+    for (int step = 0; step < 3; ++step) model(torch::randn({8, 4}));
+    model.copyWeightsToHost();
+    return net->parameters();
+  };
+  const auto whole = train(false), dealt = train(true);
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(torch::equal(whole[i], dealt[i])) << i;
+}
+
 struct ScaleImpl : nn::Module {
   ScaleImpl() { w = register_parameter("w", torch::tensor({1.0f, 2.0f})); }
   at::Tensor w;

@@ -36,7 +36,7 @@ std::vector<std::vector<Bytes>> makeArguments(const ir::Graph& graph, int64_t mi
   return arguments;
 }
 
-exe::Replication replicasOf(int32_t count) {
+exe::Replication replicasOf(int64_t count) {
   exe::Replication replication{.replicas = count};
   for (int32_t r = 0; r < count; ++r) replication.input_part.push_back(r);
   return replication;
@@ -69,12 +69,13 @@ void checkBytes(const exe::Executable& executable, const ir::Graph& graph, const
 
 // original: the same program before passes changed it.
 void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const ir::Graph& original,
-                int32_t replicas = 1) {
+                const exe::Replication& replication = replicasOf(1)) {
+  const int32_t replicas = static_cast<int32_t>(replication.replicas);
   const plan::Plan plan = plan::makePlan(graph, options);
   ASSERT_EQ(
       plan::verifySchedule(plan.schedule, static_cast<int>(graph.stages.size()), options.accumulation, graph.training),
       std::vector<std::string>{});
-  const exe::Executable executable = exe::build(graph, plan, replicasOf(replicas));
+  const exe::Executable executable = exe::build(graph, plan, replication);
   if (replicas == 1) checkBytes(executable, graph, plan);
   ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
   ASSERT_EQ(findRaces(executable), std::vector<std::string>{}) << exe::print(executable);
@@ -109,6 +110,24 @@ plan::Locations randomLocations(std::mt19937_64& random) {
     *l = {random() % 2 == 0, static_cast<int64_t>(random() % 8)};
   locations.fetch_ahead = random() % 2 == 0;
   return locations;
+}
+
+// What belongs to which parameter, as lowering has it.
+void setOwners(ir::Graph& graph) {
+  for (ir::External& external : graph.externals)
+    for (size_t p = 0; p < graph.externals.size(); ++p)
+      for (const char* what : {"grad", "state"})
+        if (graph.externals[p].kind == ir::InputKind::kParameter &&
+            external.name == what + graph.externals[p].name.substr(1))
+          external.owner = static_cast<int32_t>(p);
+}
+
+exe::ShardingRules someSharding(std::mt19937_64& random) {
+  exe::ShardingRules rules{.weights = random() % 2 == 0};
+  rules.states = !rules.weights || random() % 2 == 0;
+  rules.min_weight_elements = static_cast<int64_t>(random() % 3) * 8;
+  rules.min_state_elements = static_cast<int64_t>(random() % 3) * 8;
+  return rules;
 }
 
 class RandomSteps : public testing::TestWithParam<int> {};
@@ -178,7 +197,10 @@ TEST_P(RandomSteps, ReplicasEqualTheReference) {
       passes::splitWeightGradient(graph, context);
     }
     if (random() % 2) options.locations = randomLocations(random);
-    checkSteps(graph, options, graph, 2 + static_cast<int32_t>(random() % 3));
+    setOwners(graph);
+    exe::Replication replication = replicasOf(2 + static_cast<int64_t>(random() % 3));
+    if (random() % 2) replication.sharding = someSharding(random);
+    checkSteps(graph, options, graph, replication);
     if (HasFatalFailure()) return;
   }
 }
@@ -188,14 +210,11 @@ TEST_P(RandomSteps, GroupsOfParametersDoNotRace) {
   for (uint64_t seed = 20 * GetParam(); seed < 20 * (GetParam() + 1u); ++seed) {
     SCOPED_TRACE(seed);
     ir::Graph graph = RandomStagedGraph(seed + 9000, /*training=*/true).make();
-    for (size_t e = 0; e < graph.externals.size(); ++e)  // as lowering does
-      for (size_t p = 0; p < graph.externals.size(); ++p)
-        for (const char* what : {"grad", "state"})
-          if (graph.externals[p].kind == ir::InputKind::kParameter &&
-              graph.externals[e].name == what + graph.externals[p].name.substr(1))
-            graph.externals[e].owner = static_cast<int32_t>(p);
+    setOwners(graph);
     exe::Replication replication = replicasOf(4);
     replication.parameters = {{"w0", {0, 1, 2, 3}}, {"w1", {0, 0, 2, 2}}, {"w2", {0, 1, 0, 1}}};
+    std::mt19937_64 random(seed);
+    if (random() % 2) replication.sharding = someSharding(random);
     const exe::Executable executable =
         exe::build(graph, plan::makePlan(graph, {.device_iterations = 2, .accumulation = 3}), replication);
     ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
@@ -236,11 +255,13 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
     options.device_iterations = 1 + random() % 2;
     options.accumulation = 1 + random() % 5;
     context.recompute = {.enabled = random() % 2 == 0, .last_stage = random() % 2 == 0};
+    exe::Replication replication = replicasOf(random() % 2 ? 1 : 2 + static_cast<int64_t>(random() % 2));
+    if (random() % 2) replication.sharding = someSharding(random);
     std::vector<std::string> late = {"recompute"};
     if (plan::splitsBackward(options.schedule)) late.push_back("split-weight-gradient");
     passes::runPipeline(graph, context, {.passes = late});
     try {
-      checkSteps(graph, options, original);
+      checkSteps(graph, options, original, replication);
     } catch (const UserError& error) {
       // A buffer that a later stage reads while an earlier one writes it for the next micro-batch.
       ASSERT_EQ(error.code(), ErrorCode::E0403) << error.what();

@@ -22,6 +22,14 @@ namespace {
                                .remedy = "check the values that this operation is given"});
 }
 
+// By what it writes, and not by its place: replicas may share out the updates (exe::ShardingRules), and the numbers
+// stay.
+RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruction) {
+  RoundingSeed own = seed.of(~uint64_t{0});
+  if (!instruction.writes.empty()) own = own.of(static_cast<uint64_t>(instruction.writes[0]));
+  return instruction.op == "abele::add" ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
+}
+
 }  // namespace
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
@@ -73,12 +81,16 @@ void CpuDevice::run(const ActionContext& context) {
   const std::vector<std::unique_ptr<Call>>& calls = segments_[context.segment];
   const RoundingSeed part = RoundingSeed{options_.rounding_seed}
                                 .of(static_cast<uint64_t>(context.step))
-                                .of(static_cast<uint64_t>(context.micro_batch))
-                                .of(static_cast<uint64_t>(context.segment));
+                                .of(static_cast<uint64_t>(context.micro_batch));
+  const exe::Segment& segment = executable_.segments[context.segment];
+  const RoundingSeed of_segment = part.of(static_cast<uint64_t>(segment.replica))
+                                      .of(static_cast<uint64_t>(segment.stage))
+                                      .of(static_cast<uint64_t>(segment.direction));
   std::size_t i = 0;
   try {
     for (; i < calls.size(); ++i) {
-      state_.rounding = part.of(i);
+      state_.rounding = segment.direction == exe::Direction::kUpdate ? roundingOfUpdate(part, segment.instructions[i])
+                                                                     : of_segment.of(i);
       calls[i]->run(state_);
     }
   } catch (const c10::Error& error) {

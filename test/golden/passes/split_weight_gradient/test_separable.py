@@ -1,4 +1,4 @@
-"""Each row of the table in split_weight_gradient.cc: a call for each kind of gradient makes the bits of one for both."""
+"""Each row of the table in split_weight_gradient.cc: a call for each kind of gradient makes the bits of one for all."""
 
 import itertools
 
