@@ -107,7 +107,10 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
     if (!costs) refuse(name, arguments, "JSON text");
     strategy.stage_costs = *costs;
   } else if (name == "recompute" && strategy.pipelined) {
-    strategy.recomputes = flag(name, arguments);
+    const bool fit = arguments.size() == 1 && arguments[0].as<std::string>();
+    if (fit && *arguments[0].as<std::string>() != "fit") refuse(name, arguments, "true, false or \"fit\"");
+    strategy.recomputes_to_fit = fit;
+    strategy.recomputes = !fit && flag(name, arguments);
   } else if (name == "useSeparateBackwardPhase" && phased) {
     strategy.separate_backward_phase = flag(name, arguments);
   } else if (name == "sendTensorsOffChipAfterFwd" && strategy.alternating) {

@@ -111,8 +111,9 @@ std::string textOf(const ExecutionStrategy& strategy) {
                          "(", arguments, ")");
   if (strategy.pipeline_schedule != Schedule::k1F1B)
     text += cat(".schedule(", quoted(scheduleText(strategy.pipeline_schedule)), ")");
-  if (!strategy.stage_costs.empty()) text += ".costs(...)";
+  if (!strategy.stage_costs.empty()) text += cat(".costs(", quoted(strategy.stage_costs), ")");
   if (strategy.recomputes) text += ".recompute()";
+  if (strategy.recomputes_to_fit) text += ".recompute(\"fit\")";
   if (strategy.separate_backward_phase) text += ".useSeparateBackwardPhase()";
   if (strategy.tensors_liveness != Liveness::kAlwaysLive) {
     const OptionValue liveness = member("Liveness", static_cast<int64_t>(strategy.tensors_liveness));

@@ -119,6 +119,25 @@ TEST(Options, ValuesAreReadUnderTheirKeys) {
   EXPECT_EQ(options.Popart().get("outlineThreshold"), std::nullopt);
 }
 
+TEST(Options, StrategiesSurviveTheirText) {
+  using abele::Liveness;
+  const std::vector<abele::ExecutionStrategy> strategies = {
+      abele::PipelinedExecution(abele::AutoStage::kAutoIncrement),
+      abele::PipelinedExecution{abele::Stage{"a", "b"}.ipu(1), "c"}.schedule(abele::Schedule::kZeroBubble2),
+      abele::PipelinedExecution().recompute(),
+      abele::PipelinedExecution().recompute("fit"),
+      abele::PipelinedExecution().costs("{\"stages\": [1, 2]}"),
+      abele::ShardedExecution{"a", "b"},
+      abele::SerialPhasedExecution{{"a"}, {"b", "c"}}.setTensorsLiveness(Liveness::kOffChipAfterFwdNoOverlap),
+      abele::ParallelPhasedExecution{{"a"}, {"b"}}.sendTensorsOffChipAfterFwd().useSeparateBackwardPhase()};
+  for (const abele::ExecutionStrategy& strategy : strategies) {
+    Options options;
+    options.setExecutionStrategy(strategy);
+    EXPECT_EQ(Options().fromJson(options.toJson()).str(), options.str()) << options.toJson();
+    EXPECT_NE(options.str(), Options().str());
+  }
+}
+
 TEST(Options, NoGroupingMeansGroupsOfOne) {
   Options options;
   options.replicationFactor(4).inputReplicaGrouping(2, abele::CommGroupType::kOrthogonal);
