@@ -1,6 +1,7 @@
 """abele.offload: a module's tensors in a file are the tensors they were."""
 
 import copy
+import os
 import re
 from pathlib import Path
 
@@ -56,6 +57,16 @@ def test_tensors_stay_what_they_are(tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert abele.offload(model) is model  # again: nothing to do
     assert row.eq(5).all()
+
+
+def test_forked_processes_see_the_tensors(tmp_path):
+    model = abele.offload(Tied(), tmp_path)
+    row = model.head.weight.detach()[3]
+    expected = row[:4].tolist()
+    child = os.fork()
+    if child == 0:  # small enough for one thread: those of OpenMP do not live on in a child
+        os._exit(0 if row[:4].tolist() == expected else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_training_leaves_the_model_out_of_memory(tmp_path):

@@ -83,8 +83,6 @@ MappedFile::~MappedFile() {
 char* MappedFile::map(int64_t offset, int64_t bytes) const {
   void* mapped = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_, offset);
   if (mapped == MAP_FAILED) refuse("the file for off-chip tensors cannot be mapped", folder_, errno, bytes);
-  // A data loader's workers shall not inherit it.
-  ::madvise(mapped, static_cast<size_t>(bytes), MADV_DONTFORK);
   return static_cast<char*>(mapped);
 }
 
