@@ -38,7 +38,11 @@ std::string typeName(const std::type_info& type) {
 
 struct Runtime::Impl {
   Impl(const exe::Executable& executable, Backend& backend)
-      : exe(executable), backend(backend), completions(executable.segments.size()), times(executable.workers.size()) {
+      : exe(executable),
+        backend(backend),
+        completions(executable.segments.size()),
+        times(executable.workers.size()),
+        sleeps(executable.workers.size()) {
     for (size_t w = 0; w < exe.workers.size(); ++w) {
       times[w].resize(exe.workers[w].actions.size());
       devices.push_back(backend.makeDevice(static_cast<int32_t>(w)));
@@ -91,6 +95,12 @@ struct Runtime::Impl {
     }
   }
 
+  // Where a worker sleeps until its wait is over.
+  struct Sleep {
+    std::condition_variable over;
+    const exe::Wait* wait = nullptr;  // guarded by mutex; null: awake
+  };
+
   // Whether the caller's thread does the work of this worker in the current step.
   bool isLent(int32_t worker) const { return worker == 0 && caller_works; }
 
@@ -105,7 +115,7 @@ struct Runtime::Impl {
       const std::atomic<bool>& gives_up = isLastUpdate(action) ? abandoned : aborted;
       if (poll && now() - last_poll_ns >= kPollPeriodNs) look(poll);
       for (const exe::Wait& wait : action.waits)
-        if (!waitFor(wait, gives_up, poll)) return false;
+        if (!waitFor(worker, wait, gives_up, poll)) return false;
       if (gives_up.load()) return false;
       const ActionContext context{worker, action.segment, action.micro_batch,
                                   static_cast<int32_t>(action.micro_batch % exe.accumulation), steps};
@@ -121,7 +131,7 @@ struct Runtime::Impl {
       }
       times[worker][i] = {worker, action.segment, action.micro_batch, begin_ns, now()};
       completions[action.segment].fetch_add(1);
-      wakeSleepers();
+      wakeSleepers();  // only those that can go on: with more workers than cores, others would take turns for nothing
     }
     return true;
   }
@@ -134,34 +144,43 @@ struct Runtime::Impl {
   void abandon() {
     std::lock_guard lock(mutex);
     abandoned.store(true);
-    progress.notify_all();
+    wakeAll();
   }
 
   bool isReached(const exe::Wait& wait) const { return completions[wait.segment].load() >= wait.completions; }
 
   // False when the worker shall give up instead.
-  bool waitFor(const exe::Wait& wait, const std::atomic<bool>& gives_up, const Poll& poll) {
+  bool waitFor(int32_t worker, const exe::Wait& wait, const std::atomic<bool>& gives_up, const Poll& poll) {
     for (int i = 0; i < kSpins; ++i)
       if (isReached(wait)) return true;
     std::unique_lock lock(mutex);
     // Order matters: a worker that completes an action adds to the counter first and looks for sleepers then; whoever
     // sleeps is counted first and looks at the counter then. One of the two sees the other.
     sleepers.fetch_add(1);
+    Sleep& sleep = sleeps[worker];
+    sleep.wait = &wait;
     const auto is_over = [&] { return isReached(wait) || gives_up.load(); };
-    while (poll && !progress.wait_for(lock, kPollPeriod, is_over)) {
+    while (poll && !sleep.over.wait_for(lock, kPollPeriod, is_over)) {
       lock.unlock();
       look(poll);
       lock.lock();
     }
-    progress.wait(lock, is_over);
+    sleep.over.wait(lock, is_over);
+    sleep.wait = nullptr;
     sleepers.fetch_sub(1);
     return isReached(wait);
   }
 
   void wakeSleepers() {
     if (sleepers.load() == 0) return;
-    { std::lock_guard lock(mutex); }  // nobody is between its look at the counter and its sleep
-    progress.notify_all();
+    const std::lock_guard lock(mutex);  // nobody is between its look at the counter and its sleep
+    for (Sleep& sleep : sleeps)
+      if (sleep.wait && isReached(*sleep.wait)) sleep.over.notify_one();
+  }
+
+  // With the mutex held.
+  void wakeAll() {
+    for (Sleep& sleep : sleeps) sleep.over.notify_one();
   }
 
   // --- errors --------------------------------------------------------------------------------------------------------
@@ -197,7 +216,7 @@ struct Runtime::Impl {
   void failLocked(std::exception_ptr first) {
     if (!error) error = std::move(first);
     aborted.store(true);
-    progress.notify_all();
+    wakeAll();
   }
 
   static std::exception_ptr interruption() {
@@ -287,8 +306,9 @@ struct Runtime::Impl {
   std::atomic<int> sleepers = 0;
 
   std::mutex mutex;
-  std::condition_variable work, progress, all_parked;
-  size_t busy = 0;  // workers that are not parked; guarded by mutex, like all below
+  std::condition_variable work, all_parked;
+  std::vector<Sleep> sleeps;  // by worker
+  size_t busy = 0;            // workers that are not parked; guarded by mutex, like all below
   int64_t generation = 0;
   bool stopping = false;
   bool caller_works = false;  // in this step, the caller's thread does what worker 0's would
