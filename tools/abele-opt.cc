@@ -25,6 +25,7 @@ struct Arguments {
   std::string verify, optimizer = "none";
   double max_grad_norm = 0;
   std::vector<std::string> stages;
+  std::vector<ir::NodeId> cuts;
 };
 
 [[noreturn]] void refuse(std::string what, std::string expected) {
@@ -62,6 +63,8 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
   passes::PassContext context;
   if (arguments.auto_increment) context.stages.auto_stage = passes::AutoStage::kAutoIncrement;
   context.stages.ordered = !arguments.sharded;
+  if (!arguments.cuts.empty()) context.stages.auto_stage = passes::AutoStage::kAutoSplit;
+  context.stages.cuts = arguments.cuts;
   context.recompute.enabled = arguments.recompute;
   for (const std::string& text : arguments.stages) context.stages.stages.push_back(parseStage(text));
   const std::string& optimizer = arguments.optimizer;
@@ -127,6 +130,7 @@ int main(int argc, char** argv) {
   app.add_option("--verify", arguments.verify, "first check the graph against this form");
   app.add_flag("--auto-increment", arguments.auto_increment, "blocks are numbered as stages in the order of the code");
   app.add_option("--stages", arguments.stages, "explicit stages: block+block@device,...")->delimiter(',');
+  app.add_option("--cuts", arguments.cuts, "AutoSplit: ids of nodes that begin stages, ascending")->delimiter(',');
   app.add_flag("--sharded", arguments.sharded, "stages need not follow the data flow");
   app.add_option("--optimizer", arguments.optimizer,
                  "none, sgd, sgd-momentum, adam, adamw, rmsprop, lamb; for all parameters");

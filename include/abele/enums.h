@@ -24,8 +24,9 @@ enum class MeanReductionStrategy { kRunning = 0, kPost = 1, kPostAndLoss = 2 };
 enum class HalfFloatCastingBehavior { kFloatDowncastToHalf = 0, kHalfUpcastToFloat = 1, kDefault = 2 };
 
 /// How blocks become stages when no list of stages is given. SameAsIpu: a block's ipu_id is its stage. AutoIncrement:
-/// each new block id takes the next stage, from 1 (stage 0 is the code before the first block).
-enum class AutoStage { kSameAsIpu = 0, kAutoIncrement = 1 };
+/// each new block id takes the next stage, from 1 (stage 0 is the code before the first block). AutoSplit (ours):
+/// blocks are ignored, and the program is cut where its predicted step is shortest (docs/placement.md).
+enum class AutoStage { kSameAsIpu = 0, kAutoIncrement = 1, kAutoSplit = 2 };
 
 /// Where tensors live between phases.
 enum class Liveness {

@@ -31,8 +31,9 @@ struct Stage {
 /// In which order the stages of a pipeline do their forwards and backwards in training (docs/schedules.md). k1F1B: as
 /// soon as a backward can run. kGPipe: all forwards of an update first. kInterleaved: 1F1B over several stages a
 /// device, stage s on device s mod devices. kZeroBubble: weight gradients wait until a device would idle, in the memory
-/// that 1F1B needs at most; kZeroBubble2: in twice as much.
-enum class Schedule { k1F1B, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2 };
+/// that 1F1B needs at most; kZeroBubble2: in twice as much. kAuto: the one of these that
+/// is predicted to be fastest.
+enum class Schedule { k1F1B, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2, kAuto };
 
 /// Stages that run at the same time in phased execution.
 struct ABELE_API Phase {
@@ -55,6 +56,7 @@ struct ABELE_API ExecutionStrategy {
   std::vector<int> phase_of;  // by stage; empty: no phases
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<Stage> stages;  // empty: as auto_stage says
+  int split_devices = 0;      // kAutoSplit: 0 for as many as there are cores
   Schedule pipeline_schedule = Schedule::k1F1B;
   std::string stage_costs;  // JSON; empty: estimated
   bool recomputes = false;
@@ -90,6 +92,10 @@ struct PipelinedExecution : ExecutionStrategy {
   /// is found; nothing where all fits. Throws E0702 for other words.
   ABELE_API PipelinedExecution& recompute(const char* how);
 };
+
+/// A pipeline without annotations: the program is cut into a stage for each of so many devices (0: as many as there are
+/// cores; E0406 where the program has fewer pieces), where the predicted step is shortest. Source: ours.
+ABELE_API PipelinedExecution autoSplit(int devices = 0);
 
 /// One stage works at a time.
 struct ShardedExecution : ExecutionStrategy {

@@ -80,6 +80,7 @@ def toSessionOptions(options, *, training, enforce_limits):
             for stage in strategy._stages
         ],
         isinstance(strategy, strategies.ParallelPhasedExecution),
+        _splitDevices(options, enforce_limits),
     )
     setLocations(result, options)
     if options.exists("device_memory_limit"):
@@ -105,6 +106,15 @@ def toSessionOptions(options, *, training, enforce_limits):
         result.has_seed = True
         result.seed = options.random_seed % 2**64
     return result
+
+
+def _splitDevices(options, enforce_limits):
+    """Devices that an AutoSplit is for; 0: as many as there are cores."""
+    devices = getattr(options._execution_strategy, "_devices", None)
+    if devices is not None or not enforce_limits:
+        return devices or 0
+    cores = max(1, len(os.sched_getaffinity(0)) // options.replication_factor)
+    return 1 << (cores.bit_length() - 1)  # PopTorch reserves powers of two
 
 
 def _setLossScaling(result, options):

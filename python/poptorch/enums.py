@@ -57,10 +57,12 @@ class HalfFloatCastingBehavior(enum.IntEnum):
 
 
 class AutoStage(enum.IntEnum):
-    """How blocks that no stage lists become stages."""
+    """How blocks that no stage lists become stages. AutoSplit (ours, not PopTorch's) ignores them and cuts the program
+    where its predicted step is shortest."""
 
     SameAsIpu = 0
     AutoIncrement = 1
+    AutoSplit = 2
 
 
 class Liveness(enum.IntEnum):

@@ -104,6 +104,7 @@ class _StageStrategy(_Strategy):
         super().__init__()
         self._auto_stage = enums.AutoStage.SameAsIpu
         self._stages = []
+        self._devices = None
         if len(args) == 1 and isinstance(args[0], enums.AutoStage):
             self._auto_stage = args[0]
             return
@@ -113,6 +114,18 @@ class _StageStrategy(_Strategy):
             self._addStage(stage)
             self._stages.append(stage)
 
+    def devices(self, number):
+        """How many devices an AutoStage.AutoSplit cuts the program for. Ours, not PopTorch's.
+
+        Args:
+            number: stages that are made, one for each device; default: as many devices as this process has cores.
+        Returns: self.
+        """
+        assert isinstance(number, int) and number >= 1, f"devices must be an int >= 1, got {number!r}"
+        assert self._auto_stage == enums.AutoStage.AutoSplit, "devices() is for AutoStage.AutoSplit"
+        self._devices = number
+        return self
+
     @property
     def isExplicit(self):
         """True if the stages were listed."""
@@ -120,7 +133,8 @@ class _StageStrategy(_Strategy):
 
     def __repr__(self):
         items = self._stages or [self._auto_stage]
-        return f"{type(self).__name__}({', '.join(map(repr, items))})"
+        devices = "" if self._devices is None else f".devices({self._devices})"
+        return f"{type(self).__name__}({', '.join(map(repr, items))}){devices}"
 
 
 class PipelinedExecution(_StageStrategy):
@@ -138,10 +152,12 @@ class PipelinedExecution(_StageStrategy):
             name: "1f1b" (default): a stage runs a backward as soon as it can; "gpipe": all forwards of an update
                 first; "interleaved": 1F1B over several stages a device, stage s on device s modulo devices (see
                 Stage.ipu); "zero-bubble": weight gradients wait until a device would idle, in the memory that 1F1B
-                needs at most; "zero-bubble-2": in twice as much.
+                needs at most; "zero-bubble-2": in twice as much; "auto": the one of these
+                that is predicted to be fastest.
         Returns: self.
         """
-        assert name in SCHEDULES, f"there is no schedule {name!r}; known: {', '.join(SCHEDULES)}"
+        known = (*SCHEDULES, "auto")
+        assert name in known, f"there is no schedule {name!r}; known: {', '.join(known)}"
         self._schedule = name
         return self
 

@@ -19,7 +19,8 @@ void registerSessionOptions(py::module_& module) {
       .value("Sharded", host::Strategy::kSharded);
   py::enum_<passes::AutoStage>(module, "AutoStage")
       .value("SameAsIpu", passes::AutoStage::kSameAsIpu)
-      .value("AutoIncrement", passes::AutoStage::kAutoIncrement);
+      .value("AutoIncrement", passes::AutoStage::kAutoIncrement)
+      .value("AutoSplit", passes::AutoStage::kAutoSplit);
   py::enum_<host::CommGroup>(module, "CommGroup")
       .value("All", host::CommGroup::kAll)
       .value("Consecutive", host::CommGroup::kConsecutive)
@@ -47,11 +48,13 @@ void registerSessionOptions(py::module_& module) {
       .def_readwrite("output_period", &SessionOptions::output_period)
       .def_readwrite("strategy", &SessionOptions::strategy)
       .def_property(
-          "schedule", [](const SessionOptions& self) { return plan::scheduleName(self.schedule); },
+          "schedule",
+          [](const SessionOptions& self) { return self.auto_schedule ? "auto" : plan::scheduleName(self.schedule); },
           [](SessionOptions& self, const std::string& name) {
-            ABELE_REQUIRE(plan::parseSchedule(name, self.schedule), E0702,
+            self.auto_schedule = name == "auto";
+            ABELE_REQUIRE(self.auto_schedule || plan::parseSchedule(name, self.schedule), E0702,
                           {.what = cat("there is no schedule ", name),
-                           .expected = "1f1b, gpipe, interleaved, zero-bubble or zero-bubble-2"});
+                           .expected = "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2 or auto"});
           })
       .def_readwrite("costs", &SessionOptions::costs)
       .def_readwrite("recompute", &SessionOptions::recompute)
@@ -102,15 +105,18 @@ void registerSessionOptions(py::module_& module) {
       .def(
           "setStages",
           [](SessionOptions& self, passes::AutoStage auto_stage, bool ordered,
-             const std::vector<std::tuple<std::vector<std::string>, int, int>>& stages, bool alternating) {
+             const std::vector<std::tuple<std::vector<std::string>, int, int>>& stages, bool alternating, int devices) {
             self.stages = {};
             self.stages.auto_stage = auto_stage;
             self.stages.ordered = ordered;
             self.stages.alternating = alternating;
+            self.stages.devices = devices;
             for (const auto& [blocks, ipu, phase] : stages) self.stages.stages.push_back({blocks, ipu, phase});
           },
           py::arg("auto_stage"), py::arg("ordered"), py::arg("stages"), py::arg("alternating") = false,
-          "stages: (block ids, ipu or -1, phase or -1) of an explicit list; empty: auto_stage decides.");
+          py::arg("devices") = 0,
+          "stages: (block ids, ipu or -1, phase or -1) of an explicit list; empty: auto_stage decides. devices: for "
+          "AutoSplit.");
 }
 
 }  // namespace abele::bind

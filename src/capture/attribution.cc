@@ -54,6 +54,7 @@ void Attribution::note(const Where& where) {
 Where Attribution::here(const ir::Node* producer) {
   if (!backward_) {
     current_.source = source();
+    current_.forward = graph_->nextNodeId();
     note(current_);
     return current_;
   }
@@ -64,9 +65,11 @@ Where Attribution::here(const ir::Node* producer) {
   if (sequence >= 0 && mark != marks_.end())
     where = mark->where;
   else if (producer != nullptr)
-    where = {.block = producer->block, .scope = producer->scope, .source = producer->source};
+    where = {
+        .block = producer->block, .forward = producer->forward, .scope = producer->scope, .source = producer->source};
   else if (!graph_->nodes.empty())
     where = {.block = graph_->nodes.back().block,
+             .forward = graph_->nodes.back().forward,
              .scope = graph_->nodes.back().scope,
              .source = graph_->nodes.back().source};
   where.direction = ir::Direction::kBackward;

@@ -13,6 +13,7 @@ namespace abele::capture {
 struct Where {
   int32_t block = ir::kNone;
   ir::Direction direction = ir::Direction::kForward;
+  ir::NodeId forward = ir::kNone;  // of a backward operator: the forward node that it belongs to
   std::string scope;
   std::string source;
 };

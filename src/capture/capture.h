@@ -43,6 +43,8 @@ struct Request {
   std::function<std::string()> source_location;
   /// A dispatch mode needs an object to stand for it; Python passes one of its own, C++ leaves it null.
   void* mode_object = nullptr;
+  /// Backward nodes say to which forward node they belong (ir::Node::forward), not only to which block.
+  bool attributes_nodes = false;
   /// Inside another capture, which does not see what this one runs. Then the tensors that became constants are kept in
   /// Recording::constant_sources.
   bool is_nested = false;

@@ -166,6 +166,7 @@ ir::Node& Recorder::addNode(const std::string& op, const Where& where) {
   ir::Node& node = graph().addNode(op);
   node.direction = where.direction;
   node.block = where.block;
+  if (request_.attributes_nodes && where.direction == ir::Direction::kBackward) node.forward = where.forward;
   node.scope = where.scope;
   node.source = where.source;
   return node;

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "exe/bytes.h"
+#include "host/placement.h"
 #include "host/whole_file.h"
 #include "ir/text.h"
 
@@ -32,8 +33,8 @@ void add(exe::Writer& out, Fields... fields) {
 void addOptions(exe::Writer& out, const SessionOptions& options) {
   const auto& [training, device_iterations, gradient_accumulation, replicas, input_group_size, input_grouping,
                broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule, costs,
-               recompute, recompute_to_fit, device_memory, locations, sharding, off_chip_memory_limit, off_chip_folder,
-               stages, enforce_pipeline_minimum, num_devices, threads_per_device, has_seed, seed,
+               auto_schedule, recompute, recompute_to_fit, device_memory, locations, sharding, off_chip_memory_limit,
+               off_chip_folder, stages, enforce_pipeline_minimum, num_devices, threads_per_device, has_seed, seed,
                floating_point_exceptions, stochastic_rounding, auto_loss_scaling, loss_scale_edge, loss_scale_threshold,
                loss_scale_period, anchors, synthetic_data, cache_path, cache_lock] = options;
   // Not compiled in: threads, seed, what kernels check and how they round, where data comes from, where the cache is.
@@ -41,9 +42,9 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
   (void)floating_point_exceptions, (void)stochastic_rounding, (void)loss_scale_edge, (void)loss_scale_threshold;
   (void)loss_scale_period, (void)off_chip_memory_limit, (void)off_chip_folder;
   add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
-      output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule), costs, recompute, recompute_to_fit,
-      device_memory.every, static_cast<uint64_t>(device_memory.of_device.size()), enforce_pipeline_minimum, num_devices,
-      auto_loss_scaling);
+      output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule), costs, auto_schedule, recompute,
+      recompute_to_fit, device_memory.every, static_cast<uint64_t>(device_memory.of_device.size()),
+      enforce_pipeline_minimum, num_devices, auto_loss_scaling);
   for (const auto& [device, bytes] : device_memory.of_device) add(out, static_cast<int64_t>(device), bytes);
   add(out, replicas, input_group_size, static_cast<int64_t>(input_grouping), broadcast_buffers);
   const auto& [weights, optimizer_state, accumulators, activations, fetch_ahead] = locations;
@@ -54,7 +55,10 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
   add(out, shard_weights, shard_states, min_weight_elements, min_state_elements);
   for (const auto& [parameter, type, shards, one_per_replica] : groupings)
     add(out, parameter, static_cast<int64_t>(type), shards, one_per_replica);
-  const auto& [auto_stage, explicit_stages, ordered, alternating] = stages;
+  const auto& [auto_stage, explicit_stages, ordered, cuts, devices, alternating] = stages;
+  // Where cuts lie follows from the graph.
+  add(out, static_cast<int64_t>(splitsByItself(options) ? splitDevices(options) : 0));
+  (void)cuts, (void)devices;
   add(out, static_cast<int64_t>(auto_stage), ordered, alternating, static_cast<uint64_t>(explicit_stages.size()));
   for (const auto& [blocks, ipu, phase] : explicit_stages) {
     add(out, static_cast<uint64_t>(blocks.size()), ipu, phase);

@@ -91,10 +91,12 @@ void setSchedule(ExecutionStrategy& strategy, const std::vector<OptionValue>& ar
                                                             {"gpipe", Schedule::kGPipe},
                                                             {"interleaved", Schedule::kInterleaved},
                                                             {"zero-bubble", Schedule::kZeroBubble},
-                                                            {"zero-bubble-2", Schedule::kZeroBubble2}};
+                                                            {"zero-bubble-2", Schedule::kZeroBubble2},
+                                                            {"auto", Schedule::kAuto}};
   const std::string* name = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
   const auto it = name ? schedules.find(*name) : schedules.end();
-  if (it == schedules.end()) refuse("schedule", arguments, "1f1b, gpipe, interleaved, zero-bubble or zero-bubble-2");
+  if (it == schedules.end())
+    refuse("schedule", arguments, "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2 or auto");
   strategy.pipeline_schedule = it->second;
 }
 
@@ -111,6 +113,11 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
     if (fit && *arguments[0].as<std::string>() != "fit") refuse(name, arguments, "true, false or \"fit\"");
     strategy.recomputes_to_fit = fit;
     strategy.recomputes = !fit && flag(name, arguments);
+  } else if (name == "devices" && !phased) {
+    const int64_t* count = arguments.size() == 1 ? arguments[0].as<int64_t>() : nullptr;
+    if (!count || *count < 1 || *count > 4096 || strategy.auto_stage != AutoStage::kAutoSplit)
+      refuse(name, arguments, "1 or more devices of an AutoStage.AutoSplit");
+    strategy.split_devices = static_cast<int>(*count);
   } else if (name == "useSeparateBackwardPhase" && phased) {
     strategy.separate_backward_phase = flag(name, arguments);
   } else if (name == "sendTensorsOffChipAfterFwd" && strategy.alternating) {

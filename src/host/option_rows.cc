@@ -12,7 +12,7 @@ const std::vector<OptionEnum>& optionEnums() {
       {"ReductionType", {{"Sum", 0}, {"Mean", 1}, {"NoReduction", 2}}},
       {"MeanReductionStrategy", {{"Running", 0}, {"Post", 1}, {"PostAndLoss", 2}}},
       {"HalfFloatCastingBehavior", {{"FloatDowncastToHalf", 0}, {"HalfUpcastToFloat", 1}, {"Default", 2}}},
-      {"AutoStage", {{"SameAsIpu", 0}, {"AutoIncrement", 1}}},
+      {"AutoStage", {{"SameAsIpu", 0}, {"AutoIncrement", 1}, {"AutoSplit", 2}}},
       {"Liveness", {{"AlwaysLive", 0}, {"OffChipAfterFwd", 1}, {"OffChipAfterFwdNoOverlap", 2}, {"OffChipAfterEachPhase", 3}}},
       {"DataLoaderMode", {{"Sync", 0}, {"Async", 1}, {"AsyncRebatched", 2}}},
       {"SharingStrategy", {{"SharedMemory", 0}, {"FileSystem", 1}, {"Fork", 2}, {"ForkServer", 3}}},

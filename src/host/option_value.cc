@@ -43,6 +43,7 @@ const char* scheduleText(Schedule schedule) {
     case Schedule::kInterleaved: return "interleaved";
     case Schedule::kZeroBubble: return "zero-bubble";
     case Schedule::kZeroBubble2: return "zero-bubble-2";
+    case Schedule::kAuto: return "auto";
   }
   return "";
 }
@@ -102,13 +103,15 @@ std::string textOf(const ExecutionStrategy& strategy) {
   if (phased)
     arguments = phasesText(strategy);
   else if (strategy.stages.empty())
-    arguments = strategy.auto_stage == AutoStage::kSameAsIpu ? "AutoStage.SameAsIpu" : "AutoStage.AutoIncrement";
+    arguments =
+        cat("AutoStage.", member("AutoStage", static_cast<int64_t>(strategy.auto_stage)).as<EnumMember>()->name);
   else
     arguments = joined(strategy.stages, [](const Stage& stage) { return textOf(stage); });
   std::string text = cat(phased ? strategy.alternating ? "ParallelPhasedExecution" : "SerialPhasedExecution"
                          : strategy.pipelined ? "PipelinedExecution"
                                               : "ShardedExecution",
                          "(", arguments, ")");
+  if (strategy.split_devices > 0) text += cat(".devices(", strategy.split_devices, ")");
   if (strategy.pipeline_schedule != Schedule::k1F1B)
     text += cat(".schedule(", quoted(scheduleText(strategy.pipeline_schedule)), ")");
   if (!strategy.stage_costs.empty()) text += cat(".costs(", quoted(strategy.stage_costs), ")");

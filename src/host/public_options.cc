@@ -72,14 +72,24 @@ void setAnchors(const Options::Values& values, bool training, host::SessionOptio
   }
 }
 
+passes::AutoStage ruleOf(AutoStage rule) {
+  switch (rule) {
+    case AutoStage::kSameAsIpu: return passes::AutoStage::kSameAsIpu;
+    case AutoStage::kAutoIncrement: return passes::AutoStage::kAutoIncrement;
+    case AutoStage::kAutoSplit: return passes::AutoStage::kAutoSplit;
+  }
+  throwUser(ErrorCode::E0702, {.what = cat("there is no rule ", static_cast<int>(rule))});
+}
+
 void setStrategy(const ExecutionStrategy& strategy, host::SessionOptions& session) {
   session.strategy = strategy.pipelined ? host::Strategy::kPipelined : host::Strategy::kSharded;
   session.recompute = strategy.recomputes;
   session.costs = strategy.stage_costs;
   session.recompute_to_fit = strategy.recomputes_to_fit;
-  session.schedule = kindOf(strategy.pipeline_schedule);
-  session.stages.auto_stage =
-      strategy.auto_stage == AutoStage::kSameAsIpu ? passes::AutoStage::kSameAsIpu : passes::AutoStage::kAutoIncrement;
+  session.auto_schedule = strategy.pipeline_schedule == Schedule::kAuto;
+  if (!session.auto_schedule) session.schedule = kindOf(strategy.pipeline_schedule);
+  session.stages.auto_stage = ruleOf(strategy.auto_stage);
+  session.stages.devices = strategy.split_devices;
   const std::vector<int>& phase_of = strategy.phase_of;
   for (size_t i = 0; i < strategy.stages.size(); ++i) {
     const Stage& stage = strategy.stages[i];
@@ -159,6 +169,10 @@ plan::ScheduleKind kindOf(Schedule schedule) {
     case Schedule::kInterleaved: return plan::ScheduleKind::kInterleaved;
     case Schedule::kZeroBubble: return plan::ScheduleKind::kZeroBubble;
     case Schedule::kZeroBubble2: return plan::ScheduleKind::kZeroBubble2;
+    case Schedule::kAuto:
+      throwUser(ErrorCode::E0702, {.what = "Schedule::kAuto is no schedule of its own",
+                                   .expected = "the name of one",
+                                   .remedy = "use it in PipelinedExecution::schedule"});
   }
   throwUser(ErrorCode::E0702, {.what = cat("there is no schedule ", static_cast<int>(schedule))});
 }
@@ -236,6 +250,14 @@ PipelinedExecution& PipelinedExecution::recompute(const char* how) {
   recomputes = false;
   recomputes_to_fit = true;
   return *this;
+}
+
+PipelinedExecution autoSplit(int devices) {
+  ABELE_REQUIRE(devices >= 0, E0702,
+                {.what = cat("an AutoSplit for ", devices, " devices"), .expected = "1 or more, or 0 for all cores"});
+  PipelinedExecution strategy(AutoStage::kAutoSplit);
+  strategy.split_devices = devices;
+  return strategy;
 }
 
 Phase& Phase::ipus(const std::vector<int>& devices) {

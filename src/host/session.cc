@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "host/executable_cache.h"
 #include "host/lowering.h"
+#include "host/placement.h"
 #include "host/session_impl.h"
 #include "host/tensor_names.h"
 #include "passes/stage_count.h"
@@ -40,6 +41,7 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
   request.loss_gradient = options.mean_reduction ? 1.0 / static_cast<double>(gradients) : 1.0;
   request.generator = &generator;
   request.source_location = program.source_location;
+  request.attributes_nodes = splitsByItself(options);
   request.mode_object = program.mode_object;
   runtime::registerFixedShapeOperators();
   const OneValueEach shapes(program.model, options.groupings, options.replicas);
@@ -75,12 +77,26 @@ Captured captureAgain(const Asked& asked, const SessionOptions& options, const O
   return addOutputs(other, recording, options);
 }
 
+/// Resolves options.auto_schedule for stages that the user placed.
+void chooseSchedule(const Captured& captured, SessionOptions& options) {
+  options.auto_schedule = false;
+  options.schedule = plan::ScheduleKind::k1F1B;
+  const std::vector<ScheduleChoice> choices = compareSchedules(runPasses(captured, options), options);
+  options.schedule = choices.front().schedule;
+  for (const ScheduleChoice& choice : choices)
+    log::info("schedule auto: ", plan::scheduleName(choice.schedule), " is predicted to take ", choice.step_ns,
+              " ns and ", choice.peak_bytes, " bytes a device", &choice == &choices.front() ? ": taken" : "");
+}
+
 /// Passes, plan and executable of a recording.
-void lower(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options, const Asked& asked) {
+void lower(Compiled& compiled, const capture::Recording& recording, SessionOptions options, const Asked& asked) {
   const Captured captured = addOutputs(compiled, recording, options);
+  if (splitsByItself(options)) placeBySplit(captured.graph, compiled.optimizer, options);
+  if (choosesSchedule(options)) chooseSchedule(captured, options);
   compiled.graph = runPasses(captured, options);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
-  checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
+  // PopTorch's minimum is for stages that the user placed.
+  if (!splitsByItself(options)) checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
   checkReplicaDevices(options, compiled.plan);
   checkClipping(options, compiled.optimizer);

@@ -57,6 +57,8 @@ struct SessionOptions {
   /// Times of the stages for schedules that order by them, as costs() returns them; empty: estimated from shapes, so
   /// that equal programs get equal executables. E0404 for what cannot be read or has another number of stages.
   std::string costs;
+  /// Take the schedule that is predicted to be fastest; `schedule` does not matter then.
+  bool auto_schedule = false;
   /// Backward makes the values of its stage's forward again instead of keeping them; the last stage only where
   /// schedules let it wait.
   bool recompute = false;

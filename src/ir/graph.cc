@@ -7,8 +7,8 @@ namespace abele::ir {
 
 bool Node::operator==(const Node& other) const {
   auto fields = [](const Node& n) {
-    return std::tie(n.id, n.op, n.args, n.results, n.writes, n.is_view, n.direction, n.block, n.stage, n.phase,
-                    n.random_draws, n.random_offset, n.source, n.scope);
+    return std::tie(n.id, n.op, n.args, n.results, n.writes, n.is_view, n.direction, n.block, n.forward, n.stage,
+                    n.phase, n.random_draws, n.random_offset, n.source, n.scope);
   };
   return fields(*this) == fields(other);
 }

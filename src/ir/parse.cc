@@ -351,6 +351,8 @@ class Parser {
       node.block = c.index();
     else if (key == "stage")
       node.stage = c.index();
+    else if (key == "of")
+      node.forward = c.index();
     else if (key == "phase")
       node.phase = c.index();
     else if (key == "dir")

@@ -204,6 +204,7 @@ class Printer {
     if (node.id != expected_id) attributes.add("id", node.id);
     if (node.is_view != makesOnlyViews(graph_, node)) attributes.add("view", node.is_view);
     attributes.addIndex("block", node.block);
+    attributes.addIndex("of", node.forward);
     attributes.addIndex("stage", node.stage);
     attributes.addIndex("phase", node.phase);
     if (node.direction != Direction::kForward) attributes.add("dir", directionName(node.direction));

@@ -5,7 +5,8 @@
 // Forward nodes get the stage of their block. A backward node gets the stage of the block of its forward operation, or
 // an earlier one where the gradients that it reads are made earlier: backward runs stage by stage from the last to the
 // first, after all of forward, so it may read forward values of any stage and gradients of its own and later stages.
-// Source: spec options.md section 9, annotations.md section 1.
+// Under AutoSplit the ids of forward nodes are cut instead, and a backward node goes by the id of its forward
+// operation. Source: spec options.md section 9, annotations.md section 1; AutoSplit: ours.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -67,6 +68,11 @@ class StageAssigner {
 
   int& stageOf(const Node& node) { return stage_[positions_[node.id]]; }
 
+  bool splits() const { return rules_.auto_stage == AutoStage::kAutoSplit; }
+  int numberOfCut(NodeId id) const {
+    return static_cast<int>(std::upper_bound(rules_.cuts.begin(), rules_.cuts.end(), id) - rules_.cuts.begin());
+  }
+
   // Code outside every block where no block was ever begun is the implicit block.
   int32_t blockOf(const Node& node) const { return node.block == kNone && graph_.blocks.size() <= 1 ? 0 : node.block; }
 
@@ -82,9 +88,10 @@ class StageAssigner {
       bool is_constant = true;
       ir::forEachOperand(node, [&](ValueId v) { is_constant = is_constant && constant[graph_.baseOf(v)]; });
       if (is_constant) ir::forEachResult(node, [&](ValueId v) { constant[v] = true; });
-      if (blockOf(node) != kNone)
-        stageOf(node) = asked_[blockOf(node)].number;
-      else if (node.is_view || is_constant)
+      const bool is_free = node.is_view || is_constant;
+      if (splits() ? !is_free || rules_.cuts.empty() : blockOf(node) != kNone)
+        stageOf(node) = splits() ? numberOfCut(node.id) : asked_[blockOf(node)].number;
+      else if (is_free)
         free.push_back(&node);
       else
         throwNoBlock(node);
@@ -208,6 +215,7 @@ class StageAssigner {
   // --- From the user's numbers to positions in graph.stages ---------------------------------------------------------
 
   int deviceOf(int number) const {
+    if (splits()) return rules_.devices > 0 ? number % rules_.devices : number;
     for (const AskedStage& asked : asked_)
       if (asked.number == number) return asked.device;
     return number;
@@ -266,8 +274,8 @@ class StageAssigner {
 
   // The last position of the node's block that the limit allows; the limit where none does.
   int stageOfBlock(const Node& node, int limit) {
-    if (blockOf(node) == kNone) return kNone;
-    auto found = positions_of_number_.find(asked_[blockOf(node)].number);
+    if (splits() ? node.forward == kNone : blockOf(node) == kNone) return kNone;
+    auto found = positions_of_number_.find(splits() ? numberOfCut(node.forward) : asked_[blockOf(node)].number);
     if (found == positions_of_number_.end()) return kNone;
     int stage = kNone;
     for (int position : found->second)

@@ -98,6 +98,7 @@ class OptimizerLowering {
     const Node* made_by = maker == kNone ? firstReader(parameter) : &graph_.nodes[maker];
     node.stage = made_by == nullptr ? 0 : made_by->stage;
     node.source = made_by == nullptr ? std::string() : made_by->source;
+    node.forward = made_by == nullptr ? kNone : made_by->forward;
     sums_.push_back({parameter, node.stage, summed, node.source});
     if (position == kNone) position = lastPosition();
     if (position == kNone)

@@ -14,7 +14,8 @@ namespace abele::passes {
 
 enum class Changed : bool { kNo, kYes };
 
-enum class AutoStage { kSameAsIpu, kAutoIncrement };
+/// kAutoSplit: blocks are ignored, `cuts` say where stages begin.
+enum class AutoStage { kSameAsIpu, kAutoIncrement, kAutoSplit };
 /// How blocks become stages. An explicit list wins over auto_stage. Source: spec options.md section 9.
 struct StageRules {
   struct ExplicitStage {
@@ -26,6 +27,10 @@ struct StageRules {
   std::vector<ExplicitStage> stages;
   /// Pipelined: stage numbers must not fall along the data flow (E0303). Sharded: free.
   bool ordered = true;
+  /// AutoSplit: forward nodes with at least this id begin the next stage; ascending. plan/split.h chooses them.
+  std::vector<ir::NodeId> cuts;
+  /// AutoSplit: stages are dealt round so many devices. 0: a device each.
+  int devices = 0;
   /// Parallel phased: even phases run on even devices, odd ones on odd devices (E0402).
   bool alternating = false;
 };

@@ -78,7 +78,8 @@ AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block
 
 std::vector<AskedStage> askedStages(const ir::Graph& graph, const StageRules& rules) {
   std::vector<AskedStage> asked(1);  // the code before the first block: stage 0 on device 0
-  std::map<int, int> device_of;      // by stage number
+  if (rules.auto_stage == AutoStage::kAutoSplit) return asked;
+  std::map<int, int> device_of;  // by stage number
   for (size_t i = 1; i < graph.blocks.size(); ++i) {
     AskedStage stage = askedStage(rules, graph.blocks[i], static_cast<int>(i));
     auto [it, is_new] = device_of.emplace(stage.number, stage.device);

@@ -13,7 +13,8 @@ struct AskedStage {
   int device = 0;
 };
 
-/// By block index. Throws E0304, E0305.   Source: spec options.md section 9.2.
+/// By block index; one entry under AutoSplit, which does not look at blocks. Throws E0304, E0305.   Source: spec
+/// options.md section 9.2.
 std::vector<AskedStage> askedStages(const ir::Graph& graph, const StageRules& rules);
 
 }  // namespace abele::passes

@@ -278,8 +278,12 @@ TEST(TrainingModel, LambMovesEachParameterByItsOwnNorm) {
 TEST(Models, StrategiesGiveTheSameNumbers) {
   const Batch batch(12);
   const abele::ExecutionStrategy strategies[] = {
-      abele::PipelinedExecution(), abele::ShardedExecution(),
+      abele::PipelinedExecution(),
+      abele::ShardedExecution(),
       abele::PipelinedExecution(abele::AutoStage::kAutoIncrement),
+      abele::autoSplit(2),
+      abele::autoSplit(4).schedule(abele::Schedule::kAuto),
+      abele::autoSplit(),
       abele::ShardedExecution{abele::Stage{"first"}.ipu(0), abele::Stage{"second"}.ipu(1)}};
   at::Tensor expected;
   for (const abele::ExecutionStrategy& strategy : strategies) {
@@ -292,6 +296,17 @@ TEST(Models, StrategiesGiveTheSameNumbers) {
     EXPECT_TRUE(!expected.defined() || torch::equal(losses, expected));
     expected = losses;
   }
+}
+
+TEST(Models, AutoSplitNeedsAPieceForEveryDevice) {
+  Net net;
+  const Batch batch(4);
+  EXPECT_EQ(codeOf([&] {
+              train(net, accumulating(1).setExecutionStrategy(abele::autoSplit(60)), abele::optim::SGD{})(batch.x,
+                                                                                                          batch.y);
+            }),
+            "E0406");
+  EXPECT_EQ(codeOf([] { abele::autoSplit(-1); }), "E0702");
 }
 
 TEST(Annotations, DoNothingOnTheHost) {

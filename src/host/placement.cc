@@ -1,0 +1,92 @@
+#include "host/placement.h"
+
+#include <algorithm>
+#include <thread>
+#include <tuple>
+
+#include "base/log.h"
+#include "passes/pass.h"
+#include "plan/cost.h"
+
+namespace abele::host {
+namespace {
+
+std::string milliseconds(int64_t ns) { return cat(ns / 1'000'000, ".", cat(1'000'000 + ns % 1'000'000).substr(1, 3)); }
+
+}  // namespace
+
+bool splitsByItself(const SessionOptions& options) {
+  return options.stages.stages.empty() && options.stages.auto_stage == passes::AutoStage::kAutoSplit;
+}
+
+bool choosesSchedule(const SessionOptions& options) {
+  return options.auto_schedule && options.training && options.strategy == Strategy::kPipelined;
+}
+
+int splitDevices(const SessionOptions& options) {
+  if (options.stages.devices > 0) return options.stages.devices;
+  const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+  return static_cast<int>(std::max<int64_t>(1, cores / options.replicas));
+}
+
+Pieces piecesOf(const ir::Graph& graph, const SessionOptions& options, const OptimizerSpec& optimizer, int devices) {
+  Pieces pieces{.graph = graph, .chain = {}};
+  passes::PassContext context{.optimizer = optimizer.rules};
+  context.stages.auto_stage = passes::AutoStage::kAutoSplit;
+  passes::runPipeline(pieces.graph, context, {.passes = passes::defaultPipeline(options.training)});
+  const bool may_interleave = options.auto_schedule || options.schedule == plan::ScheduleKind::kInterleaved;
+  pieces.chain = plan::splitChain(pieces.graph, may_interleave ? 2 * devices : devices);
+  return pieces;
+}
+
+plan::SplitOptions splitOptions(const SessionOptions& options, int devices) {
+  plan::SplitOptions split;
+  split.schedule = options.strategy == Strategy::kSharded ? plan::ScheduleKind::kSharded
+                   : options.training                     ? options.schedule
+                                                          : plan::ScheduleKind::kForward;
+  split.any_schedule = choosesSchedule(options);
+  split.devices = devices;
+  split.device_iterations = options.device_iterations;
+  split.accumulation = options.gradient_accumulation;
+  split.recompute = options.recompute && options.training;
+  return split;
+}
+
+void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, SessionOptions& options) {
+  int devices = splitDevices(options);
+  const Pieces pieces = piecesOf(graph, options, optimizer, devices);
+  // Nobody asked for this number of devices.
+  if (options.stages.devices == 0) devices = std::min(devices, static_cast<int>(pieces.chain.pieces.size()));
+  const plan::Split split = plan::autoSplit(pieces.chain, splitOptions(options, devices)).front();
+  options.stages.cuts = split.node_ids;
+  options.stages.devices = devices;
+  if (choosesSchedule(options)) options.schedule = split.schedule;
+  options.auto_schedule = false;
+  log::info("AutoSplit: ", split.cuts.size() + 1, " stages on ", devices, " devices under ",
+            plan::scheduleName(split.schedule), ", predicted step ", milliseconds(split.prediction.run.step_ns), " ms");
+}
+
+std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const SessionOptions& options) {
+  ir::Graph graph = lowered;
+  passes::PassContext context;
+  passes::splitWeightGradient(graph, context);
+  plan::PlanOptions plan_options{.device_iterations = options.device_iterations,
+                                 .accumulation = options.gradient_accumulation};
+  const plan::Plan plan = plan::makePlan(graph, plan_options);
+  plan::Chain chain{.costs = plan::costModelOf(plan, plan::estimateCosts(graph)), .device_of = {}};
+  for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[worker]);
+  std::vector<ScheduleChoice> choices;
+  for (plan::ScheduleKind schedule : plan::trainingSchedules()) {
+    const plan::Prediction p = plan::predict(chain, {.schedule = schedule,
+                                                     .training = true,
+                                                     .device_iterations = options.device_iterations,
+                                                     .accumulation = options.gradient_accumulation});
+    choices.push_back({schedule, p.run.step_ns, p.peakBytes()});
+  }
+  std::stable_sort(choices.begin(), choices.end(), [](const ScheduleChoice& a, const ScheduleChoice& b) {
+    return std::tie(a.step_ns, a.peak_bytes) < std::tie(b.step_ns, b.peak_bytes);
+  });
+  return choices;
+}
+
+}  // namespace abele::host

@@ -1,0 +1,40 @@
+// Decisions about a recording that the user left to us: where stages begin (AutoSplit) and which schedule runs them
+// (schedule "auto"). Used by session.cc and session_explain.cc.
+#pragma once
+
+#include <vector>
+
+#include "capture/capture.h"
+#include "host/session.h"
+#include "plan/auto_split.h"
+
+namespace abele::host {
+
+/// What the session asks for.
+bool splitsByItself(const SessionOptions& options);
+bool choosesSchedule(const SessionOptions& options);
+
+/// Devices that an AutoSplit cuts for: as asked for, or as many as there are cores for a replica.
+int splitDevices(const SessionOptions& options);
+
+/// The graph lowered as one stage, cut into pieces for so many devices.
+struct Pieces {
+  ir::Graph graph;
+  plan::SplitChain chain;
+};
+/// graph: captured, with the outputs and anchors of the session.
+Pieces piecesOf(const ir::Graph& graph, const SessionOptions& options, const OptimizerSpec& optimizer, int devices);
+plan::SplitOptions splitOptions(const SessionOptions& options, int devices);
+
+/// Stages and device numbers of the split; resolves options.auto_schedule. Throws E0406.
+void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, SessionOptions& options);
+
+/// A schedule and what it was predicted to take.
+struct ScheduleChoice {
+  plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
+  int64_t step_ns = 0, peak_bytes = 0;
+};
+/// All schedules that the placed program can train with, the fastest first. graph: lowered.
+std::vector<ScheduleChoice> compareSchedules(const ir::Graph& graph, const SessionOptions& options);
+
+}  // namespace abele::host

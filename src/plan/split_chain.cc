@@ -1,0 +1,393 @@
+#include "plan/split_chain.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "plan/operator_cost.h"
+
+namespace abele::plan {
+namespace {
+
+using ir::Direction;
+using ir::kNone;
+using ir::Node;
+using ir::ValueId;
+
+constexpr int64_t kBytesPerNs = 10;
+constexpr size_t kMostPieces = 512;
+constexpr int64_t kNearbyShare = 64;
+constexpr int32_t kNobody = std::numeric_limits<int32_t>::max();
+
+bool isGradient(const Node& node) {
+  return node.direction == Direction::kBackward || node.direction == Direction::kWeightGrad;
+}
+
+// Forward operators are numbered along the program; every other node belongs to one of them.
+class ChainBuilder {
+ public:
+  ChainBuilder(const ir::Graph& graph, int parts) : graph_(graph), parts_(parts) {}
+
+  SplitChain run() {
+    numberForward();
+    numberOthers();
+    addTimes();
+    addMemory();
+    addCrossings();
+    findLateWork();
+    join();
+    return std::move(chain_);
+  }
+
+ private:
+  using Index = int32_t;
+
+  struct Work {
+    Piece piece;
+    std::vector<std::pair<Index, int64_t>> late;  // (first operator that waits for it, time)
+  };
+
+  // Views do no work. What depends on constants only goes where it is first read: it would only have to be handed over.
+  void numberForward() {
+    index_of_.assign(graph_.nodes.size(), kNone);
+    maker_.assign(graph_.values.size(), kNone);
+    std::vector<bool> constant(graph_.values.size(), false);
+    for (const ir::Input& input : graph_.inputs) constant[input.value] = input.kind == ir::InputKind::kConstant;
+    std::vector<size_t> free;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (!node.is_view) ir::forEachResult(node, [&](ValueId v) { maker_[graph_.baseOf(v)] = static_cast<Index>(i); });
+      if (node.is_view || node.direction != Direction::kForward) continue;
+      bool is_constant = true;
+      ir::forEachOperand(node, [&](ValueId v) { is_constant = is_constant && constant[graph_.baseOf(v)]; });
+      if (is_constant) {
+        ir::forEachResult(node, [&](ValueId v) { constant[v] = true; });
+        free.push_back(i);
+        continue;
+      }
+      index_of_[i] = static_cast<Index>(work_.size());
+      Piece piece;
+      // Views in front of an operator belong to it.
+      piece.first = work_.empty() ? 0 : graph_.nodes[static_cast<size_t>(work_.back().piece.last_position)].id + 1;
+      piece.first_position = piece.last_position = static_cast<int32_t>(i);
+      work_.push_back({piece, {}});
+    }
+    if (work_.empty()) work_.push_back({});
+    placeFree(free);
+  }
+
+  void placeFree(const std::vector<size_t>& free) {
+    if (free.empty()) return;
+    std::vector<Index> first_reader(graph_.values.size(), kNobody);
+    std::vector<bool> is_free(graph_.nodes.size(), false);
+    for (size_t i : free) is_free[i] = true;
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      if (node.direction != Direction::kForward || node.is_view) continue;
+      if (is_free[i]) {
+        Index first = kNobody;
+        ir::forEachResult(node, [&](ValueId v) { first = std::min(first, first_reader[graph_.baseOf(v)]); });
+        index_of_[i] = first == kNobody ? kNone : first;
+      }
+      if (index_of_[i] == kNone) continue;
+      ir::forEachOperand(node, [&](ValueId v) {
+        Index& first = first_reader[graph_.baseOf(v)];
+        first = std::min(first, index_of_[i]);
+      });
+    }
+    // What forward does not read stays with the node in front of it.
+    Index previous = 0;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.direction != Direction::kForward) continue;
+      if (node.is_view) {
+        ir::forEachResult(node, [&](ValueId v) {
+          const Index maker = maker_[graph_.baseOf(v)];
+          if (maker != kNone) previous = index_of_[static_cast<size_t>(maker)];
+        });
+        continue;
+      }
+      if (index_of_[i] == kNone) index_of_[i] = previous;
+      previous = index_of_[i];
+    }
+  }
+
+  // As assign-stages does it: by the forward node, but not behind a maker of a gradient that is read.
+  void numberOthers() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.is_view || node.direction == Direction::kForward) continue;
+      Index limit = kNobody, latest_forward = kNone;
+      ir::forEachOperand(node, [&](ValueId v) {
+        const Index maker = maker_[graph_.baseOf(v)];
+        if (maker == kNone || maker >= static_cast<Index>(i)) return;
+        const Index index = index_of_[static_cast<size_t>(maker)];
+        if (graph_.nodes[static_cast<size_t>(maker)].direction == Direction::kForward)
+          latest_forward = std::max(latest_forward, index);
+        else
+          limit = std::min(limit, index);
+      });
+      Index index = node.forward != kNone && isGradient(node) ? indexOfId(node.forward) : kNone;
+      if (index == kNone) index = limit != kNobody ? limit : latest_forward;
+      if (index == kNone) index = count() - 1;
+      index_of_[i] = std::min(index, limit);
+    }
+  }
+
+  // The first operator with at least this id: ids of views, and of nodes that are gone, are those of what follows.
+  Index indexOfId(ir::NodeId id) const {
+    const auto found = std::lower_bound(work_.begin(), work_.end(), id, [&](const Work& work, ir::NodeId wanted) {
+      return work.piece.last_position < 0 || graph_.nodes[static_cast<size_t>(work.piece.last_position)].id < wanted;
+    });
+    return std::min(static_cast<Index>(found - work_.begin()), count() - 1);
+  }
+
+  Index count() const { return static_cast<Index>(work_.size()); }
+  Work& workOf(size_t node) { return work_[static_cast<size_t>(index_of_[node])]; }
+
+  void addTimes() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.is_view) continue;
+      const int64_t ns = estimateNs(graph_, node);
+      Piece& piece = workOf(i).piece;
+      if (node.direction == Direction::kForward)
+        piece.forward_ns += ns;
+      else if (node.direction == Direction::kUpdate)
+        piece.update_ns += ns;
+      else
+        piece.backward_ns += ns;
+    }
+  }
+
+  void addMemory() {
+    std::vector<bool> seen(graph_.values.size(), true);
+    for (const ir::Input& input : graph_.inputs) seen[input.value] = input.kind == ir::InputKind::kArgument;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.is_view) continue;
+      Piece& piece = workOf(i).piece;
+      // An external lives where it is touched first.
+      ir::forEachOperand(node, [&](ValueId v) {
+        const ValueId base = graph_.baseOf(v);
+        if (!seen[base]) piece.persistent_bytes += graph_.values[base].type.extentBytes();
+        seen[base] = true;
+      });
+      int64_t made = 0;
+      ir::forEachResult(node, [&](ValueId v) { made += graph_.values[v].type.extentBytes(); });
+      piece.transient_bytes = std::max(piece.transient_bytes, made);
+    }
+  }
+
+  // Values between operators of forward, and those that backward reads.
+  void addCrossings() {
+    std::vector<Index> last_reader(graph_.values.size(), kNone);
+    std::vector<bool> kept(graph_.values.size(), false);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.is_view) continue;
+      ir::forEachOperand(node, [&](ValueId v) {
+        const ValueId base = graph_.baseOf(v);
+        if (node.direction == Direction::kForward)
+          last_reader[base] = std::max(last_reader[base], index_of_[i]);
+        else if (isGradient(node))
+          kept[base] = true;
+      });
+    }
+    std::vector<int64_t> all(work_.size() + 1, 0), unkept(work_.size() + 1, 0);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.is_view || node.direction != Direction::kForward) continue;
+      ir::forEachResult(node, [&](ValueId v) {
+        const int64_t bytes = graph_.values[v].type.extentBytes();
+        if (graph_.baseOf(v) != v) return;
+        if (kept[v]) workOf(i).piece.kept_bytes += bytes;
+        const Index made = index_of_[i], read = last_reader[v];
+        if (read <= made) return;
+        for (auto* crossing : {&all, &unkept}) {
+          if (crossing == &unkept && kept[v]) continue;
+          (*crossing)[static_cast<size_t>(made) + 1] += bytes;
+          (*crossing)[static_cast<size_t>(read) + 1] -= bytes;
+        }
+      });
+    }
+    int64_t live = 0, live_unkept = 0;
+    for (size_t i = 0; i < work_.size(); ++i) {
+      work_[i].piece.crossing_bytes = live += all[i];
+      work_[i].piece.crossing_only_bytes = live_unkept += unkept[i];
+    }
+  }
+
+  // The rule of the pass split-weight-gradient for all cuts at once: work of backward is late in a stage that begins no
+  // later than every operator of backward that waits for it.
+  void findLateWork() {
+    std::vector<Index> needed(graph_.values.size(), kNobody);
+    for (const ir::Output& output : graph_.outputs) {
+      const bool is_sum = output.kind == ir::OutputKind::kUpdate &&
+                          graph_.externals[static_cast<size_t>(output.target)].kind != ir::InputKind::kBuffer;
+      if (!is_sum) needed[graph_.baseOf(output.value)] = kNone;
+    }
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      if (node.is_view || !isGradient(node)) continue;
+      Index first = index_of_[i];
+      ir::forEachResult(node, [&](ValueId v) { first = std::min(first, needed[graph_.baseOf(v)]); });
+      ir::forEachOperand(node, [&](ValueId v) {
+        Index& other = needed[graph_.baseOf(v)];
+        other = std::min(other, first);
+      });
+      if (first != kNone) workOf(i).late.emplace_back(first, estimateNs(graph_, node));
+    }
+  }
+
+  // --- boundaries ----------------------------------------------------------------------------------------------------
+
+  // glued[i]: no boundary in front of operator i.
+  std::vector<bool> glue() const {
+    std::vector<int32_t> external(graph_.values.size(), kNone);
+    std::vector<bool> written(graph_.externals.size(), false);
+    for (const ir::Input& input : graph_.inputs)
+      if (input.kind != ir::InputKind::kArgument) external[input.value] = input.external;
+    std::vector<std::pair<Index, Index>> touched(graph_.externals.size(), {count(), kNone});
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      for (const ir::Write& w : node.writes) {
+        external[w.after] = external[w.before];
+        if (external[w.after] != kNone && node.direction == Direction::kForward)
+          written[static_cast<size_t>(external[w.after])] = true;
+      }
+      if (node.is_view || node.direction == Direction::kUpdate) continue;
+      ir::forEachOperand(node, [&](ValueId v) {
+        const int32_t e = external[graph_.baseOf(v)];
+        if (e == kNone) return;
+        auto& [first, last] = touched[static_cast<size_t>(e)];
+        first = std::min(first, index_of_[i]);
+        last = std::max(last, index_of_[i]);
+      });
+    }
+    std::vector<bool> glued(work_.size(), false);
+    for (size_t e = 0; e < touched.size(); ++e)
+      for (Index i = touched[e].first + 1; written[e] && i <= touched[e].second; ++i)
+        glued[static_cast<size_t>(i)] = true;
+    return glued;
+  }
+
+  // Boundaries with few bytes first; each shadows those nearby that hand over more.
+  std::vector<size_t> chooseBoundaries() const {
+    const std::vector<bool> glued = glue();
+    std::vector<int64_t> work_before(work_.size() + 1, 0);
+    std::vector<size_t> order;
+    for (size_t i = 0; i < work_.size(); ++i) {
+      work_before[i + 1] = work_before[i] + work_[i].piece.forward_ns + work_[i].piece.backward_ns;
+      if (i > 0 && !glued[i]) order.push_back(i);
+    }
+    const auto bytes = [&](size_t i) { return work_[i].piece.crossing_bytes; };
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes(a) < bytes(b); });
+    const size_t most = std::max(kMostPieces, 4 * static_cast<size_t>(parts_));
+    const size_t fewest = 4 * static_cast<size_t>(parts_);
+    std::vector<size_t> all = order;
+    std::sort(all.begin(), all.end());
+    if (all.size() <= fewest) return all;
+    for (int64_t nearby = std::max<int64_t>(1, work_before.back() / (kNearbyShare * parts_));; nearby *= 2) {
+      std::vector<size_t> chosen = select(order, work_before, nearby, /*thin=*/false);
+      if (chosen.size() < fewest) return all;
+      if (chosen.size() > most) chosen = select(order, work_before, nearby, /*thin=*/true);
+      if (chosen.size() <= most) return chosen;
+    }
+  }
+
+  // thin: equal boundaries shadow each other too.
+  std::vector<size_t> select(const std::vector<size_t>& order, const std::vector<int64_t>& work_before, int64_t nearby,
+                             bool thin) const {
+    std::vector<int64_t> least(work_.size(), std::numeric_limits<int64_t>::max());  // bytes of a chosen one nearby
+    std::vector<size_t> chosen;
+    for (size_t i : order) {
+      const int64_t bytes = work_[i].piece.crossing_bytes;
+      if (thin ? least[i] <= bytes : least[i] < bytes) continue;
+      chosen.push_back(i);
+      for (size_t j = i; j < work_.size() && work_before[j] - work_before[i] <= nearby; ++j)
+        least[j] = std::min(least[j], bytes);
+      for (size_t j = i; j > 0 && work_before[i] - work_before[j] <= nearby; --j) least[j] = std::min(least[j], bytes);
+    }
+    std::sort(chosen.begin(), chosen.end());
+    return chosen;
+  }
+
+  void join() {
+    chain_.training = graph_.training;
+    std::vector<size_t> begins = chooseBoundaries();
+    begins.insert(begins.begin(), 0);
+    const size_t pieces = begins.size();
+    std::vector<size_t> piece_of(work_.size());
+    for (size_t p = 0; p < pieces; ++p) {
+      const size_t end = p + 1 < pieces ? begins[p + 1] : work_.size();
+      Piece joined = work_[begins[p]].piece;
+      piece_of[begins[p]] = p;
+      for (size_t i = begins[p] + 1; i < end; ++i) {
+        const Piece& piece = work_[i].piece;
+        joined.last_position = piece.last_position;
+        joined.forward_ns += piece.forward_ns;
+        joined.backward_ns += piece.backward_ns;
+        joined.update_ns += piece.update_ns;
+        joined.persistent_bytes += piece.persistent_bytes;
+        joined.kept_bytes += piece.kept_bytes;
+        joined.transient_bytes = std::max(joined.transient_bytes, piece.transient_bytes);
+        piece_of[i] = p;
+      }
+      chain_.pieces.push_back(joined);
+    }
+    if (!graph_.training) return;
+    // late[b][e]: first the work of piece e - 1 that nothing before piece b waits for, then the sums over pieces.
+    auto& late = chain_.late_ns;
+    late.assign(pieces + 1, std::vector<int64_t>(pieces + 1, 0));
+    for (size_t i = 0; i < work_.size(); ++i)
+      for (const auto& [first, ns] : work_[i].late) late[piece_of[static_cast<size_t>(first)]][piece_of[i] + 1] += ns;
+    for (size_t b = pieces; b-- > 0;)
+      for (size_t e = 0; e <= pieces; ++e) late[b][e] += late[b + 1][e];
+    for (auto& row : late) std::partial_sum(row.begin(), row.end(), row.begin());
+  }
+
+  const ir::Graph& graph_;
+  int parts_;
+  std::vector<Index> index_of_;  // by position of the node: the forward operator that it belongs to
+  std::vector<Index> maker_;     // by base value: position of its node
+  std::vector<Work> work_;       // by forward operator
+  SplitChain chain_;
+};
+
+}  // namespace
+
+StageCost SplitChain::cost(size_t begin, size_t end) const {
+  StageCost cost{0, 0, 0, 0};
+  for (size_t i = begin; i < end; ++i) {
+    cost.forward_ns += pieces[i].forward_ns;
+    cost.backward_ns += pieces[i].backward_ns;
+    cost.update_ns += pieces[i].update_ns;
+  }
+  if (!late_ns.empty()) {
+    cost.weight_grad_ns = late_ns[begin][end] - late_ns[begin][begin];
+    cost.backward_ns -= cost.weight_grad_ns;
+  }
+  cost.forward_ns += pieces[begin].crossing_bytes / kBytesPerNs;
+  if (training && end < pieces.size()) cost.backward_ns += pieces[end].crossing_bytes / kBytesPerNs;
+  return cost;
+}
+
+StageMemory SplitChain::memory(size_t begin, size_t end) const {
+  StageMemory memory;
+  for (size_t i = begin; i < end; ++i) {
+    memory.persistent_bytes += pieces[i].persistent_bytes;
+    memory.stash_bytes += pieces[i].kept_bytes;
+    memory.transient_bytes = std::max(memory.transient_bytes, pieces[i].transient_bytes);
+  }
+  if (end < pieces.size()) memory.stash_bytes += pieces[end].crossing_only_bytes;
+  return memory;
+}
+
+SplitChain splitChain(const ir::Graph& graph, int parts) {
+  ABELE_CHECK(parts >= 1, "a chain for ", parts, " parts");
+  return ChainBuilder(graph, parts).run();
+}
+
+}  // namespace abele::plan
