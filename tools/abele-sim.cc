@@ -6,13 +6,17 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
+#include <sstream>
 #include <string>
 
 #include "base/cat.h"
 #include "base/error.h"
 #include "ir/text.h"
 #include "passes/pass.h"
+#include "plan/auto_split.h"
 #include "plan/cost.h"
+#include "plan/explain.h"
 #include "plan/predict.h"
 
 namespace {
@@ -26,7 +30,7 @@ struct Arguments {
   std::vector<int64_t> micro_batches = {1};
   int64_t device_iterations = 1, hop_ns = -1, device_bytes = 0;
   int chunks = 1;
-  bool inference = false, chart = false, print_costs = false;
+  bool inference = false, chart = false, print_costs = false, explain = false;
 };
 
 [[noreturn]] void refuse(std::string what, std::string expected) {
@@ -40,9 +44,55 @@ std::string readAll(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+// A graph without stages is cut automatically, for every line of the table.
+class AutoSplitter {
+ public:
+  explicit AutoSplitter(ir::Graph graph) : captured_(std::move(graph)), whole_(captured_) {
+    lower(whole_, {});
+    for (const ir::Node& node : whole_.nodes) knows_forward_ |= node.forward != ir::kNone;
+  }
+
+  bool training() const { return captured_.training; }
+
+  /// explanation: null, or where to write why.
+  plan::Prediction predict(const plan::PredictOptions& options, int devices, int64_t hop_ns,
+                           std::ostream* explanation) {
+    const bool interleaved = options.schedule == plan::ScheduleKind::kInterleaved;
+    const plan::SplitChain chain = plan::splitChain(whole_, interleaved ? 2 * devices : devices);
+    plan::SplitOptions split{.schedule = options.schedule,
+                             .devices = devices,
+                             .device_iterations = options.device_iterations,
+                             .accumulation = options.accumulation,
+                             .hop_ns = hop_ns};
+    plan::Split taken = plan::autoSplit(chain, split).front();
+    if (explanation != nullptr) {
+      ir::Graph staged = captured_;
+      lower(staged, {.cuts = taken.node_ids, .devices = devices});
+      plan::PlanOptions plan_options{.schedule = options.schedule,
+                                     .device_iterations = options.device_iterations,
+                                     .accumulation = options.accumulation};
+      *explanation << plan::explainStages(staged, plan::makePlan(staged, plan_options))
+                   << plan::explainAlternatives(whole_, chain, split, taken);
+      if (training() && !knows_forward_)
+        *explanation << "no node of backward says to which forward node it belongs (of=): all of it is in the last "
+                     << "stage. Capture the program with AutoSplit\n";
+    }
+    return std::move(taken.prediction);
+  }
+
+ private:
+  static void lower(ir::Graph& graph, passes::StageRules rules) {
+    passes::PassContext context{.stages = std::move(rules)};
+    context.stages.auto_stage = passes::AutoStage::kAutoSplit;
+    passes::runPipeline(graph, context);
+  }
+
+  ir::Graph captured_, whole_;
+  bool knows_forward_ = false;
+};
+
 // A graph's costs are split, so that all schedules can be asked for.
-plan::Chain chainOfGraph(const std::string& text, bool& training) {
-  ir::Graph graph = ir::parse(text);
+plan::Chain chainOfGraph(ir::Graph graph, bool& training) {
   training = graph.training;
   ir::requireValid(graph, training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
   passes::PassContext context;
@@ -102,8 +152,19 @@ void run(const Arguments& arguments) {
   const std::string text = readAll(arguments.file);
   const size_t first = text.find_first_not_of(" \t\r\n");
   bool training = !arguments.inference;
-  plan::Chain chain =
-      first != std::string::npos && text[first] == '{' ? plan::parseChain(text) : chainOfGraph(text, training);
+  plan::Chain chain;
+  std::optional<AutoSplitter> splitter;
+  if (first != std::string::npos && text[first] == '{') {
+    chain = plan::parseChain(text);
+  } else if (ir::Graph graph = ir::parse(text); graph.stages.empty() && !arguments.devices.empty()) {
+    splitter.emplace(std::move(graph));
+    training = splitter->training();
+  } else {
+    chain = chainOfGraph(std::move(graph), training);
+  }
+  if (!splitter && arguments.explain) refuse("--explain without an AutoSplit", "a captured graph, and --devices");
+  if (splitter && (arguments.print_costs || arguments.chunks != 1))
+    refuse("--print-costs or --chunks with a captured graph", "costs, or a graph with stages");
   if (arguments.hop_ns >= 0) chain.costs.hop_ns = arguments.hop_ns;
   if (arguments.print_costs) {
     std::cout << plan::chainJson(chain);
@@ -113,6 +174,7 @@ void run(const Arguments& arguments) {
   std::string separator = "[\n";
   if (!json) std::cout << row({"devices", "schedule", "micro-batches", "step ms", "bubble%", "least use%", "peak MiB"});
   plan::Prediction last;
+  std::ostringstream explanation;
   for (int devices : arguments.devices.empty() ? std::vector<int>{0} : arguments.devices)
     for (const std::string& name : arguments.schedules)
       for (int64_t micro_batches : arguments.micro_batches) {
@@ -123,7 +185,9 @@ void run(const Arguments& arguments) {
         options.training = training && options.schedule != plan::ScheduleKind::kForward;
         options.device_iterations = options.training ? arguments.device_iterations : micro_batches;
         options.accumulation = options.training ? micro_batches : 1;
-        last = plan::predict(devices ? plan::deal(chain, devices, arguments.chunks) : chain, options);
+        last = splitter
+                   ? splitter->predict(options, devices, chain.costs.hop_ns, arguments.explain ? &explanation : nullptr)
+                   : plan::predict(devices ? plan::deal(chain, devices, arguments.chunks) : chain, options);
         if (json)
           std::cout << separator << markedJson(last, arguments.device_bytes);
         else
@@ -132,6 +196,7 @@ void run(const Arguments& arguments) {
         if (arguments.chart && !json) std::cout << plan::printSchedule(last.schedule);
       }
   if (json) std::cout << "\n]\n";
+  std::cout << explanation.str();
   if (!arguments.trace.empty()) writeTrace(arguments.trace, last);
 }
 
@@ -158,6 +223,7 @@ int main(int argc, char** argv) {
   app.add_option("--format", arguments.format, "table or json");
   app.add_option("--trace", arguments.trace, "file for a Chrome trace of the last line");
   app.add_flag("--chart", arguments.chart, "draw each schedule, every action one slot long");
+  app.add_flag("--explain", arguments.explain, "say why a captured graph is cut as it is; with --devices");
   app.add_flag("--print-costs", arguments.print_costs, "print the costs as JSON and stop");
   try {
     app.parse(argc, argv);

@@ -179,6 +179,10 @@ class ABELE_API CompiledModel {
   std::string report() const;
   /// Times and memory of the stages as JSON, for simulate(): of the last step, or of capture before the first.
   std::string costs() const;
+  /// Why the program is placed as it is, for people: its stages with their lines, predicted times and bytes, and what was
+  /// predicted of other cuts, numbers of devices and schedules (docs/placement.md). Throws E0705 before compile, and for
+  /// programs that were loaded or found in the cache.
+  std::string explain() const;
   /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state:
   /// loadTrainingModel or loadInferenceModel goes on from there, bit for bit. Missing folders are made. Throws E0712
   /// when the file cannot be written.
@@ -230,6 +234,9 @@ class ABELE_API InferenceModel : public CompiledModel {
   friend class ModelAccess;
   using CompiledModel::CompiledModel;
 };
+
+/// model.explain().
+ABELE_API std::string explain(const CompiledModel& model);
 
 /// Called whenever a model of this process is about to be captured, and whenever that ended, also when it failed; in
 /// the order of registration. Returns: what removeCompileHook takes. Threads: safe.

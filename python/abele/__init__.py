@@ -38,7 +38,7 @@ _SHARED = frozenset(
         "removeBlocks",
     )
 )
-_OWN = frozenset(("CompiledModel", "inferenceModel", "isCapturing", "trainingModel"))
+_OWN = frozenset(("CompiledModel", "explain", "inferenceModel", "isCapturing", "trainingModel"))
 _SIMULATE = frozenset(("Simulation", "simulate"))
 _OFFLOAD = frozenset(("offload",))
 

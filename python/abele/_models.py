@@ -12,7 +12,7 @@ from poptorch.strategies import PipelinedExecution
 
 from ._simulate import simulate
 
-__all__ = ["CompiledModel", "inferenceModel", "isCapturing", "trainingModel"]
+__all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "trainingModel"]
 
 
 class CompiledModel(PoplarExecutor):
@@ -108,3 +108,17 @@ def trainingModel(model, options=None, optimizer=None):
 def inferenceModel(model, options=None):
     """Wraps a module for inference; see poptorch.inferenceModel. Returns: a CompiledModel."""
     return CompiledModel(model, options, False, __version__)
+
+
+def explain(model):
+    """Why a compiled model is placed as it is, as text: its stages with the lines of the program that they run, their
+    predicted times and their memory, and what was predicted of other cuts, numbers of devices and schedules.
+
+    Args:
+        model: what trainingModel or inferenceModel returned, of this package or of poptorch; compiled.
+    Returns: lines of text; docs/placement.md says how to read them.
+    Raises:
+        abele.Error: E0705 for programs that were not compiled by this process (loaded, or found in the cache).
+    """
+    model._requireCompiled("explain")
+    return model._executable.session.explain()

@@ -7,14 +7,9 @@
 #include "base/log.h"
 #include "passes/pass.h"
 #include "plan/cost.h"
+#include "plan/explain.h"
 
 namespace abele::host {
-namespace {
-
-std::string milliseconds(int64_t ns) { return cat(ns / 1'000'000, ".", cat(1'000'000 + ns % 1'000'000).substr(1, 3)); }
-
-}  // namespace
-
 bool splitsByItself(const SessionOptions& options) {
   return options.stages.stages.empty() && options.stages.auto_stage == passes::AutoStage::kAutoSplit;
 }
@@ -63,7 +58,8 @@ void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, Sessio
   if (choosesSchedule(options)) options.schedule = split.schedule;
   options.auto_schedule = false;
   log::info("AutoSplit: ", split.cuts.size() + 1, " stages on ", devices, " devices under ",
-            plan::scheduleName(split.schedule), ", predicted step ", milliseconds(split.prediction.run.step_ns), " ms");
+            plan::scheduleName(split.schedule), ", predicted step ",
+            plan::millisecondsText(split.prediction.run.step_ns), " ms");
 }
 
 std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const SessionOptions& options) {

@@ -289,6 +289,7 @@ class CompiledModel::Core {
 
   std::string report() { return host::reportText(compiled("report()").report()); }
   std::string costs() { return compiled("costs()").costs(); }
+  std::string explain() { return compiled("explain()").explain(); }
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
   const std::vector<host::NamedTensor>& tensors() const { return tensors_; }
 
@@ -414,6 +415,8 @@ ModelTimes CompiledModel::getPerfCounters() const {
 int64_t CompiledModel::cycleCount() const { return core_->cycles(); }
 std::string CompiledModel::report() const { return core_->report(); }
 std::string CompiledModel::costs() const { return core_->costs(); }
+std::string CompiledModel::explain() const { return core_->explain(); }
+std::string explain(const CompiledModel& model) { return model.explain(); }
 void CompiledModel::save(const std::string& path) { core_->save(path); }
 void CompiledModel::destroy() { core_->destroy(); }
 void CompiledModel::setInterrupt(std::function<bool()> poll) { core_->setInterrupt(std::move(poll)); }

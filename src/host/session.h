@@ -189,6 +189,8 @@ class Session {
   std::string costs() const;
   /// What the last call took; 0 before the first.
   int64_t callNs() const;
+  /// Why the program is placed as it is, for people: stages, predicted times, alternatives. E0705 as graph().
+  std::string explain() const;
 
  private:
   struct Impl;

@@ -231,14 +231,27 @@ class ChainBuilder {
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
       if (node.is_view || !isGradient(node)) continue;
-      Index first = index_of_[i];
+      Index first = index_of_[i], parameters = first;
       ir::forEachResult(node, [&](ValueId v) { first = std::min(first, needed[graph_.baseOf(v)]); });
       ir::forEachOperand(node, [&](ValueId v) {
         Index& other = needed[graph_.baseOf(v)];
         other = std::min(other, first);
       });
-      if (first != kNone) workOf(i).late.emplace_back(first, estimateNs(graph_, node));
+      int64_t ns = estimateNs(graph_, node);
+      if (makesParametersApart(node)) {
+        for (size_t r = 1; r < node.results.size(); ++r)
+          if (node.results[r][0] >= 0) parameters = std::min(parameters, needed[graph_.baseOf(node.results[r][0])]);
+        if (parameters > first) workOf(i).late.emplace_back(parameters, ns / 2);
+        if (parameters > first) ns -= ns / 2;
+      }
+      if (first != kNone) workOf(i).late.emplace_back(first, ns);
     }
+  }
+
+  // Nodes that the pass takes apart: half of their time is for parameters.
+  static bool makesParametersApart(const Node& node) {
+    return node.op == "aten::convolution_backward" && node.results.size() == 3 && node.args.back().ints.size() == 3 &&
+           node.args.back().ints[0] != 0 && (node.args.back().ints[1] != 0 || node.args.back().ints[2] != 0);
   }
 
   // --- boundaries ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,32 @@
+// Session::explain: why the program is placed as it is.
+#include "base/error.h"
+#include "host/placement.h"
+#include "host/session_impl.h"
+#include "plan/explain.h"
+
+namespace abele::host {
+
+std::string Session::explain() const {
+  const ir::Graph& graph = this->graph();  // throws for programs that were not compiled here
+  const Compiled& compiled = impl_->require("explain()");
+  const SessionOptions& options = impl_->options;
+  std::string text = plan::explainStages(graph, compiled.plan);
+  if (splitsByItself(options)) {
+    const auto devices = static_cast<int>(compiled.plan.device_of.size());
+    const Pieces pieces = piecesOf(compiled.captured, options, compiled.optimizer, splitDevices(options));
+    const plan::SplitOptions split = splitOptions(options, devices);
+    return text +
+           plan::explainAlternatives(pieces.graph, pieces.chain, split, plan::autoSplit(pieces.chain, split).front());
+  }
+  if (!options.training || options.strategy != Strategy::kPipelined) return text;
+  const std::vector<ScheduleChoice> choices = compareSchedules(graph, options);
+  int64_t step_ns = 0;
+  for (const ScheduleChoice& choice : choices)
+    if (choice.schedule == compiled.plan.options.schedule) step_ns = choice.step_ns;
+  for (const ScheduleChoice& choice : choices)
+    text += cat("  schedule ", plan::scheduleName(choice.schedule), ": ", plan::millisecondsText(choice.step_ns),
+                " ms, ", plan::differenceText(choice.step_ns, step_ns), "\n");
+  return text;
+}
+
+}  // namespace abele::host
