@@ -122,6 +122,7 @@ void registerSession(py::module_& module) {
       .def("memoryJson", [](const PythonSession& self) { return plan::memoryJson(self.session.memoryReport()); })
       .def("costs", [](const PythonSession& self) { return self.session.costs(); })
       .def("callNs", [](const PythonSession& self) { return self.session.callNs(); })
+      .def("pieces", [](const PythonSession& self) { return self.session.pieces(); })
       .def("explain", [](const PythonSession& self) { return self.session.explain(); })
       .def("executableText", [](const PythonSession& self) { return exe::print(self.session.executable()); })
       .def("executableBytes",

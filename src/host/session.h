@@ -191,6 +191,8 @@ class Session {
   int64_t callNs() const;
   /// Why the program is placed as it is, for people: stages, predicted times, alternatives. E0705 as graph().
   std::string explain() const;
+  /// The pieces of an AutoSplit with the times that capture measured, as JSON; every boundary is there. For benchmarks.
+  std::string pieces() const;
 
  private:
   struct Impl;

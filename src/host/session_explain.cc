@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "host/placement.h"
 #include "host/session_impl.h"
+#include "ir/rewrite.h"
 #include "plan/explain.h"
 
 namespace abele::host {
@@ -27,6 +28,25 @@ std::string Session::explain() const {
     text += cat("  schedule ", plan::scheduleName(choice.schedule), ": ", plan::millisecondsText(choice.step_ns),
                 " ms, ", plan::differenceText(choice.step_ns, step_ns), "\n");
   return text;
+}
+
+std::string Session::pieces() const {
+  const ir::Graph& graph = this->graph();
+  const Compiled& compiled = impl_->require("pieces()");
+  constexpr int kEveryBoundary = 1'000'000;
+  const Pieces pieces = piecesOf(compiled.captured, impl_->options, compiled.optimizer, /*devices=*/1);
+  const plan::SplitChain chain = plan::splitChain(pieces.graph, kEveryBoundary, /*measured=*/true);
+  const std::vector<int32_t> position = ir::positionsById(graph);
+  std::string out = "[";
+  for (const plan::Piece& piece : chain.pieces) {
+    const ir::Node& first = pieces.graph.nodes.at(static_cast<size_t>(piece.first_position));
+    const ir::Node& placed = graph.nodes[static_cast<size_t>(position[static_cast<size_t>(first.id)])];
+    out += cat(out.size() > 1 ? ",\n" : "\n", "{\"forward_ns\": ", piece.forward_ns,
+               ", \"backward_ns\": ", piece.backward_ns, ", \"update_ns\": ", piece.update_ns,
+               ", \"crossing_bytes\": ", piece.crossing_bytes, ", \"stage\": ", placed.stage, ", \"op\": \"", first.op,
+               "\", \"scope\": \"", first.scope, "\"}");
+  }
+  return out + "\n]\n";
 }
 
 }  // namespace abele::host

@@ -7,7 +7,7 @@
 
 namespace abele::plan {
 
-/// On a described machine (README of bench/autosplit.py says how well it fits a real one). Equal nodes cost the same.
+/// On a described machine (constants in the .cc). Equal nodes cost the same.
 int64_t estimateNs(const ir::Graph& graph, const ir::Node& node);
 
 }  // namespace abele::plan

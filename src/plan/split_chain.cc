@@ -27,7 +27,7 @@ bool isGradient(const Node& node) {
 // Forward operators are numbered along the program; every other node belongs to one of them.
 class ChainBuilder {
  public:
-  ChainBuilder(const ir::Graph& graph, int parts) : graph_(graph), parts_(parts) {}
+  ChainBuilder(const ir::Graph& graph, int parts, bool measured) : graph_(graph), parts_(parts), measured_(measured) {}
 
   SplitChain run() {
     numberForward();
@@ -146,11 +146,15 @@ class ChainBuilder {
   Index count() const { return static_cast<Index>(work_.size()); }
   Work& workOf(size_t node) { return work_[static_cast<size_t>(index_of_[node])]; }
 
+  int64_t timeOf(const Node& node) const {
+    return measured_ && node.time_ns > 0 ? node.time_ns : estimateNs(graph_, node);
+  }
+
   void addTimes() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (node.is_view) continue;
-      const int64_t ns = estimateNs(graph_, node);
+      const int64_t ns = timeOf(node);
       Piece& piece = workOf(i).piece;
       if (node.direction == Direction::kForward)
         piece.forward_ns += ns;
@@ -237,7 +241,7 @@ class ChainBuilder {
         Index& other = needed[graph_.baseOf(v)];
         other = std::min(other, first);
       });
-      int64_t ns = estimateNs(graph_, node);
+      int64_t ns = timeOf(node);
       if (makesParametersApart(node)) {
         for (size_t r = 1; r < node.results.size(); ++r)
           if (node.results[r][0] >= 0) parameters = std::min(parameters, needed[graph_.baseOf(node.results[r][0])]);
@@ -363,6 +367,7 @@ class ChainBuilder {
 
   const ir::Graph& graph_;
   int parts_;
+  bool measured_;
   std::vector<Index> index_of_;  // by position of the node: the forward operator that it belongs to
   std::vector<Index> maker_;     // by base value: position of its node
   std::vector<Work> work_;       // by forward operator
@@ -398,9 +403,9 @@ StageMemory SplitChain::memory(size_t begin, size_t end) const {
   return memory;
 }
 
-SplitChain splitChain(const ir::Graph& graph, int parts) {
+SplitChain splitChain(const ir::Graph& graph, int parts, bool measured) {
   ABELE_CHECK(parts >= 1, "a chain for ", parts, " parts");
-  return ChainBuilder(graph, parts).run();
+  return ChainBuilder(graph, parts, measured).run();
 }
 
 }  // namespace abele::plan

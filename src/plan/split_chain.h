@@ -38,6 +38,7 @@ struct SplitChain {
 /// A boundary is left out where another one nearby has fewer bytes to hand over: nearby is 1/64 of the mean work of
 /// `parts` parts, so that balance loses no more than that. None is inside the region from the first to the last node
 /// that touches an external written by forward: only one stage may look at it.
-SplitChain splitChain(const ir::Graph& graph, int parts);
+/// measured: times of capture where there are some, instead of estimates; differs from run to run.
+SplitChain splitChain(const ir::Graph& graph, int parts, bool measured = false);
 
 }  // namespace abele::plan

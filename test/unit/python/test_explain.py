@@ -1,0 +1,99 @@
+"""abele.explain and abele-sim --explain: why a program is placed as it is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import abele
+import poptorch
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+from air_files import tool
+
+
+class Net(torch.nn.Module):
+    def __init__(self, annotated=False):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(8))
+        if annotated:
+            abele.BeginBlock(self.layers[4], ipu_id=1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return poptorch.identity_loss(x.square().mean(), reduction="none")
+
+
+def train(strategy, annotated=False, package=abele):
+    options = package.Options().setExecutionStrategy(strategy)
+    options.Training.gradientAccumulation(4)
+    net = Net(annotated)
+    model = package.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    model.compile(torch.randn(32, 32))
+    return model
+
+
+def autoSplit(devices):
+    return abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(devices)
+
+
+def test_says_where_and_why():
+    model = train(autoSplit(4))
+    text = abele.explain(model)
+    lines = text.splitlines()
+    assert re.match(
+        r"4 stages on 4 devices, 1f1b, 1 update of 4 micro-batches: predicted step [\d.]+ ms, [\d.]+ %", lines[0]
+    )
+    stages = [line.split() for line in lines[2:6]]
+    assert [row[:2] for row in stages] == [[str(s), str(s)] for s in range(4)]
+    persistent = [float(row[5]) for row in stages]
+    # Weight and bias, gradient sum and momentum of each layer.
+    assert sum(persistent) == pytest.approx(3 * 8 * 4 * 33 * 32 / 2**20, rel=0.03)
+    assert all("test_explain.py:" in line and " .. " in line for line in lines[2:6])
+    assert "cut at: aten::" in text and text.count("next best cuts") == 3
+    assert "2 devices" in text and "1 device " in text and "schedule zero-bubble" in text
+    # Nothing that was looked at is better.
+    assert not re.search(r"next best cuts +[\d.]+ +-", text)
+    assert text == abele.explain(train(autoSplit(4)))
+
+
+def test_annotated_models_and_both_packages():
+    strategy = poptorch.PipelinedExecution()
+    for package in (abele, poptorch):
+        text = abele.explain(train(strategy, annotated=True, package=package))
+        assert text.startswith("2 stages on 2 devices, 1f1b") and "schedule gpipe: " in text
+        assert "cut at: " not in text
+
+
+def test_auto_takes_the_first_of_the_list():
+    model = train(abele.PipelinedExecution().schedule("auto"), annotated=True)
+    schedules = re.findall(r"schedule ([\w-]+): [\d.]+ ms, (.*) %", abele.explain(model))
+    assert len(schedules) == 5 and all(not difference.startswith("-") for _, difference in schedules)
+    assert model.planText().startswith(f"plan {schedules[0][0]} ")
+
+
+def test_a_model_that_is_not_compiled():
+    net = Net()
+    model = abele.inferenceModel(net)
+    with pytest.raises(abele.Error):
+        abele.explain(model)
+
+
+def test_tool(tmp_path):
+    model = train(autoSplit(2))
+    captured = tmp_path / "captured.air"
+    captured.write_text(model._executable.session.capturedText())
+    run = lambda *arguments: subprocess.run(  # noqa: E731
+        [tool("abele-sim"), captured, *arguments], capture_output=True, text=True, check=False
+    )
+    done = run("--devices", "1,2,4", "--micro-batches", "4", "--explain")
+    assert done.returncode == 0, done.stderr
+    table = [line.split() for line in done.stdout.splitlines()[1:4]]
+    assert [row[0] for row in table] == ["1", "2", "4"] and float(table[2][3]) < float(table[0][3])
+    assert "4 stages on 4 devices" in done.stdout and done.stdout.count("cut at: ") == 3
+    refused = run("--devices", "99")
+    assert refused.returncode == 1 and "E0406" in refused.stderr
+    assert "E0901" in run("--devices", "2", "--print-costs").stderr
