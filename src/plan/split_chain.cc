@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "plan/operator_cost.h"
+#include "plan/cost.h"
 
 namespace abele::plan {
 namespace {
@@ -147,7 +147,7 @@ class ChainBuilder {
   Work& workOf(size_t node) { return work_[static_cast<size_t>(index_of_[node])]; }
 
   int64_t timeOf(const Node& node) const {
-    return measured_ && node.time_ns > 0 ? node.time_ns : estimateNs(graph_, node);
+    return measured_ && node.time_ns > 0 ? node.time_ns : estimateNodeNs(graph_, node);
   }
 
   void addTimes() {
