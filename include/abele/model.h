@@ -179,9 +179,9 @@ class ABELE_API CompiledModel {
   std::string report() const;
   /// Times and memory of the stages as JSON, for simulate(): of the last step, or of capture before the first.
   std::string costs() const;
-  /// Why the program is placed as it is, for people: its stages with their lines, predicted times and bytes, and what was
-  /// predicted of other cuts, numbers of devices and schedules (docs/placement.md). Throws E0705 before compile, and for
-  /// programs that were loaded or found in the cache.
+  /// Why the program is placed as it is, for people: its stages with their lines, predicted times and bytes, and what
+  /// was predicted of other cuts, numbers of devices and schedules (docs/placement.md). Throws E0705 before compile,
+  /// and for programs that were loaded or found in the cache.
   std::string explain() const;
   /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state:
   /// loadTrainingModel or loadInferenceModel goes on from there, bit for bit. Missing folders are made. Throws E0712
