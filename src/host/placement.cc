@@ -44,6 +44,11 @@ plan::SplitOptions splitOptions(const SessionOptions& options, int devices) {
   split.device_iterations = options.device_iterations;
   split.accumulation = options.gradient_accumulation;
   split.recompute = options.recompute && options.training;
+  for (int device = 0; device < devices; ++device) {
+    const int64_t limit = options.device_memory.of(device);
+    if (limit >= 0 && (split.device_bytes == 0 || limit < split.device_bytes))
+      split.device_bytes = std::max<int64_t>(limit, 1);
+  }
   return split;
 }
 
@@ -77,10 +82,15 @@ std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const Ses
                                                      .training = true,
                                                      .device_iterations = options.device_iterations,
                                                      .accumulation = options.gradient_accumulation});
-    choices.push_back({schedule, p.run.step_ns, p.peakBytes()});
+    ScheduleChoice choice{schedule, p.run.step_ns, p.peakBytes()};
+    for (size_t w = 0; w < p.device_of.size(); ++w) {
+      const int64_t limit = options.device_memory.of(p.device_of[w]);
+      choice.fits = choice.fits && (limit < 0 || p.run.workers[w].peak_bytes <= limit);
+    }
+    choices.push_back(choice);
   }
   std::stable_sort(choices.begin(), choices.end(), [](const ScheduleChoice& a, const ScheduleChoice& b) {
-    return std::tie(a.step_ns, a.peak_bytes) < std::tie(b.step_ns, b.peak_bytes);
+    return std::tuple(!a.fits, a.step_ns, a.peak_bytes) < std::tuple(!b.fits, b.step_ns, b.peak_bytes);
   });
   return choices;
 }

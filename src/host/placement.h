@@ -33,8 +33,9 @@ void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, Sessio
 struct ScheduleChoice {
   plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
   int64_t step_ns = 0, peak_bytes = 0;
+  bool fits = true;  // within the limits of the devices' memory
 };
-/// All schedules that the placed program can train with, the fastest first. graph: lowered.
+/// All schedules that the placed program can train with, the fastest first, those that do not fit last. graph: lowered.
 std::vector<ScheduleChoice> compareSchedules(const ir::Graph& graph, const SessionOptions& options);
 
 }  // namespace abele::host

@@ -85,7 +85,10 @@ void chooseSchedule(const Captured& captured, SessionOptions& options) {
   options.schedule = choices.front().schedule;
   for (const ScheduleChoice& choice : choices)
     log::info("schedule auto: ", plan::scheduleName(choice.schedule), " is predicted to take ", choice.step_ns,
-              " ns and ", choice.peak_bytes, " bytes a device", &choice == &choices.front() ? ": taken" : "");
+              " ns and ", choice.peak_bytes, " bytes a device",
+              &choice == &choices.front() ? ": taken"
+              : choice.fits               ? ""
+                                          : ": too large");
 }
 
 /// Passes, plan and executable of a recording.

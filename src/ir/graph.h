@@ -56,7 +56,7 @@ struct Node {
   int32_t block = kNone;   // index into Graph::blocks; kNone = outside every block
   NodeId forward = kNone;  // of a backward node: the forward node whose gradient it makes. Ids ascend along forward,
                            // and the node may be gone. Known in graphs that are to be cut anywhere (AutoSplit)
-  int32_t stage = kNone;  // set by assign-stages
+  int32_t stage = kNone;   // set by assign-stages
   int32_t phase = kNone;
   int64_t random_draws = kNone;   // >= 0: a random op that advances the generator by so many 32-bit draws
   int64_t random_offset = kNone;  // draws of the micro-batch before this node

@@ -97,3 +97,58 @@ def test_tool(tmp_path):
     refused = run("--devices", "99")
     assert refused.returncode == 1 and "E0406" in refused.stderr
     assert "E0901" in run("--devices", "2", "--print-costs").stderr
+
+
+def peaks(model):
+    return [device["peak_bytes"] for device in model.memoryReport()["devices"]]
+
+
+def test_auto_prefers_what_fits_the_device():
+    def train_within(limit):
+        options = abele.Options().setExecutionStrategy(abele.PipelinedExecution().schedule("auto"))
+        options.Training.gradientAccumulation(8)
+        if limit is not None:
+            options.deviceMemoryLimit(limit)
+        net = Net(annotated=True)
+        model = abele.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
+        model.compile(torch.randn(8 * 256, 32))
+        return model
+
+    roomy = train_within(None)
+    tight = train_within(max(peaks(roomy)) - 1)
+    assert max(peaks(tight)) < max(peaks(roomy))
+    assert tight.planText().splitlines()[0] != roomy.planText().splitlines()[0]
+
+
+class Uneven(torch.nn.Module):
+    """First what takes memory, then what takes time."""
+
+    def __init__(self):
+        super().__init__()
+        self.large = torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in range(6))
+        self.busy = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(6))
+
+    def forward(self, x):
+        for layer in self.large:
+            x = torch.tanh(layer(x))
+        x = x.reshape(-1, 8).repeat(256, 1)
+        for layer in self.busy:
+            x = torch.tanh(layer(x))
+        return poptorch.identity_loss(x.square().mean(), reduction="none")
+
+
+def test_a_split_keeps_to_the_memory_of_a_device():
+    def train_within(limit):
+        options = abele.Options().setExecutionStrategy(autoSplit(2))
+        if limit is not None:
+            options.deviceMemoryLimit(limit)
+        torch.manual_seed(0)
+        net = Uneven()
+        model = abele.trainingModel(net, options, torch.optim.AdamW(net.parameters(), lr=0.1))
+        return model, model(torch.ones(2, 256))
+
+    roomy, loss = train_within(None)
+    limit = max(peaks(roomy)) * 9 // 10
+    tight, same = train_within(limit)
+    assert max(peaks(tight)) <= limit
+    assert torch.equal(loss, same)
