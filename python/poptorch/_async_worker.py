@@ -7,6 +7,7 @@ an epoch; ("stop",). A generation is what is loaded between two restarts, so lat
 """
 
 import collections
+import multiprocessing
 import os
 import pickle
 import random
@@ -14,6 +15,7 @@ import signal
 import sys
 import traceback
 from multiprocessing import reduction
+from pathlib import Path
 
 import torch
 
@@ -101,6 +103,7 @@ class _Loader:
         self._delivered = 0
         self._partial = None  # slot of a batch that is not full yet
         self._filled = 0  # its rows
+        self.children = set()  # process numbers of the data set's own workers
 
     def run(self):
         while True:
@@ -151,7 +154,9 @@ class _Loader:
         """Delivers every element."""
         deliver = self._deliverElement if self._settings.rebatched_size is None else self._deliverRows
         try:
-            for element in self._dataset:
+            for number, element in enumerate(self._dataset):
+                if number == 0:
+                    self.children.update(child.pid for child in multiprocessing.active_children())
                 self._listen(block=False)
                 deliver(self._tensorsOf(plain(element)))
                 while self._delivered and not self._may_go_on:
@@ -275,6 +280,20 @@ def cargo(dataset):
     return dataset, _parsersThatTravel(), randomStates()
 
 
+def _endChildren(seen):
+    """Ends the processes that the data set started, and removes the shared memory of those and of the ones seen before:
+    a process of torch's DataLoader that ends while it hands on a batch leaves that behind."""
+    children = multiprocessing.active_children()
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(_ALIVE_CHECK_SECONDS)
+    for process in seen.union(child.pid for child in children):
+        if not Path(f"/proc/{process}").exists():
+            for left in Path("/dev/shm").glob(f"torch_{process}_*"):
+                left.unlink(missing_ok=True)
+
+
 def main(shipment, connection, settings, others):
     """The worker's process, from begin to end.
 
@@ -283,6 +302,7 @@ def main(shipment, connection, settings, others):
         connection: to the accessor.
         others: connections of this process's parent that a forked process must not keep open.
     """
+    loader = None
     try:
         for other in others:
             other.close()
@@ -292,13 +312,16 @@ def main(shipment, connection, settings, others):
         for cls, parser in parsers.items():
             structures.registerCustomArgParser(cls, parser)
         setRandomStates(states)
-        _Loader(dataset, connection, settings).run()
+        loader = _Loader(dataset, connection, settings)
+        loader.run()
     except (_Stop, KeyboardInterrupt, EOFError, BrokenPipeError, ConnectionResetError):
         pass  # Ctrl-C reaches the whole process group: the program itself reports it
     except BaseException as error:
         _report(connection, error)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if loader is not None:
+            _endChildren(loader.children)
         connection.close()
 
 
