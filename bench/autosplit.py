@@ -143,10 +143,11 @@ def serve(pipe, cuts):
 def measure(candidates, samples, steps, seconds):
     """candidates: name -> cuts. Returns: name -> seconds of each sample; in turns, for at most so many seconds."""
     context = multiprocessing.get_context("spawn")
-    pipes, losses = {}, set()
+    pipes, processes, losses = {}, [], set()
     for name, cuts in candidates.items():
         pipes[name], theirs = context.Pipe()
-        context.Process(target=serve, args=(theirs, cuts), daemon=True).start()
+        processes.append(context.Process(target=serve, args=(theirs, cuts), daemon=True))
+        processes[-1].start()
         theirs.close()
         losses.add(pipes[name].recv())
     assert len(losses) == 1, f"cuts changed the loss: {losses}"
@@ -161,6 +162,8 @@ def measure(candidates, samples, steps, seconds):
     busy = (busy_seconds() - busy) / (time.perf_counter() - begin)
     for pipe in pipes.values():
         pipe.send(None)
+    for process in processes:
+        process.join()
     return times, busy
 
 
