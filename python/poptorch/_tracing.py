@@ -12,10 +12,12 @@ from torch.utils import _python_dispatch as python_dispatch
 
 from . import _hooks, wrapping
 from ._errors import userError
+from ._item_access import itemAccess
 from ._logging import logger
 from ._native import core
 from ._overlap import checkedOverlaps
 from ._redirects import redirectedCalls
+from ._widening import widenedOperands
 from .losses import LossMarking, refusedLosses
 
 
@@ -119,9 +121,8 @@ def _varies(bound):
     return isinstance(bound, torch.Tensor) and core().mayVary(bound)
 
 
-@contextlib.contextmanager
 def _slicesAtTensors():
-    """t[a:b] with bounds that are tensors whose values may change between runs."""
+    """A context for t[a:b] with bounds that are tensors whose values may change between runs."""
     original = torch.Tensor.__getitem__
 
     def getItem(self, index):
@@ -138,11 +139,7 @@ def _slicesAtTensors():
             dim += self.dim() - known if item is Ellipsis else 0 if item is None else 1
         return original(tensor, tuple(items))
 
-    torch.Tensor.__getitem__ = getItem
-    try:
-        yield
-    finally:
-        del torch.Tensor.__getitem__
+    return itemAccess(getItem)
 
 
 def _replaced(module, name, make):
@@ -307,6 +304,7 @@ def callForward(model, positional, named, *, options, training, scopes, refuse_r
         stack.enter_context(redirectedCalls(refuse_reads))
         stack.enter_context(_withoutDistributionChecks())
         stack.enter_context(_withoutSeeding())
+        stack.enter_context(widenedOperands())
         stack.enter_context(_withoutValueSteering(model))
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:

@@ -27,6 +27,11 @@ void registerAnnotate(py::module_& module) {
   module.def("numOperators", &capture::numOperators, py::arg("part"));
   module.def("numReaders", &capture::numReaders, py::arg("tensor"));
   module.def("isArgument", &capture::isArgument, py::arg("tensor"));
+  // Python gives a class that is assigned __getitem__ this slot too, and takes it for a sequence from then on.
+  module.def(
+      "leaveSequenceProtocol",
+      [](const py::type& type) { reinterpret_cast<PyTypeObject*>(type.ptr())->tp_as_sequence->sq_item = nullptr; },
+      py::arg("type"));
   module.def("markLoss", &capture::markLoss, py::arg("loss"));
 }
 

@@ -1,0 +1,36 @@
+"""Replacing Tensor.__getitem__ for a while, with nothing left behind.
+
+CPython gives a class whose __getitem__ is assigned the sequence protocol as well, and keeps it when the assignment is
+deleted. torch.tensor([one, other]) would then ask tensors without dimensions for their length.
+"""
+
+import contextlib
+
+import torch
+
+from ._native import core
+
+
+def _subclasses(cls):
+    yield cls
+    for subclass in type.__subclasses__(cls):
+        yield from _subclasses(subclass)
+
+
+def _leaveSequenceProtocol():
+    """For Tensor and what inherits its __getitem__; a subclass with one of its own keeps what that gave it."""
+    for cls in _subclasses(torch.Tensor):
+        if cls.__getitem__ is torch.Tensor.__getitem__:
+            core().leaveSequenceProtocol(cls)
+
+
+@contextlib.contextmanager
+def itemAccess(replacement):
+    """A context in which tensor[index] calls replacement(tensor, index)."""
+    torch.Tensor.__getitem__ = replacement
+    _leaveSequenceProtocol()
+    try:
+        yield
+    finally:
+        del torch.Tensor.__getitem__
+        _leaveSequenceProtocol()
