@@ -179,6 +179,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   requireFixedShapes(op, *stack);
   for (const ModeChoice& choice : mode_choices_)
     if (op_name_ == choice.op) (*stack)[stack->size() - op.schema().arguments().size() + choice.argument] = false;
+  widenOperands(op, stack);
   const int generator = generatorArgument(op);
   if (generator >= 0) (*stack)[stack->size() - op.schema().arguments().size() + generator] = random_.generator();
   Call call = begin(op, *stack);

@@ -98,6 +98,7 @@ class Recorder final : public OperatorObserver {
   void bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
 
+  void widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
   void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void recordLazyView(torch::jit::Stack* stack);

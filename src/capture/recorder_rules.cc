@@ -36,6 +36,22 @@ const char* fixedShapeForm(const std::string& op) {
   return found == table.end() ? nullptr : found->second;
 }
 
+enum class Widening { kAll, kFirst };
+
+const Widening* wideningOf(const std::string& op) {
+  static const std::unordered_map<std::string, Widening> table = {
+#define ABELE_MIXED_OPERANDS(name, widening) {name, Widening::widening},
+#include "capture/mixed_operands.def"
+#undef ABELE_MIXED_OPERANDS
+  };
+  auto found = table.find(op);
+  return found == table.end() ? nullptr : &found->second;
+}
+
+bool isFloatingTensor(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined() && at::isFloatingType(value.toTensor().scalar_type());
+}
+
 const c10::OperatorHandle& materialised(const std::string& view) {
   static const c10::OperatorHandle conj = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_conj_physical", "");
   static const c10::OperatorHandle neg = c10::Dispatcher::singleton().findSchemaOrThrow("aten::neg", "");
@@ -55,6 +71,29 @@ bool Recorder::recordWithFixedShapes(torch::jit::Stack* stack) {
   if (!found) return false;  // a program without the CPU kernels
   record(*found, stack);
   return true;
+}
+
+void Recorder::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Widening* widening = wideningOf(op_name_);
+  if (widening == nullptr) return;
+  static const c10::OperatorHandle cast = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
+  const size_t first = stack->size() - op.schema().arguments().size();
+  std::optional<at::ScalarType> widest;
+  for (size_t i = first; i < stack->size(); ++i) {
+    if (!isFloatingTensor((*stack)[i])) continue;
+    const at::ScalarType type = (*stack)[i].toTensor().scalar_type();
+    widest = widest ? c10::promoteTypes(*widest, type) : type;
+  }
+  if (*widening == Widening::kFirst && (*stack)[first].toTensor().scalar_type() != widest) return;
+  const std::string name = op_name_;
+  for (size_t i = first; i < stack->size(); ++i) {
+    if (!isFloatingTensor((*stack)[i]) || (*stack)[i].toTensor().scalar_type() == widest) continue;
+    const c10::IValue none;
+    torch::jit::Stack arguments = {(*stack)[i], *widest, none, none, none, false, none};
+    record(cast, &arguments);
+    (*stack)[i] = std::move(arguments.back());
+  }
+  op_name_ = name;
 }
 
 // What the program would have to be captured anew for: shapes are part of a graph.
