@@ -109,7 +109,7 @@ TEST_F(OffChip, AFolderThatIsNoneIsRefused) {
     create(0, "/proc/no-such-folder");
     FAIL() << "no error";
   } catch (const DeviceError& error) {
-    EXPECT_EQ(errorCodeText(error.code()), "E0605");
+    EXPECT_STREQ(errorCodeText(error.code()), "E0605");
     EXPECT_NE(std::string(error.what()).find("offChipFolder"), std::string::npos) << error.what();
   }
 }

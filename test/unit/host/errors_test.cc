@@ -23,7 +23,7 @@ std::string textOf(ErrorCode code, Fn fn) {
   try {
     fn();
   } catch (const Error& error) {
-    EXPECT_EQ(errorCodeText(error.code()), errorCodeText(code)) << error.what();
+    EXPECT_STREQ(errorCodeText(error.code()), errorCodeText(code)) << error.what();
     EXPECT_NE(error.message().remedy, "") << error.what();
     return error.what();
   }

@@ -161,7 +161,7 @@ TEST_P(Order, AFetchThatFailsEndsTheStepAndTheNextOneWorks) {
     runtime.run();
     FAIL() << "no error";
   } catch (const DeviceError& error) {
-    EXPECT_EQ(errorCodeText(error.code()), "E0605");
+    EXPECT_STREQ(errorCodeText(error.code()), "E0605");
     EXPECT_NE(std::string(error.what()).find("fwd/1"), std::string::npos) << error.what();
   }
   fails = false;
