@@ -68,10 +68,10 @@ from .structures import (
 
 
 def __getattr__(name):
-    if name == "poptorch_core":
+    if name in ("poptorch_core", "_impl", "_poplar_executor"):
         import importlib
 
-        return importlib.import_module("poptorch.poptorch_core")
+        return importlib.import_module(f"poptorch.{name}")
     raise AttributeError(f"module 'poptorch' has no attribute {name!r}")
 
 

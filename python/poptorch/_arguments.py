@@ -15,7 +15,12 @@ class Binding:
     """Binds the arguments of a call to the signature of a model's forward."""
 
     def __init__(self, forward):
-        self._parameters = list(inspect.signature(forward).parameters.values())
+        try:
+            signature = inspect.signature(forward)
+        except ValueError:  # compiled by TorchScript: the model checks its arguments itself
+            signature = inspect.signature(lambda *args, **kwargs: None)
+        self._parameters = list(signature.parameters.values())
+        self._takes_any_name = any(p.kind == inspect.Parameter.VAR_KEYWORD for p in self._parameters)
 
     def bind(self, args, kwargs):
         """Returns: (positional arguments, named arguments), defaults included.
@@ -25,6 +30,8 @@ class Binding:
             AssertionError: too many, unknown or repeated arguments.
         """
         kinds = inspect.Parameter
+        unknown = [] if self._takes_any_name else sorted(kwargs.keys() - {p.name for p in self._parameters})
+        assert not unknown, f"forward has no arguments {', '.join(unknown)}"
         left, named, positional = dict(kwargs), {}, []
         taken, after_var = 0, False
         for parameter in self._parameters:
@@ -43,7 +50,6 @@ class Binding:
             else:
                 positional.append(self._valueOf(parameter, left))
         assert taken == len(args), f"forward takes {len(positional)} positional arguments, {len(args)} were given"
-        assert not left, f"forward has no arguments {', '.join(sorted(left))}"
         return positional, named
 
     def _valueOf(self, parameter, left):

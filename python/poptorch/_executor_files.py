@@ -90,7 +90,7 @@ class Files:
             raise userError(
                 "E0712",
                 "file",
-                "the file was written by another version",
+                "PopTorch version mismatch: the file was written by another version",
                 at=str(filename),
                 found=file.version,
                 expected=self._poptorch_version,

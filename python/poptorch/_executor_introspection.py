@@ -75,11 +75,13 @@ class Introspection:
     def cycleCount(self):
         """Cycles of the last call, at the clock of the original devices (1.33 GHz): its time, in other units."""
         if not countsCycles(self._options):
-            raise createPoptorchError("cycle counting is disabled: set opts.logCycleCount(True) to enable it")
+            raise createPoptorchError(
+                "Cycle count logging is disabled. Please set option logCycleCount to True to enable."
+            )
         self._requireCompiled("cycleCount")
         cycles = self._executable.session.cycles()
         if not cycles:
-            raise createPoptorchError("cycleCount: run the model at least once before reading its cycles")
+            raise createPoptorchError("Please run the model at least once before obtaining cycle count.")
         return cycles
 
     def report(self):

@@ -28,7 +28,9 @@ class LifeCycle:
         self._requireCompiled("attachToDevice")
         if self._is_attached:
             raise createPoptorchError("the executor is attached already")
-        assert self._options.connection_type != ConnectionType.Never, "ConnectionType.Never: cannot attach to a device"
+        assert self._options.connection_type != ConnectionType.Never, (
+            "Trying to attach to an offline device (ConnectionType.Never)"
+        )
         self._executable.session.copyWeightsToDevice()
         self._noteVersions()
         if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.ipu_state_is_dirty:

@@ -5,7 +5,7 @@ import torch
 from . import structures, wrapping
 from ._arguments import requireSame, signatureOf
 from ._native import PACKAGE_FOLDERS, core
-from ._results import markReturned, warnOfHostTensors
+from ._results import markReturned, warnOfHiddenTensors, warnOfHostTensors
 from ._support import toSessionOptions
 from ._tracing import CaptureMode, aroundCompile, callForward
 
@@ -15,6 +15,11 @@ _NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
 def narrowed(value):
     """The tensor in the type that the original devices have for it."""
     return value.to(_NARROW[value.dtype]) if value.dtype in _NARROW else value
+
+
+def _ofOneMicroBatch(value, shape):
+    """The first of the equal parts of a result, one per micro-batch."""
+    return value[: shape[0]] if shape else value[0]
 
 
 class Program:
@@ -31,6 +36,7 @@ class Program:
         self._signature = None  # the same with types, for later calls
         self._result = None  # structure of the result, with empty tensors
         self._written = []  # tensor arguments that forward writes into
+        self._constants = {}  # index of a result that is the same for all inputs and weights -> its shape
 
     def compile(self, model, given, tensors, spec, progress=None):
         """Captures and compiles.
@@ -62,6 +68,8 @@ class Program:
             self._written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]
             flat = structures.flattenTensorStructure(result)
             warnOfHostTensors(flat)
+            warnOfHiddenTensors(result)
+            self._constants = {i: tensor.shape for i, tensor in enumerate(flat) if not core().mayVary(tensor)}
             return flat
 
         with aroundCompile(model):
@@ -82,6 +90,7 @@ class Program:
             "signature": self._signature,
             "result": self._result,
             "written": self._written,
+            "constants": self._constants,
         }
 
     def load(self, program, description, model):
@@ -98,6 +107,7 @@ class Program:
         self._signature = description["signature"]
         self._result = description["result"]
         self._written = description["written"]
+        self._constants = description["constants"]
 
     def requireSame(self, given):
         """Raises E0704 unless the call fits this program."""
@@ -115,6 +125,10 @@ class Program:
                     if originals[index].data_ptr() != tensors[index].data_ptr():
                         originals[index].copy_(tensors[index])
         outputs = [narrowed(value) for value in outputs]
+        if self._enforce_limits:
+            for index, shape in self._constants.items():
+                if outputs[index].shape != shape:
+                    outputs[index] = _ofOneMicroBatch(outputs[index], shape)
         markReturned(outputs)
         if isinstance(self._result, torch.Tensor):
             return outputs[0]

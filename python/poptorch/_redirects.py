@@ -55,7 +55,7 @@ def _redirected(name, original, warned):
             and not sys._getframe(1).f_code.co_filename.startswith(_TORCH)
         ):
             warned.add(name)
-            logger.warning("no device in torch.%s(): the tensor is made on the device", name)
+            logger.warning("No device set in torch.%s(): forcing to IPU, the tensor is made on the device", name)
         return original(*args, **kwargs)
 
     return factory

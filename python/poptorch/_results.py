@@ -3,6 +3,7 @@
 Source: spec executor.md, section 3.
 """
 
+import collections
 import functools
 import warnings
 
@@ -10,7 +11,9 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ._errors import createPoptorchError
+from ._logging import logger
 from ._native import core
+from .structures import otherLeaves
 
 _returned = WeakIdKeyDictionary()
 
@@ -22,7 +25,7 @@ def _installBackward():
     def backward(self, *args, **kwargs):
         if not self.requires_grad and self in _returned:
             raise createPoptorchError(
-                "backward() of a tensor that an executor returned\n"
+                "backward() cannot be called explicitly on outputs of a PopTorch model\n"
                 "  try       leave backward() and step() out: a training model updates its weights by itself"
             )
         return original(self, *args, **kwargs)
@@ -37,6 +40,27 @@ def markReturned(tensors):
     """Remembers results of a call for as long as they live."""
     for tensor in tensors:
         _returned[tensor] = True
+
+
+def _hiddenTensors(value):
+    """Tensors of the program that an object of another class than those rebuilt after a call holds."""
+    if isinstance(value, (str, bytes, torch.Tensor, torch.nn.Module, type)):
+        return []
+    held = list(getattr(value, "__dict__", {}).values())
+    if isinstance(value, (collections.abc.Set, collections.deque)):
+        held += value
+    return [item for item in held if isinstance(item, torch.Tensor) and core().valueId(item) >= 0]
+
+
+def warnOfHiddenTensors(result):
+    """Warns about objects in what a captured forward returned whose tensors later calls do not renew."""
+    for leaf in otherLeaves(result):
+        if _hiddenTensors(leaf):
+            logger.warning(
+                "forward returns a %s with tensors inside: every call returns those of the compilation; register a "
+                "parser for the class (poptorch.registerCustomArgParser), or return a tuple, a list or a dict",
+                type(leaf).__name__,
+            )
 
 
 def warnOfHostTensors(tensors):

@@ -247,7 +247,7 @@ def _owned(model):
     for path, module in model.named_modules():
         if not isinstance(module, _NORMS):
             for kind in ("_parameters", "_buffers"):
-                for name, tensor in module.__dict__[kind].items():
+                for name, tensor in module.__dict__.get(kind, {}).items():  # none: a module of TorchScript
                     found[path, kind, name] = tensor
     return found
 
@@ -287,7 +287,8 @@ def aroundCompile(model):
     with withHooks():
         before = _owned(model)
         try:
-            with wrapping.withoutPull():
+            # The checks of anomaly mode read values, which would become part of the program.
+            with wrapping.withoutPull(), torch.autograd.set_detect_anomaly(False):
                 yield
         except Exception:
             with contextlib.suppress(Exception):

@@ -84,7 +84,8 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         self._options = _wrappingOptions(options, training)
         if training and wrapping.isWrapped(model):
             raise RuntimeError(
-                "E0709 already-wrapped: the model is wrapped for training already\n  try       model.destroy() first"
+                "E0709 already-wrapped: the model has already been wrapped in 'poptorch.trainingModel'\n"
+                "  try       model.destroy() first"
             )
         if training and isinstance(model, wrapping._WrappedModule):
             wrapping.unwrapModel(model)  # its executor is gone
@@ -120,7 +121,10 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
     def __call__(self, *args, **kwargs):
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
         if self._options.connection_type == ConnectionType.Never:
-            raise AssertionError("the model was compiled without a device (ConnectionType.Never): it cannot run")
+            raise AssertionError(
+                "Trying to run a model on an offline device (ConnectionType.Never): use model.compile(inputs) instead "
+                "of model(inputs)"
+            )
         given, tensors = self._prepare(args, kwargs)
         program = self._programFor(given, tensors)
         if not self._is_attached:
@@ -141,7 +145,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         """Captures and compiles for these arguments, and uploads the weights, without running."""
         given, tensors = self._prepare(args, kwargs)
         if self.isCompiled() and not self._many_programs:
-            logger.warning("compile() is ignored: the model is compiled already")
+            logger.warning("Call to compile() ignored: model already compiled")
             return
         self._programFor(given, tensors)
 
@@ -164,7 +168,12 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
                 remedy="call to_dense() (nested tensors: to_padded_tensor()) before the call",
             )
         if tensor.numel() == 0:
-            raise userError("E0708", "arguments", f"an input of shape {list(tensor.shape)} has no elements")
+            raise userError(
+                "E0708",
+                "arguments",
+                f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)}): an input has no elements",
+                expected="at least one element in every input",
+            )
         if self._enforce_limits and tensor.dtype not in _DEVICE_DTYPES:
             raise userError(
                 "E0708",
@@ -173,10 +182,13 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
                 expected=", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in _DEVICE_DTYPES)),
             )
         if tensor.requires_grad:
-            self._warnOnce("inputs that require grad are detached: inputs receive no gradients")
+            self._warnOnce(
+                "Input tensor has requires_grad=True set. This tensor will be detached because backward pass "
+                "via inputs is not supported."
+            )
             tensor = tensor.detach()
         if not tensor.is_contiguous():
-            self._warnOnce("inputs that are not contiguous are copied")
+            self._warnOnce("At least one input tensor is not contiguous: non-contiguous tensors will be converted.")
             tensor = tensor.contiguous()
         if tensor.dtype == torch.float64 and self._enforce_limits and not self._hasFloat64():
             self._warnOnce("float64 inputs are converted to float32")
@@ -222,7 +234,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         requireConsistent(self._options)
         self._requireSplit(tensors)
         if hasDict([*given[0], *given[1].values()]):
-            self._warnOnce("dict inputs must have the same keys at every call")
+            self._warnOnce("Dicts as inputs only have partial support: a dict must have the same keys at every call")
         requireSupported(self._options)
         requireTarget(self._options)
         self._rewrap()
@@ -379,12 +391,14 @@ def load(filename, edit_opts_fn=None):
     """
     file = _files.read(filename)
     assert file.version == __version__, (
-        f"{filename} was written by version {file.version}, this is {__version__}: compile and export again"
+        f"PopTorch version mismatch: {filename} was written by version {file.version}, this is {__version__}: compile "
+        "and export again"
     )
     metadata = _files.metadataOf(file)
     assert "program" in metadata, f"{filename} does not say which inputs its program was compiled for"
     assert "model" in metadata, (
-        f"{filename} holds no model (export_model=False): wrap the model and use executor.loadExecutable(filename)"
+        f"{filename} is a valid PopTorch file but was created with 'export_model=False': wrap the model with "
+        "poptorch.inferenceModel or poptorch.trainingModel, then call executor.loadExecutable(filename)"
     )
     options = metadata["options"].clone()
     if options.connection_type == ConnectionType.Never:

@@ -99,6 +99,17 @@ def flattenTensorStructure(tensors, canonical_structure=None):
     return found
 
 
+def otherLeaves(structure):
+    """The leaves of a structure that are no tensors, depth first."""
+    if isinstance(structure, torch.Tensor) or parserFor(structure) is not None:
+        return []
+    if isinstance(structure, dict):
+        return [leaf for value in structure.values() for leaf in otherLeaves(value)]
+    if isinstance(structure, (list, tuple)):
+        return [leaf for value in structure for leaf in otherLeaves(value)]
+    return [structure]
+
+
 def _emptyLike(structure):
     """A dictionary of a subclass, with what the subclass adds (default factories, attributes), ready for its items."""
     if not dataclasses.is_dataclass(structure):

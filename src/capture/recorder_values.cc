@@ -198,7 +198,7 @@ std::pair<at::Tensor, ir::ValueId> Recorder::findLoss() const {
     if (same == marks.end()) marks.push_back(&mark);
   }
   ABELE_REQUIRE(!marks.empty(), E0102,
-                {.what = "the model marks no loss",
+                {.what = "Couldn't find a loss in graph: the model marks none",
                  .expected = "one loss in forward: a loss function of torch, or poptorch.identity_loss",
                  .remedy = "return poptorch.identity_loss(loss, reduction=\"none\") from forward"});
   std::vector<const LossMark*> left;
@@ -211,7 +211,7 @@ std::pair<at::Tensor, ir::ValueId> Recorder::findLoss() const {
   std::string found = cat(left.size(), " losses");
   for (const LossMark* mark : left) found += cat(", ", mark->source.empty() ? "at an unknown line" : mark->source);
   ABELE_REQUIRE(left.size() == 1, E0103,
-                {.what = "the model marks more than one independent loss",
+                {.what = "Multiple independent losses found in graph",
                  .found = found,
                  .expected = "one",
                  .remedy = "combine them: poptorch.identity_loss(loss_a + loss_b, reduction=\"none\")"});

@@ -102,6 +102,7 @@ class StageAssigner {
   [[noreturn]] void throwNoBlock(const Node& node) {
     throwUser(ErrorCode::E0302, {.what = cat(node.op, " runs outside every block"),
                                  .at = describe(graph_, node),
+                                 .found = "No active Block, all the ops must belong to a Block",
                                  .expected = "all operations inside a block once a Block was closed",
                                  .remedy = "begin a block before this line, or use BeginBlock, which stays active"});
   }
