@@ -5,6 +5,7 @@ import torch
 from . import structures, wrapping
 from ._arguments import requireSame, signatureOf
 from ._native import PACKAGE_FOLDERS, core
+from ._profile import profileOf
 from ._results import markReturned, warnOfHiddenTensors, warnOfHostTensors
 from ._support import toSessionOptions
 from ._tracing import CaptureMode, aroundCompile, callForward
@@ -36,6 +37,7 @@ class Program:
         self._signature = None  # the same with types, for later calls
         self._result = None  # structure of the result, with empty tensors
         self._written = []  # tensor arguments that forward writes into
+        self._profile = None
         self._constants = {}  # index of a result that is the same for all inputs and weights -> its shape
 
     def compile(self, model, given, tensors, spec, progress=None):
@@ -82,6 +84,7 @@ class Program:
                 [*options.source_location_excludes, *PACKAGE_FOLDERS],
                 progress,
             )
+        self._profile = profileOf(options, self._training, self.session)
 
     def description(self):
         """What load() needs beside the native program."""
@@ -108,6 +111,7 @@ class Program:
         self._result = description["result"]
         self._written = description["written"]
         self._constants = description["constants"]
+        self._profile = profileOf(self._options, self._training, self.session)
 
     def requireSame(self, given):
         """Raises E0704 unless the call fits this program."""
@@ -117,6 +121,8 @@ class Program:
     def run(self, given, tensors):
         """One call. Returns the results in the structure that forward returned."""
         outputs = self.session.run(tensors)
+        if self._profile is not None:
+            self._profile.noteRun(self.session)
         if self._written:
             # The session wrote into its inputs; those that had to be converted are copies of the caller's.
             originals = structures.flattenTensorStructure(given, self._arguments)

@@ -33,8 +33,7 @@ def requireSupported(options):
     for name, is_used in refused.items():
         if is_used:
             raise notAvailable(name, "remove the setting")
-    if _environment.engineOptions(options).get("autoReport.all") == "true":
-        logger.warning("enableProfiling: no profile is written in this version")
+    _environment.engineOptions(options)  # checks the variable
 
 
 def _positive(name, value):

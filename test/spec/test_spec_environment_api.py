@@ -427,3 +427,32 @@ def test_shapes_are_static():
         model(torch.ones(3, 2))
     with pytest.raises(poptorch.Error):
         model(torch.ones(2, 2, dtype=torch.float16))
+
+
+# Profiles -------------------------------------------------------------------------------------------------------------
+@pytest.mark.spec("options/2/enableProfiling", "options/2/modelName", names=["Options.enableProfiling"])
+def test_profiles_are_written_where_programs_look_for_them(monkeypatch, tmp_path):
+    monkeypatch.delenv("POPLAR_ENGINE_OPTIONS", raising=False)
+    net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    model = poptorch.inferenceModel(net, poptorch.Options().enableProfiling(str(tmp_path / "new" / "folder")))
+    model.compile(x)
+    file = tmp_path / "new" / "folder" / "inference" / "profile.pop"
+    assert json.loads(file.read_text())["execution"] == []
+    for _ in range(4):
+        model(x)
+    profile = json.loads(file.read_text())
+    assert profile["format"] == "abele-profile" and profile["compilation"]["compile_s"] > 0 and profile["memory"]
+    assert len(profile["execution"]) == 2 and profile["execution"][0]["stages"][0]["device"] == 0
+
+    settings = {"autoReport.outputExecutionProfile": "true", "autoReport.directory": str(tmp_path)}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(settings))
+    poptorch.inferenceModel(net, poptorch.Options().modelName("mine"))(x)
+    assert (tmp_path / "mine" / "profile.pop").exists()
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps({"autoReport.directory": str(tmp_path / "none")}))
+    poptorch.inferenceModel(net)(x)
+    assert not (tmp_path / "none").exists()
+    monkeypatch.setenv(
+        "POPLAR_ENGINE_OPTIONS", json.dumps({"autoReport.all": "true", "autoReport.directory": str(file)})
+    )
+    with pytest.raises(AssertionError, match="profile cannot be written"):
+        poptorch.inferenceModel(net)(x)
