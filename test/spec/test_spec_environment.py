@@ -377,6 +377,7 @@ def test_processes_of_mpi(monkeypatch):
 
 @pytest.mark.spec("environment/3/POPLAR_ENGINE_OPTIONS", names=["variables.POPLAR_ENGINE_OPTIONS"])
 def test_engine_options_are_read_when_a_model_is_compiled(monkeypatch, caplog, tmp_path):
+    monkeypatch.chdir(tmp_path)
     model = poptorch.inferenceModel(torch.nn.Linear(2, 3), poptorch.Options().enableProfiling(str(tmp_path)))
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory":"elsewhere"}')
     caplog.set_level(logging.WARNING, poptorch.logger.name)
