@@ -61,6 +61,8 @@ std::vector<std::string> defaultPipeline(bool training) {
   // Before stages are assigned, so that no dead node makes a stage or breaks the order of stages.
   p.push_back("dce");
   p.push_back("assign-stages");
+  // After assign-stages, which says who reads from where; before lower-optimizer, whose writes the schedule orders.
+  p.push_back("snapshot-written");
   // After assign-stages: an update runs on the stage of its gradient.
   if (training) p.push_back("lower-optimizer");
   return p;

@@ -140,6 +140,10 @@ class Analysis {
       if (out.kind != ir::OutputKind::kUpdate) continue;
       std::vector<ValueId> chain;
       ValueId v = graph_.baseOf(out.value);
+      // An optimizer's update stands behind what forward wrote; the schedule orders it.
+      for (auto it = writer.find(v); it != writer.end() && isAlwaysInPlace(graph_.nodes[it->second.first]);
+           it = writer.find(v))
+        v = it->second.second;
       bool fits = made_by_[v] >= 0;
       const Task task = fits ? taskOf(graph_.nodes[made_by_[v]]) : Task{};
       for (auto it = writer.find(v); fits && it != writer.end(); it = writer.find(v)) {
@@ -155,11 +159,13 @@ class Analysis {
   }
 
   bool allIn(const Task& task, ValueId base) const {
-    return std::all_of(touches_[base].begin(), touches_[base].end(), [&](const Touch& t) { return t.task == task; });
+    return std::all_of(touches_[base].begin(), touches_[base].end(),
+                       [&](const Touch& t) { return t.task == task || t.task.direction == Direction::kUpdate; });
   }
   int32_t lastTouch(ValueId base) const {
     int32_t last = kTaskStart;
-    for (const Touch& t : touches_[base]) last = std::max(last, t.position);
+    for (const Touch& t : touches_[base])
+      if (t.task.direction != Direction::kUpdate) last = std::max(last, t.position);
     return last;
   }
 

@@ -32,8 +32,8 @@ class Planner {
     assignWorkers();
     checkFlow();
     makeSchedule();
-    checkWrittenParameters();
     liveness_ = analyseLiveness(graph_, options_.schedule == ScheduleKind::kSharded);
+    checkWrittenParameters();
     chooseHomes();
     packPersistent();
     packTransient();
@@ -102,7 +102,8 @@ class Planner {
     }
   }
 
-  // An update replaces what forward wrote into a parameter, so the next micro-batch of the group would not see it.
+  // Where an update does not stand on the parameter's own memory, the next micro-batch of its group would not see what
+  // forward wrote.
   void checkWrittenParameters() const {
     if (options_.accumulation == 1) return;
     std::vector<const ir::Node*> writer(graph_.values.size(), nullptr);
@@ -111,15 +112,20 @@ class Planner {
         const ir::Node* earlier = writer[w.before];
         writer[w.after] = earlier ? earlier : &node;
         if (node.direction != Direction::kUpdate || !earlier || earlier->direction == Direction::kUpdate ||
-            earlier->op == "abele::accumulate")
+            earlier->op == "abele::accumulate" || isExternal(w.before))
           continue;
         throwUser(ErrorCode::E0403,
                   {.what = cat("forward writes into a parameter that is updated after ", options_.accumulation,
                                " micro-batches"),
                    .at = cat(earlier->op, earlier->source.empty() ? "" : cat(" (", earlier->source, ")")),
-                   .expected = "a gradient accumulation of 1 where forward writes a parameter",
+                   .expected = "a parameter that no earlier stage reads",
                    .remedy = "set the gradient accumulation to 1, or keep what forward writes in a buffer"});
       }
+  }
+
+  // Does it lie in memory that outlives the micro-batch?
+  bool isExternal(ir::ValueId v) const {
+    return liveness_.buffers[static_cast<size_t>(liveness_.buffer_of[graph_.baseOf(v)])].input >= 0;
   }
 
   static std::string taskName(const ir::Node& node) {

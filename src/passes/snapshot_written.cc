@@ -1,0 +1,181 @@
+// Before:  %s1 = aten.add_(%s0!, 1) {stage=0}, %s0 a buffer; %y = aten.mul(%x, %s1) {stage=1}
+// After:   %c = aten.clone(%s1) {stage=0}; %y = aten.mul(%x, %c) {stage=1}
+// Order:   after assign-stages, which says who reads from where; before lower-optimizer, whose updates are ordered by
+//          the schedule anyway.
+// Cost:    O(nodes + operands).   Undone by: nothing.
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "ir/rewrite.h"
+#include "passes/pass.h"
+
+namespace abele::passes {
+namespace {
+
+using ir::Direction;
+using ir::kNone;
+using ir::Node;
+using ir::ValueId;
+
+// What a micro-batch writes into memory that outlives it belongs to the task that writes: when other tasks of this
+// micro-batch run, that task may be at a later one. They read copies, which are ordinary values.
+class Snapshots {
+ public:
+  explicit Snapshots(ir::Graph& graph) : graph_(graph), writer_(graph.values.size(), kNone) {
+    for (const ir::Input& input : graph.inputs) {
+      const bool lasts = input.kind == ir::InputKind::kParameter || input.kind == ir::InputKind::kBuffer;
+      if (lasts) writer_[index(input.value)] = kNotWritten;
+    }
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      addWrites(static_cast<int32_t>(i));
+      graph.node_id_limit = std::max(graph.node_id_limit, graph.nodes[i].id + 1);
+    }
+  }
+
+  Changed run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    source_ = &nodes;
+    before_.resize(nodes.size());
+    behind_.resize(nodes.size());
+    for (Node& node : nodes)
+      if (!node.is_view && node.direction != Direction::kUpdate) readCopies(node);
+    for (ir::Output& output : graph_.outputs)
+      if (output.kind == ir::OutputKind::kResult && isWrittenInput(output.value)) output.value = copyOf(output.value);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      append(before_[i]);
+      graph_.nodes.push_back(std::move(nodes[i]));
+      append(behind_[i]);
+    }
+    if (copy_of_.empty()) return Changed::kNo;
+    dropUnreadViews();
+    return Changed::kYes;
+  }
+
+ private:
+  static constexpr int32_t kNotWritten = -2;
+  static size_t index(ValueId v) { return static_cast<size_t>(v); }
+
+  // A value's writer is the first node that writes its memory: all are in one stage (assign-stages).
+  void addWrites(int32_t position) {
+    const Node& node = graph_.nodes[static_cast<size_t>(position)];
+    if (node.direction != Direction::kForward) return;
+    for (const ir::Write& w : node.writes) {
+      int32_t& writer = writer_[index(graph_.baseOf(w.before))];
+      if (writer == kNone) continue;
+      if (writer == kNotWritten) writer = position;
+      writer_[index(w.after)] = writer;
+      made_by_[w.after] = position;
+    }
+  }
+
+  bool isWrittenInput(ValueId v) const {
+    const ValueId base = graph_.baseOf(v);
+    return index(base) < writer_.size() && writer_[index(base)] >= 0 && !made_by_.contains(base) &&
+           writerOf(base).stage > 0;
+  }
+  const Node& writerOf(ValueId base) const { return (*source_)[static_cast<size_t>(writer_[index(base)])]; }
+
+  void readCopies(Node& node) {
+    for (Arg& arg : node.args) {
+      if (arg.kind == Arg::Kind::kId) replace(arg.i, node);
+      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+        for (int64_t& id : arg.ints) replace(id, node);
+    }
+  }
+
+  void replace(int64_t& id, const Node& reader) {
+    if (id < 0) return;
+    const auto v = static_cast<ValueId>(id);
+    const ValueId base = graph_.baseOf(v);
+    if (writer_[index(base)] < 0) return;
+    const Node& writer = writerOf(base);
+    // An earlier stage would have to wait for the micro-batch before: plan refuses that where it cannot.
+    const bool is_later = reader.direction != Direction::kForward || reader.stage > writer.stage;
+    if (is_later) id = copyOf(v);
+  }
+
+  ValueId copyOf(ValueId v) {
+    if (const auto known = copy_of_.find(v); known != copy_of_.end()) return known->second;
+    const ir::Value value = graph_.values[index(v)];
+    const auto made = made_by_.find(value.base);
+    std::vector<Node>& place = made == made_by_.end() ? before_[index(writer_[index(value.base)])]
+                                                      : behind_[static_cast<size_t>(made->second)];
+    if (value.base == v) {
+      const ValueId copy = addCopy(place, value);
+      copy_of_[v] = copy;
+      return copy;
+    }
+    const ValueId base = copyOf(value.base);
+    Node& node = addNode(place, value.base);
+    const bool same_dtype = graph_.values[index(base)].type.dtype == value.type.dtype;
+    node.op = same_dtype ? "aten::as_strided" : "aten::view.dtype";
+    node.args = {Arg::id(base)};
+    if (same_dtype) {
+      node.args.push_back(Arg::intList(value.type.sizes));
+      node.args.push_back(Arg::intList(value.type.strides));
+      node.args.push_back(Arg::integer(value.offset));
+    } else {
+      node.args.push_back(Arg::integer(static_cast<int64_t>(value.type.dtype)));
+    }
+    node.is_view = true;
+    const ValueId view = graph_.addView(value.type, node.id, base, value.offset);
+    node.results = {{view}};
+    copy_of_[v] = view;
+    return view;
+  }
+
+  ValueId addCopy(std::vector<Node>& place, const ir::Value& value) {
+    Node& node = addNode(place, value.base);
+    node.op = "aten::clone";
+    node.args = {Arg::id(value.base), Arg::none()};
+    const ValueId copy = graph_.addValue(value.type, node.id);
+    node.results = {{copy}};
+    return copy;
+  }
+
+  // In the task of the writer.
+  Node& addNode(std::vector<Node>& place, ValueId base) {
+    const Node& writer = writerOf(base);
+    Node& node = place.emplace_back();
+    node.id = graph_.nextNodeId();
+    graph_.node_id_limit = node.id + 1;
+    node.block = writer.block;
+    node.forward = writer.forward;
+    node.stage = writer.stage;
+    node.phase = writer.phase;
+    node.source = writer.source;
+    node.scope = writer.scope;
+    return node;
+  }
+
+  // Views that only readers of copies read.
+  void dropUnreadViews() {
+    std::vector<bool> is_read(graph_.values.size(), false), remove(graph_.nodes.size(), false);
+    for (const ir::Output& output : graph_.outputs) is_read[index(output.value)] = true;
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      remove[i] = node.is_view;
+      ir::forEachResult(node, [&](ValueId v) { remove[i] = remove[i] && !is_read[index(v)]; });
+      if (!remove[i]) ir::forEachOperand(node, [&](ValueId v) { is_read[index(v)] = true; });
+    }
+    ir::removeNodes(graph_, remove);
+  }
+
+  void append(std::vector<Node>& nodes) {
+    for (Node& node : nodes) graph_.nodes.push_back(std::move(node));
+  }
+
+  ir::Graph& graph_;
+  std::vector<int32_t> writer_;         // by base value: position of the first node that writes into its memory
+  std::map<ValueId, int32_t> made_by_;  // written values: position of the node that made them
+  std::map<ValueId, ValueId> copy_of_;
+  const std::vector<Node>* source_ = nullptr;
+  std::vector<std::vector<Node>> before_, behind_;  // nodes to add, by position
+};
+
+}  // namespace
+
+Changed snapshotWritten(ir::Graph& graph, PassContext&) { return Snapshots(graph).run(); }
+
+}  // namespace abele::passes
