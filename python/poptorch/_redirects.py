@@ -85,6 +85,29 @@ def _movesOf(refuse_reads):
 
 
 @contextlib.contextmanager
+def _scriptsOf(originals):
+    """torch.jit.script reads source code and knows torch's own functions, not what stands for them."""
+    script = torch.jit.script
+
+    @functools.wraps(script)
+    def scripted(*args, **kwargs):
+        redirected = {name: getattr(torch, name) for name in originals}
+        for name, original in originals.items():
+            setattr(torch, name, original)
+        try:
+            return script(*args, **kwargs)
+        finally:
+            for name, replacement in redirected.items():
+                setattr(torch, name, replacement)
+
+    torch.jit.script = scripted
+    try:
+        yield
+    finally:
+        torch.jit.script = script
+
+
+@contextlib.contextmanager
 def redirectedCalls(refuse_reads):
     """Around forward. refuse_reads: moving a value that differs between calls to the host is an error (E0101)."""
     warned = set()
@@ -95,7 +118,8 @@ def redirectedCalls(refuse_reads):
     for name, move in moves.items():
         setattr(torch.Tensor, name, move)
     try:
-        yield
+        with _scriptsOf(originals):
+            yield
     finally:
         for name, original in originals.items():
             setattr(torch, name, original)

@@ -12,7 +12,7 @@ from torch.utils import _python_dispatch as python_dispatch
 
 from . import _hooks, wrapping
 from ._errors import userError
-from ._item_access import itemAccess
+from ._indexing import indexingByTensors
 from ._logging import logger
 from ._native import core
 from ._overlap import checkedOverlaps
@@ -97,49 +97,6 @@ def _noticedReads():
     finally:
         for name in names:
             delattr(torch.Tensor, name)
-
-
-def _sizeOf(tensor, bounds):
-    """Length of tensor[bounds] where a bound is a tensor: what the program adds to come from one to the other."""
-    start, stop = bounds.start, bounds.stop
-    size = None
-    if isinstance(start, torch.Tensor) and isinstance(stop, torch.Tensor):
-        size = core().constantDifference(start, stop)
-    if size is None or size <= 0:
-        raise userError(
-            "E0101",
-            "data-dependent",
-            "a slice whose length is not a constant",
-            found=f"t[start:stop] of a tensor of shape {tuple(tensor.shape)}",
-            expected="tensor bounds with stop = start + a constant above 0",
-            remedy="poptorch.dynamic_slice(tensor, dim, start, size, step)",
-        )
-    return size
-
-
-def _varies(bound):
-    return isinstance(bound, torch.Tensor) and core().mayVary(bound)
-
-
-def _slicesAtTensors():
-    """A context for t[a:b] with bounds that are tensors whose values may change between runs."""
-    original = torch.Tensor.__getitem__
-
-    def getItem(self, index):
-        items = index if isinstance(index, tuple) else (index,)
-        if not any(isinstance(item, slice) and (_varies(item.start) or _varies(item.stop)) for item in items):
-            return original(self, index)
-        items, tensor, dim = list(items), self, 0
-        known = sum(1 for item in items if item is not None and item is not Ellipsis)
-        for i, item in enumerate(items):
-            if isinstance(item, slice) and (_varies(item.start) or _varies(item.stop)):
-                size = _sizeOf(tensor, item)
-                tensor = core().sliceAt(tensor, dim, item.start, size, 1 if item.step is None else item.step)
-                items[i] = slice(None)
-            dim += self.dim() - known if item is Ellipsis else 0 if item is None else 1
-        return original(tensor, tuple(items))
-
-    return itemAccess(getItem)
 
 
 def _replaced(module, name, make):
@@ -313,7 +270,7 @@ def callForward(model, positional, named, *, options, training, scopes, refuse_r
         stack.enter_context(refusedLosses())
         if training:
             stack.enter_context(LossMarking())
-        stack.enter_context(_slicesAtTensors())
+        stack.enter_context(indexingByTensors())
         with checkedOverlaps(options) as check:
             result = model(*positional, **named)
             check(result)
