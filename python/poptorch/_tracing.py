@@ -166,7 +166,24 @@ def _withoutValueSteering(model):
 
         return isCompiling
 
+    def averaging(original):
+        """momentum=None: how much a batch counts is a value of the device."""
+
+        def forward(self, x):
+            if self.momentum is not None or not self.training or not self.track_running_stats:
+                return original(self, x)
+            self._check_input_dim(x)
+            self.num_batches_tracked.add_(1)
+            with torch.no_grad():
+                torch.ops.abele_op.average_statistics(
+                    x.detach(), self.running_mean, self.running_var, self.num_batches_tracked
+                )
+            return torch.nn.functional.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+
+        return forward
+
     stack = contextlib.ExitStack()
+    stack.enter_context(_replaced(torch.nn.modules.batchnorm._BatchNorm, "forward", averaging))
     stack.enter_context(_replaced(torch.nn.modules.transformer, "_detect_is_causal_mask", detectCausal))
     stack.enter_context(_replaced(torch, "_nested_tensor_from_mask_left_aligned", leftAligned))
     stack.enter_context(_replaced(torch, "any", unchecked))

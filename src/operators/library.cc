@@ -13,6 +13,7 @@ TORCH_LIBRARY(abele_op, m) {
   m.def(
       "ctc_beam_search(Tensor probs, Tensor lengths, int blank, int beam_width, int top_paths)"
       " -> (Tensor, Tensor, Tensor)");
+  m.def("average_statistics(Tensor x, Tensor(a!) mean, Tensor(b!) var, Tensor num_batches) -> ()");
   m.def("host_call(Tensor[] inputs, int number) -> Tensor[]");
   m.def("for_loop(Tensor[] inputs, int count, int num_carried, str body) -> Tensor[]");
   m.def(
@@ -29,6 +30,7 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("fps", fpsKernel);
   m.impl("nearest", nearestKernel);
   m.impl("ctc_beam_search", beamSearchKernel);
+  m.impl("average_statistics", averageStatisticsKernel);
 }
 
 // Also for calls without any tensor.

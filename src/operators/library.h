@@ -27,6 +27,7 @@ at::Tensor nearestKernel(const at::Tensor& x_NF, const at::Tensor& y_MF, const a
 std::tuple<at::Tensor, at::Tensor, at::Tensor> beamSearchKernel(const at::Tensor& probs_TNC,
                                                                 const at::Tensor& lengths_N, int64_t blank,
                                                                 int64_t beam_width, int64_t top_paths);
+void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
 std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number);
 std::vector<at::Tensor> loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, std::string body);
 std::vector<at::Tensor> condKernel(const at::Tensor& condition, at::TensorList inputs, int64_t num_then,

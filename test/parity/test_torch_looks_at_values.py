@@ -91,3 +91,40 @@ def test_libraries_that_ask_whether_they_are_captured():
     for mask in (torch.ones(4), torch.tensor([1.0, 0.0, 1.0, 0.0])):
         assert torch.equal(executor(x, mask), x * mask)
     assert not torch.compiler.is_compiling()
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_batch_norm_that_averages_over_all_batches(layout):
+    def make():
+        torch.manual_seed(0)
+        return Averaging().to(memory_format=layout)
+
+    class Averaging(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm2d(3, momentum=None)
+
+        def forward(self, x):
+            y = self.norm(x.contiguous(memory_format=layout))
+            return y, poptorch.identity_loss((y**3).mean(), "none")
+
+    ours, theirs = make(), make()
+    options = poptorch.Options().deviceIterations(2)
+    options.Training.gradientAccumulation(2)
+    options.outputMode(poptorch.OutputMode.All)
+    training = poptorch.trainingModel(ours, options, optimizer=torch.optim.SGD(ours.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    for _ in range(2):
+        x = torch.randn(4 * 5, 3, 6, 6)
+        outputs = []
+        for i, batch in enumerate(x.split(5)):
+            y, loss = theirs(batch)
+            outputs.append(y.detach())
+            (loss / 2).backward()
+            if i % 2 == 1:
+                optimizer.step()
+                optimizer.zero_grad()
+        assert torch.equal(training(x)[0], torch.cat(outputs))
+    training.copyWeightsToHost()
+    for (name, mine), other in zip(ours.state_dict().items(), theirs.state_dict().values(), strict=True):
+        assert torch.equal(mine, other), name
