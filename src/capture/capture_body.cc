@@ -8,6 +8,22 @@
 #include "capture/recorder.h"
 
 namespace abele::capture {
+namespace {
+
+// The body draws from the generator that it is given, one number after the other.
+void requireOneStream(const ir::Graph& body, const std::string& source) {
+  int64_t next = 0;
+  for (const ir::Node& node : body.nodes) {
+    if (node.random_draws <= 0) continue;
+    ABELE_REQUIRE(node.random_offset == next, E0106,
+                  {.what = "the body of a loop or branch draws the same random numbers again",
+                   .at = source,
+                   .remedy = "keep the numbers instead of restoring the state of the generator"});
+    next += node.random_draws;
+  }
+}
+
+}  // namespace
 
 BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)>& body,
                         const std::vector<at::Tensor>& inputs, void* mode_object) {
@@ -29,10 +45,7 @@ BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<
                          .mode_object = mode_object,
                          .is_nested = true});
   }
-  ABELE_REQUIRE(recording.graph.random_draws == 0, E0106,
-                {.what = "a random operator in the body of a loop or branch",
-                 .at = source,
-                 .remedy = "draw the numbers before it and read them inside"});
+  requireOneStream(recording.graph, source);
   BodyCapture result{std::move(recording.graph), {}, std::move(recording.results)};
   for (size_t i = 0; i < result.graph.externals.size(); ++i) {
     const Type& type = result.graph.externals[i].type;

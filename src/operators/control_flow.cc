@@ -1,5 +1,8 @@
 // Loops and branches. Their bodies are graphs of their own, held as text by the node that runs them: printed, saved and
 // loaded with it. What a body reads from around it becomes an operand of that node.
+#include <algorithm>
+
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/clone.h>
 #include <c10/core/GradMode.h>
 
@@ -16,8 +19,9 @@ namespace {
 
 using ops::Body;
 using ops::Tensors;
-using LoopSignature = Tensors(at::TensorList, int64_t, int64_t, std::string);
-using CondSignature = Tensors(const at::Tensor&, at::TensorList, int64_t, at::IntArrayRef, std::string, std::string);
+using LoopSignature = Tensors(at::TensorList, int64_t, int64_t, std::string, const std::optional<at::Generator>&);
+using CondSignature = Tensors(const at::Tensor&, at::TensorList, int64_t, at::IntArrayRef, std::string, std::string,
+                              const std::optional<at::Generator>&);
 
 int& loopDepth() {
   thread_local int depth = 0;
@@ -90,11 +94,12 @@ void requireAlike(const Tensors& then_results, const Tensors& else_results) {
 
 namespace operators {
 
-Tensors loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, std::string body) {
+Tensors loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, std::string body,
+                   const std::optional<at::Generator>& generator) {
   const auto subgraph = Subgraph::of(body);
   Tensors values = inputs.vec();
   for (int64_t i = 0; i < count; ++i) {
-    Tensors next = subgraph->run(values);
+    Tensors next = subgraph->run(values, generator);
     std::move(next.begin(), next.end(), values.begin());
   }
   values.resize(num_carried);
@@ -104,9 +109,16 @@ Tensors loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, st
 }
 
 Tensors condKernel(const at::Tensor& condition, at::TensorList inputs, int64_t num_then, at::IntArrayRef shapes,
-                   std::string then_body, std::string else_body) {
-  if (!condition.const_data_ptr<bool>()[0]) return Subgraph::of(else_body)->run(inputs.slice(num_then));
-  Tensors results = Subgraph::of(then_body)->run(inputs.slice(0, num_then));
+                   std::string then_body, std::string else_body, const std::optional<at::Generator>& generator) {
+  const auto then_branch = Subgraph::of(then_body), else_branch = Subgraph::of(else_body);
+  const bool holds = condition.const_data_ptr<bool>()[0];
+  const auto& taken = holds ? then_branch : else_branch;
+  Tensors results = taken->run(holds ? inputs.slice(0, num_then) : inputs.slice(num_then), generator);
+  // What follows draws the same numbers whichever branch ran.
+  const int64_t most = std::max(then_branch->numDraws(), else_branch->numDraws());
+  if (generator)
+    for (int64_t i = taken->numDraws(); i < most; ++i) generator->get<at::CPUGeneratorImpl>()->random();
+  if (!holds) return results;
   for (at::Tensor& result : results) {
     const int64_t rank = shapes[0];
     result = result.view(shapes.slice(1, rank));
@@ -144,7 +156,7 @@ Tensors forLoop(int64_t count, const Body& body, const Tensors& inputs, void* mo
   }
   requireCarried(inputs, loop.results);
   return operators::operatorOf<LoopSignature>("abele_op::for_loop")
-      .call(loop.operands, count, static_cast<int64_t>(inputs.size()), loop.text);
+      .call(loop.operands, count, static_cast<int64_t>(inputs.size()), loop.text, std::nullopt);
 }
 
 Tensors cond(const at::Tensor& condition, const Body& then_body, const Tensors& then_inputs, const Body& else_body,
@@ -166,7 +178,7 @@ Tensors cond(const at::Tensor& condition, const Body& then_body, const Tensors& 
   Tensors operands = std::move(then_branch.operands);
   operands.insert(operands.end(), else_branch.operands.begin(), else_branch.operands.end());
   return operators::operatorOf<CondSignature>("abele_op::cond")
-      .call(condition.to(at::kBool), operands, num_then, shapes, then_branch.text, else_branch.text);
+      .call(condition.to(at::kBool), operands, num_then, shapes, then_branch.text, else_branch.text, std::nullopt);
 }
 
 }  // namespace ops

@@ -45,6 +45,7 @@ struct Subgraph::Impl {
   struct Run {
     const ir::Graph& graph;
     std::vector<at::Tensor> values;
+    const std::optional<at::Generator>& generator;
 
     at::Tensor at(int64_t id) const {
       const ir::Value& value = graph.values[id];
@@ -78,6 +79,7 @@ struct Subgraph::Impl {
           for (const int64_t id : arg.ints) list.push_back(id < 0 ? std::nullopt : std::optional<at::Tensor>(at(id)));
           return list;
         }
+        case Arg::Kind::kGenerator: return generator ? c10::IValue(*generator) : c10::IValue();
         default: return runtime::constantValue(arg, parameter);
       }
     }
@@ -130,10 +132,12 @@ std::shared_ptr<const Subgraph> Subgraph::of(const std::string& text) {
   return made;
 }
 
-std::vector<at::Tensor> Subgraph::run(at::TensorList operands) const {
+int64_t Subgraph::numDraws() const { return impl_->graph.random_draws; }
+
+std::vector<at::Tensor> Subgraph::run(at::TensorList operands, const std::optional<at::Generator>& generator) const {
   const ir::Graph& graph = impl_->graph;
   const auto num_arguments = static_cast<int64_t>(operands.size() - graph.externals.size());
-  Impl::Run run{graph, std::vector<at::Tensor>(graph.values.size())};
+  Impl::Run run{graph, std::vector<at::Tensor>(graph.values.size()), generator};
   for (const ir::Input& input : graph.inputs) {
     const bool is_argument = input.kind == ir::InputKind::kArgument;
     run.values[input.value] = operands[input.external + (is_argument ? 0 : num_arguments)];

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 namespace abele::operators {
@@ -20,7 +22,9 @@ class Subgraph {
   ~Subgraph();
 
   /// operands: the graph's arguments, then its constants. Returns new, contiguous tensors.
-  std::vector<at::Tensor> run(at::TensorList operands) const;
+  std::vector<at::Tensor> run(at::TensorList operands, const std::optional<at::Generator>& generator) const;
+  /// 32-bit numbers that one run draws.
+  int64_t numDraws() const;
 
  private:
   explicit Subgraph(const std::string& text);

@@ -147,7 +147,9 @@ class OperatorCall : public Call {
         case Operand::Kind::kTensorList:
         case Operand::Kind::kOptionalTensorList: stack.push_back(listValue(operand, state.frame_of_group)); break;
         case Operand::Kind::kGenerator:
-          stack.emplace_back(state.random->draw(state.random_base + random_offset_, random_draws_));
+          stack.emplace_back(random_draws_ == 0
+                                 ? state.random->generator()
+                                 : state.random->draw(state.random_base + random_offset_, random_draws_));
           break;
       }
     }
