@@ -1,4 +1,6 @@
 // Weights, optimizer and random stream of a compiled Session, to and from the device.
+#include <cstring>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -11,6 +13,8 @@
 
 namespace abele::host {
 namespace {
+
+constexpr int64_t kRoundingBytes = sizeof(runtime::RoundingPosition);
 
 const char* kindName(passes::OptimizerRules::Kind kind) {
   switch (kind) {
@@ -157,13 +161,31 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
   setHypers(compiled, compiled.optimizer);
 }
 
-at::Tensor Session::rngState() const { return impl_->require("rngState()").backend->generator().get_state(); }
+// The generator's state and, where results are rounded at random, the position of the rounding behind it.
+at::Tensor Session::rngState() const {
+  const Compiled& compiled = impl_->require("rngState()");
+  const at::Tensor state = compiled.backend->generator().get_state();
+  if (!impl_->options.stochastic_rounding) return state;
+  const runtime::RoundingPosition rounding = compiled.backend->rounding();
+  at::Tensor result = at::empty({state.numel() + kRoundingBytes}, state.options());
+  auto* bytes = result.mutable_data_ptr<uint8_t>();
+  std::memcpy(bytes, state.const_data_ptr<uint8_t>(), static_cast<size_t>(state.numel()));
+  std::memcpy(bytes + state.numel(), &rounding, sizeof rounding);
+  return result;
+}
 
 void Session::setRngState(const at::Tensor& state) {
   Compiled& compiled = impl_->require("setRngState()");
   at::Generator generator = at::detail::createCPUGenerator();
-  generator.set_state(state);
+  const int64_t size = generator.get_state().numel();
+  const bool has_rounding = state.numel() == size + kRoundingBytes;
+  generator.set_state(has_rounding ? state.narrow(0, 0, size).clone() : state);
   compiled.backend->setGenerator(generator);
+  if (!has_rounding) return;
+  runtime::RoundingPosition rounding;
+  const at::Tensor rest = state.narrow(0, size, kRoundingBytes).contiguous();
+  std::memcpy(&rounding, rest.const_data_ptr<uint8_t>(), sizeof rounding);
+  compiled.backend->setRounding(rounding);
 }
 
 }  // namespace abele::host

@@ -108,6 +108,23 @@ def test_private_modules_that_programs_name():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@spec("executor/7/rng_state")
+def test_restored_random_state_repeats_stochastic_rounding(tmp_path):
+    options = poptorch.Options().randomSeed(3)
+    options.Precision.enableStochasticRounding(True)
+    model = poptorch.inferenceModel(torch.nn.Linear(64, 64).half(), options)
+    x = torch.linspace(-1, 1, 64 * 8).reshape(8, 64).half()
+    model(x)
+    state = model.rng_state
+    first, second = model(x), model(x)
+    assert not torch.equal(first, second)
+    model.rng_state = state
+    assert torch.equal(model(x), first)
+    model.save(str(tmp_path / "model"))
+    assert torch.equal(poptorch.load(str(tmp_path / "model"))(x), second)
+    assert torch.equal(model(x), second)
+
+
 # Texts that programs compare with ------------------------------------------------------------------------------------
 @spec("executor/2/requires_grad_inputs", "executor/2/non_contiguous", "executor/5")
 def test_warnings_keep_their_wording(caplog):

@@ -56,6 +56,7 @@ class CpuBackendImpl final : public CpuBackend {
         slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}),
         hypers_(countHyperGroups(executable)),
         streams_(executable.workers.size()),
+        rounding_{.seed = options.rounding_seed},
         start_(at::detail::createCPUGenerator()) {
     ABELE_REQUIRE(options.threads_per_device >= 1, E0702,
                   {.what = cat("threads per device is ", options.threads_per_device), .expected = "1 or more"});
@@ -64,7 +65,8 @@ class CpuBackendImpl final : public CpuBackend {
   }
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
-    return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_, gradients_);
+    return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_, gradients_,
+                                       rounding_);
   }
 
   bool canWorkOnThisThread(int32_t /*worker*/) const override {
@@ -86,6 +88,7 @@ class CpuBackendImpl final : public CpuBackend {
   void finish(bool completed) override {
     if (completed) {
       advanceGenerator();
+      ++rounding_.step;
       return;
     }
     const c10::InferenceMode no_autograd;
@@ -136,6 +139,8 @@ class CpuBackendImpl final : public CpuBackend {
 
   void setGenerator(const at::Generator& generator) override { start_ = generator.clone(); }
   at::Generator generator() const override { return start_.clone(); }
+  void setRounding(const RoundingPosition& position) override { rounding_ = position; }
+  RoundingPosition rounding() const override { return rounding_; }
 
   int64_t allocatedBytes(int32_t worker) const override {
     int64_t bytes = 0;
@@ -197,6 +202,7 @@ class CpuBackendImpl final : public CpuBackend {
   std::vector<Hyper> hypers_;
   std::vector<RandomStream> streams_;     // by worker
   GradientCount gradients_;               // of this step
+  RoundingPosition rounding_;             // of the next step, or the one that runs
   at::Generator start_;                   // where the next step's micro-batch 0 starts
   std::vector<Saved> restored_;           // what a failed step has to give back
   std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive

@@ -31,6 +31,12 @@ struct CpuOptions {
   std::string off_chip_folder;  // of that file; empty: the system's temporary folder
 };
 
+/// Where stochastic rounding stands: its random numbers follow from seed, step and place in the step.
+struct RoundingPosition {
+  uint64_t seed = 0;
+  uint64_t step = 0;  // completed ones
+};
+
 /// Elements of float16 gradients.
 struct GradientSizes {
   int64_t large = 0;
@@ -67,6 +73,9 @@ class CpuBackend : public Backend {
   /// Random stream of the step: a CPU generator whose state is where micro-batch 0 starts.
   virtual void setGenerator(const at::Generator& generator) = 0;
   virtual at::Generator generator() const = 0;  // advanced past the steps that ran
+
+  virtual void setRounding(const RoundingPosition& position) = 0;
+  virtual RoundingPosition rounding() const = 0;  // of the next step
 
   /// Bytes of all arenas on a worker's device (shared ones under index 0); equals exe::residentBytes.
   virtual int64_t allocatedBytes(int32_t worker) const = 0;

@@ -34,8 +34,12 @@ RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruc
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                      std::vector<Hyper>& hypers, RandomStream& random, const CpuOptions& options,
-                     GradientCount& gradients)
-    : executable_(executable), options_(options), gradients_(gradients), segments_(executable.segments.size()) {
+                     GradientCount& gradients, const RoundingPosition& rounding)
+    : executable_(executable),
+      options_(options),
+      gradients_(gradients),
+      rounding_(rounding),
+      segments_(executable.segments.size()) {
   const c10::InferenceMode no_autograd;
   for (std::size_t g = 0; g < executable.groups.size(); ++g) frames_.push_back(slots.framesOf(static_cast<int32_t>(g)));
   frame_of_group_.resize(frames_.size());
@@ -79,9 +83,8 @@ void CpuDevice::run(const ActionContext& context) {
   state_.random_base = executable_.globalMicroBatch(context.micro_batch, executable_.workers[context.worker].replica) *
                        executable_.random_draws;
   const std::vector<std::unique_ptr<Call>>& calls = segments_[context.segment];
-  const RoundingSeed part = RoundingSeed{options_.rounding_seed}
-                                .of(static_cast<uint64_t>(context.step))
-                                .of(static_cast<uint64_t>(context.micro_batch));
+  const RoundingSeed part =
+      RoundingSeed{rounding_.seed}.of(rounding_.step).of(static_cast<uint64_t>(context.micro_batch));
   const exe::Segment& segment = executable_.segments[context.segment];
   const RoundingSeed of_segment = part.of(static_cast<uint64_t>(segment.replica))
                                       .of(static_cast<uint64_t>(segment.stage))

@@ -17,7 +17,8 @@ namespace abele::runtime {
 class CpuDevice final : public Device {
  public:
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
-            RandomStream& random, const CpuOptions& options, GradientCount& gradients);
+            RandomStream& random, const CpuOptions& options, GradientCount& gradients,
+            const RoundingPosition& rounding);
   void attach() override;
   void run(const ActionContext& context) override;
 
@@ -28,6 +29,7 @@ class CpuDevice final : public Device {
   const exe::Executable& executable_;
   CpuOptions options_;
   GradientCount& gradients_;
+  const RoundingPosition& rounding_;
   std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers
   std::vector<int64_t> frames_;                               // by group
   std::vector<int32_t> frame_of_group_;
