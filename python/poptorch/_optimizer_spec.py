@@ -105,7 +105,9 @@ class Constants:
         for index, group in enumerate(optimizer.param_groups):
             for name in _GROUP_ATTRIBUTES[kind]:
                 value = group.get(name, optimizer.defaults.get(name))
+                # A learning rate that was left at its default may change all the same: schedulers do that.
                 constant = name not in ("lr", "amsgrad") and _isConstant(optimizer, kind, name, value)
+                constant |= is_ours and name in optimizer.variable_attrs._marked
                 self._found[f"param_groups[{index}][{name!r}]"] = ("constant", value) if constant else "variable"
 
     def requireSame(self, other):

@@ -4,6 +4,7 @@ import torch
 
 from . import structures, wrapping
 from ._arguments import requireSame, signatureOf
+from ._logging import logger
 from ._native import PACKAGE_FOLDERS, core
 from ._profile import profileOf
 from ._results import markReturned, warnOfHiddenTensors, warnOfHostTensors
@@ -84,6 +85,8 @@ class Program:
                 [*options.source_location_excludes, *PACKAGE_FOLDERS],
                 progress,
             )
+        if self._enforce_limits and self.session.usesFloat64():
+            logger.warning("float64 inside of forward: Type coerced from Double to Float in results")
         self._profile = profileOf(options, self._training, self.session)
 
     def description(self):

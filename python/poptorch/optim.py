@@ -14,6 +14,7 @@ class VariableAttributes:
     def __init__(self, variable_attributes, allowed_attributes):
         self._variable = list(variable_attributes)
         self._allowed = list(allowed_attributes)
+        self._marked = set()  # by markAsConstant
 
     def isConstant(self, attr):
         """True if the attribute is fixed at compilation."""
@@ -22,12 +23,14 @@ class VariableAttributes:
     def markAsConstant(self, attr):
         """Fixes the attribute at compilation."""
         self._require(attr)
+        self._marked.add(attr)
         if attr in self._variable:
             self._variable.remove(attr)
 
     def markAsVariable(self, attr):
         """Lets the attribute change after compilation."""
         self._require(attr)
+        self._marked.discard(attr)
         if attr not in self._variable:
             self._variable.append(attr)
 

@@ -1,6 +1,7 @@
 // Session: one compiled model. Everything that can take long runs without the GIL.
 #include "host/session.h"
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <tuple>
@@ -124,6 +125,11 @@ void registerSession(py::module_& module) {
       .def("callNs", [](const PythonSession& self) { return self.session.callNs(); })
       .def("pieces", [](const PythonSession& self) { return self.session.pieces(); })
       .def("explain", [](const PythonSession& self) { return self.session.explain(); })
+      .def("usesFloat64",
+           [](const PythonSession& self) {
+             return std::ranges::any_of(self.session.executable().slots,
+                                        [](const exe::Slot& slot) { return slot.type.dtype == DType::kFloat64; });
+           })
       .def("executableText", [](const PythonSession& self) { return exe::print(self.session.executable()); })
       .def("executableBytes",
            [](const PythonSession& self) { return py::bytes(exe::encode(self.session.executable())); })

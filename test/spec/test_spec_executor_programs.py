@@ -138,6 +138,14 @@ def test_warnings_keep_their_wording(caplog):
     assert "Call to compile() ignored: model already compiled" in caplog.text
 
 
+@spec("executor/2/binding", "environment/11/integers")
+def test_float64_inside_of_forward_is_warned_of(caplog):
+    poptorch.inferenceModel(Apply(lambda x: x * 2))(torch.ones(2))
+    assert "Double" not in caplog.text
+    result = poptorch.inferenceModel(Apply(lambda x: x.double() * 2))(torch.ones(2))
+    assert result.dtype == torch.float32 and "Type coerced from Double to Float" in caplog.text
+
+
 @spec("executor/7/destroy", "executor/8/cycleCount")
 def test_errors_keep_their_wording():
     model = Linear()

@@ -347,6 +347,18 @@ def test_variables_may_change():
         ours.variable_attrs.markAsConstant("no such attribute")
 
 
+@pytest.mark.spec("optim/2.1", names=["optimizer.markAsConstant"])
+def test_a_learning_rate_marked_as_constant_does_not_change():
+    model, _ = models()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer.variable_attrs.markAsConstant("lr")
+    executor = poptorch.trainingModel(model, None, optimizer)
+    executor(*batch())
+    optimizer.param_groups[0]["lr"] = 0.1
+    with pytest.raises(poptorch.Error, match="lr"):
+        executor.setOptimizer(optimizer)
+
+
 @pytest.mark.spec("optim/5")
 @pytest.mark.parametrize("key", ["use_tf_variant", "accum_type"])
 def test_fixed_attributes_do_not_change(key):
