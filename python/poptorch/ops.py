@@ -8,10 +8,24 @@ import torch
 from ._errors import userError
 from ._native import core, isCapturing
 from ._overlap import set_overlap_for_input, set_overlap_for_output
+from .annotations import (  # noqa: F401  (poptorch.ops holds all that a forward uses)
+    ATTR_PREFIX,
+    Attribute,
+    BeginBlock,
+    Block,
+    BlockFunction,
+    LegacyBeginBlockFn,
+    NameScope,
+    accessAttributes,
+    attributes_lists,
+    removeBlocks,
+)
 from .control_flow import CPU, cond, for_loop
 from .custom_ops import custom_op
 from .enums import MatMulSerializationMode
+from .losses import identity_loss  # noqa: F401
 from .multi_conv import MultiConv
+from .structures import flattenTensorStructure, reconstructTensorStructure  # noqa: F401
 
 __all__ = [
     "CPU",

@@ -17,6 +17,7 @@ from ._options_generated import DEFAULTS, POPART_DEFAULTS, OptionsSetters, Preci
 from ._options_text import applyFile, applyJson
 from ._options_validation import validatePopart
 from ._progress import ProgressBar
+from .enums import *  # noqa: F403  (as in PopTorch)
 from .strategies import *  # noqa: F403  (poptorch.options holds all option classes)
 
 

@@ -103,7 +103,9 @@ def test_tensors_in_objects_of_other_classes_are_warned_of(caplog):
 
 
 @spec("executor/1/inference")
-def test_private_modules_that_programs_name():
+def test_modules_that_programs_name():
+    assert poptorch.ops.BeginBlock is poptorch.BeginBlock and poptorch.ops.identity_loss is poptorch.identity_loss
+    assert poptorch.options.AutoStage is poptorch.AutoStage and poptorch.options.Stage is poptorch.Stage
     code = "import poptorch; poptorch._impl.rewrapModelIfNecessary; poptorch._poplar_executor.PoplarExecutor"
     subprocess.run([sys.executable, "-c", code], check=True)
 
