@@ -125,7 +125,17 @@ def eager(model, batches):
     return torch.cat(outputs)
 
 
-@pytest.mark.parametrize("strategy", [poptorch.PipelinedExecution, poptorch.ShardedExecution])
+def pipelined(schedule):
+    return lambda: poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu).schedule(schedule)
+
+
+STRATEGIES = {
+    "sharded": lambda: poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu),
+    **{schedule: pipelined(schedule) for schedule in ("1f1b", "gpipe", "zero-bubble")},
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("kind", MODELS)
 def test_equals_eager(kind, recompute, strategy):
@@ -137,7 +147,7 @@ def test_equals_eager(kind, recompute, strategy):
     options.Training.gradientAccumulation(ACCUMULATION)
     options.outputMode(poptorch.OutputMode.All)
     options.autoRoundNumIPUs(True)
-    options.setExecutionStrategy(strategy(poptorch.AutoStage.SameAsIpu))
+    options.setExecutionStrategy(STRATEGIES[strategy]())
     if recompute:
         options._Popart.set("autoRecomputation", 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
