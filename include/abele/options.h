@@ -32,8 +32,9 @@ struct Stage {
 /// soon as a backward can run. kGPipe: all forwards of an update first. kInterleaved: 1F1B over several stages a
 /// device, stage s on device s mod devices. kZeroBubble: weight gradients wait until a device would idle, in the memory
 /// that 1F1B needs at most; kZeroBubble2: in twice as much. kAuto: the one of these that
-/// is predicted to be fastest.
-enum class Schedule { k1F1B, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2, kAuto };
+/// is predicted to be fastest. kDefault: k1F1B, or one that is predicted to be noticeably faster in no more memory, or
+/// within Options::deviceMemoryLimit.
+enum class Schedule { k1F1B, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2, kAuto, kDefault };
 
 /// Stages that run at the same time in phased execution.
 struct ABELE_API Phase {
@@ -57,7 +58,7 @@ struct ABELE_API ExecutionStrategy {
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<Stage> stages;  // empty: as auto_stage says
   int split_devices = 0;      // kAutoSplit: 0 for as many as there are cores
-  Schedule pipeline_schedule = Schedule::k1F1B;
+  Schedule pipeline_schedule = Schedule::kDefault;
   std::string stage_costs;  // JSON; empty: estimated
   bool recomputes = false;
   bool recomputes_to_fit = false;

@@ -8,7 +8,6 @@ import time
 from poptorch._native import isCapturing
 from poptorch._version import __version__
 from poptorch.executor import PoplarExecutor
-from poptorch.strategies import PipelinedExecution
 
 from ._simulate import simulate
 
@@ -83,12 +82,12 @@ class CompiledModel(PoplarExecutor):
 
         Returns: a Simulation.
         """
-        options, strategy = self._options, self._options._execution_strategy
-        pipelined = isinstance(strategy, PipelinedExecution)
+        options = self._options
+        schedule = self._session("simulate").report()["schedule"]
         accumulation = options.Training.gradient_accumulation if self._training else 1
         return simulate(
             self.costs(),
-            strategy._schedule if pipelined else "sharded",
+            "1f1b" if schedule == "forward" else schedule,  # inference has one
             accumulation if self._training else options.device_iterations,
             device_iterations=options.device_iterations,
             training=self._training,

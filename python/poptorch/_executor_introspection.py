@@ -89,7 +89,8 @@ class Introspection:
 
         Returns: {"capture_s", "compile_s", "from_cache", "step_ns", "bubble" (share of worker time without work),
             "heap_allocations" (of tensor memory in the step), "workspace_bytes" (of kernels, on the heap),
-            "off_chip_bytes" (of all devices), "off_chip_file_bytes" (how much of it is in a file), "stages": a list of
+            "off_chip_bytes" (of all devices), "off_chip_file_bytes" (how much of it is in a file), "schedule",
+            "schedule_reason" (why it was taken; empty where it was asked for), "stages": a list of
             {"name", "device", "busy_ns", "waiting_ns", "peak_bytes" (planned), "mapped_bytes" (of its device)}}.
         Source: ours.
         """

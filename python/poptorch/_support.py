@@ -67,7 +67,7 @@ def toSessionOptions(options, *, training, enforce_limits):
     # PopART's own setting asks for recomputation under every strategy.
     result.recompute = bool(_popart(options, "autoRecomputation"))
     if pipelined:
-        result.schedule = strategy._schedule
+        result.schedule = strategy._schedule or "default"
         result.costs = strategy._costs
         result.recompute |= strategy._recompute is True
         result.recompute_to_fit = strategy._recompute == "fit"

@@ -141,7 +141,7 @@ class PipelinedExecution(_StageStrategy):
     """Stages work on different micro-batches at the same time. The default strategy."""
 
     _execution_mode = 0
-    _schedule = "1f1b"
+    _schedule = None  # left to the compiler
     _costs = ""
     _recompute = False
 
@@ -149,11 +149,13 @@ class PipelinedExecution(_StageStrategy):
         """Chooses the order of the stages' work in training. Results never depend on it. Ours, not PopTorch's.
 
         Args:
-            name: "1f1b" (default): a stage runs a backward as soon as it can; "gpipe": all forwards of an update
+            name: "1f1b": a stage runs a backward as soon as it can; "gpipe": all forwards of an update
                 first; "interleaved": 1F1B over several stages a device, stage s on device s modulo devices (see
                 Stage.ipu); "zero-bubble": weight gradients wait until a device would idle, in the memory that 1F1B
                 needs at most; "zero-bubble-2": in twice as much; "auto": the one of these
-                that is predicted to be fastest.
+                that is predicted to be fastest. Without a choice: "1f1b", or one that is predicted to be noticeably
+                faster, within Options.deviceMemoryLimit or, without a limit, in no more memory than the fullest device
+                needs under "1f1b" (docs/schedules.md).
         Returns: self.
         """
         known = (*SCHEDULES, "auto")
@@ -196,7 +198,7 @@ class PipelinedExecution(_StageStrategy):
         return self
 
     def __repr__(self):
-        schedule = "" if self._schedule == "1f1b" else f".schedule({self._schedule!r})"
+        schedule = "" if self._schedule is None else f".schedule({self._schedule!r})"
         schedule += ".costs(...)" if self._costs else ""
         return (
             super().__repr__() + schedule + {True: ".recompute()", "fit": '.recompute("fit")'}.get(self._recompute, "")

@@ -8,6 +8,7 @@ namespace py = pybind11;
 namespace abele::bind {
 
 void registerSessionOptions(py::module_& module) {
+  using host::ScheduleRule;
   using host::SessionOptions;
   py::enum_<host::OutputMode>(module, "OutputMode")
       .value("Final", host::OutputMode::kFinal)
@@ -49,12 +50,20 @@ void registerSessionOptions(py::module_& module) {
       .def_readwrite("strategy", &SessionOptions::strategy)
       .def_property(
           "schedule",
-          [](const SessionOptions& self) { return self.auto_schedule ? "auto" : plan::scheduleName(self.schedule); },
+          [](const SessionOptions& self) {
+            return self.schedule_rule == ScheduleRule::kFastest   ? "auto"
+                   : self.schedule_rule == ScheduleRule::kDefault ? "default"
+                                                                  : plan::scheduleName(self.schedule);
+          },
           [](SessionOptions& self, const std::string& name) {
-            self.auto_schedule = name == "auto";
-            ABELE_REQUIRE(self.auto_schedule || plan::parseSchedule(name, self.schedule), E0702,
+            self.schedule_rule = name == "auto"      ? ScheduleRule::kFastest
+                                 : name == "default" ? ScheduleRule::kDefault
+                                                     : ScheduleRule::kGiven;
+            const bool is_known =
+                self.schedule_rule != ScheduleRule::kGiven || plan::parseSchedule(name, self.schedule);
+            ABELE_REQUIRE(is_known, E0702,
                           {.what = cat("there is no schedule ", name),
-                           .expected = "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2 or auto"});
+                           .expected = "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2, auto or default"});
           })
       .def_readwrite("costs", &SessionOptions::costs)
       .def_readwrite("recompute", &SessionOptions::recompute)

@@ -1,5 +1,5 @@
 // The figures of a session as dicts: {"capture_s", "compile_s", "from_cache", "stages": [{...}], "bubble", "step_ns",
-// "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes"}.
+// "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes", "schedule", "schedule_reason"}.
 #include "bind/bind.h"
 #include "host/session.h"
 
@@ -31,6 +31,8 @@ py::dict reportDict(const host::SessionReport& report) {
   result["off_chip_file_bytes"] = report.off_chip_file_bytes;
   result["heap_allocations"] = report.heap_allocations;
   result["workspace_bytes"] = report.workspace_bytes;
+  result["schedule"] = report.schedule;
+  result["schedule_reason"] = report.schedule_reason;
   return result;
 }
 

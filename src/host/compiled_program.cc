@@ -113,12 +113,14 @@ void visitProgram(A& a, CompiledProgram& x) {
   visit(a, x.stages);
   visit(a, x.groupings);
   visit(a, x.tensor_names);
+  a(x.schedule);
+  a(x.schedule_reason);
 }
 
 namespace {
 
 constexpr const char* kMagic = "ABELEPRG";
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 
 /// What a session relies on beyond what exe::verify checks.
 void verify(const CompiledProgram& program) {

@@ -52,6 +52,7 @@ struct CompiledProgram {
   std::vector<CompiledStage> stages;  // replica after replica
   std::vector<ReplicaGrouping> groupings;
   std::vector<std::string> tensor_names;  // of every value that can be anchored
+  std::string schedule, schedule_reason;  // of SessionReport
 };
 
 /// Does it call functions that exist in this process only?

@@ -44,6 +44,7 @@ const char* scheduleText(Schedule schedule) {
     case Schedule::kZeroBubble: return "zero-bubble";
     case Schedule::kZeroBubble2: return "zero-bubble-2";
     case Schedule::kAuto: return "auto";
+    case Schedule::kDefault: return "default";
   }
   return "";
 }
@@ -112,7 +113,7 @@ std::string textOf(const ExecutionStrategy& strategy) {
                                               : "ShardedExecution",
                          "(", arguments, ")");
   if (strategy.split_devices > 0) text += cat(".devices(", strategy.split_devices, ")");
-  if (strategy.pipeline_schedule != Schedule::k1F1B)
+  if (strategy.pipeline_schedule != Schedule::kDefault)
     text += cat(".schedule(", quoted(scheduleText(strategy.pipeline_schedule)), ")");
   if (!strategy.stage_costs.empty()) text += cat(".costs(", quoted(strategy.stage_costs), ")");
   if (strategy.recomputes) text += ".recompute()";

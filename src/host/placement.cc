@@ -15,7 +15,8 @@ bool splitsByItself(const SessionOptions& options) {
 }
 
 bool choosesSchedule(const SessionOptions& options) {
-  return options.auto_schedule && options.training && options.strategy == Strategy::kPipelined;
+  return options.schedule_rule == ScheduleRule::kFastest && options.training &&
+         options.strategy == Strategy::kPipelined;
 }
 
 int splitDevices(const SessionOptions& options) {
@@ -29,7 +30,8 @@ Pieces piecesOf(const ir::Graph& graph, const SessionOptions& options, const Opt
   passes::PassContext context{.optimizer = optimizer.rules};
   context.stages.auto_stage = passes::AutoStage::kAutoSplit;
   passes::runPipeline(pieces.graph, context, {.passes = passes::defaultPipeline(options.training)});
-  const bool may_interleave = options.auto_schedule || options.schedule == plan::ScheduleKind::kInterleaved;
+  const bool may_interleave =
+      options.schedule_rule == ScheduleRule::kFastest || options.schedule == plan::ScheduleKind::kInterleaved;
   pieces.chain = plan::splitChain(pieces.graph, may_interleave ? 2 * devices : devices);
   return pieces;
 }
@@ -60,8 +62,10 @@ void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, Sessio
   const plan::Split split = plan::autoSplit(pieces.chain, splitOptions(options, devices)).front();
   options.stages.cuts = split.node_ids;
   options.stages.devices = devices;
-  if (choosesSchedule(options)) options.schedule = split.schedule;
-  options.auto_schedule = false;
+  if (choosesSchedule(options)) {
+    options.schedule = split.schedule;
+    options.schedule_rule = ScheduleRule::kGiven;
+  }
   log::info("AutoSplit: ", split.cuts.size() + 1, " stages on ", devices, " devices under ",
             plan::scheduleName(split.schedule), ", predicted step ",
             plan::millisecondsText(split.prediction.run.step_ns), " ms");

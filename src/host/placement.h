@@ -26,7 +26,7 @@ struct Pieces {
 Pieces piecesOf(const ir::Graph& graph, const SessionOptions& options, const OptimizerSpec& optimizer, int devices);
 plan::SplitOptions splitOptions(const SessionOptions& options, int devices);
 
-/// Stages and device numbers of the split; resolves options.auto_schedule. Throws E0406.
+/// Stages and device numbers of the split; resolves ScheduleRule::kFastest. Throws E0406.
 void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, SessionOptions& options);
 
 /// A schedule and what it was predicted to take.

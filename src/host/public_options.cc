@@ -86,8 +86,10 @@ void setStrategy(const ExecutionStrategy& strategy, host::SessionOptions& sessio
   session.recompute = strategy.recomputes;
   session.costs = strategy.stage_costs;
   session.recompute_to_fit = strategy.recomputes_to_fit;
-  session.auto_schedule = strategy.pipeline_schedule == Schedule::kAuto;
-  if (!session.auto_schedule) session.schedule = kindOf(strategy.pipeline_schedule);
+  session.schedule_rule = strategy.pipeline_schedule == Schedule::kAuto      ? host::ScheduleRule::kFastest
+                          : strategy.pipeline_schedule == Schedule::kDefault ? host::ScheduleRule::kDefault
+                                                                             : host::ScheduleRule::kGiven;
+  if (session.schedule_rule == host::ScheduleRule::kGiven) session.schedule = kindOf(strategy.pipeline_schedule);
   session.stages.auto_stage = ruleOf(strategy.auto_stage);
   session.stages.devices = strategy.split_devices;
   const std::vector<int>& phase_of = strategy.phase_of;
@@ -170,7 +172,9 @@ plan::ScheduleKind kindOf(Schedule schedule) {
     case Schedule::kZeroBubble: return plan::ScheduleKind::kZeroBubble;
     case Schedule::kZeroBubble2: return plan::ScheduleKind::kZeroBubble2;
     case Schedule::kAuto:
-      throwUser(ErrorCode::E0702, {.what = "Schedule::kAuto is no schedule of its own",
+    case Schedule::kDefault:
+      throwUser(ErrorCode::E0702, {.what = cat(schedule == Schedule::kAuto ? "Schedule::kAuto" : "Schedule::kDefault",
+                                               " is no schedule of its own"),
                                    .expected = "the name of one",
                                    .remedy = "use it in PipelinedExecution::schedule"});
   }

@@ -24,6 +24,9 @@ std::string reportText(const SessionReport& report) {
          static_cast<double>(stage.peak_bytes) / (1 << 20));
   line("step %.2f ms, bubble %.1f %%, capture %.3f s, compile %.3f s\n", static_cast<double>(report.step_ns) / 1e6,
        100 * report.bubble, report.capture_s, report.compile_s);
+  if (!report.schedule.empty())
+    text +=
+        "schedule " + report.schedule + (report.schedule_reason.empty() ? "" : ": " + report.schedule_reason) + "\n";
   return text;
 }
 

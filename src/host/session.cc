@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "host/default_schedule.h"
 #include "host/executable_cache.h"
 #include "host/lowering.h"
 #include "host/placement.h"
@@ -77,9 +78,9 @@ Captured captureAgain(const Asked& asked, const SessionOptions& options, const O
   return addOutputs(other, recording, options);
 }
 
-/// Resolves options.auto_schedule for stages that the user placed.
+/// Resolves ScheduleRule::kFastest for stages that the user placed.
 void chooseSchedule(const Captured& captured, SessionOptions& options) {
-  options.auto_schedule = false;
+  options.schedule_rule = ScheduleRule::kGiven;
   options.schedule = plan::ScheduleKind::k1F1B;
   const std::vector<ScheduleChoice> choices = compareSchedules(runPasses(captured, options), options);
   options.schedule = choices.front().schedule;
@@ -91,16 +92,31 @@ void chooseSchedule(const Captured& captured, SessionOptions& options) {
                                           : ": too large");
 }
 
+/// Passes, and the schedule where nobody chose one.
+void runPassesAndChoose(Compiled& compiled, const Captured& captured, SessionOptions& options) {
+  if (!leavesSchedule(options)) {
+    compiled.graph = runPasses(captured, options);
+    return;
+  }
+  Lowered lowered = lowerByDefault(captured, options);
+  options.schedule_rule = ScheduleRule::kGiven;
+  options.schedule = lowered.choice.schedule;
+  compiled.graph = std::move(lowered.graph);
+  compiled.schedule_reason = std::move(lowered.choice.reason);
+  log::info("schedule ", plan::scheduleName(options.schedule), ": ", compiled.schedule_reason);
+}
+
 /// Passes, plan and executable of a recording.
 void lower(Compiled& compiled, const capture::Recording& recording, SessionOptions options, const Asked& asked) {
   const Captured captured = addOutputs(compiled, recording, options);
   if (splitsByItself(options)) placeBySplit(captured.graph, compiled.optimizer, options);
   if (choosesSchedule(options)) chooseSchedule(captured, options);
-  compiled.graph = runPasses(captured, options);
+  runPassesAndChoose(compiled, captured, options);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   // PopTorch's minimum is for stages that the user placed.
   if (!splitsByItself(options)) checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
+  compiled.schedule = plan::scheduleName(compiled.plan.options.schedule);
   checkReplicaDevices(options, compiled.plan);
   checkClipping(options, compiled.optimizer);
   compiled.executable = exe::build(compiled.graph, compiled.plan, replicationOf(options));

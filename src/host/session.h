@@ -29,6 +29,10 @@ namespace abele::host {
 enum class OutputMode { kFinal, kEveryN, kAll, kSum };
 enum class Strategy { kPipelined, kSharded };
 
+/// Who chooses the schedule: kGiven takes SessionOptions::schedule, kFastest what is predicted to be fastest, kDefault
+/// 1F1B or what is predicted to be noticeably faster in no more memory (docs/schedules.md).
+enum class ScheduleRule : uint8_t { kGiven, kFastest, kDefault };
+
 /// A value inside the program that each call also returns, apart from its results.
 struct Anchor {
   std::string short_name;
@@ -54,11 +58,10 @@ struct SessionOptions {
   Strategy strategy = Strategy::kPipelined;
   /// Order of a pipeline's work in training; results never depend on it. Inference has one.
   plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
+  ScheduleRule schedule_rule = ScheduleRule::kGiven;
   /// Times of the stages for schedules that order by them, as costs() returns them; empty: estimated from shapes, so
   /// that equal programs get equal executables. E0404 for what cannot be read or has another number of stages.
   std::string costs;
-  /// Take the schedule that is predicted to be fastest; `schedule` does not matter then.
-  bool auto_schedule = false;
   /// Backward makes the values of its stage's forward again instead of keeping them; the last stage only where
   /// schedules let it wait.
   bool recompute = false;
@@ -104,6 +107,8 @@ struct OptimizerSpec {
 struct SessionReport {
   double capture_s = 0, compile_s = 0;  // compile: all but capture
   bool from_cache = false;              // the executable was found in the cache
+  std::string schedule;                 // of the stages' work, "1f1b"
+  std::string schedule_reason;          // why it was chosen; empty where it was given
   struct Stage {
     std::string name;
     int device = 0;

@@ -12,6 +12,8 @@ std::string Session::explain() const {
   const Compiled& compiled = impl_->require("explain()");
   const SessionOptions& options = impl_->options;
   std::string text = plan::explainStages(graph, compiled.plan);
+  if (!compiled.schedule_reason.empty())
+    text += cat("schedule ", compiled.schedule, ": ", compiled.schedule_reason, "\n");
   if (splitsByItself(options)) {
     const auto devices = static_cast<int>(compiled.plan.device_of.size());
     const Pieces pieces = piecesOf(compiled.captured, options, compiled.optimizer, splitDevices(options));

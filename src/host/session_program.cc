@@ -50,6 +50,8 @@ CompiledProgram executableOnly(const Compiled& compiled) {
   program.anchors = compiled.anchors;
   program.stages = compiled.stages;
   program.tensor_names = compiled.tensor_names;
+  program.schedule = compiled.schedule;
+  program.schedule_reason = compiled.schedule_reason;
   return program;
 }
 
@@ -58,6 +60,8 @@ void takeExecutable(CompiledProgram found, Compiled& compiled) {
   compiled.anchors = std::move(found.anchors);
   compiled.stages = std::move(found.stages);
   compiled.tensor_names = std::move(found.tensor_names);
+  compiled.schedule = std::move(found.schedule);
+  compiled.schedule_reason = std::move(found.schedule_reason);
 }
 
 CompiledProgram Session::program() const {

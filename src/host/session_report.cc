@@ -16,6 +16,8 @@ SessionReport Session::report() const {
   report.from_cache = impl_->from_cache;
   if (!impl_->compiled) return report;
   const Compiled& compiled = *impl_->compiled;
+  report.schedule = compiled.schedule;
+  report.schedule_reason = compiled.schedule_reason;
   const runtime::StepReport& step = impl_->last_step;
   report.step_ns = step.wall_ns;
   report.off_chip_bytes = exe::offChipBytes(compiled.executable);

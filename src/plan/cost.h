@@ -12,6 +12,9 @@ namespace abele::plan {
 /// graphs give equal costs, so schedules ordered by them are deterministic.
 std::vector<StageCost> estimateCosts(const ir::Graph& graph);
 
+/// The same machine's delays: until a device that waits for another goes on, and between two actions.
+constexpr int64_t kEstimatedHopNs = 20'000, kEstimatedActionNs = 1'000;
+
 /// Of one node.
 int64_t estimateNodeNs(const ir::Graph& graph, const ir::Node& node);
 

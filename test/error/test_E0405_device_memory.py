@@ -24,7 +24,7 @@ class Net(nn.Module):
 
 
 def two_devices():
-    return poptorch.PipelinedExecution(poptorch.Stage("first", "second"), "third")
+    return poptorch.PipelinedExecution(poptorch.Stage("first", "second"), "third").schedule("1f1b")
 
 
 def compiled(limit, change=lambda opts: None, rows=ROWS, strategy=two_devices):

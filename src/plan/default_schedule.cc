@@ -1,0 +1,198 @@
+#include "plan/default_schedule.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "base/cat.h"
+#include "base/error.h"
+#include "plan/cost.h"
+#include "plan/explain.h"
+#include "plan/predict.h"
+
+namespace abele::plan {
+namespace {
+
+/// Of the time of 1F1B, or of the schedule it would replace, that a schedule must be predicted to save. Estimates are
+/// not better than that, and a default should not flip between equals.
+constexpr double kWorthwhile = 0.02;
+/// What the fullest device may take beyond what it takes under 1F1B: 1/64 of it, less than kernels' workspaces vary.
+constexpr int64_t kSlackShare = 64;
+/// Above so many actions an update, searching for zero-bubble orders takes longer than compiling the rest.
+constexpr int64_t kMostActions = 30'000;
+
+/// In the order in which they are considered: those that need less memory first.
+constexpr ScheduleKind kCandidates[] = {ScheduleKind::kInterleaved, ScheduleKind::kZeroBubble, ScheduleKind::kGPipe,
+                                        ScheduleKind::kZeroBubble2};
+
+std::string mebibytes(int64_t bytes) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, "%.2f MiB", static_cast<double>(bytes) / (1 << 20));
+  return buffer;
+}
+
+bool isWorth(int64_t step_ns, int64_t than_ns) {
+  return static_cast<double>(step_ns) <= (1 - kWorthwhile) * static_cast<double>(than_ns);
+}
+
+class Chooser {
+ public:
+  Chooser(const ir::Graph& whole, const ir::Graph& split, const DefaultScheduleOptions& options)
+      : whole_(whole), split_(split), options_(options) {
+    for (const ir::Stage& stage : whole.stages) {
+      auto it = std::find(devices_.begin(), devices_.end(), stage.device);
+      worker_of_.push_back(static_cast<int>(it - devices_.begin()));
+      if (it == devices_.end()) devices_.push_back(stage.device);
+    }
+  }
+
+  DefaultSchedule run() {
+    const int64_t plain_ns = timeOf(ScheduleKind::k1F1B);
+    if (!isWorth(leastNs(), plain_ns))
+      return {ScheduleKind::k1F1B, "no order of the work can be noticeably faster than 1f1b"};
+    DefaultSchedule best{ScheduleKind::k1F1B, "no schedule is predicted to be noticeably faster than 1f1b"};
+    std::optional<int64_t> best_ns;  // once something else is taken
+    std::string refused;
+    for (ScheduleKind kind : kCandidates) {
+      if (!isCandidate(kind)) continue;
+      const int64_t step_ns = timeOf(kind);
+      if (!isWorth(step_ns, best_ns.value_or(plain_ns))) continue;
+      const std::string gain = cat(scheduleName(kind), " is predicted to take ", millisecondsText(step_ns),
+                                   " ms a step, 1f1b ", millisecondsText(plain_ns), " ms");
+      if (const std::string excess = excessOf(kind); !excess.empty()) {
+        refused += cat(refused.empty() ? "" : "; ", gain, ", but ", excess);
+        continue;
+      }
+      best = {kind, gain};
+      best_ns = step_ns;
+    }
+    if (!best_ns && !refused.empty()) best.reason = refused;
+    return best;
+  }
+
+ private:
+  bool isCandidate(ScheduleKind kind) const {
+    switch (kind) {
+      // Dealt round; elsewhere it is 1F1B.
+      case ScheduleKind::kInterleaved: return worker_of_.size() > devices_.size();
+      case ScheduleKind::kZeroBubble: return splits();
+      case ScheduleKind::kGPipe: return options_.all_kinds;
+      // Memory that nobody granted is not spent.
+      case ScheduleKind::kZeroBubble2: return splits() && options_.limits.any();
+      default: return false;
+    }
+  }
+
+  // Is there work that may run late?
+  bool splits() const {
+    return std::any_of(split_.nodes.begin(), split_.nodes.end(),
+                       [](const ir::Node& node) { return node.direction == ir::Direction::kWeightGrad; });
+  }
+
+  std::vector<StageCost> costsOf(ScheduleKind kind) const {
+    std::vector<StageCost> costs = options_.plan.costs;
+    if (costs.empty()) costs = estimateCosts(splitsBackward(kind) ? split_ : whole_);
+    if (splitsBackward(kind)) return costs;
+    for (StageCost& c : costs) {
+      c.backward_ns += c.weight_grad_ns;
+      c.weight_grad_ns = 0;
+    }
+    return costs;
+  }
+
+  CostModel modelOf(std::vector<StageCost> costs) const {
+    CostModel model;
+    model.stages = std::move(costs);
+    model.hop_ns = options_.plan.costs.empty() ? kEstimatedHopNs : options_.plan.hop_ns;
+    model.action_ns = kEstimatedActionNs;
+    model.cores = options_.cores;
+    return model;
+  }
+
+  // Of one update; all of a step take as long.
+  int64_t timeOf(ScheduleKind kind) const {
+    const std::vector<StageCost> costs = costsOf(kind);
+    const PredictOptions predicted{.schedule = kind, .accumulation = options_.plan.accumulation};
+    Schedule schedule = makeSchedule(predicted, worker_of_, costs, options_.plan.hop_ns);
+    for (auto& actions : schedule.workers)
+      std::erase_if(actions, [&](const Action& a) {
+        return a.direction == ir::Direction::kWeightGrad && costs[static_cast<size_t>(a.stage)].weight_grad_ns == 0;
+      });
+    return simulate(schedule, static_cast<int>(costs.size()), options_.plan.accumulation, modelOf(costs)).step_ns;
+  }
+
+  // What the work alone takes, however it is ordered.
+  int64_t leastNs() const {
+    std::vector<int64_t> busy(devices_.size(), 0);
+    const std::vector<StageCost> costs = costsOf(ScheduleKind::k1F1B);
+    int64_t all = 0;
+    for (size_t s = 0; s < costs.size(); ++s) {
+      const int64_t work =
+          options_.plan.accumulation * (costs[s].forward_ns + costs[s].backward_ns) + costs[s].update_ns;
+      busy[static_cast<size_t>(worker_of_[s])] += work;
+      all += work;
+    }
+    const int64_t slowest = *std::max_element(busy.begin(), busy.end());
+    return options_.cores > 0 ? std::max(slowest, all / options_.cores) : slowest;
+  }
+
+  std::vector<int64_t> peaksOf(ScheduleKind kind) const {
+    PlanOptions asked = options_.plan;
+    asked.schedule = kind;
+    return peakDeviceBytes(makePlan(splitsBackward(kind) ? split_ : whole_, asked));
+  }
+
+  // Why a schedule takes too much memory; empty if it does not.
+  std::string excessOf(ScheduleKind kind) {
+    if (plain_peaks_.empty()) plain_peaks_ = peaksOf(ScheduleKind::k1F1B);
+    int64_t fullest = *std::max_element(plain_peaks_.begin(), plain_peaks_.end());
+    fullest += fullest / kSlackShare;
+    std::vector<int64_t> peaks;
+    try {
+      peaks = peaksOf(kind);
+    } catch (const UserError& error) {
+      return cat("it cannot run: ", error.message().what);
+    }
+    for (size_t w = 0; w < peaks.size(); ++w) {
+      const int64_t limit = options_.limits.of(devices_[w]);
+      if (peaks[w] <= (limit >= 0 ? limit : fullest)) continue;
+      return cat("it needs ", mebibytes(peaks[w]), " on device ", devices_[w],
+                 limit >= 0 ? ", whose limit is " : ", more than the fullest device under 1f1b and a little: ",
+                 mebibytes(limit >= 0 ? limit : fullest));
+    }
+    return "";
+  }
+
+  const ir::Graph& whole_;
+  const ir::Graph& split_;
+  const DefaultScheduleOptions& options_;
+  std::vector<int> worker_of_;        // by stage
+  std::vector<int> devices_;          // by worker
+  std::vector<int64_t> plain_peaks_;  // by worker, under 1F1B; empty until asked for
+};
+
+}  // namespace
+
+bool canCompareSchedules(const ir::Graph& whole, const PlanOptions& options, std::string& why_not) {
+  const auto stages = static_cast<int64_t>(whole.stages.size());
+  const bool one_device = std::all_of(whole.stages.begin(), whole.stages.end(),
+                                      [&](const ir::Stage& s) { return s.device == whole.stages.front().device; });
+  const Locations& l = options.locations;
+  if (one_device)
+    why_not = "one device";
+  else if (3 * stages * options.accumulation > kMostActions)
+    why_not = "too many actions to compare schedules";
+  else if (l.weights.off_chip || l.optimizer_state.off_chip || l.accumulators.off_chip || l.activations.off_chip)
+    why_not = "tensors live off chip, and moving them is not predicted";
+  else if (!options.costs.empty() && static_cast<int64_t>(options.costs.size()) != stages)
+    why_not = "costs of other stages";
+  return why_not.empty();
+}
+
+DefaultSchedule defaultSchedule(const ir::Graph& whole, const ir::Graph& split, const DefaultScheduleOptions& options) {
+  DefaultSchedule choice;
+  if (!canCompareSchedules(whole, options.plan, choice.reason)) return choice;
+  return Chooser(whole, split, options).run();
+}
+
+}  // namespace abele::plan

@@ -1,0 +1,143 @@
+#include "plan/default_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "ir/text.h"
+#include "passes/pass.h"
+
+namespace abele::plan {
+namespace {
+
+// A chain of matrix products with gradients of their weights: stage s on device s % devices. weight: rows of the first
+// stage's weight, so that its device is the fullest one.
+ir::Graph chainOf(int stages, int devices, int weight, bool trains_weights = true) {
+  std::string text = "graph @main {training} {\n";
+  for (int s = 0; s < stages; ++s) text += cat("  stage ", s, " \"s", s, "\" {device=", s % devices, "}\n");
+  const auto type = [&](int s) { return cat("f32[", s == 0 ? weight : 64, ",64]"); };
+  for (int s = 0; s < stages; ++s)
+    text += cat("  external ", s, " parameter \"w", s, "\": ", type(s), " {trainable}\n");
+  for (int s = 0; s < stages; ++s)
+    text += cat("  external ", stages + s, " accumulator \"a", s, "\": ", type(s), " {owner=", s, "}\n");
+  text += "  input %0 \"x\": f32[64,64] = argument(0)\n";
+  for (int s = 0; s < stages; ++s) text += cat("  input %", 1 + s, ": ", type(s), " = parameter(", s, ")\n");
+  const auto sum = [&](int s) { return 1 + stages + s; };
+  for (int s = 0; s < stages; ++s)
+    text += cat("  input %", sum(s), ": ", type(s), " = accumulator(", stages + s, ")\n");
+  int next = 1 + 2 * stages;
+  std::vector<int> made{0};
+  for (int s = 0; s < stages; ++s, ++next) {
+    text += cat("  %", next, ": f32[64,64] = aten.f(%", made.back(), ", %", 1 + s, ") {stage=", s, "}\n");
+    made.push_back(next);
+  }
+  std::string updates;
+  int gradient = made.back();
+  for (int s = stages - 1; s >= 0; --s) {
+    const int incoming = gradient;
+    if (s > 0) {
+      gradient = next++;
+      text += cat("  %", gradient, ": f32[64,64] = aten.g(%", incoming, ", %", 1 + s, ") {stage=", s, ", dir=bwd}\n");
+    }
+    if (!trains_weights) continue;
+    text += cat("  %", next, ": ", type(s), " = aten.h(%", incoming, ", %", made[static_cast<size_t>(s)],
+                ") {stage=", s, ", dir=bwd}\n  _ = abele.accumulate(%", sum(s), ", %", next, ") writes(0: %", sum(s),
+                " -> %", next + 1, ": ", type(s), ") {stage=", s, ", dir=bwd}\n");
+    updates += cat("  output update(", stages + s, ") %", next + 1, "\n");
+    next += 2;
+  }
+  if (!trains_weights) updates = cat("  output result(0) %", gradient, "\n");
+  return ir::parse(cat(text, "  output loss %", made.back(), "\n", updates, "}\n"));
+}
+
+DefaultSchedule choose(const ir::Graph& graph, const DefaultScheduleOptions& options) {
+  ir::Graph split = graph;
+  passes::PassContext context;
+  passes::splitWeightGradient(split, context);
+  return defaultSchedule(graph, split, options);
+}
+
+DefaultScheduleOptions withCosts(int stages, int64_t accumulation, int64_t weight_grad_ns = 1'000'000) {
+  DefaultScheduleOptions options;
+  options.plan.accumulation = accumulation;
+  options.plan.costs.assign(static_cast<size_t>(stages), {1'000'000, 2'000'000 - weight_grad_ns, weight_grad_ns, 0});
+  return options;
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+constexpr int kWide = 4096;  // rows of a weight of a mebibyte: more than all activations
+
+TEST(DefaultSchedule, TakesAFasterOneThatNeedsNoMoreMemory) {
+  const DefaultSchedule choice = choose(chainOf(2, 2, kWide), withCosts(2, 8));
+  EXPECT_EQ(choice.schedule, ScheduleKind::kZeroBubble) << choice.reason;
+  EXPECT_TRUE(contains(choice.reason, "zero-bubble is predicted to take")) << choice.reason;
+  EXPECT_TRUE(contains(choice.reason, "1f1b 27.")) << choice.reason;
+}
+
+TEST(DefaultSchedule, StaysWithoutWeightGradients) {
+  const DefaultSchedule choice = choose(chainOf(2, 2, kWide, /*trains_weights=*/false), withCosts(2, 8));
+  EXPECT_EQ(choice.schedule, ScheduleKind::k1F1B) << choice.reason;
+}
+
+TEST(DefaultSchedule, StaysForLittle) {
+  // One of 256 micro-batches waits: less than what estimates can tell.
+  EXPECT_EQ(choose(chainOf(2, 2, kWide), withCosts(2, 256)).reason,
+            "no order of the work can be noticeably faster than 1f1b");
+  // Little of the backward can wait.
+  EXPECT_EQ(choose(chainOf(2, 2, kWide), withCosts(2, 8, 1'000)).schedule, ScheduleKind::k1F1B);
+}
+
+TEST(DefaultSchedule, SpendsNoMemoryThatNobodyGranted) {
+  const ir::Graph graph = chainOf(3, 3, /*weight=*/64);
+  DefaultScheduleOptions options = withCosts(3, 8);
+  const DefaultSchedule careful = choose(graph, options);
+  EXPECT_EQ(careful.schedule, ScheduleKind::k1F1B);
+  EXPECT_TRUE(contains(careful.reason, "but it needs")) << careful.reason;
+  EXPECT_TRUE(contains(careful.reason, "more than the fullest device under 1f1b")) << careful.reason;
+
+  options.limits.every = int64_t{1} << 30;
+  EXPECT_NE(choose(graph, options).schedule, ScheduleKind::k1F1B);
+  options.limits = {.every = 1};
+  const DefaultSchedule tight = choose(graph, options);
+  EXPECT_EQ(tight.schedule, ScheduleKind::k1F1B);
+  EXPECT_TRUE(contains(tight.reason, "whose limit is")) << tight.reason;
+}
+
+TEST(DefaultSchedule, KnowsThatDevicesShareCores) {
+  DefaultScheduleOptions options = withCosts(4, 8);
+  EXPECT_EQ(choose(chainOf(4, 4, kWide), options).schedule, ScheduleKind::kZeroBubble);
+  // Whoever waits leaves its core to others.
+  options.cores = 1;
+  EXPECT_EQ(choose(chainOf(4, 4, kWide), options).schedule, ScheduleKind::k1F1B);
+}
+
+TEST(DefaultSchedule, InterleavesStagesThatAreDealtRound) {
+  DefaultScheduleOptions options = withCosts(8, 8, /*weight_grad_ns=*/0);
+  options.limits.every = int64_t{1} << 30;
+  const DefaultSchedule dealt = choose(chainOf(8, 4, kWide), options);
+  EXPECT_EQ(dealt.schedule, ScheduleKind::kInterleaved) << dealt.reason;
+  EXPECT_EQ(choose(chainOf(8, 8, kWide), options).schedule, ScheduleKind::k1F1B);
+}
+
+TEST(DefaultSchedule, DoesNotLookWhereItCannotMatter) {
+  EXPECT_EQ(choose(chainOf(3, 1, kWide), withCosts(3, 8)).reason, "one device");
+  DefaultScheduleOptions moving = withCosts(2, 8);
+  moving.plan.locations.weights.off_chip = true;
+  EXPECT_TRUE(contains(choose(chainOf(2, 2, kWide), moving).reason, "off chip"));
+  EXPECT_TRUE(contains(choose(chainOf(2, 2, kWide), withCosts(2, 100'000)).reason, "too many actions"));
+}
+
+TEST(DefaultSchedule, IsTheSameEveryTime) {
+  DefaultScheduleOptions options;
+  options.plan.accumulation = 8;
+  const ir::Graph graph = chainOf(3, 3, kWide);
+  const DefaultSchedule first = choose(graph, options);
+  for (int i = 0; i < 3; ++i) {
+    const DefaultSchedule again = choose(graph, options);
+    EXPECT_EQ(again.schedule, first.schedule);
+    EXPECT_EQ(again.reason, first.reason);
+  }
+}
+
+}  // namespace
+}  // namespace abele::plan
