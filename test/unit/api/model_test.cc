@@ -192,9 +192,9 @@ TEST(Models, ReportStagesAsText) {
   EXPECT_EQ(codeOf([&] { model.report(); }), "E0705");
   model(batch.x, batch.y);
   const std::string text = model.report();
-  for (const char* part : {"busy ms", "waiting ms", "peak MiB", "bubble", "compile"})
+  for (const char* part : {"busy ms", "waiting ms", "peak MiB", "bubble", "compile", "schedule "})
     EXPECT_NE(text.find(part), std::string::npos) << text;
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;  // header, two stages, the step
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;  // header, two stages, the step, the schedule
 }
 
 TEST(Models, SetOptimizerChangesValuesOnly) {
