@@ -64,16 +64,16 @@ struct CustomContext {
 struct CustomOp {
   using Tensors = std::vector<at::Tensor>;
   using Infos = std::vector<TensorInfo>;
-  std::string domain, name;
+  std::string domain = {}, name = {};
   int64_t version = 1;
   int min_inputs = 0, max_inputs = 0;
-  std::function<Infos(const Infos& inputs, const CustomAttributes&)> infer;
+  std::function<Infos(const Infos& inputs, const CustomAttributes&)> infer = {};
   /// Returns new tensors, as infer says.
-  std::function<Tensors(const CustomContext&, const Tensors& inputs, const CustomAttributes&)> forward;
+  std::function<Tensors(const CustomContext&, const Tensors& inputs, const CustomAttributes&)> forward = {};
   /// Optional. One gradient per input; an undefined tensor for an input that has none.
   std::function<Tensors(const CustomContext&, const Tensors& inputs, const Tensors& outputs,
                         const Tensors& output_grads, const CustomAttributes&)>
-      backward;
+      backward = {};
 };
 
 /// Makes an operator known, as a static object of the library that holds it. A second one of the same domain, name and

@@ -4,9 +4,13 @@
 //   for (const auto& batch : loader) model(batch);
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "abele/export.h"
@@ -36,6 +40,51 @@ struct DataLoaderOptions {
 /// The next rows of a stream, any number of them in each call; false at its end.
 using NextChunk = std::function<bool(std::vector<at::Tensor>& chunk)>;
 
+namespace detail {
+
+/// The tensors of a torch::data::Example, or of a sample that is a tensor.
+template <class Sample>
+auto tensorsOfSample(const Sample& sample) {
+  if constexpr (requires { sample.target.defined(); })
+    return std::vector{sample.data, sample.target};
+  else if constexpr (requires { sample.data.defined(); })
+    return std::vector{sample.data};
+  else
+    return std::vector{sample};
+}
+/// Sample i of a data set of torch::data, or of one that is mapped.
+template <class DataSet>
+auto sampleOf(DataSet& data, size_t i) {
+  if constexpr (requires { data.get(i); }) {
+    return tensorsOfSample(data.get(i));
+  } else {
+    const std::vector<size_t> indices{i};
+    auto batch = data.get_batch(indices);
+    if constexpr (requires { batch.front(); }) {
+      return tensorsOfSample(batch.front());
+    } else {  // stacked
+      auto tensors = tensorsOfSample(batch);
+      for (auto& tensor : tensors) tensor = tensor.select(0, 0);
+      return tensors;
+    }
+  }
+}
+template <class DataSet>
+concept TorchDataSet = requires(DataSet& data) {
+  { *data.size() } -> std::convertible_to<size_t>;
+} && (requires(DataSet& data) { data.get(size_t{}); } || requires(DataSet& data, std::vector<size_t> i) {
+                         data.get_batch(i);
+                       });
+/// Samples and their number.
+template <class DataSet>
+auto samplesOf(DataSet data) {
+  auto shared = std::make_shared<DataSet>(std::move(data));
+  const int64_t count = shared->size() ? static_cast<int64_t>(*shared->size()) : -1;
+  return std::pair([shared](int64_t i) { return sampleOf(*shared, static_cast<size_t>(i)); }, count);
+}
+
+}  // namespace detail
+
 /// Combines micro-batches: each batch has batch_size * deviceIterations * gradientAccumulation samples on dim 0.
 /// What a source throws comes out of next(), after the batches made before it.
 /// Threads: owner only. Source: spec data.md sections 1 to 3.
@@ -46,6 +95,10 @@ class ABELE_API DataLoader {
   /// sample(i) gives sample i of `count` as tensors without a batch dimension, alike in shape and type (E0801).
   DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
              const DataLoaderOptions& loading);
+  /// The samples of a data set of torch::data with a known size (else E0801), before or after map().
+  template <detail::TorchDataSet DataSet>
+  DataLoader(const Options& options, DataSet data, const DataLoaderOptions& loading)
+      : DataLoader(options, detail::samplesOf(std::move(data)), loading) {}
   /// start() begins a pass over a stream of chunks, whose rows are joined and split into batches: only one batch of a
   /// pass can be incomplete. A stream is neither shuffled nor shared between processes (E0801).
   DataLoader(const Options& options, std::function<NextChunk()> start, const DataLoaderOptions& loading);
@@ -81,6 +134,9 @@ class ABELE_API DataLoader {
   Iterator end() { return Iterator(nullptr); }
 
  private:
+  template <class Sample>
+  DataLoader(const Options& options, std::pair<Sample, int64_t> samples, const DataLoaderOptions& loading)
+      : DataLoader(options, std::move(samples.first), samples.second, loading) {}
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -7,12 +7,12 @@
 //   auto loss = model(x, y)[0];
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,6 +20,7 @@
 #include "abele/export.h"
 #include "abele/optim.h"
 #include "abele/options.h"
+#include "abele/structure.h"
 
 namespace at {
 class Tensor;
@@ -35,64 +36,6 @@ using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tens
 
 namespace detail {
 
-/// Several results, or one, as a vector.
-template <class Tensor>
-std::vector<Tensor> asVector(std::vector<Tensor> results) {
-  return results;
-}
-template <class Tensor>
-std::vector<Tensor> asVector(Tensor result) {
-  return {std::move(result)};
-}
-template <class... Tensors>
-auto asVector(std::tuple<Tensors...> results) {
-  return std::apply([](auto&&... each) { return std::vector{std::move(each)...}; }, std::move(results));
-}
-template <class First, class Second>
-auto asVector(std::pair<First, Second> results) {
-  return std::vector{std::move(results.first), std::move(results.second)};
-}
-
-template <class Tensor, size_t>
-using Repeat = const Tensor&;
-template <class Fn, class Tensor, size_t... i>
-constexpr bool takes(std::index_sequence<i...>) {
-  return std::is_invocable_v<Fn&, Repeat<Tensor, i>...>;
-}
-template <class Fn, class Tensor, size_t... i>
-std::vector<Tensor> spread(Fn& forward, const std::vector<Tensor>& inputs, std::index_sequence<i...>) {
-  return asVector(forward(inputs.at(i)...));
-}
-/// Calls forward with the vector, or with its elements one by one, whichever it takes (up to 8).
-template <class Fn, class Tensor, size_t count = 0>
-std::vector<Tensor> call(Fn& forward, const std::vector<Tensor>& inputs) {
-  if constexpr (std::is_invocable_v<Fn&, const std::vector<Tensor>&>) {
-    return asVector(forward(inputs));
-  } else if constexpr (takes<Fn, Tensor>(std::make_index_sequence<count>())) {
-    return spread(forward, inputs, std::make_index_sequence<count>());
-  } else {
-    static_assert(count < 8, "forward takes a const std::vector<at::Tensor>& or up to 8 tensors");
-    return call<Fn, Tensor, count + 1>(forward, inputs);
-  }
-}
-template <class Tensor, class... Tensors>
-std::vector<Tensor> vectorOf(const Tensors&... tensors) {
-  return {tensors...};
-}
-/// Any callable that takes and returns tensors.
-template <class Fn>
-Forward wrapForward(Fn forward) {
-  return [forward = std::move(forward)](const auto& inputs) mutable { return call(forward, inputs); };
-}
-
-/// A module, or what points to one: std::shared_ptr, torch::nn::Linear and the other holders.
-template <class M>
-auto& moduleOf(M& module) {
-  if constexpr (requires { *module; })
-    return *module;
-  else
-    return module;
-}
 template <class Fn>
 concept NotOptions = !std::is_convertible_v<Fn, const Options&>;
 
@@ -109,6 +52,24 @@ struct Latency {
   double least = 0, most = 0, average = 0;
 };
 
+/// What the memory of a device is for (docs/memory.md). Unit: bytes.
+struct DeviceMemory {
+  int device = 0;
+  int64_t peak_bytes = 0;      // the sum of by_class
+  int64_t off_chip_bytes = 0;  // of its stages, on the device or not
+  /// "weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient".
+  std::map<std::string, int64_t> by_class;
+  std::optional<int64_t> limit_bytes;  // Options::deviceMemoryLimit
+
+  /// What the limit leaves; the largest number there is without one. Never negative: what does not fit is E0405.
+  ABELE_API int64_t spareBytes() const;
+};
+struct MemoryReport {
+  std::vector<DeviceMemory> devices;  // those of one replica
+  std::string text;                   // for people
+  std::string json;                   // the same with the bytes of each layer and the largest tensors
+};
+
 /// What training and inference models have in common.
 /// Throws: E0705 where a call needs a compiled model. Threads: one caller at a time for all models of a module.
 class ABELE_API CompiledModel {
@@ -119,15 +80,30 @@ class ABELE_API CompiledModel {
 
   /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see
   /// OutputMode.
+  /// The results are the tensors of what forward returned, in order. The structures that the model is called with stay
+  /// as they were at the first call, maps' keys and empty optionals too (E0704); forward takes the same (E0708).
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
-  template <class... Tensors>
-    requires(sizeof...(Tensors) > 0 && (std::is_convertible_v<const Tensors&, const at::Tensor&> && ...))
-  auto operator()(const Tensors&... inputs) {
-    return (*this)(detail::vectorOf<at::Tensor>(inputs...));
+  template <detail::Argument... Inputs>
+    requires(sizeof...(Inputs) > 0)
+  auto operator()(const Inputs&... inputs) {
+    return runFlat(detail::flattened(inputs...));
+  }
+  /// One step, with the results as forward returns them: auto [out, loss] = model.call<std::pair<at::Tensor,
+  /// at::Tensor>>(x, y). Throws E0708 when forward returns something else.
+  template <class Result, detail::Argument... Inputs>
+    requires(detail::IsStructure<Result>::value)
+  Result call(const Inputs&... inputs) {
+    const auto results = (*this)(inputs...);  // the first call makes the form
+    return detail::structured<Result>(results, resultForm());
   }
 
   /// Captures and compiles for inputs of these shapes without running a step.
   void compile(const std::vector<at::Tensor>& inputs);
+  template <detail::Argument... Inputs>
+    requires(sizeof...(Inputs) > 0)
+  void compile(const Inputs&... inputs) {
+    compileFlat(detail::flattened(inputs...));
+  }
   /// compile(), then save(). A model whose connection type is Never can do this, on a machine without devices.
   void compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs);
   /// Takes over a program, its weights and its state from a file. Throws E0712; E0705 when compiled already.
@@ -157,7 +133,7 @@ class ABELE_API CompiledModel {
   /// Copies weights back. Throws E0705 when not attached.
   void detachFromDevice();
 
-  /// State of the random stream, as bytes; setting it repeats the stream.
+  /// State of the random stream, as bytes; setting it repeats the stream. Setting throws E0708 for other tensors.
   at::Tensor rngState() const;
   void setRngState(const at::Tensor& state);
 
@@ -177,6 +153,9 @@ class ABELE_API CompiledModel {
 
   /// Table of the last step: each stage's busy and waiting time and peak bytes, the bubble, the compile time.
   std::string report() const;
+  /// What the memory of the devices is for. Throws E0705 before compile, and for programs that were loaded or found in
+  /// the cache.
+  MemoryReport memoryReport() const;
   /// Times and memory of the stages as JSON, for simulate(): of the last step, or of capture before the first.
   std::string costs() const;
   /// Why the program is placed as it is, for people: its stages with their lines, predicted times and bytes, and what
@@ -199,7 +178,14 @@ class ABELE_API CompiledModel {
   struct Sharing;
   static std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
   explicit CompiledModel(std::unique_ptr<Core> core);
+  /// E0705 where this was moved from.
+  Core& core() const;
   std::unique_ptr<Core> core_;
+
+ private:
+  std::vector<at::Tensor> runFlat(const detail::Flat& inputs);
+  void compileFlat(const detail::Flat& inputs);
+  std::optional<std::string> resultForm() const;
 };
 
 /// A program compiled for training. The first call captures, compiles and uploads the module's weights; each call then
@@ -273,22 +259,44 @@ ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, Forward for
                                           const optim::Optimizer& optimizer);
 ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options);
 
-/// module: a torch::nn::Module, a std::shared_ptr to one, or a holder (torch::nn::Linear); its parameters and buffers
-/// are the weights. forward: any callable that takes tensors (up to 8, or a vector) and returns a tensor, tuple, pair
-/// or vector.
+namespace detail {
+ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, StructuredForward forward, const Options& options,
+                                          const optim::Optimizer& optimizer);
+ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, StructuredForward forward,
+                                            const Options& options);
+}  // namespace detail
+
+/// module: a torch::nn::Module, a pointer to one, or a holder (torch::nn::Linear); its parameters and buffers are the
+/// weights. forward: any callable that takes and returns tensors, or structures of them (structure.h): std::optional,
+/// std::tuple, std::pair, std::array, std::vector and std::map by name. One whose parameters are not known (auto) takes
+/// up to 8 tensors.
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{}) {
-  return makeTrainingModel(detail::moduleOf(module), detail::wrapForward(std::move(forward)), options, optimizer);
+  return detail::makeTrainingModel(detail::moduleOf(module), detail::wrapForward(std::move(forward)), options,
+                                   optimizer);
 }
 template <class Module, detail::NotOptions Fn>
 InferenceModel inferenceModel(Module&& module, Fn forward, const Options& options = {}) {
-  return makeInferenceModel(&detail::moduleOf(module), detail::wrapForward(std::move(forward)), options);
+  return detail::makeInferenceModel(&detail::moduleOf(module), detail::wrapForward(std::move(forward)), options);
+}
+/// The module's own forward. In training it returns the loss, and whatever else shall come back.
+template <detail::ModuleLike Module>
+TrainingModel trainingModel(Module&& module, const Options& options = {},
+                            const optim::Optimizer& optimizer = optim::SGD{}) {
+  auto& own = detail::moduleOf(module);
+  return detail::makeTrainingModel(own, detail::wrapModule(own), options, optimizer);
+}
+template <detail::ModuleLike Module>
+InferenceModel inferenceModel(Module&& module, const Options& options = {}) {
+  auto& own = detail::moduleOf(module);
+  return detail::makeInferenceModel(&own, detail::wrapModule(own), options);
 }
 /// A callable without weights of its own; tensors that it holds are constants.
 template <detail::NotOptions Fn>
+  requires(!detail::ModuleLike<Fn>)
 InferenceModel inferenceModel(Fn forward, const Options& options = {}) {
-  return makeInferenceModel(nullptr, detail::wrapForward(std::move(forward)), options);
+  return detail::makeInferenceModel(nullptr, detail::wrapForward(std::move(forward)), options);
 }
 
 }  // namespace abele

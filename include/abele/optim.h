@@ -1,4 +1,5 @@
-// For users of the library: optimizers that run on the device. Same arithmetic as torch.optim, bit for bit.
+// For users of the library: optimizers that run on the device. Same arithmetic as Python's torch.optim, bit for bit.
+// LibTorch's classes of torch::optim round otherwise in Adam and AdamW: their moments differ in the last bit.
 // One struct is one parameter group; pass several to give parameters different values.
 //
 //   abele::optim::AdamW{.lr = 1e-3}
@@ -17,7 +18,8 @@
 
 namespace abele::optim {
 
-/// v = momentum * v + (1 - dampening) * (g + weight_decay * w); w -= lr * v.
+/// v = momentum * v + (1 - dampening) * (g + weight_decay * w); w -= lr * v. v starts at 0, so that dampening, unlike
+/// torch's, applies to the first step too, and without momentum as well.
 /// parameters: names or module paths ("encoder" takes encoder.0.weight); empty: all that no other group takes.
 struct SGD {
   double lr = 0.01;
@@ -26,7 +28,7 @@ struct SGD {
   double weight_decay = 0;
   bool nesterov = false;
   bool maximize = false;
-  std::vector<std::string> parameters;
+  std::vector<std::string> parameters = {};
 };
 
 struct Adam {
@@ -36,7 +38,7 @@ struct Adam {
   double eps = 1e-8;
   double weight_decay = 0;
   bool maximize = false;
-  std::vector<std::string> parameters;
+  std::vector<std::string> parameters = {};
 };
 
 /// Adam with decoupled weight decay.
@@ -47,7 +49,7 @@ struct AdamW {
   double eps = 1e-8;
   double weight_decay = 1e-2;
   bool maximize = false;
-  std::vector<std::string> parameters;
+  std::vector<std::string> parameters = {};
 };
 
 /// s = alpha * s + (1 - alpha) * g^2; w -= lr * g / (sqrt(s) + eps), through a velocity when momentum is not 0.
@@ -61,7 +63,7 @@ struct RMSprop {
   bool centered = false;
   bool use_tf_variant = false;
   bool maximize = false;
-  std::vector<std::string> parameters;
+  std::vector<std::string> parameters = {};
 };
 
 /// AdamW's step, scaled for each parameter by the ratio of its norm (at most max_weight_norm) to the step's.
@@ -74,7 +76,7 @@ struct LAMB {
   double max_weight_norm = 65500;
   bool bias_correction = true;
   bool maximize = false;
-  std::vector<std::string> parameters;
+  std::vector<std::string> parameters = {};
 };
 
 /// Which numbers of an optimizer may change after compilation: all, but for those that are marked as constant. They are

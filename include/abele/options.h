@@ -233,8 +233,8 @@ class ABELE_API Options {
   Options& connectionType(ConnectionType connection_type);
   /// Synchronisation between devices. Allowed: SyncPattern. Device: hint.
   Options& syncPattern(SyncPattern sync_pattern);
-  /// Bytes that a device has. A program that needs more is E0405 when it is compiled. Allowed: >= 0; in Python also a
-  /// dict {"IPU0": bytes}. Unit: bytes.
+  /// Bytes that a device has. A program that needs more is E0405 when it is compiled. Allowed: >= 0; {"IPU0": bytes}
+  /// for some devices. Unit: bytes.
   Options& deviceMemoryLimit(int64_t limit_bytes);
   /// Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host
   /// memory. Allowed: >= 0. Unit: bytes.
@@ -324,6 +324,12 @@ class ABELE_API Options {
   DistributedOptions Distributed() const;
   /// Placement of tensor classes.
   TensorLocationOptions TensorLocations() const;
+
+  /// Bytes that some devices have: {{"IPU0", bytes}}; those that are not named have no limit. Takes the place of a
+  /// limit for every device, and the other way round. Throws E0702 for other names and for bytes below 0.
+  Options& deviceMemoryLimit(const std::map<std::string, int64_t>& limit_bytes);
+  /// Empty where none was given, or one for every device.
+  std::map<std::string, int64_t> device_memory_limits() const;
 
   /// True if no output mode was chosen.
   bool defaultOutputMode() const;

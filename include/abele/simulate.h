@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "abele/export.h"
 #include "abele/options.h"
@@ -18,20 +21,33 @@ struct SimulationOptions {
   /// Shares the stages among so many devices, in pieces as equal as can be; 0: stages and devices as in the costs.
   int devices = 0;
   int chunks = 1;  // stages of each device, with `devices`
+  /// Bytes that every device has, and those of single devices; for Simulation::fits.
+  std::optional<int64_t> device_bytes = {};
+  std::map<int, int64_t> bytes_of_device = {};
   /// Texts with an entry for every action: for large pipelines they cost more than the simulation.
   bool with_chart = true, with_trace = true;
 };
 
-struct Simulation {
-  int64_t step_ns = 0;
-  double bubble = 0;       // share of all device time that is no work
-  int64_t peak_bytes = 0;  // of the fullest device
-  std::string json;        // all figures, by device and over time
-  std::string chart;       // the schedule, every action one slot long; empty when not asked for
-  std::string trace;       // Chrome's trace format (chrome://tracing, Perfetto); empty when not asked for
+/// Unit: bytes.
+struct SimulatedMemory {
+  int device = 0;
+  int64_t peak_bytes = 0;
+  std::optional<int64_t> spare_bytes;  // negative: so many are missing; empty where nothing is limited
 };
 
-/// costs: JSON as TrainingModel::costs() returns it, or written by hand. Throws E0404. Threads: safe.
+struct Simulation {
+  int64_t step_ns = 0;
+  double bubble = 0;                    // share of all device time that is no work
+  int64_t peak_bytes = 0;               // of the fullest device
+  bool fits = true;                     // every device has the bytes that it needs
+  std::vector<SimulatedMemory> memory;  // by device
+  std::string json;                     // all figures, by device and over time
+  std::string chart;                    // the schedule, every action one slot long; empty when not asked for
+  std::string trace;                    // Chrome's trace format (chrome://tracing, Perfetto); empty when not asked for
+};
+
+/// costs: JSON as TrainingModel::costs() returns it, or written by hand. Throws E0404 for what cannot be read, and
+/// where `devices` * `chunks` asks for more stages than there are. Threads: safe.
 ABELE_API Simulation simulate(const std::string& costs, const SimulationOptions& options = {});
 
 }  // namespace abele

@@ -199,7 +199,8 @@ std::pair<at::Tensor, ir::ValueId> Recorder::findLoss() const {
   }
   ABELE_REQUIRE(!marks.empty(), E0102,
                 {.what = "Couldn't find a loss in graph: the model marks none",
-                 .expected = "one loss in forward: a loss function of torch, or poptorch.identity_loss",
+                 .expected = "one loss in forward: a loss function of torch, or poptorch.identity_loss "
+                             "(abele::identityLoss in C++)",
                  .remedy = "return poptorch.identity_loss(loss, reduction=\"none\") from forward"});
   std::vector<const LossMark*> left;
   for (const LossMark* mark : marks) {

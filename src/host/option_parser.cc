@@ -367,7 +367,7 @@ bool applyUpdate(Options::Values& values, const std::string& path, const OptionV
 }  // namespace
 
 void applyConfigText(Options::Values& values, const std::string& text, const std::string& file_name) {
-  std::vector<Statement> statements;
+  std::vector<std::pair<std::string, Statement>> statements;
   size_t begin = 0;
   int number = 0;
   while (begin < text.size()) {
@@ -378,13 +378,18 @@ void applyConfigText(Options::Values& values, const std::string& text, const std
     if (line.empty() || line[0] == '#') continue;
     ++number;
     try {
-      statements.push_back(Parser(line, Language::kPython).statement());
+      statements.emplace_back(line, Parser(line, Language::kPython).statement());
     } catch (const SyntaxError& error) {
       refuseText(cat("SyntaxError at line ", number, " of ", file_name, ": ", error.detail, "\n> options.", line),
                  cat("options.", line));
     }
   }
-  for (const Statement& statement : statements) apply(values, statement);
+  for (const auto& [line, statement] : statements) try {
+      apply(values, statement);
+    } catch (Error& error) {
+      error.addContext(cat("options.", line, " of ", file_name));
+      throw;
+    }
 }
 
 void applyJson(Options::Values& values, const std::string& text) {

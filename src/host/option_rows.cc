@@ -42,7 +42,7 @@ const std::vector<OptionRow>& optionRows() {
       {"useOfflineIpuTarget", "Options", "ipu_version", OptionKind::kWritten, {{"ipu_version", "int", true, OptionValue(int64_t{2}), false, kNoLeast, kNoMost, 1, {1, 2, 21}}}},
       {"connectionType", "Options", "connection_type", OptionKind::kValue, {{"connection_type", "ConnectionType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
       {"syncPattern", "Options", "sync_pattern", OptionKind::kValue, {{"sync_pattern", "SyncPattern", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"deviceMemoryLimit", "Options", "device_memory_limit", OptionKind::kWritten, {{"limit_bytes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
+      {"deviceMemoryLimit", "Options", "device_memory_limit", OptionKind::kWritten, {{"limit_bytes", "bytes", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
       {"offChipMemoryLimit", "Options", "off_chip_memory_limit", OptionKind::kWritten, {{"limit_bytes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
       {"offChipFolder", "Options", "off_chip_folder", OptionKind::kWritten, {{"path", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
       {"randomSeed", "Options", "random_seed", OptionKind::kWritten, {{"random_seed", "seed", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},

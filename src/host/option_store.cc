@@ -25,13 +25,6 @@ bool isSwitches(const OptionMap& map) {
                      [](const auto& item) { return item.second.template as<bool>() != nullptr; });
 }
 
-/// "IPU3" -> 3; -1 for other text.
-int64_t deviceOf(const std::string& name) {
-  const bool named = name.starts_with("IPU") && name.size() > 3 && name.size() < 12 &&
-                     name.find_first_not_of("0123456789", 3) == std::string::npos;
-  return named ? std::stoll(name.substr(3)) : -1;
-}
-
 bool areShares(const OptionMap& map) {
   return std::all_of(map.begin(), map.end(), [](const auto& item) {
     const OptionValue& value = item.second;
@@ -57,6 +50,17 @@ OptionValue checkedInteger(const OptionRow& row, const OptionParameter& paramete
     refuse(row, parameter, value, cat("one of ", all));
   }
   return OptionValue(number);
+}
+
+/// A number for every device, or a map for some.
+OptionValue checkedBytes(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
+  const OptionMap* map = value.as<OptionMap>();
+  if (!map) return checkedInteger(row, parameter, value);
+  for (const auto& [device, bytes] : *map) {
+    if (deviceOf(device) < 0 || !bytes.as<int64_t>()) refuse(row, parameter, value, "bytes, or {\"IPU<n>\": bytes}");
+    checkedInteger(row, parameter, bytes);
+  }
+  return value;
 }
 
 OptionValue checkedMember(const OptionRow& row, const OptionParameter& parameter, const std::string& type,
@@ -103,6 +107,7 @@ OptionValue checked(const OptionRow& row, const OptionParameter& parameter, cons
     return value;
   };
   if (type == "int") return checkedInteger(row, parameter, value);
+  if (type == "bytes") return checkedBytes(row, parameter, value);
   if (type == "bool") return require(value.as<bool>(), "true or false");
   if (type == "str") return require(value.as<std::string>(), "a string");
   if (type == "seed") {
@@ -126,6 +131,12 @@ OptionValue checked(const OptionRow& row, const OptionParameter& parameter, cons
 }
 
 }  // namespace
+
+int64_t deviceOf(const std::string& name) {
+  const bool named = name.starts_with("IPU") && name.size() > 3 && name.size() < 12 &&
+                     name.find_first_not_of("0123456789", 3) == std::string::npos;
+  return named ? std::stoll(name.substr(3)) : -1;
+}
 
 const OptionRow* findRow(const std::string& path) {
   for (const OptionRow& row : optionRows())

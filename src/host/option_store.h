@@ -56,6 +56,8 @@ struct IsOptional<std::optional<T>> : std::true_type {};
 /// get the type of the row.
 OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> positional,
                             std::vector<std::pair<std::string, OptionValue>> named);
+/// "IPU3" -> 3; -1 for other text.
+int64_t deviceOf(const std::string& name);
 /// nullptr when there is no such setter.
 const OptionRow* findRow(const std::string& path);
 /// A setter of TensorLocationSettings.
@@ -84,7 +86,9 @@ template <class T>
 T Options::Values::get(const std::string& key) const {
   const host::OptionValue* found = find(key);
   if constexpr (host::IsOptional<T>::value) {
-    return found == nullptr ? T() : T(get<typename T::value_type>(key));
+    const bool absent =
+        found == nullptr || found->as<host::OptionMap>() != nullptr;  // a map by device has its own getter
+    return absent ? T() : T(get<typename T::value_type>(key));
   } else {
     ABELE_CHECK(found != nullptr, "option ", key);
     if constexpr (std::is_enum_v<T>) {

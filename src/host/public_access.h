@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "abele/model.h"
 #include "abele/optim.h"
 #include "abele/options.h"
 #include "host/session.h"
@@ -59,6 +60,7 @@ void callPostCompileHooks();
 CommGroup commGroup(CommGroupType type);
 
 // public_report.cc
+MemoryReport publicMemory(const plan::MemoryReport& report, const SessionOptions& options);
 std::string reportText(const SessionReport& report);
 
 }  // namespace host

@@ -62,7 +62,8 @@ struct CompileHooks {
 class CompiledModel::Core {
  public:
   /// optimizer: of a training model; null for inference.
-  Core(torch::nn::Module* module, Forward forward, const Options& options, const optim::Optimizer* optimizer)
+  Core(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
+       const optim::Optimizer* optimizer)
       : user_options_(options),
         optimizer_(optimizer ? std::make_unique<optim::Optimizer>(*optimizer) : nullptr),
         module_(module),
@@ -93,7 +94,7 @@ class CompiledModel::Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  void compile(const std::vector<at::Tensor>& inputs) {
+  void compile(const std::vector<at::Tensor>& inputs, std::string form) {
     if (session_) {
       log::warn("compile() of a compiled model is ignored; destroy() it first to compile again");
       return;
@@ -105,7 +106,12 @@ class CompiledModel::Core {
     pullFromTrainer();
     tensors_ = module_ ? host::tensorsOf(*module_) : std::vector<host::NamedTensor>();
     host::Session::Program program;
-    program.forward = forward_;
+    std::string result_form;
+    program.forward = [&](const std::vector<at::Tensor>& tensors) {
+      detail::Flat results = forward_(tensors, form);
+      result_form = std::move(results.form);
+      return std::move(results.tensors);
+    };
     for (host::NamedTensor& t : tensors_) program.model.push_back({t.name, &t.tensor, t.is_parameter});
     auto session = std::make_unique<host::Session>(options_);
     {
@@ -114,13 +120,18 @@ class CompiledModel::Core {
                        optimizer_ ? host::optimizerSpec(*optimizer_, tensors_) : host::OptimizerSpec());
     }
     session_ = std::move(session);
+    form_ = withoutTrailingNothing(std::move(form));
+    result_form_ = std::move(result_form);
     attached_ = user_options_.connection_type() != ConnectionType::kNever;
     uploaded_version_ = sharing_->host_version;
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::string& form) {
     requireDevice();
-    if (!session_) compile(inputs);
+    if (!session_)
+      compile(inputs, form);
+    else
+      requireSameForm(form);
     if (!attached_) attach();
     if (!options_.training) {
       pullFromTrainer();
@@ -188,9 +199,13 @@ class CompiledModel::Core {
     session->setOptimizerState(file.optimizer_state);
     if (file.rng_state.defined()) session->setRngState(file.rng_state);
     session_ = std::move(session);
+    form_.reset();
+    result_form_.reset();
     attached_ = user_options_.connection_type() != ConnectionType::kNever;
     uploaded_version_ = sharing_->host_version;
   }
+  /// What forward returned; nothing where the program is of a file.
+  const std::optional<std::string>& resultForm() const { return result_form_; }
 
   void destroy() {
     pullIfStale();
@@ -287,6 +302,7 @@ class CompiledModel::Core {
         {parameter, host::commGroup(type), shards, mode == VariableRetrievalMode::kAllReplicas});
   }
 
+  MemoryReport memoryReport() { return host::publicMemory(compiled("memoryReport()").memoryReport(), options_); }
   std::string report() { return host::reportText(compiled("report()").report()); }
   std::string costs() { return compiled("costs()").costs(); }
   std::string explain() { return compiled("explain()").explain(); }
@@ -315,6 +331,19 @@ class CompiledModel::Core {
     }
   }
 
+  static std::string withoutTrailingNothing(std::string form) {
+    while (form.ends_with('-')) form.pop_back();
+    return form;
+  }
+  void requireSameForm(const std::string& form) const {
+    ABELE_REQUIRE(!form_ || withoutTrailingNothing(form) == *form_, E0704,
+                  {.what = "the arguments are built otherwise than those that the model was compiled for",
+                   .found = form,
+                   .expected = *form_,
+                   .remedy = "make another model for them, or destroy() this one first; t is a tensor, - an empty "
+                             "optional, [...] a tuple, pair, array or vector, {...} a map by key"});
+  }
+
   void claimTraining() {
     ABELE_REQUIRE(!sharing_->trainer || sharing_->trainer == this, E0709,
                   {.what = "the module is already wrapped for training",
@@ -331,7 +360,8 @@ class CompiledModel::Core {
   std::unique_ptr<optim::Optimizer> optimizer_;
   torch::nn::Module* module_;
   std::shared_ptr<const void> owner_;
-  Forward forward_;
+  detail::StructuredForward forward_;
+  std::optional<std::string> form_, result_form_;  // of the compiled program's arguments and results
   host::SessionOptions options_;
   std::shared_ptr<Sharing> sharing_;
   std::vector<host::NamedTensor> tensors_;  // of the compiled session, which points into it
@@ -351,13 +381,33 @@ class ModelAccess {
   }
 };
 
+namespace {
+
+std::string formOf(const std::vector<at::Tensor>& tensors) { return std::string(tensors.size(), 't'); }
+
+detail::StructuredForward ofLists(Forward forward) {
+  return [forward = std::move(forward)](const std::vector<at::Tensor>& inputs, const std::string&) {
+    return detail::flattenedResults(forward(inputs));
+  };
+}
+
+}  // namespace
+
 TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
                                 const optim::Optimizer& optimizer) {
+  return detail::makeTrainingModel(module, ofLists(std::move(forward)), options, optimizer);
+}
+InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options) {
+  return detail::makeInferenceModel(module, ofLists(std::move(forward)), options);
+}
+TrainingModel detail::makeTrainingModel(torch::nn::Module& module, StructuredForward forward, const Options& options,
+                                        const optim::Optimizer& optimizer) {
   auto model = ModelAccess::build<TrainingModel>(&module, std::move(forward), options, &optimizer);
   host::optimizerSpec(optimizer, host::tensorsOf(module));  // refuses a wrong optimizer at once
   return model;
 }
-InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options) {
+InferenceModel detail::makeInferenceModel(torch::nn::Module* module, StructuredForward forward,
+                                          const Options& options) {
   return ModelAccess::build<InferenceModel>(module, std::move(forward), options, nullptr);
 }
 
@@ -376,61 +426,88 @@ InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& mo
   return ModelAccess::build<InferenceModel>(path, &module, options, nullptr);
 }
 
+CompiledModel::Core& CompiledModel::core() const {
+  ABELE_REQUIRE(core_, E0705, {.what = "this model was moved from", .remedy = "use the object that it was moved to"});
+  return *core_;
+}
 CompiledModel::CompiledModel(std::unique_ptr<Core> core) : core_(std::move(core)) {}
 CompiledModel::CompiledModel(CompiledModel&&) noexcept = default;
 CompiledModel& CompiledModel::operator=(CompiledModel&&) noexcept = default;
 CompiledModel::~CompiledModel() = default;
 
-std::vector<at::Tensor> CompiledModel::operator()(const std::vector<at::Tensor>& inputs) { return core_->run(inputs); }
-void CompiledModel::compile(const std::vector<at::Tensor>& inputs) { core_->compile(inputs); }
+std::vector<at::Tensor> CompiledModel::operator()(const std::vector<at::Tensor>& inputs) {
+  return core().run(inputs, formOf(inputs));
+}
+std::vector<at::Tensor> CompiledModel::runFlat(const detail::Flat& inputs) {
+  return core().run(inputs.tensors, inputs.form);
+}
+void CompiledModel::compile(const std::vector<at::Tensor>& inputs) { core().compile(inputs, formOf(inputs)); }
+void CompiledModel::compileFlat(const detail::Flat& inputs) { core().compile(inputs.tensors, inputs.form); }
+std::optional<std::string> CompiledModel::resultForm() const { return core().resultForm(); }
+MemoryReport CompiledModel::memoryReport() const { return core().memoryReport(); }
 void CompiledModel::compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs) {
   if (!isCompiled()) compile(inputs);
   save(path);
 }
-void CompiledModel::loadExecutable(const std::string& path) { core_->load(path); }
-bool CompiledModel::isCompiled() const { return core_->isCompiled(); }
-const Options& CompiledModel::options() const { return core_->options(); }
-void CompiledModel::copyWeightsToHost() { core_->download(); }
-bool CompiledModel::copyWeightsToHostIfNeeded() { return core_->pullIfStale(); }
-void CompiledModel::copyWeightsToDevice() { core_->upload(); }
-void CompiledModel::copyNamedBuffersToDevice() { core_->uploadBuffers(); }
-std::map<std::string, at::Tensor> CompiledModel::stateDict() { return core_->stateDict(); }
-void CompiledModel::loadStateDict(const std::map<std::string, at::Tensor>& state) { core_->loadStateDict(state); }
-bool CompiledModel::isAttachedToDevice() const { return core_->isAttached(); }
-void CompiledModel::attachToDevice() { core_->attach(); }
-void CompiledModel::detachFromDevice() { core_->detach(); }
-at::Tensor CompiledModel::rngState() const { return core_->compiled("rngState()").rngState(); }
-void CompiledModel::setRngState(const at::Tensor& state) { core_->compiled("setRngState()").setRngState(state); }
+void CompiledModel::loadExecutable(const std::string& path) { core().load(path); }
+bool CompiledModel::isCompiled() const { return core().isCompiled(); }
+const Options& CompiledModel::options() const { return core().options(); }
+void CompiledModel::copyWeightsToHost() { core().download(); }
+bool CompiledModel::copyWeightsToHostIfNeeded() { return core().pullIfStale(); }
+void CompiledModel::copyWeightsToDevice() { core().upload(); }
+void CompiledModel::copyNamedBuffersToDevice() { core().uploadBuffers(); }
+std::map<std::string, at::Tensor> CompiledModel::stateDict() { return core().stateDict(); }
+void CompiledModel::loadStateDict(const std::map<std::string, at::Tensor>& state) { core().loadStateDict(state); }
+bool CompiledModel::isAttachedToDevice() const { return core().isAttached(); }
+void CompiledModel::attachToDevice() { core().attach(); }
+void CompiledModel::detachFromDevice() { core().detach(); }
+at::Tensor CompiledModel::rngState() const { return core().compiled("rngState()").rngState(); }
+void CompiledModel::setRngState(const at::Tensor& state) {
+  host::Session& session = core().compiled("setRngState()");
+  const at::Tensor now = session.rngState();
+  const auto refuse = [&] {
+    throwUser(ErrorCode::E0708, {.what = "this is no state of a random stream",
+                                 .found = state.defined() ? shapeOf(state) : "an undefined tensor",
+                                 .expected = shapeOf(now),
+                                 .remedy = "pass what rngState() returned"});
+  };
+  if (!state.defined() || state.scalar_type() != now.scalar_type()) refuse();
+  try {
+    session.setRngState(state);  // with or without a part for stochastic rounding
+  } catch (const c10::Error&) {
+    refuse();
+  }
+}
 const std::vector<std::string>& CompiledModel::getTensorNames() const {
-  return core_->compiled("getTensorNames()").tensorNames();
+  return core().compiled("getTensorNames()").tensorNames();
 }
 at::Tensor CompiledModel::getAnchoredTensor(const std::string& short_name) const {
-  return core_->compiled("getAnchoredTensor()").anchor(short_name);
+  return core().compiled("getAnchoredTensor()").anchor(short_name);
 }
 ModelTimes CompiledModel::getPerfCounters() const {
-  host::PerfCounters counters = core_->compiled("getPerfCounters()").perfCounters();
+  host::PerfCounters counters = core().compiled("getPerfCounters()").perfCounters();
   return {std::move(counters.input), std::move(counters.input_complete), std::move(counters.output),
           std::move(counters.output_complete)};
 }
-int64_t CompiledModel::cycleCount() const { return core_->cycles(); }
-std::string CompiledModel::report() const { return core_->report(); }
-std::string CompiledModel::costs() const { return core_->costs(); }
-std::string CompiledModel::explain() const { return core_->explain(); }
+int64_t CompiledModel::cycleCount() const { return core().cycles(); }
+std::string CompiledModel::report() const { return core().report(); }
+std::string CompiledModel::costs() const { return core().costs(); }
+std::string CompiledModel::explain() const { return core().explain(); }
 std::string explain(const CompiledModel& model) { return model.explain(); }
-void CompiledModel::save(const std::string& path) { core_->save(path); }
-void CompiledModel::destroy() { core_->destroy(); }
-void CompiledModel::setInterrupt(std::function<bool()> poll) { core_->setInterrupt(std::move(poll)); }
+void CompiledModel::save(const std::string& path) { core().save(path); }
+void CompiledModel::destroy() { core().destroy(); }
+void CompiledModel::setInterrupt(std::function<bool()> poll) { core().setInterrupt(std::move(poll)); }
 
 void TrainingModel::replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
                                     VariableRetrievalMode mode) {
-  core_->group(parameter, type, shards, mode);
+  core().group(parameter, type, shards, mode);
 }
-void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) { core_->setOptimizer(optimizer); }
+void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) { core().setOptimizer(optimizer); }
 std::map<std::string, at::Tensor> TrainingModel::optimizerState() const {
-  return core_->compiled("optimizerState()").optimizerState();
+  return core().compiled("optimizerState()").optimizerState();
 }
 void TrainingModel::setOptimizerState(const std::map<std::string, at::Tensor>& state) {
-  core_->compiled("setOptimizerState()").setOptimizerState(state);
+  core().compiled("setOptimizerState()").setOptimizerState(state);
 }
 
 }  // namespace abele

@@ -134,6 +134,9 @@ void setLocations(const Options::Values& values, host::SessionOptions& session) 
       .activations = locationOf(values, "location_activation", phased && liveness != Liveness::kAlwaysLive),
       .fetch_ahead = liveness != Liveness::kOffChipAfterFwdNoOverlap};
   session.device_memory.every = values.get<std::optional<int64_t>>("device_memory_limit").value_or(-1);
+  if (const host::OptionValue* limits = values.find("device_memory_limit"); limits && limits->as<host::OptionMap>())
+    for (const auto& [device, bytes] : *limits->as<host::OptionMap>())
+      session.device_memory.of_device[static_cast<int>(host::deviceOf(device))] = *bytes.as<int64_t>();
   session.off_chip_memory_limit = values.get<std::optional<int64_t>>("off_chip_memory_limit").value_or(-1);
   session.off_chip_folder = values.get<std::optional<std::string>>("off_chip_folder").value_or("");
 }
@@ -206,6 +209,18 @@ int64_t Options::combinedBatchSize(int64_t batch_size) const {
 int64_t Options::deviceIterations() const { return device_iterations(); }
 int64_t Options::gradientAccumulation() const { return Training().gradient_accumulation(); }
 int64_t Options::replicationFactor() const { return replication_factor(); }
+
+Options& Options::deviceMemoryLimit(const std::map<std::string, int64_t>& limit_bytes) {
+  values_->call("deviceMemoryLimit", {host::toValue(limit_bytes)});
+  return *this;
+}
+std::map<std::string, int64_t> Options::device_memory_limits() const {
+  std::map<std::string, int64_t> limits;
+  const host::OptionValue* value = values_->find("device_memory_limit");
+  if (const host::OptionMap* map = value ? value->as<host::OptionMap>() : nullptr)
+    for (const auto& [device, bytes] : *map) limits.emplace(device, *bytes.as<int64_t>());
+  return limits;
+}
 
 Options& Options::loadFromFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -1,6 +1,7 @@
-// The text table of a model's last step.
+// The text table of a model's last step, and what its memory is for.
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "host/public_access.h"
 
@@ -30,4 +31,28 @@ std::string reportText(const SessionReport& report) {
   return text;
 }
 
+MemoryReport publicMemory(const plan::MemoryReport& report, const SessionOptions& options) {
+  MemoryReport result;
+  for (const plan::DeviceMemory& device : report.devices) {
+    DeviceMemory& own = result.devices.emplace_back();
+    own.device = device.device;
+    own.peak_bytes = device.peak_bytes;
+    own.off_chip_bytes = device.off_chip_bytes;
+    for (size_t c = 0; c < plan::kNumMemoryClasses; ++c)
+      own.by_class[plan::memoryClassName(static_cast<plan::MemoryClass>(c))] = device.by_class[c];
+    if (const int64_t limit = options.device_memory.of(device.device); limit >= 0) own.limit_bytes = limit;
+  }
+  result.text = plan::memoryText(report);
+  result.json = plan::memoryJson(report);
+  return result;
+}
+
 }  // namespace abele::host
+
+namespace abele {
+
+int64_t DeviceMemory::spareBytes() const {
+  return limit_bytes ? *limit_bytes - peak_bytes : std::numeric_limits<int64_t>::max();
+}
+
+}  // namespace abele

@@ -154,4 +154,38 @@ TEST(DataLoaderSources, ProcessesShareOneShuffledOrder) {
   EXPECT_EQ(seen.size(), 11u);
 }
 
+struct Squares : torch::data::Dataset<Squares> {
+  torch::data::Example<> get(size_t i) override {
+    const auto value = static_cast<int64_t>(i);
+    return {torch::full({3}, value, torch::kLong), torch::tensor(value * value)};
+  }
+  std::optional<size_t> size() const override { return 10; }
+};
+struct Endless : Squares {
+  std::optional<size_t> size() const override { return std::nullopt; }
+};
+
+TEST(DataLoaderSources, DataSetsOfTorch) {
+  for (DataLoaderMode mode : {DataLoaderMode::kSync, DataLoaderMode::kAsync}) {
+    DataLoader plain(calls(2), Squares(), {.batch_size = 2, .mode = mode});
+    DataLoader stacked(calls(2), Squares().map(torch::data::transforms::Stack<>()), {.batch_size = 2, .mode = mode});
+    DataLoader mapped(calls(2),
+                      Squares().map(torch::data::transforms::Lambda<torch::data::Example<>>(
+                          [](torch::data::Example<> e) { return e; })),
+                      {.batch_size = 2, .mode = mode});
+    for (DataLoader* loader : {&plain, &stacked, &mapped}) {
+      EXPECT_EQ(loader->size(), 2);
+      Batch batch;
+      loader->reset();
+      ASSERT_TRUE(loader->next(batch));
+      ASSERT_TRUE(loader->next(batch));
+      ASSERT_EQ(batch.size(), 2u);
+      EXPECT_EQ(batch[0].sizes(), (std::vector<int64_t>{4, 3}));
+      EXPECT_TRUE(torch::equal(batch[1], torch::tensor({16, 25, 36, 49})));
+      EXPECT_FALSE(loader->next(batch));
+    }
+  }
+  EXPECT_THROW(DataLoader(calls(1), Endless(), {}), abele::UserError);
+}
+
 }  // namespace

@@ -44,7 +44,7 @@ inline constexpr Sample kSamples[] = {
     {"syncPattern", [](Options& options) { options.syncPattern(SyncPattern::kFull); },
      "[\"SyncPattern.Full\"]", "[\"NoEnum.Member\"]"},
     {"deviceMemoryLimit", [](Options& options) { options.deviceMemoryLimit(2); },
-     "[2]", "[-1]"},
+     "[2]", "[{\"GPU0\": 2}]"},
     {"offChipMemoryLimit", [](Options& options) { options.offChipMemoryLimit(2); },
      "[2]", "[-1]"},
     {"offChipFolder", [](Options& options) { options.offChipFolder("text"); },

@@ -1,0 +1,164 @@
+// What forwards may take and return beside tensors, and modules that are wrapped with their own forward.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "abele/abele.h"
+
+namespace {
+
+namespace nn = torch::nn;
+using at::Tensor;
+
+template <class Fn>
+std::string codeOf(Fn fn) {
+  try {
+    fn();
+  } catch (const abele::Error& error) {
+    return abele::errorCodeText(error.code());
+  }
+  return "";
+}
+
+/// Takes what has a default, so that it can be called with one, two or three tensors.
+struct ScaledImpl : nn::Module {
+  ScaledImpl() { inner = register_module("inner", nn::Linear(4, 3)); }
+  Tensor forward(const Tensor& x, const Tensor& factor = {}, std::optional<Tensor> shift = {}) {
+    const Tensor out = factor.defined() ? inner(x) * factor : inner(x);
+    return shift ? out + *shift : out;
+  }
+  nn::Linear inner{nullptr};
+};
+TORCH_MODULE(Scaled);
+
+struct ClassifierImpl : nn::Module {
+  ClassifierImpl() {
+    torch::manual_seed(1);
+    inner = register_module("inner", nn::Linear(4, 3));
+  }
+  std::pair<Tensor, Tensor> forward(Tensor x, Tensor target) {
+    const Tensor out = inner(x);
+    return {out, torch::cross_entropy_loss(out, target)};
+  }
+  nn::Linear inner{nullptr};
+};
+TORCH_MODULE(Classifier);
+
+abele::Options oneThread() { return abele::Options().threadsPerDevice(1); }
+
+TEST(Structures, MapsGoInAndComeOut) {
+  const Tensor x = torch::randn({6, 4}), mask = torch::rand({6, 4});
+  nn::Linear linear(4, 3);
+  using Map = std::map<std::string, Tensor>;
+  auto model = abele::inferenceModel(linear, [&](const Map& in) {
+    const Tensor out = linear(in.at("x") * in.at("mask"));
+    return Map{{"sum", out.sum(1)}, {"out", out}};
+  });
+  const std::vector<Tensor> list = model(Map{{"x", x}, {"mask", mask}});
+  EXPECT_TRUE(torch::equal(list[0], linear(x * mask)));  // by name: "out" is before "sum"
+  const Map results = model.call<Map>(Map{{"x", x}, {"mask", mask}});
+  EXPECT_TRUE(torch::equal(results.at("sum"), linear(x * mask).sum(1)));
+  EXPECT_EQ(codeOf([&] { model(Map{{"x", x}, {"other", mask}}); }), "E0704");
+  EXPECT_EQ(codeOf([&] { model(x); }), "E0704");
+  EXPECT_EQ(codeOf([&] { model.call<Tensor>(Map{{"x", x}, {"mask", mask}}); }), "E0708");
+}
+
+TEST(Structures, OptionalsAreThereOrNot) {
+  const Tensor x = torch::randn({6, 4}), y = torch::randn({6, 4});
+  const auto forward = [](Tensor a, std::optional<Tensor> b) {
+    return std::tuple<Tensor, std::optional<Tensor>>(b ? a + *b : a * 2, b);
+  };
+  auto without = abele::inferenceModel(forward), with = abele::inferenceModel(forward);
+  EXPECT_TRUE(torch::equal(without(x, std::nullopt)[0], x * 2));
+  EXPECT_TRUE(torch::equal(without(x)[0], x * 2));  // the same call
+  EXPECT_EQ(codeOf([&] { without(x, y); }), "E0704");
+  EXPECT_TRUE(torch::equal(with(x, y)[0], x + y));
+  const auto [sum, second] = with.call<std::tuple<Tensor, std::optional<Tensor>>>(x, y);
+  EXPECT_TRUE(second && torch::equal(*second, y));
+}
+
+TEST(Structures, TuplesVectorsAndArraysNest) {
+  const Tensor a = torch::randn({4, 3}), b = torch::randn({4, 3}), c = torch::randn({4, 3});
+  auto model = abele::inferenceModel([](std::tuple<Tensor, std::vector<Tensor>> in, std::array<Tensor, 2> more) {
+    const auto& [first, list] = in;
+    return std::make_pair(first + more[1], std::vector<Tensor>{list.at(0) * more[0], list.at(1)});
+  });
+  const auto in = std::make_tuple(a, std::vector<Tensor>{b, c});
+  const std::array<Tensor, 2> more{b, c};
+  const auto results = model.call<std::pair<Tensor, std::vector<Tensor>>>(in, more);
+  EXPECT_TRUE(torch::equal(results.first, a + c));
+  EXPECT_TRUE(torch::equal(results.second.at(0), b * b));
+  EXPECT_TRUE(torch::equal(results.second.at(1), c));
+  EXPECT_EQ(model(in, more).size(), 3u);
+}
+
+TEST(Structures, ForwardAndCallMustFit) {
+  const Tensor x = torch::randn({2, 2});
+  auto two = abele::inferenceModel([](Tensor a, Tensor b) { return a + b; });
+  EXPECT_EQ(codeOf([&] { two(x); }), "E0708");
+  EXPECT_EQ(codeOf([&] { two(x, x, x); }), "E0708");
+  EXPECT_EQ(codeOf([&] { two(std::make_tuple(x, x)); }), "E0708");
+  EXPECT_TRUE(torch::equal(two(x, x)[0], x + x));  // the model survives
+  auto generic = abele::inferenceModel([](auto a, auto b) { return a + b; });
+  EXPECT_EQ(codeOf([&] { generic(x); }), "E0708");
+  EXPECT_TRUE(torch::equal(generic(x, x)[0], x + x));
+}
+
+TEST(Modules, BringTheirForward) {
+  const Tensor x = torch::randn({6, 4});
+  nn::Sequential net(nn::Linear(4, 5), nn::Tanh(), nn::Linear(5, 2));
+  auto model = abele::inferenceModel(net, oneThread());
+  EXPECT_TRUE(torch::equal(model(x)[0], net->forward(x)));
+  EXPECT_EQ(model.stateDict().size(), 4u);  // weights, not constants
+  {
+    torch::NoGradGuard no_grad;
+    for (Tensor& p : net->parameters()) p.add_(1);
+  }
+  model.copyWeightsToDevice();
+  EXPECT_TRUE(torch::equal(model(x)[0], net->forward(x)));
+}
+
+TEST(Modules, MayHaveDefaultsAndStructures) {
+  const Tensor x = torch::randn({6, 4}), factor = torch::randn({6, 3}), shift = torch::randn({6, 3});
+  Scaled net;
+  EXPECT_TRUE(torch::equal(abele::inferenceModel(net, oneThread())(x)[0], net(x)));
+  EXPECT_TRUE(torch::equal(abele::inferenceModel(net, oneThread())(x, factor)[0], net->forward(x, factor)));
+  EXPECT_TRUE(torch::equal(abele::inferenceModel(net, oneThread())(x, Tensor(), shift)[0], net(x) + shift));
+  nn::LSTM lstm(4, 6);
+  const Tensor steps = torch::randn({5, 2, 4});
+  const auto state = std::make_tuple(torch::randn({1, 2, 6}), torch::randn({1, 2, 6}));
+  auto from_zero = abele::inferenceModel(lstm, oneThread()), from_state = abele::inferenceModel(lstm, oneThread());
+  using Result = std::tuple<Tensor, std::tuple<Tensor, Tensor>>;
+  const auto [out, last] = from_zero.call<Result>(steps);
+  EXPECT_TRUE(torch::equal(out, std::get<0>(lstm(steps))));
+  EXPECT_TRUE(torch::equal(std::get<1>(last), std::get<1>(std::get<1>(lstm(steps)))));
+  EXPECT_TRUE(torch::equal(from_state(steps, state)[0], std::get<0>(lstm(steps, state))));
+}
+
+TEST(Modules, TrainWithTheirForward) {
+  const Tensor x = torch::randn({8, 4}), y = torch::randint(3, {8});
+  Classifier net, eager;
+  torch::optim::SGD optimizer(eager->parameters(), 0.1);
+  auto model = abele::trainingModel(net, oneThread(), abele::optim::SGD{.lr = 0.1});
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    const auto [out, loss] = eager(x, y);
+    loss.backward();
+    optimizer.step();
+    const auto results = model.call<std::pair<Tensor, Tensor>>(x, y);
+    EXPECT_TRUE(torch::equal(results.first, out));
+    EXPECT_TRUE(torch::equal(results.second, loss));
+  }
+  model.copyWeightsToHost();
+  EXPECT_TRUE(torch::equal(net->inner->weight, eager->inner->weight));
+}
+
+TEST(Models, ThatWereMovedFromSaySo) {
+  auto model = abele::inferenceModel([](Tensor x) { return x * 2; });
+  auto next = std::move(model);
+  EXPECT_EQ(codeOf([&] { model(torch::ones({1})); }), "E0705");
+  EXPECT_EQ(next(torch::ones({1})).size(), 1u);
+  EXPECT_EQ(codeOf([&] { next.setRngState(torch::ones({3})); }), "E0708");
+  next.setRngState(next.rngState());
+}
+
+}  // namespace
