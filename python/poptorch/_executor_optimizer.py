@@ -14,28 +14,33 @@ class OptimizerSync:
     def setOptimizer(self, optimizer):
         """Makes new values of the optimizer (learning rate, ...) count from the next step on."""
         assert self._training, "setOptimizer needs a model wrapped for training"
+        self._requireUsable(optimizer)
+        if self.isCompiled():
+            # First: an optimizer that the program cannot take leaves the one before in place.
+            if self._constants is not None:
+                self._constants.requireSame(self._constantsOf(optimizer))
+            self._send(self._executable.session, optimizer)
         self._useOptimizer(optimizer)
         if self._watch is not None:
             self._watch.check(optimizer)
-        if not self.isCompiled():
-            return
-        constants = self._constantsOf(optimizer)
-        if self._constants is not None:
-            self._constants.requireSame(constants)
+
+    def _send(self, session, optimizer):
+        """The optimizer's values to the device, if they are others than the last."""
         values = _optimizer_spec.describe(optimizer)
         if values != self._sent:
-            self._executable.session.setOptimizer(self._optimizerSpec())
+            session.setOptimizer(self._specOf(optimizer))
             self._sent = values
 
     def _constantsOf(self, optimizer):
         automatic = self._options._Popart.options.get("automaticLossScalingSettings.enabled")
         return _optimizer_spec.Constants(optimizer, scaling_varies=bool(automatic))
 
+    def _requireUsable(self, optimizer):
+        _optimizer_spec.kindOf(optimizer)
+        _optimizer_spec.requireValues(optimizer)
+        self._chooseMeanStrategy(optimizer)
+
     def _useOptimizer(self, optimizer):
-        if optimizer is not None:
-            _optimizer_spec.kindOf(optimizer)
-            _optimizer_spec.requireValues(optimizer)
-            self._chooseMeanStrategy(optimizer)
         if optimizer is self._optimizer:
             return
         if isinstance(self._optimizer, optim.Optimizer):
@@ -61,9 +66,12 @@ class OptimizerSync:
     def _optimizerSpec(self):
         if not self._training or self._optimizer is None:
             return core().OptimizerSpec()
+        return self._specOf(self._optimizer)
+
+    def _specOf(self, optimizer):
         with wrapping.withoutPull():
             return _optimizer_spec.toSpec(
-                self._optimizer, dict(self._model.named_parameters()), defaults_apply=self._enforce_limits
+                optimizer, dict(self._model.named_parameters()), defaults_apply=self._enforce_limits
             )
 
     def _pullOptimizerState(self):
@@ -82,6 +90,7 @@ class OptimizerSync:
         if not isinstance(optimizer, optim.Optimizer):
             return
         if optimizer.ipu_state_is_dirty and optimizer.has_state():
+            self._send(program.session, optimizer)  # a loaded state has the values that it was saved with
             program.session.setOptimizerState(
                 _optimizer_spec.nativeState(optimizer._device_state["ipu_state"], program.session.optimizerState())
             )

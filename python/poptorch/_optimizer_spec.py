@@ -4,6 +4,7 @@ Source: spec optim.md, sections 1, 2, 3 and 5.
 """
 
 import math
+import numbers
 
 import torch
 
@@ -41,17 +42,18 @@ _GROUP_ATTRIBUTES = {
     "RMSprop": ("lr", "momentum", "weight_decay", "alpha", "eps", "centered"),
     "LAMB": ("lr", "weight_decay", "betas", "eps", "max_weight_norm"),
 }
-# Attributes of the optimizer that are the same for all groups and never change after compilation.
-_FIXED = (
-    "use_combined_accum",
-    "accum_type",
-    "velocity_accum_type",
-    "first_order_momentum_accum_type",
-    "second_order_momentum_accum_type",
-    "max_grad_norm",
-    "bias_correction",
-    "use_tf_variant",
-)
+# Attributes of the optimizer that are the same for all groups and never change after compilation, and their values in
+# optimizers that lack them.
+_FIXED = {
+    "use_combined_accum": False,
+    "accum_type": torch.float32,
+    "velocity_accum_type": torch.float32,
+    "first_order_momentum_accum_type": torch.float32,
+    "second_order_momentum_accum_type": torch.float32,
+    "max_grad_norm": math.inf,
+    "bias_correction": True,
+    "use_tf_variant": False,
+}
 
 
 def kindOf(optimizer):
@@ -82,6 +84,8 @@ def kindOf(optimizer):
 
 
 def _isConstant(optimizer, kind, name, value):
+    if name in ("amsgrad", "centered"):
+        return True  # they decide what is kept from step to step
     if isinstance(optimizer, optim.Optimizer):
         return optimizer.variable_attrs.isConstant(name)
     if name in _ALWAYS_CONSTANT:
@@ -97,32 +101,39 @@ class Constants:
     def __init__(self, optimizer, *, scaling_varies=False):
         """scaling_varies: loss scaling is automatic, and its start may always change."""
         kind = kindOf(optimizer)
-        self._found = {"optimizer": kind}
-        self._found.update((name, ("fixed", getattr(optimizer, name))) for name in _FIXED if hasattr(optimizer, name))
-        is_ours = isinstance(optimizer, optim.Optimizer)
-        if is_ours and not scaling_varies and optimizer.variable_attrs.isConstant("loss_scaling"):
-            self._found["loss_scaling"] = ("constant", optimizer.loss_scaling)
+        self._found = {"type": kind, "number of groups": str(len(optimizer.param_groups))}
+        self._found.update((name, f"{getattr(optimizer, name, value)}") for name, value in _FIXED.items())
+        scale = lossScaling(optimizer)
+        if not scaling_varies:
+            self._note("loss_scaling", scale, _isConstant(optimizer, kind, "loss_scaling", scale))
+        names = _GROUP_ATTRIBUTES[kind]
+        if getattr(optimizer, "use_combined_accum", False):
+            names += ("velocity_scaling",)
         for index, group in enumerate(optimizer.param_groups):
-            for name in _GROUP_ATTRIBUTES[kind]:
+            for name in names:
                 value = group.get(name, optimizer.defaults.get(name))
                 # A learning rate that was left at its default may change all the same: schedulers do that.
-                constant = name not in ("lr", "amsgrad") and _isConstant(optimizer, kind, name, value)
-                constant |= is_ours and name in optimizer.variable_attrs._marked
-                self._found[f"param_groups[{index}][{name!r}]"] = ("constant", value) if constant else "variable"
+                constant = name != "lr" and _isConstant(optimizer, kind, name, value)
+                constant |= isinstance(optimizer, optim.Optimizer) and name in optimizer.variable_attrs._marked
+                self._note(f"param_groups[{index}][{name!r}]", value, constant)
+
+    def _note(self, name, value, is_constant):
+        value = float(value) if isinstance(value, int) else value
+        self._found[name] = f"constant {value}" if is_constant else "variable"
 
     def requireSame(self, other):
         """Raises E0706 if a constant of the compiled program changes."""
-        for name in self._found.keys() | other._found.keys():
-            ours, theirs = self._found.get(name), other._found.get(name)
+        for name in {**self._found, **other._found}:
+            ours, theirs = self._found.get(name, "absent"), other._found.get(name, "absent")
             if ours != theirs:
+                marking = "mark it with optimizer.variable_attrs.markAsVariable before the model is compiled, or "
                 raise userError(
                     "E0706",
                     "optimizer",
-                    f"{name} is fixed in the compiled program",
-                    found=str(theirs),
-                    expected=str(ours),
-                    remedy="mark it with optimizer.variable_attrs.markAsVariable before the "
-                    "model is compiled, or call destroy() first",
+                    f"{name} of the optimizer is fixed in the compiled program",
+                    found=theirs,
+                    expected=ours,
+                    remedy=f"{marking if 'constant' in ours else ''}call destroy() first",
                 )
 
 
@@ -160,7 +171,7 @@ _OWN_FIELDS = ("ipu_state_is_dirty", "host_state_is_dirty")
 
 
 def _number(name, value):
-    assert isinstance(value, (int, float, torch.Tensor)) and not isinstance(value, bool), (
+    assert isinstance(value, (numbers.Real, torch.Tensor)) and not isinstance(value, bool), (
         f"{name} of the optimizer is {value!r}, expected a number"
     )
     return float(value)
@@ -183,6 +194,8 @@ def _hypers(kind, group, defaults):
         betas = get("betas")
         assert isinstance(betas, tuple) and len(betas) == 2, f"betas must be a tuple of two numbers, got {betas!r}"
         hypers["beta1"], hypers["beta2"] = (_number("betas", beta) for beta in betas)
+    if kind == "SGD":
+        hypers["nesterov"] = float(bool(get("nesterov")))
     hypers["maximize"] = float(bool(get("maximize")))
     return hypers
 
@@ -199,7 +212,6 @@ def _groupRules(optimizer, kind, group, hypers):
         or hypers.get("dampening", 0) != 0
         or not _isConstant(optimizer, kind, "momentum", hypers["momentum"])
     )
-    rules.nesterov = kind == "SGD" and bool(get("nesterov"))
     rules.centered = kind == "RMSprop" and bool(get("centered"))
     rules.tf_variant = bool(getattr(optimizer, "use_tf_variant", False))
     rules.bias_correction = kind != "LAMB" or bool(optimizer.bias_correction)
@@ -215,10 +227,12 @@ def _maxGradNorm(optimizer):
     return norm
 
 
-def _stateTypes(optimizer):
+def _stateTypes(optimizer, parameters=()):
     """Element types of gradient sums, first and second moments. None: those of the parameters, as in torch."""
     if not isinstance(optimizer, optim.Optimizer):
-        return None
+        # Said all the same where both agree, so that either may replace the other.
+        plain = all(tensor.dtype == torch.float32 for tensor in parameters if tensor.requires_grad)
+        return (torch.float32,) * 3 if plain else None
     for name in _FIXED:
         if not name.endswith("accum_type"):
             continue
@@ -244,8 +258,9 @@ def lossScaling(optimizer):
 
     Raises:
         poptorch.Error: not a positive number.
+        AssertionError: no number at all.
     """
-    scale = float(getattr(optimizer, "loss_scaling", 1.0))
+    scale = _number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0))
     if not (scale > 0 and math.isfinite(scale)):
         raise userError("E0706", "optimizer", f"loss_scaling is {scale}", expected="a positive, finite number")
     return scale
@@ -294,7 +309,7 @@ def toSpec(optimizer, parameters, *, defaults_apply):
     spec.setKind(getattr(core().OptimizerKind, kind))
     spec.loss_scaling = lossScaling(optimizer)
     spec.setMaxGradNorm(_maxGradNorm(optimizer))
-    types = _stateTypes(optimizer)
+    types = _stateTypes(optimizer, parameters.values())
     if types is not None:
         spec.setTypes(*types)
     grouped, missing = _groupNames(optimizer, parameters)
@@ -317,18 +332,20 @@ def requireValues(optimizer):
 
     Raises:
         ValueError: amsgrad, or an element type that no state can have.
-        AssertionError: a value that is no number.
+        AssertionError: a value that is no number, or groups of RMSprop that do not agree on centered.
     """
     kind = kindOf(optimizer)
     for group in optimizer.param_groups:
         _hypers(kind, group, optimizer.defaults)
+    if kind == "RMSprop":
+        optim.requireOneCentered(optimizer)
     _stateTypes(optimizer)
 
 
 def describe(optimizer):
     """The values that a spec is made from, to see whether they changed."""
     kind = kindOf(optimizer)
-    groups = [_hypers(kind, group, optimizer.defaults) for group in optimizer.param_groups]
+    groups = [_hypers(kind, group, optimizer.defaults) for group in [*optimizer.param_groups, {}]]
     return [kind, lossScaling(optimizer), *groups]
 
 

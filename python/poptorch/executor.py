@@ -111,6 +111,8 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
             parameters = list(model.parameters())
             if optimizer is None and parameters:
                 optimizer = optim.SGD(parameters, lr=0.01)
+            if optimizer is not None:
+                self._requireUsable(optimizer)
             self._useOptimizer(optimizer)
             wrapping.wrapModel(model, self)
         self._options._freeze()

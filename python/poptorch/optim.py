@@ -324,7 +324,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             **torch_arguments,
             **_given(foreach=foreach, maximize=maximize, differentiable=differentiable),
         )
-        assert len({group["centered"] for group in self.param_groups}) == 1, "all groups must agree on centered"
+        requireOneCentered(self)
         _requireAccumType(
             accum_type=accum_type,
             first_order_momentum_accum_type=first_order_momentum_accum_type,
@@ -340,6 +340,11 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
                 "use_tf_variant": bool(use_tf_variant),
             },
         )
+
+
+def requireOneCentered(optimizer):
+    """Groups of RMSprop keep the same state."""
+    assert len({bool(group["centered"]) for group in optimizer.param_groups}) == 1, "all groups must agree on centered"
 
 
 class LAMB(Optimizer, torch.optim.Optimizer):
@@ -366,11 +371,20 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         given = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
         defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0}
         defaults.update(given)
-        for name in ("lr", "eps", "weight_decay", "max_weight_norm"):
+        words = {
+            "lr": "learning rate",
+            "eps": "epsilon value",
+            "weight_decay": "weight_decay value",
+            "max_weight_norm": "max_weight_norm value",
+        }
+        for name, word in words.items():
             if not defaults[name] >= 0:
-                raise ValueError(f"invalid {name}: {defaults[name]}")
-        if not all(0 <= beta < 1 for beta in defaults["betas"]):
-            raise ValueError(f"invalid betas: {defaults['betas']}")
+                raise ValueError(f"Invalid {word}: {defaults[name]}")
+        betas = defaults["betas"]
+        assert isinstance(betas, tuple) and len(betas) == 2, f"betas must be a tuple of two numbers, got {betas!r}"
+        for index, beta in enumerate(betas):
+            if not 0 <= beta < 1:
+                raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
         torch.optim.Optimizer.__init__(self, params, defaults)
         self.max_weight_norm = defaults["max_weight_norm"]
         _startAdam(

@@ -20,7 +20,6 @@ void registerOptimizerSpec(py::module_& module) {
   py::class_<Group>(module, "OptimizerGroup")
       .def(py::init<>())
       .def_readwrite("momentum", &Group::momentum)
-      .def_readwrite("nesterov", &Group::nesterov)
       .def_readwrite("centered", &Group::centered)
       .def_readwrite("tf_variant", &Group::tf_variant)
       .def_readwrite("bias_correction", &Group::bias_correction);

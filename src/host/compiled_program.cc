@@ -86,8 +86,8 @@ void visitOptimizer(A& a, OptimizerSpec& x) {
   x.rules.groups.resize(groups);
   for (auto& group : x.rules.groups) {
     // A new field is a new version.
-    auto& [momentum, nesterov, amsgrad, centered, tf_variant, bias_correction] = group;
-    for (bool* flag : {&momentum, &nesterov, &amsgrad, &centered, &tf_variant, &bias_correction}) a(*flag);
+    auto& [momentum, amsgrad, centered, tf_variant, bias_correction] = group;
+    for (bool* flag : {&momentum, &amsgrad, &centered, &tf_variant, &bias_correction}) a(*flag);
   }
   for (DType* type : {&x.rules.accumulator, &x.rules.first_moment, &x.rules.second_moment}) a(*type);
   a(x.rules.max_grad_norm);

@@ -76,8 +76,8 @@ void addOptimizer(exe::Writer& out, const OptimizerSpec& optimizer) {
   add(out, static_cast<int64_t>(kind), static_cast<int64_t>(accumulator), static_cast<int64_t>(first_moment),
       static_cast<int64_t>(second_moment), max_grad_norm);
   for (const auto& [name, group] : group_of) add(out, name, group);
-  for (const auto& [momentum, nesterov, amsgrad, centered, tf_variant, bias_correction] : groups)
-    add(out, momentum, nesterov, amsgrad, centered, tf_variant, bias_correction);
+  for (const auto& [momentum, amsgrad, centered, tf_variant, bias_correction] : groups)
+    add(out, momentum, amsgrad, centered, tf_variant, bias_correction);
 }
 
 }  // namespace

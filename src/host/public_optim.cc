@@ -33,7 +33,7 @@ Kind kindOf(const optim::RMSprop&) { return Kind::kRmsprop; }
 Kind kindOf(const optim::LAMB&) { return Kind::kLamb; }
 
 passes::OptimizerRules::Group rulesOf(const optim::SGD& group, bool momentum_varies) {
-  return {.momentum = momentum_varies || group.momentum != 0, .nesterov = group.nesterov};
+  return {.momentum = momentum_varies || group.momentum != 0};
 }
 passes::OptimizerRules::Group rulesOf(const optim::RMSprop& group, bool momentum_varies) {
   return {.momentum = momentum_varies || group.momentum != 0,
@@ -61,6 +61,7 @@ Hypers hypersOf(const optim::SGD& group) {
           {"momentum", group.momentum},
           {"dampening", group.dampening},
           {"weight_decay", group.weight_decay},
+          {"nesterov", group.nesterov ? 1.0 : 0.0},
           {"maximize", group.maximize ? 1.0 : 0.0}};
 }
 

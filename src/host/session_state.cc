@@ -29,8 +29,8 @@ const char* kindName(passes::OptimizerRules::Kind kind) {
 }
 
 std::string flags(const passes::OptimizerRules::Group& group) {
-  return cat("momentum ", group.momentum, ", nesterov ", group.nesterov, ", amsgrad ", group.amsgrad, ", centered ",
-             group.centered, ", use_tf_variant ", group.tf_variant, ", bias_correction ", group.bias_correction);
+  return cat("momentum ", group.momentum, ", amsgrad ", group.amsgrad, ", centered ", group.centered,
+             ", use_tf_variant ", group.tf_variant, ", bias_correction ", group.bias_correction);
 }
 
 /// What the compiled update cannot take from this optimizer: found and expected; empty when it takes all.

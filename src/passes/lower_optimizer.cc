@@ -178,7 +178,6 @@ class OptimizerLowering {
     node.args.push_back(Arg::id(sum.value));
     addStates(node, sum.parameter, group);
     node.args.push_back(Arg::integer(found->second));
-    if (rules_.kind == Rules::Kind::kSgd) node.args.push_back(Arg::boolean(group.nesterov));
     if (rules_.kind == Rules::Kind::kRmsprop) node.args.push_back(Arg::boolean(group.tf_variant));
     if (rules_.kind == Rules::Kind::kLamb) node.args.push_back(Arg::boolean(group.bias_correction));
     if (factor != kNone) node.args.push_back(Arg::id(factor));

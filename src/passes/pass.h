@@ -44,7 +44,6 @@ struct OptimizerRules {
   /// Per group.
   struct Group {
     bool momentum = false;
-    bool nesterov = false;
     bool amsgrad = false;
     bool centered = false;        // RMSprop
     bool tf_variant = false;      // RMSprop: epsilon under the root, state starting at 1

@@ -112,8 +112,7 @@ double normOf(const at::Tensor& tensor) {
 
 }  // namespace
 
-void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, bool nesterov,
-               const Hyper& hyper) {
+void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, const Hyper& hyper) {
   ABELE_REQUIRE(momentum.defined() || hyper.momentum == 0, E0706,
                 {.what = cat("momentum ", hyper.momentum, " for a parameter that was compiled without momentum"),
                  .remedy = "give the optimizer its momentum before the model is compiled"});
@@ -132,8 +131,8 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
     at::Tensor velocity = part[2];
     at::cpu::mul_(velocity, mu);
     at::cpu::add_(velocity, grad, 1 - hyper.dampening);
-    if (nesterov) at::cpu::add_out(scratch, grad, velocity, hyper.momentum);
-    at::cpu::add_(weight, nesterov ? scratch : velocity, -hyper.lr);
+    if (hyper.nesterov) at::cpu::add_out(scratch, grad, velocity, hyper.momentum);
+    at::cpu::add_(weight, hyper.nesterov ? scratch : velocity, -hyper.lr);
   });
   all.store();
 }

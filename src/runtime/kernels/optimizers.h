@@ -24,6 +24,7 @@ struct Hyper {
   double max_weight_norm = 65500;
   double gradient_scale = 1;  // the gradient sum is multiplied by it first, when it is not 1
   bool maximize = false;
+  bool nesterov = false;
 };
 
 // Tensors of an update may differ in element type: it is computed in the widest of them.
@@ -31,8 +32,7 @@ struct Hyper {
 /// Stochastic gradient descent. momentum may be undefined when hyper.momentum is 0; it starts at 0, so dampening
 /// applies to the first step as well (and to the step itself without momentum).
 /// Source: spec optim.md section 3; arithmetic order of torch/optim/sgd.py.
-void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, bool nesterov,
-               const Hyper& hyper);
+void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, const Hyper& hyper);
 
 /// Adam; with decoupled weight decay AdamW. step is f32[] and counts this update too.
 /// Source: spec optim.md section 3; arithmetic order of torch/optim/adam.py.

@@ -91,21 +91,21 @@ struct Adam {
 };
 
 TEST_F(UpdateTest, PlainSgd) {
-  build("abele::sgd_", 0, false, {Arg::none(), Arg::integer(0), Arg::boolean(false)});
+  build("abele::sgd_", 0, false, {Arg::none(), Arg::integer(0)});
   compare({{"lr", 0.1}}, Sgd{0.1, 0, 0, 0});
 }
 TEST_F(UpdateTest, PlainSgdWithDampeningAndDecay) {
-  build("abele::sgd_", 0, false, {Arg::none(), Arg::integer(0), Arg::boolean(false)});
+  build("abele::sgd_", 0, false, {Arg::none(), Arg::integer(0)});
   compare({{"lr", 0.1}, {"dampening", 0.25}, {"weight_decay", 0.01}}, Sgd{0.1, 0, 0.25, 0.01});
 }
 TEST_F(UpdateTest, SgdWithMomentum) {
-  build("abele::sgd_", 1, false, {Arg::integer(0), Arg::boolean(false)});
+  build("abele::sgd_", 1, false, {Arg::integer(0)});
   compare({{"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.5}, {"weight_decay", 0.01}, {"maximize", 1}},
           Sgd{0.1, 0.9, 0.5, 0.01, false, true});
 }
 TEST_F(UpdateTest, SgdNesterovWithGradientScale) {
-  build("abele::sgd_", 1, false, {Arg::integer(0), Arg::boolean(true)});
-  compare({{"lr", 0.1}, {"momentum", 0.9}, {"gradient_scale", 1.0 / 3}}, Sgd{0.1, 0.9, 0, 0, true});
+  build("abele::sgd_", 1, false, {Arg::integer(0)});
+  compare({{"lr", 0.1}, {"momentum", 0.9}, {"nesterov", 1}, {"gradient_scale", 1.0 / 3}}, Sgd{0.1, 0.9, 0, 0, true});
 }
 TEST_F(UpdateTest, AdamPlain) {
   build("abele::adam_", 2, true, {Arg::integer(0)});
@@ -122,14 +122,14 @@ TEST_F(UpdateTest, AdamW) {
 }
 
 TEST_F(UpdateTest, MomentumWithoutItsBufferIsAnError) {
-  build("abele::sgd_", 0, false, {Arg::none(), Arg::integer(0), Arg::boolean(false)});
+  build("abele::sgd_", 0, false, {Arg::none(), Arg::integer(0)});
   Runner runner(program);
   runner.backend().setHyper(0, "momentum", 0.9);
   EXPECT_THROW(runner.step({at::zeros({2 * kElements})}), UserError);
 }
 
 TEST_F(UpdateTest, UnknownHyperParameterIsAnError) {
-  build("abele::sgd_", 0, false, {Arg::none(), Arg::integer(0), Arg::boolean(false)});
+  build("abele::sgd_", 0, false, {Arg::none(), Arg::integer(0)});
   Runner runner(program);
   EXPECT_THROW(runner.backend().setHyper(0, "learning_rate", 0.9), UserError);
 }

@@ -329,8 +329,8 @@ void CpuBackendImpl::setHyper(int group, const std::string& name, double value) 
                                                                           {"max_weight_norm", &Hyper::max_weight_norm},
                                                                           {"gradient_scale", &Hyper::gradient_scale}};
   if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;  // a group without parameters here
-  if (name == "maximize") {
-    hypers_[group].maximize = value != 0;
+  if (name == "maximize" || name == "nesterov") {
+    (name == "maximize" ? hypers_[group].maximize : hypers_[group].nesterov) = value != 0;
     return;
   }
   const auto field = fields.find(name);

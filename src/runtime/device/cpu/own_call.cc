@@ -113,10 +113,9 @@ at::Tensor tensorAt(const SlotRef& ref, const int32_t* frames) { return ref.fram
 
 std::unique_ptr<Call> makeSgd(const Arguments& args, std::vector<Hyper>& hypers) {
   return callOf([param = args.slot(0), sum = args.slot(1), momentum = args.slotOrNone(2),
-                 hyper = ScaledHyper(hyperOf(hypers, args.integer(3)), args.slotIfGiven(5)),
-                 nesterov = args.flag(4)](CallState& state) {
+                 hyper = ScaledHyper(hyperOf(hypers, args.integer(3)), args.slotIfGiven(4))](CallState& state) {
     const int32_t* frames = state.frame_of_group;
-    updateSgd(param.at(frames), sum.at(frames), tensorAt(momentum, frames), nesterov, hyper.now(frames));
+    updateSgd(param.at(frames), sum.at(frames), tensorAt(momentum, frames), hyper.now(frames));
   });
 }
 
