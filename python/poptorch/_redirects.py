@@ -1,8 +1,8 @@
 """Factory calls and moves between host and device, as forward means them while it is captured.
 
 The device of a captured program is this process, so that tensors stay where they are: what is left of PopTorch's rules
-are the warnings, the device name "ipu", and the refusal to read a device value on the host. Source: spec executor.md,
-section 5.
+are the warnings, the device name "ipu" (programs choose by tensor.device.type what they may look at), and the refusal
+to read a device value on the host. Source: spec executor.md, section 5.
 """
 
 import contextlib
@@ -33,6 +33,7 @@ _FACTORIES = (
     "zeros",
     "zeros_like",
 )
+_DEVICE = torch.device("ipu", 0)
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
@@ -61,6 +62,30 @@ def _redirected(name, original, warned):
     return factory
 
 
+def _atHome(original):
+    """The function, which takes the device "ipu" for none."""
+
+    @functools.wraps(original)
+    def function(*args, **kwargs):
+        if _isDevice(kwargs.get("device")):
+            del kwargs["device"]
+        return original(*args, **kwargs)
+
+    return function
+
+
+def _deviceOf(original):
+    """Tensor.device, which is "ipu" of tensors of the program; torch's own functions see where the memory is."""
+
+    def device(self):
+        asking = sys._getframe(1).f_code.co_filename
+        if asking.startswith(_TORCH) or not core().isCaptured(self):
+            return original.__get__(self)
+        return _DEVICE
+
+    return property(device)
+
+
 def _movesOf(refuse_reads):
     """Replacements for Tensor.to and Tensor.cpu."""
     to, cpu = torch.Tensor.to, torch.Tensor.cpu
@@ -81,7 +106,8 @@ def _movesOf(refuse_reads):
             core().readValue(self, "cpu()")
         return cpu(self, *args, **kwargs)
 
-    return {"to": moveTo, "cpu": moveToHost}
+    device, new_tensor = _deviceOf(torch.Tensor.device), _atHome(torch.Tensor.new_tensor)
+    return {"to": moveTo, "cpu": moveToHost, "device": device, "new_tensor": new_tensor}
 
 
 @contextlib.contextmanager
@@ -113,15 +139,18 @@ def redirectedCalls(refuse_reads):
     warned = set()
     originals = {name: getattr(torch, name) for name in _FACTORIES}
     moves = {name: move for name, move in _movesOf(refuse_reads).items() if name not in vars(torch.Tensor)}
+    converters = {name: getattr(torch, name) for name in ("as_tensor", "asarray")}
     for name, original in originals.items():
         setattr(torch, name, _redirected(name, original, warned))
+    for name, original in converters.items():
+        setattr(torch, name, _atHome(original))
     for name, move in moves.items():
         setattr(torch.Tensor, name, move)
     try:
         with _scriptsOf(originals):
             yield
     finally:
-        for name, original in originals.items():
+        for name, original in {**originals, **converters}.items():
             setattr(torch, name, original)
         for name in moves:
             delattr(torch.Tensor, name)

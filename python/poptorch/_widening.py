@@ -1,6 +1,7 @@
-"""Functions of torch that refuse operands of several floating types before any operator is called.
+"""Functions of torch that refuse, before any operator is called, operands of several floating types or 32-bit indices.
 
-The operators themselves widen the narrower operands while forward is captured (src/capture/mixed_operands.def).
+The operators themselves widen such operands while forward is captured (src/capture: mixed_operands.def,
+long_indices.def).
 Source: spec environment.md, section 11.
 """
 
@@ -36,13 +37,26 @@ def _widened(original, num_operands):
     return function
 
 
+def _longIndices(original):
+    @functools.wraps(original)
+    def function(*args, **kwargs):
+        def widen(value):
+            return value.long() if isinstance(value, torch.Tensor) and value.dtype == torch.int32 else value
+
+        return original(*(widen(value) for value in args), **{key: widen(value) for key, value in kwargs.items()})
+
+    return function
+
+
 @contextlib.contextmanager
 def widenedOperands():
     """Around forward: these functions compute mixed operands in the type that holds the values of all."""
     homes = [(home, name) for name in _FUNCTIONS for home in (torch, torch.nn.functional) if hasattr(home, name)]
+    homes.append((torch.nn.functional, "one_hot"))
     originals = [getattr(home, name) for home, name in homes]
     for (home, name), original in zip(homes, originals, strict=True):
-        setattr(home, name, _widened(original, _FUNCTIONS[name]))
+        count = _FUNCTIONS.get(name)
+        setattr(home, name, _widened(original, count) if count else _longIndices(original))
     try:
         yield
     finally:

@@ -26,6 +26,7 @@ void registerAnnotate(py::module_& module) {
   module.def("constantDifference", &capture::constantDifference, py::arg("start"), py::arg("stop"));
   module.def("numOperators", &capture::numOperators, py::arg("part"));
   module.def("numReaders", &capture::numReaders, py::arg("tensor"));
+  module.def("isCaptured", &capture::isCaptured, py::arg("tensor"));
   module.def("isArgument", &capture::isArgument, py::arg("tensor"));
   // Python gives a class that is assigned __getitem__ this slot too, and takes it for a sequence from then on.
   module.def(

@@ -93,6 +93,11 @@ int64_t numReaders(const at::Tensor& tensor) {
   return recorder ? recorder->numReaders(tensor) : 0;
 }
 
+bool isCaptured(const at::Tensor& tensor) {
+  Recorder* recorder = currentRecorder();
+  return recorder != nullptr && recorder->knows(tensor);
+}
+
 bool isArgument(const at::Tensor& tensor) {
   Recorder* recorder = currentRecorder();
   return recorder != nullptr && recorder->isArgument(tensor);

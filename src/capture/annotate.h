@@ -61,6 +61,8 @@ std::optional<int64_t> constantDifference(const at::Tensor& start, const at::Ten
 int64_t numOperators(const std::string& part);
 /// Operators that read the value which the tensor holds, or a view of it.
 int64_t numReaders(const at::Tensor& tensor);
+/// Has the tensor been an input, an operand or a result of the program being captured?
+bool isCaptured(const at::Tensor& tensor);
 /// Is it one of the program's inputs, unchanged?
 bool isArgument(const at::Tensor& tensor);
 

@@ -171,6 +171,7 @@ void Recorder::onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stac
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op_name_ = fullName(op);
   if (isObserverOp(op_name_)) return op.callBoxed(stack);
+  stayAtHome(op, stack);
   // Torch decomposes composite operators before the mode sees them, except where no tensor asks for autograd.
   if (isComposite(op)) return decompose(op, stack);
   if (readsValue(op_name_)) return bakeRead(op, stack);
@@ -180,6 +181,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const ModeChoice& choice : mode_choices_)
     if (op_name_ == choice.op) (*stack)[stack->size() - op.schema().arguments().size() + choice.argument] = false;
   widenOperands(op, stack);
+  widenIndices(op, stack);
   const int generator = generatorArgument(op);
   if (generator >= 0) (*stack)[stack->size() - op.schema().arguments().size() + generator] = random_.generator();
   Call call = begin(op, *stack);

@@ -98,7 +98,10 @@ class Recorder final : public OperatorObserver {
   void bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
 
+  void stayAtHome(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void cast(c10::IValue& tensor, at::ScalarType type);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
   void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void recordLazyView(torch::jit::Stack* stack);

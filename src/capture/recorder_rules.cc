@@ -48,6 +48,16 @@ const Widening* wideningOf(const std::string& op) {
   return found == table.end() ? nullptr : &found->second;
 }
 
+std::optional<size_t> longIndices(const std::string& op) {
+  static const std::unordered_map<std::string, size_t> table = {
+#define ABELE_LONG_INDICES(name, operand) {name, operand},
+#include "capture/long_indices.def"
+#undef ABELE_LONG_INDICES
+  };
+  auto found = table.find(op);
+  return found == table.end() ? std::nullopt : std::optional<size_t>(found->second);
+}
+
 bool isFloatingTensor(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() && at::isFloatingType(value.toTensor().scalar_type());
 }
@@ -73,10 +83,16 @@ bool Recorder::recordWithFixedShapes(torch::jit::Stack* stack) {
   return true;
 }
 
+// "ipu", the name that programs know the device of a captured tensor by, is this process.
+void Recorder::stayAtHome(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  for (size_t i = stack->size() - op.schema().arguments().size(); i < stack->size(); ++i)
+    if ((*stack)[i].isDevice() && (*stack)[i].toDevice().type() == c10::DeviceType::IPU)
+      (*stack)[i] = c10::Device(c10::DeviceType::CPU);
+}
+
 void Recorder::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Widening* widening = wideningOf(op_name_);
   if (widening == nullptr) return;
-  static const c10::OperatorHandle cast = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
   const size_t first = stack->size() - op.schema().arguments().size();
   std::optional<at::ScalarType> widest;
   for (size_t i = first; i < stack->size(); ++i) {
@@ -85,14 +101,26 @@ void Recorder::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* s
     widest = widest ? c10::promoteTypes(*widest, type) : type;
   }
   if (*widening == Widening::kFirst && (*stack)[first].toTensor().scalar_type() != widest) return;
+  for (size_t i = first; i < stack->size(); ++i)
+    if (isFloatingTensor((*stack)[i]) && (*stack)[i].toTensor().scalar_type() != widest) cast((*stack)[i], *widest);
+}
+
+void Recorder::widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::optional<size_t> operand = longIndices(op_name_);
+  if (!operand) return;
+  c10::IValue& indices = (*stack)[stack->size() - op.schema().arguments().size() + *operand];
+  if (indices.isTensor() && indices.toTensor().defined() && indices.toTensor().scalar_type() == at::kInt)
+    cast(indices, at::kLong);
+}
+
+/// Replaces a tensor on the stack by one of another type, as an operator of its own.
+void Recorder::cast(c10::IValue& tensor, at::ScalarType type) {
+  static const c10::OperatorHandle to_copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
   const std::string name = op_name_;
-  for (size_t i = first; i < stack->size(); ++i) {
-    if (!isFloatingTensor((*stack)[i]) || (*stack)[i].toTensor().scalar_type() == widest) continue;
-    const c10::IValue none;
-    torch::jit::Stack arguments = {(*stack)[i], *widest, none, none, none, false, none};
-    record(cast, &arguments);
-    (*stack)[i] = std::move(arguments.back());
-  }
+  const c10::IValue none;
+  torch::jit::Stack arguments = {tensor, type, none, none, none, false, none};
+  record(to_copy, &arguments);
+  tensor = std::move(arguments.back());
   op_name_ = name;
 }
 

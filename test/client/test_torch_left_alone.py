@@ -46,3 +46,12 @@ def test_nothing_of_torch_is_replaced():
         changed = [name for name, value in vars(home).items() if names.get(name) is not value]
         assert [name for name in changed if not name.startswith("__")] == [], home
         assert names.keys() <= vars(home).keys()
+
+
+def test_anomaly_detection_does_not_stop_a_compilation():
+    model = Net()
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    with torch.autograd.detect_anomaly():
+        executor(torch.ones(1, 2))
+        assert torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()
+    assert not torch.is_anomaly_enabled()

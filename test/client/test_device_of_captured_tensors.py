@@ -1,0 +1,86 @@
+"""Programs that ask in forward where a tensor is, and make others there."""
+
+import poptorch
+import pytest
+import torch
+
+
+class Asking(torch.nn.Module):
+    """Looks at values only where it may, as graph libraries do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.register_buffer("counts", torch.tensor([1, 2, 1]))
+        self.devices = []
+
+    def forward(self, x, index):
+        self.devices = [t.device.type for t in (x, index, self.layer.weight, self.counts, self.layer(x))]
+        sums = torch.zeros(3, 4, device=x.device).index_add(0, index, self.layer(x))
+        if x.device.type != "ipu":
+            assert (index < 3).all()
+        y = sums / self.counts.to(x.device)[:, None]
+        return y, poptorch.identity_loss(y.square(), reduction="mean")
+
+
+def inputs():
+    return torch.randn(4, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 1, 2])
+
+
+def test_the_device_is_ipu_in_a_captured_forward_and_nowhere_else():
+    model, (x, index) = Asking(), inputs()
+    expected = model(x, index)[0]
+    assert model.devices == ["cpu"] * 5
+    executor = poptorch.inferenceModel(model)
+    result, _ = executor(x, index)
+    assert executor.model.devices == ["ipu"] * 5
+    assert result.device.type == "cpu" and x.device.type == "cpu"
+    assert torch.equal(result, expected)
+
+
+def test_such_a_model_trains():
+    torch.manual_seed(0)
+    model, reference = Asking(), Asking()
+    reference.load_state_dict(model.state_dict())
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    for _ in range(2):
+        _, loss = executor(*inputs())
+        expected = reference(*inputs())[1]
+        optimizer.zero_grad()
+        expected.backward()
+        optimizer.step()
+        assert torch.equal(loss, expected)
+    assert torch.equal(model.layer.weight, reference.layer.weight)
+    assert model.layer.weight.device.type == "cpu"
+
+
+MAKERS = {
+    "arange": lambda device, x: torch.arange(4, device=device),
+    "as_tensor": lambda device, x: torch.as_tensor(x, device=device),
+    "empty_like": lambda device, x: torch.empty_like(x, device=device).fill_(2),
+    "eye": lambda device, x: torch.eye(4, device=device),
+    "hann_window": lambda device, x: torch.hann_window(4, device=device),
+    "linear": lambda device, x: torch.nn.Linear(4, 4, device=device).weight.detach().fill_(1),
+    "new_tensor": lambda device, x: x.new_tensor([1.0, 2.0, 3.0, 4.0], device=device),
+    "new_zeros": lambda device, x: x.new_zeros(4, device=device),
+    "tensor": lambda device, x: torch.tensor([1.0, 2.0, 3.0, 4.0], device=device),
+    "to": lambda device, x: x.to(device),
+    "to with a type": lambda device, x: x.to(device, torch.float16),
+    "triu_indices": lambda device, x: torch.triu_indices(4, 4, device=device)[0, :4],
+    "zeros_like": lambda device, x: torch.zeros_like(x, device=device),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("device", ["ipu", torch.device("ipu"), torch.device("ipu", 0), None], ids=str)
+def test_tensors_are_made_on_that_device(name, device):
+    class Making(torch.nn.Module):
+        def forward(self, x):
+            made = MAKERS[name](x.device if device is None else device, x)
+            return x + made, made
+
+    x = torch.ones(4, 4)
+    result, made = poptorch.inferenceModel(Making())(x)
+    assert torch.equal(made, MAKERS[name]("cpu", x))
+    assert torch.equal(result, x + made)
