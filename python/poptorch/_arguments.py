@@ -92,13 +92,14 @@ def requireSame(path, compiled, given):
         if given.dtype != compiled.dtype or given.shape != compiled.shape:
             raise _changed(path, _typeText(given), str(compiled), _REMEDY)
         return
+    if isinstance(compiled, ParsedType):
+        if type(given).__name__ != compiled.name:
+            raise _changed(path, type(given).__name__, compiled.name, _REMEDY)
+        requireSame(path, compiled.tensors, structures.flattenTensorStructure(given))
+        return
     if type(compiled) is not type(given):
         raise _changed(path, type(given).__name__, type(compiled).__name__, _REMEDY)
-    parser = structures.parserFor(given)
-    if parser is not None:
-        ours, theirs = list(parser.yieldTensors(compiled)), list(parser.yieldTensors(given))
-        requireSame(path, ours, theirs)
-    elif isinstance(compiled, dict):
+    if isinstance(compiled, dict):
         extra, missing = given.keys() - compiled.keys(), compiled.keys() - given.keys()
         if extra or missing:
             raise _changed(
@@ -138,11 +139,30 @@ class TensorType:
         return _typeText(self)
 
 
+class ParsedType:
+    """The types of the tensors in an argument with a registered parser, which may know real tensors only."""
+
+    __slots__ = ("name", "tensors")
+
+    def __init__(self, value):
+        self.name = type(value).__name__
+        self.tensors = [TensorType(tensor) for tensor in structures.flattenTensorStructure(value)]
+
+    def __repr__(self):
+        return f"{self.name}{self.tensors}"
+
+
 def signatureOf(structure):
-    """The structure with TensorType in place of tensors."""
-    return structures.reconstructTensorStructure(
-        structure, (TensorType(tensor) for tensor in structures.flattenTensorStructure(structure))
-    )
+    """The structure with TensorType in place of tensors and ParsedType in place of what has a registered parser."""
+    leaves = []
+
+    def isLeaf(value):
+        if isinstance(value, torch.Tensor) or structures.parserFor(value) is not None:
+            leaves.append(TensorType(value) if isinstance(value, torch.Tensor) else ParsedType(value))
+            return True
+        return False
+
+    return structures.reconstructTensorStructure(structure, iter(leaves.pop, None), isLeaf)
 
 
 def hasDict(structure):
