@@ -21,8 +21,8 @@ struct BodyCapture {
 };
 
 /// Requires: a capture on this thread; it does not see what body does. Inputs go in by value.
-/// Throws E0106 when body draws random numbers twice, writes into tensors around it or returns no tensor; and what capture()
-/// throws.
+/// Throws E0106 when body draws random numbers twice, writes into tensors around it or returns no tensor; and what
+/// capture() throws.
 BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)>& body,
                         const std::vector<at::Tensor>& inputs, void* mode_object);
 
