@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes one C++ program of the C++ blocks of the documents: a function for each page, of its blocks in order.
 
-Usage: gen_cpp_blocks.py OUTPUT PAGE...
+Usage: extract_cpp_blocks.py OUTPUT PAGE...
 
 A block with a main of its own becomes the function; includes go to the top. The program runs all of them.
 """
