@@ -45,7 +45,8 @@ class CompiledModel(PoplarExecutor):
 
         The bytes of each device are those of report() and of a run. docs/memory.md has the keys.
 
-        Returns: {"devices": [{"device", "peak_bytes", "off_chip_bytes", "by_class": {...}, "layers": [...],
+        Returns:
+            {"devices": [{"device", "peak_bytes", "off_chip_bytes", "by_class": {...}, "layers": [...],
             "tensors": [...]}, ...]}; one entry a device of the first replica.
         Raises:
             abele.Error: E0705 for programs that were loaded or found in the cache.
