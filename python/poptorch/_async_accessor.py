@@ -68,11 +68,7 @@ def _stopProcess(process, connection):
     connection.close()
     process.join(_JOIN_SECONDS)
     if process.is_alive():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGINT)
-        process.join(1)
-    if process.is_alive():
-        process.terminate()
+        process.terminate()  # not SIGINT, which it ignores where the program was started to ignore it
         process.join(1)
     if process.is_alive():
         process.kill()

@@ -294,6 +294,10 @@ def _endChildren(seen):
                 left.unlink(missing_ok=True)
 
 
+def _raiseStop(signum, frame):
+    raise _Stop
+
+
 def main(shipment, connection, settings, others):
     """The worker's process, from begin to end.
 
@@ -306,6 +310,7 @@ def main(shipment, connection, settings, others):
     try:
         for other in others:
             other.close()
+        signal.signal(signal.SIGTERM, _raiseStop)  # what the accessor sends where an element does not come
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
         dataset, parsers, states = shipment.unpack()
@@ -320,6 +325,7 @@ def main(shipment, connection, settings, others):
         _report(connection, error)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if loader is not None:
             _endChildren(loader.children)
         connection.close()

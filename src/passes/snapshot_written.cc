@@ -77,11 +77,19 @@ class Snapshots {
   const Node& writerOf(ValueId base) const { return (*source_)[static_cast<size_t>(writer_[index(base)])]; }
 
   void readCopies(Node& node) {
-    for (Arg& arg : node.args) {
-      if (arg.kind == Arg::Kind::kId) replace(arg.i, node);
+    for (size_t a = 0; a < node.args.size(); ++a) {
+      Arg& arg = node.args[a];
+      if (arg.kind == Arg::Kind::kId && !writes(node, a, kNone)) replace(arg.i, node);
       if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (int64_t& id : arg.ints) replace(id, node);
+        for (size_t e = 0; e < arg.ints.size(); ++e)
+          if (!writes(node, a, static_cast<int32_t>(e))) replace(arg.ints[e], node);
     }
+  }
+
+  // Of what it writes, as a hook in backward may, a node needs the memory itself.
+  static bool writes(const Node& node, size_t arg, int32_t element) {
+    return std::any_of(node.writes.begin(), node.writes.end(),
+                       [&](const ir::Write& w) { return static_cast<size_t>(w.arg) == arg && w.element == element; });
   }
 
   void replace(int64_t& id, const Node& reader) {

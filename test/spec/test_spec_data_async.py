@@ -1,6 +1,7 @@
 """spec data.md, sections 3 and 4: asynchronous loaders. Fork is used where the way to the worker is not what is tested:
 the others start an interpreter that imports torch."""
 
+import contextlib
 import multiprocessing
 import os
 import re
@@ -509,12 +510,24 @@ class Stuck:
         multiprocessing.get_context("fork").Semaphore(0).acquire()  # for ever
 
 
+@contextlib.contextmanager
+def interruptsAre(handler):
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
 @pytest.mark.spec("data/4/terminate")
-def test_a_stuck_worker_is_interrupted(accessor, monkeypatch):
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler], ids=["ignored", "handled"])
+def test_a_stuck_worker_is_interrupted(accessor, monkeypatch, handler):
+    """Also in a program that a shell started in the background, where interrupts are ignored."""
     monkeypatch.setattr("poptorch._async_accessor._JOIN_SECONDS", 0.1)
-    made = accessor(Stuck(), early_preload=True)
-    process = made._worker.process
-    made.terminate()
+    with interruptsAre(handler):
+        made = accessor(Stuck(), early_preload=True)
+        process = made._worker.process
+        made.terminate()
     assert not process.is_alive() and process.exitcode == 0
 
 
@@ -548,25 +561,33 @@ PROGRAM = """
 """
 
 
+@contextlib.contextmanager
 def run(tmp_path, *arguments):
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(PROGRAM))
-    return subprocess.Popen(
-        [sys.executable, str(script), *arguments],
-        env={**os.environ, "PYTHONPATH": str(PYTHON)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    with interruptsAre(signal.default_int_handler):  # the program would inherit that they are ignored
+        program = subprocess.Popen(
+            [sys.executable, str(script), *arguments],
+            env={**os.environ, "PYTHONPATH": str(PYTHON)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    with program:
+        try:
+            yield program
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)  # one that did not end, with what it started
 
 
 @pytest.mark.spec("data/4/interrupts", "data/4/terminate")
 def test_interrupts_are_quiet(tmp_path):
-    program = run(tmp_path, "2", "interrupted")
-    pid = int(program.stdout.readline())
-    os.killpg(program.pid, signal.SIGINT)
-    _, errors = program.communicate(timeout=60)
+    with run(tmp_path, "2", "interrupted") as program:
+        pid = int(program.stdout.readline())
+        os.killpg(program.pid, signal.SIGINT)
+        _, errors = program.communicate(timeout=60)
     assert program.returncode == 3 and "Traceback" not in errors
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -574,8 +595,8 @@ def test_interrupts_are_quiet(tmp_path):
 
 @pytest.mark.spec("data/4/terminate")
 def test_workers_end_with_the_program(tmp_path):
-    program = run(tmp_path, "3", "ends")
-    output, errors = program.communicate(timeout=60)
+    with run(tmp_path, "3", "ends") as program:
+        output, errors = program.communicate(timeout=60)
     assert program.returncode == 0 and errors == ""
     with pytest.raises(ProcessLookupError):
         os.kill(int(output), 0)
