@@ -1,15 +1,10 @@
 """spec data.md, sections 3 and 4: asynchronous loaders. Fork is used where the way to the worker is not what is tested:
 the others start an interpreter that imports torch."""
 
-import contextlib
 import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import poptorch
 import pytest
@@ -18,7 +13,6 @@ from poptorch import AsynchronousDataAccessor, DataLoader, DataLoaderMode, Shari
 from torch.utils.data import BatchSampler, IterableDataset, TensorDataset
 
 FORK = {"sharing_strategy": SharingStrategy.Fork}
-PYTHON = Path(poptorch.__file__).parents[1]
 
 
 def memoryOfTheDead():
@@ -504,99 +498,8 @@ def test_destruction_ends_the_worker():
     assert not multiprocessing.active_children()
 
 
-class Stuck:
-    def __iter__(self):
-        yield torch.zeros(1)
-        multiprocessing.get_context("fork").Semaphore(0).acquire()  # for ever
-
-
-@contextlib.contextmanager
-def interruptsAre(handler):
-    previous = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-@pytest.mark.spec("data/4/terminate")
-@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler], ids=["ignored", "handled"])
-def test_a_stuck_worker_is_interrupted(accessor, monkeypatch, handler):
-    """Also in a program that a shell started in the background, where interrupts are ignored."""
-    monkeypatch.setattr("poptorch._async_accessor._JOIN_SECONDS", 0.1)
-    with interruptsAre(handler):
-        made = accessor(Stuck(), early_preload=True)
-        process = made._worker.process
-        made.terminate()
-    assert not process.is_alive() and process.exitcode == 0
-
-
 @pytest.mark.spec("data/4/miss_sleep_time_in_ms")
 @pytest.mark.parametrize("pause", [0, 0.1, 10])
 def test_a_full_buffer_delays_but_loses_nothing(accessor, pause):
     made = accessor(scalars(50), buffer_size=2, miss_sleep_time_in_ms=pause)
     assert [int(t) for t in made] == list(range(50))
-
-
-PROGRAM = """
-    import os, signal, sys, threading
-    import poptorch, torch
-
-    def main(strategy):
-        data = torch.utils.data.TensorDataset(torch.arange(8))
-        loader = poptorch.DataLoader(poptorch.Options(), data, mode=poptorch.DataLoaderMode.Async, num_workers=1,
-                                     async_options={"sharing_strategy": strategy})
-        next(iter(loader))
-        return loader
-
-    if __name__ == "__main__":
-        keep = main(int(sys.argv[1]))
-        try:
-            print(keep._accessor._worker.process.pid, flush=True)
-            while sys.argv[2] == "interrupted":
-                for _ in keep:
-                    pass
-        except KeyboardInterrupt:
-            sys.exit(3)
-"""
-
-
-@contextlib.contextmanager
-def run(tmp_path, *arguments):
-    script = tmp_path / "program.py"
-    script.write_text(textwrap.dedent(PROGRAM))
-    with interruptsAre(signal.default_int_handler):  # the program would inherit that they are ignored
-        program = subprocess.Popen(
-            [sys.executable, str(script), *arguments],
-            env={**os.environ, "PYTHONPATH": str(PYTHON)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-    with program:
-        try:
-            yield program
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)  # one that did not end, with what it started
-
-
-@pytest.mark.spec("data/4/interrupts", "data/4/terminate")
-def test_interrupts_are_quiet(tmp_path):
-    with run(tmp_path, "2", "interrupted") as program:
-        pid = int(program.stdout.readline())
-        os.killpg(program.pid, signal.SIGINT)
-        _, errors = program.communicate(timeout=60)
-    assert program.returncode == 3 and "Traceback" not in errors
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-
-
-@pytest.mark.spec("data/4/terminate")
-def test_workers_end_with_the_program(tmp_path):
-    with run(tmp_path, "3", "ends") as program:
-        output, errors = program.communicate(timeout=60)
-    assert program.returncode == 0 and errors == ""
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(output), 0)
