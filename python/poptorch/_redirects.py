@@ -13,7 +13,7 @@ import sys
 import torch
 
 from ._logging import logger
-from ._native import core
+from ._native import core, isCapturing
 
 _FACTORIES = (
     "arange",
@@ -52,6 +52,7 @@ def _redirected(name, original, warned):
         elif (
             device is None
             and name not in warned
+            and isCapturing()
             and not (name == "normal" and any(isinstance(value, torch.Tensor) for value in args))
             and not sys._getframe(1).f_code.co_filename.startswith(_TORCH)
         ):

@@ -5,6 +5,7 @@ Source: spec executor.md, section 5.
 
 import contextlib
 import sys
+import threading
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -14,7 +15,7 @@ from . import _hooks, wrapping
 from ._errors import userError
 from ._indexing import indexingByTensors
 from ._logging import logger
-from ._native import core
+from ._native import core, isCapturing
 from ._overlap import checkedOverlaps
 from ._redirects import redirectedCalls
 from ._widening import widenedOperands
@@ -61,15 +62,17 @@ def _withoutDistributionChecks():
         torch.distributions.Distribution.set_default_validate_args(previous)
 
 
-def _textWithoutValues(tensor, *, tensor_contents=None):
-    return f"tensor(<unavailable>, size={tuple(tensor.shape)}, dtype={tensor.dtype})"
-
-
 @contextlib.contextmanager
 def _printableTensors():
     """print(tensor) shows what is known of it."""
     original = torch._tensor_str._str
-    torch._tensor_str._str = _textWithoutValues
+
+    def textWithoutValues(tensor, *, tensor_contents=None):
+        if not isCapturing():
+            return original(tensor, tensor_contents=tensor_contents)
+        return f"tensor(<unavailable>, size={tuple(tensor.shape)}, dtype={tensor.dtype})"
+
+    torch._tensor_str._str = textWithoutValues
     try:
         yield
     finally:
@@ -162,7 +165,7 @@ def _withoutValueSteering(model):
 
         def isCompiling():
             asking = sys._getframe(1).f_globals.get("__name__", "")
-            return original() if asking.startswith("torch.nn.") else True
+            return True if isCapturing() and not asking.startswith("torch.nn.") else original()
 
         return isCompiling
 
@@ -170,7 +173,8 @@ def _withoutValueSteering(model):
         """momentum=None: how much a batch counts is a value of the device."""
 
         def forward(self, x):
-            if self.momentum is not None or not self.training or not self.track_running_stats:
+            averages = self.momentum is None and self.training and self.track_running_stats
+            if not averages or not isCapturing():
                 return original(self, x)
             self._check_input_dim(x)
             self.num_batches_tracked.add_(1)
@@ -196,20 +200,25 @@ def _isHeld(tensor, model):
     return any(held.untyped_storage().data_ptr() == memory for held in [*model.buffers(), *model.parameters()])
 
 
-def _seedOfTheDevice(*args):
-    logger.warning("a seed set inside forward has no effect on the device: use opts.randomSeed(...)")
-    return torch.default_generator
-
-
 @contextlib.contextmanager
 def _withoutSeeding():
     """forward draws from the stream of the device, whatever it seeds."""
-    original = torch.random.manual_seed
-    torch.manual_seed = torch.random.manual_seed = _seedOfTheDevice
+    homes = [torch, torch.random]
+    originals = [home.manual_seed for home in homes]  # two functions, once torch._dynamo is imported
+
+    def seedOfTheDevice(seed):
+        if not isCapturing():
+            return originals[0](seed)
+        logger.warning("a seed set inside forward has no effect on the device: use opts.randomSeed(...)")
+        return torch.default_generator
+
+    for home in homes:
+        home.manual_seed = seedOfTheDevice
     try:
         yield
     finally:
-        torch.manual_seed = torch.random.manual_seed = original
+        for home, original in zip(homes, originals, strict=True):
+            home.manual_seed = original
 
 
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
@@ -255,10 +264,15 @@ def withHooks():
         _hooks.callPostCompileHooks()
 
 
+# One capture at a time: what surrounds forward stands in for functions of torch, for all threads. A model whose forward
+# compiles another one takes it twice.
+_capture_lock = threading.RLock()
+
+
 @contextlib.contextmanager
 def aroundCompile(model):
-    """Around the whole compilation: hooks; weights are read as they are on the host."""
-    with withHooks():
+    """Around the whole compilation: hooks; weights are read as they are on the host. Threads: one after another."""
+    with _capture_lock, withHooks():
         before = _owned(model)
         try:
             # The checks of anomaly mode read values, which would become part of the program.

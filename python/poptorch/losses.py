@@ -113,7 +113,8 @@ def refusedLosses():
     def checked(func, require):
         @functools.wraps(func)
         def call(*args, **kwargs):
-            if sys._getframe(1).f_globals is not vars(F):  # not where torch computes another loss by this one
+            # Not where torch computes another loss by this one.
+            if sys._getframe(1).f_globals is not vars(F) and isCapturing():
                 require(func, args, kwargs)
             return func(*args, **kwargs)
 

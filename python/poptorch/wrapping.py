@@ -7,6 +7,7 @@ classes. All of them hold only a weak reference to the executor. Source: spec ex
 import collections
 import contextlib
 import copyreg
+import threading
 import weakref
 
 import torch
@@ -15,7 +16,7 @@ from ._errors import userError
 
 _LINK = "_abele_link"  # in __dict__ of a wrapped module or tensor
 _READS = ("forward", "_parameters", "_buffers")
-_suspended = 0
+_thread = threading.local()  # suspended: how many withoutPull() this thread is inside of
 _generation = 0
 
 
@@ -26,13 +27,16 @@ def generation():
 
 @contextlib.contextmanager
 def withoutPull():
-    """Wrapped tensors can be read inside without bringing weights back from the device."""
-    global _suspended
-    _suspended += 1
+    """Wrapped tensors can be read inside, by this thread, without bringing weights back from the device."""
+    _thread.suspended = _isSuspended() + 1
     try:
         yield
     finally:
-        _suspended -= 1
+        _thread.suspended -= 1
+
+
+def _isSuspended():
+    return getattr(_thread, "suspended", 0)
 
 
 class _Link:
@@ -44,7 +48,7 @@ class _Link:
 
     def pull(self):
         """Refreshes the host's weights if the device has newer ones."""
-        if not _suspended:
+        if not _isSuspended():
             executor = self.executor()
             if executor is not None:
                 executor.copyWeightsToHostIfNeeded()
@@ -72,7 +76,7 @@ class _WrappedTensor:
     """What wrapped parameters and buffers share."""
 
     def __getattribute__(self, name):
-        if not name.startswith("__") and not _suspended:
+        if not name.startswith("__") and not _isSuspended():
             link = object.__getattribute__(self, "__dict__").get(_LINK)
             if link is not None:
                 link.pull()
@@ -80,7 +84,7 @@ class _WrappedTensor:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if not _suspended:
+        if not _isSuspended():
             _pullArguments(args)
             _pullArguments((kwargs or {}).values())
         with torch._C.DisableTorchFunctionSubclass():

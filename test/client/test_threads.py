@@ -1,0 +1,127 @@
+"""Models compiled by several threads, and what other threads do meanwhile."""
+
+import logging
+import threading
+
+import poptorch
+import torch
+
+
+class Waiting(torch.nn.Module):
+    """A loss whose forward calls `during` while it is captured."""
+
+    def __init__(self, during):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 2)
+        self.during = [during]
+
+    def forward(self, x, target):
+        if self.during:
+            self.during.pop()()
+        return torch.nn.functional.mse_loss(self.linear(x), target)
+
+
+def _models(first_during, second_during):
+    torch.manual_seed(3)
+    models = [Waiting(first_during), Waiting(second_during)]
+    return models, [
+        poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)) for model in models
+    ]
+
+
+def _eagerLosses(model, x, target, steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(x, target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_models_are_compiled_by_two_threads_at_once():
+    inside, go, first_is_done = threading.Event(), threading.Event(), threading.Event()
+
+    def pauseFirst():
+        inside.set()
+        go.wait(60)
+
+    models, executors = _models(pauseFirst, lambda: first_is_done.wait(5))
+    x, target = torch.randn(4, 3), torch.randn(4, 2)
+    states = [{name: value.clone() for name, value in model.state_dict().items()} for model in models]
+    untouched = (torch.tensor, torch.manual_seed, torch.Tensor.__getitem__, torch.nn.functional.cross_entropy)
+    losses = {}
+
+    def train(index):
+        losses[index] = [executors[index](x, target).item() for _ in range(3)]
+        first_is_done.set()
+
+    threads = [threading.Thread(target=train, args=(index,)) for index in range(2)]
+    threads[0].start()
+    assert inside.wait(60)
+    threads[1].start()
+    go.set()
+    for thread in threads:
+        thread.join()
+    for index, state in enumerate(states):
+        eager = Waiting(int)
+        eager.load_state_dict(state)
+        assert losses[index] == _eagerLosses(eager, x, target, 3)
+    now = (torch.tensor, torch.manual_seed, torch.Tensor.__getitem__, torch.nn.functional.cross_entropy)
+    assert now == untouched
+
+
+def test_other_threads_find_torch_as_it_is_during_a_capture(caplog):
+    inside, go = threading.Event(), threading.Event()
+
+    def pause():
+        inside.set()
+        go.wait(60)
+
+    _, (executor, _) = _models(pause, int)
+    x, target = torch.randn(4, 3), torch.randn(4, 2)
+    logits, classes, weight = torch.randn(4, 3), torch.tensor([0, 1, 2, 0]), torch.rand(3)
+    expected = torch.nn.functional.cross_entropy(logits, classes, weight)
+    norm = torch.nn.BatchNorm1d(3, momentum=None)
+    thread = threading.Thread(target=executor.compile, args=(x, target))
+    thread.start()
+    assert inside.wait(60)
+    try:
+        with caplog.at_level(logging.WARNING, logger="poptorch::python"):
+            assert repr(torch.tensor([1, 2])) == "tensor([1, 2])"
+            assert torch.manual_seed(11) is torch.default_generator
+            assert torch.initial_seed() == 11
+            assert torch.equal(torch.nn.functional.cross_entropy(logits, classes, weight), expected)
+            assert not torch.compiler.is_compiling()
+            norm(x)
+            assert torch.tensor([1.5]).to("cpu").cpu().tolist() == [1.5]
+        assert not caplog.records
+    finally:
+        go.set()
+        thread.join()
+    assert norm.num_batches_tracked == 1
+    assert executor.isCompiled()
+
+
+def test_weights_are_fresh_for_a_thread_while_another_compiles():
+    inside, go = threading.Event(), threading.Event()
+
+    def pause():
+        inside.set()
+        go.wait(60)
+
+    (trained, _), (executor, other) = _models(int, pause)
+    x, target = torch.randn(4, 3), torch.randn(4, 2)
+    executor(x, target)
+    before = trained.linear.weight.clone()
+    executor(x, target)
+    thread = threading.Thread(target=other.compile, args=(x, target))
+    thread.start()
+    assert inside.wait(60)
+    try:
+        assert not torch.equal(trained.linear.weight, before)
+    finally:
+        go.set()
+        thread.join()
