@@ -6,9 +6,10 @@ import networks
 import poptorch
 import pytest
 import torch
-from test_training import MICRO_BATCH, OPTIMIZERS, SEED, STEPS, eager, one_thread, options, require_same
+from against_eager import MICRO_BATCH, OPTIMIZERS, options, train_equally
 
-__all__ = ["one_thread"]  # a fixture that every test here uses
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 AutoSplit = poptorch.AutoStage.AutoSplit
 
@@ -23,15 +24,7 @@ def train(network, strategy, optimizer, accumulation, iterations=1, marked=False
             poptorch.BeginBlock(part, str(id(part)))
     opts = options(strategy, accumulation, iterations)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
-    torch.manual_seed(1)
-    batches = [model.batch(MICRO_BATCH * accumulation * iterations) for _ in range(STEPS)]
-    ours = [executor(*batch) for batch in batches]
-    torch.manual_seed(SEED)
-    reference_optimizer = OPTIMIZERS[optimizer](reference.parameters())
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        expected_output, expected_loss = eager(reference, reference_optimizer, batch, accumulation)
-        assert torch.equal(loss.reshape(-1), expected_loss) and torch.equal(output, expected_output)
-    require_same(model.state_dict(), reference.state_dict())
+    train_equally(executor, model, reference, OPTIMIZERS[optimizer](reference.parameters()), accumulation, iterations)
     session = executor._executable.session
     found = session.stageDevices(), session.planText(), session.graphText()
     executor.destroy()

@@ -7,13 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Speech(torch.nn.Module):

@@ -8,15 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ACCUMULATION, MICRO_BATCH, WIDTH, STEPS = 7, 2, 8, 3
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def begin(stage):

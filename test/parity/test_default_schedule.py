@@ -7,9 +7,10 @@ import abele
 import poptorch
 import pytest
 import torch
-from test_training import MICRO_BATCH, SEED, eager, one_thread, options, require_same
+from against_eager import MICRO_BATCH, options, train_equally
 
-__all__ = ["one_thread"]  # a fixture that every test here uses
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 ACCUMULATION = 6
 SHARES_A_CORE = len(os.sched_getaffinity(0)) < 2
@@ -67,15 +68,8 @@ def test_what_is_predicted_to_be_faster_is_taken_and_gives_the_same_bits():
     assert report["schedule"] == "zero-bubble" and "zero-bubble is predicted to take" in report["schedule_reason"]
     assert executor._executable.session.planText().startswith("plan zero-bubble ")
     assert f"schedule zero-bubble: {report['schedule_reason']}" in abele.explain(executor)
-    torch.manual_seed(1)
-    batches = [model.batch(MICRO_BATCH * ACCUMULATION) for _ in range(3)]
-    ours = [executor(*batch) for batch in batches]
-    torch.manual_seed(SEED)
-    optimizer = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9)
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        expected_output, expected_loss = eager(reference, optimizer, batch, ACCUMULATION)
-        assert torch.equal(loss.reshape(-1), expected_loss) and torch.equal(output, expected_output)
-    require_same(model.state_dict(), reference.state_dict())
+    theirs = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9)
+    train_equally(executor, model, reference, theirs, ACCUMULATION, steps=3)
     executor.destroy()
 
 

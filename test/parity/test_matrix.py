@@ -11,10 +11,11 @@ import poptorch
 import pytest
 import replicated
 import torch
-from test_training import MICRO_BATCH, OPTIMIZERS, SEED, eager, one_thread, options, require_same
+from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, eager, options, require_same
 from torch import nn
 
-__all__ = ["one_thread"]  # a fixture that every test here uses
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 STEPS = 2
 PIPELINES = ("1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2")

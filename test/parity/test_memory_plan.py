@@ -5,10 +5,11 @@ import json
 
 import poptorch
 import pytest
+from against_eager import MICRO_BATCH, options
 from test_matrix import NETWORKS, OPTIMIZERS, STRATEGIES, make_batches, make_model, make_strategy
-from test_training import MICRO_BATCH, one_thread, options
 
-__all__ = ["one_thread"]
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 STAGES, ACCUMULATION = 2, 3
 CONFIGURATIONS = [

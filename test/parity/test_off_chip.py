@@ -6,9 +6,10 @@ import networks
 import poptorch
 import pytest
 import torch
-from test_training import MICRO_BATCH, OPTIMIZERS, SEED, eager, one_thread, options, require_same
+from against_eager import MICRO_BATCH, OPTIMIZERS, options, require_same, train_equally
 
-__all__ = ["one_thread"]  # a fixture that every test here uses
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 USES = ("Weight", "Optimizer", "Accumulator", "Activation")
 BLOCKS, STEPS = 4, 3
@@ -77,14 +78,7 @@ def train(network, strategy, optimizer, configure, accumulation=7, replicas=1, s
     configure(opts)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
     theirs = OPTIMIZERS[optimizer](reference.parameters())
-    torch.manual_seed(1)
-    batches = [model.batch(MICRO_BATCH * accumulation) for _ in range(steps)]
-    ours = [executor(*batch) for batch in batches]
-    torch.manual_seed(SEED)
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        expected_output, expected_loss = eager(reference, theirs, batch, accumulation)
-        assert torch.equal(loss.reshape(-1), expected_loss) and torch.equal(output, expected_output)
-    require_same(model.state_dict(), reference.state_dict())
+    train_equally(executor, model, reference, theirs, accumulation, steps=steps)
     report = executor.report()
     executor.destroy()
     return report

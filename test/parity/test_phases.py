@@ -6,18 +6,12 @@ import networks
 import poptorch
 import pytest
 import torch
-from test_training import MICRO_BATCH, OPTIMIZERS, STEPS, eager, options, require_same
+from against_eager import OPTIMIZERS, options, train_equally
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SPEC = ("options/9.4", "options/9.1")
 NAMES = ["poptorch.SerialPhasedExecution", "poptorch.ParallelPhasedExecution", "poptorch.Phase"]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def serial():
@@ -53,14 +47,7 @@ def test_training_equals_eager(network, strategy, optimizer):
     opts = options(STRATEGIES[strategy], 3)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
     theirs = OPTIMIZERS[optimizer](reference.parameters())
-    torch.manual_seed(1)
-    batches = [model.batch(MICRO_BATCH * 3) for _ in range(STEPS)]
-    ours = [executor(*batch) for batch in batches]
-    torch.manual_seed(7)
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        expected_output, expected_loss = eager(reference, theirs, batch, 3)
-        assert torch.equal(loss.reshape(-1), expected_loss) and torch.equal(output, expected_output)
-    require_same(model.state_dict(), reference.state_dict())
+    train_equally(executor, model, reference, theirs, 3)
 
 
 class TwoHalves(torch.nn.Module):

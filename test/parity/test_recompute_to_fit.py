@@ -3,10 +3,11 @@
 import poptorch
 import pytest
 import torch
+from against_eager import MICRO_BATCH, options, require_same
 from test_matrix import NETWORKS, OPTIMIZERS, expected, make_batches, make_model, make_strategy
-from test_training import MICRO_BATCH, one_thread, options, require_same
 
-__all__ = ["one_thread"]
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 STAGES, ACCUMULATION = 2, 3
 

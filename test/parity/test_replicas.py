@@ -7,9 +7,10 @@ import poptorch
 import pytest
 import replicated
 import torch
-from test_training import MICRO_BATCH, OPTIMIZERS, SEED, cut, one_thread, options, require_same
+from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, cut, options, require_same
 
-__all__ = ["one_thread"]  # a fixture that every test here uses
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 STEPS = 3
 

@@ -7,9 +7,10 @@ import networks
 import poptorch
 import pytest
 import torch
-from test_training import MICRO_BATCH, OPTIMIZERS, SEED, STEPS, eager, one_thread, options, require_same
+from against_eager import MICRO_BATCH, OPTIMIZERS, options, train_equally
 
-__all__ = ["one_thread"]  # a fixture that every test here uses
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 SCHEDULES = ["1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2"]
 
@@ -26,16 +27,7 @@ def train(network, schedule, num_stages, num_devices, optimizer, accumulation, i
         lambda: poptorch.PipelinedExecution(*stages).schedule(schedule).recompute(recompute), accumulation, iterations
     )
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
-    torch.manual_seed(1)
-    batches = [model.batch(MICRO_BATCH * accumulation * iterations) for _ in range(STEPS)]
-    ours = [executor(*batch) for batch in batches]
-    torch.manual_seed(SEED)
-    reference_optimizer = OPTIMIZERS[optimizer](reference.parameters())
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        expected_output, expected_loss = eager(reference, reference_optimizer, batch, accumulation)
-        assert torch.equal(loss.reshape(-1), expected_loss) and torch.equal(output, expected_output)
-    # Running statistics are among them: updated in the order of the micro-batches.
-    require_same(model.state_dict(), reference.state_dict())
+    train_equally(executor, model, reference, OPTIMIZERS[optimizer](reference.parameters()), accumulation, iterations)
     text = executor._executable.session.planText()
     executor.destroy()
     return text

@@ -6,9 +6,10 @@ import networks
 import poptorch
 import pytest
 import torch
-from test_training import MICRO_BATCH, OPTIMIZERS, cut, one_thread, options, require_same
+from against_eager import MICRO_BATCH, OPTIMIZERS, cut, options, require_same
 
-__all__ = ["one_thread"]  # a fixture that every test here uses
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 SPEC = pytest.mark.spec(
     "options/6/keys",

@@ -6,55 +6,9 @@ import networks
 import poptorch
 import pytest
 import torch
+from against_eager import MICRO_BATCH, OPTIMIZERS, cut, options, require_same, train_equally
 
-SEED, MICRO_BATCH, STEPS = 7, 2, 5
-OPTIMIZERS = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
-}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Eager runs with as many threads as a device has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def cut(model, num_stages):
-    """Begins stage s at its share of the parts."""
-    for stage in range(num_stages):
-        poptorch.BeginBlock(model.parts[stage * len(model.parts) // num_stages], ipu_id=stage)
-
-
-def options(strategy, accumulation, iterations=1):
-    opts = poptorch.Options().deviceIterations(iterations).randomSeed(SEED).autoRoundNumIPUs(True)
-    opts.outputMode(poptorch.OutputMode.All).setExecutionStrategy(strategy())
-    opts.Training.gradientAccumulation(accumulation)
-    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
-    return opts
-
-
-def eager(model, optimizer, batch, accumulation):
-    """The same step in plain PyTorch. Returns the outputs and losses of its micro-batches."""
-    outputs, losses = [], []
-    for start in range(0, len(batch[0]), MICRO_BATCH * accumulation):
-        optimizer.zero_grad()
-        for k in range(accumulation):
-            rows = slice(start + k * MICRO_BATCH, start + (k + 1) * MICRO_BATCH)
-            output, loss = model(*(tensor[rows] for tensor in batch))
-            (loss / accumulation).backward()
-            outputs.append(output.detach())
-            losses.append(loss.detach())
-        optimizer.step()
-    return torch.cat(outputs), torch.stack(losses)
-
-
-def require_same(ours, theirs):
-    for (name, a), b in zip(ours.items(), theirs.values(), strict=True):
-        assert torch.equal(a, b), f"{name} differs by {(a - b).abs().max()}"
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def train(network, strategy, num_stages, make_optimizer, accumulation, iterations=1):
@@ -65,14 +19,7 @@ def train(network, strategy, num_stages, make_optimizer, accumulation, iteration
     opts = options(strategy, accumulation, iterations)
     executor = poptorch.trainingModel(model, opts, make_optimizer(model.parameters()))
     optimizer = make_optimizer(reference.parameters())
-    torch.manual_seed(1)
-    batches = [model.batch(MICRO_BATCH * accumulation * iterations) for _ in range(STEPS)]
-    ours = [executor(*batch) for batch in batches]
-    torch.manual_seed(SEED)
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        expected_output, expected_loss = eager(reference, optimizer, batch, accumulation)
-        assert torch.equal(loss.reshape(-1), expected_loss) and torch.equal(output, expected_output)
-    require_same(model.state_dict(), reference.state_dict())
+    train_equally(executor, model, reference, optimizer, accumulation, iterations)
     executor.destroy()
     assert type(model) is networks.NETWORKS[network]
 

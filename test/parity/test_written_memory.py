@@ -8,15 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ITERATIONS, ACCUMULATION, MICRO_BATCH, WIDTH, STEPS = 2, 6, 2, 4, 2
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def begin(stage):
@@ -176,30 +170,23 @@ def test_inference_reads_the_new_statistic_in_the_next_stage():
     assert torch.equal(inference(x, index)[0], expected)
 
 
-def test_accumulation_of_an_earlier_readers_buffer_is_refused():
-    class ReadBefore(BufferReadInTheNextStage):
-        def forward(self, x, index):
-            return super().forward(x * self.statistic, index)
+class ReadBefore(BufferReadInTheNextStage):
+    def forward(self, x, index):
+        return super().forward(x * self.statistic, index)
 
-    model = ReadBefore()
+
+class FunctionalMaxNorm(Written):
+    def middle(self, x, index):
+        return x + F.embedding(index % 4, self.first.weight, max_norm=0.5)
+
+
+@pytest.mark.parametrize("kind", [ReadBefore, FunctionalMaxNorm])
+def test_accumulation_is_refused_where_an_earlier_stage_reads(kind):
+    """Stage 0 reads what stage 1 writes in the micro-batch before."""
+    model = kind()
     options = poptorch.Options()
     options.Training.gradientAccumulation(ACCUMULATION)
     options.autoRoundNumIPUs(True)
     training = poptorch.trainingModel(model, options, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    with pytest.raises(poptorch.Error, match="E0403"):
-        training(torch.randn(ACCUMULATION * 2, WIDTH), torch.zeros(ACCUMULATION * 2, dtype=torch.long))
-
-
-def test_functional_max_norm_with_accumulation():
-    class Functional(Written):
-        def middle(self, x, index):
-            return x + F.embedding(index % 4, self.first.weight, max_norm=0.5)
-
-    model = Functional()
-    options = poptorch.Options()
-    options.Training.gradientAccumulation(ACCUMULATION)
-    options.autoRoundNumIPUs(True)
-    training = poptorch.trainingModel(model, options, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    # Stage 0 reads what stage 1 writes in the micro-batch before.
     with pytest.raises(poptorch.Error, match="E0403"):
         training(torch.randn(ACCUMULATION * 2, WIDTH), torch.zeros(ACCUMULATION * 2, dtype=torch.long))
