@@ -54,11 +54,13 @@ class Program:
         self._arguments = structures.skeleton(given)
         self._signature = signatureOf(given)
         options, mode = self._options, CaptureMode()
+        returned = None
 
         def forward(micro_batch):
+            nonlocal returned
             positional, named = structures.reconstructTensorStructure(self._arguments, micro_batch)
             versions = [tensor._version for tensor in micro_batch]
-            result = callForward(
+            result = returned = callForward(
                 model,
                 positional,
                 named,
@@ -67,7 +69,6 @@ class Program:
                 scopes=options.module_namescope_enabled,
                 refuse_reads=self._enforce_limits,
             )
-            self._result = structures.skeleton(result)
             self._written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]
             flat = structures.flattenTensorStructure(result)
             warnOfHostTensors(flat)
@@ -85,6 +86,7 @@ class Program:
                 [*options.source_location_excludes, *PACKAGE_FOLDERS],
                 progress,
             )
+        self._result = structures.skeleton(returned)  # here: its tensors would be part of the program
         if self._enforce_limits and self.session.usesFloat64():
             logger.warning("float64 inside of forward: Type coerced from Double to Float in results")
         self._profile = profileOf(options, self._training, self.session)
