@@ -167,7 +167,7 @@ class AttributeWatch:
 
 
 # Fields that optimizers and schedulers of torch and of this package keep for themselves.
-_OWN_FIELDS = ("ipu_state_is_dirty", "host_state_is_dirty")
+_OWN_FIELDS = ("ipu_state_is_dirty", "host_state_is_dirty", "differentiable")
 
 
 def _number(name, value):
