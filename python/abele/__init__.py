@@ -41,8 +41,9 @@ _SHARED = frozenset(
 _OWN = frozenset(("CompiledModel", "explain", "inferenceModel", "isCapturing", "trainingModel"))
 _SIMULATE = frozenset(("Simulation", "simulate"))
 _OFFLOAD = frozenset(("offload",))
+_MODULES = frozenset(("ipu_config", "pipeline"))
 
-__all__ = sorted(_SHARED | _OWN | _SIMULATE | _OFFLOAD)
+__all__ = sorted(_SHARED | _OWN | _SIMULATE | _OFFLOAD | _MODULES)
 
 
 def __getattr__(name):
@@ -54,6 +55,8 @@ def __getattr__(name):
         value = getattr(importlib.import_module("abele._simulate"), name)
     elif name in _OFFLOAD:
         value = getattr(importlib.import_module("abele._offload"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"abele.{name}")
     else:
         raise AttributeError(f"module 'abele' has no attribute {name!r}")
     globals()[name] = value

@@ -1,0 +1,35 @@
+"""Settings of a pipelined model in one JSON file, and what turns a transformer into a pipeline: the interface of
+optimum-graphcore's `IPUConfig`, without transformers.
+
+    from abele.ipu_config import IPUConfig
+    config = IPUConfig(layers_per_ipu=[2, 2], gradient_accumulation_steps=8)
+    executor = poptorch.trainingModel(model, config.to_options(), optimizer)
+"""
+
+from .config import IPUConfig
+from .fields import IncompatibleIPUConfigError
+from .groupbert import PipelinedBertMixin
+from .layers import get_layer_ipu, split_encoder_decoder_ipu_config
+from .modules import OnehotGather, SerializedEmbedding, SerializedLinear, SharedEmbedding, SplitProjection
+from .pipelining import PipelineMixin, outline_attribute, recomputation_checkpoint, register, to_pipelined
+
+IPU_CONFIG_NAME = "ipu_config.json"
+
+__all__ = [
+    "IPU_CONFIG_NAME",
+    "IPUConfig",
+    "IncompatibleIPUConfigError",
+    "OnehotGather",
+    "PipelineMixin",
+    "PipelinedBertMixin",
+    "SerializedEmbedding",
+    "SerializedLinear",
+    "SharedEmbedding",
+    "SplitProjection",
+    "get_layer_ipu",
+    "outline_attribute",
+    "recomputation_checkpoint",
+    "register",
+    "split_encoder_decoder_ipu_config",
+    "to_pipelined",
+]

@@ -1,0 +1,353 @@
+"""IPUConfig: how a model runs as a pipeline.
+
+Source: the documents' IPUConfig._to_options, and the files and defaults of optimum-graphcore 0.7.
+"""
+
+import copy
+import tempfile
+import warnings
+
+import popart
+import poptorch
+import torch
+
+from .fields import FIELDS, INFERENCE, OUTPUT_MODES, Field, IncompatibleIPUConfigError
+from .files import IGNORED_KEYS, ConfigFiles
+
+_DEPRECATED = {
+    "sharded_execution_for_inference": "inference always uses sharded execution",
+    "enable_half_first_order_momentum": "the optimizer's first_order_momentum_accum_type says it",
+}
+_DEFAULT_PROPORTION = 0.2
+_MODES = ("training", "inference")
+
+
+class _OfTheMode:
+    """Attribute `_<name>`: the setting `<name>` in training mode, `inference_<name>` in inference mode."""
+
+    def __set_name__(self, owner, name):
+        self._name = name.removeprefix("_")
+
+    def __get__(self, config, owner=None):
+        return self if config is None else getattr(config, config._get_managed_attr_mode_name(self._name))
+
+    def __set__(self, config, value):
+        setattr(config, config._get_managed_attr_mode_name(self._name), value)
+
+
+class IPUConfig(ConfigFiles):
+    """Placement, batch arithmetic and memory settings of a pipelined model. Settings with a twin `inference_...` hold
+    for training, their twin for inference.
+
+    Settings are attributes. Each is checked when it is set: TypeError for another type, ValueError for a value out of
+    its range, AttributeError for a name that there is not.
+
+    Args:
+        replication_factor, inference_replication_factor: copies of the model. 1.
+        gradient_accumulation_steps: micro-batches of a weight update. 1.
+        layers_per_ipu: layers on each IPU, as [2, 3, 4, 2]. -1 stands for an equal share of the layers that are left;
+            [-1] (default) shares all of them among ipus_per_replica IPUs.
+        inference_layers_per_ipu: default: layers_per_ipu.
+        ipus_per_replica: default: len(layers_per_ipu).
+        inference_ipus_per_replica: default: len(inference_layers_per_ipu), or ipus_per_replica if only that is given.
+        optimizer_state_offchip: keeps the optimizer's state in off-chip memory. False.
+        replicated_tensor_sharding: shares the optimizer's state among the replicas. False.
+        matmul_proportion: temporary memory for operators, of each IPU or of all; a hint. 0.2.
+        inference_matmul_proportion: default: matmul_proportion, where it fits the number of IPUs, else 0.2.
+        enable_half_partials: partial sums in float16; a hint. True.
+        embedding_serialization_factor, projection_serialization_factor (and inference_...): pieces in which an
+            embedding or a projection is computed one after the other. Default: 1, unless there are splits.
+        serialized_embedding_splits_per_ipu, serialized_projection_splits_per_ipu (and inference_...): pieces of the
+            layer on each IPU, as [3, 1, 0, 0]; consecutive. Instead of a factor. None.
+        recompute_checkpoint_every_layer: keeps the output of every layer for backward. False.
+        device_iterations, inference_device_iterations: steps of one call. 1.
+        output_mode: "all", "sum", "final" or "default": which results a training step returns. "final".
+        seed: of the random numbers; None and 0: none is set.
+        auto_loss_scaling: False.
+        executable_cache_dir: folder of compiled programs; "" and "disabled": none.
+        explicit_ir_inference: a hint. False.
+        parallelize_kwargs, inference_parallelize_kwargs: for the model's parallelize(). {}.
+    Raises:
+        IncompatibleIPUConfigError: settings that contradict each other, or that there are not.
+        ValueError, TypeError: a value that the setting cannot have; a factor together with splits.
+    """
+
+    modes = _MODES
+    _layers_per_ipu = _OfTheMode()
+    _ipus_per_replica = _OfTheMode()
+    _matmul_proportion = _OfTheMode()
+    _embedding_serialization_factor = _OfTheMode()
+    _serialized_embedding_splits_per_ipu = _OfTheMode()
+    _projection_serialization_factor = _OfTheMode()
+    _serialized_projection_splits_per_ipu = _OfTheMode()
+    _parallelize_kwargs = _OfTheMode()
+
+    def __init__(
+        self,
+        replication_factor=1,
+        inference_replication_factor=1,
+        gradient_accumulation_steps=1,
+        layers_per_ipu=(-1,),
+        inference_layers_per_ipu=None,
+        ipus_per_replica=None,
+        inference_ipus_per_replica=None,
+        optimizer_state_offchip=False,
+        replicated_tensor_sharding=False,
+        matmul_proportion=_DEFAULT_PROPORTION,
+        inference_matmul_proportion=None,
+        enable_half_partials=True,
+        embedding_serialization_factor=None,
+        inference_embedding_serialization_factor=None,
+        serialized_embedding_splits_per_ipu=None,
+        inference_serialized_embedding_splits_per_ipu=None,
+        projection_serialization_factor=None,
+        inference_projection_serialization_factor=None,
+        serialized_projection_splits_per_ipu=None,
+        inference_serialized_projection_splits_per_ipu=None,
+        recompute_checkpoint_every_layer=False,
+        device_iterations=1,
+        inference_device_iterations=1,
+        output_mode="final",
+        seed=None,
+        auto_loss_scaling=False,
+        executable_cache_dir="",
+        explicit_ir_inference=False,
+        parallelize_kwargs=None,
+        inference_parallelize_kwargs=None,
+        **others,
+    ):
+        given = {name: value for name, value in locals().items() if name in FIELDS}
+        if layers_per_ipu == (-1,):
+            given["layers_per_ipu"] = [-1]
+        for name in ("replication_factor", "inference_replication_factor"):
+            if not isinstance(given[name], int):
+                raise ValueError(f"IPUConfig.{name} takes int, got {given[name]!r}")
+        given["execute_encoder_on_cpu_for_generation"] = others.pop("execute_encoder_on_cpu_for_generation", False)
+        _warnOfDeprecated(others)
+        unknown = sorted(others.keys() - IGNORED_KEYS)
+        if unknown:
+            raise IncompatibleIPUConfigError(f"IPUConfig has no settings {', '.join(unknown)}")
+        self.train()
+        self._fill(given)
+        self._validate_ipu_config()
+
+    def _fill(self, given):
+        """Sets what was given, and from it what was not."""
+        for name, value in given.items():
+            if name not in _DERIVED:
+                setattr(self, name, value)
+        self._setOr(given, "inference_layers_per_ipu", self.layers_per_ipu)
+        self._setOr(given, "ipus_per_replica", len(self.layers_per_ipu))
+        by_layers = self.ipus_per_replica == len(self.layers_per_ipu) or self.inference_layers_per_ipu != [-1]
+        ipus = len(self.inference_layers_per_ipu) if by_layers else self.ipus_per_replica
+        self._setOr(given, "inference_ipus_per_replica", ipus)
+        proportion = self.matmul_proportion
+        if isinstance(proportion, list) and len(proportion) != self.inference_ipus_per_replica:
+            proportion = _DEFAULT_PROPORTION
+        self._setOr(given, "inference_matmul_proportion", proportion)
+        self._setOr(given, "parallelize_kwargs", {})
+        self._setOr(given, "inference_parallelize_kwargs", {})
+
+    def _setOr(self, given, name, default):
+        setattr(self, name, copy.copy(default) if given[name] is None else given[name])
+
+    def __setattr__(self, name, value):
+        field = FIELDS.get(name)
+        if isinstance(field, Field):
+            field.check(name, value)
+        elif not hasattr(type(self), name) and name != "_mode":
+            raise AttributeError(f"IPUConfig has no setting {name!r}")
+        super().__setattr__(name, value)
+
+    def __eq__(self, other):
+        return self.to_dict() == other.to_dict() if isinstance(other, IPUConfig) else NotImplemented
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"IPUConfig {self.to_json_string()}"
+
+    # Modes -----------------------------------------------------------------------------------------------------------
+    @property
+    def mode(self):
+        """ "training" or "inference": which of two twins `config._<setting>` is."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, value):
+        if value not in _MODES:
+            raise ValueError(f"IPUConfig.mode is one of {', '.join(_MODES)}, got {value!r}")
+        self._mode = value
+
+    def train(self):
+        """Changes to training mode. Returns: the config."""
+        self.mode = "training"
+        return self
+
+    def eval(self):
+        """Changes to inference mode. Returns: the config."""
+        self.mode = "inference"
+        return self
+
+    def _get_managed_attr_mode_name(self, attr):
+        """The setting's name in the present mode."""
+        has_twin = INFERENCE + attr in FIELDS
+        return INFERENCE + attr if has_twin and self._mode == "inference" else attr
+
+    # Checks ----------------------------------------------------------------------------------------------------------
+    def _validate_ipu_config(self):
+        """Checks the settings against each other, in both modes; fills in the factors. Returns: the config."""
+        if self.replicated_tensor_sharding and self.replication_factor == 1:
+            poptorch.logger.warning("replicated_tensor_sharding has no effect with replication_factor=1")
+        mode = self.mode
+        try:
+            for self.mode in _MODES:
+                self._requireSameIpus()
+                for layer in ("embedding", "projection"):
+                    self._fillSerialization(layer)
+        finally:
+            self.mode = mode
+        return self
+
+    def _requireSameIpus(self):
+        ipus = self._ipus_per_replica
+        proportion, layers = self._matmul_proportion, self._layers_per_ipu
+        if isinstance(proportion, list) and len(proportion) != ipus:
+            raise self._incompatible("matmul_proportion", "ipus_per_replica")
+        if -1 not in layers and len(layers) != ipus:  # wildcards are resolved where the number of layers is known
+            raise self._incompatible("layers_per_ipu", "ipus_per_replica")
+
+    def _incompatible(self, *names, kind=IncompatibleIPUConfigError):
+        names = [self._get_managed_attr_mode_name(name) for name in names]
+        values = [f"{name}={getattr(self, name)!r}" for name in names]
+        return kind(f"IPUConfig: {' and '.join(values)} are not about the same number of IPUs")
+
+    def _fillSerialization(self, layer):
+        factor_name = self._get_managed_attr_mode_name(f"{layer}_serialization_factor")
+        splits_name = self._get_managed_attr_mode_name(f"serialized_{layer}_splits_per_ipu")
+        factor, splits = getattr(self, factor_name), getattr(self, splits_name)
+        if factor is None and splits is None:
+            setattr(self, factor_name, 1)
+        elif factor is not None and splits is not None:
+            raise ValueError(
+                f"IPUConfig: give {factor_name} (the {layer} stays on one IPU) or {splits_name} (its pieces are placed "
+                f"one by one), not both; got {factor!r} and {splits!r}"
+            )
+        elif splits is not None and len(splits) != self._ipus_per_replica:
+            raise self._incompatible(f"serialized_{layer}_splits_per_ipu", "ipus_per_replica", kind=ValueError)
+
+    # Options ---------------------------------------------------------------------------------------------------------
+    def to_options(self, for_inference=False, compile_only=False):
+        """The poptorch.Options that these settings stand for.
+
+        Args:
+            for_inference: for inferenceModel: sharded execution, all outputs, the settings of inference.
+            compile_only: for machines without devices: compiles, and refuses to run.
+        Returns: poptorch.Options, not frozen.
+        Raises:
+            RuntimeError: there is no device of the second generation, and compile_only is False.
+            NotImplementedError: execute_encoder_on_cpu_for_generation is set.
+            KeyError: an output_mode that there is not.
+            IncompatibleIPUConfigError: matmul_proportion is not about ipus_per_replica IPUs.
+        """
+        return self._to_options(for_inference=for_inference, compile_only=compile_only)
+
+    def _to_options(self, for_inference=False, compile_only=False):
+        if not compile_only and poptorch.ipuHardwareVersion() not in (2, 21):
+            raise RuntimeError("This requires an IPU Mk2 system to run.")
+        if self.execute_encoder_on_cpu_for_generation:
+            raise NotImplementedError("execute_encoder_on_cpu_for_generation is not supported yet.")
+        mode = self.mode
+        self.mode = "inference" if for_inference else "training"
+        try:
+            return self._optionsOfTheMode(compile_only)
+        finally:
+            self.mode = mode
+
+    def _optionsOfTheMode(self, compile_only):
+        training = self.mode == "training"
+        options = poptorch.Options()
+        options.autoRoundNumIPUs(True)
+        options.replicationFactor(self._of("replication_factor"))
+        options.deviceIterations(self._of("device_iterations"))
+        if training:
+            options.Training.gradientAccumulation(self.gradient_accumulation_steps)
+            options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
+            if self.auto_loss_scaling:
+                options.Training.setAutomaticLossScaling(True)
+        options.outputMode(self._outputMode() if training else poptorch.OutputMode.All)
+        if self.seed:
+            options.randomSeed(self.seed)
+        sharded = self.replicated_tensor_sharding and options.replication_factor > 1
+        location = poptorch.TensorLocationSettings().useOnChipStorage(not self.optimizer_state_offchip)
+        options.TensorLocations.setOptimizerLocation(location.useReplicatedTensorSharding(sharded))
+        strategy = poptorch.PipelinedExecution if training else poptorch.ShardedExecution
+        options.setExecutionStrategy(strategy(poptorch.AutoStage.AutoIncrement))
+        if compile_only:
+            options.useOfflineIpuTarget()
+        options.setAvailableMemoryProportion(self._proportions())
+        if self.executable_cache_dir and self.executable_cache_dir != "disabled":
+            options.enableExecutableCaching(self.executable_cache_dir)
+        options._Popart.set("saveInitializersToFile", _newFileName())
+        options.Precision.enableStochasticRounding(training)
+        if self.enable_half_partials:
+            options.Precision.setPartialsType(torch.float16)
+        _setBackend(options._Popart, explicit_ir=self.explicit_ir_inference and not training)
+        return options
+
+    def _of(self, name):
+        return getattr(self, self._get_managed_attr_mode_name(name))
+
+    def _outputMode(self):
+        if self.output_mode not in OUTPUT_MODES:
+            raise KeyError(f"{self.output_mode!r} is not an output mode; there are {', '.join(OUTPUT_MODES)}")
+        return getattr(poptorch.OutputMode, self.output_mode.capitalize())
+
+    def _proportions(self):
+        proportion, ipus = self._matmul_proportion, self._ipus_per_replica
+        values = proportion if isinstance(proportion, list) else [float(proportion)] * ipus
+        if len(values) != ipus:
+            raise self._incompatible("matmul_proportion", "ipus_per_replica")
+        return {f"IPU{ipu}": value for ipu, value in enumerate(values)}
+
+    def batch_size_factor(self, for_inference=False):
+        """Micro-batches of one call: replicas x accumulation (training) x device iterations."""
+        if for_inference:
+            return self.inference_replication_factor * self.inference_device_iterations
+        return self.replication_factor * self.gradient_accumulation_steps * self.device_iterations
+
+
+_DERIVED = (
+    "ipus_per_replica",
+    "inference_layers_per_ipu",
+    "inference_ipus_per_replica",
+    "inference_matmul_proportion",
+    "parallelize_kwargs",
+    "inference_parallelize_kwargs",
+)
+
+
+def _warnOfDeprecated(others):
+    for name, instead in _DEPRECATED.items():
+        if others.pop(name, None):
+            warnings.warn(f"IPUConfig: {name} is deprecated: {instead}", stacklevel=3)
+
+
+def _newFileName():
+    with tempfile.NamedTemporaryFile() as file:
+        return file.name
+
+
+def _setBackend(backend, explicit_ir):
+    """What the original sets of its compiler, key by key."""
+    backend.set("disableGradAccumulationTensorStreams", True)
+    schedule = popart.AccumulateOuterFragmentSchedule.OverlapMemoryOptimized
+    backend.set("accumulateOuterFragmentSettings.schedule", int(schedule))
+    backend.set("accumulateOuterFragmentSettings.excludedVirtualGraphs", ["0"])
+    backend.set("outlineThreshold", 10.0)
+    backend.set("subgraphCopyingStrategy", int(popart.SubgraphCopyingStrategy.JustInTime))
+    backend.set("scheduleNonWeightUpdateGradientConsumersEarly", True)
+    backend.setPatterns({"TiedGather": True, "TiedGatherAccumulate": True, "UpdateInplacePrioritiesForIpu": True})
+    if explicit_ir:
+        backend.set("enableExplicitIR", True)
+    backend.set("engineOptions", {"opt.useAutoloader": "true", "target.syncReplicasIndependently": "true"})

@@ -1,0 +1,137 @@
+"""IPUConfig as JSON: the files `ipu_config.json` that models are published with."""
+
+import copy
+import json
+import os
+
+from .fields import FIELDS
+
+# What files hold beside settings: read by nobody here, and no error.
+IGNORED_KEYS = frozenset(
+    ("transformers_version", "optimum_version", "model_type", "_name_or_path", "name_or_path", "_commit_hash")
+)
+_HUB_ARGUMENTS = frozenset(
+    ("cache_dir", "force_download", "local_files_only", "proxies", "resume_download", "revision", "token")
+)
+
+
+class ConfigFiles:
+    """What IPUConfig has of files, dicts and texts."""
+
+    CONFIG_NAME = "ipu_config.json"
+    FULL_CONFIGURATION_FILE = "ipu_config.json"
+
+    def to_dict(self):
+        """All settings, as copies, by name."""
+        return {name: copy.deepcopy(self.__dict__[name]) for name in FIELDS}
+
+    def to_json_string(self, use_diff=True):
+        """The text of the file: all settings, sorted by name. `use_diff` is accepted: there is one form."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def to_json_file(self, json_file_path, use_diff=True):
+        """Writes to_json_string() to a file."""
+        with open(json_file_path, "w", encoding="utf-8") as file:
+            file.write(self.to_json_string(use_diff))
+
+    def save_pretrained(self, save_directory, push_to_hub=False, **kwargs):
+        """Writes `ipu_config.json` into a folder, which is made.
+
+        Raises:
+            AssertionError: the path is a file.
+            NotImplementedError: push_to_hub; huggingface_hub.upload_file does that.
+        """
+        if push_to_hub:
+            raise NotImplementedError("push_to_hub: write the folder, and give it to huggingface_hub.upload_folder")
+        assert not os.path.isfile(save_directory), f"{save_directory} is a file, not a folder"
+        os.makedirs(save_directory, exist_ok=True)
+        self.to_json_file(os.path.join(save_directory, self.CONFIG_NAME))
+
+    @classmethod
+    def from_dict(cls, config_dict, return_unused_kwargs=False, **kwargs):
+        """A config from a dict, as to_dict() returns it.
+
+        Args:
+            kwargs: settings in place of the dict's.
+            return_unused_kwargs: also return those that are no settings.
+        Returns: an IPUConfig, or (IPUConfig, dict).
+        Raises: what the constructor raises.
+        """
+        config = cls(**config_dict)
+        unused = {}
+        for name, value in kwargs.items():
+            if name in FIELDS:
+                setattr(config, name, value)
+            else:
+                unused[name] = value
+        return (config, unused) if return_unused_kwargs else config
+
+    @classmethod
+    def from_json_file(cls, json_file):
+        """A config from a file. Raises OSError."""
+        return cls(**_read(json_file))
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, subfolder="", **kwargs):
+        """A config from a folder with an `ipu_config.json`, from a file, or from a model's name on the Hub.
+
+        Args:
+            subfolder: of the folder or of the Hub's model.
+            kwargs: settings in place of the file's; `return_unused_kwargs`; what the Hub's download takes (`revision`,
+                `cache_dir`, ...).
+        Returns: an IPUConfig; with return_unused_kwargs, (IPUConfig, dict).
+        Raises:
+            OSError: there is no such file, it is no JSON, or the name needs the package huggingface_hub.
+            ValueError, TypeError: what the constructor raises.
+        """
+        values, others = cls.get_config_dict(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
+        return cls.from_dict(values, **others)
+
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, subfolder="", **kwargs):
+        """The settings that from_pretrained reads. Returns: (dict, the arguments that it did not need)."""
+        download = {name: kwargs.pop(name) for name in _HUB_ARGUMENTS & kwargs.keys()}
+        path = os.fspath(pretrained_model_name_or_path)
+        if os.path.isdir(path):
+            return _read(os.path.join(path, subfolder, cls.CONFIG_NAME)), kwargs
+        if os.path.isfile(os.path.join(subfolder, path)):
+            return _read(os.path.join(subfolder, path)), kwargs
+        return _read(_fromHub(path, cls.CONFIG_NAME, subfolder, download)), kwargs
+
+    def update(self, config_dict):
+        """Sets several settings. Raises: what setting one raises."""
+        for name, value in config_dict.items():
+            setattr(self, name, value)
+
+    def update_from_string(self, update_str):
+        """Sets settings from "name=value,name=value"; lists are written [a b c d], booleans true or false.
+
+        Raises:
+            ValueError: a setting that there is not, or a text that is not of its type.
+        """
+        for item in update_str.split(","):
+            name, equals, text = item.partition("=")
+            if name not in FIELDS or not equals:
+                raise ValueError(f"IPUConfig: {item!r} is not <setting>=<value> of a setting that exists")
+            setattr(self, name, FIELDS[name].parse(name, text))
+
+
+def _read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = json.load(file)
+    except ValueError as error:  # JSON or its characters
+        raise OSError(f"{path} is not a JSON file: {error}") from error
+    if not isinstance(values, dict):
+        raise OSError(f"{path} does not hold a JSON object")
+    return values
+
+
+def _fromHub(model, file_name, subfolder, download):
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise OSError(
+            f"{model!r} is no folder and no file; for a model of the Hugging Face Hub, install huggingface_hub"
+        ) from error
+    return huggingface_hub.hf_hub_download(model, file_name, subfolder=subfolder or None, **download)

@@ -1,0 +1,105 @@
+"""The pipeline of GroupBERT, and of every model that is built like BERT.
+
+Source: the documents' parallelize() of GroupBERT.
+"""
+
+import poptorch
+
+from .layers import get_layer_ipu
+from .modules import SerializedEmbedding, SerializedLinear, SplitProjection
+from .pipelining import PipelineMixin, outline_attribute, recomputation_checkpoint
+
+
+class PipelinedBertMixin(PipelineMixin):
+    """Pipelines models with `bert.embeddings` (with `word_embeddings`, `LayerNorm`), `bert.encoder.layer`, `cls` (where
+    there is a language model's head, `cls.predictions.decoder`), and perhaps `bert.pooler` and `tie_weights()`.
+
+        class Pipelined(PipelinedBertMixin, GroupBertForMaskedLM): pass
+    """
+
+    def parallelize(self):
+        """Turns the model into a pipeline: embeddings and head on IPU 0, the layers as layers_per_ipu says.
+
+        In between, where the config says so, the projection onto the words becomes a SerializedLinear (a factor) or a
+        SplitProjection (splits), the word embeddings a SerializedEmbedding (splits), and the outputs of layers are kept
+        for backward.
+
+        Returns: the model.
+        Raises:
+            IncompatibleIPUConfigError: layers_per_ipu does not fit the model.
+            ValueError: splits of a layer whose weights are another layer's as well.
+        """
+        super().parallelize()
+        layer_ipu = get_layer_ipu(self.ipu_config, self.bert.encoder.layer)
+        self._requireUntiedPieces()
+        self._serializeProjection()
+        poptorch.logger.info("-------------------- Device Allocation --------------------")
+        self._placeEmbeddings()
+        self._hooks.extend(outline_attribute(self.bert.embeddings.LayerNorm, "embeddings"))
+        for index, (layer, ipu) in enumerate(zip(self.bert.encoder.layer, layer_ipu, strict=True)):
+            if self.ipu_config.recompute_checkpoint_every_layer:
+                self._hooks.append(recomputation_checkpoint(layer))
+            self._begin(layer, f"Encoder{index}", f"Encoder {index:<2}", ipu)
+        if getattr(self.bert, "pooler", None) is not None:
+            self._begin(self.bert.pooler, "Pooler", "Pooler    ", 0)
+        self._begin(self.cls, "Classifier", "Classifier", 0)
+        self._placeProjection()
+        poptorch.logger.info("-----------------------------------------------------------")
+        return self
+
+    def deparallelize(self):
+        """Makes the plain model of it again. Returns: the model."""
+        super().deparallelize()
+        embeddings = self.bert.embeddings
+        if isinstance(embeddings.word_embeddings, SerializedEmbedding):
+            embeddings.word_embeddings = embeddings.word_embeddings.to_model()
+        decoder = self._decoder()
+        if isinstance(decoder, (SerializedLinear, SplitProjection)):
+            self.cls.predictions.decoder = decoder.to_model()
+            self._tie()
+        return self
+
+    @staticmethod
+    def _begin(module, block, text, ipu):
+        poptorch.BeginBlock(module, block, ipu_id=ipu)
+        poptorch.logger.info("%s --> IPU %d", text, ipu)
+
+    def _decoder(self):
+        predictions = getattr(self.cls, "predictions", None)
+        return getattr(predictions, "decoder", None)
+
+    def _tie(self):
+        if hasattr(self, "tie_weights"):
+            self.tie_weights()
+
+    def _requireUntiedPieces(self):
+        config, decoder = self.ipu_config, self._decoder()
+        placed = config._serialized_projection_splits_per_ipu or config._serialized_embedding_splits_per_ipu
+        if placed and decoder is not None and decoder.weight is self.bert.embeddings.word_embeddings.weight:
+            raise ValueError(
+                "the projection's weights are the word embeddings': their pieces cannot be placed one by one; use "
+                "projection_serialization_factor, or untie them"
+            )
+
+    def _serializeProjection(self):
+        config, decoder = self.ipu_config, self._decoder()
+        splits = config._serialized_projection_splits_per_ipu
+        factor = max(config._projection_serialization_factor or 1, config._embedding_serialization_factor or 1)
+        if decoder is None or (splits is None and factor == 1):
+            return
+        if splits:
+            self.cls.predictions.decoder = SplitProjection(decoder, sum(splits))
+            return
+        self.cls.predictions.decoder = SerializedLinear.from_model(decoder, factor)
+        self._tie()
+
+    def _placeEmbeddings(self):
+        embeddings, splits = self.bert.embeddings, self.ipu_config._serialized_embedding_splits_per_ipu
+        self._begin(embeddings, "Embedding", "Embedding ", 0)
+        if splits:
+            embeddings.word_embeddings = SerializedEmbedding(embeddings.word_embeddings, sum(splits))
+            embeddings.word_embeddings.parallelize(splits)
+
+    def _placeProjection(self):
+        if isinstance(self._decoder(), SplitProjection):
+            self._decoder().parallelize(self.ipu_config._serialized_projection_splits_per_ipu)

@@ -1,0 +1,132 @@
+"""Models that know their IPUConfig and can be turned into a pipeline and back."""
+
+import copy
+
+import poptorch
+import torch
+
+from .config import IPUConfig
+
+_registry = {}  # class of a model -> its pipelined class
+
+
+def recomputation_checkpoint(module):
+    """Keeps what a module returns for backward, where it would be computed again.
+
+    Returns: the hook's handle; handle.remove() undoes it.
+    """
+
+    def keep(_module, _inputs, outputs):
+        if isinstance(outputs, torch.Tensor):
+            return poptorch.recomputationCheckpoint(outputs)
+        if isinstance(outputs, (tuple, list)):
+            return type(outputs)(keep(_module, _inputs, item) for item in outputs)
+        return outputs
+
+    return module.register_forward_hook(keep)
+
+
+def outline_attribute(module, value):
+    """Marks a module's operations for the original's outlining: code is shared among equal marks only. A hint.
+
+    Returns: the handles of the two hooks.
+    """
+    attribute = poptorch.Attribute(__outline={"layer": value})
+    return [
+        module.register_forward_pre_hook(lambda *_: attribute.__enter__()),
+        module.register_forward_hook(lambda *_: attribute.__exit__(None, None, None)),
+    ]
+
+
+class PipelineMixin:
+    """What a pipelined model has beside its own: an IPUConfig, parallelize() and deparallelize()."""
+
+    @property
+    def ipu_config(self):
+        """The model's IPUConfig. Raises AttributeError where none was set, TypeError for another type."""
+        config = self.__dict__.get("_ipu_config")
+        if config is None:
+            raise AttributeError("the model has no IPUConfig: set its attribute ipu_config")
+        return config
+
+    @ipu_config.setter
+    def ipu_config(self, value):
+        if not isinstance(value, IPUConfig):
+            raise TypeError(f"ipu_config takes an IPUConfig, got {type(value).__name__}")
+        self.__dict__["_ipu_config"] = value
+
+    def parallelize(self):
+        """Checks that there is a config. Classes of models begin their blocks in their own, after this one.
+
+        Returns: the model.
+        """
+        _ = self.ipu_config
+        self.__dict__["_hooks"] = []
+        return self
+
+    def deparallelize(self):
+        """Removes the blocks and hooks of parallelize(); state_dict is that of the plain model then.
+
+        Returns: the model.
+        """
+        for hook in self.__dict__.pop("_hooks", ()):
+            hook.remove()
+        poptorch.removeBlocks(self)
+        return self
+
+    @classmethod
+    def from_model(cls, model, ipu_config=None):
+        """A copy of a model as an object of this class.
+
+        Args:
+            ipu_config: default: an IPUConfig of one IPU.
+        """
+        result = copy.deepcopy(model)
+        result.__class__ = cls
+        result.ipu_config = IPUConfig() if ipu_config is None else copy.deepcopy(ipu_config)
+        return result
+
+
+def register(model_class=None):
+    """Decorator of a class with PipelineMixin: it is the pipelined form of model_class.
+
+    Args:
+        model_class: default: the first base class that is no mixin.
+    Raises:
+        ValueError: there is no such base class.
+    """
+
+    def decorate(pipelined_class):
+        plain = model_class
+        if plain is None:
+            bases = [base for base in pipelined_class.__bases__ if not issubclass(base, PipelineMixin)]
+            bases = [base for base in bases if base is not object]
+            if not bases:
+                raise ValueError(f"{pipelined_class.__name__} has no base class that is a model")
+            plain = bases[0]
+        _registry[plain] = pipelined_class
+        return pipelined_class
+
+    return decorate
+
+
+def to_pipelined(model, ipu_config, force=False):
+    """The pipelined form of a model, with the same weights; not parallelized yet.
+
+    Args:
+        model: of a class that register() knows, or one that has PipelineMixin.
+        ipu_config: an IPUConfig; copied.
+        force: for a model of another class: make a class for it, whose parallelize() begins no blocks.
+    Raises:
+        KeyError: a class that is not known.
+    """
+    known = _registry.get(type(model))
+    if known is None and isinstance(model, PipelineMixin):
+        known = type(model)
+    if known is None:
+        name = type(model).__name__
+        if not force:
+            raise KeyError(f"no pipelined form of {name} is registered: see abele.ipu_config.register")
+        poptorch.logger.warning("no pipelined form of %s is registered: its parallelize() places nothing", name)
+        known = type(f"Pipelined{name}", (PipelineMixin, type(model)), {})
+    return known.from_model(model, ipu_config)

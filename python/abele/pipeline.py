@@ -1,0 +1,249 @@
+"""Places the modules of a model on devices by their names: the interface of vision_architectures' pipeline utilities.
+
+    from abele import pipeline
+    pipeline.parallelize_pipeline(model, {"": "ipu:0", "encoder": "ipu:0", "decoder": "ipu:1"})
+
+Called as it is, a model so placed moves its tensors from device to device, as the original does. Wrapped by
+trainingModel or inferenceModel, each module begins a block on its device, and the model runs as a pipeline: the number
+of a device ("ipu:1", "cuda:1", "cpu:1") is the number of Abele's device. A device that torch cannot reach on this
+machine stands for Abele's device of that number: its tensors stay where they are.
+"""
+
+import inspect
+import types
+
+import torch
+from poptorch import Block, logger
+from poptorch._native import isCapturing
+
+__all__ = [
+    "get_device",
+    "move_to_device",
+    "parallelize_module",
+    "parallelize_pipeline",
+    "unparallelize_module",
+    "unparallelize_pipeline",
+]
+
+_FORWARD = "forward_with_pipeline_parallelization"
+_ORIGINAL = "_forward_without_pipeline_parallelization"
+_reachable = {"cpu": True, "meta": True, "ipu": False}  # devices as text -> can tensors be there
+
+
+def get_device(device):
+    """A torch.device of a torch.device, a text ("cuda:1") or a number. Raises what torch.device raises."""
+    return torch.device(device)
+
+
+def move_to_device(data, device):
+    """Tensors, and those in lists, tuples, sets and dicts, on a device; the containers keep their types.
+
+    Args:
+        data: other objects are returned as they are.
+        device: what get_device takes.
+    Returns: the moved data. Tensors that are there already are the same objects.
+    """
+    device = get_device(device)
+    return _moved(data, device) if _isReachable(device) else data
+
+
+def _moved(data, device):
+    if isinstance(data, torch.Tensor):
+        return data.to(device)
+    if isinstance(data, dict):
+        return _like(data, {key: _moved(value, device) for key, value in data.items()})
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(_moved(item, device) for item in data))
+    if isinstance(data, (list, tuple, set, frozenset)):
+        return _like(data, (_moved(item, device) for item in data))
+    return data
+
+
+def _like(container, items):
+    """The items in a container of the same type. A defaultdict has a first argument of its own."""
+    factory = getattr(container, "default_factory", None)
+    return type(container)(items) if factory is None else type(container)(factory, items)
+
+
+def _isReachable(device):
+    kind = device.type if device.type in _reachable else str(device)
+    if kind not in _reachable:
+        try:
+            torch.empty(0, device=device)
+            _reachable[kind] = True
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            _reachable[kind] = False
+            reason = str(error).partition("\n")[0]
+            logger.warning(
+                "%s stands for device %d of Abele: torch cannot use it here: %s", kind, _number(device), reason
+            )
+    return _reachable[kind]
+
+
+def _number(device):
+    return device.index or 0
+
+
+class _Placement:
+    """Where a module computes, and where its outputs go (None: they stay)."""
+
+    def __init__(self, module, processing_device, output_device):
+        self.processing_device = get_device(processing_device)
+        self.output_device = None if output_device is None else get_device(output_device)
+        self.forward = module.forward
+        self.extra_repr = module.extra_repr
+        self.overridden = [name for name in ("forward", "extra_repr") if name in module.__dict__]
+
+    @property
+    def forward_with_pipeline_parallelization(self):
+        """The module's new forward, with the signature of its own."""
+        plain = forward_with_pipeline_parallelization
+        function = types.FunctionType(plain.__code__, plain.__globals__, plain.__name__)
+        own = inspect.signature(self.forward)
+        first = inspect.Parameter("placement", inspect.Parameter.POSITIONAL_ONLY)
+        function.__signature__ = own.replace(parameters=[first, *own.parameters.values()])
+        return types.MethodType(function, self)  # a method: copies of the module have a placement of their own
+
+    def extra_repr_with_devices(self):
+        devices = f"processing_device={self.processing_device}, output_device={self.output_device}"
+        own = self.extra_repr()
+        return f"{own}, {devices}" if own else devices
+
+
+def forward_with_pipeline_parallelization(placement, /, *args, **kwargs):
+    """Runs a module's own forward on its device."""
+    here, after = placement.processing_device, placement.output_device
+    if isCapturing():
+        Block.start(ipu_id=_number(here))
+        result = placement.forward(*args, **kwargs)
+        if after is not None and after != here:
+            Block.start(ipu_id=_number(after))
+        return result
+    args, kwargs = move_to_device(args, here), move_to_device(kwargs, here)
+    result = placement.forward(*args, **kwargs)
+    return result if after is None else move_to_device(result, after)
+
+
+def parallelize_module(module, processing_device, output_device=None):
+    """Moves a module to a device, and lets it compute there: its inputs are moved there, its outputs to output_device.
+
+    Args:
+        module: changed in place: its forward and extra_repr.
+        processing_device: what get_device takes.
+        output_device: None: the outputs stay on processing_device.
+    Returns: the module.
+    Raises:
+        RuntimeError: the module is parallelized already.
+    """
+    _requirePlain(module, type(module).__name__)
+    placement = _Placement(module, processing_device, output_device)
+    _moveModule(module, placement.processing_device)
+    setattr(module, _ORIGINAL, module.forward)
+    setattr(module, _FORWARD, placement.forward_with_pipeline_parallelization)
+    module.forward = getattr(module, _FORWARD)
+    module.extra_repr = placement.extra_repr_with_devices
+    return module
+
+
+def _requirePlain(module, name):
+    if hasattr(module, _FORWARD):
+        raise RuntimeError(f"{name} is parallelized already: unparallelize it first")
+
+
+def _moveModule(module, device):
+    if _isReachable(device):
+        module.to(device)
+
+
+def unparallelize_module(module, common_device=None):
+    """Undoes parallelize_module; nothing of a module that is not parallelized.
+
+    Args:
+        common_device: where the module is moved; None: it stays.
+    Returns: the module.
+    """
+    if hasattr(module, _FORWARD):
+        placement = module.forward.__self__
+        for name in ("forward", "extra_repr"):
+            if name in placement.overridden:
+                setattr(module, name, getattr(placement, name))
+            else:
+                delattr(module, name)
+        delattr(module, _FORWARD)
+        delattr(module, _ORIGINAL)
+    if common_device is not None:
+        _moveModule(module, get_device(common_device))
+    return module
+
+
+def parallelize_pipeline(model, module_to_device):
+    """Places modules of a model on devices. What is not named is where the module is that it is part of.
+
+    Name the model itself ("") too: its outermost computations need a device.
+
+    Args:
+        model: no module of it is parallelized yet. Changed in place.
+        module_to_device: module names ("encoder.layers.0"; "" is the model) -> a device, or [device of the
+            computation, device of the outputs]. Without the second the outputs go to where the module computes that is
+            named next above; without one, they stay.
+    Returns: the model.
+    Raises:
+        ValueError: a name that the model does not have, or more than two devices. Nothing was changed.
+        RuntimeError: a module is parallelized already, or named twice. Nothing was changed.
+    """
+    devices = {name: _devicesOf(name, value) for name, value in module_to_device.items()}
+    modules = {name: _submodule(model, name) for name in devices}
+    seen = set()
+    for name, module in modules.items():
+        _requirePlain(module, repr(name))
+        if id(module) in seen:
+            raise RuntimeError(f"{name!r} has a second name that is placed as well")
+        seen.add(id(module))
+    for name in sorted(devices, key=lambda name: len(_path(name))):  # outer modules first: they move the inner ones too
+        processing, output = devices[name]
+        parallelize_module(modules[name], processing, _outputAbove(name, devices) if output is None else output)
+    return model
+
+
+def _path(name):
+    return name.split(".") if name else []
+
+
+def _devicesOf(name, value):
+    values = list(value) if isinstance(value, (list, tuple)) else [value, None]
+    if len(values) != 2:
+        raise ValueError(f"{name!r} has {len(values)} devices; a module computes on one, and its outputs go to one")
+    return [None if device is None else get_device(device) for device in values]
+
+
+def _submodule(model, name):
+    module = model
+    for part in _path(name):
+        if part not in module._modules:
+            raise ValueError(f"{name!r}: {type(module).__name__} has no module {part!r}")
+        module = module._modules[part]
+    return module
+
+
+def _outputAbove(name, devices):
+    """Where the nearest module above computes that has a device; None where there is none."""
+    path = _path(name)
+    for length in range(len(path) - 1, -1, -1):
+        above = ".".join(path[:length])
+        if above in devices:
+            return devices[above][0]
+    return None
+
+
+def unparallelize_pipeline(model, common_device=None):
+    """Undoes parallelize_pipeline, and parallelize_module of every module inside.
+
+    Args:
+        common_device: where the model is moved; None: it stays.
+    Returns: the model.
+    """
+    for module in model.modules():
+        unparallelize_module(module)
+    if common_device is not None:
+        _moveModule(model, get_device(common_device))
+    return model
