@@ -189,6 +189,8 @@ class AsynchronousDataAccessor:
             rebatched_size,
             keep_rest,
             short_last,
+            # That of this process: a process that was not forked would start its own ones as it was started.
+            multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
         )
         self._worker = _Worker(dataset, SharingStrategy(sharing_strategy), settings)
         try:
@@ -314,4 +316,4 @@ def _requireUsable(dataset, rebatched_size):
             "a DataLoader with drop_last=False yields a last tensor of another size: set drop_last=True or "
             f"rebatched_size={dataset.combinedBatchSize}"
         )
-    return keeps, keeps and groups and dataset._is_own_source
+    return keeps, groups and dataset._is_own_source

@@ -76,7 +76,17 @@ def setRandomStates(states):
 class Settings:
     """How an accessor wants its data set to be loaded. Travels to the worker."""
 
-    def __init__(self, buffer_size, busy_wait, load_indefinitely, early_preload, rebatched_size, keep_rest, short_last):
+    def __init__(
+        self,
+        buffer_size,
+        busy_wait,
+        load_indefinitely,
+        early_preload,
+        rebatched_size,
+        keep_rest,
+        short_last,
+        start_method,
+    ):
         self.buffer_size = buffer_size
         self.busy_wait = busy_wait
         self.load_indefinitely = load_indefinitely
@@ -84,6 +94,7 @@ class Settings:
         self.rebatched_size = rebatched_size  # None: deliver elements as they come
         self.keep_rest = keep_rest  # deliver an incomplete last batch when rebatching
         self.short_last = short_last  # an element may have fewer rows than the first one
+        self.start_method = start_method  # of the processes that the data set starts
 
 
 class _Loader:
@@ -313,6 +324,7 @@ def main(shipment, connection, settings, others):
         signal.signal(signal.SIGTERM, _raiseStop)  # what the accessor sends where an element does not come
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
+        multiprocessing.set_start_method(settings.start_method, force=True)
         dataset, parsers, states = shipment.unpack()
         for cls, parser in parsers.items():
             structures.registerCustomArgParser(cls, parser)

@@ -118,6 +118,32 @@ def test_batch_samplers_in_all_modes(loader, drop_last):
     assert len(sync) == 7 and len(rebatched) == len(expected)
 
 
+@pytest.mark.spec("data/2.4", "data/3/Async")
+def test_a_full_group_may_end_with_a_short_batch_in_all_modes(loader):
+    for mode in DataLoaderMode:
+        sampler = BatchSampler(range(11), batch_size=2, drop_last=False)  # 6 batches, the last one has 1
+        found = rows(loader(options(2), dataset(11), batch_sampler=sampler, mode=mode))
+        assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]], mode
+
+
+class StartMethod(torch.utils.data.Dataset):
+    """Element i is the number of the way in which the process that loads it starts others."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return torch.tensor(multiprocessing.get_all_start_methods().index(multiprocessing.get_start_method()))
+
+
+@pytest.mark.spec("data/4/process", names=["poptorch.SharingStrategy"])
+@pytest.mark.parametrize("strategy", list(SharingStrategy))
+def test_workers_of_torch_are_started_as_in_this_process(loader, strategy):
+    ours = multiprocessing.get_all_start_methods().index(multiprocessing.get_start_method())
+    (found,) = loader(options(), StartMethod(), async_options={"sharing_strategy": strategy})
+    assert found.tolist() == [ours, ours]
+
+
 @pytest.mark.spec("data/2/async_options", "data/2/rebatched_worker_size")
 def test_what_asynchronous_loaders_refuse():
     with pytest.raises(AssertionError):
