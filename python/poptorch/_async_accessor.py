@@ -169,7 +169,9 @@ class AsynchronousDataAccessor:
         self._worker = None
         assert buffer_size >= 1, f"buffer_size is {buffer_size}, expected 1 or more"
         assert rebatched_size is None or rebatched_size > 1, f"rebatched_size is {rebatched_size}, expected 2 or more"
-        keep_rest, short_last = _requireUsable(dataset, rebatched_size)
+        # A DataLoader has rules of its own: (deliver an incomplete last batch, an element may have fewer rows).
+        rules = getattr(dataset, "_rulesForAccessor", None)
+        keep_rest, short_last = (False, False) if rules is None else rules(rebatched_size)
         self._dataset = dataset
         self._rebatched_size = rebatched_size
         self._load_indefinitely = load_indefinitely
@@ -294,26 +296,3 @@ class AsynchronousDataAccessor:
         if rows is not None:
             tensors = [tensor[:count] if tensor.dim() else tensor for tensor, count in zip(tensors, rows, strict=True)]
         return structures.reconstructTensorStructure(self._element, [tensor[...] for tensor in tensors])
-
-
-def _requireUsable(dataset, rebatched_size):
-    """Returns: (deliver an incomplete last batch, an element may have fewer rows), by the rules of a DataLoader."""
-    from .data import DataLoader
-
-    if not isinstance(dataset, DataLoader):
-        return False, False
-    if dataset._accessor is not None:
-        raise userError(
-            "E0801",
-            "data-source",
-            "the DataLoader has an AsynchronousDataAccessor already",
-            remedy="iterate the DataLoader, or make it with mode=DataLoaderMode.Sync",
-        )
-    keeps = not dataset._drop_incomplete
-    groups = dataset._micro_batches is not None
-    if rebatched_size is None and not dataset._is_own_source:
-        assert not keeps or (dataset.combinedBatchSize or 1) == 1, (
-            "a DataLoader with drop_last=False yields a last tensor of another size: set drop_last=True or "
-            f"rebatched_size={dataset.combinedBatchSize}"
-        )
-    return keeps, groups and dataset._is_own_source

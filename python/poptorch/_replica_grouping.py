@@ -5,6 +5,7 @@ Source: spec executor.md, section 9.
 
 from . import enums, wrapping
 from ._errors import createPoptorchError, userError
+from ._support import commGroup
 
 
 class Groupings:
@@ -34,8 +35,6 @@ class Groupings:
 
     def native(self):
         """For SessionOptions.setGroupings."""
-        from ._support import commGroup
-
         return [
             (name, commGroup(kind), shards, mode == enums.VariableRetrievalMode.AllReplicas)
             for name, (kind, shards, mode) in self._by_name.items()
@@ -44,8 +43,6 @@ class Groupings:
 
 def groupWrapped(executor, tensor, comm_group_type, shards, variable_retrieval_mode):
     """replicaGrouping of a parameter that a training executor wraps."""
-    if executor is None:
-        raise createPoptorchError("replicaGrouping: the model is no longer wrapped for training")
     for name, parameter in executor._model._parameters.items():
         if parameter is tensor:
             executor._groupings.add(executor, name, comm_group_type, shards, variable_retrieval_mode)

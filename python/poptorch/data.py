@@ -11,6 +11,7 @@ from . import profiling, structures
 from ._async_accessor import AsynchronousDataAccessor
 from ._errors import userError
 from ._logging import logger
+from ._partition import Partition
 from .enums import DataLoaderMode
 from .options import Options
 
@@ -153,9 +154,27 @@ class DataLoader(torch.utils.data.DataLoader):
         accessor._dataset = weakref.proxy(self)  # so that the worker ends with the last reference to the loader
         self._accessor = accessor
 
-    def _partitionOf(self, dataset, shuffle):
-        from ._partition import Partition
+    def _rulesForAccessor(self, rebatched_size):
+        """Asked by an accessor that is to iterate this loader.
 
+        Returns: (deliver an incomplete last batch, an element may have fewer rows than the first).
+        """
+        if self._accessor is not None:
+            raise userError(
+                "E0801",
+                "data-source",
+                "the DataLoader has an AsynchronousDataAccessor already",
+                remedy="iterate the DataLoader, or make it with mode=DataLoaderMode.Sync",
+            )
+        keeps = not self._drop_incomplete
+        if rebatched_size is None and not self._is_own_source:
+            assert not keeps or (self.combinedBatchSize or 1) == 1, (
+                "a DataLoader with drop_last=False yields a last tensor of another size: set drop_last=True or "
+                f"rebatched_size={self.combinedBatchSize}"
+            )
+        return keeps, self._micro_batches is not None and self._is_own_source
+
+    def _partitionOf(self, dataset, shuffle):
         assert self._combined_batch_size is not None, "batch_size=None cannot be split over several processes"
         if shuffle:
             assert self._options.exists("random_seed"), (

@@ -19,7 +19,7 @@ from ._logging import logger
 from ._options_validation import requireConsistent
 from ._program import Program
 from ._progress import ProgressBar
-from ._replica_grouping import Groupings, ParameterProxy
+from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
 from ._support import requireDeviceCount, requireSupported
 from ._target import requireGroup, requireTarget
 from ._version import __version__
@@ -324,6 +324,9 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         if isinstance(value, torch.nn.Parameter) and not self._training and name in model._parameters:
             return ParameterProxy(self, name, value)
         return value
+
+    def _groupParameter(self, tensor, comm_group_type, shards, variable_retrieval_mode):
+        groupWrapped(self, tensor, comm_group_type, shards, variable_retrieval_mode)
 
     def __repr__(self):
         return module_repr(self._user_model)

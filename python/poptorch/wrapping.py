@@ -12,7 +12,7 @@ import weakref
 
 import torch
 
-from ._errors import userError
+from ._errors import createPoptorchError, userError
 
 _LINK = "_abele_link"  # in __dict__ of a wrapped module or tensor
 _READS = ("forward", "_parameters", "_buffers")
@@ -92,9 +92,10 @@ class _WrappedTensor:
 
     def replicaGrouping(self, comm_group_type, shards, variable_retrieval_mode):
         """Gives groups of replicas values of their own: see _replica_grouping.ParameterProxy."""
-        from ._replica_grouping import groupWrapped
-
-        groupWrapped(executorOf(self), self, comm_group_type, shards, variable_retrieval_mode)
+        executor = executorOf(self)
+        if executor is None:
+            raise createPoptorchError("replicaGrouping: the model is no longer wrapped for training")
+        executor._groupParameter(self, comm_group_type, shards, variable_retrieval_mode)
 
     def __deepcopy__(self, memo):
         plain = unwrapped(self)
