@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 
@@ -22,9 +23,10 @@ std::string describe(const ir::Node& node) {
 
 class Analysis {
  public:
-  Analysis(const ir::Graph& graph, bool sequential)
+  Analysis(const ir::Graph& graph, const PlanOptions& options)
       : graph_(graph),
-        sequential_(sequential),
+        sequential_(options.schedule == ScheduleKind::kSharded),
+        sums_of_one_(options.accumulation == 1),
         touches_(graph.values.size()),
         made_by_(graph.values.size(), -1),
         input_of_(graph.values.size(), -1) {}
@@ -92,6 +94,7 @@ class Analysis {
   void placeNode(int32_t position) {
     const ir::Node& node = graph_.nodes[position];
     if (node.is_view) return;
+    if (sums_of_one_ && node.op == "abele::accumulate") makeGradientInSum(node, position);
     for (const ir::Write& w : node.writes) {
       const ValueId before = graph_.baseOf(w.before), after = graph_.baseOf(w.after);
       if (result_.buffer_of[after] >= 0) continue;
@@ -120,6 +123,33 @@ class Analysis {
       if (t.task == task) return t.position <= position;
       return t.task == maker || (t.task.stage == task.stage && t.task.direction < task.direction);
     });
+  }
+
+  // A sum of one gradient is that gradient: backward makes it in the accumulator's memory, if it fits there exactly and
+  // nobody outside of the task, nor behind this node, reads it.
+  void makeGradientInSum(const ir::Node& node, int32_t position) {
+    const ir::Write& write = node.writes.at(0);
+    const int32_t sum = result_.buffer_of[graph_.baseOf(write.before)];
+    const ir::Value& gradient = graph_.values[node.args.at(1).i];
+    const int32_t made = result_.buffer_of[gradient.base];
+    if (made == sum || result_.buffers[made].input >= 0 || result_.buffers[sum].members.size() > 1) return;
+    const Task task = taskOf(node);
+    const auto& touches = result_.buffers[made].touches;
+    if (gradient.offset != 0 || gradient.type != write.view || !fitsInto(result_.buffers[made], write.view) ||
+        !std::all_of(touches.begin(), touches.end(),
+                     [&](const Touch& t) { return t.task == task && t.position <= position; }))
+      return;
+    const Buffer moved = std::exchange(result_.buffers[made], {});
+    Buffer& into = result_.buffers[sum];
+    for (ValueId member : moved.members) result_.buffer_of[member] = sum;
+    into.members.insert(into.members.end(), moved.members.begin(), moved.members.end());
+    into.touches.insert(into.touches.end(), moved.touches.begin(), moved.touches.end());
+    into.is_sum_of_one = true;
+  }
+
+  bool fitsInto(const Buffer& buffer, const Type& type) const {
+    return std::all_of(buffer.members.begin(), buffer.members.end(),
+                       [&](ValueId base) { return graph_.values[base].type.extentBytes() == type.extentBytes(); });
   }
 
   // --- externals -----------------------------------------------------------------------------------------------------
@@ -195,7 +225,7 @@ class Analysis {
   // batches come one by one, tasks before the one that copies the new contents back may read the old ones.
   void checkExternals() const {
     for (const Buffer& buffer : result_.buffers) {
-      if (buffer.input < 0) continue;
+      if (buffer.input < 0 || buffer.is_sum_of_one) continue;
       for (size_t m = 1; m < buffer.members.size(); ++m) {
         const int32_t position = made_by_[buffer.members[m]];
         const ir::Node& writer = graph_.nodes[position];
@@ -232,7 +262,8 @@ class Analysis {
   }
 
   const ir::Graph& graph_;
-  bool sequential_;
+  bool sequential_;                          // no two micro-batches are ever in work at once
+  bool sums_of_one_;                         // gradients are not added up
   std::vector<std::vector<Touch>> touches_;  // by base value
   std::vector<int32_t> made_by_;             // by base value: position of its node, -1 for inputs
   std::vector<int32_t> input_of_;            // by value
@@ -253,8 +284,8 @@ bool precedes(const Task& first, const Task& second) {
   return first.direction == Direction::kForward ? first.stage < second.stage : first.stage > second.stage;
 }
 
-Liveness analyseLiveness(const ir::Graph& graph, bool sequential) {
-  Liveness liveness = Analysis(graph, sequential).run();
+Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options) {
+  Liveness liveness = Analysis(graph, options).run();
   // A buffer holds its members and every view of them.
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const int32_t index = liveness.buffer_of[graph.values[v].base];

@@ -24,7 +24,8 @@ struct Buffer {
   std::vector<ir::ValueId> members;
   std::vector<Touch> touches;  // of all members; the first is where it is made (inputs have no such touch)
   int64_t bytes = 0;
-  int32_t input = -1;  // index into Graph::inputs when it is one
+  int32_t input = -1;          // index into Graph::inputs when it is one
+  bool is_sum_of_one = false;  // an accumulator that backward makes its gradient in
 };
 
 struct Liveness {
@@ -37,8 +38,7 @@ struct Liveness {
 Task taskOf(const ir::Node& node);
 /// Does everything of task `first` end before task `second` of the same micro-batch begins, in every schedule?
 bool precedes(const Task& first, const Task& second);
-/// sequential: no two micro-batches are ever in work at once. Throws E0403 when an external cannot be updated without
-/// breaking another reader.
-Liveness analyseLiveness(const ir::Graph& graph, bool sequential);
+/// Throws E0403 when an external cannot be updated without breaking another reader.
+Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options);
 
 }  // namespace abele::plan

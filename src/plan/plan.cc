@@ -32,7 +32,7 @@ class Planner {
     assignWorkers();
     checkFlow();
     makeSchedule();
-    liveness_ = analyseLiveness(graph_, options_.schedule == ScheduleKind::kSharded);
+    liveness_ = analyseLiveness(graph_, options_);
     checkWrittenParameters();
     chooseHomes();
     packPersistent();

@@ -18,10 +18,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <optional>
 
 #include "base/error.h"
 #include "runtime/kernels/basic.h"
+#include "runtime/kernels/fused_updates.h"
 
 namespace abele::runtime {
 namespace {
@@ -30,6 +32,8 @@ using Tensors = c10::SmallVector<at::Tensor, 4>;
 
 // Elements that an update works on at once: a parameter, its gradient, two states and a scratch stay in a core's cache.
 constexpr int64_t kPart = 16384;
+// Elements that are worth another thread.
+constexpr int64_t kRange = 32768;
 
 // A Python float as an operand. In the parameter's own type where ATen would convert it at every call; for half types
 // it stays a double, because ATen computes with its exact value there.
@@ -110,18 +114,11 @@ double normOf(const at::Tensor& tensor) {
   return at::linalg_vector_norm(tensor, 2, std::nullopt, false, at::kDouble).item<double>();
 }
 
-}  // namespace
-
-void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, const Hyper& hyper) {
-  ABELE_REQUIRE(momentum.defined() || hyper.momentum == 0, E0706,
-                {.what = cat("momentum ", hyper.momentum, " for a parameter that was compiled without momentum"),
-                 .remedy = "give the optimizer its momentum before the model is compiled"});
-  Tensors given = {param, gradient};
-  if (momentum.defined()) given.push_back(momentum);
-  const InOneType all(std::move(given));
-  const at::Tensor scale = number(hyper.gradient_scale, all[0].scalar_type());
-  const at::Tensor mu = number(hyper.momentum, all[0].scalar_type());
-  forEachPart(all.tensors(), [&](const Tensors& part, at::Tensor scratch) {
+// Updates by ATen's operators: any element type and layout ----------------------------------------------------------
+void sgdByOperators(const Tensors& tensors, const Hyper& hyper) {
+  const at::Tensor scale = number(hyper.gradient_scale, tensors[0].scalar_type());
+  const at::Tensor mu = number(hyper.momentum, tensors[0].scalar_type());
+  forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
     at::Tensor weight = part[0];
     at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
     if (part.size() == 2) {
@@ -134,6 +131,225 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
     if (hyper.nesterov) at::cpu::add_out(scratch, grad, velocity, hyper.momentum);
     at::cpu::add_(weight, hyper.nesterov ? scratch : velocity, -hyper.lr);
   });
+}
+
+// What Adam's numbers are in the step that is made.
+struct AdamStep {
+  AdamStep(const Hyper& hyper, double count, bool decoupled_weight_decay)
+      : l2(decoupled_weight_decay ? 0 : hyper.weight_decay),
+        shrinkage(decoupled_weight_decay ? 1 - hyper.lr * hyper.weight_decay : 1),
+        root(std::pow(1 - std::pow(hyper.beta2, count), 0.5)),
+        rate(-(hyper.lr / (1 - std::pow(hyper.beta1, count)))) {}
+  double l2, shrinkage, root, rate;
+};
+
+void adamByOperators(const Tensors& tensors, const AdamStep& step, const Hyper& hyper) {
+  const c10::ScalarType type = tensors[0].scalar_type();
+  const at::Tensor scale = number(hyper.gradient_scale, type);
+  const at::Tensor shrinkage = number(step.shrinkage, type);
+  const at::Tensor beta2 = number(hyper.beta2, type);
+  const at::Tensor root = number(step.root, type);
+  const at::Tensor eps = number(hyper.eps, type);
+  forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
+    at::Tensor weight = part[0], average = part[2], square = part[3];
+    if (step.shrinkage != 1) at::cpu::mul_(weight, shrinkage);
+    const at::Tensor grad = gradientOf(weight, part[1], scratch, scale, step.l2, hyper);
+    at::cpu::lerp_(average, grad, 1 - hyper.beta1);
+    at::cpu::mul_(square, beta2);
+    at::cpu::addcmul_(square, grad, grad, 1 - hyper.beta2);
+    at::Tensor denominator = at::cpu::sqrt_out(scratch, square);
+    at::cpu::div_(denominator, root);
+    at::cpu::add_(denominator, eps);
+    at::cpu::addcdiv_(weight, average, denominator, step.rate);
+  });
+}
+
+// What an RMSprop keeps beside the mean square.
+struct RmspropKind {
+  bool centered, has_momentum, tf_variant;
+};
+
+void rmspropByOperators(const Tensors& tensors, const RmspropKind& kind, const Hyper& hyper) {
+  const c10::ScalarType type = tensors[0].scalar_type();
+  const at::Tensor scale = number(hyper.gradient_scale, type);
+  const at::Tensor alpha = number(hyper.alpha, type), mu = number(hyper.momentum, type), eps = number(hyper.eps, type);
+  forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
+    at::Tensor weight = part[0], mean_square = part[2];
+    at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
+    // The gradient may live in the scratch memory, which the denominator takes.
+    if (grad.is_same(scratch)) grad = grad.clone();
+    at::cpu::mul_(mean_square, alpha);
+    at::cpu::addcmul_(mean_square, grad, grad, 1 - hyper.alpha);
+    at::Tensor denominator = scratch;
+    if (kind.centered) {
+      at::Tensor mean = part[3];
+      at::cpu::lerp_(mean, grad, 1 - hyper.alpha);
+      at::cpu::addcmul_out(denominator, mean_square, mean, mean, -1);
+    } else {
+      copyInto(denominator, mean_square);
+    }
+    if (kind.tf_variant) at::cpu::add_(denominator, eps);
+    at::cpu::sqrt_(denominator);
+    if (!kind.tf_variant) at::cpu::add_(denominator, eps);
+    if (!kind.has_momentum) {
+      at::cpu::addcdiv_(weight, grad, denominator, -hyper.lr);
+      return;
+    }
+    at::Tensor velocity = part[kind.centered ? 4 : 3];
+    at::cpu::mul_(velocity, mu);
+    at::cpu::addcdiv_(velocity, grad, denominator, kind.tf_variant ? hyper.lr : 1);
+    at::cpu::add_(weight, velocity, kind.tf_variant ? -1 : -hyper.lr);
+  });
+}
+
+// Updates in few passes over memory: dense float32 of one layout
+// -------------------------------------------------------
+float asFloat(double value) { return static_cast<float>(value); }
+
+fused::Gradient fusedGradient(const Hyper& hyper, double decay) {
+  return {asFloat(hyper.maximize ? -hyper.gradient_scale : hyper.gradient_scale), asFloat(decay)};
+}
+
+float* pointerTo(const at::Tensor& tensor) { return static_cast<float*>(tensor.data_ptr()); }
+
+class Pointers {
+ public:
+  explicit Pointers(const Tensors& tensors) {
+    for (const at::Tensor& tensor : tensors) starts_.push_back(pointerTo(tensor));
+  }
+  float* operator[](std::size_t i) const { return starts_[i]; }
+
+ private:
+  c10::SmallVector<float*, 5> starts_;
+};
+
+void sgdFused(const Tensors& tensors, const Hyper& hyper) {
+  const bool has_momentum = tensors.size() > 2;
+  const fused::Sgd with{.gradient = fusedGradient(hyper, hyper.weight_decay),
+                        .momentum = asFloat(hyper.momentum),
+                        .taken = asFloat(1 - hyper.dampening),
+                        .rate = asFloat(has_momentum ? -hyper.lr : -(hyper.lr * (1 - hyper.dampening))),
+                        .nesterov = hyper.nesterov};
+  const Pointers at(tensors);
+  at::parallel_for(0, tensors[0].numel(), kRange, [&](int64_t begin, int64_t end) {
+    fused::update(end - begin, at[0] + begin, at[1] + begin, has_momentum ? at[2] + begin : nullptr, with);
+  });
+}
+
+void adamFused(const Tensors& tensors, const AdamStep& step, const Hyper& hyper) {
+  const fused::Adam with{.gradient = fusedGradient(hyper, step.l2),
+                         .shrinkage = asFloat(step.shrinkage),
+                         .taken = asFloat(1 - hyper.beta1),
+                         .beta2 = asFloat(hyper.beta2),
+                         .taken2 = asFloat(1 - hyper.beta2),
+                         .root = asFloat(step.root),
+                         .eps = asFloat(hyper.eps),
+                         .rate = asFloat(step.rate)};
+  forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
+    const int64_t count = scratch.numel();
+    const Pointers at(part);
+    fused::updateStates(count, at[0], at[1], at[2], at[3], with);
+    at::cpu::sqrt_out(scratch, part[3]);
+    fused::updateWeights(count, at[0], at[2], pointerTo(scratch), with);
+  });
+}
+
+void rmspropFused(const Tensors& tensors, const RmspropKind& kind, const Hyper& hyper) {
+  const fused::Rmsprop with{.gradient = fusedGradient(hyper, hyper.weight_decay),
+                            .alpha = asFloat(hyper.alpha),
+                            .taken = asFloat(1 - hyper.alpha),
+                            .eps = asFloat(hyper.eps),
+                            .eps_under_root = kind.tf_variant,
+                            .momentum = asFloat(hyper.momentum),
+                            .velocity_rate = kind.tf_variant ? asFloat(hyper.lr) : 1,
+                            .rate = kind.tf_variant && kind.has_momentum ? -1 : asFloat(-hyper.lr)};
+  forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
+    const int64_t count = scratch.numel();
+    const Pointers at(part);
+    fused::updateStates(count, at[0], at[1], at[2], kind.centered ? at[3] : nullptr, pointerTo(scratch), with);
+    at::cpu::sqrt_(scratch);
+    fused::updateWeights(count, at[0], at[1], pointerTo(scratch),
+                         kind.has_momentum ? at[kind.centered ? 4 : 3] : nullptr, with);
+  });
+}
+
+// Operands for a trial: numbers in [0, 1) that differ; in [1, 2) for the mean square of RMSprop, which is larger than
+// the square of the mean.
+Tensors trialTensors(int64_t number) {
+  Tensors tensors;
+  uint32_t state = 1;
+  for (int64_t i = 0; i < number; ++i) {
+    at::Tensor tensor = at::empty({101}, at::kFloat);
+    float* values = tensor.mutable_data_ptr<float>();
+    for (int64_t k = 0; k < tensor.numel(); ++k) {
+      state = state * 1664525U + 1013904223U;
+      values[k] = static_cast<float>(state >> 8) / static_cast<float>(1 << 24) + (i == 2 ? 1.0F : 0.0F);
+    }
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+template <class ByOperators, class Fused>
+bool sameBits(int64_t number, const ByOperators& by_operators, const Fused& fused) {
+  const Tensors expected = trialTensors(number), found = trialTensors(number);
+  by_operators(expected);
+  fused(found);
+  for (int64_t i = 0; i < number; ++i)
+    if (std::memcmp(expected[i].const_data_ptr(), found[i].const_data_ptr(), expected[i].nbytes()) != 0) return false;
+  return true;
+}
+
+// Whether the fused updates round as this LibTorch's kernels do on this processor.
+bool fusedUpdatesAgree() {
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return false;
+#endif
+  Hyper hyper;
+  hyper.lr = 0.03;
+  hyper.momentum = 0.7;
+  hyper.dampening = 0.3;
+  hyper.weight_decay = 0.11;
+  hyper.gradient_scale = 0.3;
+  const RmspropKind kind{.centered = true, .has_momentum = true, .tf_variant = false};
+  const auto adamAgrees = [&] {
+    const AdamStep step(hyper, 3, false);
+    return sameBits(
+        4, [&](const Tensors& all) { adamByOperators(all, step, hyper); },
+        [&](const Tensors& all) { adamFused(all, step, hyper); });
+  };
+  const auto rmspropAgrees = [&] {
+    return sameBits(
+        5, [&](const Tensors& all) { rmspropByOperators(all, kind, hyper); },
+        [&](const Tensors& all) { rmspropFused(all, kind, hyper); });
+  };
+  for (const bool nesterov : {false, true}) {
+    hyper.nesterov = nesterov;
+    hyper.beta1 = hyper.alpha = nesterov ? 0.9 : 0.2;  // both ways of at::lerp
+    if (!sameBits(
+            3, [&](const Tensors& all) { sgdByOperators(all, hyper); },
+            [&](const Tensors& all) { sgdFused(all, hyper); }) ||
+        !adamAgrees() || !rmspropAgrees())
+      return false;
+  }
+  return true;
+}
+
+bool canFuse(const Tensors& tensors) {
+  static const bool agree = fusedUpdatesAgree();
+  return agree && tensors[0].scalar_type() == at::kFloat && haveOneLayout(tensors);
+}
+
+}  // namespace
+
+void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, const Hyper& hyper) {
+  ABELE_REQUIRE(momentum.defined() || hyper.momentum == 0, E0706,
+                {.what = cat("momentum ", hyper.momentum, " for a parameter that was compiled without momentum"),
+                 .remedy = "give the optimizer its momentum before the model is compiled"});
+  Tensors given = {param, gradient};
+  if (momentum.defined()) given.push_back(momentum);
+  const InOneType all(std::move(given));
+  canFuse(all.tensors()) ? sgdFused(all.tensors(), hyper) : sgdByOperators(all.tensors(), hyper);
   all.store();
 }
 
@@ -141,30 +357,9 @@ void updateAdam(const at::Tensor& param, const at::Tensor& gradient, const at::T
                 const at::Tensor& exp_avg_sq, const at::Tensor& step, bool decoupled_weight_decay, const Hyper& hyper) {
   float& count = *step.mutable_data_ptr<float>();
   count += 1;
-  const double correction1 = 1 - std::pow(hyper.beta1, static_cast<double>(count));
-  const double correction2 = 1 - std::pow(hyper.beta2, static_cast<double>(count));
-  const double l2 = decoupled_weight_decay ? 0 : hyper.weight_decay;
-  const bool shrink = decoupled_weight_decay && hyper.weight_decay != 0;
-
+  const AdamStep now(hyper, static_cast<double>(count), decoupled_weight_decay);
   const InOneType all({param, gradient, exp_avg, exp_avg_sq});
-  const c10::ScalarType type = all[0].scalar_type();
-  const at::Tensor scale = number(hyper.gradient_scale, type);
-  const at::Tensor shrinkage = number(1 - hyper.lr * hyper.weight_decay, type);
-  const at::Tensor beta2 = number(hyper.beta2, type);
-  const at::Tensor root = number(std::pow(correction2, 0.5), type);
-  const at::Tensor eps = number(hyper.eps, type);
-  forEachPart(all.tensors(), [&](const Tensors& part, at::Tensor scratch) {
-    at::Tensor weight = part[0], average = part[2], square = part[3];
-    if (shrink) at::cpu::mul_(weight, shrinkage);
-    const at::Tensor grad = gradientOf(weight, part[1], scratch, scale, l2, hyper);
-    at::cpu::lerp_(average, grad, 1 - hyper.beta1);
-    at::cpu::mul_(square, beta2);
-    at::cpu::addcmul_(square, grad, grad, 1 - hyper.beta2);
-    at::Tensor denominator = at::cpu::sqrt_out(scratch, square);
-    at::cpu::div_(denominator, root);
-    at::cpu::add_(denominator, eps);
-    at::cpu::addcdiv_(weight, average, denominator, -(hyper.lr / correction1));
-  });
+  canFuse(all.tensors()) ? adamFused(all.tensors(), now, hyper) : adamByOperators(all.tensors(), now, hyper);
   all.store();
 }
 
@@ -174,37 +369,8 @@ void updateRmsprop(const at::Tensor& param, const at::Tensor& gradient, const at
   if (average.defined()) given.push_back(average);
   if (buffer.defined()) given.push_back(buffer);
   const InOneType all(std::move(given));
-  const c10::ScalarType type = all[0].scalar_type();
-  const at::Tensor scale = number(hyper.gradient_scale, type);
-  const at::Tensor alpha = number(hyper.alpha, type), mu = number(hyper.momentum, type), eps = number(hyper.eps, type);
-  const bool centered = average.defined(), has_momentum = buffer.defined();
-  forEachPart(all.tensors(), [&](const Tensors& part, at::Tensor scratch) {
-    at::Tensor weight = part[0], mean_square = part[2];
-    at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
-    // The gradient may live in the scratch memory, which the denominator takes.
-    if (grad.is_same(scratch)) grad = grad.clone();
-    at::cpu::mul_(mean_square, alpha);
-    at::cpu::addcmul_(mean_square, grad, grad, 1 - hyper.alpha);
-    at::Tensor denominator = scratch;
-    if (centered) {
-      at::Tensor mean = part[3];
-      at::cpu::lerp_(mean, grad, 1 - hyper.alpha);
-      at::cpu::addcmul_out(denominator, mean_square, mean, mean, -1);
-    } else {
-      copyInto(denominator, mean_square);
-    }
-    if (tf_variant) at::cpu::add_(denominator, eps);
-    at::cpu::sqrt_(denominator);
-    if (!tf_variant) at::cpu::add_(denominator, eps);
-    if (!has_momentum) {
-      at::cpu::addcdiv_(weight, grad, denominator, -hyper.lr);
-      return;
-    }
-    at::Tensor velocity = part[centered ? 4 : 3];
-    at::cpu::mul_(velocity, mu);
-    at::cpu::addcdiv_(velocity, grad, denominator, tf_variant ? hyper.lr : 1);
-    at::cpu::add_(weight, velocity, tf_variant ? -1 : -hyper.lr);
-  });
+  const RmspropKind kind{average.defined(), buffer.defined(), tf_variant};
+  canFuse(all.tensors()) ? rmspropFused(all.tensors(), kind, hyper) : rmspropByOperators(all.tensors(), kind, hyper);
   all.store();
 }
 

@@ -152,6 +152,42 @@ graph @main {training} {
   EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = 1}), "none");
 }
 
+TEST(MakePlan, MakesTheOnlyGradientOfAnUpdateInTheAccumulator) {
+  const ir::Graph graph = ir::parse(R"(
+graph @main {training} {
+  stage 0 "s0" {device=0}
+  external 0 parameter "a": f32[4,2]
+  external 1 parameter "b": f32[4,2]
+  external 2 accumulator "grad/a": f32[4,2] {owner=0}
+  external 3 accumulator "grad/b": f32[4,2] {owner=1}
+  input %0 "x": f32[4] = argument(0)
+  input %1 "a": f32[4,2] = parameter(0)
+  input %2 "b": f32[4,2] = parameter(1)
+  input %3 "grad/a": f32[4,2] = accumulator(2)
+  input %4 "grad/b": f32[4,2] = accumulator(3)
+  %5: f32[4] = aten.f(%0, %1, %2) {stage=0}
+  %6: f32[4,2] = aten.g(%5, %0) {dir=bwd, stage=0}
+  _ = abele.accumulate(%3, %6) writes(0: %3 -> %7: f32[4,2]) {dir=bwd, stage=0}
+  %8: f32[4,2] = aten.h(%5, %0) {dir=bwd, stage=0}
+  _ = abele.accumulate(%4, %8) writes(0: %4 -> %9: f32[4,2]) {dir=bwd, stage=0}
+  _ = aten.i_(%8) writes(0: %8 -> %10: f32[4,2]) {dir=bwd, stage=0}
+  _ = abele.sgd_(%1, %7) writes(0: %1 -> %11: f32[4,2]) {dir=update, stage=0}
+  _ = abele.sgd_(%2, %9) writes(0: %2 -> %12: f32[4,2]) {dir=update, stage=0}
+  output loss %5
+  output update(0) %11
+  output update(1) %12
+  output update(2) %7
+  output update(3) %9
+}
+)");
+  const Plan one = makePlan(graph, {.accumulation = 1});
+  EXPECT_EQ(one.placement[6], one.placement[3]);
+  EXPECT_EQ(one.placement[8].home, Home::kTransient);  // somebody writes into it behind the sum
+  EXPECT_EQ(one.placement[10], one.placement[8]);
+  const Plan sum = makePlan(graph, {.accumulation = 2});
+  EXPECT_EQ(sum.placement[6].home, Home::kTransient);
+}
+
 TEST(Pack, ReusesMemoryOfTheDead) {
   std::vector<Interval> intervals{{0, 1, 100, 0}, {1, 2, 64, 0}, {2, 3, 60, 0}, {0, 3, 1, 0}, {5, 5, 0, 0}};
   EXPECT_EQ(pack(intervals), 128 + 64 + 64);

@@ -175,7 +175,10 @@ std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const Slot
   if (op == "abele::emit") return makeEmit(args);
   if (op == "abele::accumulate")
     return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
-      addInto(sum.at(state.frame_of_group), term.at(state.frame_of_group), /*first=*/state.action.group_index == 0);
+      const at::Tensor &to = sum.at(state.frame_of_group), &from = term.at(state.frame_of_group);
+      const bool first = state.action.group_index == 0;
+      // The plan makes a gradient that is not added to others in the accumulator's memory.
+      if (!first || to.const_data_ptr() != from.const_data_ptr()) addInto(to, from, first);
     });
   if (op == "abele::add")
     return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
