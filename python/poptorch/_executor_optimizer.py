@@ -46,6 +46,8 @@ class OptimizerSync:
         if isinstance(self._optimizer, optim.Optimizer):
             self._optimizer._disconnect()
         self._optimizer = optimizer
+        if optimizer is not None:
+            _optimizer_spec.warnOfSubclass(optimizer)
         if optimizer is not None and self._watch is None:
             self._watch = _optimizer_spec.AttributeWatch(optimizer, relaxed=self._options.relax_optimizer_checks)
         if isinstance(optimizer, optim.Optimizer):

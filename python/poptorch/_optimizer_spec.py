@@ -56,14 +56,29 @@ _FIXED = {
 }
 
 
+def _implementationOf(optimizer):
+    """The class that the device implements; None if there is none."""
+    return next((base for base in type(optimizer).__mro__ if base in _SUPPORTED), None)
+
+
+def warnOfSubclass(optimizer):
+    """To be called once for an optimizer: what a subclass overrides is not executed."""
+    known = _implementationOf(optimizer)
+    if type(optimizer) is not known:
+        logger.warning(
+            "%s overrides %s; the device runs its own implementation, so overridden methods have no effect",
+            type(optimizer).__name__,
+            known.__name__,
+        )
+
+
 def kindOf(optimizer):
     """ "SGD", "Adam", "AdamW", "RMSprop" or "LAMB".
 
     Raises:
         AssertionError: not an optimizer that the device implements.
     """
-    cls = type(optimizer)
-    known = next((base for base in cls.__mro__ if base in _SUPPORTED), None)
+    cls, known = type(optimizer), _implementationOf(optimizer)
     foreign = known is None or (
         cls is not known and (torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__)
     )
@@ -71,12 +86,6 @@ def kindOf(optimizer):
         f"E0706 optimizer: unsupported optimizer {cls.__module__}.{cls.__name__}\n"
         "  expected  SGD, Adam, AdamW or RMSprop of torch.optim or poptorch.optim, poptorch.optim.LAMB, or a subclass"
     )
-    if cls is not known:
-        logger.warning(
-            "%s overrides %s; the device runs its own implementation, so overridden methods have no effect",
-            cls.__name__,
-            known.__name__,
-        )
     name = known.__name__
     if name == "Adam" and optimizer.defaults.get("decoupled_weight_decay"):
         return "AdamW"

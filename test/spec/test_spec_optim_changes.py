@@ -186,3 +186,26 @@ def test_what_torch_adds_while_it_loads_a_state_is_not_unexpected(caplog):
     executor.setOptimizer(other)
     assert "unexpected" not in caplog.text
     executor(X)
+
+
+class Overriding(torch.optim.SGD):
+    def step(self, closure=None):
+        raise AssertionError("the device has steps of its own")
+
+
+@spec("optim/1/SGD", "optim/5")
+def test_a_subclass_is_warned_of_once_for_each_optimizer(caplog):
+    def warnings():
+        return [record.message for record in caplog.records if "overrides" in record.message]
+
+    model, optimizer, executor = compiled(lambda parameters: Overriding(parameters, lr=0.1))
+    assert warnings() == ["Overriding overrides SGD; the device runs its own implementation, so overridden methods "
+                          "have no effect"]  # fmt: skip
+    optimizer.param_groups[0]["lr"] = 0.2
+    executor.setOptimizer(optimizer)
+    executor(X)
+    executor.destroy()
+    executor(X)
+    assert len(warnings()) == 1
+    executor.setOptimizer(Overriding(model.parameters(), lr=0.1))
+    assert len(warnings()) == 2

@@ -87,9 +87,8 @@ def test_kinds(caplog):
     assert _optimizer_spec.kindOf(torch.optim.SGD(parameters(), 0.1)) == "SGD"
     assert _optimizer_spec.kindOf(torch.optim.AdamW(parameters())) == "AdamW"
     assert _optimizer_spec.kindOf(poptorch.optim.AdamW(parameters())) == "AdamW"
-    assert not caplog.records
     assert _optimizer_spec.kindOf(Mine(parameters())) == "Adam"
-    assert "overrides" in caplog.text
+    assert not caplog.records
     for wrong in (Foreign(parameters()), torch.optim.Adagrad(parameters())):
         with pytest.raises(AssertionError, match="unsupported optimizer"):
             _optimizer_spec.kindOf(wrong)
