@@ -36,13 +36,19 @@ struct ThreadState {
 // Trivially destructible, so that blocks that die late in a thread's life can still look at it.
 thread_local ThreadState state;
 
+void drop(Cache& cache) {
+  for (auto& blocks : cache.free_blocks) {
+    for (void* block : blocks) previous->raw_deallocate(block);
+    blocks.clear();
+  }
+}
+
 struct CacheOwner {
   Cache cache;
   CacheOwner() { state.cache = &cache; }
   ~CacheOwner() {
     state.cache = nullptr;
-    for (auto& blocks : cache.free_blocks)
-      for (void* block : blocks) previous->raw_deallocate(block);
+    drop(cache);
   }
 };
 
@@ -75,9 +81,11 @@ int roundDown(std::size_t bytes) {
   return (shift - 6) * kClassesPerDoubling + static_cast<int>(bytes >> shift) - 4;
 }
 
-// Frees what allocate() or the previous allocator gave, on any thread.
+// Frees what allocate() or the previous allocator gave, on any thread. Only a step puts blocks into the cache, since
+// only a step takes some out: eager's oneDNN frees its workspaces here too, and would fill the caller's cache for ever.
 void release(void* address) {
-  const std::size_t bytes = address != nullptr && state.cache != nullptr ? malloc_usable_size(address) : 0;
+  const bool keeps = address != nullptr && state.active && state.cache != nullptr;
+  const std::size_t bytes = keeps ? malloc_usable_size(address) : 0;
   if (bytes >= kSmallest)
     state.cache->free_blocks[roundDown(bytes)].push_back(address);
   else
@@ -136,6 +144,8 @@ void addArena(const void* begin, std::size_t bytes) {
 void removeArena(const void* begin) {
   const std::lock_guard<std::mutex> lock(arenas_mutex);
   std::erase_if(arenas, [&](const ArenaRange& arena) { return arena.begin == begin; });
+  // An executable goes: the sizes that its kernels asked for may never be asked for again.
+  if (state.cache != nullptr) drop(*state.cache);
 }
 
 CacheScope::CacheScope() : was_active_(state.active) {
