@@ -58,6 +58,8 @@ class Files:
         model = optimizer_state = None
         if export_model:
             self._pullAll()
+            if self._training and getattr(self._optimizer, "ipu_state_is_dirty", False):
+                self._uploadOptimizerState(program)  # a loaded state, not of the last run
             model, optimizer_state = self._user_model, program.session.optimizerState()
             metadata.update(training=self._training, model=model, optimizer=self._optimizer)
         try:

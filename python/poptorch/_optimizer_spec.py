@@ -275,20 +275,21 @@ def lossScaling(optimizer):
     return scale
 
 
-def _storageKey(tensor):
+def _memoryKey(tensor):
+    """The same for tensors that are the same memory. Parameters may be parts of one storage."""
     if tensor.layout != torch.strided:
         return id(tensor)
-    return tensor.untyped_storage()._cdata
+    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape
 
 
 def _groupNames(optimizer, parameters):
-    """Names of the model's trainable parameters by group, and those of no group. Matched by storage."""
-    names = {_storageKey(tensor): name for name, tensor in parameters.items()}
+    """Names of the model's trainable parameters by group, and those of no group. Matched by memory."""
+    names = {_memoryKey(tensor): name for name, tensor in parameters.items()}
     grouped, missing = [], dict.fromkeys(name for name, tensor in parameters.items() if tensor.requires_grad)
     for index, group in enumerate(optimizer.param_groups):
         found = []
         for position, tensor in enumerate(group["params"]):
-            name = names.get(_storageKey(tensor))
+            name = names.get(_memoryKey(tensor))
             if name is None:
                 raise userError(
                     "E0706",

@@ -75,6 +75,13 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
     def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None):
         if isinstance(model, PoplarExecutor):
             model = model._user_model
+        if not isinstance(model, torch.nn.Module):
+            raise userError(
+                "E0708",
+                "arguments",
+                f"the model is a {type(model).__name__}",
+                expected="a torch.nn.Module or an executor",
+            )
         options = Options() if options is None else options
         if not isinstance(options, Options):
             raise userError(

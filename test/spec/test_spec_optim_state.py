@@ -104,3 +104,42 @@ def test_copies_upload_their_state():
     assert not copy.deepcopy(poptorch.optim.Adam(model.parameters())).ipu_state_is_dirty
     executor.destroy()
     assert optimizer.state_dict()["ipu_state"]["Accl1___layer.weight"].abs().sum() > 0
+
+
+@spec("executor/6/save", "optim/5", names=["optimizer.load_state_dict", "PoplarExecutor.save"])
+def test_a_state_that_was_loaded_and_not_used_yet_is_saved(tmp_path):
+    model = Net()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    executor = poptorch.trainingModel(model, None, optimizer)
+    executor(X)
+    weights, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    expected = [executor(X).item() for _ in range(3)]
+    executor.load_state_dict(weights)
+    optimizer.load_state_dict(state)
+    executor.save(tmp_path / "file")
+    for continued in (poptorch.load(tmp_path / "file"), executor):
+        assert [continued(X).item() for _ in range(3)] == expected
+
+
+class PartsOfOneStorage(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        both = torch.linspace(-1, 1, 8).reshape(2, 4)
+        self.first, self.second = torch.nn.Parameter(both[0]), torch.nn.Parameter(both[1])
+
+    def forward(self, x):
+        return poptorch.identity_loss((x * self.first + self.second).square(), reduction="mean")
+
+
+@spec("optim/5", names=["PoplarExecutor.setOptimizer"])
+def test_parameters_that_are_parts_of_one_storage_keep_their_groups():
+    def make(model):
+        groups = [{"params": [model.first], "lr": 0.5}, {"params": [model.second]}]
+        return torch.optim.SGD(groups, lr=0.1)
+
+    model, eager = PartsOfOneStorage(), PartsOfOneStorage()
+    executor, optimizer = poptorch.trainingModel(model, None, make(model)), make(eager)
+    executor(X)
+    eager(X).backward()
+    optimizer.step()
+    assert torch.equal(model.first, eager.first) and torch.equal(model.second, eager.second)
