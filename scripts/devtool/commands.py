@@ -71,7 +71,7 @@ def _tests_run(folder: Path) -> int:
 
 
 def test(options) -> None:
-    tools = machine.setup()
+    tools = machine.setup() if options.sanitizers else machine.setup_tests()
     if options.sanitizers:
         return _test_sanitizers(tools, options.k)
     folder = configure_and_build(tools)

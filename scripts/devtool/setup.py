@@ -118,8 +118,11 @@ def _pinned(name: str) -> dict[str, str]:
     return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
 
 
-def install_pinned(python: str, name: str, info: dict) -> None:
-    """Installs the pins of a requirements file. An interpreter that is not ours keeps the versions it has."""
+def install_pinned(python: str, name: str, info: dict, options=(), check: bool = True) -> bool:
+    """Installs the pins of a requirements file. An interpreter that is not ours keeps the versions it has.
+
+    options: of pip. check: fail if pip does. Returns: whether all of them are there.
+    """
     ours = Path(python).is_relative_to(VENV)
     want = [
         f"{dist}=={version}"
@@ -128,7 +131,8 @@ def install_pinned(python: str, name: str, info: dict) -> None:
     ]
     if want:
         step(f"installing what {name} pins: {' '.join(want)}")
-        _pip(python, want)
+        return _pip(python, [*options, *want], check=check) == 0
+    return True
 
 
 def _install_torch(python: str, info: dict) -> None:
@@ -218,6 +222,15 @@ def setup_dev() -> Toolchain:
     tools = setup()
     if not all(Path(tools.scripts, name).exists() for name in ("clang-format", "ruff")):
         install_pinned(tools.python, "requirements-dev.txt", _probe(tools.python))
+    return tools
+
+
+def setup_tests() -> Toolchain:
+    """As setup, and the optional packages that tests use. Without them those tests say that they are skipped."""
+    tools = setup()
+    name = "requirements-keras.txt"
+    if not install_pinned(tools.python, name, _probe(tools.python), ["--no-deps"], check=False):
+        step(f"could not install what {name} pins: the tests of abele.keras are skipped")
     return tools
 
 

@@ -112,6 +112,7 @@ void registerSession(py::module_& module) {
             self.session.setOptimizerState(state);
           },
           py::arg("state"))
+      .def("gradientSums", [](const PythonSession& self) { return self.session.gradientSums(); })
       .def("rngState", [](const PythonSession& self) { return self.session.rngState(); })
       .def(
           "setRngState", [](PythonSession& self, const at::Tensor& state) { self.session.setRngState(state); },

@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
@@ -159,6 +160,29 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
   for (const auto& [index, tensor] : uploads) uploadSlices(compiled, static_cast<size_t>(index), *tensor);
   compiled.loss_scale_factor = factor;
   setHypers(compiled, compiled.optimizer);
+}
+
+std::map<std::string, at::Tensor> Session::gradientSums() const {
+  at::NoGradGuard no_grad;
+  const Compiled& compiled = impl_->require("gradientSums()");
+  const passes::OptimizerRules& rules = compiled.optimizer.rules;
+  ABELE_REQUIRE(rules.kind == passes::OptimizerRules::Kind::kNone, E0706,
+                {.what = "the program updates the weights itself and keeps no gradients",
+                 .found = kindName(rules.kind),
+                 .expected = kindName(passes::OptimizerRules::Kind::kNone),
+                 .remedy = "compile the program without an optimizer, or anchor Gradient___ tensors"});
+  const exe::Executable& executable = compiled.executable;
+  std::map<std::string, at::Tensor> sums;
+  for (size_t i = 0; i < executable.externals.size(); ++i) {
+    const exe::External& external = executable.externals[i];
+    if (external.kind != exe::ExternalKind::kAccumulator || external.slot < 0) continue;
+    at::Tensor sum = copyOf(compiled, i);
+    // In ascending order, as the reduction of replicas before an update.
+    for (int32_t replica = 1; replica < executable.replicas; ++replica)
+      at::add_out(sum, sum, compiled.backend->external(static_cast<int32_t>(i), replica));
+    sums.emplace(executable.externals[external.owner].name, std::move(sum));
+  }
+  return sums;
 }
 
 // The generator's state and, where results are rounded at random, the position of the rounding behind it.

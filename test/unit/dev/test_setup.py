@@ -100,3 +100,16 @@ def test_missing_packages_without_rights_end_with_the_line_to_run(tmp_path):
 def test_a_pin_is_name_and_version():
     result = call("print(setup._pinned('requirements.txt')['cmake'])")
     assert result.stdout.strip().split(".")[0].isdigit(), result.stderr
+
+
+def test_optional_packages_that_cannot_be_installed_do_not_stop_the_tests():
+    result = call(
+        "import sys; setup.setup = lambda: setup.Toolchain(sys.executable, '', {}); "
+        "setup._probe = lambda python: {'installed': {}}; print(setup.setup_tests().python == sys.executable)",
+        PIP_NO_INDEX="1",
+        PIP_CONFIG_FILE=os.devnull,
+        PIP_FIND_LINKS=os.devnull,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "the tests of abele.keras are skipped" in result.stdout + result.stderr
+    assert result.stdout.strip().endswith("True")

@@ -1,0 +1,456 @@
+"""Pipeline stages of the layers of a model: assignment objects, and the rules they have to keep.
+
+Source: spec keras.md, section 2.
+"""
+
+from keras.src.models.functional import Functional
+from keras.src.models.sequential import Sequential
+from keras.src.ops.function import _build_map, make_node_key
+
+from . import _stages
+
+
+def _describe(values):
+    return ", ".join(map(str, values))
+
+
+class FunctionalLayerPipelineStageAssignment:
+    """The pipeline stage of one invocation of a layer in a Functional model."""
+
+    def __init__(self, layer, node_index, pipeline_stage=None):
+        self._layer = layer
+        self._node_index = node_index
+        self.pipeline_stage = pipeline_stage
+
+    @property
+    def layer(self):
+        """The layer, or the operation of keras.ops, that is called."""
+        return self._layer
+
+    @property
+    def node_index(self):
+        """Which of its calls this is."""
+        return self._node_index
+
+    @property
+    def inbound_layers(self):
+        """The layers that its inputs come from."""
+        return [node.operation for node in self._layer._inbound_nodes[self._node_index].parent_nodes]
+
+    @property
+    def pipeline_stage(self):
+        """The stage, or None."""
+        return self._pipeline_stage
+
+    @pipeline_stage.setter
+    def pipeline_stage(self, stage):
+        self._pipeline_stage = stage
+
+    def _copy(self):
+        return FunctionalLayerPipelineStageAssignment(self._layer, self._node_index, self._pipeline_stage)
+
+    def __repr__(self):
+        return f"Layer: {self._layer.name} (node index: {self._node_index}), pipeline stage: {self._pipeline_stage}"
+
+
+class FunctionalNestedModelPipelineStageAssignment:
+    """The pipeline stages of the invocations inside of a model that another model calls."""
+
+    def __init__(self, nested_model, node_index, pipeline_stage_assignments):
+        self._nested_model = nested_model
+        self._node_index = node_index
+        self.pipeline_stage_assignments = pipeline_stage_assignments
+
+    @property
+    def nested_model(self):
+        """The model that is called."""
+        return self._nested_model
+
+    @property
+    def node_index(self):
+        """Which of its calls this is."""
+        return self._node_index
+
+    @property
+    def inbound_layers(self):
+        """The layers that its inputs come from."""
+        return [node.operation for node in self._nested_model._inbound_nodes[self._node_index].parent_nodes]
+
+    @property
+    def pipeline_stage_assignments(self):
+        """The assignments of its own invocations, in post-order."""
+        return self._assignments
+
+    @pipeline_stage_assignments.setter
+    def pipeline_stage_assignments(self, assignments):
+        self._assignments = assignments
+
+    def _copy(self):
+        return FunctionalNestedModelPipelineStageAssignment(
+            self._nested_model, self._node_index, [assignment._copy() for assignment in self._assignments]
+        )
+
+    def __repr__(self):
+        inner = "; ".join(map(repr, self._assignments))
+        return f"Nested model: {self._nested_model.name} (node index: {self._node_index}), assignments: [{inner}]"
+
+
+class SequentialLayerPipelineStageAssignment:
+    """The pipeline stage of a layer in a Sequential model."""
+
+    def __init__(self, layer, pipeline_stage=None):
+        self._layer = layer
+        self.pipeline_stage = pipeline_stage
+
+    @property
+    def layer(self):
+        """The layer."""
+        return self._layer
+
+    @property
+    def pipeline_stage(self):
+        """The stage, or None."""
+        return self._pipeline_stage
+
+    @pipeline_stage.setter
+    def pipeline_stage(self, stage):
+        self._pipeline_stage = stage
+
+    def _copy(self):
+        return SequentialLayerPipelineStageAssignment(self._layer, self._pipeline_stage)
+
+    def __repr__(self):
+        return f"Layer: {self._layer.name}, pipeline stage: {self._pipeline_stage}"
+
+
+_FUNCTIONAL_KINDS = (FunctionalLayerPipelineStageAssignment, FunctionalNestedModelPipelineStageAssignment)
+
+
+# Graphs ---------------------------------------------------------------------------------------------------------------
+def graphOf(model):
+    """The Functional graph of a model, or None: a subclassed model, or a Sequential one that was not built yet."""
+    if isinstance(model, Functional):
+        return model
+    return model._functional if isinstance(model, Sequential) else None
+
+
+def invocations(graph):
+    """Nodes of a Functional graph without its inputs, in post-order, which is an order in which they can run."""
+    nodes, _ = _build_map(graph.inputs, graph.outputs)
+    return [
+        node for node in nodes if not node.is_input and make_node_key(node.operation, indexOf(node)) in graph._nodes
+    ]
+
+
+def indexOf(node):
+    """Which of its operation's calls a node is."""
+    return node.operation._inbound_nodes.index(node)
+
+
+def fresh(graph):
+    """Assignments of all invocations of a graph, without stages."""
+    made = []
+    for node in invocations(graph):
+        nested = graphOf(node.operation)
+        if nested is None:
+            made.append(FunctionalLayerPipelineStageAssignment(node.operation, indexOf(node)))
+        else:
+            made.append(FunctionalNestedModelPipelineStageAssignment(node.operation, indexOf(node), fresh(nested)))
+    return made
+
+
+def freshSequential(model):
+    """Assignments of the layers of a Sequential model, without stages."""
+    return [SequentialLayerPipelineStageAssignment(layer) for layer in model.layers]
+
+
+def fill(assignments, stage):
+    """Puts everything into one stage."""
+    for assignment in assignments:
+        if isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
+            fill(assignment.pipeline_stage_assignments, stage)
+        else:
+            assignment.pipeline_stage = stage
+
+
+def leaves(assignments):
+    """The assignments with those of nested models in the place of these."""
+    for assignment in assignments:
+        if isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
+            yield from leaves(assignment.pipeline_stage_assignments)
+        else:
+            yield assignment
+
+
+def _scoped(graph):
+    """Fresh assignments with the stages that PipelineStage scopes gave."""
+    assignments = fresh(graph)
+    for assignment, node in zip(assignments, invocations(graph), strict=True):
+        stage = _stages.stageOfCall(node)
+        if not isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
+            assignment.pipeline_stage = stage
+        elif stage is not None:
+            fill(assignment.pipeline_stage_assignments, stage)
+        else:
+            assignment.pipeline_stage_assignments = _scoped(graphOf(node.operation))
+    return assignments
+
+
+def _requireAllScoped(found):
+    missing = [assignment.layer.name for assignment in found if assignment.pipeline_stage is None]
+    if missing:
+        raise ValueError(
+            "All layers of a pipelined model must have an associated pipeline stage. However, "
+            f"{missing[0]} has not been assigned to one."
+        )
+
+
+def fromScopes(graph):
+    """The assignments that PipelineStage scopes gave to the layers of a Functional model; None: they gave none.
+
+    Raises:
+        ValueError: only some invocations have a stage.
+    """
+    assignments = _scoped(graph)
+    if all(assignment.pipeline_stage is None for assignment in leaves(assignments)):
+        return None
+    _requireAllScoped(leaves(assignments))
+    return assignments
+
+
+def fromScopesSequential(model):
+    """The same for the layers of a Sequential model, by where they were made."""
+    stages = [_stages.stageOfLayer(layer) for layer in model.layers]
+    if all(stage is None for stage in stages):
+        return None
+    assignments = [
+        SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in zip(model.layers, stages, strict=True)
+    ]
+    _requireAllScoped(assignments)
+    requireSequential(model, assignments)
+    return assignments
+
+
+# Rules ----------------------------------------------------------------------------------------------------------------
+def _requireStage(name, stage):
+    if stage is None:
+        raise ValueError(f"Layer {name} has not been assigned a pipeline stage in `pipeline_stage_assignment`.")
+    if isinstance(stage, bool) or not isinstance(stage, int) or stage < 0:
+        raise ValueError(f"Layer {name} has the pipeline stage {stage!r}, which is not a non-negative integer.")
+
+
+def _requireNoGaps(stages):
+    found = sorted(set(stages))
+    missing = sorted(set(range(found[-1] + 1)) - set(found))
+    if missing:
+        raise ValueError(
+            f"Pipeline stages in the graph need to be strictly increasing, found pipeline stages {_describe(found)}, "
+            f"however the following pipeline stages are missing {_describe(missing)}."
+        )
+
+
+def _requireList(assignments):
+    if not isinstance(assignments, (list, tuple)):
+        raise ValueError(f"`pipeline_stage_assignment` needs to be a list, but got {assignments!r} instead.")
+
+
+def _inOrder(graph, assignments):
+    """The assignments in the order of the graph's invocations, nested ones too."""
+    _requireList(assignments)
+    nodes = invocations(graph)
+    for assignment in assignments:
+        if not isinstance(assignment, _FUNCTIONAL_KINDS):
+            raise ValueError(
+                "All elements of `pipeline_stage_assignment` need to be instances of "
+                "`FunctionalLayerPipelineStageAssignment` or `FunctionalNestedModelPipelineStageAssignment`, but found "
+                f"{assignment!r}."
+            )
+    if len(assignments) != len(nodes):
+        raise ValueError(
+            f"The size of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the total "
+            f"number of invocations of layers in the model (currently {len(nodes)}). Each invocation of a layer in a "
+            "model needs to be assigned to a pipeline stage (excluding input layers)."
+        )
+    by_call = {}
+    for assignment in assignments:
+        is_nested = isinstance(assignment, FunctionalNestedModelPipelineStageAssignment)
+        called = assignment.nested_model if is_nested else assignment.layer
+        by_call[id(called), assignment.node_index, is_nested] = assignment
+    ordered = []
+    for node in nodes:
+        nested = graphOf(node.operation)
+        found = by_call.get((id(node.operation), indexOf(node), nested is not None))
+        if found is None:
+            raise ValueError(
+                f"Layer {node.operation.name} with node index {indexOf(node)} has not been assigned a pipeline stage "
+                "in `pipeline_stage_assignment`: the assignments do not match the layers of the model."
+            )
+        if nested is not None:
+            inner = _inOrder(nested, found.pipeline_stage_assignments)
+            found = FunctionalNestedModelPipelineStageAssignment(found.nested_model, found.node_index, inner)
+        ordered.append(found)
+    return ordered
+
+
+def requireFunctional(graph, assignments):
+    """The assignments in the order of the invocations, if they can be a pipeline.
+
+    Raises:
+        ValueError: they cannot, as spec keras.md, section 2, lists.
+    """
+    ordered = _inOrder(graph, assignments)
+    for leaf in leaves(ordered):
+        _requireStage(f"{leaf.layer.name} with node index {leaf.node_index}", leaf.pipeline_stage)
+    _requireNoGaps(leaf.pipeline_stage for leaf in leaves(ordered))
+    made_in = {}
+    for call in flatten(graph, ordered, whole_models=False)[0]:
+        stage = call.stage
+        if any(made_in.get(key, 0) > stage for key in call.inputs):
+            raise ValueError(
+                f"Layer {call.node.operation.name} in pipeline stage {stage} has a dependency from a pipeline stage "
+                "which has not yet been executed. Layers can only use outputs from current or previous pipeline "
+                "stages."
+            )
+        made_in.update(dict.fromkeys(call.outputs, stage))
+    return ordered
+
+
+def requireSequential(model, assignments):
+    """SequentialLayerPipelineStageAssignments of ints or assignments, if they can be a pipeline.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    _requireList(assignments)
+    layers = model.layers
+    for assignment in assignments:
+        is_number = isinstance(assignment, int) and not isinstance(assignment, bool)
+        if not is_number and not isinstance(assignment, SequentialLayerPipelineStageAssignment):
+            raise ValueError(
+                "All elements of `pipeline_stage_assignment` need to be instances of `int` or "
+                f"`SequentialLayerPipelineStageAssignment`, but found {assignment!r}."
+            )
+    if len(assignments) != len(layers):
+        raise ValueError(
+            f"The size of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the number of "
+            f"layers in the model (currently {len(layers)})."
+        )
+    made, previous = [], 0
+    for index, (layer, assignment) in enumerate(zip(layers, assignments, strict=True)):
+        if isinstance(assignment, int):
+            assignment = SequentialLayerPipelineStageAssignment(layer, assignment)
+        if assignment.layer is not layer:
+            raise ValueError(
+                f"The provided `pipeline_stage_assignment` does not match the order of the layers in the model: the "
+                f"assignment at position {index} is for layer {assignment.layer.name}, but the layer there is "
+                f"{layer.name}."
+            )
+        stage = assignment.pipeline_stage
+        _requireStage(layer.name, stage)
+        if index == 0 and stage != 0:
+            raise ValueError(
+                f"The first layer in a Sequential model needs to be assigned to pipeline stage 0, however layer "
+                f"{layer.name} has been assigned to pipeline stage {stage}."
+            )
+        if stage not in (previous, previous + 1):
+            raise ValueError(
+                f"Layer {layer.name} has been assigned to pipeline stage {stage}, however the previous layer in the "
+                f"Sequential model was assigned to pipeline stage {previous}. A layer in a Sequential model can only "
+                "be assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
+            )
+        previous = stage
+        made.append(assignment)
+    return made
+
+
+# What runs ------------------------------------------------------------------------------------------------------------
+class Call:
+    """An invocation in a pipeline. inputs, outputs: keys of its tensors, unique in the whole graph."""
+
+    def __init__(self, node, stage, resolve):
+        self.node = node
+        self.stage = stage
+        self.inputs = [resolve(tensor) for tensor in node.input_tensors]
+        self.outputs = [resolve(tensor) for tensor in node.outputs]
+
+
+class _Flattening:
+    def __init__(self, whole_models):
+        self.calls = []
+        self._whole_models = whole_models
+        self._names = {}  # a tensor of a nested model's boundary -> the same tensor seen from elsewhere
+
+    def resolver(self, scope):
+        def resolve(tensor):
+            key = (scope, id(tensor))
+            while key in self._names:
+                key = self._names[key]
+            return key
+
+        return resolve
+
+    def walk(self, graph, assignments, scope):
+        from keras.src import tree
+
+        resolve = self.resolver(scope)
+        for number, (node, assignment) in enumerate(zip(invocations(graph), assignments, strict=True)):
+            if not isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
+                self.calls.append(Call(node, assignment.pipeline_stage, resolve))
+                continue
+            stages = {leaf.pipeline_stage for leaf in leaves([assignment])}
+            if self._whole_models and len(stages) == 1:
+                self.calls.append(Call(node, stages.pop(), resolve))
+                continue
+            nested, inner = graphOf(node.operation), (*scope, number)
+            given = tree.flatten(node.arguments.args[0])
+            for outside, inside in zip(given, nested.inputs, strict=True):
+                self._names[inner, id(inside)] = resolve(outside)
+            self.walk(nested, assignment.pipeline_stage_assignments, inner)
+            inner_resolve = self.resolver(inner)
+            for outside, inside in zip(node.outputs, nested.outputs, strict=True):
+                self._names[scope, id(outside)] = inner_resolve(inside)
+
+
+def flatten(graph, assignments, *, whole_models=True):
+    """The invocations of a graph, those of nested models that span several stages in their models' place.
+
+    Args:
+        whole_models: a nested model that lies in one stage stays one invocation.
+    Returns: (Calls in post-order, a function from a tensor of the graph to its key).
+    """
+    flattening = _Flattening(whole_models)
+    flattening.walk(graph, assignments, ())
+    return flattening.calls, flattening.resolver(())
+
+
+def functionalOfSequential(graph, assignments):
+    """The stages of a Sequential model's layers as assignments of its graph."""
+    stage_of = {id(assignment.layer): assignment.pipeline_stage for assignment in assignments}
+    made = fresh(graph)
+    for assignment in made:
+        if isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
+            fill(assignment.pipeline_stage_assignments, stage_of[id(assignment.nested_model)])
+        else:
+            assignment.pipeline_stage = stage_of[id(assignment.layer)]
+    return made
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+def toPlain(assignments):
+    """The stages by position, as lists for nested models."""
+    return [
+        toPlain(assignment.pipeline_stage_assignments)
+        if isinstance(assignment, FunctionalNestedModelPipelineStageAssignment)
+        else assignment.pipeline_stage
+        for assignment in assignments
+    ]
+
+
+def fromPlain(assignments, stages):
+    """Sets the stages that toPlain() returned."""
+    for assignment, stage in zip(assignments, stages, strict=True):
+        if isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
+            fromPlain(assignment.pipeline_stage_assignments, stage)
+        else:
+            assignment.pipeline_stage = stage
+    return assignments

@@ -1,0 +1,213 @@
+"""fit, evaluate and predict of a model by compiled programs, and the metrics of what they return.
+
+The devices run forward and backward; a group's gradients, summed over its micro-batches and replicas, are given to the
+Keras optimizer, which updates the model's own variables. So every optimizer, schedule and callback of Keras works, with
+the numbers that Keras has.
+"""
+
+import poptorch
+import torch
+from keras.src import backend
+from keras.src.trainers.data_adapters import data_adapter_utils
+from poptorch._native import core
+from poptorch._program import Program
+
+from ._plan import logger
+from ._step import Stages, StepModule, Structure, blockName
+from .pipelining_ops import PipelineSchedule
+
+
+class _Compiled:
+    """A program of the model for inputs of one kind, with its weights."""
+
+    def __init__(self, model, mode, plan, stages, structure, tensors, iterations, *, wants_predictions):
+        self.step = StepModule(model, mode, structure, stages, wants_predictions=wants_predictions)
+        self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
+        self._program = Program(_options(plan, mode, iterations), training=mode == "train", enforce_limits=False)
+        before = self._versions(self.step.others)
+        with torch.no_grad() if mode != "train" else torch.enable_grad():
+            self._program.compile(self.step, (tuple(tensors), {}), tensors, core().OptimizerSpec())
+        self.writes = self._versions(self.step.others) != before
+        self._uploaded = self._versions()
+
+    @property
+    def session(self):
+        """The native session."""
+        return self._program.session
+
+    @staticmethod
+    def _versionsOf(tensors):
+        return [tensor._version for tensor in tensors]
+
+    def _versions(self, variables=None):
+        values = self._values if variables is None else [variable._value for variable in variables]
+        return self._versionsOf(values)
+
+    def fits(self):
+        """Whether the model still has the variables that this was compiled with."""
+        variables = [*self.step.trainable, *self.step.others]
+        return all(
+            variable._value is value and variable.trainable == (index < len(self.step.trainable))
+            for index, (variable, value) in enumerate(zip(variables, self._values, strict=True))
+        )
+
+    def run(self, tensors):
+        """One call. Returns: its results; variables that the model wrote have their new values."""
+        if self._versions() != self._uploaded:
+            self.session.copyWeightsToDevice()
+        results = self._program.run((tuple(tensors), {}), tensors)
+        if self.writes:
+            self.session.copyWeightsToHost()
+        self._uploaded = self._versions()
+        return list(results)
+
+
+def _options(plan, mode, iterations):
+    options = poptorch.Options()
+    options.deviceIterations(iterations)
+    options.replicationFactor(plan.replicas)
+    options.outputMode(poptorch.OutputMode.All)
+    if mode == "train":
+        options.Training.gradientAccumulation(plan.accumulation)
+        options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+    if plan.stochastic_rounding:
+        options.Precision.enableStochasticRounding(True)
+    if plan.exceptions:
+        options.Precision.enableFloatingPointExceptions(True)
+    blocks = [poptorch.Stage(blockName(stage)).ipu(device) for stage, device in enumerate(plan.devices)]
+    if plan.stages > 1 and plan.schedule == PipelineSchedule.Sequential:
+        options.setExecutionStrategy(poptorch.ShardedExecution(*blocks))
+    elif plan.stages > 1 or plan.recompute:
+        strategy = poptorch.PipelinedExecution(*blocks) if plan.stages > 1 else poptorch.PipelinedExecution()
+        options.setExecutionStrategy(strategy.recompute(plan.recompute))
+    return options
+
+
+def _shapes(tensors):
+    return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+
+
+class Execution:
+    """What a model runs in one mode, "train", "test" or "predict", from a compile() to the next change."""
+
+    def __init__(self, model, mode, plan, assignments):
+        self._model = model
+        self._mode = mode
+        self.plan = plan
+        self._assignments = assignments
+        self._stages = None
+        self._compiled = {}
+        self._last = None
+
+    def __call__(self, batches):
+        """Runs the batches of one execution. Returns: logs (train, test) or predictions."""
+        with torch.no_grad():
+            if self._mode == "train":
+                return self._train(batches)
+            results = self._infer(batches)
+            return results if self._mode == "predict" else self._model.get_metrics_result()
+
+    @property
+    def session(self):
+        """The native session of the last call, or None."""
+        return None if self._last is None else self._last.session
+
+    # Training ---------------------------------------------------------------------------------------------------------
+    def _train(self, batches):
+        group = self.plan.group
+        whole = len(batches) // group * group
+        if whole < len(batches):
+            logger.warning(
+                "The last %d batches of the data are left out: a weight update takes %d.", len(batches) - whole, group
+            )
+        for begin in range(0, whole, group):
+            self._update(batches[begin : begin + group])
+        return self._model.get_metrics_result()
+
+    def _update(self, batches):
+        compiled, results = self._run(batches, iterations=1)
+        sums = compiled.session.gradientSums()
+        gradients = [sums.get(f"p{index}") for index in range(len(compiled.step.trainable))]
+        if self.plan.is_mean and len(batches) > 1:
+            gradients = [None if gradient is None else gradient / len(batches) for gradient in gradients]
+        self._model.optimizer.apply(gradients, compiled.step.trainable)
+        self._follow(compiled, batches, results)
+
+    # Both -------------------------------------------------------------------------------------------------------------
+    def _infer(self, batches):
+        whole = len(batches) // self.plan.replicas * self.plan.replicas
+        if whole < len(batches):
+            raise ValueError(
+                f"{len(batches)} batches are left at the end of the data, which cannot be dealt to "
+                f"{self.plan.replicas} replicas."
+            )
+        compiled, results = self._run(batches, iterations=len(batches) // self.plan.replicas)
+        if self._mode == "predict":
+            return compiled.step.predictions.pack(results)
+        self._follow(compiled, batches, results)
+        return None
+
+    def _run(self, batches, iterations):
+        """Runs batches that are alike as one call. Returns: (program, its results)."""
+        if self._mode == "predict":
+            batches = [data_adapter_utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
+        structure = Structure(batches[0])
+        rows = [structure.tensors(batch) for batch in batches]
+        shapes = [[(tensor.shape, tensor.dtype) for tensor in row] for row in rows]
+        different = [index for index, shape in enumerate(shapes) if shape != shapes[0]]
+        if different:
+            raise ValueError(
+                "The batches of one execution have different shapes: all batches of a compiled model need one size. "
+                f"Found {_shapes(rows[0])} and {_shapes(rows[different[0]])}."
+            )
+        tensors = [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*rows, strict=True)]
+        key = structure.key, repr(shapes[0]), iterations
+        compiled = self._compiled.get(key)
+        if compiled is None or not compiled.fits():
+            compiled = self._compile(structure, tensors, iterations)
+            self._compiled[key] = compiled
+        self._last = compiled
+        return compiled, compiled.run(tensors)
+
+    def _compile(self, structure, tensors, iterations):
+        if self._assignments is not None and self._stages is None:
+            self._stages = Stages(self._model, self._assignments)
+        return _Compiled(
+            self._model,
+            self._mode,
+            self.plan,
+            self._stages,
+            structure,
+            tensors,
+            iterations,
+            wants_predictions=self._mode == "predict" or _readsPredictions(self._model),
+        )
+
+    def _follow(self, compiled, batches, results):
+        """Metrics, batch by batch, as the steps of Keras update them."""
+        model, step = self._model, compiled.step
+        losses = [values.reshape(-1) for values in results[: step.num_losses]]
+        rest = [values.chunk(len(batches)) for values in results[step.num_losses :]]
+        for index, batch in enumerate(batches):
+            x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(batch)
+            count = Structure.tensors(x)[0].shape[0]
+            model._loss_tracker.update_state(losses[0][index], sample_weight=count)
+            parts = model._compile_loss.metrics if model._compile_loss is not None else []
+            for metric, values in zip(parts, losses[len(losses) - len(parts) :], strict=True):
+                metric.update_state(values[index], sample_weight=count)
+            if rest:
+                model.compute_metrics(x, y, self._predicted(step, [parts[index] for parts in rest]), sample_weight)
+
+    @staticmethod
+    def _predicted(step, values):
+        number = len(values) - len(step.masked)
+        for position, mask in zip(step.masked, values[number:], strict=True):
+            backend.set_keras_mask(values[position], mask)
+        return step.predictions.pack(values[:number])
+
+
+def _readsPredictions(model):
+    """Whether somebody looks at the predictions beside the loss."""
+    from keras.src.trainers.trainer import Trainer
+
+    return model._compile_metrics is not None or type(model).compute_metrics is not Trainer.compute_metrics

@@ -1,0 +1,470 @@
+"""What models made under a strategy can do more. Source: spec keras.md, sections 1, 2 and 4.
+
+The class of such a model is a subclass of the one that it was made from, with the same name. Keras' own classes stay as
+they are; so do models made outside of a strategy.
+"""
+
+import contextlib
+import inspect
+
+from keras.src import api_export
+from keras.src.backend.torch.trainer import TorchTrainer
+from keras.src.models.functional import Functional
+from keras.src.models.sequential import Sequential
+from keras.src.saving import object_registration
+from keras.src.trainers.data_adapters import data_adapter_utils
+
+from . import _assignments, _plan, _summary
+from ._execution import Execution
+from ._options import Settings, positive
+
+CONFIG_KEY = "ipu"  # of a model's config
+_STATE = "_abele_keras"  # in __dict__ of a model
+_MODES = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
+_FUNCTIONS = {mode: f"{mode}_function" for mode in _MODES}
+
+
+class State:
+    """What a model knows beyond Keras."""
+
+    def __init__(self):
+        self.settings = Settings()
+        self.assignments = None
+        self.is_checked = True  # of the assignments: that they can be a pipeline
+        self.is_outdated = False  # layers were added or removed after stages had been assigned
+        self.ignores_scopes = False  # reset: where layers were made no longer counts
+        self.executions = {}  # mode -> the last Execution
+        self.steps = None  # steps_per_execution of the fit that runs
+
+
+def stateOf(model):
+    """The State of a model; made at its first use."""
+    return model.__dict__.setdefault(_STATE, State())
+
+
+def _plain(model):
+    """The model as its own class made it."""
+    return super(type(model)._abele_extended, model)
+
+
+# Stages ---------------------------------------------------------------------------------------------------------------
+def _requireGraph(model, what):
+    """The Functional graph that stages are assigned in; a Sequential model needs none for that."""
+    if not isinstance(model, (Functional, Sequential)):
+        raise NotImplementedError(
+            f"`{what}` needs a Functional or a Sequential model, however `{model.name}` is a "
+            f"{type(model).__name__}: a subclassed model runs on one device as a whole."
+        )
+    original = Sequential if isinstance(model, Sequential) else Functional
+    if type(model).call is not original.call:
+        raise RuntimeError(
+            f"The model `{model.name}` overrides `call`, so that its layers cannot be assigned to pipeline stages: "
+            "only the graph of layers is pipelined. Remove the override, or do not assign stages."
+        )
+    return model
+
+
+def _currentAssignments(model):
+    """Those that were set, or that PipelineStage scopes made; None: no pipeline."""
+    state = stateOf(model)
+    if state.assignments is None and isinstance(model, Sequential) and not state.ignores_scopes:
+        return None if state.is_outdated else _assignments.fromScopesSequential(model)
+    if not state.is_checked:
+        state.assignments = _assignments.requireFunctional(model, state.assignments)
+        state.is_checked = True
+    return state.assignments
+
+
+def get_pipeline_stage_assignment(self):
+    """The pipeline stages of the model's layers: a new list of the current assignment objects, in post-order, or of
+    objects without stages if none were set.
+
+    Returns: FunctionalLayerPipelineStageAssignment and FunctionalNestedModelPipelineStageAssignment objects, one for
+        every invocation; of a Sequential model SequentialLayerPipelineStageAssignment, one for every layer.
+    """
+    _requireGraph(self, "get_pipeline_stage_assignment")
+    current = _currentAssignments(self)
+    if current is not None:
+        return list(current)
+    return _assignments.freshSequential(self) if isinstance(self, Sequential) else _assignments.fresh(self)
+
+
+def set_pipeline_stage_assignment(self, pipeline_stage_assignment):
+    """Assigns the model's layers to pipeline stages; fit, evaluate and predict run as this pipeline from now on.
+
+    Args:
+        pipeline_stage_assignment: assignment objects, as get_pipeline_stage_assignment() returns them; of a Sequential
+            model also stages as ints.
+    Raises:
+        ValueError: it does not fit the model, or is no pipeline.
+        RuntimeError: the model has a `call` of its own.
+    """
+    _requireGraph(self, "set_pipeline_stage_assignment")
+    require = _assignments.requireSequential if isinstance(self, Sequential) else _assignments.requireFunctional
+    state = stateOf(self)
+    state.assignments = require(self, pipeline_stage_assignment)
+    state.is_checked, state.is_outdated = True, False
+    _recompile(self)
+
+
+def reset_pipeline_stage_assignment(self):
+    """The model is no pipeline any more."""
+    state = stateOf(self)
+    state.assignments, state.is_checked, state.is_outdated, state.ignores_scopes = None, True, False, True
+    _recompile(self)
+
+
+def print_pipeline_stage_assignment_summary(self, line_length=None, print_fn=None):
+    """Prints a table of the layers and their pipeline stages.
+
+    Args:
+        line_length: width of the lines; default 89, for Sequential models 65.
+        print_fn: called with each line; default print.
+    """
+    _summary.printSummary(
+        self.name,
+        self.get_pipeline_stage_assignment(),
+        sequential=isinstance(self, Sequential),
+        line_length=line_length,
+        print_fn=print_fn,
+    )
+
+
+# Settings -------------------------------------------------------------------------------------------------------------
+def set_pipelining_options(
+    self,
+    gradient_accumulation_steps_per_replica=None,
+    device_mapping=None,
+    accumulate_outfeed=None,
+    gradient_accumulation_reduction_method=None,
+    pipeline_schedule=None,
+    recomputation_mode=None,
+    offload_weight_update_variables=None,
+    replicated_optimizer_state_sharding=None,
+    forward_propagation_stages_poplar_options=None,
+    backward_propagation_stages_poplar_options=None,
+    **kwargs,
+):
+    """How the model runs as a pipeline. Arguments that are None leave what was set before.
+
+    Args:
+        gradient_accumulation_steps_per_replica: micro-batches of each replica for a weight update; a multiple of two
+            times the number of stages (PipelineSchedule.Grouped), or of the number of stages (Interleaved).
+        device_mapping: the device of each stage; default: stage k on device k.
+        gradient_accumulation_reduction_method: GradientAccumulationReductionMethod or its name; default MEAN.
+        pipeline_schedule: PipelineSchedule; default Grouped. Results never depend on it.
+        recomputation_mode: RecomputationMode; other than Auto: forward is made again for backward.
+        accumulate_outfeed, offload_weight_update_variables, replicated_optimizer_state_sharding, *_poplar_options,
+            kwargs: kept; only the original hardware had them.
+    Raises:
+        ValueError: values that make no sense, and arguments of other APIs.
+    """
+    others = {
+        "accumulate_outfeed": accumulate_outfeed,
+        "offload_weight_update_variables": offload_weight_update_variables,
+        "replicated_optimizer_state_sharding": replicated_optimizer_state_sharding,
+        "forward_propagation_stages_poplar_options": forward_propagation_stages_poplar_options,
+        "backward_propagation_stages_poplar_options": backward_propagation_stages_poplar_options,
+    }
+    stateOf(self).settings.setPipelining(
+        gradient_accumulation_steps_per_replica,
+        device_mapping,
+        gradient_accumulation_reduction_method,
+        pipeline_schedule,
+        recomputation_mode,
+        {**{name: value for name, value in others.items() if value is not None}, **kwargs},
+    )
+    _recompile(self)
+
+
+def set_gradient_accumulation_options(
+    self, gradient_accumulation_steps_per_replica=None, gradient_accumulation_reduction_method=None, **kwargs
+):
+    """How many micro-batches of each replica a weight update takes, for models that are no pipeline.
+
+    Args:
+        gradient_accumulation_steps_per_replica: a positive int.
+        gradient_accumulation_reduction_method: GradientAccumulationReductionMethod or its name; default MEAN.
+        kwargs: kept; only the original hardware had them.
+    Raises:
+        ValueError: values that make no sense, and arguments of other APIs.
+    """
+    stateOf(self).settings.setGradientAccumulation(
+        gradient_accumulation_steps_per_replica, gradient_accumulation_reduction_method, kwargs
+    )
+    _recompile(self)
+
+
+def set_infeed_queue_options(self, prefetch_depth=None, **kwargs):
+    """Kept: data is handed over directly here.
+
+    Raises:
+        ValueError: prefetch_depth is no positive int.
+    """
+    if prefetch_depth is not None:
+        stateOf(self).settings.prefetch_depth = positive("prefetch_depth", prefetch_depth)
+    stateOf(self).settings.others.update(kwargs)
+
+
+def set_outfeed_queue_options(self, **kwargs):
+    """Kept: results are handed over directly here."""
+    stateOf(self).settings.outfeed.update(kwargs)
+
+
+def export_for_ipu_serving(self, *args, **kwargs):
+    """Not available.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError(
+        "`export_for_ipu_serving` is not supported: save the model with `Model.save()` and serve `Model.predict()`."
+    )
+
+
+# Running --------------------------------------------------------------------------------------------------------------
+def _recompile(model):
+    """The next fit, evaluate or predict compiles anew."""
+    stateOf(model).executions.clear()
+    model.train_function = model.test_function = model.predict_function = None
+
+
+def _stageCount(model):
+    state = stateOf(model)
+    if state.is_outdated:
+        raise RuntimeError(
+            f"The layers of the model `{model.name}` have changed since its pipeline stages were assigned. Call "
+            "`set_pipeline_stage_assignment()` again, or `reset_pipeline_stage_assignment()`."
+        )
+    assignments = _currentAssignments(model)
+    if assignments is None:
+        return 1
+    _requireGraph(model, "fit, evaluate and predict with pipeline stages")
+    return 1 + max(leaf.pipeline_stage for leaf in _assignments.leaves(assignments))
+
+
+def _planFor(model, mode):
+    return _plan.planOf(model.name, stateOf(model).settings, _stageCount(model), training=mode == "train")
+
+
+def _function(model, mode, force):
+    """What runs the batches of one execution."""
+    step = _MODES[mode]
+    if getattr(type(model), step) is not getattr(TorchTrainer, step):
+        raise NotImplementedError(
+            f"The model `{model.name}` overrides `{step}`, which compiled programs do not call. Override "
+            "`compute_loss` or `compute_metrics` instead."
+        )
+    if model.run_eagerly:
+        raise ValueError(f"The model `{model.name}` was compiled with run_eagerly=True, which a strategy cannot do.")
+    plan, state = _planFor(model, mode), stateOf(model)
+    current = getattr(model, _FUNCTIONS[mode])  # None after compile(): that one had other losses and metrics
+    if isinstance(current, Execution) and not force and current.plan == plan:
+        return current
+    state.executions[mode] = Execution(model, mode, plan, _currentAssignments(model) if plan.stages > 1 else None)
+    return state.executions[mode]
+
+
+def make_train_function(self, force=False):
+    """The function that runs the batches of one execution in fit."""
+    self.train_function = _function(self, "train", force)
+
+
+def make_test_function(self, force=False):
+    """The function that runs the batches of one execution in evaluate."""
+    self.test_function = _function(self, "test", force)
+
+
+def make_predict_function(self, force=False):
+    """The function that runs the batches of one execution in predict."""
+    self.predict_function = _function(self, "predict", force)
+
+
+@contextlib.contextmanager
+def _takingBatches(model, number):
+    """Iterators over epochs yield so many batches at once inside."""
+    previous = model.steps_per_execution
+    model.steps_per_execution = number
+    try:
+        yield
+    finally:
+        model.steps_per_execution = previous
+
+
+def _arguments(method, model, args, kwargs):
+    """The arguments of a call by name."""
+    bound = inspect.signature(method).bind(model, *args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _wantedSteps(model):
+    return stateOf(model).steps or model.steps_per_execution
+
+
+def _batchSize(x, batch_size):
+    """Of a micro-batch; None: only the data knows."""
+    if batch_size is None and not hasattr(x, "shape") and not isinstance(x, (list, tuple, dict)):
+        return getattr(x, "batch_size", None)
+    return batch_size or 32
+
+
+def _checkValidation(model, given, steps):
+    """Data that cannot be evaluated is refused before the first epoch, not after it."""
+    plan = _planFor(model, "test")
+    x = data_adapter_utils.unpack_x_y_sample_weight(given["validation_data"])[0]
+    batches = _plan.batchesOf(x, given["validation_batch_size"] or given["batch_size"], given["validation_steps"])
+    _plan.stepsPerExecution(model.name, steps, batches, plan, training=False, warn=False)
+
+
+def fit(self, *args, **kwargs):
+    """See keras.Model.fit. batch_size is that of a micro-batch."""
+    self._assert_compile_called("fit")
+    given = _arguments(TorchTrainer.fit, self, args, kwargs)
+    plan, wanted, state = _planFor(self, "train"), self.steps_per_execution, stateOf(self)
+    split = given["validation_split"] if given["validation_data"] is None else 0.0
+    batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps_per_epoch"], validation_split=split)
+    steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=True)
+    if given["validation_data"] is not None:
+        _checkValidation(self, given, wanted)
+    _plan.announce(self.name, wanted, _batchSize(given["x"], given["batch_size"]), plan, training=True)
+    state.steps = wanted
+    try:
+        with _takingBatches(self, steps * plan.replicas):
+            return _plain(self).fit(*args, **kwargs)
+    finally:
+        state.steps = None
+
+
+def evaluate(self, *args, **kwargs):
+    """See keras.Model.evaluate. batch_size is that of a micro-batch."""
+    inner = {name: value for name, value in kwargs.items() if name != "_use_cached_eval_dataset"}
+    given = _arguments(TorchTrainer.evaluate, self, args, inner)
+    plan, wanted = _planFor(self, "test"), _wantedSteps(self)
+    if kwargs.get("_use_cached_eval_dataset"):
+        iterator = self._eval_epoch_iterator
+        batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps"])
+        steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=False)
+        iterator.steps_per_execution = steps * plan.replicas
+        return _plain(self).evaluate(*args, **kwargs)
+    self._assert_compile_called("evaluate")
+    batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps"])
+    steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=False)
+    _plan.announce(self.name, wanted, None, plan, training=False)
+    with _takingBatches(self, steps * plan.replicas):
+        return _plain(self).evaluate(*args, **kwargs)
+
+
+def predict(self, *args, **kwargs):
+    """See keras.Model.predict. batch_size is that of a micro-batch."""
+    given = _arguments(TorchTrainer.predict, self, args, kwargs)
+    plan, wanted = _planFor(self, "predict"), _wantedSteps(self)
+    batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps"])
+    steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=False)
+    _plan.announce(self.name, wanted, None, plan, training=False)
+    with _takingBatches(self, steps * plan.replicas):
+        return _plain(self).predict(*args, **kwargs)
+
+
+# Layers, files --------------------------------------------------------------------------------------------------------
+def _noteChange(model):
+    state = stateOf(model)
+    state.is_outdated |= state.assignments is not None
+    state.assignments = None
+    _recompile(model)
+
+
+def add(self, layer, rebuild=True):
+    """See keras.Sequential.add. Pipeline stages that were assigned no longer count."""
+    _noteChange(self)
+    _plain(self).add(layer, rebuild=rebuild)
+
+
+def pop(self, rebuild=True):
+    """See keras.Sequential.pop. Pipeline stages that were assigned no longer count."""
+    _noteChange(self)
+    return _plain(self).pop(rebuild=rebuild)
+
+
+def get_config(self):
+    """See keras.Model.get_config; with the pipeline stages and settings under the key "ipu"."""
+    config = _plain(self).get_config()
+    state = stateOf(self)
+    kept = state.settings.toPlain()
+    assignments = _currentAssignments(self) if isinstance(self, (Functional, Sequential)) else None
+    if assignments is not None:
+        kept["stages"] = _assignments.toPlain(assignments)
+    if kept and isinstance(self, (Functional, Sequential)):
+        config[CONFIG_KEY] = kept
+    return config
+
+
+def restore(model, kept):
+    """Gives a model that was made from a config what the key "ipu" of it says."""
+    state = stateOf(model)
+    state.settings.fromPlain(kept)
+    if "stages" in kept:
+        assignments = model.get_pipeline_stage_assignment()
+        state.assignments = None
+        model.set_pipeline_stage_assignment(_assignments.fromPlain(assignments, kept["stages"]))
+
+
+def takeScopes(model):
+    """Stages that PipelineStage scopes gave to the layers of a Functional model."""
+    found = _assignments.fromScopes(model)
+    if found is not None:
+        state = stateOf(model)
+        state.assignments, state.is_checked = found, False  # a model may be made for a stage of another one
+
+
+# Classes --------------------------------------------------------------------------------------------------------------
+_METHODS = (
+    get_pipeline_stage_assignment,
+    set_pipeline_stage_assignment,
+    reset_pipeline_stage_assignment,
+    print_pipeline_stage_assignment_summary,
+    set_pipelining_options,
+    set_gradient_accumulation_options,
+    set_infeed_queue_options,
+    set_outfeed_queue_options,
+    export_for_ipu_serving,
+    make_train_function,
+    make_test_function,
+    make_predict_function,
+    fit,
+    evaluate,
+    predict,
+    get_config,
+)
+_classes = {}
+
+
+def isExtended(cls):
+    """Whether models of this class have the methods."""
+    return "_abele_extended" in cls.__dict__
+
+
+def extended(cls):
+    """The subclass of a model class that has the methods; the class itself if it is one."""
+    if isExtended(cls):
+        return cls
+    if cls not in _classes:
+        methods = {method.__name__: method for method in _METHODS}
+        if issubclass(cls, Sequential):
+            methods.update(add=add, pop=pop)
+        made = type(cls)(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **methods})
+        made.__qualname__ = cls.__qualname__
+        made._abele_extended = made
+        _registerAs(cls, made)
+        _classes[cls] = made
+    return _classes[cls]
+
+
+def _registerAs(cls, made):
+    """Files name the subclass as they name its base."""
+    name = api_export.get_name_from_symbol(cls)
+    if name is not None:
+        api_export.REGISTERED_OBJS_TO_NAMES[made] = name
+    custom = object_registration.GLOBAL_CUSTOM_NAMES.get(cls)
+    if custom is not None:
+        object_registration.GLOBAL_CUSTOM_NAMES[made] = custom

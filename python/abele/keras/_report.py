@@ -1,0 +1,24 @@
+"""What the last execution of a model did, and where."""
+
+from ._model import stateOf
+
+
+def execution_report(model, mode="train"):
+    """Figures of the last execution of a model.
+
+    Args:
+        model: a model that was made under a strategy.
+        mode: "train" (fit), "test" (evaluate) or "predict".
+    Returns: {"stages": [{"name", "device", "replica", "busy_ns", ...}, ...], "schedule", ...}, as the report of a
+        compiled program of abele; docs/guide/keras.md.
+    Raises:
+        ValueError: there is no such mode, or the model did not run in it since it changed.
+    """
+    modes = ("train", "test", "predict")
+    if mode not in modes:
+        raise ValueError(f"There is no mode {mode!r}; known: {', '.join(modes)}.")
+    execution = stateOf(model).executions.get(mode)
+    session = None if execution is None else execution.session
+    if session is None:
+        raise ValueError(f"The model `{model.name}` has not run in the mode {mode!r} since it was compiled or changed.")
+    return session.report()

@@ -1,0 +1,81 @@
+"""PipelineStage: the stage of layers, given where they are made or called. Source: spec keras.md, section 2.
+
+Only inside the context do constructors and calls of layers note it; outside of it Keras is as it was.
+"""
+
+import contextvars
+
+from keras.src.ops.node import Node
+from keras.src.ops.operation import Operation
+
+_current = contextvars.ContextVar("abele_keras_stage", default=None)
+_ATTRIBUTE = "_abele_pipeline_stage"  # of nodes and of operations, in their __dict__
+_originals = {}
+_depth = 0
+
+
+class PipelineStage:
+    """with PipelineStage(n): layers made, or called, inside belong to stage n.
+
+    A call's stage counts more than that of the layer's construction.
+    """
+
+    def __init__(self, stage):
+        if isinstance(stage, bool) or not isinstance(stage, int) or stage < 0:
+            raise ValueError(f"Expected the pipeline stage to be a non-negative integer, but got {stage!r} instead.")
+        self._stage = stage
+        self._token = None
+
+    def __enter__(self):
+        if _current.get() is not None:
+            raise ValueError(
+                f"Cannot enter the PipelineStage scope of stage {self._stage}: PipelineStage scopes cannot be nested, "
+                f"and that of stage {_current.get()} is active."
+            )
+        self._token = _current.set(self._stage)
+        _watch()
+        return self
+
+    def __exit__(self, *error):
+        _unwatch()
+        _current.reset(self._token)
+
+
+def _noting(original, on):
+    """A constructor that also notes the stage."""
+
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        if _current.get() is not None:
+            on(self).__dict__[_ATTRIBUTE] = _current.get()
+
+    return __init__
+
+
+def _watch():
+    global _depth
+    _depth += 1
+    if _depth == 1:
+        for cls in (Node, Operation):
+            _originals[cls] = cls.__init__
+            cls.__init__ = _noting(cls.__init__, lambda made: made)
+
+
+def _unwatch():
+    global _depth
+    _depth -= 1
+    if _depth == 0:
+        for cls, original in _originals.items():
+            cls.__init__ = original
+        _originals.clear()
+
+
+def stageOfLayer(operation):
+    """The stage that an operation was made in, or None."""
+    return operation.__dict__.get(_ATTRIBUTE)
+
+
+def stageOfCall(node):
+    """The stage of an invocation: that of the call, or else of the layer's construction; None: neither."""
+    stage = node.__dict__.get(_ATTRIBUTE)
+    return stageOfLayer(node.operation) if stage is None else stage

@@ -1,0 +1,214 @@
+"""The forward of a model, its loss included, as one torch module whose layers lie in the stages of a pipeline."""
+
+import contextlib
+import functools
+
+import poptorch
+import torch
+from keras.src import backend, tree
+from keras.src.backend.torch import random as torch_random
+from keras.src.trainers.data_adapters import data_adapter_utils
+from keras.src.utils import traceback_utils
+
+from . import _assignments
+from ._plan import logger
+
+
+class Structure:
+    """Nested data with None in it, from and to a list of tensors."""
+
+    def __init__(self, data):
+        leaves = tree.flatten(data)
+        self._data = data if not leaves else tree.pack_sequence_as(data, [None] * len(leaves))
+        self._is_given = [leaf is not None for leaf in leaves]
+        self.key = repr(self._data), tuple(self._is_given)
+
+    @staticmethod
+    def tensors(data):
+        """The tensors of some data."""
+        return [backend.convert_to_tensor(leaf) for leaf in tree.flatten(data) if leaf is not None]
+
+    def pack(self, tensors):
+        """Data of this structure from its tensors."""
+        rest = iter(tensors)
+        leaves = [next(rest) if given else None for given in self._is_given]
+        return tree.pack_sequence_as(self._data, leaves) if leaves else self._data
+
+
+class _Recorder:
+    """Stands for the metric of one of several losses while the program is captured."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def update_state(self, value, sample_weight=None):
+        self._values.append(value)
+
+
+def blockName(stage):
+    """The block of a stage."""
+    return f"stage{stage}"
+
+
+class Stages:
+    """A model's graph cut into stages; None of it matters unless the model has several."""
+
+    def __init__(self, model, assignments):
+        graph = _assignments.graphOf(model)
+        if graph is not model:
+            assignments = _assignments.functionalOfSequential(graph, assignments)
+        calls, self._key = _assignments.flatten(graph, assignments)
+        self.number = 1 + max(call.stage for call in calls)
+        self._graph = graph
+        self._calls = [[call for call in calls if call.stage == stage] for stage in range(self.number)]
+
+    @contextlib.contextmanager
+    def cut(self):
+        """The model's calls run in their stages inside."""
+        self._graph.__dict__["_run_through_graph"] = self._run
+        try:
+            yield
+        finally:
+            del self._graph.__dict__["_run_through_graph"]
+
+    def _run(self, inputs, operation_fn=lambda operation: operation, call_fn=None):
+        """What Function._run_through_graph does, stage after stage."""
+        graph = self._graph
+        values = {self._key(tensor): value for tensor, value in zip(graph.inputs, tree.flatten(inputs), strict=True)}
+        for stage, calls in enumerate(self._calls):
+            with poptorch.Block(blockName(stage)):
+                for call in calls:
+                    self._call(call, values, operation_fn)
+        return tree.pack_sequence_as(graph._outputs_struct, [values[self._key(tensor)] for tensor in graph.outputs])
+
+    @staticmethod
+    def _call(call, values, operation_fn):
+        node = call.node
+        given = {id(tensor): values[key] for tensor, key in zip(node.input_tensors, call.inputs, strict=True)}
+        args, kwargs = node.arguments.fill_in(given)
+        results = tree.flatten(operation_fn(node.operation)(*args, **kwargs))
+        values.update(zip(call.outputs, results, strict=True))
+
+
+@contextlib.contextmanager
+def _deviceSeeds():
+    """Random numbers of layers come from the stream of the device, those of layers with seeds of their own too."""
+    original = torch_random.torch_seed_generator
+
+    def streamOfTheDevice(seed):
+        logger.warning(
+            "A seed of a layer has no effect in a compiled model: random numbers come from the device's stream, which "
+            "starts where keras.utils.set_random_seed() put torch's."
+        )
+
+    torch_random.torch_seed_generator = streamOfTheDevice
+    try:
+        yield
+    finally:
+        torch_random.torch_seed_generator = original
+
+
+@contextlib.contextmanager
+def _plainTracebacks():
+    """Keras' wrappers of calls would read values of tensors to describe them in messages."""
+    was_enabled = traceback_utils.is_traceback_filtering_enabled()
+    traceback_utils.disable_traceback_filtering()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            traceback_utils.enable_traceback_filtering()
+
+
+class StepModule(torch.nn.Module):
+    """forward(*tensors of a micro-batch) -> tensors. Parameters are the model's trainable variables p0, p1, ...;
+    buffers its others.
+
+    mode: "train", "test" or "predict".
+    """
+
+    def __init__(self, model, mode, structure, stages, *, wants_predictions):
+        super().__init__()
+        self.trainable = list(model.trainable_variables) if mode == "train" else []
+        known = {id(variable) for variable in self.trainable}
+        self.others = [variable for variable in _heldVariables(model) if id(variable) not in known]
+        for index, variable in enumerate(self.trainable):
+            self.register_parameter(f"p{index}", variable._value)
+        for index, variable in enumerate(self.others):
+            self.register_buffer(f"b{index}", variable._value)
+        self._run = functools.partial(_forward, model, mode, structure, stages, wants_predictions, self)
+        self.predictions = None  # Structure of the results that follow the losses
+        self.num_losses = 0  # results of the whole loss and of its parts, which come first
+        self.masked = ()  # numbers of the predictions that have a mask; the masks come last
+
+    def forward(self, *tensors):
+        """The loss, the parts it has with several outputs, predictions and their masks."""
+        return self._run(tensors)
+
+
+def _heldVariables(model):
+    """Variables that a step may read or write: the model's, those of metrics inside of it, the loss scale."""
+    found = {id(variable): variable for variable in model.variables}
+    own = [model._loss_tracker, model._compile_metrics, model._compile_loss]
+    for metric in model.metrics:
+        if not any(metric is known for known in own) and not _isOfLoss(model, metric):
+            found.update((id(variable), variable) for variable in metric.variables)
+    scale = getattr(getattr(model, "optimizer", None), "dynamic_scale", None)
+    if scale is not None:
+        found[id(scale)] = scale
+    return list(found.values())
+
+
+def _isOfLoss(model, metric):
+    return model._compile_loss is not None and any(metric is known for known in model._compile_loss.metrics)
+
+
+def _forward(model, mode, structure, stages, wants_predictions, step, tensors):
+    training = mode == "train"
+    x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(structure.pack(tensors))
+    results, parts = [], []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_deviceSeeds())
+        stack.enter_context(_plainTracebacks())
+        if stages is not None:
+            stack.enter_context(stages.cut())
+        predicted = model(x, training=training) if model._call_has_training_arg else model(x)
+        if mode != "predict":
+            if stages is not None:
+                stack.enter_context(poptorch.Block(blockName(stages.number - 1)))
+            stack.enter_context(_recorded(model, parts))
+            loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=sample_weight, training=training)
+            results = _losses(model, loss, training) + parts
+    model._clear_losses()  # they are values of the capture
+    step.num_losses = len(results)
+    if not wants_predictions:
+        return tuple(results)
+    step.predictions = Structure(predicted)
+    values = Structure.tensors(predicted)
+    masks = [backend.get_keras_mask(value) for value in values]
+    step.masked = tuple(index for index, mask in enumerate(masks) if mask is not None)
+    return (*results, *values, *(masks[index] for index in step.masked))
+
+
+def _losses(model, loss, training):
+    """The loss and, where it differs, the scaled one that backward starts from."""
+    if not training:
+        return [loss]
+    scaled = model.optimizer.scale_loss(loss)
+    marked = poptorch.identity_loss(scaled, reduction="none")
+    return [marked] if scaled is loss else [loss.detach(), marked]
+
+
+@contextlib.contextmanager
+def _recorded(model, values):
+    """The losses of single outputs go into `values` instead of the metrics that follow them."""
+    compiled = model._compile_loss
+    if compiled is None or not compiled._metrics:
+        yield
+        return
+    metrics = list(compiled._metrics)
+    compiled._metrics[:] = [_Recorder(values) for _ in metrics]
+    try:
+        yield
+    finally:
+        compiled._metrics[:] = metrics

@@ -1,0 +1,116 @@
+"""IPUStrategy: models made under it run as compiled programs. Source: spec keras.md, sections 1, 2 and 4."""
+
+import contextlib
+import inspect
+
+from keras.src.models.functional import Functional
+from keras.src.models.model import Model, functional_init_arguments, inject_functional_model_class
+from keras.src.models.sequential import Sequential
+
+from . import _model, config
+
+_scopes = []  # the strategies of the scopes that are open
+
+
+class IPUStrategy:
+    """Runs models on this process's devices, as IPUConfig configures them.
+
+    >>> strategy = IPUStrategy()
+    >>> with strategy.scope():
+    ...     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    """
+
+    def __init__(self, *args, **kwargs):
+        """Arguments of the original are taken and change nothing."""
+
+    @contextlib.contextmanager
+    def scope(self):
+        """Models that are made, or loaded, inside get the methods of this package and keep them."""
+        _scopes.append(self)
+        if len(_scopes) == 1:
+            _enter()
+        try:
+            yield self
+        finally:
+            _scopes.pop()
+            if not _scopes:
+                _leave()
+
+    def run(self, fn, args=(), kwargs=None):
+        """Calls fn(*args, **kwargs), under this strategy."""
+        with self.scope():
+            return fn(*args, **(kwargs or {}))
+
+    @property
+    def num_replicas_in_sync(self):
+        """Replicas of a model that takes one device: the devices of this process."""
+        return config.selectedDevices() or 1
+
+    @property
+    def num_ipus(self):
+        """The devices of this process."""
+        return config.selectedDevices() or 1
+
+
+IPUStrategyV1 = IPUStrategy
+
+
+def has_strategy():
+    """Whether a scope is open."""
+    return bool(_scopes)
+
+
+def get_strategy():
+    """The strategy of the innermost open scope, or None."""
+    return _scopes[-1] if _scopes else None
+
+
+# Keras' own functions while a scope is open: (class, name) -> what is to be put back.
+_originals = {}
+
+
+def _replace(cls, name, value):
+    _originals[cls, name] = cls.__dict__[name]
+    setattr(cls, name, value)
+
+
+def _enter():
+    new, init = Model.__new__, Functional.__init__
+    from_config = Sequential.__dict__["from_config"].__func__
+
+    def __new__(cls, *args, **kwargs):
+        if functional_init_arguments(args, kwargs) and not issubclass(cls, Functional) and cls is not Model:
+            # As Model.__init__ does, which would do it to the subclass that is put in its place below.
+            inject_functional_model_class(cls)
+        made = new(cls, *args, **kwargs)
+        if isinstance(made, Model):
+            made.__class__ = _model.extended(type(made))
+        return made
+
+    def __init__(self, inputs, outputs, name=None, **kwargs):
+        kept = kwargs.pop(_model.CONFIG_KEY, None)
+        init(self, inputs, outputs, name=name, **kwargs)
+        if not _model.isExtended(type(self)):
+            return
+        if kept is not None:
+            _model.restore(self, kept)
+        else:
+            _model.takeScopes(self)
+
+    def fromConfig(cls, config, custom_objects=None):
+        model = from_config(cls, config, custom_objects=custom_objects)
+        kept = config.get(_model.CONFIG_KEY)
+        if kept is not None:
+            _model.restore(model, kept)
+        return model
+
+    __init__.__signature__ = inspect.signature(init)
+    _replace(Model, "__new__", staticmethod(__new__))
+    _replace(Functional, "__init__", __init__)
+    _replace(Sequential, "from_config", classmethod(fromConfig))
+
+
+def _leave():
+    for (cls, name), original in _originals.items():
+        setattr(cls, name, original)
+    _originals.clear()

@@ -1,0 +1,23 @@
+"""Choices of a pipeline. Source: spec keras.md, sections 1 and 2."""
+
+import enum
+
+
+class PipelineSchedule(enum.Enum):
+    """The order of the stages' work; results never depend on it.
+
+    Grouped keeps two micro-batches on their way for each stage, Interleaved one. Sequential runs one stage at a time,
+    for debugging.
+    """
+
+    Grouped = 0
+    Interleaved = 1
+    Sequential = 2
+
+
+class RecomputationMode(enum.Enum):
+    """Whether a stage's forward is made again for its backward rather than kept. All but Auto do so."""
+
+    Auto = 0
+    RecomputeThenBackpropagate = 1
+    RecomputeAndBackpropagateInterleaved = 2
