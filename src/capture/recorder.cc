@@ -432,12 +432,10 @@ ir::ValueId Recorder::resultOf(const at::Tensor& tensor, const Call& call, ir::N
   const Place place = placeOf(tensor);
   Segment& segment = *place.segment;
   const Type type = typeOf(tensor);
-  ir::ValueId view = findView(segment, type, place.offset);
-  if (view == ir::kNone) {
-    view = graph().addView(type, node, segment.base, place.offset);
-    segment.views.push_back(view);
-  }
-  return view;
+  // A view that an earlier node made stays that node's; whoever reads it finds it by its place.
+  if (findView(segment, type, place.offset) != ir::kNone) return ir::kNone;
+  segment.views.push_back(graph().addView(type, node, segment.base, place.offset));
+  return segment.views.back();
 }
 
 // The value has the result's own geometry, also where it has gaps: what lies between belongs to nobody. (mse_loss, for

@@ -66,6 +66,7 @@ def _options(plan, mode, iterations):
     options = poptorch.Options()
     options.deviceIterations(iterations)
     options.replicationFactor(plan.replicas)
+    options.broadcastBuffers(False)  # statistics of normalisations: the model gets those of the first replica
     options.outputMode(poptorch.OutputMode.All)
     if mode == "train":
         options.Training.gradientAccumulation(plan.accumulation)

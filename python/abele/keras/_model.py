@@ -244,11 +244,7 @@ def _stageCount(model):
 
 
 def _planFor(model, mode):
-    return _plan.planOf(model.name, stateOf(model).settings, _stageCount(model), training=mode == "train")
-
-
-def _function(model, mode, force):
-    """What runs the batches of one execution."""
+    """How the model runs in a mode, if compiled programs can do what it asks for."""
     step = _MODES[mode]
     if getattr(type(model), step) is not getattr(TorchTrainer, step):
         raise NotImplementedError(
@@ -257,6 +253,11 @@ def _function(model, mode, force):
         )
     if model.run_eagerly:
         raise ValueError(f"The model `{model.name}` was compiled with run_eagerly=True, which a strategy cannot do.")
+    return _plan.planOf(model.name, stateOf(model).settings, _stageCount(model), training=mode == "train")
+
+
+def _function(model, mode, force):
+    """What runs the batches of one execution."""
     plan, state = _planFor(model, mode), stateOf(model)
     current = getattr(model, _FUNCTIONS[mode])  # None after compile(): that one had other losses and metrics
     if isinstance(current, Execution) and not force and current.plan == plan:
@@ -278,6 +279,17 @@ def make_test_function(self, force=False):
 def make_predict_function(self, force=False):
     """The function that runs the batches of one execution in predict."""
     self.predict_function = _function(self, "predict", force)
+
+
+def _symbolic_build(self, iterator=None, data_batch=None):
+    """Builds the model from one batch, so that data which can be read only once loses no more."""
+    if iterator is None:
+        return _plain(self)._symbolic_build(data_batch=data_batch)
+    number, iterator.steps_per_execution = iterator.steps_per_execution, 1
+    try:
+        return _plain(self)._symbolic_build(iterator=iterator, data_batch=data_batch)
+    finally:
+        iterator.steps_per_execution = number
 
 
 @contextlib.contextmanager
@@ -431,6 +443,7 @@ _METHODS = (
     make_train_function,
     make_test_function,
     make_predict_function,
+    _symbolic_build,
     fit,
     evaluate,
     predict,

@@ -1,6 +1,7 @@
 """Keras 3 with the torch backend, or an error that says what to do. The first module that this package loads."""
 
 import importlib.util
+import sys
 
 _INSTALL = "pip install --no-deps keras absl-py rich namex h5py optree ml_dtypes markdown-it-py mdurl"
 
@@ -11,7 +12,11 @@ def requireKeras():
     Raises:
         ImportError: keras is missing, is older than version 3, or computes with another library than torch.
     """
-    if importlib.util.find_spec("keras") is None:
+    try:
+        found = importlib.util.find_spec("keras")
+    except ValueError:  # a module without a specification stands in its place
+        found = sys.modules.get("keras")
+    if found is None:
         raise ImportError(
             "abele.keras needs Keras 3, which is not installed\n"
             f"  try       {_INSTALL}   (beside an installed torch and numpy)",
