@@ -41,6 +41,11 @@ def _isDevice(device):
     return isinstance(device, (str, torch.device)) and torch.device(device).type == "ipu"
 
 
+def _isLibrary(frame):
+    """Whether code of torch or of Keras runs there, which says nothing about devices."""
+    return frame.f_code.co_filename.startswith(_TORCH) or frame.f_globals.get("__name__", "").startswith("keras.src.")
+
+
 def _redirected(name, original, warned):
     """The factory, which warns once a capture if it is called without a device, and takes "ipu" for one."""
 
@@ -54,7 +59,7 @@ def _redirected(name, original, warned):
             and name not in warned
             and isCapturing()
             and not (name == "normal" and any(isinstance(value, torch.Tensor) for value in args))
-            and not sys._getframe(1).f_code.co_filename.startswith(_TORCH)
+            and not _isLibrary(sys._getframe(1))
         ):
             warned.add(name)
             logger.warning("No device set in torch.%s(): forcing to IPU, the tensor is made on the device", name)

@@ -384,6 +384,23 @@ def test_other_kinds_of_data():
     assert largestDifference(reference, model) == 0
 
 
+@spec("keras/4/execution", "keras/2/gradient_accumulation")
+def test_single_batches():
+    reference, model = plain(functional), staged(underStrategy(functional), [0, 0, 1, 1])
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    for each in (reference, model):
+        each.compile(optimizers.SGD(0.1), crossEntropy(), metrics=["accuracy"])
+    found, expected = (each.train_on_batch(X[:16], Y[:16], return_dict=True) for each in (model, reference))
+    assert int(model.optimizer.iterations) == 1
+    assert found["accuracy"] == expected["accuracy"]
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)  # the mean of four means
+    assert largestDifference(reference, model) < 1e-6
+    assert model.test_on_batch(X, Y) == pytest.approx(reference.test_on_batch(X, Y), rel=1e-5)
+    assert np.allclose(model.predict_on_batch(X), reference.predict_on_batch(X), atol=1e-6)
+    with pytest.raises(ValueError, match="batch of 15 samples cannot be cut into 4"):
+        model.train_on_batch(X[:15], Y[:15])
+
+
 @spec("keras/4/execution")
 def test_weights_that_change_between_calls_count():
     model = staged(underStrategy(sequential), [0, 0, 1, 1])

@@ -84,6 +84,17 @@ def _options(plan, mode, iterations):
     return options
 
 
+def _parts(batch, number):
+    """A batch cut into so many equal ones."""
+    structure, tensors = Structure(batch), Structure.tensors(batch)
+    if any(tensor.shape[0] % number for tensor in tensors):
+        raise ValueError(
+            f"The batch of {tensors[0].shape[0]} samples cannot be cut into {number} equal micro-batches, one for each "
+            "of the steps that gradients are accumulated for and for each replica."
+        )
+    return [structure.pack(parts) for parts in zip(*(tensor.chunk(number) for tensor in tensors), strict=True)]
+
+
 def _shapes(tensors):
     return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
 
@@ -99,10 +110,13 @@ class Execution:
         self._stages = None
         self._compiled = {}
         self._last = None
+        self.is_splitting = False  # a single batch is given, which is to be cut into micro-batches
 
     def __call__(self, batches):
         """Runs the batches of one execution. Returns: logs (train, test) or predictions."""
         with torch.no_grad():
+            if self.is_splitting:
+                batches = _parts(batches[0], self.plan.group)
             if self._mode == "train":
                 return self._train(batches)
             results = self._infer(batches)

@@ -378,6 +378,38 @@ def predict(self, *args, **kwargs):
         return _plain(self).predict(*args, **kwargs)
 
 
+@contextlib.contextmanager
+def _splitting(model, mode):
+    """A single batch given inside is cut into the micro-batches of one execution."""
+    getattr(model, f"make_{mode}_function")()
+    execution = getattr(model, _FUNCTIONS[mode])
+    execution.is_splitting = True
+    try:
+        yield
+    finally:
+        execution.is_splitting = False
+
+
+def train_on_batch(self, *args, **kwargs):
+    """See keras.Model.train_on_batch. The batch is cut into the micro-batches of one weight update."""
+    self._assert_compile_called("train_on_batch")
+    with _splitting(self, "train"):
+        return _plain(self).train_on_batch(*args, **kwargs)
+
+
+def test_on_batch(self, *args, **kwargs):
+    """See keras.Model.test_on_batch. The batch is dealt to the replicas."""
+    self._assert_compile_called("test_on_batch")
+    with _splitting(self, "test"):
+        return _plain(self).test_on_batch(*args, **kwargs)
+
+
+def predict_on_batch(self, *args, **kwargs):
+    """See keras.Model.predict_on_batch. The batch is dealt to the replicas."""
+    with _splitting(self, "predict"):
+        return _plain(self).predict_on_batch(*args, **kwargs)
+
+
 # Layers, files --------------------------------------------------------------------------------------------------------
 def _noteChange(model):
     state = stateOf(model)
@@ -447,6 +479,9 @@ _METHODS = (
     fit,
     evaluate,
     predict,
+    train_on_batch,
+    test_on_batch,
+    predict_on_batch,
     get_config,
 )
 _classes = {}
