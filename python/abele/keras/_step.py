@@ -94,12 +94,15 @@ class Stages:
 def _deviceSeeds():
     """Random numbers of layers come from the stream of the device, those of layers with seeds of their own too."""
     original = torch_random.torch_seed_generator
+    seeds = []
 
     def streamOfTheDevice(seed):
-        logger.warning(
-            "A seed of a layer has no effect in a compiled model: random numbers come from the device's stream, which "
-            "starts where keras.utils.set_random_seed() put torch's."
-        )
+        if not seeds:
+            logger.warning(
+                "A seed of a layer has no effect in a compiled model: random numbers come from the device's stream, "
+                "which starts where keras.utils.set_random_seed() put torch's."
+            )
+        seeds.append(seed)
 
     torch_random.torch_seed_generator = streamOfTheDevice
     try:
