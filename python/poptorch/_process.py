@@ -50,7 +50,7 @@ def start():
         faulthandler.enable()
         if hasattr(faulthandler, "register"):
             faulthandler.register(signal.SIGTERM, chain=True)
-    except (AttributeError, ValueError, io.UnsupportedOperation):
-        logger.debug("standard error is no file: no traceback is printed at a fault")
+    except (AttributeError, RuntimeError, ValueError, io.UnsupportedOperation):
+        logger.debug("standard error is closed, or no file: no traceback is printed at a fault")
     sys.excepthook = _logUncaught(sys.excepthook)
     atexit.register(poptorchAtExit)

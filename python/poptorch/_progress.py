@@ -28,7 +28,7 @@ class ProgressBar:
         """Shows that `progress` of `total` is done; the bar is complete when they are equal."""
         now = time.perf_counter()
         if self._begin is None:
-            self._begin, self._is_open = now, True
+            self._begin, self._is_open = now, sys.stderr is not None
         self.elapsed = now - self._begin
         if self._is_open:
             self._draw(progress, total)

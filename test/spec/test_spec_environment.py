@@ -393,3 +393,18 @@ def test_variables_of_lower_layers_are_ignored(monkeypatch):
     for name in ("POPLAR_LOG_LEVEL", "POPART_LOG_LEVEL", "POPLAR_TARGET_OPTIONS"):
         monkeypatch.setenv(name, "anything")
     assert runSmall().shape == (1, 3)
+
+
+@pytest.mark.spec("environment/1")
+def test_a_program_without_standard_error():
+    done = run("""
+        import sys
+        sys.stderr = None
+        import torch, poptorch
+        model = poptorch.inferenceModel(torch.nn.Linear(2, 2))
+        model(torch.ones(1, 2))
+        poptorch.logger.warning("nobody reads this")
+        model.compile(torch.ones(1, 2))
+        print("done")
+    """)
+    assert done.stdout == "done\n"
