@@ -37,13 +37,22 @@ def _widened(original, num_operands):
     return function
 
 
-def _longIndices(original):
+# Function, its homes, and where its indices are: position and name.
+_INDEXED = (
+    ("one_hot", (torch.nn.functional,), 0, "tensor"),
+    ("take_along_dim", (torch, torch.Tensor), 1, "indices"),
+)
+
+
+def _longIndices(original, position, name):
     @functools.wraps(original)
     def function(*args, **kwargs):
-        def widen(value):
-            return value.long() if isinstance(value, torch.Tensor) and value.dtype == torch.int32 else value
+        def widen(value, is_index):
+            is_narrow = is_index and isinstance(value, torch.Tensor) and value.dtype == torch.int32
+            return value.long() if is_narrow else value
 
-        return original(*(widen(value) for value in args), **{key: widen(value) for key, value in kwargs.items()})
+        wide = [widen(value, i == position) for i, value in enumerate(args)]
+        return original(*wide, **{key: widen(value, key == name) for key, value in kwargs.items()})
 
     return function
 
@@ -51,14 +60,19 @@ def _longIndices(original):
 @contextlib.contextmanager
 def widenedOperands():
     """Around forward: these functions compute mixed operands in the type that holds the values of all."""
-    homes = [(home, name) for name in _FUNCTIONS for home in (torch, torch.nn.functional) if hasattr(home, name)]
-    homes.append((torch.nn.functional, "one_hot"))
-    originals = [getattr(home, name) for home, name in homes]
-    for (home, name), original in zip(homes, originals, strict=True):
-        count = _FUNCTIONS.get(name)
-        setattr(home, name, _widened(original, count) if count else _longIndices(original))
+    replaced = [
+        (home, name, _widened(getattr(home, name), count))
+        for name, count in _FUNCTIONS.items()
+        for home in (torch, torch.nn.functional)
+        if hasattr(home, name)
+    ]
+    for name, homes, position, argument in _INDEXED:
+        replaced += [(home, name, _longIndices(getattr(home, name), position, argument)) for home in homes]
+    originals = [(home, name, getattr(home, name)) for home, name, _ in replaced]
+    for home, name, function in replaced:
+        setattr(home, name, function)
     try:
         yield
     finally:
-        for (home, name), original in zip(homes, originals, strict=True):
+        for home, name, original in originals:
             setattr(home, name, original)

@@ -23,6 +23,14 @@ void requireOneStream(const ir::Graph& body, const std::string& source) {
   }
 }
 
+/// The value that holds the memory of `value` when the body has run.
+ir::ValueId lastContents(const ir::Graph& body, ir::ValueId value) {
+  for (const ir::Node& node : body.nodes)
+    for (const ir::Write& write : node.writes)
+      if (write.before == value) value = write.after;
+  return value;
+}
+
 }  // namespace
 
 BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)>& body,
@@ -46,7 +54,7 @@ BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<
                          .is_nested = true});
   }
   requireOneStream(recording.graph, source);
-  BodyCapture result{std::move(recording.graph), {}, std::move(recording.results)};
+  BodyCapture result{std::move(recording.graph), {}, {}, std::move(recording.results)};
   for (size_t i = 0; i < result.graph.externals.size(); ++i) {
     const Type& type = result.graph.externals[i].type;
     const at::Tensor& tensor = recording.constant_sources[i];
@@ -55,13 +63,13 @@ BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<
     result.reads.push_back(is_whole ? tensor.detach()
                                     : tensor.detach().as_strided(type.sizes, type.strides, tensor.storage_offset()));
   }
-  for (const ir::Node& node : result.graph.nodes)
-    for (const ir::Write& write : node.writes)
-      for (const ir::Input& input : result.graph.inputs)
-        ABELE_REQUIRE(input.value != write.before || input.kind != ir::InputKind::kConstant, E0106,
-                      {.what = "the body of a loop or branch writes into a tensor around it",
-                       .at = source,
-                       .remedy = "clone() it inside the body, or pass it as an input"});
+  for (const ir::Input& input : result.graph.inputs) {
+    const ir::ValueId last = lastContents(result.graph, input.value);
+    if (input.kind != ir::InputKind::kConstant || last == input.value) continue;
+    const auto target = static_cast<int32_t>(result.graph.outputs.size());
+    result.graph.outputs.push_back({last, ir::OutputKind::kResult, target});
+    result.written.push_back(input.external);
+  }
   return result;
 }
 

@@ -121,7 +121,10 @@ Recorder*& currentRecorder() {
 }
 
 Recorder::Recorder(const Request& request)
-    : request_(request), random_(request.generator), attribution_(&recording_.graph, request.source_location) {
+    : request_(request),
+      outer_(request.is_nested ? currentRecorder() : nullptr),
+      random_(request.generator),
+      attribution_(&recording_.graph, request.source_location) {
   graph().training = request.training;
   for (size_t i = 0; i < request.model.size(); ++i) {
     const at::Tensor& tensor = *request.model[i].tensor;
@@ -176,7 +179,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (isComposite(op)) return decompose(op, stack);
   if (readsValue(op_name_)) return bakeRead(op, stack);
   if (op_name_ == "aten::_conj" || op_name_ == "aten::_neg_view") return recordLazyView(stack);
-  if (recordWithFixedShapes(stack)) return;
+  if (recordWithFixedShapes(stack) || recordWithGradMode(stack)) return;
   requireFixedShapes(op, *stack);
   for (const ModeChoice& choice : mode_choices_)
     if (op_name_ == choice.op) (*stack)[stack->size() - op.schema().arguments().size() + choice.argument] = false;

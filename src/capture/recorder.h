@@ -53,6 +53,8 @@ class Recorder final : public OperatorObserver {
   /// Do its bytes belong to something outside the micro-batch?
   bool isExternal(const at::Tensor& tensor);
   void addConstant(const at::Tensor& tensor, const std::string& name);
+  /// All the memory that one base value describes and the tensor lies in. Throws E0105.
+  at::Tensor memoryOf(const at::Tensor& tensor);
   void markLoss(const at::Tensor& loss);
   void keep(ir::ValueId value) { recording_.kept.push_back(graph().baseOf(value)); }
   /// The one loss that remains. Throws E0102, E0103.
@@ -103,6 +105,7 @@ class Recorder final : public OperatorObserver {
   void widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void cast(c10::IValue& tensor, at::ScalarType type);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
+  bool recordWithGradMode(torch::jit::Stack* stack);
   void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void recordLazyView(torch::jit::Stack* stack);
   void requireNoLazyCopy(const at::Tensor& written);
@@ -130,6 +133,7 @@ class Recorder final : public OperatorObserver {
   std::string position() const;
 
   const Request& request_;
+  Recorder* outer_;  // of the program around this one, or null
   Recording recording_;
   RandomStream random_;
   StorageTable table_;

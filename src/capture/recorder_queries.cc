@@ -18,6 +18,7 @@ std::optional<int64_t> Recorder::constantDifference(const at::Tensor& start, con
   const auto numberOf = [&](ir::ValueId value) -> std::optional<int64_t> {
     for (const ir::Input& input : graph().inputs) {
       if (input.value != graph().baseOf(value) || input.kind != ir::InputKind::kConstant) continue;
+      if (varies(input.value)) return std::nullopt;
       const at::Tensor& constant = recording_.constants[input.external];
       if (constant.numel() != 1 || !at::isIntegralType(constant.scalar_type(), false)) return std::nullopt;
       const DispatchMode::Paused paused(*mode_);

@@ -7,6 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/set.h>
+#include <c10/core/GradMode.h>
 
 #include "base/error.h"
 #include "capture/arguments.h"
@@ -31,6 +32,16 @@ const char* fixedShapeForm(const std::string& op) {
 #define ABELE_FIXED_SHAPE(name, form) {name, form},
 #include "capture/fixed_shapes.def"
 #undef ABELE_FIXED_SHAPE
+  };
+  auto found = table.find(op);
+  return found == table.end() ? nullptr : found->second;
+}
+
+const char* toldGradMode(const std::string& op) {
+  static const std::unordered_map<std::string, const char*> table = {
+#define ABELE_GRAD_MODE(name, form) {name, form},
+#include "capture/grad_modes.def"
+#undef ABELE_GRAD_MODE
   };
   auto found = table.find(op);
   return found == table.end() ? nullptr : found->second;
@@ -77,8 +88,23 @@ bool isAllocation(const ir::Node& node) {
 bool Recorder::recordWithFixedShapes(torch::jit::Stack* stack) {
   const char* form = fixedShapeForm(op_name_);
   if (form == nullptr) return false;
+  if (op_name_ == "aten::bincount") {
+    const bool says_shape = stack->back().toInt() > 0;
+    if (!says_shape || !mayVary((*stack)[stack->size() - 3].toTensor())) return false;
+  }
   const auto found = c10::Dispatcher::singleton().findSchema({form, ""});
   if (!found) return false;  // a program without the CPU kernels
+  record(*found, stack);
+  return true;
+}
+
+bool Recorder::recordWithGradMode(torch::jit::Stack* stack) {
+  const bool mode = c10::GradMode::is_enabled();
+  const char* form = mode == request_.training ? nullptr : toldGradMode(op_name_);
+  if (form == nullptr) return false;
+  const auto found = c10::Dispatcher::singleton().findSchema({form, ""});
+  if (!found) return false;  // a program without the CPU kernels
+  stack->emplace_back(mode);
   record(*found, stack);
   return true;
 }

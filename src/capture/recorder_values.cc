@@ -1,6 +1,9 @@
 // Recorder: values of tensors, inputs, losses and the end of a recording. Operators: recorder.cc.
 #include <algorithm>
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/set.h>
+
 #include "base/error.h"
 #include "capture/recorder.h"
 #include "capture/type_bridge.h"
@@ -75,7 +78,16 @@ void Recorder::materialise(Segment& segment) {
   setVaries(segment.base, true);
 }
 
-void Recorder::addConstant(const at::Tensor& tensor, const std::string& name) {
+at::Tensor Recorder::memoryOf(const at::Tensor& tensor) {
+  const Segment& segment = *placeOf(tensor).segment;
+  const Type& type = graph().values[segment.base].type;
+  at::Tensor memory = at::empty({0}, at::TensorOptions().dtype(static_cast<at::ScalarType>(type.dtype)));
+  return memory.set_(tensor.storage(), segment.begin / elementBytes(type.dtype), type.sizes, type.strides);
+}
+
+void Recorder::addConstant(const at::Tensor& given, const std::string& name) {
+  // A nested program knows memory as the program around it does: two tensors that share some are views of one value.
+  const at::Tensor tensor = outer_ != nullptr ? outer_->memoryOf(given) : given;
   Segment& segment = table_.add(tensor);
   segment.is_input = true;
   segment.external = static_cast<int32_t>(graph().externals.size());
@@ -88,13 +100,14 @@ void Recorder::addConstant(const at::Tensor& tensor, const std::string& name) {
     recording_.constant_sources.back() = tensor;
   }
   segment.base = graph().addInput(type, ir::InputKind::kConstant, segment.external, name);
-  setVaries(segment.base, false);
+  setVaries(segment.base, outer_ != nullptr && outer_->mayVary(tensor));
 }
 
 bool Recorder::mayVary(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return false;
   const Place place = table_.find(tensor);
-  return place && (place.segment->base == ir::kNone || varies(place.segment->base));
+  if (!place) return outer_ != nullptr && outer_->mayVary(tensor);
+  return place.segment->base == ir::kNone || varies(place.segment->base);
 }
 
 void Recorder::requireConstant(const at::Tensor& tensor, const std::string& reader) {

@@ -24,6 +24,7 @@
 #include "runtime/device/cpu/offload.h"
 #include "runtime/device/cpu/steering_allocator.h"
 #include "runtime/kernels/fixed_shapes.h"
+#include "runtime/kernels/grad_modes.h"
 
 namespace abele::host {
 namespace {
@@ -45,6 +46,7 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
   request.attributes_nodes = splitsByItself(options);
   request.mode_object = program.mode_object;
   runtime::registerFixedShapeOperators();
+  runtime::registerGradModeOperators();
   const OneValueEach shapes(program.model, options.groupings, options.replicas);
   return capture::capture(request);
 }

@@ -19,9 +19,10 @@ namespace {
 
 using ops::Body;
 using ops::Tensors;
-using LoopSignature = Tensors(at::TensorList, int64_t, int64_t, std::string, const std::optional<at::Generator>&);
-using CondSignature = Tensors(const at::Tensor&, at::TensorList, int64_t, at::IntArrayRef, std::string, std::string,
+using LoopSignature = Tensors(at::TensorList, int64_t, int64_t, at::IntArrayRef, std::string,
                               const std::optional<at::Generator>&);
+using CondSignature = Tensors(const at::Tensor&, at::TensorList, int64_t, at::IntArrayRef, at::IntArrayRef, std::string,
+                              std::string, const std::optional<at::Generator>&);
 
 int& loopDepth() {
   thread_local int depth = 0;
@@ -37,7 +38,8 @@ void requireInference(const char* what) {
 
 struct Captured {
   std::string text;
-  Tensors operands;  // inputs, then what the body reads from around it
+  Tensors operands;              // inputs, then what the body reads from around it
+  std::vector<int64_t> written;  // the operands that it writes into
   Tensors results;
 };
 
@@ -49,9 +51,18 @@ Captured captured(const Body& body, const Tensors& inputs, void* mode_object) {
     node.scope.clear();
     node.time_ns = 0;
   }
-  Captured result{ir::print(found.graph), inputs, std::move(found.results)};
+  Captured result{ir::print(found.graph), inputs, {}, std::move(found.results)};
   result.operands.insert(result.operands.end(), found.reads.begin(), found.reads.end());
+  for (const int32_t external : found.written) result.written.push_back(static_cast<int64_t>(inputs.size()) + external);
   return result;
+}
+
+/// Writes around a body happen after it: takes the new contents off the results and puts them where they belong.
+Tensors resultsAfterWrites(Tensors results, const Tensors& written) {
+  const size_t num_results = results.size() - written.size();
+  for (size_t i = 0; i < written.size(); ++i) at::Tensor(written[i]).copy_(results[num_results + i]);
+  results.resize(num_results);
+  return results;
 }
 
 Tensors copies(const Tensors& tensors) {
@@ -90,41 +101,78 @@ void requireAlike(const Tensors& then_results, const Tensors& else_results) {
   }
 }
 
+/// For condKernel: three numbers for each tensor around the branches that they write into. Operands from around a body
+/// are whole values of the program: two of them are the same memory or share none.
+std::vector<int64_t> writtenByEither(const Captured& then_branch, const Captured& else_branch, Tensors* written) {
+  std::vector<int64_t> rows;
+  const auto num_results = static_cast<int64_t>(then_branch.results.size());
+  const auto num_then = static_cast<int64_t>(then_branch.operands.size());
+  const auto add = [&](const Captured& branch, int64_t first_operand, size_t column) {
+    for (size_t i = 0; i < branch.written.size(); ++i) {
+      const at::Tensor& memory = branch.operands[branch.written[i]];
+      const auto same = std::find_if(written->begin(), written->end(), [&](const at::Tensor& other) {
+        return other.is_alias_of(memory) && other.storage_offset() == memory.storage_offset();
+      });
+      const auto row = 3 * static_cast<size_t>(same - written->begin());
+      if (same == written->end()) {
+        rows.insert(rows.end(), {-1, -1, first_operand + branch.written[i]});
+        written->push_back(memory);
+      }
+      rows[row + column] = num_results + static_cast<int64_t>(i);
+    }
+  };
+  add(then_branch, 0, 0);
+  add(else_branch, num_then, 1);
+  return rows;
+}
+
 }  // namespace
 
 namespace operators {
 
-Tensors loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, std::string body,
+// The operands whose new contents a body returns: the carried ones, then those that it writes into.
+Tensors loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, at::IntArrayRef written, std::string body,
                    const std::optional<at::Generator>& generator) {
   const auto subgraph = Subgraph::of(body);
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < num_carried; ++i) places.push_back(i);
+  places.insert(places.end(), written.begin(), written.end());
   Tensors values = inputs.vec();
   for (int64_t i = 0; i < count; ++i) {
     Tensors next = subgraph->run(values, generator);
-    std::move(next.begin(), next.end(), values.begin());
+    for (size_t k = 0; k < places.size(); ++k) values[places[k]] = std::move(next[k]);
   }
-  values.resize(num_carried);
-  if (count == 0)
-    for (at::Tensor& value : values) value = value.clone(at::MemoryFormat::Contiguous);
-  return values;
+  Tensors results;
+  for (const int64_t place : places)
+    results.push_back(count > 0 ? values[place] : values[place].clone(at::MemoryFormat::Contiguous));
+  return results;
 }
 
+// written: for each tensor around the branches that they write into its place among the results of the first and among
+// those of the second, -1 where that branch leaves it alone, and its place among the operands.
 Tensors condKernel(const at::Tensor& condition, at::TensorList inputs, int64_t num_then, at::IntArrayRef shapes,
-                   std::string then_body, std::string else_body, const std::optional<at::Generator>& generator) {
+                   at::IntArrayRef written, std::string then_body, std::string else_body,
+                   const std::optional<at::Generator>& generator) {
   const auto then_branch = Subgraph::of(then_body), else_branch = Subgraph::of(else_body);
   const bool holds = condition.const_data_ptr<bool>()[0];
   const auto& taken = holds ? then_branch : else_branch;
   Tensors results = taken->run(holds ? inputs.slice(0, num_then) : inputs.slice(num_then), generator);
-  // What follows draws the same numbers whichever branch ran.
+  // A capture keeps positions for the branch that draws more.
   const int64_t most = std::max(then_branch->numDraws(), else_branch->numDraws());
-  if (generator)
+  if (generator && capture::isCapturing())
     for (int64_t i = taken->numDraws(); i < most; ++i) generator->get<at::CPUGeneratorImpl>()->random();
-  if (!holds) return results;
-  for (at::Tensor& result : results) {
+  size_t num_results = 0;
+  for (; !shapes.empty(); ++num_results) {
     const int64_t rank = shapes[0];
-    result = result.view(shapes.slice(1, rank));
+    if (holds) results[num_results] = results[num_results].view(shapes.slice(1, rank));
     shapes = shapes.slice(1 + rank);
   }
-  return results;
+  Tensors all(results.begin(), results.begin() + static_cast<int64_t>(num_results));
+  for (; !written.empty(); written = written.slice(3)) {
+    const int64_t result = written[holds ? 0 : 1];
+    all.push_back(result >= 0 ? results[result] : inputs[written[2]].clone(at::MemoryFormat::Contiguous));
+  }
+  return all;
 }
 
 }  // namespace operators
@@ -155,8 +203,12 @@ Tensors forLoop(int64_t count, const Body& body, const Tensors& inputs, void* mo
     loop = captured(body, inputs, mode_object);
   }
   requireCarried(inputs, loop.results);
-  return operators::operatorOf<LoopSignature>("abele_op::for_loop")
-      .call(loop.operands, count, static_cast<int64_t>(inputs.size()), loop.text, std::nullopt);
+  Tensors results =
+      operators::operatorOf<LoopSignature>("abele_op::for_loop")
+          .call(loop.operands, count, static_cast<int64_t>(inputs.size()), loop.written, loop.text, std::nullopt);
+  Tensors written;
+  for (const int64_t operand : loop.written) written.push_back(loop.operands[operand]);
+  return resultsAfterWrites(std::move(results), written);
 }
 
 Tensors cond(const at::Tensor& condition, const Body& then_body, const Tensors& then_inputs, const Body& else_body,
@@ -175,10 +227,14 @@ Tensors cond(const at::Tensor& condition, const Body& then_body, const Tensors& 
     shapes.insert(shapes.end(), result.sizes().begin(), result.sizes().end());
   }
   const auto num_then = static_cast<int64_t>(then_branch.operands.size());
+  Tensors written;
+  const std::vector<int64_t> rows = writtenByEither(then_branch, else_branch, &written);
   Tensors operands = std::move(then_branch.operands);
   operands.insert(operands.end(), else_branch.operands.begin(), else_branch.operands.end());
-  return operators::operatorOf<CondSignature>("abele_op::cond")
-      .call(condition.to(at::kBool), operands, num_then, shapes, then_branch.text, else_branch.text, std::nullopt);
+  return resultsAfterWrites(operators::operatorOf<CondSignature>("abele_op::cond")
+                                .call(condition.to(at::kBool), operands, num_then, shapes, rows, then_branch.text,
+                                      else_branch.text, std::nullopt),
+                            written);
 }
 
 }  // namespace ops

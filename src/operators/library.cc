@@ -16,11 +16,11 @@ TORCH_LIBRARY(abele_op, m) {
   m.def("average_statistics(Tensor x, Tensor(a!) mean, Tensor(b!) var, Tensor num_batches) -> ()");
   m.def("host_call(Tensor[] inputs, int number) -> Tensor[]");
   m.def(
-      "for_loop(Tensor[] inputs, int count, int num_carried, str body, *, Generator? generator=None)"
+      "for_loop(Tensor[] inputs, int count, int num_carried, int[] written, str body, *, Generator? generator=None)"
       " -> Tensor[]");
   m.def(
-      "cond(Tensor condition, Tensor[] inputs, int num_then, int[] shapes, str then_body, str else_body,"
-      " *, Generator? generator=None)"
+      "cond(Tensor condition, Tensor[] inputs, int num_then, int[] shapes, int[] written, str then_body,"
+      " str else_body, *, Generator? generator=None)"
       " -> Tensor[]");
   m.def("custom_op(Tensor[] inputs, str domain, str name, int version, str attributes) -> Tensor[]");
   m.def(

@@ -31,11 +31,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> beamSearchKernel(const at::Tensor
                                                                 int64_t beam_width, int64_t top_paths);
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
 std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number);
-std::vector<at::Tensor> loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, std::string body,
-                                   const std::optional<at::Generator>& generator);
+std::vector<at::Tensor> loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, at::IntArrayRef written,
+                                   std::string body, const std::optional<at::Generator>& generator);
 std::vector<at::Tensor> condKernel(const at::Tensor& condition, at::TensorList inputs, int64_t num_then,
-                                   at::IntArrayRef shapes, std::string then_body, std::string else_body,
-                                   const std::optional<at::Generator>& generator);
+                                   at::IntArrayRef shapes, at::IntArrayRef written, std::string then_body,
+                                   std::string else_body, const std::optional<at::Generator>& generator);
 std::vector<at::Tensor> customKernel(at::TensorList inputs, std::string domain, std::string name, int64_t version,
                                      std::string attributes);
 std::vector<at::Tensor> customDifferentiably(at::TensorList inputs, std::string domain, std::string name,

@@ -227,19 +227,38 @@ def test_branches_draw_random_numbers():
             condition,
             lambda a: a + torch.rand_like(a),
             [x],
-            lambda a: a - torch.rand(4 * 12, 2)[::4],
+            lambda a: a - torch.rand(4 * 4, 2)[::4],
             [x],
         )[0], torch.rand(5)
 
-    results = {}
-    for condition in (YES, NO):
-        torch.manual_seed(3)
-        results[condition] = infer(model, X, condition)
-        torch.manual_seed(3)
-        expected = model(X, condition)
-        assert torch.equal(results[condition][0], expected[0])
-    # What follows does not depend on the branch: it draws as if the longer one had run.
-    assert torch.equal(results[YES][1], results[NO][1]) and torch.equal(results[NO][1], expected[1])
+    executor = executorOf(model, iterations=3)
+    conditions = [YES, NO, YES, YES, YES, NO]
+    torch.manual_seed(3)
+    results = [executor(X, torch.cat(conditions[i : i + 3])) for i in (0, 3)]
+    torch.manual_seed(3)
+    expected = [model(X.repeat(2, 1)[4 * i : 4 * i + 4], condition) for i, condition in enumerate(conditions)]
+    for i, parts in enumerate(zip(*expected, strict=True)):
+        assert torch.equal(torch.cat([result[i] for result in results]), torch.cat(parts))
+
+
+@spec("annotations/5/semantics", names=["poptorch.cond"])
+def test_a_loop_of_branches_draws_random_numbers():
+    def model(x, condition):
+        y = torch.nn.functional.dropout(x, 0.5, True)
+
+        def body(a, c):
+            return [*poptorch.cond(c, lambda b: b + torch.rand(2), [a], lambda b: b + 1, [a]), ~c]
+
+        on_device = poptorch.isRunningOnIpu()
+        carried = poptorch.for_loop(2, body, [y, condition]) if on_device else body(*body(y, condition))
+        return carried[0], torch.rand(5)
+
+    executor = executorOf(model)
+    torch.manual_seed(3)
+    results = [executor(X, condition) for condition in (YES, NO, NO)]
+    torch.manual_seed(3)
+    for result, condition in zip(results, (YES, NO, NO), strict=True):
+        assert all(map(torch.equal, result, model(X, condition)))
 
 
 @spec("annotations/5/captures", names=["poptorch.for_loop"])

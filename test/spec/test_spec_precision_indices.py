@@ -24,6 +24,7 @@ OPERATORS = {
     "scatter_add of rows": lambda x, i: x.new_zeros(3, 2).scatter_add_(0, i[0][:, None].expand(2, 2), x),
     "scatter_reduce": lambda x, i: x.scatter_reduce(1, i, x, "amax"),
     "take": lambda x, i: torch.take(x, i),
+    "take_along_dim": lambda x, i: torch.take_along_dim(x, i, 1) + x.take_along_dim(indices=i, dim=0),
 }
 
 
@@ -50,3 +51,20 @@ def test_an_operator_takes_indices_of_32_bits(name):
         optimizer.step()
         assert torch.equal(ours[0], expected[0]) and torch.equal(ours[1], expected[1])
     assert torch.equal(model.weight, reference.weight)
+
+
+class Histogram(torch.nn.Module):
+    def forward(self, x, weights):
+        known = torch.bincount(torch.tensor([1, 5]), minlength=3)  # more bins than asked for: the values are known
+        return torch.bincount(x, minlength=6), torch.bincount(x, weights, 6), known
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_bincount_of_a_known_number_of_bins(dtype):
+    executor = poptorch.inferenceModel(Histogram())
+    for values in ([1, 0, 3, 1], [0, 0, 5, 5]):
+        x, weights = torch.tensor(values, dtype=dtype), torch.tensor([0.5, 1.0, 2.0, 4.0])
+        ours, expected = executor(x, weights), Histogram()(x, weights)
+        assert all(torch.equal(a, b.to(a.dtype)) and a.shape == b.shape for a, b in zip(ours, expected, strict=True))
+    with pytest.raises(poptorch.Error, match="a value is 6, and minlength 6 fixes the shape"):
+        executor(torch.tensor([6, 0, 0, 0], dtype=dtype), weights)

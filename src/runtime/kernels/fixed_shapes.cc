@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_ctc_loss.h>
 #include <ATen/ops/_ctc_loss_backward.h>
+#include <ATen/ops/bincount.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -45,6 +46,14 @@ at::Tensor ctcLossBackward(const at::Tensor& grad, const at::Tensor& log_probs, 
                                 zero_infinity);
 }
 
+// As many bins as the program asks for. Eager makes more of them for larger values: another shape.
+at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights, int64_t minlength) {
+  const at::Tensor counts = at::bincount(self, weights, minlength);
+  TORCH_CHECK(counts.numel() == minlength, "bincount: a value is ", counts.numel() - 1, ", and minlength ", minlength,
+              " fixes the shape of the result: make it larger, or clamp the values");
+  return counts;
+}
+
 torch::Library makeLibrary() {
   torch::Library library(torch::Library::FRAGMENT, "abele_torch", std::nullopt, __FILE__, __LINE__);
   library.def(
@@ -53,6 +62,8 @@ torch::Library makeLibrary() {
   library.def(
       "ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, "
       "Tensor neg_log_likelihood, Tensor log_alpha, int blank, bool zero_infinity) -> Tensor");
+  library.def("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor");
+  library.impl("bincount", c10::DispatchKey::CPU, TORCH_FN(bincount));
   library.impl("ctc_loss", c10::DispatchKey::CPU, TORCH_FN(ctcLoss));
   library.impl("ctc_loss_backward", c10::DispatchKey::CPU, TORCH_FN(ctcLossBackward));
   return library;

@@ -18,6 +18,7 @@
 #include "runtime/device/cpu/random_stream.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/fixed_shapes.h"
+#include "runtime/kernels/grad_modes.h"
 
 namespace abele::runtime {
 namespace {
@@ -55,11 +56,12 @@ class CpuBackendImpl final : public CpuBackend {
         options_(options),
         slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}),
         hypers_(countHyperGroups(executable)),
-        streams_(executable.workers.size()),
         rounding_{.seed = options.rounding_seed},
         start_(at::detail::createCPUGenerator()) {
     ABELE_REQUIRE(options.threads_per_device >= 1, E0702,
                   {.what = cat("threads per device is ", options.threads_per_device), .expected = "1 or more"});
+    const size_t num_workers = executable.workers.size();
+    for (size_t i = 0; i < num_workers; ++i) streams_.emplace_back(num_workers == 1);
     fillInitial();
     findRestored();
   }
@@ -343,6 +345,7 @@ void CpuBackendImpl::setHyper(int group, const std::string& name, double value) 
 
 std::unique_ptr<CpuBackend> CpuBackend::create(const exe::Executable& executable, const CpuOptions& options) {
   registerFixedShapeOperators();
+  registerGradModeOperators();
   return std::make_unique<CpuBackendImpl>(executable, options);
 }
 

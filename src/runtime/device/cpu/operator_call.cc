@@ -124,7 +124,10 @@ at::Tensor resultOf(const Result& result, const torch::jit::Stack& stack) {
 class OperatorCall : public Call {
  public:
   OperatorCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots)
-      : op_(op), random_offset_(instruction.random_offset), random_draws_(instruction.random_draws) {
+      : op_(op),
+        random_offset_(instruction.random_offset),
+        random_draws_(instruction.random_draws),
+        is_ours_(instruction.op.starts_with("abele_op::")) {
     const auto& parameters = op.schema().arguments();
     ABELE_CHECK(instruction.args.size() <= parameters.size(), instruction.op, " has ", instruction.args.size(),
                 " arguments");
@@ -149,7 +152,7 @@ class OperatorCall : public Call {
         case Operand::Kind::kGenerator:
           stack.emplace_back(random_draws_ == 0
                                  ? state.random->generator()
-                                 : state.random->draw(state.random_base + random_offset_, random_draws_));
+                                 : state.random->draw(state.random_base + random_offset_, random_draws_, is_ours_));
           break;
       }
     }
@@ -162,6 +165,7 @@ class OperatorCall : public Call {
   std::vector<Operand> operands_;
   int64_t random_offset_;
   int64_t random_draws_;
+  bool is_ours_;  // a loop or branch, which may draw fewer
 };
 
 // Everything is written in place, or nothing of the result is used.

@@ -43,24 +43,27 @@ void skipDraws(at::mt19937& engine, int64_t draws) {
   engine.set_data(words);
 }
 
-RandomStream::RandomStream() : generator_(at::detail::createCPUGenerator()) {}
+RandomStream::RandomStream(bool is_alone) : is_alone_(is_alone), generator_(at::detail::createCPUGenerator()) {}
 
 void RandomStream::begin(const at::Generator& start) {
   generator_ = start.clone();
   position_ = 0;
+  may_be_behind_ = false;
   marks_.clear();
   marks_.emplace(0, implOf(generator_)->engine());
 }
 
-const at::Generator& RandomStream::draw(int64_t position, int64_t draws) {
-  if (position != position_) seek(position);
+const at::Generator& RandomStream::draw(int64_t position, int64_t draws, bool or_fewer) {
+  if (position != position_ || may_be_behind_) seek(position);
+  may_be_behind_ = or_fewer && !is_alone_;
+  if (may_be_behind_) marks_.try_emplace(position, implOf(generator_)->engine());
   position_ = position + draws;
   return generator_;
 }
 
 void RandomStream::seek(int64_t position) {
   at::CPUGeneratorImpl* impl = implOf(generator_);
-  marks_.try_emplace(position_, impl->engine());
+  if (!may_be_behind_) marks_.try_emplace(position_, impl->engine());
   const auto mark = std::prev(marks_.upper_bound(position));  // begin() made one at 0
   at::mt19937 engine = mark->second;
   skipDraws(engine, position - mark->first);

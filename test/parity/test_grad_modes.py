@@ -1,0 +1,68 @@
+"""Regions of forward where autograd is on or off: kernels that ask for the mode run in the one that eager has there."""
+
+import copy
+
+import poptorch
+import pytest
+import torch
+
+
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen = torch.nn.LSTM(6, 5, 2)
+        self.learning = torch.nn.LSTM(5, 4)
+
+    def forward(self, x):
+        with torch.no_grad():
+            y = self.frozen(x)[0]
+        z = self.learning(y)[0]
+        return y, z, poptorch.identity_loss(z.square(), "mean")
+
+
+class Slopes(torch.nn.Module):
+    """Inference that asks for the slope of an LSTM at its input."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        before = self.layer(x)[0]
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = self.layer(x)[0]
+            (slope,) = torch.autograd.grad(y.square().sum(), x)
+        return before, y.detach(), slope
+
+
+@pytest.fixture
+def x():
+    torch.manual_seed(5)
+    return torch.randn(7, 3, 6)
+
+
+def test_training_with_a_region_without_autograd(x):
+    model = Layers()
+    reference = copy.deepcopy(model)
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.5)
+    for _ in range(3):
+        ours, expected = executor(x), reference(x)
+        optimizer.zero_grad()
+        expected[-1].backward()
+        optimizer.step()
+        assert all(map(torch.equal, ours, expected))
+    assert all(map(torch.equal, model.state_dict().values(), reference.state_dict().values()))
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize("keywords", [{}, {"num_layers": 2, "bidirectional": True}])
+def test_inference_that_differentiates(x, kind, keywords):
+    model = Slopes(kind(6, 4, **keywords))
+    reference = copy.deepcopy(model)
+    executor = poptorch.inferenceModel(model)
+    for shift in range(2):
+        with torch.no_grad():
+            expected = reference(x + shift)
+        assert all(map(torch.equal, executor(x + shift), expected))
