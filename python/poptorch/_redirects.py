@@ -86,7 +86,9 @@ def _deviceOf(original):
     def device(self):
         asking = sys._getframe(1).f_code.co_filename
         if asking.startswith(_TORCH) or not core().isCaptured(self):
-            return original.__get__(self)
+            # A mode of torch functions would ask again, through this property.
+            with torch._C.DisableTorchFunction():
+                return original.__get__(self)
         return _DEVICE
 
     return property(device)

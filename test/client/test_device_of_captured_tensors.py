@@ -3,6 +3,7 @@
 import poptorch
 import pytest
 import torch
+import torch.utils.checkpoint
 
 
 class Asking(torch.nn.Module):
@@ -84,3 +85,37 @@ def test_tensors_are_made_on_that_device(name, device):
     result, made = poptorch.inferenceModel(Making())(x)
     assert torch.equal(made, MAKERS[name]("cpu", x))
     assert torch.equal(result, x + made)
+
+
+class Checkpointed(torch.nn.Module):
+    """torch's own functions look for the module of a tensor's device: torch.cuda, ..."""
+
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Dropout(0.25))
+        self.first = torch.nn.Linear(4, 4)
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x):
+        y = torch.utils.checkpoint.checkpoint(self.layers, self.first(x), use_reentrant=self.use_reentrant)
+        return y, poptorch.identity_loss(y.square(), reduction="mean")
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_training_model_checkpoints(use_reentrant):
+    torch.manual_seed(0)
+    model, reference = Checkpointed(use_reentrant), Checkpointed(use_reentrant)
+    reference.load_state_dict(model.state_dict())
+    executor = poptorch.trainingModel(
+        model, poptorch.Options().randomSeed(3), torch.optim.SGD(model.parameters(), lr=0.1)
+    )
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    ours = [executor(inputs()[0]) for _ in range(3)]
+    torch.manual_seed(3)
+    for result in ours:
+        expected = reference(inputs()[0])
+        optimizer.zero_grad()
+        expected[1].backward()
+        optimizer.step()
+        assert all(map(torch.equal, result, expected))
+    assert all(map(torch.equal, model.state_dict().values(), reference.state_dict().values()))
