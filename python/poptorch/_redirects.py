@@ -80,6 +80,16 @@ def _atHome(original):
     return function
 
 
+def _autocastAtHome(original):
+    """torch.autocast's constructor, which takes the device "ipu" for this process."""
+
+    @functools.wraps(original)
+    def constructor(self, device_type, *args, **kwargs):
+        original(self, "cpu" if device_type == "ipu" else device_type, *args, **kwargs)
+
+    return constructor
+
+
 def _deviceOf(original):
     """Tensor.device, which is "ipu" of tensors of the program; torch's own functions see where the memory is."""
 
@@ -154,11 +164,14 @@ def redirectedCalls(refuse_reads):
         setattr(torch, name, _atHome(original))
     for name, move in moves.items():
         setattr(torch.Tensor, name, move)
+    autocast = torch.autocast.__init__
+    torch.autocast.__init__ = _autocastAtHome(autocast)
     try:
         with _scriptsOf(originals):
             yield
     finally:
         for name, original in {**originals, **converters}.items():
             setattr(torch, name, original)
+        torch.autocast.__init__ = autocast
         for name in moves:
             delattr(torch.Tensor, name)

@@ -119,3 +119,17 @@ def test_a_training_model_checkpoints(use_reentrant):
         optimizer.step()
         assert all(map(torch.equal, result, expected))
     assert all(map(torch.equal, model.state_dict().values(), reference.state_dict().values()))
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
+def test_autocast_on_the_device_of_a_tensor(dtype):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            with torch.autocast(x.device.type, dtype=dtype):
+                y = x @ x.t()
+                with torch.autocast(device_type=x.device.type, enabled=False):
+                    return y, x @ x
+
+    x = inputs()[0]
+    ours, expected = poptorch.inferenceModel(Model())(x), Model()(x)
+    assert [y.dtype for y in ours] == [y.dtype for y in expected] and all(map(torch.equal, ours, expected))
