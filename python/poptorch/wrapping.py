@@ -97,6 +97,12 @@ class _WrappedTensor:
             raise createPoptorchError("replicaGrouping: the model is no longer wrapped for training")
         executor._groupParameter(self, comm_group_type, shards, variable_retrieval_mode)
 
+    def __repr__(self):
+        return super().__repr__() if _isSuspended() else repr(unwrapped(self))
+
+    def __format__(self, format_spec):
+        return format(unwrapped(self), format_spec)
+
     def __deepcopy__(self, memo):
         plain = unwrapped(self)
         result = plain.__deepcopy__(memo)
