@@ -9,6 +9,7 @@ of a device ("ipu:1", "cuda:1", "cpu:1") is the number of Abele's device. A devi
 machine stands for Abele's device of that number: its tensors stay where they are.
 """
 
+import copy
 import inspect
 import types
 
@@ -104,6 +105,12 @@ class _Placement:
         function.__signature__ = own.replace(parameters=[first, *own.parameters.values()])
         return types.MethodType(function, self)  # a method: copies of the module have a placement of their own
 
+    def placeCopy(self, module):
+        """Makes a shallow copy of the module, which has its forward, run with the copy's own attributes."""
+        placement = copy.copy(self)
+        placement.forward = types.MethodType(self.forward.__func__, module) if _isMethod(self.forward) else self.forward
+        _install(module, placement)
+
     def extra_repr_with_devices(self):
         devices = f"processing_device={self.processing_device}, output_device={self.output_device}"
         own = self.extra_repr()
@@ -138,11 +145,19 @@ def parallelize_module(module, processing_device, output_device=None):
     _requirePlain(module, type(module).__name__)
     placement = _Placement(module, processing_device, output_device)
     _moveModule(module, placement.processing_device)
-    setattr(module, _ORIGINAL, module.forward)
+    _install(module, placement)
+    return module
+
+
+def _install(module, placement):
+    setattr(module, _ORIGINAL, placement.forward)
     setattr(module, _FORWARD, placement.forward_with_pipeline_parallelization)
     module.forward = getattr(module, _FORWARD)
     module.extra_repr = placement.extra_repr_with_devices
-    return module
+
+
+def _isMethod(forward):
+    return isinstance(forward, types.MethodType) and isinstance(forward.__self__, torch.nn.Module)
 
 
 def _requirePlain(module, name):

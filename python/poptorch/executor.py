@@ -48,9 +48,13 @@ _DEVICE_DTYPES = frozenset(
 def _shallowCopy(module):
     """copy.copy, also of modules that cannot be pickled (parametrized ones of torch)."""
     if hasattr(type(module), "__copy__"):
-        return copy.copy(module)
-    result = type(module).__new__(type(module))
-    result.__dict__.update(module.__dict__)
+        result = copy.copy(module)
+    else:
+        result = type(module).__new__(type(module))
+        result.__dict__.update(module.__dict__)
+    placement = getattr(module.__dict__.get("forward"), "__self__", None)
+    if hasattr(placement, "placeCopy"):  # abele.pipeline: its forward has the module's own, of which `training` counts
+        placement.placeCopy(result)
     return result
 
 

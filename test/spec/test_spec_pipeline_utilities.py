@@ -274,6 +274,28 @@ def test_outputs_that_stay_need_no_stage_of_their_own():
     assert [stage["device"] for stage in executor.report()["stages"]] == [0, 1, 2]
 
 
+def test_the_executor_keeps_its_mode():
+    class Modes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            x = self.linear(x)
+            return (x, poptorch.identity_loss(x, "sum")) if self.training else x
+
+    model = parallelize_pipeline(Modes(), {"": "ipu:0", "linear": "ipu:0"})
+    training = poptorch.trainingModel(model, options(), torch.optim.SGD(model.parameters(), lr=0.1))
+    inference = poptorch.inferenceModel(model.eval())
+    model.train()
+    x = torch.ones(1, 2)
+    assert isinstance(inference(x), torch.Tensor)
+    model.eval()
+    assert len(training(x)) == 2
+    training.copyWeightsToHost()
+    assert torch.equal(inference(x), model(x))
+
+
 def test_placed_models_are_saved(tmp_path):
     model = parallelize_pipeline(Net(), PLACES)
     expected = torch.cat([Net()(image[None]) for image in IMAGES])
