@@ -4,6 +4,7 @@ import copy
 import ctypes
 import logging
 import pathlib
+import re
 import sys
 import tempfile
 import types
@@ -11,6 +12,7 @@ import types
 import poptorch
 import pytest
 import torch
+from abele import ipu_config
 from sample_programs import run
 
 
@@ -409,29 +411,40 @@ def test_options_of_an_ipu_config():
     assert offline.toDict()["connection_type"] == poptorch.ConnectionType.Never.value
 
 
+@pytest.mark.parametrize("for_inference", [False, True])
+@pytest.mark.parametrize("compile_only", [False, True])
+def test_ipu_config_makes_the_samples_options(for_inference, compile_only):
+    import popart
+
+    names = {"copy": copy, "popart": popart, "Options": poptorch.Options, "OutputMode": poptorch.OutputMode}
+    sample = run("38", NamedTemporaryFile=tempfile.NamedTemporaryFile, **names)
+    config = ipu_config.IPUConfig(
+        layers_per_ipu=[1, 1],
+        replication_factor=2,
+        gradient_accumulation_steps=3,
+        inference_device_iterations=4,
+        matmul_proportion=[0.1, 0.4],
+        replicated_tensor_sharding=True,
+        optimizer_state_offchip=True,
+        auto_loss_scaling=True,
+        explicit_ir_inference=True,
+        executable_cache_dir="cache",
+        output_mode="all",
+        seed=3,
+    )
+
+    def text(options):
+        return re.sub("saveInitializersToFile='[^']*'", "", repr(options))
+
+    expected = text(sample._to_options(config, for_inference, compile_only))
+    assert text(config.to_options(for_inference, compile_only)) == expected
+
+
 class Foundation:
     """What models of optimum-graphcore have beside the transformer: hooks that deparallelize removes."""
 
     def parallelize(self):
         self._hooks = []
-
-
-def outline_attribute(module, value):
-    context = poptorch.Attribute(__outline={"layer": value})
-    return [
-        module.register_forward_pre_hook(lambda *_: context.__enter__() and None),
-        module.register_forward_hook(lambda *_: context.__exit__(None, None, None)),
-    ]
-
-
-def recomputation_checkpoint(module):
-    return module.register_forward_hook(
-        lambda _, __, y: (
-            tuple(map(poptorch.recomputationCheckpoint, y))
-            if isinstance(y, tuple)
-            else poptorch.recomputationCheckpoint(y)
-        )
-    )
 
 
 class Head(torch.nn.Module):
@@ -485,43 +498,24 @@ def parallelized(embedding_serialization_factor=1):
     scope = {
         "poptorch": poptorch,
         "MaskedLanguageModel": MaskedLanguageModel,
-        "SerializedLinear": getattr(poptorch, "SerializedLinear", None) or serialized_linear(),
+        "SerializedLinear": ipu_config.SerializedLinear,
         "logger": logging.getLogger("documents"),
-        "outline_attribute": outline_attribute,
-        "recomputation_checkpoint": recomputation_checkpoint,
-        "get_layer_ipu": lambda config, layers: config.layer_ipu,
+        "outline_attribute": ipu_config.outline_attribute,
+        "recomputation_checkpoint": ipu_config.recomputation_checkpoint,
+        "get_layer_ipu": ipu_config.get_layer_ipu,
     }
     exec(f"class Pipelined(MaskedLanguageModel):\n{body}", scope)
     config = types.SimpleNamespace(hidden_size=8, vocab_size=12)
     model = scope["Pipelined"](config)
-    model.ipu_config = types.SimpleNamespace(
+    model.ipu_config = ipu_config.IPUConfig(
         embedding_serialization_factor=embedding_serialization_factor,
         recompute_checkpoint_every_layer=True,
-        layer_ipu=[0, 1, 2, 3],
+        layers_per_ipu=[1, 1, 1, 1],
     )
     return model
 
 
-def serialized_linear():
-    class SerializedLinear(torch.nn.Linear):
-        def __init__(self, in_features, out_features, factor, bias=False, mode=None):
-            super().__init__(in_features, out_features, bias)
-            self.factor, self.mode = factor, mode
-
-        def forward(self, x):
-            out = poptorch.serializedMatMul(x, self.weight.t(), self.mode, self.factor)
-            return out if self.bias is None else out + self.bias
-
-    return SerializedLinear
-
-
-FACTORS = [
-    1,
-    pytest.param(2, marks=pytest.mark.skipif(not hasattr(poptorch, "serializedMatMul"), reason="not there yet")),
-]
-
-
-@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("factor", [1, 2])
 def test_parallelize_of_a_transformer(factor):
     model = parallelized(factor)
     keys = list(model.state_dict())
