@@ -20,6 +20,7 @@ from ._options_validation import requireConsistent
 from ._program import Program
 from ._progress import ProgressBar
 from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
+from ._runtime_options import keepCompiled
 from ._support import requireDeviceCount, requireSupported
 from ._target import requireGroup, requireTarget
 from ._version import __version__
@@ -400,7 +401,8 @@ def load(filename, edit_opts_fn=None):
 
     Args:
         filename: the file.
-        edit_opts_fn: called with the options before the model is wrapped; only run-time options matter.
+        edit_opts_fn: called with the options before the model is wrapped. Options of devices, logs, folders, the
+            seed and the output mode count; a warning names others that it changed, which are ignored.
     Returns: a compiled executor that is not connected to any other.
     Raises:
         AssertionError: the file was written by another version, or without the model.
@@ -421,7 +423,9 @@ def load(filename, edit_opts_fn=None):
         options.deleteIfExists("ipu_version")
         options.connectionType(ConnectionType.Always)
     if edit_opts_fn is not None:
+        compiled = options.clone()
         edit_opts_fn(options)
+        keepCompiled(options, compiled)
     executor = PoplarExecutor(metadata["model"], options, metadata["training"], __version__, metadata["optimizer"])
     executor._adoptProgram(file, metadata)
     executor._adoptState(file, metadata)

@@ -205,6 +205,34 @@ def test_options_are_edited_when_a_file_is_loaded(tmp_path):
     assert torch.equal(loaded(x), executor(x)[BATCH // 2 :])
 
 
+@pytest.mark.spec("executor/7.1", names=["poptorch.load"])
+def test_options_of_the_program_are_ignored_when_a_file_is_loaded(tmp_path, capfd):
+    path = tmp_path / "model.poptorch"
+    model = Net().eval()
+    poptorch.inferenceModel(model, options()).compileAndExport(path, batch()[0])
+
+    def edit(opts):
+        opts.deviceIterations(7).replicationFactor(2).anchorTensor("loss", "loss")
+        opts.setExecutionStrategy(poptorch.ShardedExecution())
+        opts.Training.gradientAccumulation(3)
+        opts._Popart.set("enableOutlining", False)
+        opts.useIpuId(1).logDir(str(tmp_path))
+
+    loaded = poptorch.load(path, edit_opts_fn=edit)
+    warning = capfd.readouterr().err
+    for name in (
+        "device_iterations",
+        "replication_factor",
+        "anchored_tensors",
+        "gradient_accumulation",
+        "enableOutlining",
+    ):
+        assert name in warning
+    assert "ipu_id" not in warning and "log_dir" not in warning and "strategy" in warning
+    assert (loaded.options.ipu_id, loaded.options.device_iterations) == (1, 2)
+    assert torch.equal(loaded(batch()[0]), poptorch.inferenceModel(model, options())(batch()[0]))
+
+
 @pytest.mark.spec(
     "executor/7.1",
     "executor/7/attachToDevice",
