@@ -80,7 +80,7 @@ def _changed(path, found, expected, remedy):
 _REMEDY = "keep shapes, types and values constant, or call destroy() (or wrap the model again) before this call"
 
 
-def _typeText(tensor):
+def typeText(tensor):
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
@@ -90,7 +90,7 @@ def requireSame(path, compiled, given):
         if not isinstance(given, torch.Tensor):
             raise _changed(path, type(given).__name__, f"a tensor {compiled}", _REMEDY)
         if given.dtype != compiled.dtype or given.shape != compiled.shape:
-            raise _changed(path, _typeText(given), str(compiled), _REMEDY)
+            raise _changed(path, typeText(given), str(compiled), _REMEDY)
         return
     if isinstance(compiled, ParsedType):
         if type(given).__name__ != compiled.name:
@@ -136,7 +136,7 @@ class TensorType:
         self.dtype = tensor.dtype
 
     def __repr__(self):
-        return _typeText(self)
+        return typeText(self)
 
 
 class ParsedType:

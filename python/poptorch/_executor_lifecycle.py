@@ -31,7 +31,7 @@ class LifeCycle:
         assert self._options.connection_type != ConnectionType.Never, (
             "Trying to attach to an offline device (ConnectionType.Never)"
         )
-        self._executable.session.copyWeightsToDevice()
+        self._executable.copyWeightsToDevice(self._model)
         self._noteVersions()
         if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.ipu_state_is_dirty:
             self._uploadOptimizerState(self._executable)

@@ -14,7 +14,7 @@ class WeightSync:
         """Copies parameters and buffers from the device into the model's tensors."""
         self._requireCompiled("copyWeightsToHost")
         self._weights_are_stale = False  # first: reading the model below must not come back here
-        self._executable.session.copyWeightsToHost()
+        self._executable.copyWeightsToHost(self._model)
         self._host_version.number += 1
 
     def copyWeightsToHostIfNeeded(self):
@@ -30,7 +30,10 @@ class WeightSync:
         self._weights_are_stale = False
         if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.host_state_is_dirty:
             self._pullOptimizerState()
-        self._executable.session.copyWeightsToDevice()
+        self._executable.copyWeightsToDevice(self._model)
+        if self._training:
+            with wrapping.withoutPull():
+                wrapping.wrapTensors(self._model, self)  # those that were put in place of others
         self._host_version.number += 1
         self._noteVersions()
 
@@ -83,5 +86,5 @@ class WeightSync:
             return
         self._pullFromTraining()
         if any(version.number != seen for version, seen, _ in self._seen_versions.values()):
-            program.session.copyWeightsToDevice()
+            program.copyWeightsToDevice(self._model)
             self._noteVersions()

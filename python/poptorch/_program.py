@@ -3,7 +3,8 @@
 import torch
 
 from . import structures, wrapping
-from ._arguments import requireSame, signatureOf
+from ._arguments import requireSame, signatureOf, typeText
+from ._errors import userError
 from ._logging import logger
 from ._native import PACKAGE_FOLDERS, core
 from ._profile import profileOf
@@ -39,6 +40,7 @@ class Program:
         self._result = None  # structure of the result, with empty tensors
         self._written = []  # tensor arguments that forward writes into
         self._profile = None
+        self._tensors = {}  # name -> the parameter or buffer that the session copies from and to
         self._constants = {}  # index of a result that is the same for all inputs and weights -> its shape
 
     def compile(self, model, given, tensors, spec, progress=None):
@@ -76,16 +78,18 @@ class Program:
             self._constants = {i: tensor.shape for i, tensor in enumerate(flat) if not core().mayVary(tensor)}
             return flat
 
+        model_tensors = _modelTensors(model)
         with aroundCompile(model):
             self.session.compile(
                 forward,
-                _modelTensors(model),
+                model_tensors,
                 tensors,
                 spec,
                 mode,
                 [*options.source_location_excludes, *PACKAGE_FOLDERS],
                 progress,
             )
+        self._tensors = {name: tensor for name, tensor, _ in model_tensors}
         self._result = structures.skeleton(returned)  # here: its tensors would be part of the program
         if self._enforce_limits and self.session.usesFloat64():
             logger.warning("float64 inside of forward: Type coerced from Double to Float in results")
@@ -110,13 +114,50 @@ class Program:
             model: the module whose weights it uses.
         """
         with wrapping.withoutPull():
-            self.session.load(program, _modelTensors(model))
+            model_tensors = _modelTensors(model)
+            self.session.load(program, model_tensors)
+        self._tensors = {name: tensor for name, tensor, _ in model_tensors}
         self._arguments = description["arguments"]
         self._signature = description["signature"]
         self._result = description["result"]
         self._written = description["written"]
         self._constants = description["constants"]
         self._profile = profileOf(self._options, self._training, self.session)
+
+    def copyWeightsToHost(self, model):
+        """Copies the device's weights into the tensors of the model."""
+        self.session.copyWeightsToHost()
+        for _, held, current in self._replacedTensors(model):
+            current.copy_(held)
+
+    def copyWeightsToDevice(self, model):
+        """Copies the tensors of the model to the device.
+
+        Raises:
+            poptorch.Error: one was replaced by another of a different form.
+        """
+        for name, held, current in self._replacedTensors(model):
+            if (held.shape, held.dtype) != (current.shape, current.dtype):
+                raise userError(
+                    "E0704",
+                    "input-changed",
+                    f"{name} differs from the tensor that the model was compiled with",
+                    found=typeText(current),
+                    expected=typeText(held),
+                    remedy="call destroy() before the next call, so that the model is compiled again",
+                )
+            held.copy_(current)
+        self.session.copyWeightsToDevice()
+
+    def _replacedTensors(self, model):
+        """(name, tensor that the session knows, tensor that the model has by now), both detached."""
+        with wrapping.withoutPull():
+            pairs = [(name, self._tensors.get(name), tensor) for name, tensor, _ in _modelTensors(model)]
+            return [
+                (name, held.detach(), current.detach())
+                for name, held, current in pairs
+                if held is not None and held is not current
+            ]
 
     def requireSame(self, given):
         """Raises E0704 unless the call fits this program."""

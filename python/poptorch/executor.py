@@ -308,10 +308,10 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
     def _moveState(self, old, new):
         """Continues with another program where the old one stopped."""
         if self._training:
-            old.session.copyWeightsToHost()
+            old.copyWeightsToHost(self._model)
             new.session.setOptimizerState(old.session.optimizerState())
             new.session.setOptimizer(self._optimizerSpec())
-        new.session.copyWeightsToDevice()
+        new.copyWeightsToDevice(self._model)
         new.session.setRngState(old.session.rngState())
         if self._training:
             self._weights_are_stale = False

@@ -211,6 +211,18 @@ def isWrapped(model):
     return isinstance(model, _WrappedModule) and executorOf(model) is not None
 
 
+def wrapTensors(model, executor):
+    """Gives parameters and buffers their wrapper classes, those that lack them."""
+    for tensors, original, wrapper in (
+        (model.parameters(), torch.nn.Parameter, PoptorchParameter),
+        (model.buffers(), torch.Tensor, PoptorchBuffer),
+    ):
+        for tensor in tensors:
+            if type(tensor) is original:
+                tensor.__dict__[_LINK] = _Link(executor, original)
+                tensor.__class__ = wrapper
+
+
 def wrapModel(model, executor):
     """Gives the module, its parameters and its buffers their wrapper classes."""
     global _generation
@@ -224,14 +236,7 @@ def wrapModel(model, executor):
                 expected="a torch.Tensor",
                 remedy="register a plain tensor as buffer",
             )
-    for tensors, original, wrapper in (
-        (model.parameters(), torch.nn.Parameter, PoptorchParameter),
-        (model.buffers(), torch.Tensor, PoptorchBuffer),
-    ):
-        for tensor in tensors:
-            if type(tensor) is original:
-                tensor.__dict__[_LINK] = _Link(executor, original)
-                tensor.__class__ = wrapper
+    wrapTensors(model, executor)
     cls = type(model)
     model.__class__ = _wrapperClass(cls)
     model.__dict__[_LINK] = _Link(executor, cls)

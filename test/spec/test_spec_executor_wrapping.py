@@ -37,3 +37,56 @@ def test_printing_inside_forward_shows_no_values(capsys):
 
     poptorch.trainingModel(Printing())(torch.ones(1, 2))
     assert capsys.readouterr().out.count("<unavailable>") == 2
+
+
+class Layered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.layer(x).square(), reduction="mean")
+
+
+X = torch.linspace(-1, 1, 6).reshape(2, 3)
+
+
+def eagerLoss(model):
+    plain = Layered()
+    plain.load_state_dict(model.state_dict())
+    return plain(X).detach()
+
+
+@pytest.mark.spec("executor/6/CPU_training_or_manual_edit_after_compile", names=["PoplarExecutor.copyWeightsToDevice"])
+@pytest.mark.parametrize("assign", [True, False])
+def test_parameters_that_were_replaced_are_uploaded(assign):
+    model = Layered()
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+    executor(X)
+    weight, bias = torch.full((2, 3), 2.0), torch.ones(2)
+    if assign:
+        model.load_state_dict({"layer.weight": weight, "layer.bias": bias}, assign=True)
+    else:
+        model.layer.weight, model.layer.bias = torch.nn.Parameter(weight.clone()), torch.nn.Parameter(bias.clone())
+    executor.copyWeightsToDevice()
+    expected = eagerLoss(model)
+    assert torch.equal(executor(X), expected)
+    assert not torch.equal(model.layer.weight, torch.full((2, 3), 2.0))  # what the step made of it
+    expected = eagerLoss(model)
+    assert torch.equal(executor(X), expected)
+    assert torch.equal(poptorch.inferenceModel(model)(X), eagerLoss(model))
+    executor.destroy()
+    assert type(model.layer.weight) is torch.nn.Parameter
+
+
+@pytest.mark.spec("executor/6/CPU_training_or_manual_edit_after_compile")
+def test_parameters_that_were_replaced_by_others_of_another_form_are_refused():
+    model = torch.nn.Linear(3, 2)
+    executor = poptorch.inferenceModel(model)
+    executor(X)
+    executor.model.weight = torch.nn.Parameter(torch.ones(4, 3))
+    executor.model.bias = None
+    with pytest.raises(poptorch.Error, match="E0704.*\n.*float32.4, 3.\n.*float32.2, 3."):
+        executor.copyWeightsToDevice()
+    executor.destroy()
+    assert executor(X).shape == (2, 4)
