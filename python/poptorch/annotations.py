@@ -17,8 +17,17 @@ def _begin(user_id, ipu_id):
     """Makes a block active and returns its id. Requires a capture."""
     user_id = user_id or core().nextAutoBlockId()
     logger.debug("block %s begins, ipu %s", user_id, "by its stage" if ipu_id is None else ipu_id)
-    core().beginBlock(str(user_id), -1 if ipu_id is None else ipu_id)
+    core().beginBlock(str(user_id), _deviceNumber(ipu_id))
     return user_id
+
+
+def _deviceNumber(ipu_id):
+    """As the core takes it. Numbers may be texts ("1"): programs make both ids of one pattern."""
+    if ipu_id is None:
+        return -1
+    if isinstance(ipu_id, str) and not ipu_id.isdecimal():
+        raise userError("E0710", "annotation", f"ipu_id is {ipu_id!r}", expected="a number, or its text")
+    return int(ipu_id)
 
 
 class Block(torch.nn.Module):
@@ -26,7 +35,7 @@ class Block(torch.nn.Module):
 
     Args:
         user_id: name of the block; None numbers it. Re-using a name enters the same block again.
-        ipu_id: device, as an index inside the model's device set.
+        ipu_id: device, as an index inside the model's device set; 1 or "1".
     """
 
     def __init__(self, user_id=None, ipu_id=None):

@@ -65,6 +65,25 @@ def test_leaving_a_block_leaves_all():
     assert torch.equal(nested(X), (X + 1) * 2)
 
 
+@spec("annotations/1/Block", names=["poptorch.Block"])
+def test_numbers_of_devices_can_be_texts():
+    def model(x):
+        for ipu in range(2):
+            with poptorch.Block(f"block{ipu}", ipu_id=f"{ipu}"):
+                x = x + 1
+        return x
+
+    assert torch.equal(infer(model, X), X + 1 + 1)
+    layers = torch.nn.Sequential(poptorch.BeginBlock(torch.nn.ReLU(), "a", ipu_id="1"))
+    executor = poptorch.inferenceModel(layers, sharded())
+    executor(X)
+    assert [stage["device"] for stage in executor.report()["stages"]] == [1]
+    poptorch.removeBlocks(layers)
+    poptorch.BeginBlock(layers[0], "a", ipu_id="first")
+    with pytest.raises(poptorch.Error, match="ipu_id is 'first'"):
+        infer(layers, X)
+
+
 @spec(
     "annotations/1/Block.start",
     "annotations/1/Block.useAutoId",

@@ -55,9 +55,9 @@ class IPUConfig(ConfigFiles):
         matmul_proportion: temporary memory for operators, of each IPU or of all; a hint. 0.2.
         inference_matmul_proportion: default: matmul_proportion, where it fits the number of IPUs, else 0.2.
         enable_half_partials: partial sums in float16; a hint. True.
-        embedding_serialization_factor, projection_serialization_factor (and inference_...): pieces in which an
+        embedding_serialization_factor, projection_serialization_factor (and their twins): pieces in which an
             embedding or a projection is computed one after the other. Default: 1, unless there are splits.
-        serialized_embedding_splits_per_ipu, serialized_projection_splits_per_ipu (and inference_...): pieces of the
+        serialized_embedding_splits_per_ipu, serialized_projection_splits_per_ipu (and their twins): pieces of the
             layer on each IPU, as [3, 1, 0, 0]; consecutive. Instead of a factor. None.
         recompute_checkpoint_every_layer: keeps the output of every layer for backward. False.
         device_iterations, inference_device_iterations: steps of one call. 1.
