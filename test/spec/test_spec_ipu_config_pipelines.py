@@ -415,3 +415,37 @@ def test_onehot_gather():
     expected = torch.stack([row[where] for row, where in zip(sequence, positions, strict=True)])
     assert torch.equal(OnehotGather()(sequence, positions), expected)
     assert torch.equal(poptorch.inferenceModel(OnehotGather())(sequence, positions), expected)
+
+
+def test_the_published_groupbert():
+    published = pytest.importorskip("optimum.graphcore.models.groupbert.modeling_groupbert")
+
+    class Pipelined(PipelinedBertMixin, published.GroupBertForMaskedLM):
+        pass
+
+    settings = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 4, "intermediate_size": 64}
+    settings |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    plain = published.GroupBertForMaskedLM(published.GroupBertConfig(vocab_size=WORDS, **settings))
+    config = IPUConfig(layers_per_ipu=[2, 2], gradient_accumulation_steps=8, embedding_serialization_factor=2)
+    register()(Pipelined)
+    model, reference = to_pipelined(plain, config).train(), to_pipelined(plain, config).train()
+    reference.parallelize()
+    model.parallelize()
+    executor = poptorch.trainingModel(
+        model,
+        config.to_options().outputMode(poptorch.OutputMode.All),
+        poptorch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0),
+    )
+    eager = torch.optim.AdamW(reference.parameters(), lr=1e-3, weight_decay=0.0)
+    rows = words(8)
+    for _ in range(2):
+        losses = executor(input_ids=rows, labels=rows).loss.flatten()
+        eager.zero_grad()
+        for row in range(8):
+            loss = reference(input_ids=rows[row : row + 1], labels=rows[row : row + 1]).loss
+            assert torch.equal(losses[row], loss.detach())
+            (loss / 8).backward()
+        eager.step()
+    executor.copyWeightsToHost()
+    for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
