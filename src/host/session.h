@@ -172,8 +172,8 @@ class Session {
   std::map<std::string, at::Tensor> optimizerState() const;  // "exp_avg/encoder.weight" -> copy
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
   /// Of a program without an optimizer, for callers that update the weights themselves: each parameter's gradients of
-  /// the last call, summed over the micro-batches of its last group and over the replicas; parameters that the loss does
-  /// not depend on are absent. Copies. Throws E0706 where the program updates the weights.
+  /// the last call, summed over the micro-batches of its last group and over the replicas; parameters that the loss
+  /// does not depend on are absent. Copies. Throws E0706 where the program updates the weights.
   std::map<std::string, at::Tensor> gradientSums() const;
   at::Tensor rngState() const;
   void setRngState(const at::Tensor& state);

@@ -95,6 +95,38 @@ TEST(State, UploadsOnlyTheNamedBuffers) {
   EXPECT_THROW(f.session.copyBuffersToDevice({"conv0.weight"}), UserError);
 }
 
+// For callers with optimizers of their own: the sums of a program that has none.
+TEST(State, HandsOverGradientSumsOfPrograms) {
+  at::set_num_threads(1);
+  for (const int replicas : {1, 2}) {
+    const std::shared_ptr<Network> network = makeNetwork("mlp", 2), eager = makeNetwork("mlp", 2);
+    ModelView view(*network);
+    host::SessionOptions options = Fixture::options();
+    options.mean_reduction = false;
+    options.replicas = replicas;
+    host::Session session(options);
+    const int parts = 2 * replicas;
+    const Tensors data = network->sample(4 * parts);
+    session.compile(view.program, data, host::OptimizerSpec());
+    for (int call = 0; call < 2; ++call) session.run(data);  // each call begins anew
+    const std::map<std::string, at::Tensor> sums = session.gradientSums();
+
+    for (int k = 0; k < parts; ++k) eager->run(microBatch(data, k, parts))[0].backward();
+    EXPECT_EQ(sums.size(), eager->named_parameters().size());
+    for (const auto& parameter : eager->named_parameters()) {
+      ASSERT_TRUE(sums.contains(parameter.key())) << parameter.key();
+      // Replicas are added at the end: another order.
+      EXPECT_TRUE(replicas == 1 ? torch::equal(sums.at(parameter.key()), parameter.value().grad())
+                                : torch::allclose(sums.at(parameter.key()), parameter.value().grad(), 1e-4, 1e-6))
+          << parameter.key();
+    }
+    session.copyWeightsToHost();
+    EXPECT_EQ(firstDifference(*network, *eager), "") << "nothing updates the weights";
+  }
+  Fixture f("mlp");
+  EXPECT_THROW(f.session.gradientSums(), UserError);
+}
+
 TEST(State, FrozenParametersStay) {
   std::shared_ptr<Network> network = makeNetwork("mlp", 2);
   network->named_parameters()["layer1.weight"].set_requires_grad(false);
