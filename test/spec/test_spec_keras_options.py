@@ -165,6 +165,39 @@ def test_only_models_made_in_a_scope_change():
         functional().set_pipelining_options  # noqa: B018
 
 
+class FromTensors(keras.Model):
+    """A subclass that is a graph of layers."""
+
+    def __init__(self, units, **more):
+        given = keras.Input((WIDTH,))
+        super().__init__(given, keras.layers.Dense(units)(given), **more)
+
+
+class FromNumbers(keras.Model):
+    """A subclass with two arguments, which are no tensors."""
+
+    def __init__(self, units, classes):
+        super().__init__()
+        self.first, self.last = keras.layers.Dense(units), keras.layers.Dense(classes)
+
+    def call(self, x):
+        return self.last(self.first(x))
+
+
+@spec("keras/1/strategy", "keras/4/scope")
+def test_subclasses_of_models_stay_what_they_are():
+    with ipu.IPUStrategy().scope():
+        graph, whole = FromTensors(CLASSES), FromNumbers(4, CLASSES)
+    functional_class = keras.src.models.functional.Functional
+    assert isinstance(graph, FromTensors) and isinstance(graph, functional_class)
+    assert isinstance(whole, FromNumbers) and not isinstance(whole, functional_class)
+    assert type(graph).__name__ == "FromTensors" and type(FromNumbers(4, CLASSES)) is FromNumbers
+    assert len(graph.get_pipeline_stage_assignment()) == 1
+    for model in (graph, whole):
+        model.compile("sgd", crossEntropy(), steps_per_execution=6)
+        assert model.fit(X, Y, batch_size=8, verbose=0).history["loss"][0] > 0
+
+
 @spec("keras/1/strategy")
 def test_replicas_in_sync_are_the_devices():
     assert ipu.IPUStrategy().num_replicas_in_sync == 1

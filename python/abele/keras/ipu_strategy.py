@@ -4,7 +4,7 @@ import contextlib
 import inspect
 
 from keras.src.models.functional import Functional
-from keras.src.models.model import Model, functional_init_arguments, inject_functional_model_class
+from keras.src.models.model import Model
 from keras.src.models.sequential import Sequential
 
 from . import _model, config
@@ -79,9 +79,6 @@ def _enter():
     from_config = Sequential.__dict__["from_config"].__func__
 
     def __new__(cls, *args, **kwargs):
-        if functional_init_arguments(args, kwargs) and not issubclass(cls, Functional) and cls is not Model:
-            # As Model.__init__ does, which would do it to the subclass that is put in its place below.
-            inject_functional_model_class(cls)
         made = new(cls, *args, **kwargs)
         if isinstance(made, Model):
             made.__class__ = _model.extended(type(made))
