@@ -114,6 +114,11 @@ std::vector<Case> cases() {
   all.push_back({"aten::mse_loss_backward", {zero_dim, x, y}, {t(0), t(1), t(2), i(1)}});
   all.push_back({"aten::native_layer_norm", {x, v, v}, {t(0), ints({10}), t(1), t(2), d(1e-5)}});
   all.push_back({"aten::native_group_norm", {image}, {t(0), none(), none(), i(2), i(4), i(64), i(2), d(1e-5)}});
+  const at::Tensor few = at::randn({2, 7, 8, 8}).narrow(1, 2, 4), of_channels = at::rand({4}) + 0.1;
+  for (const at::Tensor& operand : {image, last, few, image.transpose(2, 3), image.slice(3, 0, 8, 2)})
+    all.push_back({"aten::native_batch_norm",
+                   {operand, of_channels, of_channels},
+                   {t(0), t(1), t(2), none(), none(), b(true), d(0.1), d(1e-5)}});
   for (const at::Tensor& operand : {image, last}) {
     all.push_back({"aten::max_pool2d_with_indices",
                    {operand},

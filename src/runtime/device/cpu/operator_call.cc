@@ -1,6 +1,7 @@
 #include "runtime/device/cpu/operator_call.h"
 
 #include <algorithm>
+#include <array>
 #include <unordered_set>
 
 #include <ATen/MemoryOverlap.h>
@@ -384,6 +385,16 @@ exe::Instruction withOutKernel(exe::Instruction instruction) {
 
 namespace {
 
+// ATen's out= kernels of batch normalisation take the statistics of an input that is not dense from wrong places.
+bool outKernelReads(const exe::Instruction& instruction, const SlotTable& slots) {
+  static constexpr std::array kDenseOnly = {"aten::native_batch_norm", "aten::_native_batch_norm_legit",
+                                            "aten::_native_batch_norm_legit.no_stats", "aten::_batch_norm_with_update"};
+  if (std::find(kDenseOnly.begin(), kDenseOnly.end(), instruction.op) == kDenseOnly.end()) return true;
+  const at::Tensor& x = slots.tensor(static_cast<int32_t>(instruction.args[0].i), 0);
+  return x.is_contiguous() || x.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+         x.is_contiguous(at::MemoryFormat::ChannelsLast3d);
+}
+
 // Results with a home; of a Tensor[] by element. tensors_only: no result is a Tensor[].
 std::vector<Result> homesOf(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
                             bool& tensors_only) {
@@ -424,7 +435,7 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
   if (CopyCall::fits(instruction))
     return std::make_unique<CopyCall>(slots.ref(static_cast<int32_t>(instruction.args[0].i)), results[0].slot);
   const bool all_arguments = instruction.args.size() == op.schema().arguments().size();
-  if (results.size() == returns.size() && tensors_only && all_arguments)
+  if (results.size() == returns.size() && tensors_only && all_arguments && outKernelReads(instruction, slots))
     if (const auto out = findOutVariant(op)) return std::make_unique<OutCall>(instruction, *out, slots, results);
   return std::make_unique<SteeredCall>(instruction, op, slots, std::move(results));
 }
