@@ -129,6 +129,28 @@ def _movesOf(refuse_reads):
 
 
 @contextlib.contextmanager
+def _copiesOfTensors():
+    """copy.copy and copy.deepcopy of a tensor of the program: torch makes them of its storage, past all operators."""
+    deepcopy = torch.Tensor.__deepcopy__
+
+    def copyOf(self):
+        return self.detach().requires_grad_(self.requires_grad)
+
+    def deepCopyOf(self, memo):
+        if id(self) in memo or not self.is_leaf or not core().isCaptured(self):
+            return deepcopy(self, memo)
+        memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
+        return memo[id(self)]
+
+    torch.Tensor.__copy__, torch.Tensor.__deepcopy__ = copyOf, deepCopyOf
+    try:
+        yield
+    finally:
+        torch.Tensor.__deepcopy__ = deepcopy
+        del torch.Tensor.__copy__
+
+
+@contextlib.contextmanager
 def _scriptsOf(originals):
     """torch.jit.script reads source code and knows torch's own functions, not what stands for them."""
     script = torch.jit.script
@@ -167,7 +189,7 @@ def redirectedCalls(refuse_reads):
     autocast = torch.autocast.__init__
     torch.autocast.__init__ = _autocastAtHome(autocast)
     try:
-        with _scriptsOf(originals):
+        with _scriptsOf(originals), _copiesOfTensors():
             yield
     finally:
         for name, original in {**originals, **converters}.items():

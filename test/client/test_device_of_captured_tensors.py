@@ -1,4 +1,6 @@
-"""Programs that ask in forward where a tensor is, and make others there."""
+"""Programs that ask in forward where a tensor is, make others there, and copy tensors with Python's own means."""
+
+import copy
 
 import poptorch
 import pytest
@@ -133,3 +135,22 @@ def test_autocast_on_the_device_of_a_tensor(dtype):
     x = inputs()[0]
     ours, expected = poptorch.inferenceModel(Model())(x), Model()(x)
     assert [y.dtype for y in ours] == [y.dtype for y in expected] and all(map(torch.equal, ours, expected))
+
+
+def test_copies_by_the_module_copy():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            kept, seen, both = copy.deepcopy(x), copy.copy(x), copy.deepcopy([x, x])
+            weight = copy.deepcopy(self.layer.weight)
+            x.mul_(2)
+            return kept, seen, both[0] + 1, both[0] is both[1], self.layer(kept) + x @ weight
+
+    x, model = inputs()[0], Model()
+    ours, expected = poptorch.inferenceModel(model)(x.clone()), model(x.clone())
+    assert ours[3] is True and expected[3] is True
+    assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True) if isinstance(b, torch.Tensor))
+    assert not hasattr(torch.Tensor, "__copy__")
