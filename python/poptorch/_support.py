@@ -3,7 +3,10 @@
 The column "device" of src/host/options.json says the same for users.
 """
 
+import itertools
 import os
+
+import torch
 
 from . import _devices, _environment, enums, strategies
 from ._errors import notAvailable, userError
@@ -172,3 +175,20 @@ def requireDeviceCount(options, stage_devices):
         logger.warning("the model uses %d devices; %d are reserved (autoRoundNumIPUs)", number, rounded)
         number = rounded
     _devices.requireDevices(options, number)
+
+
+def requireShapes(model):
+    """Raises poptorch.Error for parameters and buffers of lazy modules that no call has given a shape yet."""
+    lazy = [
+        name
+        for name, value in itertools.chain(model.named_parameters(), model.named_buffers())
+        if torch.nn.parameter.is_lazy(value)
+    ]
+    if lazy:
+        raise userError(
+            "E0708",
+            "arguments",
+            f"{', '.join(lazy)} of the model {'has' if len(lazy) == 1 else 'have'} no shape yet",
+            expected="tensors of known shapes",
+            remedy="call the model once with an example of its inputs before it is wrapped",
+        )

@@ -21,7 +21,7 @@ from ._program import Program
 from ._progress import ProgressBar
 from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
 from ._runtime_options import keepCompiled
-from ._support import requireDeviceCount, requireSupported
+from ._support import requireDeviceCount, requireShapes, requireSupported
 from ._target import requireGroup, requireTarget
 from ._version import __version__
 from .annotations import module_repr
@@ -120,6 +120,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         self._sent = None
         self._watch = None
         if training:
+            requireShapes(model)
             parameters = list(model.parameters())
             if optimizer is None and parameters:
                 optimizer = optim.SGD(parameters, lr=0.01)
@@ -251,6 +252,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
             self._warnOnce("Dicts as inputs only have partial support: a dict must have the same keys at every call")
         requireSupported(self._options)
         requireTarget(self._options)
+        requireShapes(self._model)
         self._rewrap()
         program = self._newProgram()
         spec = self._optimizerSpec()
