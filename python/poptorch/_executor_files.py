@@ -9,6 +9,7 @@ import pickle
 from . import _files
 from ._errors import createPoptorchError, userError
 from ._logging import logger
+from ._one_at_a_time import oneAtATime
 from ._tracing import withHooks
 
 _DEFAULT_NAME = "model.poptorch"
@@ -29,12 +30,14 @@ def _pathOf(filename):
 class Files:
     """Part of PoplarExecutor."""
 
+    @oneAtATime
     def compileAndExport(self, filename, *args, export_model=True, **kwargs):
         """compile(*args, **kwargs), then save(filename, export_model)."""
         with self._channel.tracepoint("compileAndExport"):
             self.compile(*args, **kwargs)
             self.save(filename, export_model)
 
+    @oneAtATime
     def save(self, filename, export_model=True, save_rng_state=True):
         """Writes a file that poptorch.load or loadExecutable continue from.
 
@@ -79,6 +82,7 @@ class Files:
                 "with export_model=False"
             ) from error
 
+    @oneAtATime
     def loadExecutable(self, filename):
         """Takes over the program of a file that was saved from an equal model; the weights are this model's own.
 

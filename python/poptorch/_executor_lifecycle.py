@@ -9,6 +9,7 @@ import torch
 
 from . import optim, wrapping
 from ._errors import createPoptorchError, userError
+from ._one_at_a_time import oneAtATime
 from .enums import ConnectionType
 
 
@@ -23,6 +24,7 @@ class LifeCycle:
         """True while the program is on its devices."""
         return self._is_attached
 
+    @oneAtATime
     def attachToDevice(self):
         """Attaches to the devices and uploads weights and optimizer state. A call does it by itself where needed."""
         self._requireCompiled("attachToDevice")
@@ -37,6 +39,7 @@ class LifeCycle:
             self._uploadOptimizerState(self._executable)
         self._is_attached = True
 
+    @oneAtATime
     def detachFromDevice(self):
         """Reads random state, weights and optimizer state back and releases the devices."""
         self._requireCompiled("detachFromDevice")
@@ -51,6 +54,7 @@ class LifeCycle:
         if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.host_state_is_dirty:
             self._pullOptimizerState()
 
+    @oneAtATime
     def destroy(self):
         """Reads weights and optimizer state back and releases the program; a training model gets its class back."""
         if not self.isCompiled():

@@ -5,12 +5,14 @@ Source: spec optim.md, sections 5 and 6.
 
 from . import _optimizer_spec, optim, wrapping
 from ._native import core
+from ._one_at_a_time import oneAtATime
 from .enums import ConnectionType, MeanReductionStrategy
 
 
 class OptimizerSync:
     """Part of PoplarExecutor."""
 
+    @oneAtATime
     def setOptimizer(self, optimizer):
         """Makes new values of the optimizer (learning rate, ...) count from the next step on."""
         assert self._training, "setOptimizer needs a model wrapped for training"
@@ -76,6 +78,7 @@ class OptimizerSync:
                 optimizer, dict(self._model.named_parameters()), defaults_apply=self._enforce_limits
             )
 
+    @oneAtATime
     def _pullOptimizerState(self):
         """Brings the device's optimizer state into the optimizer."""
         if self._options.connection_type == ConnectionType.Never:

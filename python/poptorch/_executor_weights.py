@@ -5,11 +5,13 @@ Source: spec executor.md, section 6.
 
 from . import optim, wrapping
 from ._errors import userError
+from ._one_at_a_time import oneAtATime
 
 
 class WeightSync:
     """Part of PoplarExecutor."""
 
+    @oneAtATime
     def copyWeightsToHost(self):
         """Copies parameters and buffers from the device into the model's tensors."""
         self._requireCompiled("copyWeightsToHost")
@@ -24,6 +26,7 @@ class WeightSync:
         self.copyWeightsToHost()
         return True
 
+    @oneAtATime
     def copyWeightsToDevice(self):
         """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
         self._requireCompiled("copyWeightsToDevice")
@@ -37,6 +40,7 @@ class WeightSync:
         self._host_version.number += 1
         self._noteVersions()
 
+    @oneAtATime
     def copyNamedBuffersToDevice(self):
         """Uploads the buffers that opts.updatableNamedBuffers lists."""
         self._requireCompiled("copyNamedBuffersToDevice")
@@ -53,6 +57,7 @@ class WeightSync:
             )
         self._executable.session.copyBuffersToDevice(list(names))
 
+    @oneAtATime
     def load_state_dict(self, state_dict, strict=True):
         """Loads into the model and, if attached, uploads. Returns torch's named tuple."""
         result = self._user_model.load_state_dict(state_dict, strict)

@@ -4,6 +4,7 @@ Source: spec executor.md.
 """
 
 import copy
+import threading
 
 import torch
 
@@ -16,6 +17,7 @@ from ._executor_lifecycle import LifeCycle
 from ._executor_optimizer import OptimizerSync
 from ._executor_weights import WeightSync
 from ._logging import logger
+from ._one_at_a_time import oneAtATime
 from ._options_validation import requireConsistent
 from ._program import Program
 from ._progress import ProgressBar
@@ -68,7 +70,7 @@ class _Version:
 class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
     """A wrapped model: calling it runs one step on the devices. Made by trainingModel and inferenceModel.
 
-    Threads: one caller at a time.
+    Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
     """
 
     _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
@@ -92,6 +94,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
             raise userError(
                 "E0708", "arguments", f"options are a {type(options).__name__}", expected="poptorch.Options"
             )
+        self._lock = threading.RLock()
         self._training = training
         self._options = _wrappingOptions(options, training)
         if training and wrapping.isWrapped(model):
@@ -133,6 +136,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         self._channel.instrument(self, *_TRACED)
 
     # Calls -----------------------------------------------------------------------------------------------------------
+    @oneAtATime
     def __call__(self, *args, **kwargs):
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
         if self._options.connection_type == ConnectionType.Never:
@@ -156,6 +160,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
                 self._optimizer.host_state_is_dirty = True
         return result
 
+    @oneAtATime
     def compile(self, *args, **kwargs):
         """Captures and compiles for these arguments, and uploads the weights, without running."""
         given, tensors = self._prepare(args, kwargs)

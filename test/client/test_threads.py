@@ -125,3 +125,36 @@ def test_weights_are_fresh_for_a_thread_while_another_compiles():
     finally:
         go.set()
         thread.join()
+
+
+def test_threads_share_an_executor():
+    model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    executor = poptorch.inferenceModel(model, poptorch.Options().deviceIterations(4))
+    inputs = [torch.randn(8, 32) for _ in range(4)]
+    with torch.no_grad():
+        expected = [torch.cat([model(part) for part in x.chunk(4)]) for x in inputs]
+    equal = [[] for _ in inputs]
+
+    def call(index):
+        for _ in range(50):
+            equal[index].append(torch.equal(executor(inputs[index]), expected[index]))
+
+    threads = [threading.Thread(target=call, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert equal == [[True] * 50] * 4
+
+
+def test_a_training_is_read_while_another_thread_trains():
+    (model, _), (executor, _) = _models(int, int)
+    x, target = torch.randn(4, 3), torch.randn(4, 2)
+    losses = []
+    thread = threading.Thread(target=lambda: losses.extend(executor(x, target).item() for _ in range(200)))
+    eager = Waiting(int)
+    eager.load_state_dict(model.state_dict())
+    thread.start()
+    while thread.is_alive():
+        assert torch.isfinite(model.state_dict()["linear.weight"]).all()
+    assert losses == _eagerLosses(eager, x, target, 200)
