@@ -41,9 +41,14 @@ def _isDevice(device):
     return isinstance(device, (str, torch.device)) and torch.device(device).type == "ipu"
 
 
+def _isKeras(frame):
+    """Whether code of Keras runs there, which names the device of its backend, "cpu", at every turn."""
+    return frame.f_globals.get("__name__", "").startswith("keras.src.")
+
+
 def _isLibrary(frame):
-    """Whether code of torch or of Keras runs there, which says nothing about devices."""
-    return frame.f_code.co_filename.startswith(_TORCH) or frame.f_globals.get("__name__", "").startswith("keras.src.")
+    """Whether code of torch or of Keras runs there, which has nothing to say about devices."""
+    return frame.f_code.co_filename.startswith(_TORCH) or _isKeras(frame)
 
 
 def _redirected(name, original, warned):
@@ -94,8 +99,7 @@ def _deviceOf(original):
     """Tensor.device, which is "ipu" of tensors of the program; torch's own functions see where the memory is."""
 
     def device(self):
-        asking = sys._getframe(1).f_code.co_filename
-        if asking.startswith(_TORCH) or not core().isCaptured(self):
+        if _isLibrary(sys._getframe(1)) or not core().isCaptured(self):
             # A mode of torch functions would ask again, through this property.
             with torch._C.DisableTorchFunction():
                 return original.__get__(self)
@@ -110,12 +114,13 @@ def _movesOf(refuse_reads):
 
     def moveTo(self, *args, **kwargs):
         device = kwargs.get("device", args[0] if args else None)
-        if _isDevice(device):
+        names_host = isinstance(device, str) and torch.device(device).type == "cpu"
+        if _isDevice(device) or (names_host and _isKeras(sys._getframe(1))):
             kwargs.pop("device", None)
             rest = args[1:] if args and args[0] is device else args
             return to(self, *rest, **kwargs) if rest or kwargs.keys() - {"non_blocking", "copy"} else self
         # A device object comes from another tensor of the program: y.device. Only a name says that the host is meant.
-        if refuse_reads and isinstance(device, str) and torch.device(device).type == "cpu":
+        if refuse_reads and names_host:
             core().readValue(self, f"to({device!r})")
         return to(self, *args, **kwargs)
 

@@ -6,6 +6,7 @@ Bit for bit where nothing is said: the device sums in the order of Keras' own gr
 import re
 
 import numpy as np
+import poptorch
 import pytest
 import torch
 from keras_models import (  # noqa: F401
@@ -474,3 +475,32 @@ def test_mixed_precision_with_a_scaled_loss():
         each.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0)
     assert largestDifference(reference, model) == 0
     assert float(model.optimizer.dynamic_scale) == float(reference.optimizer.dynamic_scale) != 2.0**20
+
+
+@spec("keras/4/execution")
+def test_executors_of_poptorch_take_keras_models():
+    class WithLoss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = plain(sequential)
+
+        def forward(self, x, target):
+            out = self.model(x, training=True)
+            return out, poptorch.identity_loss((out - target).square().mean(), reduction="none")
+
+    def sgd(module):
+        return torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.1)
+
+    x, target = torch.tensor(X), torch.zeros(ROWS, CLASSES)
+    eager, wrapped = WithLoss(), WithLoss()
+    optimizer = sgd(eager)
+    training = poptorch.trainingModel(wrapped, optimizer=sgd(wrapped))
+    for _ in range(3):
+        optimizer.zero_grad()
+        expected, loss = eager(x, target)
+        loss.backward()
+        optimizer.step()
+        assert torch.equal(training(x, target)[0], expected)
+    assert largestDifference(eager.model, wrapped.model) == 0
+    with torch.no_grad():
+        assert torch.equal(poptorch.inferenceModel(eager.model)(x), eager.model(x))
