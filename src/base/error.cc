@@ -1,6 +1,7 @@
 #include "base/error.h"
 
 #include <array>
+#include <atomic>
 #include <string_view>
 
 namespace abele {
@@ -30,7 +31,20 @@ void appendField(std::string& out, std::string_view label, std::string_view text
   }
 }
 
+std::atomic<Language>& currentLanguage() {
+  static std::atomic<Language> language = Language::kCpp;
+  return language;
+}
+
 }  // namespace
+
+void setLanguage(Language language) { currentLanguage() = language; }
+const char* inLanguage(const char* python, const char* cpp) {
+  return currentLanguage() == Language::kPython ? python : cpp;
+}
+std::string inLanguage(std::string python, std::string cpp) {
+  return currentLanguage() == Language::kPython ? std::move(python) : std::move(cpp);
+}
 
 const char* errorCodeText(ErrorCode code) { return kErrors[static_cast<int>(code)].code; }
 const char* errorName(ErrorCode code) { return kErrors[static_cast<int>(code)].name; }

@@ -21,6 +21,13 @@ const char* errorCodeText(ErrorCode code);
 const char* errorName(ErrorCode code);
 const char* errorSummary(ErrorCode code);
 
+/// The language of the program: messages say what to write in it. Python's module sets kPython when it is loaded.
+enum class Language { kCpp, kPython };
+void setLanguage(Language language);
+/// Of two phrases that of the program's language.
+const char* inLanguage(const char* python, const char* cpp);
+std::string inLanguage(std::string python, std::string cpp);
+
 /// The parts of a message. Empty parts are left out of the text.
 struct Message {
   std::string what;  // lower case, values, no full stop

@@ -1,8 +1,10 @@
 // abele._abele: the native module of both Python packages.
+#include "base/error.h"
 #include "bind/bind.h"
 
 PYBIND11_MODULE(_abele, module) {
   module.doc() = "Native part of Abele. Use the packages poptorch or abele.";
+  abele::setLanguage(abele::Language::kPython);
   abele::bind::registerErrors(module);
   abele::bind::registerAnnotate(module);
   abele::bind::registerLog(module);

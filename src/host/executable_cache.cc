@@ -105,7 +105,8 @@ ExecutableCache::ExecutableCache(std::string folder) : folder_(std::move(folder)
                 {.what = "the folder of the executable cache cannot be written",
                  .at = folder_,
                  .found = is_folder ? std::strerror(errno) : "no folder, and none can be made",
-                 .remedy = "name another folder in enableExecutableCaching (or POPTORCH_CACHE_DIR), or pass None"});
+                 .remedy = cat("name another folder in enableExecutableCaching (or POPTORCH_CACHE_DIR), or pass ",
+                               inLanguage("None", "std::nullopt"))});
 }
 
 std::optional<CompiledProgram> ExecutableCache::find(const std::string& key) const {

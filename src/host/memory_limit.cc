@@ -60,12 +60,15 @@ class Remedies {
   std::vector<Remedy> run() {
     const bool pipelined = options_.strategy == Strategy::kPipelined;
     if (options_.training && !options_.recompute && !options_.recompute_to_fit)
-      add(pipelined ? "PipelinedExecution(...).recompute(\"fit\")" : "opts._Popart.set(\"autoRecomputation\", 3)",
+      add(pipelined ? "PipelinedExecution(...).recompute(\"fit\")"
+                    : inLanguage("opts._Popart.set(\"autoRecomputation\", 3)",
+                                 "options.Popart().set(\"autoRecomputation\", 3)"),
           recomputing(options_));
     if (pipelined && options_.training && options_.schedule != plan::ScheduleKind::k1F1B) {
       SessionOptions other = options_;
       other.schedule = plan::ScheduleKind::k1F1B;
-      add("PipelinedExecution(...).schedule(\"1f1b\")", other);
+      add(inLanguage("PipelinedExecution(...).schedule(\"1f1b\")", "PipelinedExecution(...).schedule(Schedule::k1F1B)"),
+          other);
     }
     addOffChip();
     addPhases();
@@ -111,9 +114,9 @@ class Remedies {
       const std::optional<int64_t> spare = spareOf(captured_, other);
       if (!spare) return false;
       if (*spare >= 0 || &location == &other.locations.activations)
-        tried_.push_back(
-            {cat("opts.TensorLocations.", setters, " with off = TensorLocationSettings().useOnChipStorage(False)"),
-             *spare});
+        tried_.push_back({cat(inLanguage("opts.TensorLocations.", "options.TensorLocations()."), setters,
+                              " with off = TensorLocationSettings().useOnChipStorage(", inLanguage("False)", "false)")),
+                          *spare});
       return *spare >= 0;
     };
     if (options_.training && move(other.locations.optimizer_state, "setOptimizerLocation")) return;
@@ -149,9 +152,10 @@ class Remedies {
       other.stages.stages.push_back({.blocks = blocks[i], .ipu = -1, .phase = static_cast<int>(i)});
       std::string ids;
       for (const std::string& id : blocks[i]) ids += cat(ids.empty() ? "" : ", ", "\"", id, "\"");
-      text += cat(text.empty() ? "" : ", ", blocks[i].size() > 1 ? cat("Stage(", ids, ")") : ids);
+      text += cat(text.empty() ? "" : ", ",
+                  blocks[i].size() > 1 ? cat(inLanguage("Stage(", "{Stage{"), ids, inLanguage(")", "}}")) : ids);
     }
-    add(cat("SerialPhasedExecution(", text, ")"), other);
+    add(cat("SerialPhasedExecution", inLanguage("(", "{"), text, inLanguage(")", "}")), other);
   }
 
   /// The same rows in so many times as many micro-batches.
@@ -162,8 +166,10 @@ class Remedies {
 
   std::string smallerText(int64_t times) const {
     const SessionOptions other = smaller(options_, times);
-    return cat(options_.training ? cat("opts.Training.gradientAccumulation(", other.gradient_accumulation)
-                                 : cat("opts.deviceIterations(", other.device_iterations),
+    return cat(options_.training
+                   ? cat(inLanguage("opts.Training.gradientAccumulation(", "options.Training().gradientAccumulation("),
+                         other.gradient_accumulation)
+                   : cat(inLanguage("opts", "options"), ".deviceIterations(", other.device_iterations),
                ") for the same inputs: micro-batches of ", rows_ / times, " rows instead of ", rows_);
   }
 
@@ -224,7 +230,9 @@ std::string whatIsWrong(int device, int64_t needed, int64_t available) {
   return cat("out of memory on device ", device, ": the plan needs ", needed, " bytes, ", available, " are available");
 }
 
-constexpr const char* kExpected = "no more than Options.deviceMemoryLimit gives the device";
+std::string expected() {
+  return cat("no more than ", inLanguage("Options.", "Options::"), "deviceMemoryLimit gives the device");
+}
 
 }  // namespace
 
@@ -254,7 +262,7 @@ void requireMemory(const exe::Executable& executable, const ir::Graph& graph, co
             {.what = whatIsWrong(device, peaks[static_cast<size_t>(worker)], options.device_memory.of(device)),
              .at = at,
              .found = found,
-             .expected = kExpected,
+             .expected = expected(),
              .remedy = listed(Remedies(graph, captured, options, rows, capture_smaller).run(), most)});
 }
 
@@ -266,7 +274,7 @@ void requireMemory(const exe::Executable& executable, const SessionOptions& opti
   throwUser(ErrorCode::E0405,
             {.what = whatIsWrong(device, peaks[static_cast<size_t>(worker)], options.device_memory.of(device)),
              .at = "a program that was compiled before",
-             .expected = kExpected,
+             .expected = expected(),
              .remedy = cat("compile the model with this limit, which names what would fit, or give each device ",
                            *std::max_element(peaks.begin(), peaks.end()), " bytes")});
 }

@@ -64,13 +64,15 @@ void checkReplicas(const SessionOptions& options) {
 
 void checkBuffers(const SessionOptions& options, const exe::Executable& executable) {
   if (!options.broadcast_buffers || options.input_group_size == options.replicas) return;
+  const char* off = inLanguage("broadcastBuffers(False)", "broadcastBuffers(false)");
   for (const exe::External& external : executable.externals)
     ABELE_REQUIRE(external.kind != exe::ExternalKind::kBuffer || external.replica_slots.empty(), E0702,
                   {.what = cat("forward writes buffer ", external.name, " while ", options.replicas,
                                " replicas take different inputs"),
-                   .found = "broadcastBuffers(True)",
-                   .expected = "broadcastBuffers(False): every replica has a buffer of its own",
-                   .remedy = "set opts.broadcastBuffers(False); the host then gets the buffers of replica 0"});
+                   .found = inLanguage("broadcastBuffers(True)", "broadcastBuffers(true)"),
+                   .expected = cat(off, ": every replica has a buffer of its own"),
+                   .remedy = cat("set ", inLanguage("opts.", "Options::"), off,
+                                 "; the host then gets the buffers of replica 0")});
 }
 
 void checkClipping(const SessionOptions& options, const OptimizerSpec& optimizer) {

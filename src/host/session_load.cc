@@ -39,13 +39,14 @@ void checkPipelineMinimum(const SessionOptions& options, int64_t forward_stages)
   const int64_t needed = options.training ? 2 * forward_stages - 1 : forward_stages;
   const int64_t given = options.training ? options.gradient_accumulation : options.device_iterations;
   const char* name = options.training ? "gradientAccumulation" : "deviceIterations";
-  ABELE_REQUIRE(given >= needed, E0401,
-                {.what = cat(name, " ", given, " is too small for a pipeline of ", forward_stages, " stages"),
-                 .found = cat(name, " ", given),
-                 .expected = cat(name, " >= ", needed, options.training ? " = 2 * stages - 1" : " = stages"),
-                 .remedy = cat("set ", name, "(", needed, ") and pass ", needed,
-                               " micro-batches a call, or lift the minimum with "
-                               "_Popart.set(\"abele.allowShortPipeline\", True)")});
+  ABELE_REQUIRE(
+      given >= needed, E0401,
+      {.what = cat(name, " ", given, " is too small for a pipeline of ", forward_stages, " stages"),
+       .found = cat(name, " ", given),
+       .expected = cat(name, " >= ", needed, options.training ? " = 2 * stages - 1" : " = stages"),
+       .remedy = cat(
+           "set ", name, "(", needed, ") and pass ", needed, " micro-batches a call, or lift the minimum with ",
+           inLanguage("_Popart.set(\"abele.allowShortPipeline\", True)", "Options::enforcePipelineMinimum(false)"))});
 }
 
 void uploadModel(Compiled& compiled) {

@@ -112,7 +112,8 @@ at::Tensor Session::anchor(const std::string& short_name) const {
                      });
   ABELE_REQUIRE(known, E0708,
                 {.what = cat("no tensor is anchored as ", short_name),
-                 .remedy = "opts.anchorTensor(short_name, long_name) before the model is wrapped"});
+                 .remedy = cat(inLanguage("opts", "options"),
+                               ".anchorTensor(short_name, long_name) before the model is wrapped")});
   auto found = impl_->anchored.find(short_name);
   ABELE_REQUIRE(
       found != impl_->anchored.end(), E0705,

@@ -43,7 +43,8 @@ void requireParity(const StageRules& rules, const ir::Block& block, const AskedS
       {.what = cat("phase ", phase, " of a ParallelPhasedExecution is on device ", asked.device),
        .at = blockText(block),
        .expected = cat("an ", phase % 2 == 0 ? "even" : "odd", " device"),
-       .remedy = cat("strategy.phase(", phase, ").ipus(...) names the devices, or use SerialPhasedExecution")});
+       .remedy = cat(inLanguage("strategy.phase(", "Phase "), phase, inLanguage(").ipus(...)", ": Phase::ipus({...})"),
+                     " names the devices, or use SerialPhasedExecution")});
 }
 
 AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block_index) {
@@ -57,10 +58,12 @@ AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block
     asked.number = block_index;
   } else {
     ABELE_REQUIRE(block.ipu_id >= 0, E0304,
-                  {.what = cat("block \"", block.user_id, "\" has no ipu_id under AutoStage.SameAsIpu"),
+                  {.what = cat("block \"", block.user_id, "\" has no ipu_id under ",
+                               inLanguage("AutoStage.SameAsIpu", "AutoStage::kSameAsIpu")),
                    .at = blockText(block),
                    .expected = "an ipu_id, which is also the stage",
-                   .remedy = "give the block an ipu_id, or use AutoStage.AutoIncrement"});
+                   .remedy = cat("give the block an ipu_id, or use ",
+                                 inLanguage("AutoStage.AutoIncrement", "AutoStage::kAutoIncrement"))});
     asked.number = block.ipu_id;
   }
   const bool is_phased = !rules.stages.empty() && rules.stages[asked.number].phase >= 0;

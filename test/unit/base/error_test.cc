@@ -57,4 +57,11 @@ TEST(Error, CodesKnowTheirRows) {
 TEST(Cat, JoinsAnything) { EXPECT_EQ(cat("a", 1, ' ', 0.1, true, std::string("b")), "a1 0.1trueb"); }
 
 }  // namespace
+TEST(Language, ChoosesPhrases) {
+  EXPECT_STREQ(inLanguage("opts.x", "Options::x"), "Options::x");
+  setLanguage(Language::kPython);
+  EXPECT_EQ(inLanguage(std::string("opts.x"), std::string("Options::x")), "opts.x");
+  setLanguage(Language::kCpp);
+}
+
 }  // namespace abele

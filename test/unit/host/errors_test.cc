@@ -155,7 +155,7 @@ TEST(Errors, PipelineMinimum) {
   Trained t(options);
   const std::string text = textOf(ErrorCode::E0401, [&] { t.compile(); });
   EXPECT_TRUE(has(text, "gradientAccumulation(3)")) << text;
-  EXPECT_TRUE(has(text, "allowShortPipeline")) << text;
+  EXPECT_TRUE(has(text, "Options::enforcePipelineMinimum(false)")) << text;
   options.gradient_accumulation = 3;
   Trained enough(options);
   enough.compile();

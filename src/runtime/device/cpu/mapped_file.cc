@@ -35,14 +35,18 @@ std::string temporaryFolder() {
 
 [[noreturn]] void refuse(std::string what, const std::string& folder, int error, int64_t bytes) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  throwDevice(ErrorCode::E0605,
-              {.what = std::move(what),
-               .at = folder,
-               .found = std::strerror(error),
-               .expected = cat(bytes, " bytes for off-chip tensors"),
-               .remedy = full ? "name a folder with more room in Options.offChipFolder, raise "
-                                "Options.offChipMemoryLimit, or keep more tensors on the device (opts.TensorLocations)"
-                              : "name a folder that exists and can be written in Options.offChipFolder"});
+  throwDevice(
+      ErrorCode::E0605,
+      {.what = std::move(what),
+       .at = folder,
+       .found = std::strerror(error),
+       .expected = cat(bytes, " bytes for off-chip tensors"),
+       .remedy = cat(full ? "name a folder with more room" : "name a folder that exists and can be written", " in ",
+                     inLanguage("Options.offChipFolder", "Options::offChipFolder"),
+                     full ? cat(", raise ", inLanguage("Options.offChipMemoryLimit", "Options::offChipMemoryLimit"),
+                                ", or keep more tensors on the device (",
+                                inLanguage("opts.TensorLocations", "Options::TensorLocations()"), ")")
+                          : std::string())});
 }
 
 int openNameless(const std::string& folder) {

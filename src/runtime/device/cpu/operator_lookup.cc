@@ -52,9 +52,12 @@ c10::OperatorHandle findOperator(const std::string& name) {
   const c10::OperatorName operator_name(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
   const std::optional<c10::OperatorHandle> found = c10::Dispatcher::singleton().findSchema(operator_name);
   ABELE_REQUIRE(found.has_value(), E0106,
-                {.what = cat("operator ", name, " does not exist"), .remedy = "import the library that registers it"});
-  ABELE_REQUIRE(found->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), E0106,
-                {.what = cat("operator ", name, " has no CPU kernel"), .remedy = "register one with torch.library"});
+                {.what = cat("operator ", name, " does not exist"),
+                 .remedy = cat(inLanguage("import", "load"), " the library that registers it")});
+  ABELE_REQUIRE(
+      found->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), E0106,
+      {.what = cat("operator ", name, " has no CPU kernel"),
+       .remedy = inLanguage("register one with torch.library", "register one with TORCH_LIBRARY_IMPL(..., CPU, m)")});
   return *found;
 }
 
