@@ -45,6 +45,11 @@ struct Request {
   void* mode_object = nullptr;
   /// Backward nodes say to which forward node they belong (ir::Node::forward), not only to which block.
   bool attributes_nodes = false;
+  /// torch::equal of values that may differ is answered as this micro-batch answers it, and every later one must give
+  /// the same answer (E0101 when it runs). Otherwise it is E0101 at once.
+  bool checks_comparisons = false;
+  /// Warns where forward returns a scalar made of its loss instead of the loss.
+  bool warns_of_inner_loss = false;
   /// Inside another capture, which does not see what this one runs. Then the tensors that became constants are kept in
   /// Recording::constant_sources.
   bool is_nested = false;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
@@ -88,6 +89,25 @@ struct ChosenAsInEager final : public at::ObserverContext {
   Recorder* recorder;
 };
 
+/// LibTorch's and Python's "batchmean" divide the sum that kl_div returns by the number of rows.
+struct SummedLoss final : public at::ObserverContext {
+  explicit SummedLoss(int64_t n) : rows(n) {}
+  int64_t rows;
+};
+struct MeanOfLoss final : public at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> beforeSum(const Inputs& inputs) {
+  const bool sums = inputs.size() == 4 && inputs[0].isTensor() && inputs[2].isInt() &&
+                    inputs[2].toInt() == at::Reduction::Sum && inputs[0].toTensor().dim() > 0;
+  return sums ? std::make_unique<SummedLoss>(inputs[0].toTensor().size(0)) : nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> beforeDivision(const Recorder& recorder, const Inputs& inputs) {
+  if (inputs.size() != 2 || !inputs[0].isTensor() || !inputs[1].isScalar()) return nullptr;
+  const bool is_mean = recorder.isSumOver(inputs[0].toTensor(), inputs[1].toScalar().toDouble());
+  return is_mean ? std::make_unique<MeanOfLoss>() : nullptr;
+}
+
 bool isDifferentiated(const Inputs& inputs) {
   return c10::GradMode::is_enabled() && !inputs.empty() && inputs[0].isTensor() && inputs[0].toTensor().requires_grad();
 }
@@ -100,6 +120,8 @@ std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& fu
     const bool has_count = inputs.size() == 2 && inputs[1].isInt() && inputs[1].toInt() >= 0;
     return has_count ? std::make_unique<AllowedReads>(recorder) : nullptr;
   }
+  if (std::strcmp(function.name(), "aten::kl_div") == 0) return beforeSum(inputsOf(function));
+  if (std::strcmp(function.name(), "aten::div") == 0) return beforeDivision(*recorder, inputsOf(function));
   if (std::strcmp(function.name(), "aten::istft") == 0) return std::make_unique<AllowedReads>(recorder);
   if (const ChoosingComposite* choosing = choosingComposite(function.name()))
     return isDifferentiated(inputsOf(function)) ? nullptr
@@ -117,13 +139,15 @@ std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& fu
   return nullptr;
 }
 
-void afterOperator(const at::RecordFunction& function, at::ObserverContext*) {
+void afterOperator(const at::RecordFunction& function, at::ObserverContext* context) {
   Recorder* recorder = currentRecorder();
-  if (recorder == nullptr || recorder->isInsideOperator() || !isLoss(function.name())) return;
+  const bool is_mean = dynamic_cast<MeanOfLoss*>(context) != nullptr;
+  if (recorder == nullptr || recorder->isInsideOperator() || !(is_mean || isLoss(function.name()))) return;
   const auto& outputs = function.outputs();
   if (outputs.empty() || !outputs[0].isTensor() || !outputs[0].toTensor().defined()) return;
   try {
-    recorder->markLoss(outputs[0].toTensor());
+    const auto* sum = dynamic_cast<SummedLoss*>(context);
+    recorder->markLoss(outputs[0].toTensor(), sum ? sum->rows : 0);
   } catch (const std::exception&) {
     // Kept by the recorder.
   }

@@ -94,7 +94,7 @@ int generatorArgument(const c10::OperatorHandle& op) {
 
 /// Operators that hand a tensor's value to the program.
 bool readsValue(const std::string& op) {
-  return op == "aten::_local_scalar_dense" || op == "aten::equal" || op == "aten::is_nonzero";
+  return op == "aten::_local_scalar_dense" || op == "aten::equal" || op == "aten::is_nonzero" || op == "aten::allclose";
 }
 
 /// Python-only bookkeeping that computes nothing.
@@ -177,6 +177,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stayAtHome(op, stack);
   // Torch decomposes composite operators before the mode sees them, except where no tensor asks for autograd.
   if (isComposite(op)) return decompose(op, stack);
+  if (count_) averageStatistics(stack);
   if (readsValue(op_name_)) return bakeRead(op, stack);
   if (op_name_ == "aten::_conj" || op_name_ == "aten::_neg_view") return recordLazyView(stack);
   if (recordWithFixedShapes(stack) || recordWithGradMode(stack)) return;
@@ -206,7 +207,10 @@ void Recorder::bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack)
   if (op_name_ == "aten::equal" && argumentAt(op, *stack, 0).toTensor().is_same(argumentAt(op, *stack, 1).toTensor()))
     may_vary = false;
   where_ = attribution_.here(nullptr);
-  if (may_vary && allowed_reads_ == 0) refuseRead();
+  if (may_vary && allowed_reads_ == 0) {
+    if (op_name_ == "aten::equal" && request_.checks_comparisons) return recordComparison(op, stack);
+    if (!countsBatches(*stack)) refuseRead();
+  }
   op.callBoxed(stack);
 }
 
@@ -226,7 +230,10 @@ void Recorder::recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* st
                 {.what = "a random operator outside the model's random stream",
                  .at = position(),
                  .found = "a generator that was seeded or replaced inside forward",
-                 .remedy = "seed before the call (poptorch.Options().randomSeed, torch.manual_seed), not in forward"});
+                 .remedy = cat("seed before the call (",
+                               inLanguage("poptorch.Options().randomSeed, torch.manual_seed",
+                                          "abele::Options::randomSeed, torch::manual_seed"),
+                               "), not in forward")});
   if (generator >= 0 || draws == 0) {
     if (generator >= 0) {
       call.random_draws = draws;
@@ -248,7 +255,9 @@ void Recorder::recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* st
   ABELE_REQUIRE(recorded_draws_ - before == draws, E0106,
                 {.what = "a random operator whose numbers cannot be drawn again",
                  .at = position(),
-                 .remedy = "use torch.bernoulli, torch.rand_like, torch.randn_like or torch.nn.functional.dropout"});
+                 .remedy = inLanguage("use torch.bernoulli, torch.rand_like, torch.randn_like or "
+                                      "torch.nn.functional.dropout",
+                                      "use torch::bernoulli, torch::rand_like, torch::randn_like or torch::dropout")});
 }
 
 Recorder::Call Recorder::begin(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -352,7 +361,7 @@ void Recorder::end(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 
   const auto& returns = op.schema().returns();
   std::vector<std::vector<ir::ValueId>> results;
-  bool is_computed = !call.writes.empty();
+  bool is_computed = !call.writes.empty() || returns.empty();  // without either: run for its effect
   for (size_t i = 0; i < returns.size(); ++i) {
     const c10::IValue& value = stack[stack.size() - returns.size() + i];
     auto& ids = results.emplace_back();

@@ -55,7 +55,9 @@ class Recorder final : public OperatorObserver {
   void addConstant(const at::Tensor& tensor, const std::string& name);
   /// All the memory that one base value describes and the tensor lies in. Throws E0105.
   at::Tensor memoryOf(const at::Tensor& tensor);
-  void markLoss(const at::Tensor& loss);
+  /// summed_rows: of a loss that is a sum over so many rows; dividing it by them gives a loss again.
+  void markLoss(const at::Tensor& loss, int64_t summed_rows = 0);
+  bool isSumOver(const at::Tensor& loss, double rows) const;
   void keep(ir::ValueId value) { recording_.kept.push_back(graph().baseOf(value)); }
   /// The one loss that remains. Throws E0102, E0103.
   std::pair<at::Tensor, ir::ValueId> findLoss() const;
@@ -89,15 +91,27 @@ class Recorder final : public OperatorObserver {
  private:
   struct PendingWrite;
   struct Call;
+  /// A number of batches that the program has just read.
+  struct BatchCount {
+    at::Tensor tensor;
+    int64_t value = 0;
+    Where where;
+  };
   struct LossMark {
     at::Tensor tensor;
     ir::ValueId value = ir::kNone;
     std::string source;
+    int64_t summed_rows = 0;
   };
 
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool countsBatches(const torch::jit::Stack& stack);
+  void averageStatistics(torch::jit::Stack* stack);
+  void requireNoCount();
+  void warnOfInnerLoss(ir::ValueId loss) const;
   void recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
 
   void stayAtHome(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -149,6 +163,7 @@ class Recorder final : public OperatorObserver {
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
   std::vector<std::pair<WeakStorage, WeakStorage>> lazy_copies_;  // source and copy of recordLazyView
   std::vector<ModeChoice> mode_choices_;                          // of the composites that are running
+  std::optional<BatchCount> count_;                               // that only averageStatistics may follow
   int depth_ = 0;
   int allowed_reads_ = 0;
 };

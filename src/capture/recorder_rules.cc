@@ -168,12 +168,13 @@ void Recorder::requireFixedShapes(const c10::OperatorHandle& op, const torch::ji
     for (size_t i = 0; i < num_arguments; ++i) forEachTensor(argument(i), look);
   if (!may_vary) return;
   where_ = attribution_.here(nullptr);
-  throwUser(ErrorCode::E0101, {.what = "an operator whose result has another shape for other values",
-                               .at = position(),
-                               .found = "a value that depends on the inputs, the weights or random numbers",
-                               .expected = "shapes that are the same for every input",
-                               .remedy = "keep all elements and mask them (torch.where, multiplication by the mask), "
-                                         "or compute this part before the call"});
+  throwUser(ErrorCode::E0101,
+            {.what = "an operator whose result has another shape for other values",
+             .at = position(),
+             .found = "a value that depends on the inputs, the weights or random numbers",
+             .expected = "shapes that are the same for every input",
+             .remedy = cat("keep all elements and mask them (", inLanguage("torch.where", "torch::where"),
+                           ", multiplication by the mask), or compute this part before the call")});
 }
 
 // Lazy conjugates and negatives are computed at once: a view in the graph is geometry and nothing else. What eager
@@ -195,7 +196,8 @@ void Recorder::requireNoLazyCopy(const at::Tensor& written) {
   ABELE_REQUIRE(!is_shared, E0106,
                 {.what = "a write into a tensor of which a conjugated or negated view is in use",
                  .at = position(),
-                 .remedy = "use torch.conj_physical, or clone() the tensor before it is written"});
+                 .remedy = cat("use ", inLanguage("torch.conj_physical", "torch::conj_physical"),
+                               ", or clone() the tensor before it is written")});
 }
 
 // ATen makes tensors of lists by filling new memory behind the dispatcher's back (at::tensor). Whoever reads memory

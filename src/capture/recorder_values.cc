@@ -5,6 +5,7 @@
 #include <ATen/ops/set.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "capture/recorder.h"
 #include "capture/type_bridge.h"
 
@@ -128,8 +129,8 @@ void Recorder::refuseRead() const {
              .at = position(),
              .found = "a value that depends on the inputs, the weights or random numbers",
              .expected = "control flow that is the same for every input",
-             .remedy = "keep the value in a tensor (torch.where, masks, tensor indices), or compute it before the call "
-                       "and pass it as a number"});
+             .remedy = cat("keep the value in a tensor (", inLanguage("torch.where", "torch::where"),
+                           ", masks, tensor indices), or compute it before the call and pass it as a number")});
 }
 
 ir::ValueId Recorder::findView(const Segment& segment, const Type& type, int64_t offset) const {
@@ -194,10 +195,15 @@ std::string Recorder::position() const { return where_.source.empty() ? op_name_
 
 // --- losses ----------------------------------------------------------------------------------------------------------
 
-void Recorder::markLoss(const at::Tensor& loss) {
+bool Recorder::isSumOver(const at::Tensor& loss, double rows) const {
+  return !losses_.empty() && losses_.back().summed_rows > 0 && losses_.back().tensor.is_same(loss) &&
+         rows == static_cast<double>(losses_.back().summed_rows);
+}
+
+void Recorder::markLoss(const at::Tensor& loss, int64_t summed_rows) {
   if (!request_.training || attribution_.isBackward() || failure_) return;
   try {
-    losses_.push_back({loss, valueOf(loss), where_.source});
+    losses_.push_back({loss, valueOf(loss), where_.source, summed_rows});
   } catch (const Error&) {
     failure_ = std::current_exception();
     throw;
@@ -212,9 +218,12 @@ std::pair<at::Tensor, ir::ValueId> Recorder::findLoss() const {
   }
   ABELE_REQUIRE(!marks.empty(), E0102,
                 {.what = "Couldn't find a loss in graph: the model marks none",
-                 .expected = "one loss in forward: a loss function of torch, or poptorch.identity_loss "
-                             "(abele::identityLoss in C++)",
-                 .remedy = "return poptorch.identity_loss(loss, reduction=\"none\") from forward"});
+                 .expected = cat("one loss in forward: a loss function of torch, or ",
+                                 inLanguage("poptorch.identity_loss", "abele::identityLoss")),
+                 .remedy = cat("return ",
+                               inLanguage("poptorch.identity_loss(loss, reduction=\"none\")",
+                                          "abele::identityLoss(loss, abele::Reduction::kNone)"),
+                               " from forward")});
   std::vector<const LossMark*> left;
   for (const LossMark* mark : marks) {
     const bool feeds_another = std::any_of(marks.begin(), marks.end(), [&](const LossMark* other) {
@@ -224,12 +233,31 @@ std::pair<at::Tensor, ir::ValueId> Recorder::findLoss() const {
   }
   std::string found = cat(left.size(), " losses");
   for (const LossMark* mark : left) found += cat(", ", mark->source.empty() ? "at an unknown line" : mark->source);
-  ABELE_REQUIRE(left.size() == 1, E0103,
-                {.what = "Multiple independent losses found in graph",
-                 .found = found,
-                 .expected = "one",
-                 .remedy = "combine them: poptorch.identity_loss(loss_a + loss_b, reduction=\"none\")"});
+  ABELE_REQUIRE(
+      left.size() == 1, E0103,
+      {.what = "Multiple independent losses found in graph",
+       .found = found,
+       .expected = "one",
+       .remedy = cat("combine them: ", inLanguage("poptorch.identity_loss(loss_a + loss_b, reduction=\"none\")",
+                                                  "abele::identityLoss(loss_a + loss_b, "
+                                                  "abele::Reduction::kNone)"))});
+  if (request_.warns_of_inner_loss) warnOfInnerLoss(left.front()->value);
   return {left.front()->tensor, left.front()->value};
+}
+
+/// A program that returns what it made of its loss may mean to train on that.
+void Recorder::warnOfInnerLoss(ir::ValueId loss) const {
+  bool made_of_it = false;
+  for (const ir::Output& output : graph().outputs) {
+    if (output.kind != ir::OutputKind::kResult) continue;
+    if (output.value == loss) return;
+    made_of_it =
+        made_of_it || (graph().values[output.value].type.numel() == 1 && ir::reaches(graph(), loss, output.value));
+  }
+  if (!made_of_it) return;
+  log::warn(
+      "training starts from a loss inside forward, and not from what forward made of it and returns; mark that with ",
+      inLanguage("poptorch.identity_loss", "abele::identityLoss"), " to train on it");
 }
 
 // --- the end ---------------------------------------------------------------------------------------------------------
@@ -245,6 +273,7 @@ void Recorder::rethrowFailure() const {
 }
 
 Recording Recorder::finish() {
+  requireNoCount();
   graph().random_draws = random_.total();
   std::vector<bool> is_done(graph().externals.size(), false);
   for (const ModelTensor& tensor : request_.model) {

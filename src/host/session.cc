@@ -45,6 +45,8 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
   request.source_location = program.source_location;
   request.attributes_nodes = splitsByItself(options);
   request.mode_object = program.mode_object;
+  request.checks_comparisons = program.checks_comparisons;
+  request.warns_of_inner_loss = program.warns_of_inner_loss;
   runtime::registerFixedShapeOperators();
   runtime::registerGradModeOperators();
   const OneValueEach shapes(program.model, options.groupings, options.replicas);

@@ -147,6 +147,7 @@ class Session {
     std::vector<capture::ModelTensor> model;
     std::function<std::string()> source_location;
     void* mode_object = nullptr;
+    bool checks_comparisons = false, warns_of_inner_loss = false;  // as in capture::Request
     std::function<void(int progress, int total)> progress =
         {};  // called while compiling, first with 0, last with total
   };

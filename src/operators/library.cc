@@ -14,6 +14,7 @@ TORCH_LIBRARY(abele_op, m) {
       "ctc_beam_search(Tensor probs, Tensor lengths, int blank, int beam_width, int top_paths)"
       " -> (Tensor, Tensor, Tensor)");
   m.def("average_statistics(Tensor x, Tensor(a!) mean, Tensor(b!) var, Tensor num_batches) -> ()");
+  m.def("require_equal(Tensor x, Tensor y, bool answer) -> ()");
   m.def("host_call(Tensor[] inputs, int number) -> Tensor[]");
   m.def(
       "for_loop(Tensor[] inputs, int count, int num_carried, int[] written, str body, *, Generator? generator=None)"
@@ -34,6 +35,7 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("nearest", nearestKernel);
   m.impl("ctc_beam_search", beamSearchKernel);
   m.impl("average_statistics", averageStatisticsKernel);
+  m.impl("require_equal", requireEqualKernel);
 }
 
 // Also for calls without any tensor.

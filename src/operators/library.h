@@ -30,6 +30,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> beamSearchKernel(const at::Tensor
                                                                 const at::Tensor& lengths_N, int64_t blank,
                                                                 int64_t beam_width, int64_t top_paths);
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
+void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer);
 std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number);
 std::vector<at::Tensor> loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, at::IntArrayRef written,
                                    std::string body, const std::optional<at::Generator>& generator);

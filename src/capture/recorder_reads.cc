@@ -1,0 +1,67 @@
+// Recorder: values that the program reads and that may differ in the next micro-batch, where something better than
+// E0101 can be done.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "capture/recorder.h"
+
+namespace abele::capture {
+namespace {
+
+c10::OperatorHandle operatorOfOurs(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+}
+
+}  // namespace
+
+/// The program goes on with this micro-batch's answer, and the graph checks it in every other.
+void Recorder::recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static const c10::OperatorHandle require_equal = operatorOfOurs("abele_op::require_equal");
+  const at::Tensor x = stack->at(stack->size() - 2).toTensor(), y = stack->back().toTensor();
+  op.callBoxed(stack);
+  const bool answer = stack->back().toBool();
+  if (x.sizes() != y.sizes() || (answer && lookUp(x) == lookUp(y))) return;
+  torch::jit::Stack arguments = {x, y, answer};
+  record(require_equal, &arguments);
+}
+
+/// Batch normalisation without a momentum reads its counter, and the next operator takes 1 / counter as a number.
+bool Recorder::countsBatches(const torch::jit::Stack& stack) {
+  if (op_name_ != "aten::_local_scalar_dense") return false;
+  const at::Tensor& tensor = stack.back().toTensor();
+  if (tensor.scalar_type() != at::kLong) return false;
+  const Place place = table_.find(tensor);
+  if (!place || !place.segment->is_input || place.segment->kind != ir::InputKind::kBuffer) return false;
+  if (!request_.model[place.segment->origin].name.ends_with("num_batches_tracked")) return false;
+  count_ = {tensor, *tensor.const_data_ptr<int64_t>(), where_};
+  return true;
+}
+
+/// Before the operator after a counter was read: the weight of its statistics becomes a value of the device.
+void Recorder::averageStatistics(torch::jit::Stack* stack) {
+  static const c10::OperatorHandle average = operatorOfOurs("abele_op::average_statistics");
+  constexpr size_t kArguments = 8, kMean = 3, kVar = 4, kTraining = 5, kMomentum = 6;
+  const auto argument = [&](size_t i) -> c10::IValue& { return (*stack)[stack->size() - kArguments + i]; };
+  if (op_name_ == "aten::empty.memory_format") return;  // memory that torch reserves in between
+  const double weight = 1.0 / static_cast<double>(count_->value);
+  if (op_name_ != "aten::native_batch_norm" || !argument(kTraining).toBool() ||
+      argument(kMomentum).toDouble() != weight || !argument(kMean).isTensor() || !argument(kVar).isTensor())
+    return requireNoCount();
+  const std::string name = op_name_;
+  torch::jit::Stack arguments = {argument(0), argument(kMean), argument(kVar), count_->tensor};
+  count_.reset();
+  record(average, &arguments);
+  op_name_ = name;
+  argument(kMean) = argument(kVar) = c10::IValue();
+  argument(kMomentum) = 0.0;
+}
+
+/// E0101 where the last value that was read is a counter.
+void Recorder::requireNoCount() {
+  if (!count_) return;
+  where_ = count_->where;
+  op_name_ = "aten::_local_scalar_dense";
+  refuseRead();
+}
+
+}  // namespace abele::capture
