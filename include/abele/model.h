@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "abele/export.h"
+#include "abele/forward.h"
 #include "abele/optim.h"
 #include "abele/options.h"
-#include "abele/structure.h"
 
 namespace at {
 class Tensor;
@@ -80,8 +80,9 @@ class ABELE_API CompiledModel {
 
   /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see
   /// OutputMode.
-  /// The results are the tensors of what forward returned, in order. The structures that the model is called with stay
-  /// as they were at the first call, maps' keys and empty optionals too (E0704); forward takes the same (E0708).
+  /// The results are the tensors of what forward returned, in order; constants among them follow the output mode too.
+  /// The structures that the model is called with stay as they were at the first call, maps' keys and empty optionals
+  /// too (E0704); forward takes the same (E0708).
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
     requires(sizeof...(Inputs) > 0)
@@ -106,6 +107,12 @@ class ABELE_API CompiledModel {
   }
   /// compile(), then save(). A model whose connection type is Never can do this, on a machine without devices.
   void compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs);
+  template <detail::Argument... Inputs>
+    requires(sizeof...(Inputs) > 0)
+  void compileAndExport(const std::string& path, const Inputs&... inputs) {
+    if (!isCompiled()) compile(inputs...);
+    save(path);
+  }
   /// Takes over a program, its weights and its state from a file. Throws E0712; E0705 when compiled already.
   void loadExecutable(const std::string& path);
   bool isCompiled() const;
@@ -202,6 +209,8 @@ class ABELE_API TrainingModel : public CompiledModel {
                        VariableRetrievalMode mode = VariableRetrievalMode::kOnePerGroup);
   /// New values for the compiled optimizer, from the next step on. E0706 for what is fixed at compile.
   void setOptimizer(const optim::Optimizer& optimizer);
+  /// Its numbers, as optim::fromTorch takes them: for schedulers of torch::optim, which change them.
+  void setOptimizer(const torch::optim::Optimizer& optimizer);
   /// Copies of the optimizer's state on the devices: "exp_avg/encoder.weight".
   std::map<std::string, at::Tensor> optimizerState() const;
   /// Values that are missing keep what they are.
@@ -267,9 +276,8 @@ ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, Structure
 }  // namespace detail
 
 /// module: a torch::nn::Module, a pointer to one, or a holder (torch::nn::Linear); its parameters and buffers are the
-/// weights. forward: any callable that takes and returns tensors, or structures of them (structure.h): std::optional,
-/// std::tuple, std::pair, std::array, std::vector and std::map by name. One whose parameters are not known (auto) takes
-/// up to 8 tensors.
+/// weights. forward: any callable that takes and returns tensors, or structures of them and values (structure.h). One
+/// whose parameters are not known (auto) takes up to 8 tensors.
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{}) {
@@ -286,6 +294,16 @@ TrainingModel trainingModel(Module&& module, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{}) {
   auto& own = detail::moduleOf(module);
   return detail::makeTrainingModel(own, detail::wrapModule(own), options, optimizer);
+}
+/// The same with the groups and numbers of an optimizer of LibTorch (optim::fromTorch).
+template <class Module, detail::NotOptions Fn>
+TrainingModel trainingModel(Module&& module, Fn forward, const Options& options,
+                            const torch::optim::Optimizer& optimizer) {
+  return trainingModel(module, std::move(forward), options, optim::fromTorch(optimizer, detail::moduleOf(module)));
+}
+template <detail::ModuleLike Module>
+TrainingModel trainingModel(Module&& module, const Options& options, const torch::optim::Optimizer& optimizer) {
+  return trainingModel(module, options, optim::fromTorch(optimizer, detail::moduleOf(module)));
 }
 template <detail::ModuleLike Module>
 InferenceModel inferenceModel(Module&& module, const Options& options = {}) {

@@ -16,6 +16,13 @@
 #include "abele/enums.h"
 #include "abele/export.h"
 
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace abele::optim {
 
 /// v = momentum * v + (1 - dampening) * (g + weight_decay * w); w -= lr * v. v starts at 0, so that dampening, unlike
@@ -124,5 +131,9 @@ struct Optimizer {
   /// A hint, for use_combined_accum.
   double velocity_scaling = 1;
 };
+
+/// The groups and numbers of a torch::optim::SGD, Adam, AdamW or RMSprop over parameters of the module; its state is
+/// not read. The steps are those of the structs above. Throws E0706 for other classes, amsgrad, and foreign tensors.
+ABELE_API Optimizer fromTorch(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 
 }  // namespace abele::optim

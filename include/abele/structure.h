@@ -1,18 +1,26 @@
-// For users of the library: what a forward may take and return beside plain tensors. A structure is an at::Tensor, or
-// a std::optional, std::vector, std::array, std::tuple, std::pair or std::map<std::string, ...> of structures.
-// Included by model.h, which says how models use it.
+// For users of the library: what a forward may take and return. A structure is a tensor, or a std::optional,
+// std::vector, std::array, std::tuple, std::pair, std::map<std::string, ...>, std::unordered_map, torch::OrderedDict,
+// torch::data::Example, or a struct of your own, of structures:
+//
+//   struct Batch {
+//     at::Tensor ids, mask;
+//     auto fields() { return std::tie(ids, mask); }
+//   };
+//
+// or a bool, a number, an enumerator or a text: the program is compiled for its value, and later calls must pass the
+// same (E0704). Included by model.h, which says how models use it.
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstddef>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,23 +29,48 @@
 namespace at {
 class Tensor;
 }
-namespace torch::nn {
-class Module;
+namespace torch {
+template <typename Key, typename Value>
+class OrderedDict;
+namespace data {
+template <typename Data, typename Target>
+struct Example;
 }
+}  // namespace torch
 
 namespace abele::detail {
 
 /// The tensors of structures in order, and how the structures are built: 't' a tensor, '-' nothing, [...] elements in
-/// order, {<length>:<key><value>...} a map.
+/// order, {<length>:<key><value>...} a map by sorted keys, =<length>:<text> a value that is no tensor.
 struct Flat {
   std::vector<at::Tensor> tensors;
   std::string form;
 };
-/// One micro-batch of a program.
-using StructuredForward = std::function<Flat(const std::vector<at::Tensor>&, const std::string& form)>;
+
+/// No tensor, and known when the program is compiled.
+template <class T>
+concept Constant = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view>;
+/// A struct whose fields() are references to its members, in a tuple.
+template <class T>
+concept HasFields =
+    std::default_initializable<T> && requires(T& value) { std::tuple_size<decltype(value.fields())>(); };
 
 template <class T>
-struct IsStructure : std::is_same<T, at::Tensor> {};
+struct AreStructures : std::false_type {};
+template <class... T>
+struct AreStructures<std::tuple<T...>>;
+
+template <class T>
+constexpr bool isStructure() {
+  if constexpr (HasFields<T>)
+    return AreStructures<decltype(std::declval<T&>().fields())>::value;
+  else
+    return std::is_same_v<T, at::Tensor> || Constant<T>;
+}
+template <class T>
+struct IsStructure : std::bool_constant<isStructure<T>()> {};
+template <class... T>
+struct AreStructures<std::tuple<T...>> : std::conjunction<IsStructure<std::remove_cvref_t<T>>...> {};
 template <>
 struct IsStructure<std::nullopt_t> : std::true_type {};
 template <class T>
@@ -52,6 +85,12 @@ template <class A, class B>
 struct IsStructure<std::pair<A, B>> : std::conjunction<IsStructure<A>, IsStructure<B>> {};
 template <class T, class C, class A>
 struct IsStructure<std::map<std::string, T, C, A>> : IsStructure<T> {};
+template <class T, class H, class E, class A>
+struct IsStructure<std::unordered_map<std::string, T, H, E, A>> : IsStructure<T> {};
+template <class T>
+struct IsStructure<torch::OrderedDict<std::string, T>> : IsStructure<T> {};
+template <class Data, class Target>
+struct IsStructure<torch::data::Example<Data, Target>> : std::conjunction<IsStructure<Data>, IsStructure<Target>> {};
 
 /// What a model can be called with.
 template <class T>
@@ -67,6 +106,11 @@ void flattenEach(Flat& flat, const T& values) {
   for (const auto& value : values) flatten(flat, value);
   flat.form += ']';
 }
+/// Texts that ConstantReader reads back.
+ABELE_API void addConstant(Flat& flat, bool value);
+ABELE_API void addConstant(Flat& flat, int64_t value);
+ABELE_API void addConstant(Flat& flat, double value);
+ABELE_API void addConstant(Flat& flat, std::string_view value);
 template <class T>
 struct Flattener {  // a tensor, or what converts to one
   static void add(Flat& flat, const T& value) { addTensor<std::conditional_t<true, at::Tensor, T>>(flat, value); }
@@ -74,6 +118,19 @@ struct Flattener {  // a tensor, or what converts to one
   static void addTensor(Flat& flat, const Tensor& tensor) {
     flat.form += tensor.defined() ? 't' : '-';
     if (tensor.defined()) flat.tensors.push_back(tensor);
+  }
+};
+template <Constant T>
+struct Flattener<T> {
+  static void add(Flat& flat, const T& value) {
+    if constexpr (std::is_same_v<T, bool>)
+      addConstant(flat, value);
+    else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>)
+      addConstant(flat, static_cast<int64_t>(value));
+    else if constexpr (std::is_floating_point_v<T>)
+      addConstant(flat, static_cast<double>(value));
+    else
+      addConstant(flat, std::string_view(value));
   }
 };
 template <>
@@ -109,15 +166,47 @@ template <class A, class B>
 struct Flattener<std::pair<A, B>> {
   static void add(Flat& flat, const std::pair<A, B>& values) { Flattener<std::tuple<A, B>>::add(flat, values); }
 };
+template <HasFields T>
+struct Flattener<T> {
+  static void add(Flat& flat, T value) { flatten(flat, value.fields()); }
+};
+template <class Data, class Target>
+struct Flattener<torch::data::Example<Data, Target>> {
+  static void add(Flat& flat, const torch::data::Example<Data, Target>& values) {
+    flatten(flat, std::tie(values.data, values.target));
+  }
+};
+template <class T>
+void flattenByKey(Flat& flat, const std::map<std::string, const T*>& values) {
+  flat.form += '{';
+  for (const auto& [key, value] : values) {
+    flat.form += std::to_string(key.size()) + ':' + key;
+    flatten(flat, *value);
+  }
+  flat.form += '}';
+}
+template <class T, class Map>
+void flattenMap(Flat& flat, const Map& values) {
+  std::map<std::string, const T*> sorted;
+  for (const auto& [key, value] : values) sorted.emplace(key, &value);
+  flattenByKey(flat, sorted);
+}
 template <class T, class C, class A>
 struct Flattener<std::map<std::string, T, C, A>> {
-  static void add(Flat& flat, const std::map<std::string, T, C, A>& values) {
-    flat.form += '{';
-    for (const auto& [key, value] : values) {
-      flat.form += std::to_string(key.size()) + ':' + key;
-      flatten(flat, value);
-    }
-    flat.form += '}';
+  static void add(Flat& flat, const std::map<std::string, T, C, A>& values) { flattenMap<T>(flat, values); }
+};
+template <class T, class H, class E, class A>
+struct Flattener<std::unordered_map<std::string, T, H, E, A>> {
+  static void add(Flat& flat, const std::unordered_map<std::string, T, H, E, A>& values) {
+    flattenMap<T>(flat, values);
+  }
+};
+template <class T>
+struct Flattener<torch::OrderedDict<std::string, T>> {
+  static void add(Flat& flat, const torch::OrderedDict<std::string, T>& values) {
+    std::map<std::string, const T*> sorted;
+    for (const auto& item : values) sorted.emplace(item.key(), &item.value());
+    flattenByKey(flat, sorted);
   }
 };
 template <class T>
@@ -151,11 +240,18 @@ class ABELE_API FormReader {
   /// Steps over a tensor and returns its number.
   size_t tensor();
   std::string key();
+  bool flag();
+  int64_t integer();
+  double number();
+  std::string text();
   /// Throws unless all was read.
   void finish();
 
  private:
   [[noreturn]] void refuse(const std::string& expected) const;
+  std::string constant(const char* expected);
+  template <class T>
+  T numberOf(const char* expected);
   std::string form_, what_;
   size_t at_ = 0, tensors_ = 0;
 };
@@ -168,6 +264,22 @@ struct Builder {  // a tensor
     return tensors[reader.tensor()];
   }
 };
+template <Constant T>
+struct Builder<T> {
+  template <class Tensors>
+  static T make(FormReader& reader, const Tensors&) {
+    if constexpr (std::is_same_v<T, bool>)
+      return reader.flag();
+    else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>)
+      return static_cast<T>(reader.integer());
+    else if constexpr (std::is_floating_point_v<T>)
+      return static_cast<T>(reader.number());
+    else {
+      static_assert(std::is_same_v<T, std::string>, "forward takes texts as std::string");
+      return reader.text();
+    }
+  }
+};
 template <>
 struct Builder<std::nullopt_t> {};
 template <class T>
@@ -178,16 +290,26 @@ struct Builder<std::optional<T>> {
     return Builder<T>::make(reader, tensors);
   }
 };
-template <class T, class A>
-struct Builder<std::vector<T, A>> {
+template <class List>
+struct ListBuilder {
   template <class Tensors>
-  static std::vector<T, A> make(FormReader& reader, const Tensors& tensors) {
-    std::vector<T, A> values;
+  static List make(FormReader& reader, const Tensors& tensors) {
+    using Element = typename List::value_type;
+    List values;
     reader.require('[', "a list");
-    while (!reader.skip(']')) values.push_back(Builder<T>::make(reader, tensors));
+    if constexpr (requires { values.push_back(std::declval<Element>()); }) {
+      while (!reader.skip(']')) values.push_back(Builder<Element>::make(reader, tensors));
+    } else {
+      for (Element& value : values) value = Builder<Element>::make(reader, tensors);
+      reader.require(']', "no more elements");
+    }
     return values;
   }
 };
+template <class T, class A>
+struct Builder<std::vector<T, A>> : ListBuilder<std::vector<T, A>> {};
+template <class T, size_t n>
+struct Builder<std::array<T, n>> : ListBuilder<std::array<T, n>> {};
 template <class Result, class Tensors, class... Each>
 Result makeEach(FormReader& reader, const Tensors& tensors, std::tuple<Each...>*) {
   reader.require('[', "a tuple");
@@ -195,17 +317,6 @@ Result makeEach(FormReader& reader, const Tensors& tensors, std::tuple<Each...>*
   reader.require(']', "no more elements");
   return result;
 }
-template <class T, size_t n>
-struct Builder<std::array<T, n>> {
-  template <class Tensors>
-  static std::array<T, n> make(FormReader& reader, const Tensors& tensors) {
-    std::array<T, n> values;
-    reader.require('[', "an array");
-    for (T& value : values) value = Builder<T>::make(reader, tensors);
-    reader.require(']', "no more elements");
-    return values;
-  }
-};
 template <class... T>
 struct Builder<std::tuple<T...>> {
   template <class Tensors>
@@ -220,19 +331,51 @@ struct Builder<std::pair<A, B>> {
     return makeEach<std::pair<A, B>>(reader, tensors, static_cast<std::tuple<A, B>*>(nullptr));
   }
 };
-template <class T, class C, class A>
-struct Builder<std::map<std::string, T, C, A>> {
+template <class Data, class Target>
+struct Builder<torch::data::Example<Data, Target>> {
   template <class Tensors>
-  static std::map<std::string, T, C, A> make(FormReader& reader, const Tensors& tensors) {
-    std::map<std::string, T, C, A> values;
+  static torch::data::Example<Data, Target> make(FormReader& reader, const Tensors& tensors) {
+    auto [data, target] = Builder<std::tuple<Data, Target>>::make(reader, tensors);
+    return {std::move(data), std::move(target)};
+  }
+};
+template <HasFields T>
+struct Builder<T> {
+  template <class Tensors>
+  static T make(FormReader& reader, const Tensors& tensors) {
+    T result;
+    reader.require('[', "a struct");
+    std::apply(
+        [&](auto&... field) { ((field = Builder<std::remove_cvref_t<decltype(field)>>::make(reader, tensors)), ...); },
+        result.fields());
+    reader.require(']', "no more fields");
+    return result;
+  }
+};
+template <class Map, class T>
+struct MapBuilder {
+  template <class Tensors>
+  static Map make(FormReader& reader, const Tensors& tensors) {
+    Map values;
     reader.require('{', "a map");
     while (!reader.skip('}')) {
       std::string key = reader.key();
-      values.emplace(std::move(key), Builder<T>::make(reader, tensors));
+      T value = Builder<T>::make(reader, tensors);
+      if constexpr (requires { values.emplace(key, value); })
+        values.emplace(std::move(key), std::move(value));
+      else
+        values.insert(std::move(key), std::move(value));
     }
     return values;
   }
 };
+template <class T, class C, class A>
+struct Builder<std::map<std::string, T, C, A>> : MapBuilder<std::map<std::string, T, C, A>, T> {};
+template <class T, class H, class E, class A>
+struct Builder<std::unordered_map<std::string, T, H, E, A>>
+    : MapBuilder<std::unordered_map<std::string, T, H, E, A>, T> {};
+template <class T>
+struct Builder<torch::OrderedDict<std::string, T>> : MapBuilder<torch::OrderedDict<std::string, T>, T> {};
 /// The results of a call as what forward returned. Programs of files do not know the form: a tensor or a list.
 template <class Result, class Tensors>
 Result structured(const Tensors& tensors, const std::optional<std::string>& form) {
@@ -244,157 +387,6 @@ Result structured(const Tensors& tensors, const std::optional<std::string>& form
   Result result = Builder<Result>::make(reader, tensors);
   reader.finish();
   return result;
-}
-
-// Calls ---------------------------------------------------------------------------------------------------------------
-/// E0708: the call gives so many tensors, and forward takes others.
-[[noreturn]] ABELE_API void refuseArguments(size_t given, std::optional<size_t> taken);
-
-/// The parameters of what can be called in one way only.
-template <class... P>
-struct Parameters {
-  static constexpr bool are_structures = (IsStructure<std::remove_cvref_t<P>>::value && ...);
-  /// A vector alone takes all tensors of a call.
-  static constexpr bool take_list =
-      std::is_same_v<std::tuple<std::remove_cvref_t<P>...>, std::tuple<std::vector<at::Tensor>>>;
-  static constexpr bool are_tensors = (std::is_same_v<std::remove_cvref_t<P>, at::Tensor> && ...);
-  template <class Fn, class Tensors>
-  static Flat call(Fn& forward, const Tensors& tensors, const std::string& form) {
-    if (are_tensors && form.size() == tensors.size() && form.size() != sizeof...(P))
-      refuseArguments(form.size(), sizeof...(P));
-    FormReader reader(form, "the arguments of forward");
-    std::tuple<std::remove_cvref_t<P>...> arguments{Builder<std::remove_cvref_t<P>>::make(reader, tensors)...};
-    reader.finish();
-    return flattenedResults(
-        std::apply([&forward](auto&... each) { return forward(static_cast<P&&>(each)...); }, arguments));
-  }
-};
-template <class Fn>
-struct ParametersOf {};
-template <class R, class... P>
-struct ParametersOf<R (*)(P...)> : Parameters<P...> {};
-template <class R, class C, class... P>
-struct ParametersOf<R (C::*)(P...)> : Parameters<P...> {};
-template <class R, class C, class... P>
-struct ParametersOf<R (C::*)(P...) const> : Parameters<P...> {};
-template <class R, class... P>
-struct ParametersOf<R (*)(P...) noexcept> : Parameters<P...> {};
-template <class R, class C, class... P>
-struct ParametersOf<R (C::*)(P...) noexcept> : Parameters<P...> {};
-template <class R, class C, class... P>
-struct ParametersOf<R (C::*)(P...) const noexcept> : Parameters<P...> {};
-
-template <class Fn>
-auto parametersOf() {
-  if constexpr (requires { &Fn::operator(); })
-    return ParametersOf<decltype(&Fn::operator())>();
-  else
-    return ParametersOf<Fn>();
-}
-template <class P>
-concept KnownStructures = requires { P::are_structures; } && P::are_structures;
-
-template <class Tensor, size_t>
-using Repeat = const Tensor&;
-template <class Fn, class Tensor, size_t... i>
-constexpr bool takes(std::index_sequence<i...>) {
-  return std::is_invocable_v<Fn&, Repeat<Tensor, i>...>;
-}
-template <class Fn, class Tensor, size_t... i>
-Flat spread(Fn& forward, const std::vector<Tensor>& inputs, std::index_sequence<i...>) {
-  return flattenedResults(forward(inputs[i]...));
-}
-/// Calls what takes as many tensors as there are inputs, up to 8; nothing where it does not.
-template <size_t count, class Fn, class Tensor>
-std::optional<Flat> callWithTensors(Fn& forward, const std::vector<Tensor>& inputs) {
-  if constexpr (takes<Fn, Tensor>(std::make_index_sequence<count>()))
-    if (inputs.size() == count) return spread(forward, inputs, std::make_index_sequence<count>());
-  if constexpr (count < 8)
-    return callWithTensors<count + 1>(forward, inputs);
-  else
-    return std::nullopt;
-}
-template <class Fn, class Tensor, size_t... i>
-constexpr bool takesSome(std::index_sequence<i...>) {
-  return (takes<Fn, Tensor>(std::make_index_sequence<i>()) || ...);
-}
-
-/// Calls forward with structures where its parameters are known, else with a list of tensors or one tensor after the
-/// other, whichever it takes.
-template <class Fn, class Tensor>
-Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& form) {
-  using Known = decltype(parametersOf<Fn>());
-  if constexpr (KnownStructures<Known>) {
-    if constexpr (Known::take_list)
-      return flattenedResults(forward(inputs));
-    else
-      return Known::call(forward, inputs, form);
-  } else if constexpr (std::is_invocable_v<Fn&, const std::vector<Tensor>&>) {
-    return flattenedResults(forward(inputs));
-  } else {
-    static_assert(takesSome<Fn, Tensor>(std::make_index_sequence<9>()),
-                  "forward takes tensors or structures of them (abele/structure.h)");
-    std::optional<Flat> results = callWithTensors<0>(forward, inputs);
-    if (!results) refuseArguments(inputs.size(), {});
-    return std::move(*results);
-  }
-}
-template <class Fn>
-StructuredForward wrapForward(Fn forward) {
-  return [forward = std::move(forward)](const auto& inputs, const std::string& form) mutable {
-    return call(forward, inputs, form);
-  };
-}
-
-// Modules -------------------------------------------------------------------------------------------------------------
-/// A module, or what points to one: std::shared_ptr, torch::nn::Linear and the other holders.
-template <class M>
-auto& moduleOf(M& module) {
-  if constexpr (requires { *module; })
-    return *module;
-  else
-    return module;
-}
-template <class M>
-concept ModuleLike =
-    std::is_base_of_v<torch::nn::Module,
-                      std::remove_cvref_t<decltype(moduleOf(std::declval<std::remove_cvref_t<M>&>()))>>;
-
-/// A module whose forward is a template, or has parameters that are no tensors, by what it takes.
-template <class M>
-struct ForwardOf {
-  M* module;
-  template <class... Tensor>
-  auto operator()(const Tensor&... tensors) const -> decltype(std::declval<M&>().forward(tensors...)) {
-    return module->forward(tensors...);
-  }
-};
-template <class M>
-auto forwardParameters() {
-  if constexpr (requires { &M::forward; })
-    return ParametersOf<decltype(&M::forward)>();
-  else
-    return ParametersOf<void>();
-}
-/// The forward of a module of which the caller keeps hold. Plain tensors are given as a program would give them, which
-/// lets parameters have defaults.
-template <class M>
-StructuredForward wrapModule(M& module) {
-  return [module = &module](const auto& inputs, const std::string& form) {
-    using Known = decltype(forwardParameters<M>());
-    ForwardOf<M> plain{module};
-    if (form.size() == inputs.size())
-      if (std::optional<Flat> results = callWithTensors<0>(plain, inputs)) return std::move(*results);
-    if constexpr (KnownStructures<Known>) {
-      const auto forward = [module](auto&&... each) { return module->forward(std::forward<decltype(each)>(each)...); };
-      if constexpr (Known::take_list)
-        return flattenedResults(forward(inputs));
-      else
-        return Known::call(forward, inputs, form);
-    } else {
-      refuseArguments(inputs.size(), {});
-    }
-  };
 }
 
 }  // namespace abele::detail

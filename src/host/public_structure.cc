@@ -1,9 +1,18 @@
 // Structures of tensors as text: reads what abele/structure.h wrote.
 #include "abele/structure.h"
 
+#include <array>
+#include <charconv>
+
+#include "abele/forward.h"
 #include "base/error.h"
 
 namespace abele::detail {
+namespace {
+
+void addText(Flat& flat, const std::string& text) { flat.form += cat('=', text.size(), ':', text); }
+
+}  // namespace
 
 bool FormReader::skip(char c) {
   if (atEnd() || form_[at_] != c) return false;
@@ -29,16 +38,63 @@ std::string FormReader::key() {
   return key;
 }
 
+void addConstant(Flat& flat, std::string_view value) { addText(flat, cat('"', value, '"')); }
+void addConstant(Flat& flat, bool value) { addText(flat, value ? "true" : "false"); }
+void addConstant(Flat& flat, int64_t value) { addText(flat, std::to_string(value)); }
+void addConstant(Flat& flat, double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  addText(flat, std::string(text.data(), end));
+}
+
+bool FormReader::flag() {
+  const size_t start = at_;
+  const std::string text = constant("true or false");
+  if (text == "true" || text == "false") return text == "true";
+  at_ = start;
+  refuse("true or false");
+}
+
+int64_t FormReader::integer() { return numberOf<int64_t>("an integer"); }
+double FormReader::number() { return numberOf<double>("a number"); }
+
+std::string FormReader::text() {
+  const size_t start = at_;
+  const std::string text = constant("a text");
+  if (text.starts_with('"')) return text.substr(1, text.size() - 2);
+  at_ = start;
+  refuse("a text");
+}
+
+std::string FormReader::constant(const char* expected) {
+  require('=', expected);
+  return key();
+}
+
+template <class T>
+T FormReader::numberOf(const char* expected) {
+  const size_t start = at_;
+  const std::string text = constant(expected);
+  T value = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value);
+  if (read.ec == std::errc() && read.ptr == end) return value;
+  at_ = start;
+  refuse(expected);
+}
+
 void FormReader::finish() {
   if (!atEnd()) refuse("nothing more");
 }
 
 void FormReader::refuse(const std::string& expected) const {
-  throwUser(ErrorCode::E0708,
-            {.what = cat(what_, " are built otherwise than asked for"),
-             .found = cat(form_.substr(0, at_), " | ", atEnd() ? "the end" : form_.substr(at_)),
-             .expected = cat(expected, " after the |"),
-             .remedy = "t is a tensor, - an empty optional, [...] a tuple, pair, array or vector, {...} a map by key"});
+  throwUser(
+      ErrorCode::E0708,
+      {.what = cat(what_, " are built otherwise than asked for"),
+       .found = cat(form_.substr(0, at_), " | ", atEnd() ? "the end" : form_.substr(at_)),
+       .expected = cat(expected, " after the |"),
+       .remedy = "t is a tensor, - an empty optional, [...] a tuple, struct, array or vector, {...} a map by key, "
+                 "=<length>:<text> a value that is no tensor"});
 }
 
 void refuseArguments(size_t given, std::optional<size_t> taken) {

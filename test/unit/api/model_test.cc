@@ -5,9 +5,11 @@
 #include <cmath>
 
 #include "abele/abele.h"
+#include "code_of.h"
 
 namespace {
 
+using abele::test::codeOf;
 namespace nn = torch::nn;
 
 struct NetImpl : nn::Module {
@@ -47,17 +49,6 @@ struct Batch {
   }
   at::Tensor x, y;
 };
-
-/// Runs fn and returns the code of the Error it throws; nothing thrown: an empty string.
-template <class Fn>
-std::string codeOf(Fn fn) {
-  try {
-    fn();
-  } catch (const abele::Error& error) {
-    return abele::errorCodeText(error.code());
-  }
-  return "";
-}
 
 TEST(TrainingModel, EqualsEager) {
   at::set_num_threads(1);

@@ -6,9 +6,11 @@
 #include <fstream>
 
 #include "abele/abele.h"
+#include "code_of.h"
 
 namespace {
 
+using abele::test::codeOf;
 namespace nn = torch::nn;
 
 struct NetImpl : nn::Module {
@@ -56,16 +58,6 @@ struct File {
   ~File() { std::filesystem::remove(path); }
   std::filesystem::path path;
 };
-
-template <class Fn>
-std::string codeOf(Fn fn) {
-  try {
-    fn();
-  } catch (const abele::Error& error) {
-    return abele::errorCodeText(error.code());
-  }
-  return "";
-}
 
 TEST(Save, TrainingGoesOnWithoutForwardAndModule) {
   const Batch batch;

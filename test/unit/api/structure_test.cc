@@ -3,21 +3,13 @@
 #include <torch/torch.h>
 
 #include "abele/abele.h"
+#include "code_of.h"
 
 namespace {
 
+using abele::test::codeOf;
 namespace nn = torch::nn;
 using at::Tensor;
-
-template <class Fn>
-std::string codeOf(Fn fn) {
-  try {
-    fn();
-  } catch (const abele::Error& error) {
-    return abele::errorCodeText(error.code());
-  }
-  return "";
-}
 
 /// Takes what has a default, so that it can be called with one, two or three tensors.
 struct ScaledImpl : nn::Module {

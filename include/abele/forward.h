@@ -1,0 +1,184 @@
+// How models call a forward: a callable that takes tensors or structures of them, or a module's own. Included by
+// model.h.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "abele/export.h"
+#include "abele/structure.h"
+
+namespace at {
+class Tensor;
+}
+namespace torch::nn {
+class Module;
+}
+
+namespace abele::detail {
+
+/// One micro-batch of a program.
+using StructuredForward = std::function<Flat(const std::vector<at::Tensor>&, const std::string& form)>;
+
+// Calls ---------------------------------------------------------------------------------------------------------------
+/// E0708: the call gives so many tensors, and forward takes others.
+[[noreturn]] ABELE_API void refuseArguments(size_t given, std::optional<size_t> taken);
+
+/// The parameters of what can be called in one way only.
+template <class... P>
+struct Parameters {
+  static constexpr bool are_structures = (IsStructure<std::remove_cvref_t<P>>::value && ...);
+  /// A vector alone takes all tensors of a call.
+  static constexpr bool take_list =
+      std::is_same_v<std::tuple<std::remove_cvref_t<P>...>, std::tuple<std::vector<at::Tensor>>>;
+  static constexpr bool are_tensors = (std::is_same_v<std::remove_cvref_t<P>, at::Tensor> && ...);
+  template <class Fn, class Tensors>
+  static Flat call(Fn& forward, const Tensors& tensors, const std::string& form) {
+    if (are_tensors && form.size() == tensors.size() && form.size() != sizeof...(P))
+      refuseArguments(form.size(), sizeof...(P));
+    FormReader reader(form, "the arguments of forward");
+    std::tuple<std::remove_cvref_t<P>...> arguments{Builder<std::remove_cvref_t<P>>::make(reader, tensors)...};
+    reader.finish();
+    return flattenedResults(
+        std::apply([&forward](auto&... each) { return forward(static_cast<P&&>(each)...); }, arguments));
+  }
+};
+template <class Fn>
+struct ParametersOf {};
+template <class R, class... P>
+struct ParametersOf<R (*)(P...)> : Parameters<P...> {};
+template <class R, class C, class... P>
+struct ParametersOf<R (C::*)(P...)> : Parameters<P...> {};
+template <class R, class C, class... P>
+struct ParametersOf<R (C::*)(P...) const> : Parameters<P...> {};
+template <class R, class... P>
+struct ParametersOf<R (*)(P...) noexcept> : Parameters<P...> {};
+template <class R, class C, class... P>
+struct ParametersOf<R (C::*)(P...) noexcept> : Parameters<P...> {};
+template <class R, class C, class... P>
+struct ParametersOf<R (C::*)(P...) const noexcept> : Parameters<P...> {};
+
+template <class Fn>
+auto parametersOf() {
+  if constexpr (requires { &Fn::operator(); })
+    return ParametersOf<decltype(&Fn::operator())>();
+  else
+    return ParametersOf<Fn>();
+}
+template <class P>
+concept KnownStructures = requires { P::are_structures; } && P::are_structures;
+
+template <class Tensor, size_t>
+using Repeat = const Tensor&;
+template <class Fn, class Tensor, size_t... i>
+constexpr bool takes(std::index_sequence<i...>) {
+  return std::is_invocable_v<Fn&, Repeat<Tensor, i>...>;
+}
+template <class Fn, class Tensor, size_t... i>
+Flat spread(Fn& forward, const std::vector<Tensor>& inputs, std::index_sequence<i...>) {
+  return flattenedResults(forward(inputs[i]...));
+}
+/// Calls what takes as many tensors as there are inputs, up to 8; nothing where it does not.
+template <size_t count, class Fn, class Tensor>
+std::optional<Flat> callWithTensors(Fn& forward, const std::vector<Tensor>& inputs) {
+  if constexpr (takes<Fn, Tensor>(std::make_index_sequence<count>()))
+    if (inputs.size() == count) return spread(forward, inputs, std::make_index_sequence<count>());
+  if constexpr (count < 8)
+    return callWithTensors<count + 1>(forward, inputs);
+  else
+    return std::nullopt;
+}
+template <class Fn, class Tensor, size_t... i>
+constexpr bool takesSome(std::index_sequence<i...>) {
+  return (takes<Fn, Tensor>(std::make_index_sequence<i>()) || ...);
+}
+
+/// Calls forward with structures where its parameters are known, else with a list of tensors or one tensor after the
+/// other, whichever it takes.
+template <class Fn, class Tensor>
+Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& form) {
+  using Known = decltype(parametersOf<Fn>());
+  if constexpr (KnownStructures<Known>) {
+    if constexpr (Known::take_list) {
+      return flattenedResults(forward(inputs));
+    } else {
+      // Plain tensors as a program would give them, which lets parameters have defaults.
+      if (form.size() == inputs.size())
+        if (std::optional<Flat> results = callWithTensors<0>(forward, inputs)) return std::move(*results);
+      return Known::call(forward, inputs, form);
+    }
+  } else if constexpr (std::is_invocable_v<Fn&, const std::vector<Tensor>&>) {
+    return flattenedResults(forward(inputs));
+  } else {
+    static_assert(takesSome<Fn, Tensor>(std::make_index_sequence<9>()),
+                  "forward takes tensors or structures of them (abele/structure.h)");
+    std::optional<Flat> results = callWithTensors<0>(forward, inputs);
+    if (!results) refuseArguments(inputs.size(), {});
+    return std::move(*results);
+  }
+}
+template <class Fn>
+StructuredForward wrapForward(Fn forward) {
+  return [forward = std::move(forward)](const auto& inputs, const std::string& form) mutable {
+    return call(forward, inputs, form);
+  };
+}
+
+// Modules -------------------------------------------------------------------------------------------------------------
+/// A module, or what points to one: std::shared_ptr, torch::nn::Linear and the other holders.
+template <class M>
+auto& moduleOf(M& module) {
+  if constexpr (requires { *module; })
+    return *module;
+  else
+    return module;
+}
+template <class M>
+concept ModuleLike =
+    std::is_base_of_v<torch::nn::Module,
+                      std::remove_cvref_t<decltype(moduleOf(std::declval<std::remove_cvref_t<M>&>()))>>;
+
+/// A module whose forward is a template, or has parameters that are no tensors, by what it takes.
+template <class M>
+struct ForwardOf {
+  M* module;
+  template <class... Tensor>
+  auto operator()(const Tensor&... tensors) const -> decltype(std::declval<M&>().forward(tensors...)) {
+    return module->forward(tensors...);
+  }
+};
+template <class M>
+auto forwardParameters() {
+  if constexpr (requires { &M::forward; })
+    return ParametersOf<decltype(&M::forward)>();
+  else
+    return ParametersOf<void>();
+}
+/// The forward of a module of which the caller keeps hold. Plain tensors are given as a program would give them, which
+/// lets parameters have defaults.
+template <class M>
+StructuredForward wrapModule(M& module) {
+  return [module = &module](const auto& inputs, const std::string& form) {
+    using Known = decltype(forwardParameters<M>());
+    ForwardOf<M> plain{module};
+    if (form.size() == inputs.size())
+      if (std::optional<Flat> results = callWithTensors<0>(plain, inputs)) return std::move(*results);
+    if constexpr (KnownStructures<Known>) {
+      const auto forward = [module](auto&&... each) { return module->forward(std::forward<decltype(each)>(each)...); };
+      if constexpr (Known::take_list)
+        return flattenedResults(forward(inputs));
+      else
+        return Known::call(forward, inputs, form);
+    } else {
+      refuseArguments(inputs.size(), {});
+    }
+  };
+}
+
+}  // namespace abele::detail

@@ -1,0 +1,106 @@
+// Optimizers and schedulers of LibTorch steer the device's own.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "abele/abele.h"
+#include "code_of.h"
+
+namespace {
+
+namespace nn = torch::nn;
+using abele::test::codeOf;
+using at::Tensor;
+
+nn::Sequential makeNet() {
+  torch::manual_seed(1);
+  return nn::Sequential(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 2));
+}
+
+struct Batch {
+  Batch() {
+    torch::manual_seed(2);
+    x = torch::randn({8, 4});
+    y = torch::randn({8, 2});
+  }
+  Tensor x, y;
+};
+
+abele::TrainingModel train(nn::Sequential net, const torch::optim::Optimizer& optimizer) {
+  at::set_num_threads(1);
+  return abele::trainingModel(
+      net, [net](Tensor x, Tensor y) mutable { return torch::mse_loss(net->forward(x), y); },
+      abele::Options().threadsPerDevice(1), optimizer);
+}
+
+/// Steps of eager LibTorch and of the device, with a scheduler for each. Returns the largest difference of a weight.
+template <class TorchOptimizer, class TorchOptions>
+double differenceAfterSteps(const TorchOptions& first, const TorchOptions& second) {
+  const Batch batch;
+  const auto optimizerOf = [&](nn::Sequential net) {
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(net[0]->parameters(), std::make_unique<TorchOptions>(first));
+    groups.emplace_back(net[2]->parameters(), std::make_unique<TorchOptions>(second));
+    return TorchOptimizer(groups, first);
+  };
+  nn::Sequential eager = makeNet(), net = makeNet();
+  TorchOptimizer host = optimizerOf(eager), device = optimizerOf(net);
+  torch::optim::StepLR host_rate(host, 2, 0.5), device_rate(device, 2, 0.5);
+  auto model = train(net, device);
+  for (int step = 0; step < 6; ++step) {
+    host.zero_grad();
+    torch::mse_loss(eager->forward(batch.x), batch.y).backward();
+    host.step();
+    host_rate.step();
+    model(batch.x, batch.y);
+    device_rate.step();
+    model.setOptimizer(device);
+  }
+  model.copyWeightsToHost();
+  double most = 0;
+  for (const auto& item : eager->named_parameters())
+    most = std::max(most, (item.value() - net->named_parameters()[item.key()]).abs().max().item<double>());
+  return most;
+}
+
+TEST(TorchOptim, StepsAreThoseOfLibTorch) {
+  using torch::optim::AdamOptions, torch::optim::AdamWOptions, torch::optim::RMSpropOptions, torch::optim::SGDOptions;
+  EXPECT_EQ(differenceAfterSteps<torch::optim::SGD>(SGDOptions(0.1).momentum(0.9).weight_decay(0.01),
+                                                    SGDOptions(0.05).momentum(0.5).nesterov(true)),
+            0);
+  EXPECT_EQ(
+      differenceAfterSteps<torch::optim::RMSprop>(RMSpropOptions(0.01).alpha(0.9), RMSpropOptions(0.02).momentum(0.5)),
+      0);
+  // Python's torch rounds moments otherwise than LibTorch, and the device does as Python's.
+  EXPECT_LT(differenceAfterSteps<torch::optim::RMSprop>(RMSpropOptions(0.01).centered(true),
+                                                        RMSpropOptions(0.02).centered(true)),
+            1e-6);
+  EXPECT_LT(differenceAfterSteps<torch::optim::Adam>(AdamOptions(0.01).betas({0.8, 0.9}),
+                                                     AdamOptions(0.02).weight_decay(0.1)),
+            1e-6);
+  EXPECT_LT(differenceAfterSteps<torch::optim::AdamW>(AdamWOptions(0.01).eps(1e-6), AdamWOptions(0.02)), 1e-6);
+}
+
+TEST(TorchOptim, ParametersInNoGroupStayAsTheyAre) {
+  const Batch batch;
+  nn::Sequential net = makeNet();
+  const Tensor first = net[0]->parameters()[0].clone(), last = net[2]->parameters()[0].clone();
+  torch::optim::SGD optimizer(net[2]->parameters(), 0.1);
+  auto model = train(net, optimizer);
+  model(batch.x, batch.y);
+  model.copyWeightsToHost();
+  EXPECT_TRUE(torch::equal(first, net[0]->parameters()[0]));
+  EXPECT_FALSE(torch::equal(last, net[2]->parameters()[0]));
+}
+
+TEST(TorchOptim, WhatTheDeviceDoesNotHaveIsRefused) {
+  nn::Sequential net = makeNet(), other = makeNet();
+  const auto codeWith = [&](const torch::optim::Optimizer& optimizer) {
+    return codeOf([&] { train(net, optimizer); });
+  };
+  EXPECT_EQ(codeWith(torch::optim::Adagrad(net->parameters(), 0.1)), "E0706");
+  EXPECT_EQ(codeWith(torch::optim::LBFGS(net->parameters(), 0.1)), "E0706");
+  EXPECT_EQ(codeWith(torch::optim::Adam(net->parameters(), torch::optim::AdamOptions(0.1).amsgrad(true))), "E0706");
+  EXPECT_EQ(codeWith(torch::optim::SGD(other->parameters(), 0.1)), "E0706");
+}
+
+}  // namespace
