@@ -96,7 +96,7 @@ TEST(Loss, NoneIsAnError) {
   Simple simple;
   expectError(
       ErrorCode::E0102, simple, [&](Tensors in) { return Tensors{simple.linear->forward(in[0]).sum()}; },
-      "identity_loss");
+      "abele::identityLoss");
 }
 
 TEST(Loss, TwoAreAnError) {
