@@ -47,6 +47,7 @@ class StageAssigner {
 
   Changed run() {
     askForward();
+    if (numbersBlocks() && findBackEdge().reader == nullptr) joinNeighbours();
     bool runs = !rules_.ordered && findBackEdge().reader != nullptr;
     if (rules_.ordered) {
       keepWritersTogether();
@@ -136,6 +137,26 @@ class StageAssigner {
         stage_[position] = position > 0 ? stage_[position - 1] : 0;
       if (stage_[position] == kNone) stage_[position] = 0;
     }
+  }
+
+  // A pipeline whose stages nobody listed: those that follow each other on one device are one, since they cannot run at
+  // the same time. Listed stages are the user's, who may want their weights fetched one by one.
+  bool numbersBlocks() const {
+    return rules_.ordered && rules_.stages.empty() && rules_.auto_stage == AutoStage::kAutoIncrement;
+  }
+  void joinNeighbours() {
+    std::map<int, int> joined;  // number -> number of the first stage of its device
+    for (int number : stage_)
+      if (number != kNone) joined[number] = number;
+    int previous = kNone;
+    for (auto& [number, first] : joined) {
+      if (previous != kNone && deviceOf(previous) == deviceOf(number)) first = joined[previous];
+      previous = number;
+    }
+    for (int& stage : stage_)
+      if (stage != kNone) stage = joined[stage];
+    for (AskedStage& asked : asked_)
+      if (auto it = joined.find(asked.number); it != joined.end()) asked.number = it->second;
   }
 
   // --- Writes of externals ------------------------------------------------------------------------------------------

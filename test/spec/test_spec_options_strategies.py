@@ -130,6 +130,18 @@ def test_auto_increment(kind):
     assert torch.equal(result, eager(model)) and devices == [0, 1, 2, 3]  # stage 0: before any block
 
 
+@spec("options/9.2", "options/9.3")
+def test_stages_that_follow_each_other_on_one_device_are_one():
+    auto = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)
+    model = Inference(5, [0, 0, 1, 1, 0])
+    result, devices = infer(auto, model)
+    assert torch.equal(result, eager(model)) and devices == [0, 1, 0]
+    opts = poptorch.Options().setExecutionStrategy(auto)
+    opts.Training.gradientAccumulation(3)  # two stages
+    model = Chain(4, [0, 0, 1, 1])
+    poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))(X)
+
+
 @spec("options/9.2")
 @BOTH
 def test_training_is_as_without_stages(kind):
