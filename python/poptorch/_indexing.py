@@ -64,6 +64,37 @@ def _atPositions(tensor, items, get_item):
     return get_item(tensor, tuple(slice(None) if isinstance(i, torch.Tensor) else i for i in items)), index
 
 
+class _Written(torch.autograd.Function):
+    """`tensor` after `value`, cut off from its gradient, was written through a mask: gives value its gradient."""
+
+    @staticmethod
+    def forward(ctx, tensor, value, mask, dim):
+        ctx.mark_dirty(tensor)
+        ctx.save_for_backward(mask)
+        ctx.dim, ctx.sizes = dim, value.shape
+        return tensor
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return grad, torch.ops.abele_op.masked_gradient(grad, mask, ctx.dim, ctx.sizes), None, None
+
+
+def _isWhole(item):
+    return isinstance(item, slice) and item.start is None and item.stop is None and item.step is None
+
+
+def _learnedMask(tensor, items, value):
+    """(mask, its dimension) of tensor[mask] = value, tensor[:, mask] = value where value gets a gradient and the mask's
+    values may vary; else None."""
+    mask, dim = items[-1], len(items) - 1
+    if not (isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled()):
+        return None
+    if not (isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and all(map(_isWhole, items[:dim]))):
+        return None
+    return (mask, dim) if core().mayVary(mask) and value.dim() <= tensor.dim() - mask.dim() + 1 else None
+
+
 @contextlib.contextmanager
 def indexingByTensors():
     """Around forward."""
@@ -72,6 +103,11 @@ def indexingByTensors():
     def setItem(self, index, value):
         items = index if isinstance(index, tuple) else (index,)
         found = _atPositions(self, items, original) if any(map(_isPosition, items)) else None
+        masked = _learnedMask(self, items, value) if items else None
+        if masked is not None:
+            original_set(self, index, value.detach())
+            _Written.apply(self, value, *masked)
+            return
         if found is None:
             return original_set(self, index, value)
         view, positions = found

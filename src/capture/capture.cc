@@ -68,7 +68,10 @@ void recordResults(Recorder& recorder, const std::vector<at::Tensor>& results, s
                    std::vector<at::Tensor>* host_results) {
   int32_t num_outputs = 0;
   for (size_t i = 0; i < results.size(); ++i) {
-    const bool is_host = !results[i].defined() || !results[i].has_storage() || !recorder.knows(results[i]);
+    // A tensor without memory is no result: valueOf refuses it.
+    const bool is_meta = results[i].defined() && results[i].is_meta();
+    const bool is_host =
+        !is_meta && (!results[i].defined() || !results[i].has_storage() || !recorder.knows(results[i]));
     result_output->push_back(is_host ? ir::kNone : num_outputs);
     if (is_host) {
       host_results->push_back(results[i]);

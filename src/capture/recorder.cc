@@ -175,6 +175,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op_name_ = fullName(op);
   if (isObserverOp(op_name_)) return op.callBoxed(stack);
   stayAtHome(op, stack);
+  if (passMetaTensors(op, stack)) return;
   // Torch decomposes composite operators before the mode sees them, except where no tensor asks for autograd.
   if (isComposite(op)) return decompose(op, stack);
   if (count_) averageStatistics(stack);

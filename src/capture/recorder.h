@@ -116,8 +116,10 @@ class Recorder final : public OperatorObserver {
 
   void stayAtHome(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void cast(c10::IValue& tensor, at::ScalarType type);
+  bool passMetaTensors(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
   bool recordWithGradMode(torch::jit::Stack* stack);
   void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack);

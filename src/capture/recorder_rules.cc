@@ -47,7 +47,7 @@ const char* toldGradMode(const std::string& op) {
   return found == table.end() ? nullptr : found->second;
 }
 
-enum class Widening { kAll, kFirst };
+enum class Widening { kAll, kFirst, kWeights };
 
 const Widening* wideningOf(const std::string& op) {
   static const std::unordered_map<std::string, Widening> table = {
@@ -79,11 +79,28 @@ const c10::OperatorHandle& materialised(const std::string& view) {
   return view == "aten::_conj" ? conj : neg;
 }
 
+/// Does the operator take or make a tensor without memory? Forward-mode derivatives ask such tensors for shapes.
+bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  bool found = false;
+  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    found = found || (stack[i].isDevice() && stack[i].toDevice().is_meta());
+    forEachTensor(stack[i], [&](int32_t, const at::Tensor& tensor) { found = found || tensor.is_meta(); });
+  }
+  return found;
+}
+
 bool isAllocation(const ir::Node& node) {
   return std::string_view(node.op).substr(0, 11) == "aten::empty" || node.op == "aten::new_empty";
 }
 
 }  // namespace
+
+// No value comes out of a tensor without memory.
+bool Recorder::passMetaTensors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (!isOnMetaDevice(op, *stack)) return false;
+  op.callBoxed(stack);
+  return true;
+}
 
 bool Recorder::recordWithFixedShapes(torch::jit::Stack* stack) {
   const char* form = fixedShapeForm(op_name_);
@@ -119,6 +136,7 @@ void Recorder::stayAtHome(const c10::OperatorHandle& op, torch::jit::Stack* stac
 void Recorder::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Widening* widening = wideningOf(op_name_);
   if (widening == nullptr) return;
+  if (*widening == Widening::kWeights) return widenWeights(op, stack);
   const size_t first = stack->size() - op.schema().arguments().size();
   std::optional<at::ScalarType> widest;
   for (size_t i = first; i < stack->size(); ++i) {
@@ -129,6 +147,23 @@ void Recorder::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* s
   if (*widening == Widening::kFirst && (*stack)[first].toTensor().scalar_type() != widest) return;
   for (size_t i = first; i < stack->size(); ++i)
     if (isFloatingTensor((*stack)[i]) && (*stack)[i].toTensor().scalar_type() != widest) cast((*stack)[i], *widest);
+}
+
+void Recorder::widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const auto named = [&](const char* name) -> c10::IValue* {
+    for (size_t i = 0; i < arguments.size(); ++i)
+      if (arguments[i].name() == name) return &(*stack)[stack->size() - arguments.size() + i];
+    return nullptr;
+  };
+  const c10::IValue* statistics = named("running_mean");
+  if (statistics == nullptr || !isFloatingTensor(*statistics)) return;
+  const at::ScalarType type = statistics->toTensor().scalar_type();
+  for (const char* name : {"weight", "bias"}) {
+    c10::IValue* weight = named(name);
+    if (weight == nullptr || !isFloatingTensor(*weight) || weight->toTensor().scalar_type() == type) continue;
+    if (c10::promoteTypes(weight->toTensor().scalar_type(), type) == type) cast(*weight, type);
+  }
 }
 
 void Recorder::widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

@@ -29,6 +29,7 @@ at::Tensor nearestKernel(const at::Tensor& x_NF, const at::Tensor& y_MF, const a
 std::tuple<at::Tensor, at::Tensor, at::Tensor> beamSearchKernel(const at::Tensor& probs_TNC,
                                                                 const at::Tensor& lengths_N, int64_t blank,
                                                                 int64_t beam_width, int64_t top_paths);
+at::Tensor maskedGradientKernel(const at::Tensor& grad, const at::Tensor& mask, int64_t dim, at::IntArrayRef sizes);
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
 void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer);
 std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number);

@@ -66,3 +66,42 @@ def test_inference_that_differentiates(x, kind, keywords):
         with torch.no_grad():
             expected = reference(x + shift)
         assert all(map(torch.equal, executor(x + shift), expected))
+
+
+class Directions(torch.nn.Module):
+    """Forward-mode derivatives, which torch checks with tensors without memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 2)
+        self.register_buffer("direction", torch.linspace(-1, 1, 6))
+
+    def forward(self, x):
+        def energy(row):
+            return self.layer(row).tanh().sum()
+
+        first = torch.empty(3, 6, device="meta")  # a tensor to ask for shapes
+        slope = torch.func.jvp(energy, (x[0],), (self.direction,))[1]
+        curvature = torch.func.hessian(energy)(x[1])
+        y = self.layer(x).reshape(-1, (first @ self.layer.weight.t().to("meta")).shape[1])
+        return slope, curvature, poptorch.identity_loss(slope + curvature.sum() + y.square().mean(), "none")
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_forward_mode_derivatives(training):
+    torch.manual_seed(5)
+    model, x = Directions(), torch.randn(4, 6)
+    reference = copy.deepcopy(model)
+    if not training:
+        expected = reference(x)
+        assert all(map(torch.equal, poptorch.inferenceModel(model)(x), expected))
+        return
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.5)
+    for _ in range(3):
+        ours, expected = executor(x), reference(x)
+        optimizer.zero_grad()
+        expected[-1].backward()
+        optimizer.step()
+        assert all(map(torch.equal, ours, expected))
+    assert all(map(torch.equal, model.state_dict().values(), reference.state_dict().values()))

@@ -190,3 +190,40 @@ def test_accumulation_is_refused_where_an_earlier_stage_reads(kind):
     training = poptorch.trainingModel(model, options, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(poptorch.Error, match="E0403"):
         training(torch.randn(ACCUMULATION * 2, WIDTH), torch.zeros(ACCUMULATION * 2, dtype=torch.long))
+
+
+class FilledThroughMasks(torch.nn.Module):
+    """Learned rows, columns and elements that masks choose, whose number is a value of the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 6)
+        self.row = torch.nn.Parameter(torch.linspace(-1, 1, 6))
+        self.column = torch.nn.Parameter(torch.linspace(0, 1, 4)[:, None])
+        self.element = torch.nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x, rows, columns):
+        y = self.layer(x)
+        y[rows] = self.row * 2
+        z = y * 1.5
+        z[:, columns] = self.column.square()
+        part = z[1:]
+        part[part > 0.5] = self.element
+        z[rows] = z[:1].detach().clone()
+        return z, poptorch.identity_loss(z.square(), "mean")
+
+
+def test_a_mask_may_name_any_number_of_rows():
+    torch.manual_seed(1)
+    model = FilledThroughMasks()
+    reference = copy.deepcopy(model)
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.5)
+    for step in range(4):
+        inputs = torch.randn(4, 6), torch.arange(4) < step, torch.arange(6) >= 2 * step
+        ours, expected = executor(*inputs), reference(*inputs)
+        optimizer.zero_grad()
+        expected[1].backward()
+        optimizer.step()
+        assert all(map(torch.equal, ours, expected))
+    assert all(map(torch.equal, model.state_dict().values(), reference.state_dict().values()))

@@ -95,3 +95,49 @@ def test_products_of_two_types():
     x, w = torch.randn(3, 4, dtype=HALF), torch.randn(4, 5)
     for mine, value in zip(poptorch.inferenceModel(Products())(x, w), Products()(x.float(), w), strict=True):
         assert torch.equal(mine, value)
+
+
+class NormOfHalves(torch.nn.Module):
+    """float16 activations and weights, statistics of float32. widens: as eager has to do it."""
+
+    def __init__(self, widens):
+        super().__init__()
+        self.conv = torch.nn.Conv1d(6, 4, 3)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.half()
+        self.norm.running_mean = self.norm.running_mean.float()
+        self.norm.running_var = self.norm.running_var.float()
+        self.widens = widens
+
+    def forward(self, x):
+        norm, y = self.norm, self.conv(x)
+        if self.widens:
+            y = torch.nn.functional.batch_norm(
+                y, norm.running_mean, norm.running_var, norm.weight.float(), norm.bias.float(), norm.training, 0.1
+            )
+        else:
+            y = norm(y)
+        return y, poptorch.identity_loss(y.float().square(), "mean")
+
+
+@spec("environment/11/norm_statistics")
+@pytest.mark.parametrize("training", [True, False])
+def test_statistics_of_float32_in_a_model_of_float16(training):
+    torch.manual_seed(2)
+    model, reference = NormOfHalves(False), NormOfHalves(True)
+    reference.load_state_dict(model.state_dict())
+    model.norm.train(training)
+    reference.norm.train(training)
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.5)
+    x = torch.randn(3, 6, 8).half()
+    for _ in range(3):
+        ours, expected = executor(x), reference(x)
+        optimizer.zero_grad()
+        expected[1].backward()
+        optimizer.step()
+        assert ours[0].dtype == torch.float16 and all(map(torch.equal, ours, expected))
+    for name, value in model.state_dict().items():
+        assert name == "norm.num_batches_tracked" or torch.equal(value, reference.state_dict()[name]), name
+    inference = poptorch.inferenceModel(NormOfHalves(False).eval())
+    assert inference(x)[0].dtype == torch.float16

@@ -36,7 +36,7 @@ REFUSED = {
     "op unique_consecutive": _SHAPE,
     "op bincount": f"{_SHAPE}: without minlength",
     "op repeat_interleave": f"{_SHAPE}: with repeats that are a tensor and no output_size",
-    "op index_put": f"{_SHAPE}: the gradient of values that are written through a mask",
+    "op index_put": f"{_SHAPE}: the gradient of values that are written through a mask, other than t[mask] = values",
     "op index_fill": f"{_SHAPE}: the gradient of a value that is a tensor",
     "module nn.AdaptiveLogSoftmaxWithLoss": _SHAPE,
     "op resize_": "resizes a tensor that has elements",

@@ -154,6 +154,21 @@ TEST_F(Ops, LoopsAndBranches) {
   EXPECT_EQ(codeOf([&] { training(torch::ones({1})); }), "E0710");
 }
 
+TEST_F(Ops, BodiesWriteAroundThem) {
+  const auto sum_up = [](const Tensors& in) {
+    at::Tensor sum = torch::zeros({4}), first = sum.narrow(0, 0, 1);
+    const auto body = [&](Tensors x) {
+      sum.add_(x[0].sum(0));
+      first.mul_(2);
+      return Tensors{x[0] + sum};
+    };
+    Tensors results = abele::ops::forLoop(3, body, {in[0]});
+    results.push_back(sum);
+    return results;
+  };
+  expectSameForward(sum_up, {random({1, 4})});
+}
+
 TEST_F(Ops, HostCall) {
   int calls = 0;
   abele::ops::HostCall call(
