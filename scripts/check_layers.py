@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 TORCH_FREE, TORCH = False, True
-ALL_BELOW_HOST = "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/device report"
+ALL_BELOW_HOST = "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/collective runtime/device report"
 LAYERS = {
     # folder                 may include                                  LibTorch
     "src/base": ("", TORCH_FREE),
@@ -24,8 +24,9 @@ LAYERS = {
     "src/exe/build": ("base ir plan exe", TORCH_FREE),
     "src/runtime": ("base exe", TORCH_FREE),
     "src/runtime/kernels": ("base exe runtime", TORCH),
+    "src/runtime/collective": ("base", TORCH),
     "src/runtime/device/null": ("base exe runtime", TORCH_FREE),
-    "src/runtime/device/cpu": ("base exe runtime runtime/kernels", TORCH),
+    "src/runtime/device/cpu": ("base exe runtime runtime/kernels runtime/collective", TORCH),
     # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
     "src/operators": (
         "base ir capture/annotate.h capture/capture_body.h include "

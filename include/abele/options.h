@@ -451,9 +451,9 @@ class ABELE_API PopartOptions {
 class ABELE_API DistributedOptions {
  public:
   // <generated Distributed>
-  /// Index and number of processes. Device: refused when num_processes > 1.
+  /// Index and number of processes.
   DistributedOptions& configureProcessId(int64_t process_id, int64_t num_processes);
-  /// Environment variables that hold the number of processes and the index. Unit: processes. Device: refused when > 1.
+  /// Environment variables that hold the number of processes and the index. Unit: processes.
   DistributedOptions& setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id);
   /// Back to one process. Returns None.
   DistributedOptions& disable();

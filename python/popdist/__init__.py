@@ -1,10 +1,13 @@
-"""The place of this process among those that a launcher started. Of Abele there is one process so far.
+"""The place of this process among those that a launcher started.
 
-A launcher for PopDist sets POPDIST_NUM_TOTAL_REPLICAS and its companions; without them everything is single process.
+poprun sets POPDIST_NUM_TOTAL_REPLICAS and its companions; without them everything is single process.
 Source: spec clients.md, item 21; environment.md, section 9.
 """
 
+import functools
 import os
+
+from . import _collectives
 
 _TOTAL = "POPDIST_NUM_TOTAL_REPLICAS"
 _LOCAL = "POPDIST_NUM_LOCAL_REPLICAS"
@@ -57,27 +60,47 @@ def getInstanceIndex():
     return getReplicaIndexOffset() // max(1, getNumLocalReplicas())
 
 
-def checkSingleProcess():
-    """Raises RuntimeError if the launcher started several processes."""
-    if getNumInstances() > 1:
-        raise RuntimeError(
-            f"a launcher started {getNumInstances()} processes ({_TOTAL}={getNumTotalReplicas()}, "
-            f"{_LOCAL}={getNumLocalReplicas()}); this version runs the replicas of one process: start the program "
-            f"without the launcher, or with {_LOCAL} equal to {_TOTAL}"
-        )
-
-
 def init():
-    """Prepares this process to work with the others.
+    """Connects this process with the others. All of them call it, before anything else of theirs that communicates.
 
     Raises:
-        RuntimeError: there are others.
+        poptorch.Error: E0714, the others are not found.
     """
-    checkSingleProcess()
+    if getNumInstances() > 1:
+        _collectives.join(getInstanceIndex(), getNumInstances())
+
+
+def synchronize(communicator_id=0):
+    """Waits until all processes are here.
+
+    Args:
+        communicator_id: no effect: there is one group.
+    """
+    if getNumInstances() > 1:
+        _collectives.join(getInstanceIndex(), getNumInstances()).barrier()
+
+
+def execute_on_instances(instances, function=None, *args, **kwargs):
+    """Calls a function in some processes only.
+
+    Args:
+        instances: index or indices of these processes.
+        function: called as function(*args, **kwargs); None: a decorator for a function is returned.
+    Returns:
+        What the function returns; None in the other processes.
+    """
+    chosen = {instances} if isinstance(instances, int) else set(instances)
+
+    def call(function, *args, **kwargs):
+        return function(*args, **kwargs) if getInstanceIndex() in chosen else None
+
+    if function is not None:
+        return call(function, *args, **kwargs)
+    return lambda function: functools.wraps(function)(functools.partial(call, function))
 
 
 __all__ = [
-    "checkSingleProcess",
+    "execute_on_instances",
     "getInstanceIndex",
     "getNumInstances",
     "getNumIpusPerReplica",
@@ -86,4 +109,5 @@ __all__ = [
     "getReplicaIndexOffset",
     "init",
     "isPopdistEnvSet",
+    "synchronize",
 ]

@@ -43,12 +43,9 @@ class Options(poptorch.Options):
 
     Args:
         ipus_per_replica: devices of one replica; default: as the launcher says.
-    Raises:
-        RuntimeError: the launcher started several processes.
     """
 
     def __init__(self, ipus_per_replica=None):
-        popdist.checkSingleProcess()
         super().__init__()
         self._ipus_per_replica = popdist.getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
         self._distributed = _LaunchedProcess()

@@ -2,7 +2,7 @@
 
 import torch
 
-from . import structures, wrapping
+from . import _process_group, structures, wrapping
 from ._arguments import requireSame, signatureOf, typeText
 from ._errors import userError
 from ._logging import logger
@@ -32,6 +32,8 @@ class Program:
         native = toSessionOptions(options, training=training, enforce_limits=enforce_limits)
         native.setGroupings(list(groupings))
         self.session = core().Session(native)
+        if training and options.Distributed.numProcesses > 1:
+            _process_group.join(options.Distributed.processId, options.Distributed.numProcesses)
         self._options = options
         self._training = training
         self._enforce_limits = enforce_limits

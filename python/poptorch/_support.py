@@ -8,7 +8,7 @@ import os
 
 import torch
 
-from . import _devices, _environment, enums, strategies
+from . import _devices, _environment, _process_group, enums, strategies
 from ._errors import notAvailable, userError
 from ._locations import setLocations
 from ._logging import logger
@@ -30,12 +30,6 @@ def requireSupported(options):
     logger.debug("options: %r", options)
     limit = options.max_repeat_logs
     core().setMaxRepeatedLogs(limit if limit < 2**63 else -1)
-    refused = {
-        "more than one process (opts.Distributed)": options.Distributed.numProcesses != 1,
-    }
-    for name, is_used in refused.items():
-        if is_used:
-            raise notAvailable(name, "remove the setting")
     _environment.engineOptions(options)  # checks the variable
 
 
@@ -59,6 +53,8 @@ def toSessionOptions(options, *, training, enforce_limits):
     result.replicas = _positive("replicationFactor", options.replication_factor)
     result.input_group_size = options.input_group_size
     result.input_grouping = commGroup(options.input_cgt)
+    processes = options.Distributed.numProcesses
+    result.setProcesses(options.Distributed.processId, processes, _process_group.localProcesses(processes))
     result.broadcast_buffers = options.broadcast_buffers
     result.mean_reduction = options.Training.accumulation_and_replication_reduction_type == enums.ReductionType.Mean
     result.output_mode = getattr(core().OutputMode, enums.OutputMode(options.output_mode).name)
@@ -115,7 +111,8 @@ def _splitDevices(options, enforce_limits):
     devices = getattr(options._execution_strategy, "_devices", None)
     if devices is not None or not enforce_limits:
         return devices or 0
-    cores = max(1, len(os.sched_getaffinity(0)) // options.replication_factor)
+    here = options.replication_factor * _process_group.localProcesses(options.Distributed.numProcesses)
+    cores = max(1, len(os.sched_getaffinity(0)) // here)
     return 1 << (cores.bit_length() - 1)  # PopTorch reserves powers of two
 
 

@@ -24,6 +24,7 @@ void registerProgramFile(pybind11::module_& module);
 void registerSimulate(pybind11::module_& module);
 void registerOperators(pybind11::module_& module);
 void registerOffload(pybind11::module_& module);
+void registerProcesses(pybind11::module_& module);
 
 pybind11::dict perfCountersDict(const host::PerfCounters& counters);
 pybind11::dict reportDict(const host::SessionReport& report);

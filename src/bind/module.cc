@@ -15,4 +15,5 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerSimulate(module);
   abele::bind::registerOperators(module);
   abele::bind::registerOffload(module);
+  abele::bind::registerProcesses(module);
 }

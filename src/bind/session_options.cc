@@ -35,6 +35,14 @@ void registerSessionOptions(py::module_& module) {
       .def_readwrite("replicas", &SessionOptions::replicas)
       .def_readwrite("input_group_size", &SessionOptions::input_group_size)
       .def_readwrite("input_grouping", &SessionOptions::input_grouping)
+      .def(
+          "setProcesses",
+          [](SessionOptions& self, int64_t index, int64_t count, int64_t on_host) {
+            self.processes.index = index;
+            self.processes.count = count;
+            self.processes.on_host = on_host;
+          },
+          py::arg("index"), py::arg("count"), py::arg("on_host"), "Which of how many processes; and of how many here.")
       .def_readwrite("broadcast_buffers", &SessionOptions::broadcast_buffers)
       .def(
           "setGroupings",

@@ -13,7 +13,7 @@ bool isKnown(ExternalKind k) { return k <= ExternalKind::kState; }
 namespace {
 
 constexpr const char* kMagic = "ABELEABX";
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 
 }  // namespace
 
@@ -106,6 +106,7 @@ void visit(A& a, Executable& x) {
   a(x.micro_batches);
   a(x.random_draws);
   a(x.replicas);
+  a(x.processes);
   visit(a, x.input_part);
   visit(a, x.groups);
   visit(a, x.slots);

@@ -83,6 +83,7 @@ std::string print(const Executable& exe) {
           " accumulation=", exe.accumulation, " micro_batches=", exe.micro_batches, " random_draws=", exe.random_draws);
   if (exe.replicas > 1)
     out += cat(" replicas=", exe.replicas, " input_part=", joined(exe.input_part, [](int32_t p) { return cat(p); }));
+  if (exe.processes > 1) out += cat(" processes=", exe.processes);
   out += "\n";
   for (size_t g = 0; g < exe.groups.size(); ++g) {
     const Group& group = exe.groups[g];

@@ -13,8 +13,9 @@ namespace abele::exe {
 
 /// Replicas are copies of the program in one process, each with workers, segments and groups of its own; what only
 /// updates write (weights, optimizer state) they share. Things of replica r follow those of replica r - 1, in the same
-/// order. Memory with one lifetime. The bytes of a group are one allocation per frame; frame of micro-batch k is k %
-/// frames. Every replica numbers its micro-batches 0..micro_batches-1 over the whole step (device iteration slowest).
+/// order. Nothing in here tells one process from another. Memory with one lifetime. The bytes of a group are one
+/// allocation per frame; frame of micro-batch k is k % frames. Every replica numbers its micro-batches
+/// 0..micro_batches-1 over the whole step (device iteration slowest).
 enum class GroupKind : uint8_t {
   kPersistent,  // weights, buffers, constants, accumulators, optimizer state: lives as long as the executable is loaded
   kStash,       // values of a stage that outlive one task (forward to backward, stage to stage); a ring of frames
@@ -116,6 +117,8 @@ struct Executable {
   int64_t micro_batches = 1;  // per step and replica: device_iterations * accumulation
   int64_t random_draws = 0;   // per micro-batch
   int64_t replicas = 1;
+  /// That run this executable side by side, each with replicas of its own; the gradient sums of all are added up.
+  int64_t processes = 1;
   std::vector<int32_t> input_part;  // by replica: which of the parts of the inputs it takes; empty: {0}
   std::vector<Group> groups;
   std::vector<Slot> slots;
@@ -132,8 +135,12 @@ struct Executable {
   int32_t inputPart(int32_t replica) const { return input_part.empty() ? 0 : input_part[replica]; }
   /// Replicas that take different inputs.
   int64_t inputParts() const;
-  /// Position of a replica's micro-batch among those of all replicas, replica fastest: its place in the random stream.
+  /// Position of a replica's micro-batch among those of all replicas, replica fastest.
   int64_t globalMicroBatch(int64_t micro_batch, int32_t replica) const { return micro_batch * replicas + replica; }
+  /// The same among those of all processes, whose replicas follow each other: its place in the random stream.
+  int64_t globalMicroBatch(int64_t micro_batch, int32_t replica, int64_t process) const {
+    return (micro_batch * processes + process) * replicas + replica;
+  }
   bool operator==(const Executable&) const = default;
 };
 

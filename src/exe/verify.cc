@@ -48,6 +48,7 @@ class Verifier {
   void checkReplicas() {
     const int64_t n = exe_.replicas;
     if (!require(n >= 1, n, " replicas")) return;
+    require(exe_.processes >= 1, exe_.processes, " processes");
     require(size(exe_.input_slots) % n == 0 && size(exe_.output_slots) % n == 0,
             "inputs or outputs do not divide by the replicas");
     require(exe_.input_part.empty() ? n == 1 : size(exe_.input_part) == n, exe_.input_part.size(), " input parts for ",

@@ -115,12 +115,13 @@ void visitProgram(A& a, CompiledProgram& x) {
   visit(a, x.tensor_names);
   a(x.schedule);
   a(x.schedule_reason);
+  a(x.key);
 }
 
 namespace {
 
 constexpr const char* kMagic = "ABELEPRG";
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 
 /// What a session relies on beyond what exe::verify checks.
 void verify(const CompiledProgram& program) {

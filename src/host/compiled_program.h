@@ -53,6 +53,7 @@ struct CompiledProgram {
   std::vector<ReplicaGrouping> groupings;
   std::vector<std::string> tensor_names;  // of every value that can be anchored
   std::string schedule, schedule_reason;  // of SessionReport
+  std::string key;                        // of cacheKey: what it was made from
 };
 
 /// Does it call functions that exist in this process only?

@@ -14,7 +14,7 @@ bool leavesSchedule(const SessionOptions& options) {
 
 int coresOfReplica(const SessionOptions& options) {
   const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-  return static_cast<int>(std::max<int64_t>(1, cores / options.replicas));
+  return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
 }
 
 Lowered lowerByDefault(const Captured& captured, SessionOptions options) {

@@ -33,13 +33,14 @@ void add(exe::Writer& out, Fields... fields) {
 /// does not compile before it is added here, or left out on purpose.
 void addOptions(exe::Writer& out, const SessionOptions& options) {
   const auto& [training, device_iterations, gradient_accumulation, replicas, input_group_size, input_grouping,
-               broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule,
+               processes, broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule,
                schedule_rule, costs, recompute, recompute_to_fit, device_memory, locations, sharding,
                off_chip_memory_limit, off_chip_folder, stages, enforce_pipeline_minimum, num_devices,
                threads_per_device, has_seed, seed, floating_point_exceptions, stochastic_rounding, auto_loss_scaling,
                loss_scale_edge, loss_scale_threshold, loss_scale_period, anchors, synthetic_data, cache_path,
                cache_lock] = options;
-  // Not compiled in: threads, seed, what kernels check and how they round, where data comes from, where the cache is.
+  // Not compiled in: which of the processes this is, threads, seed, what kernels check and how they round, where data
+  // comes from, where the cache is.
   (void)threads_per_device, (void)has_seed, (void)seed, (void)synthetic_data, (void)cache_path, (void)cache_lock;
   (void)floating_point_exceptions, (void)stochastic_rounding, (void)loss_scale_edge, (void)loss_scale_threshold;
   (void)loss_scale_period, (void)off_chip_memory_limit, (void)off_chip_folder;
@@ -49,7 +50,7 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
       recompute_to_fit, device_memory.every, static_cast<uint64_t>(device_memory.of_device.size()),
       enforce_pipeline_minimum, num_devices, auto_loss_scaling);
   for (const auto& [device, bytes] : device_memory.of_device) add(out, static_cast<int64_t>(device), bytes);
-  add(out, replicas, input_group_size, static_cast<int64_t>(input_grouping), broadcast_buffers);
+  add(out, replicas, processes.count, input_group_size, static_cast<int64_t>(input_grouping), broadcast_buffers);
   const auto& [weights, optimizer_state, accumulators, activations, fetch_ahead] = locations;
   for (const plan::TensorLocation& location : {weights, optimizer_state, accumulators, activations})
     add(out, location.off_chip, location.min_elements);

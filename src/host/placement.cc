@@ -22,7 +22,7 @@ bool choosesSchedule(const SessionOptions& options) {
 int splitDevices(const SessionOptions& options) {
   if (options.stages.devices > 0) return options.stages.devices;
   const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-  return static_cast<int>(std::max<int64_t>(1, cores / options.replicas));
+  return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
 }
 
 Pieces piecesOf(const ir::Graph& graph, const SessionOptions& options, const OptimizerSpec& optimizer, int devices) {

@@ -160,9 +160,6 @@ void requireSupported(const Options::Values& values) {
   ABELE_REQUIRE(
       !cycles || !usesModel(values), E0702,
       {.what = "logCycleCount with the IPU model, which has no cycle counter", .remedy = "remove one of the two"});
-  ABELE_REQUIRE(values.get<int64_t>("num_distributed_processes") == 1, E0711,
-                {.what = "more than one process (Distributed()) is not available in this version",
-                 .remedy = "remove the setting"});
 }
 
 }  // namespace
@@ -335,6 +332,10 @@ host::SessionOptions OptionsAccess::session(const Options& options, bool trainin
   session.replicas = positive(values, "replication_factor", "replicationFactor");
   session.input_group_size = values.get<int64_t>("input_group_size");
   session.input_grouping = host::commGroup(values.get<CommGroupType>("input_cgt"));
+  session.processes.index = values.get<int64_t>("distributed_process_id");
+  session.processes.count = values.get<int64_t>("num_distributed_processes");
+  session.processes.on_host = std::clamp<int64_t>(environmentInteger("LOCAL_WORLD_SIZE", session.processes.count), 1,
+                                                  std::max<int64_t>(1, session.processes.count));
   session.broadcast_buffers = values.get<bool>("broadcast_buffers");
   session.mean_reduction =
       values.get<ReductionType>("accumulation_and_replication_reduction_type") == ReductionType::kMean;

@@ -42,6 +42,7 @@ bool fits(const ReplicaGrouping& grouping, int64_t replicas) {
 exe::Replication replicationOf(const SessionOptions& options) {
   exe::Replication replication;
   replication.replicas = options.replicas;
+  replication.processes = options.processes.count;
   replication.sharding = options.sharding;
   replication.input_part = groupsOf(options.input_grouping, options.input_group_size, options.replicas);
   for (const ReplicaGrouping& g : options.groupings)

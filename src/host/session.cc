@@ -39,7 +39,7 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
   request.arguments = firstMicroBatch(inputs, inputMicroBatches(options));
   request.model = program.model;
   request.training = options.training;
-  const int64_t gradients = options.gradient_accumulation * options.replicas;
+  const int64_t gradients = options.gradient_accumulation * totalReplicas(options);
   request.loss_gradient = options.mean_reduction ? 1.0 / static_cast<double>(gradients) : 1.0;
   request.generator = &generator;
   request.source_location = program.source_location;
@@ -138,6 +138,7 @@ bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const 
                  const Asked& asked) {
   const bool calls_host = std::any_of(recording.graph.nodes.begin(), recording.graph.nodes.end(),
                                       [](const ir::Node& node) { return node.op == "abele_op::host_call"; });
+  compiled.key = cacheKey(recording.graph, options, compiled.optimizer, recording.kept);
   if (options.cache_path.empty() || calls_host) {
     lower(compiled, recording, options, asked);
     return false;
@@ -145,7 +146,7 @@ bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const 
   const ExecutableCache cache(options.cache_path);
   std::optional<ExecutableCache::Lock> lock;
   if (options.cache_lock) lock.emplace(cache.lock());
-  const std::string key = cacheKey(recording.graph, options, compiled.optimizer, recording.kept);
+  const std::string& key = compiled.key;
   if (std::optional<CompiledProgram> found = cache.find(key)) {
     takeExecutable(*std::move(found), compiled);
     log::info("executable ", key, " found in ", options.cache_path);
@@ -205,6 +206,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   next->model = program.model;
   next->optimizer = optimizer;
   next->groupings = options.groupings;
+  next->peers = joinPeers(options);
   at::Generator generator = makeGenerator(options);
   double capture_s = 0;
   bool from_cache = false;
@@ -216,6 +218,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     from_cache = lowerOrFind(*next, recording, options, {program, inputs});
     next->captured = std::move(recording.graph);
   }
+  if (next->peers) requireSameProgram(*next->peers, next->key);
   showCompiled(*next);
   reached(70);
   {

@@ -13,6 +13,7 @@
 #include "capture/capture.h"
 #include "exe/build/build.h"
 #include "exe/executable.h"
+#include "host/processes.h"
 #include "host/replicas.h"
 #include "passes/pass.h"
 #include "plan/memory_report.h"
@@ -50,6 +51,7 @@ struct SessionOptions {
   int64_t replicas = 1;          // copies of the model, each with devices of its own
   int64_t input_group_size = 1;  // replicas that take the same inputs; divides `replicas`
   CommGroup input_grouping = CommGroup::kConsecutive;
+  ProcessOptions processes;       // each with `replicas` of its own and its own part of the inputs
   bool broadcast_buffers = true;  // refuse forwards that write buffers where replicas take different inputs (E0702)
   std::vector<ReplicaGrouping> groupings;  // E0702 for what does not fit the model or the replicas
   bool mean_reduction = true;              // gradients: mean or sum over accumulation and replicas

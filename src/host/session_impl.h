@@ -34,6 +34,7 @@ struct Compiled : CompiledProgram {
   ir::Graph graph;  // after the passes
   plan::Plan plan;
   bool is_made_here = false;
+  std::shared_ptr<runtime::Peers> peers;  // null where there is one process
   // Automatic loss scaling: the factor beside the optimizer's own, and what was counted since it was looked at.
   double loss_scale_factor = 1;
   int64_t updates_counted = 0;

@@ -68,6 +68,7 @@ void checkOptions(const SessionOptions& options) {
   atLeastOne("gradientAccumulation", options.gradient_accumulation);
   atLeastOne("the output return period", options.output_period);
   checkReplicas(options);
+  checkProcesses(options);
   ABELE_REQUIRE(options.training || options.gradient_accumulation == 1, E0702,
                 {.what = cat("gradientAccumulation is ", options.gradient_accumulation, " for inference"),
                  .expected = "1",

@@ -14,7 +14,8 @@ namespace {
 
 int threadsPerDevice(const SessionOptions& options, size_t num_workers) {
   if (options.threads_per_device > 0) return options.threads_per_device;
-  return std::max(1, at::get_num_threads() / static_cast<int>(std::max<size_t>(1, num_workers)));
+  return std::max(
+      1, at::get_num_threads() / static_cast<int>(std::max<size_t>(1, num_workers) * options.processes.on_host));
 }
 
 /// The model's tensors by external index.
@@ -100,6 +101,8 @@ void load(Compiled& compiled, const SessionOptions& options, const at::Generator
   if (options.auto_loss_scaling) cpu.gradient_edge = options.loss_scale_edge * 65504;
   cpu.off_chip_memory_limit = options.off_chip_memory_limit;
   cpu.off_chip_folder = options.off_chip_folder;
+  cpu.process = options.processes.index;
+  cpu.peers = compiled.peers;
   compiled.backend = runtime::CpuBackend::create(executable, cpu);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);

@@ -95,15 +95,16 @@ void checkFits(const CompiledProgram& program, const SessionOptions& options,
                    .expected = std::move(expected),
                    .remedy = "wrap the same model with the same options as when the program was saved"});
   };
-  const auto numbers = [](bool training, int64_t iterations, int64_t accumulation, int64_t replicas, int64_t parts) {
+  const auto numbers = [](bool training, int64_t iterations, int64_t accumulation, int64_t replicas, int64_t parts,
+                          int64_t processes) {
     return cat(training ? "training" : "inference", ", deviceIterations ", iterations, ", gradientAccumulation ",
-               accumulation, ", replicationFactor ", replicas, ", input groups ", parts);
+               accumulation, ", replicationFactor ", replicas, ", input groups ", parts, ", processes ", processes);
   };
   const std::string found =
       numbers(options.training, options.device_iterations / stepsPerCall(options), options.gradient_accumulation,
-              options.replicas, options.replicas / options.input_group_size);
+              options.replicas, options.replicas / options.input_group_size, options.processes.count);
   const std::string expected = numbers(executable.training, executable.device_iterations, executable.accumulation,
-                                       executable.replicas, executable.inputParts());
+                                       executable.replicas, executable.inputParts(), executable.processes);
   require(found == expected, "the program was compiled with other options", found, expected);
   std::map<std::string, const at::Tensor*> by_name;
   for (const capture::ModelTensor& m : model) by_name.emplace(m.name, m.tensor);
@@ -133,6 +134,8 @@ void Session::load(CompiledProgram program, const std::vector<capture::ModelTens
   auto next = std::make_unique<Compiled>();
   static_cast<CompiledProgram&>(*next) = std::move(program);
   next->model = model;
+  next->peers = joinPeers(impl_->options);
+  if (next->peers) requireSameProgram(*next->peers, next->key);
   {
     at::NoGradGuard no_grad;
     host::load(*next, impl_->options, makeGenerator(impl_->options));

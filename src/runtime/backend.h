@@ -41,6 +41,8 @@ class Backend {
   virtual bool movesOffChipMemory() const { return false; }
   virtual void fetch(const exe::FrameUse& /*frame*/) {}
   virtual void release(const exe::FrameUse& /*frame*/) {}
+  /// A step was aborted, on any thread: what waits for something outside of this process gives up.
+  virtual void interrupt() {}
   /// Before / after each step, on the caller's thread. finish(false): the step failed; put back what it half changed.
   virtual void begin(int64_t step) = 0;
   virtual void finish(bool completed) = 0;

@@ -216,6 +216,7 @@ struct Runtime::Impl {
   void failLocked(std::exception_ptr first) {
     if (!error) error = std::move(first);
     aborted.store(true);
+    backend.interrupt();
     wakeAll();
   }
 

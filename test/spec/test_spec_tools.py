@@ -86,15 +86,19 @@ def test_options_of_a_launched_program():
 
 
 @pytest.mark.spec("environment/9")
-def test_several_launched_processes_are_refused(monkeypatch):
+def test_options_of_one_of_several_launched_processes(monkeypatch):
     monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", "4")
     monkeypatch.setenv("POPDIST_NUM_LOCAL_REPLICAS", "2")
     monkeypatch.setenv("POPDIST_REPLICA_INDEX_OFFSET", "2")
     assert popdist.isPopdistEnvSet()
     assert (popdist.getNumInstances(), popdist.getInstanceIndex(), popdist.getNumLocalReplicas()) == (2, 1, 2)
-    for call in (popdist.init, popdist.poptorch.Options):
-        with pytest.raises(RuntimeError, match="2 processes"):
-            call()
+    opts = popdist.poptorch.Options()
+    assert (opts.replication_factor, opts.Distributed.processId, opts.Distributed.numProcesses) == (2, 1, 2)
+    # Each reads its own part of a data set, and inference is each one's own business.
+    loader = popdist.poptorch.DataLoader(opts, torch.utils.data.TensorDataset(torch.arange(8.0).reshape(8, 1)), 2)
+    model = poptorch.inferenceModel(torch.nn.Identity(), opts)
+    assert [model(batch).flatten().tolist() for (batch,) in loader] == [[4, 5, 6, 7]]
+    assert popdist.execute_on_instances({0}, list) is None and popdist.execute_on_instances({1, 2}, list) == []
     monkeypatch.setenv("POPDIST_NUM_LOCAL_REPLICAS", "4")
     monkeypatch.setenv("POPDIST_REPLICA_INDEX_OFFSET", "0")
     assert popdist.poptorch.Options().replication_factor == 4

@@ -34,7 +34,7 @@ class Builder {
     for (const ir::Output& out : graph_.outputs) addCopyBack(out);
     nameExternals();
     makeWorkers();
-    if (replication_.replicas > 1) checkSharedParameters(graph_, replication_);
+    if (replication_.replicas * replication_.processes > 1) checkSharedParameters(graph_, replication_);
     replicate(exe_, uses_, replication_);
     addWaits(exe_, uses_);
     exe_.fetch_ahead = plan_.options.locations.fetch_ahead;

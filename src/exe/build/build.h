@@ -23,6 +23,7 @@ struct ShardingRules {
 /// How often the program of a plan runs side by side in one process.
 struct Replication {
   int64_t replicas = 1;
+  int64_t processes = 1;                         // that do so and add up their gradient sums
   std::vector<int32_t> input_part = {};          // by replica; as in Executable
   std::vector<ParameterGroups> parameters = {};  // those that are not named are shared by all
   ShardingRules sharding = {};

@@ -27,6 +27,7 @@ class Replicator {
 
   void run() {
     exe_.replicas = num_replicas_;
+    exe_.processes = rules_.processes;
     exe_.input_part = rules_.input_part;
     findExternals();
     chooseOwners();
@@ -335,8 +336,47 @@ class Replicator {
         if (!is_new && (updatesOwner(s, e) || !updatesOwner(at->second, e))) at->second = s;
       }
     }
+    if (rules_.processes > 1) return addJointReduction(segment_of_sum);
     for (int32_t replica = 0; replica < num_replicas_; ++replica)
       for (size_t s = 0; s < num_segments_; ++s) addReduction(replica, s, segment_of_sum);
+  }
+
+  // All sums by one segment, so that processes meet in one order only, and no update runs before all have met. What the
+  // processes before this one have summed up comes first: then all sums are added in the order of the replicas of all.
+  void addJointReduction(const std::map<int32_t, size_t>& segment_of_sum) {
+    const int32_t at = firstUpdate();
+    if (segment_of_sum.empty() || at < 0) return;
+    Segment sums{.stage = exe_.segments[at].stage, .direction = Direction::kUpdate, .name = "reduce/processes"};
+    SegmentUses uses;
+    std::vector<int64_t> totals;
+    for (const auto& [e, segment] : segment_of_sum)
+      for (int32_t r = 0; r < num_replicas_; ++r)
+        if (firstOf(e, r) == r) totals.push_back(slotOf(r, exe_.externals[e].slot));
+    const auto joint = [&](const char* op) {
+      Instruction i{.op = op, .args = {Arg::idList(totals)}};
+      i.writes.assign(totals.begin(), totals.end());
+      return i;
+    };
+    sums.instructions.push_back(joint("abele::add_previous"));
+    for (const auto& [e, segment] : segment_of_sum)
+      for (int32_t r = 0; r < num_replicas_; ++r)
+        if (firstOf(e, r) == r) {
+          const Slot& slot = exe_.slots[exe_.externals[e].slot];
+          uses.writes.push_back(memoryOf(r, {slot.group, slot.offset_bytes, kReduceOrder}));
+          addSum(r, e, sums, uses);
+        }
+    sums.instructions.push_back(joint("abele::share_sum"));
+    reductions_[{0, static_cast<size_t>(at)}] = static_cast<int32_t>(exe_.segments.size());
+    exe_.segments.push_back(std::move(sums));
+    uses_.push_back(std::move(uses));
+  }
+
+  // The first update of the first worker that has one; -1: there is none.
+  int32_t firstUpdate() const {
+    for (const WorkerProgram& program : exe_.workers)
+      for (const Action& action : program.actions)
+        if (isUpdate(action.segment)) return action.segment;
+    return -1;
   }
 
   bool updatesOwner(size_t segment, int32_t sum) const {
@@ -450,7 +490,7 @@ class Replicator {
   std::map<Memory, int32_t> external_at_;
   std::vector<std::vector<int32_t>> owner_;  // by external and replica
   Shards shards_;
-  const bool is_sharded_ = rules_.sharding.weights || rules_.sharding.states;
+  const bool is_sharded_ = num_replicas_ > 1 && (rules_.sharding.weights || rules_.sharding.states);
   std::vector<int64_t> first_bytes_;                                   // of replica 0's groups, in the end
   std::map<std::pair<int32_t, int32_t>, int64_t> held_offset_;         // by external and owner: where its holder has it
   std::vector<std::vector<int32_t>> group_of_, slot_of_, segment_of_;  // by replica and what replica 0 has
@@ -475,16 +515,17 @@ void checkSharedParameters(const ir::Graph& graph, const Replication& rules) {
       ABELE_REQUIRE(!is_shared, E0403,
                     {.what = cat("forward writes parameter ", name, ", which replicas share"),
                      .at = cat(node.op, node.source.empty() ? "" : cat(" (", node.source, ")")),
-                     .found = cat(rules.replicas, " replicas"),
+                     .found = cat(rules.replicas * rules.processes, " replicas"),
                      .expected = "replicas read the parameters that they share",
                      .remedy = "use one replica, or keep what forward writes in a buffer"});
     }
 }
 
 void replicate(Executable& executable, std::vector<SegmentUses>& uses, const Replication& rules) {
-  if (rules.replicas == 1) return;
-  ABELE_CHECK(rules.replicas > 1 && static_cast<int64_t>(rules.input_part.size()) == rules.replicas, "input parts of ",
-              rules.input_part.size(), " replicas for ", rules.replicas);
+  if (rules.replicas == 1 && rules.processes == 1) return;
+  ABELE_CHECK(
+      rules.replicas >= 1 && rules.processes >= 1 && static_cast<int64_t>(rules.input_part.size()) == rules.replicas,
+      "input parts of ", rules.input_part.size(), " replicas for ", rules.replicas);
   for (const ParameterGroups& groups : rules.parameters)
     ABELE_CHECK(static_cast<int64_t>(groups.first_of.size()) == rules.replicas, "groups of ", groups.parameter);
   Replicator(executable, uses, rules).run();

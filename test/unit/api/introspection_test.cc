@@ -208,8 +208,8 @@ TEST(Introspection, ContradictingTargetsAreRefused) {
   EXPECT_EQ(wrap(abele::Options().useOfflineIpuTarget().useIpuId(1)), "E0702");
   EXPECT_EQ(wrap(abele::Options().useIpuModel(true).logCycleCount(true)), "E0702");
   abele::Options options;
-  options.Distributed().configureProcessId(0, 2);
-  EXPECT_EQ(wrap(options), "E0711");
+  options.Distributed().configureProcessId(2, 2);
+  EXPECT_EQ(wrap(options), "E0702");
   options = abele::Options();
   options.Popart().set("noSuchSetting", true);
   EXPECT_EQ(wrap(options), "E0701");

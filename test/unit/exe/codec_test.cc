@@ -48,6 +48,7 @@ Executable makeExecutable() {
   e.segments = {{0, Direction::kForward, "fwd/0", {all}}, {0, Direction::kUpdate, "update/0", {}, 1}};
   e.workers = {{3, {{0, 0, {}}, {1, 5, {{0, 6}}}}}, {1, {}, 1}};
   e.replicas = 2;
+  e.processes = 3;
   e.input_part = {0, 1};
   e.externals = {{"w", ExternalKind::kParameter, 0, -1, 0, {0, 1}}, {"step", ExternalKind::kState, -1, 0, 1.5}};
   e.input_slots = {1, -1};

@@ -130,6 +130,7 @@ TEST(Cache, KeysDifferByWhatIsCompiled) {
   host::SessionOptions same = plain;
   same.seed = 99;
   same.threads_per_device = 3;
+  same.processes.index = 1;
   EXPECT_EQ(host::cacheKey(graph, same, {}, {}), key);
   const auto differs = [&](auto change) {
     host::SessionOptions other = plain;
@@ -138,6 +139,7 @@ TEST(Cache, KeysDifferByWhatIsCompiled) {
   };
   differs([](host::SessionOptions& o) { o.device_iterations = 3; });
   differs([](host::SessionOptions& o) { o.mean_reduction = false; });
+  differs([](host::SessionOptions& o) { o.processes.count = 2; });
   differs([](host::SessionOptions& o) { o.strategy = host::Strategy::kSharded; });
   differs([](host::SessionOptions& o) { o.stages.stages.push_back({{"a"}, 1}); });
   differs([](host::SessionOptions& o) { o.anchors.push_back({"a", "b"}); });

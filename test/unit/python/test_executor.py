@@ -570,14 +570,6 @@ def test_parametrized_modules():
 
 
 def test_options_that_would_change_behaviour_are_refused():
-    settings = [
-        lambda o: o.Distributed.configureProcessId(0, 2),
-    ]
-    for setting in settings:
-        opts = poptorch.Options()
-        setting(opts)
-        with pytest.raises(poptorch.Error, match="not available"):
-            poptorch.inferenceModel(Net(), opts)(torch.randn(2, 4))
     opts = poptorch.Options()
     opts._Popart.set("noSuchSetting", 1)
     with pytest.raises(poptorch.Error, match="Unknown int option noSuchSetting"):

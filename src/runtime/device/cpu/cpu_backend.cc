@@ -12,6 +12,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
+#include "runtime/collective/peers.h"
 #include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/cpu_device.h"
@@ -57,29 +58,37 @@ class CpuBackendImpl final : public CpuBackend {
         slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}),
         hypers_(countHyperGroups(executable)),
         rounding_{.seed = options.rounding_seed},
+        agreement_(executable, slots_),
         start_(at::detail::createCPUGenerator()) {
     ABELE_REQUIRE(options.threads_per_device >= 1, E0702,
                   {.what = cat("threads per device is ", options.threads_per_device), .expected = "1 or more"});
     const size_t num_workers = executable.workers.size();
-    for (size_t i = 0; i < num_workers; ++i) streams_.emplace_back(num_workers == 1);
+    const bool is_alone = num_workers == 1 && executable.processes == 1;
+    for (size_t i = 0; i < num_workers; ++i) streams_.emplace_back(is_alone);
     fillInitial();
     findRestored();
   }
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
     return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_, gradients_,
-                                       rounding_);
+                                       rounding_, agreement_);
   }
 
   bool canWorkOnThisThread(int32_t /*worker*/) const override {
-    return at::get_num_threads() == options_.threads_per_device;
+    // A caller that waits for other processes could not be interrupted.
+    return !options_.peers && at::get_num_threads() == options_.threads_per_device;
   }
 
   bool movesOffChipMemory() const override { return fileBytes() > 0; }
   void fetch(const exe::FrameUse& use) override { slots_.region(use.group)->fetch(use.frame, use.writes); }
   void release(const exe::FrameUse& use) override { slots_.region(use.group)->release(use.frame); }
 
+  void interrupt() override {
+    if (options_.peers) options_.peers->interrupt();
+  }
+
   void begin(int64_t /*step*/) override {
+    if (options_.peers) options_.peers->begin();
     const c10::InferenceMode no_autograd;
     gradients_.large = gradients_.all = 0;
     if (executable_.random_draws > 0)
@@ -93,6 +102,7 @@ class CpuBackendImpl final : public CpuBackend {
       ++rounding_.step;
       return;
     }
+    if (options_.peers) options_.peers->fail("its step failed");
     const c10::InferenceMode no_autograd;
     for (const Saved& saved : restored_) copyInto(slots_.tensor(saved.slot, 0), saved.copy);
     releaseAll();
@@ -107,6 +117,7 @@ class CpuBackendImpl final : public CpuBackend {
                    .found = describe(host),
                    .expected = type.str(),
                    .remedy = "compile the model again"});
+    if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
     const c10::InferenceMode no_autograd;
     for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : std::vector<int32_t>{what.slotOf(replica)}) {
       slots_.tensor(slot, 0).copy_(host);
@@ -205,6 +216,7 @@ class CpuBackendImpl final : public CpuBackend {
   std::vector<RandomStream> streams_;     // by worker
   GradientCount gradients_;               // of this step
   RoundingPosition rounding_;             // of the next step, or the one that runs
+  Agreement agreement_;                   // with other processes
   at::Generator start_;                   // where the next step's micro-batch 0 starts
   std::vector<Saved> restored_;           // what a failed step has to give back
   std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive
@@ -250,7 +262,8 @@ void CpuBackendImpl::findRestored() {
 
 // The worker that drew last stands nearest to the end of the step.
 void CpuBackendImpl::advanceGenerator() {
-  const int64_t draws = executable_.random_draws * executable_.micro_batches * executable_.replicas;
+  const int64_t draws =
+      executable_.random_draws * executable_.micro_batches * executable_.replicas * executable_.processes;
   if (draws == 0) return;
   const auto last =
       std::max_element(streams_.begin(), streams_.end(),
@@ -331,6 +344,7 @@ void CpuBackendImpl::setHyper(int group, const std::string& name, double value) 
                                                                           {"max_weight_norm", &Hyper::max_weight_norm},
                                                                           {"gradient_scale", &Hyper::gradient_scale}};
   if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;  // a group without parameters here
+  agreement_.setHyper(group, name, value);
   if (name == "maximize" || name == "nesterov") {
     (name == "maximize" ? hypers_[group].maximize : hypers_[group].nesterov) = value != 0;
     return;

@@ -17,6 +17,8 @@ struct Generator;
 
 namespace abele::runtime {
 
+class Peers;
+
 struct CpuOptions {
   int threads_per_device = 1;  // intra-op threads of each worker
   /// A step fails (E0604) where finite operands give an infinity or a NaN, or a NaN is compared.
@@ -28,7 +30,9 @@ struct CpuOptions {
   double gradient_edge = 0;
   /// Host memory for off-chip groups, beyond which a file takes the rest; -1: no limit.
   int64_t off_chip_memory_limit = -1;
-  std::string off_chip_folder;  // of that file; empty: the system's temporary folder
+  std::string off_chip_folder;   // of that file; empty: the system's temporary folder
+  int64_t process = 0;           // which of Executable::processes this is
+  std::shared_ptr<Peers> peers;  // training: the other processes; null where there are none
 };
 
 /// Where stochastic rounding stands: its random numbers follow from seed, step and place in the step.

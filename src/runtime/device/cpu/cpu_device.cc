@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "runtime/device/cpu/checked_call.h"
 #include "runtime/device/cpu/intra_op_threads.h"
+#include "runtime/device/cpu/joint_call.h"
 #include "runtime/device/cpu/own_call.h"
 #include "runtime/device/cpu/steering_allocator.h"
 
@@ -34,11 +35,12 @@ RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruc
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                      std::vector<Hyper>& hypers, RandomStream& random, const CpuOptions& options,
-                     GradientCount& gradients, const RoundingPosition& rounding)
+                     GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement)
     : executable_(executable),
       options_(options),
       gradients_(gradients),
       rounding_(rounding),
+      agreement_(agreement),
       segments_(executable.segments.size()) {
   const c10::InferenceMode no_autograd;
   for (std::size_t g = 0; g < executable.groups.size(); ++g) frames_.push_back(slots.framesOf(static_cast<int32_t>(g)));
@@ -56,6 +58,10 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
 std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, exe::Direction direction,
                                           const SlotTable& slots, std::vector<Hyper>& hypers) const {
   const bool is_ours = instruction.op.starts_with("abele::");
+  if (isJoint(instruction)) {
+    ABELE_CHECK(options_.peers, instruction.op, " without other processes");
+    return makeJointCall(instruction, slots, *options_.peers, agreement_);
+  }
   std::unique_ptr<Call> call;
   if (options_.stochastic_rounding)
     call = is_ours ? makeRoundedOwnCall(instruction, slots, hypers) : makeRoundedOperatorCall(instruction, slots);
@@ -80,8 +86,9 @@ void CpuDevice::run(const ActionContext& context) {
     frame_of_group_[g] = static_cast<int32_t>(context.micro_batch % frames_[g]);
   state_.frame_of_group = frame_of_group_.data();
   state_.action = context;
-  state_.random_base = executable_.globalMicroBatch(context.micro_batch, executable_.workers[context.worker].replica) *
-                       executable_.random_draws;
+  state_.random_base =
+      executable_.random_draws *
+      executable_.globalMicroBatch(context.micro_batch, executable_.workers[context.worker].replica, options_.process);
   const std::vector<std::unique_ptr<Call>>& calls = segments_[context.segment];
   const RoundingSeed part =
       RoundingSeed{rounding_.seed}.of(rounding_.step).of(static_cast<uint64_t>(context.micro_batch));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/backend.h"
+#include "runtime/device/cpu/agreement.h"
 #include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/cpu_backend.h"
@@ -17,8 +18,8 @@ namespace abele::runtime {
 class CpuDevice final : public Device {
  public:
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
-            RandomStream& random, const CpuOptions& options, GradientCount& gradients,
-            const RoundingPosition& rounding);
+            RandomStream& random, const CpuOptions& options, GradientCount& gradients, const RoundingPosition& rounding,
+            Agreement& agreement);
   void attach() override;
   void run(const ActionContext& context) override;
 
@@ -30,6 +31,7 @@ class CpuDevice final : public Device {
   CpuOptions options_;
   GradientCount& gradients_;
   const RoundingPosition& rounding_;
+  Agreement& agreement_;
   std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers
   std::vector<int64_t> frames_;                               // by group
   std::vector<int32_t> frame_of_group_;

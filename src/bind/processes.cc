@@ -1,0 +1,17 @@
+// Joining and leaving the group of processes that train one model.
+#include "host/processes.h"
+
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+
+void registerProcesses(py::module_& module) {
+  module.def(
+      "joinProcesses", [](int64_t index, int64_t count) { host::joinProcesses({.index = index, .count = count}); },
+      py::arg("index"), py::arg("count"), py::call_guard<py::gil_scoped_release>());
+  module.def("leaveProcesses", &host::leaveProcesses, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace abele::bind

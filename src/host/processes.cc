@@ -1,0 +1,59 @@
+#include "host/processes.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "host/session.h"
+#include "runtime/collective/peers.h"
+
+namespace abele::host {
+namespace {
+
+void refuse(bool is_used, const SessionOptions& options, const char* name, const char* remedy) {
+  ABELE_REQUIRE(!is_used, E0711,
+                {.what = cat(name, " is not available in training of several processes"),
+                 .found = cat(options.processes.count, " processes"),
+                 .remedy = remedy});
+}
+
+}  // namespace
+
+int64_t totalReplicas(const SessionOptions& options) { return options.replicas * options.processes.count; }
+
+void checkProcesses(const SessionOptions& options) {
+  const ProcessOptions& processes = options.processes;
+  ABELE_REQUIRE(processes.count >= 1 && processes.index >= 0 && processes.index < processes.count, E0702,
+                {.what = cat("this is process ", processes.index, " of ", processes.count),
+                 .expected = "an index from 0 to the number of processes - 1",
+                 .remedy = "call Distributed.configureProcessId(index, number)"});
+  if (processes.count == 1 || !options.training) return;
+  refuse(options.auto_loss_scaling, options, "automatic loss scaling", "set a loss scaling in the optimizer");
+  refuse(options.stochastic_rounding, options, "stochastic rounding", "remove setEnableStochasticRounding");
+  refuse(std::any_of(options.groupings.begin(), options.groupings.end(),
+                     [](const ReplicaGrouping& g) { return g.type != CommGroup::kAll; }),
+         options, "replicaGrouping", "start one process with all replicas");
+}
+
+std::shared_ptr<runtime::Peers> joinPeers(const SessionOptions& options) {
+  const ProcessOptions& processes = options.processes;
+  if (processes.count == 1 || !options.training) return {};
+  return runtime::Peers::join(processes.group, processes.index, processes.count);
+}
+
+void requireSameProgram(runtime::Peers& peers, const std::string& key) {
+  const std::vector<std::string> keys = peers.exchange(key);
+  const auto other = std::find_if(keys.begin(), keys.end(), [&](const std::string& k) { return k != keys[0]; });
+  ABELE_REQUIRE(other == keys.end(), E0713,
+                {.what = cat("process ", other - keys.begin(), " compiled another program than process 0"),
+                 .at = cat("process ", peers.process(), " of ", peers.processes()),
+                 .expected = "the same model, options, optimizer and shapes in all processes",
+                 .remedy = "let no process choose by its own index what it trains, and give each batches of one size"});
+}
+
+void joinProcesses(const ProcessOptions& processes) {
+  runtime::Peers::join(processes.group, processes.index, processes.count);
+}
+
+void leaveProcesses() { runtime::Peers::leaveAll(); }
+
+}  // namespace abele::host

@@ -1,0 +1,86 @@
+#include "runtime/device/cpu/agreement.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "exe/bytes.h"
+
+namespace abele::runtime {
+namespace {
+
+constexpr char kSame[] =
+    "give all processes the same: seed them alike before the model is made, or load the same checkpoint in each";
+
+std::string bytesOf(uint64_t hash) { return {reinterpret_cast<const char*>(&hash), sizeof hash}; }
+
+bool isTrained(const exe::External& external) {
+  return external.slot >= 0 &&
+         (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
+}
+
+// The first process whose text differs from that of process 0; -1: there is none.
+int64_t firstOther(const std::vector<std::string>& texts) {
+  const auto other = std::find_if(texts.begin(), texts.end(), [&](const std::string& t) { return t != texts[0]; });
+  return other == texts.end() ? -1 : other - texts.begin();
+}
+
+}  // namespace
+
+std::string Agreement::hyperText() const {
+  exe::Writer out;
+  for (auto [key, value] : hypers_) {  // copies: a Writer takes what a Reader could fill
+    auto [group, name] = key;
+    out(group);
+    out(name);
+    out(value);
+  }
+  const std::string bytes = out.take();
+  return bytesOf(XXH3_64bits(bytes.data(), bytes.size()));
+}
+
+void Agreement::check(Peers& peers) {
+  const std::string own = hyperText();
+  std::vector<std::string> notes = peers.exchange(own + (has_upload_ ? '1' : '0'));
+  bool any_upload = false;
+  for (std::string& note : notes) {
+    any_upload |= note.back() == '1';
+    note.pop_back();
+  }
+  const int64_t other = firstOther(notes);
+  ABELE_REQUIRE(other < 0, E0713,
+                {.what = cat("process ", other, " has other hyper-parameters than process 0"),
+                 .at = cat("process ", peers.process(), " of ", peers.processes()),
+                 .expected = "the same optimizer in all processes",
+                 .remedy = "set the same learning rate, momentum, loss scaling and so on in each"});
+  if (any_upload) checkWeights(peers);
+  has_upload_ = false;
+}
+
+void Agreement::checkWeights(Peers& peers) const {
+  std::string own;
+  std::vector<const exe::External*> trained;
+  for (const exe::External& external : executable_.externals) {
+    if (!isTrained(external)) continue;
+    const Type& type = executable_.slots[external.slot].type;
+    trained.push_back(&external);
+    own += bytesOf(XXH3_64bits(slots_.tensor(external.slot, 0).const_data_ptr(), type.extentBytes()));
+  }
+  const std::vector<std::string> all = peers.exchange(own);
+  const int64_t other = firstOther(all);
+  if (other < 0) return;
+  const std::string& theirs = all[static_cast<size_t>(other)];
+  size_t which = 0;
+  while (std::memcmp(&all[0][which * sizeof(uint64_t)], &theirs[which * sizeof(uint64_t)], sizeof(uint64_t)) == 0)
+    ++which;
+  throwUser(ErrorCode::E0713,
+            {.what = cat(trained[which]->name, " of process ", other, " differs from that of process 0"),
+             .at = cat("process ", peers.process(), " of ", peers.processes()),
+             .expected = "the same weights and optimizer state in all processes",
+             .remedy = kSame});
+}
+
+}  // namespace abele::runtime

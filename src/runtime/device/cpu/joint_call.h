@@ -1,0 +1,16 @@
+// Sums over processes: abele::add_previous and abele::share_sum. Order of arithmetic: docs/replicas.md.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device/cpu/agreement.h"
+#include "runtime/device/cpu/operator_call.h"
+
+namespace abele::runtime {
+
+bool isJoint(const exe::Instruction& instruction);
+/// Everything it is given outlives it.
+std::unique_ptr<Call> makeJointCall(const exe::Instruction& instruction, const SlotTable& slots, Peers& peers,
+                                    Agreement& agreement);
+
+}  // namespace abele::runtime

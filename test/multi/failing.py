@@ -1,0 +1,139 @@
+"""failing.py NAME: a training of two processes in which something is wrong. Prints what each process sees."""
+
+import os
+import signal
+import sys
+
+import poptorch
+import torch
+
+RANK = int(os.environ["RANK"])
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.table = torch.nn.Embedding(10, width)
+        self.head = torch.nn.Linear(width, 2)
+
+    def forward(self, x):
+        y = self.head(self.table(x))
+        return y, poptorch.identity_loss(y.square(), reduction="mean")
+
+
+def training(width=4, seed=1, lr=0.1):
+    torch.manual_seed(seed)
+    model = Net(width)
+    opts = poptorch.Options()
+    opts.Distributed.configureProcessId(RANK, 2)
+    return model, poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=lr))
+
+
+GOOD, BAD = torch.tensor([1, 2]), torch.tensor([1, 20])
+
+
+def say(text):
+    """One write, so that lines of two processes do not mix."""
+    sys.stdout.write(f"{RANK}: {text}\n")
+    sys.stdout.flush()
+
+
+def attempt(call):
+    """Prints the error of the call, in one line."""
+    try:
+        call()
+        say("no error")
+    except poptorch.Error as error:
+        say(" ".join(str(error).split()))
+
+
+def weightsSurvive(model, executor):
+    """After a failed step: the weights are those of the step before, and the model still computes."""
+    executor.copyWeightsToHost()
+    alone = Net()
+    alone.load_state_dict(model.state_dict())
+    inference = poptorch.inferenceModel(alone.eval())
+    equal = torch.equal(inference(GOOD)[0], alone(GOOD)[0])
+    say(f"survives {equal} {float(model.head.weight.detach().sum()):.9f}")
+
+
+def ends():
+    model, executor = training()
+    executor(GOOD)
+    if RANK == 0:
+        return
+    attempt(lambda: executor(GOOD))
+    attempt(lambda: executor(GOOD))
+    weightsSurvive(model, executor)
+
+
+def step_fails():
+    model, executor = training()
+    executor(GOOD)
+    attempt(lambda: executor(BAD if RANK == 1 else GOOD))
+    weightsSurvive(model, executor)
+
+
+def is_silent():
+    model, executor = training()
+    executor(GOOD)
+    store = torch.distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False)
+    if RANK == 0:
+        store.get("heard")
+        os._exit(0)
+    attempt(lambda: executor(GOOD))
+    store.set("heard", "1")
+    weightsSurvive(model, executor)
+
+
+def is_interrupted():
+    model, executor = training()
+    executor(GOOD)
+    store = torch.distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False)
+    if RANK == 0:
+        store.get("heard")
+        attempt(lambda: executor(GOOD))
+        return
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        executor(GOOD)
+    except KeyboardInterrupt:
+        say("interrupted")
+    store.set("heard", "1")
+    weightsSurvive(model, executor)
+
+
+def other_program():
+    _, executor = training(width=4 + RANK)
+    attempt(lambda: executor(GOOD))
+    model, executor = training()
+    executor(GOOD)  # the processes can go on with programs that are equal
+    weightsSurvive(model, executor)
+
+
+def other_weights():
+    _, executor = training(seed=RANK)
+    attempt(lambda: executor(GOOD))
+
+
+def other_optimizer():
+    _, executor = training(lr=0.1 + RANK)
+    attempt(lambda: executor(GOOD))
+
+
+def loads_in_one_only():
+    model, executor = training()
+    executor(GOOD)
+    if RANK == 0:
+        executor.copyWeightsToHost()
+        executor.copyWeightsToDevice()
+    attempt(lambda: executor(GOOD))
+    if RANK == 1:
+        with torch.no_grad():
+            model.head.bias.add_(1)
+        executor.copyWeightsToDevice()
+    attempt(lambda: executor(GOOD))
+
+
+globals()[sys.argv[1]]()

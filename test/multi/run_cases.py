@@ -1,0 +1,11 @@
+"""run_cases.py FOLDER CASE...: trains as one of several processes and leaves FOLDER/CASE-PROCESS.pt."""
+
+import os
+import sys
+
+import torch
+from cases import CASES
+
+folder, *names = sys.argv[1:]
+for name in names:
+    torch.save(CASES[name].together(), f"{folder}/{name}-{os.environ['RANK']}.pt")

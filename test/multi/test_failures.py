@@ -1,0 +1,94 @@
+"""What the other processes see when one fails, ends, hangs or does something else."""
+
+import pathlib
+import sys
+
+import poptorch
+import pytest
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from launch import HERE, poprun
+
+
+def _said(name, **variables):
+    """What each of the two processes printed, by process."""
+    done = poprun("--num-instances=2", sys.executable, HERE / "failing.py", name, **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    return [[line[3:] for line in lines if line.startswith(f"{process}: ")] for process in range(2)]
+
+
+def test_a_process_that_ends():
+    none, (first, second, survives) = _said("ends")
+    assert none == []
+    assert first.startswith("E0606 processes: process 0 ended or cannot be reached at process 1 of 2")
+    assert second.startswith("E0606 processes: the processes are out of step") and "process 0 ended" in second
+    assert survives.startswith("survives True")
+
+
+def test_a_step_that_fails_in_one_process():
+    (heard, weights), (own, other_weights) = _said("step_fails")
+    assert heard.startswith("E0606 processes: another process failed") and "process 1: its step failed" in heard
+    assert own.startswith("E0601 worker-failed") and "index out of range" in own
+    assert weights == other_weights and weights.startswith("survives True")
+
+
+def test_a_process_that_does_not_answer():
+    _, (late, survives) = _said("is_silent", ABELE_PROCESS_TIMEOUT="2")
+    assert late.startswith("E0606 processes: process 0 did not answer in time")
+    assert survives.startswith("survives True")
+
+
+def test_a_step_that_waits_for_others_can_be_interrupted():
+    (heard,), (interrupted, survives) = _said("is_interrupted")
+    assert interrupted == "interrupted" and survives.startswith("survives True")
+    assert heard.startswith("E0606 processes: another process failed")
+
+
+def test_programs_that_differ():
+    for error, survives in _said("other_program"):
+        assert error.startswith("E0713 processes-differ: process 1 compiled another program than process 0")
+        assert survives.startswith("survives True")
+
+
+def test_weights_that_differ():
+    for (error,) in _said("other_weights"):
+        assert error.startswith("E0713 processes-differ: table.weight of process 1 differs from that of process 0")
+
+
+def test_optimizers_that_differ():
+    for (error,) in _said("other_optimizer"):
+        assert error.startswith("E0713 processes-differ: process 1 has other hyper-parameters than process 0")
+
+
+def test_weights_are_compared_after_each_upload():
+    for same, changed in _said("loads_in_one_only"):
+        assert same == "no error"
+        assert changed.startswith("E0713 processes-differ: head.bias of process 1 differs")
+
+
+@pytest.mark.parametrize("option", ["auto_loss_scaling", "rounding", "grouping"])
+def test_what_several_processes_do_not_have(option):
+    opts = poptorch.Options()
+    opts.Distributed.configureProcessId(0, 2)
+    if option == "auto_loss_scaling":
+        opts.Training.setAutomaticLossScaling(True)
+    if option == "rounding":
+        opts.Precision.enableStochasticRounding(True)
+    opts.replicationFactor(2)
+    executor = poptorch.trainingModel(Scaled(), opts)
+    if option == "grouping":
+        executor.scale.replicaGrouping(poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup)
+    with pytest.raises(poptorch.Error, match="E0711 not-available: .* in training of several processes"):
+        executor(torch.ones(2, 3))
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(2, 3))
+
+    def forward(self, x):
+        y = x * self.scale
+        return y, poptorch.identity_loss(y, reduction="mean")

@@ -1,0 +1,79 @@
+"""poprun: what processes see, exit codes, output. spec tools.md."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from launch import poprun, program
+
+
+def test_what_the_processes_see(tmp_path):
+    text = (
+        "import os, popdist, poptorch\n"
+        "opts = poptorch.Options()\n"
+        "text = ' '.join(map(str, (popdist.isPopdistEnvSet(), popdist.getInstanceIndex(), popdist.getNumInstances(), "
+        "popdist.getNumLocalReplicas(), popdist.getNumTotalReplicas(), popdist.getReplicaIndexOffset(), "
+        "popdist.getNumIpusPerReplica(), opts.Distributed.processId, opts.Distributed.numProcesses, "
+        "os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['EXTRA'], opts._Popart.options['cachePath'])))\n"
+        "os.write(1, f'{text}\\n'.encode())\n"
+    )
+    done = poprun(
+        *("-vv", "--num-instances=2", "--num-replicas=4", "--ipus-per-replica=2", "-x", "EXTRA=a b"),
+        *(f"--executable-cache-path={tmp_path}", *program(text)),
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        f"True 0 2 2 4 0 2 0 2 0 2 a b {tmp_path}",
+        f"True 1 2 2 4 2 2 1 2 1 2 a b {tmp_path}",
+    ]
+    assert "instance 1 of 2" in done.stderr and "POPDIST_REPLICA_INDEX_OFFSET=2" in done.stderr
+
+
+def test_popdist_between_the_processes():
+    text = (
+        "import popdist, sys\n"
+        "popdist.init()\n"
+        "wrote = popdist.execute_on_instances({0}, open, sys.argv[1], 'w')\n"
+        "assert (wrote is None) == (popdist.getInstanceIndex() == 1)\n"
+        "popdist.synchronize()\n"
+        "open(sys.argv[1])\n"
+        "assert popdist.execute_on_instances(1)(lambda x: x + 1)(1) == (2 if popdist.getInstanceIndex() else None)\n"
+    )
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        done = poprun("--num-instances=2", *program(text), f"{folder}/file")
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_that_fails_ends_the_others():
+    text = "import os, signal, sys\nif os.environ['RANK'] == '1': sys.exit(7)\nsignal.pause()\n"
+    done = poprun("--num-instances=3", *program(text))
+    assert done.returncode == 7 and "instance 1 ended with 7: the others are ended" in done.stderr
+
+
+def test_one_that_is_killed():
+    done = poprun("--num-instances=1", *program("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"))
+    assert done.returncode == 137
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ([], "no program"),
+        (["--num-instances=2", "--num-replicas=3", "true"], "3 replicas cannot be shared by 2 instances"),
+        (["--num-instances=0", "true"], "1 or more"),
+        (["--host=elsewhere", "true"], "only this host"),
+        (["--unknown", "true"], "no program"),
+    ],
+)
+def test_wrong_arguments(arguments, text):
+    done = poprun(*arguments)
+    assert done.returncode == 2 and (text in done.stderr or "unrecognized" in done.stderr)
+
+
+def test_a_program_that_is_not_there():
+    done = poprun("--num-instances=2", "/no/such/program")
+    assert done.returncode == 127 and "cannot start /no/such/program" in done.stderr
