@@ -43,7 +43,7 @@ def test_a_process_that_does_not_answer():
 def test_a_step_that_waits_for_others_can_be_interrupted():
     (heard,), (interrupted, survives) = _said("is_interrupted")
     assert interrupted == "interrupted" and survives.startswith("survives True")
-    assert heard.startswith("E0606 processes: another process failed")
+    assert heard.startswith("E0606 processes: ")
 
 
 def test_programs_that_differ():
