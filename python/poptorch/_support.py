@@ -9,7 +9,7 @@ import os
 import torch
 
 from . import _devices, _environment, _process_group, enums, strategies
-from ._errors import notAvailable, userError
+from ._errors import userError
 from ._locations import setLocations
 from ._logging import logger
 from ._native import core

@@ -172,10 +172,11 @@ std::map<std::string, at::Tensor> Session::gradientSums() const {
                  .expected = kindName(passes::OptimizerRules::Kind::kNone),
                  .remedy = "compile the program without an optimizer, or anchor Gradient___ tensors"});
   const exe::Executable& executable = compiled.executable;
-  ABELE_REQUIRE(executable.processes == 1, E0711,
-                {.what = "gradients of a program without an optimizer are not available in training of several processes",
-                 .found = cat(executable.processes, " processes"),
-                 .remedy = "start one process with all replicas"});
+  ABELE_REQUIRE(
+      executable.processes == 1, E0711,
+      {.what = "gradients of a program without an optimizer are not available in training of several processes",
+       .found = cat(executable.processes, " processes"),
+       .remedy = "start one process with all replicas"});
   std::map<std::string, at::Tensor> sums;
   for (size_t i = 0; i < executable.externals.size(); ++i) {
     const exe::External& external = executable.externals[i];
