@@ -34,7 +34,7 @@ void add(exe::Writer& out, Fields... fields) {
 void addOptions(exe::Writer& out, const SessionOptions& options) {
   const auto& [training, device_iterations, gradient_accumulation, replicas, input_group_size, input_grouping,
                processes, broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule,
-               schedule_rule, costs, recompute, recompute_to_fit, device_memory, locations, sharding,
+               schedule_rule, most_held, costs, recompute, recompute_to_fit, device_memory, locations, sharding,
                off_chip_memory_limit, off_chip_folder, stages, enforce_pipeline_minimum, num_devices,
                threads_per_device, has_seed, seed, floating_point_exceptions, stochastic_rounding, auto_loss_scaling,
                loss_scale_edge, loss_scale_threshold, loss_scale_period, anchors, synthetic_data, cache_path,
@@ -50,6 +50,8 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
       recompute_to_fit, device_memory.every, static_cast<uint64_t>(device_memory.of_device.size()),
       enforce_pipeline_minimum, num_devices, auto_loss_scaling);
   for (const auto& [device, bytes] : device_memory.of_device) add(out, static_cast<int64_t>(device), bytes);
+  add(out, static_cast<uint64_t>(most_held.size()));
+  for (int64_t held : most_held) add(out, held);
   add(out, replicas, processes.count, input_group_size, static_cast<int64_t>(input_grouping), broadcast_buffers);
   const auto& [weights, optimizer_state, accumulators, activations, fetch_ahead] = locations;
   for (const plan::TensorLocation& location : {weights, optimizer_state, accumulators, activations})

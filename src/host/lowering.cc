@@ -14,6 +14,7 @@ plan::PlanOptions planOptions(const SessionOptions& options) {
     p.schedule = options.training ? options.schedule : plan::ScheduleKind::kForward;
   p.device_iterations = options.device_iterations / stepsPerCall(options);
   p.accumulation = options.gradient_accumulation;
+  p.most_held = options.most_held;
   p.num_devices = options.num_devices;
   p.locations = options.locations;
   if (!options.costs.empty()) {

@@ -61,6 +61,7 @@ struct SessionOptions {
   /// Order of a pipeline's work in training; results never depend on it. Inference has one.
   plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
   ScheduleRule schedule_rule = ScheduleRule::kGiven;
+  std::vector<int64_t> most_held;  // of zero-bubble orders, by stage (plan::PlanOptions); empty: the schedule's own
   /// Times of the stages for schedules that order by them, as costs() returns them; empty: estimated from shapes, so
   /// that equal programs get equal executables. E0404 for what cannot be read or has another number of stages.
   std::string costs;

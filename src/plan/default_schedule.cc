@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <optional>
 
 #include "base/cat.h"
@@ -20,6 +21,9 @@ constexpr double kWorthwhile = 0.02;
 constexpr int64_t kSlackShare = 64;
 /// Above so many actions an update, searching for zero-bubble orders takes longer than compiling the rest.
 constexpr int64_t kMostActions = 30'000;
+
+/// Searches for an order that fits, and actions in all of them: each takes about as long as the first.
+constexpr int64_t kMostSearches = 8, kMostSearched = 16'000;
 
 /// In the order in which they are considered: those that need less memory first.
 constexpr ScheduleKind kCandidates[] = {ScheduleKind::kInterleaved, ScheduleKind::kZeroBubble, ScheduleKind::kGPipe,
@@ -47,24 +51,20 @@ class Chooser {
   }
 
   DefaultSchedule run() {
-    const int64_t plain_ns = timeOf(ScheduleKind::k1F1B);
-    if (!isWorth(leastNs(), plain_ns))
-      return {ScheduleKind::k1F1B, "no order of the work can be noticeably faster than 1f1b"};
-    DefaultSchedule best{ScheduleKind::k1F1B, "no schedule is predicted to be noticeably faster than 1f1b"};
+    const int64_t plain_ns = simulated(ScheduleKind::k1F1B).step_ns;
+    if (!isWorth(leastNs(), plain_ns)) return {.reason = "no order of the work can be noticeably faster than 1f1b"};
+    DefaultSchedule best{.reason = "no schedule is predicted to be noticeably faster than 1f1b"};
     std::optional<int64_t> best_ns;  // once something else is taken
     std::string refused;
     for (ScheduleKind kind : kCandidates) {
       if (!isCandidate(kind)) continue;
-      const int64_t step_ns = timeOf(kind);
-      if (!isWorth(step_ns, best_ns.value_or(plain_ns))) continue;
-      const std::string gain = cat(scheduleName(kind), " is predicted to take ", millisecondsText(step_ns),
-                                   " ms a step, 1f1b ", millisecondsText(plain_ns), " ms");
-      if (const std::string excess = excessOf(kind); !excess.empty()) {
-        refused += cat(refused.empty() ? "" : "; ", gain, ", but ", excess);
-        continue;
+      Limited found = withinBytes(kind, plain_ns, best_ns.value_or(plain_ns));
+      if (found.fits) {
+        best = {kind, std::move(found.most_held), found.text};
+        best_ns = found.step_ns;
+      } else if (!found.text.empty()) {
+        refused += cat(refused.empty() ? "" : "; ", found.text);
       }
-      best = {kind, gain};
-      best_ns = step_ns;
     }
     if (!best_ns && !refused.empty()) best.reason = refused;
     return best;
@@ -81,6 +81,47 @@ class Chooser {
       case ScheduleKind::kZeroBubble2: return splits() && options_.limits.any();
       default: return false;
     }
+  }
+
+  struct Limited {
+    bool fits = false;
+    std::vector<int64_t> most_held;
+    int64_t step_ns = 0;
+    std::string text;  // what is gained; of what does not fit also why. Empty: nothing
+  };
+
+  // The fastest order of the kind; where it does not fit, one in which the stages of too full devices hold less, as
+  // long as that is still worth it.
+  Limited withinBytes(ScheduleKind kind, int64_t plain_ns, int64_t than_ns) {
+    Limited tried;
+    std::string first_excess;
+    const int64_t actions = 3 * static_cast<int64_t>(worker_of_.size()) * options_.plan.accumulation;
+    const int64_t searches = std::clamp<int64_t>(kMostSearched / actions, 1, kMostSearches);
+    for (int64_t i = 0; i < searches; ++i) {
+      const Simulation run = simulated(kind, tried.most_held);
+      if (!isWorth(run.step_ns, than_ns)) break;
+      const std::string gain =
+          cat(scheduleName(kind), tried.most_held.empty() ? "" : " within the memory", " is predicted to take ",
+              millisecondsText(run.step_ns), " ms a step, 1f1b ", millisecondsText(plain_ns), " ms");
+      std::vector<int> full;
+      const std::string excess = excessOf(kind, tried.most_held, full);
+      if (excess.empty()) return {true, std::move(tried.most_held), run.step_ns, gain};
+      if (first_excess.empty()) first_excess = cat(gain, ", but ", excess);
+      if (!splitsBackward(kind) || !holdLess(run, full, tried.most_held)) break;
+    }
+    return {.text = first_excess};
+  }
+
+  // One micro-batch less than now in every stage of these workers. False where none can.
+  bool holdLess(const Simulation& run, const std::vector<int>& workers, std::vector<int64_t>& most_held) const {
+    bool less = false;
+    most_held.resize(worker_of_.size(), std::numeric_limits<int64_t>::max());
+    for (size_t s = 0; s < worker_of_.size(); ++s) {
+      if (std::find(workers.begin(), workers.end(), worker_of_[s]) == workers.end() || run.held[s] <= 1) continue;
+      most_held[s] = run.held[s] - 1;
+      less = true;
+    }
+    return less;
   }
 
   // Is there work that may run late?
@@ -109,16 +150,17 @@ class Chooser {
     return model;
   }
 
-  // Of one update; all of a step take as long.
-  int64_t timeOf(ScheduleKind kind) const {
+  // One update; all of a step take as long.
+  Simulation simulated(ScheduleKind kind, const std::vector<int64_t>& most_held = {}) const {
     const std::vector<StageCost> costs = costsOf(kind);
-    const PredictOptions predicted{.schedule = kind, .accumulation = options_.plan.accumulation};
+    const PredictOptions predicted{
+        .schedule = kind, .accumulation = options_.plan.accumulation, .most_held = most_held};
     Schedule schedule = makeSchedule(predicted, worker_of_, costs, options_.plan.hop_ns);
     for (auto& actions : schedule.workers)
       std::erase_if(actions, [&](const Action& a) {
         return a.direction == ir::Direction::kWeightGrad && costs[static_cast<size_t>(a.stage)].weight_grad_ns == 0;
       });
-    return simulate(schedule, static_cast<int>(costs.size()), options_.plan.accumulation, modelOf(costs)).step_ns;
+    return simulate(schedule, static_cast<int>(costs.size()), options_.plan.accumulation, modelOf(costs));
   }
 
   // What the work alone takes, however it is ordered.
@@ -136,31 +178,35 @@ class Chooser {
     return options_.cores > 0 ? std::max(slowest, all / options_.cores) : slowest;
   }
 
-  std::vector<int64_t> peaksOf(ScheduleKind kind) const {
+  std::vector<int64_t> peaksOf(ScheduleKind kind, const std::vector<int64_t>& most_held = {}) const {
     PlanOptions asked = options_.plan;
     asked.schedule = kind;
+    asked.most_held = most_held;
     return peakDeviceBytes(makePlan(splitsBackward(kind) ? split_ : whole_, asked));
   }
 
-  // Why a schedule takes too much memory; empty if it does not.
-  std::string excessOf(ScheduleKind kind) {
+  // Why a schedule takes too much memory, and the workers on whose devices; empty if it does not.
+  std::string excessOf(ScheduleKind kind, const std::vector<int64_t>& most_held, std::vector<int>& full) {
     if (plain_peaks_.empty()) plain_peaks_ = peaksOf(ScheduleKind::k1F1B);
     int64_t fullest = *std::max_element(plain_peaks_.begin(), plain_peaks_.end());
     fullest += fullest / kSlackShare;
     std::vector<int64_t> peaks;
     try {
-      peaks = peaksOf(kind);
+      peaks = peaksOf(kind, most_held);
     } catch (const UserError& error) {
       return cat("it cannot run: ", error.message().what);
     }
+    std::string excess;
     for (size_t w = 0; w < peaks.size(); ++w) {
       const int64_t limit = options_.limits.of(devices_[w]);
       if (peaks[w] <= (limit >= 0 ? limit : fullest)) continue;
-      return cat("it needs ", mebibytes(peaks[w]), " on device ", devices_[w],
-                 limit >= 0 ? ", whose limit is " : ", more than the fullest device under 1f1b and a little: ",
-                 mebibytes(limit >= 0 ? limit : fullest));
+      full.push_back(static_cast<int>(w));
+      if (!excess.empty()) continue;
+      excess = cat("it needs ", mebibytes(peaks[w]), " on device ", devices_[w],
+                   limit >= 0 ? ", whose limit is " : ", more than the fullest device under 1f1b and a little: ",
+                   mebibytes(limit >= 0 ? limit : fullest));
     }
-    return "";
+    return excess;
   }
 
   const ir::Graph& whole_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plan/memory_report.h"
 #include "plan/plan.h"
@@ -17,7 +18,8 @@ struct DefaultScheduleOptions {
 
 struct DefaultSchedule {
   ScheduleKind schedule = ScheduleKind::k1F1B;
-  std::string reason;  // for people, one line
+  std::vector<int64_t> most_held = {};  // with which it fits (PlanOptions)
+  std::string reason;                   // for people, one line
 };
 
 /// 1F1B, unless another schedule is predicted to be faster by a margin worth having, within the memory. Deterministic:

@@ -145,8 +145,8 @@ class Planner {
                    .expected = "one entry a stage, as costs() of the same model with the same stages returns",
                    .remedy = "measure the costs again after changing where stages begin"});
     plan_.schedule = abele::plan::makeSchedule(
-        {options_.schedule, graph_.training, options_.device_iterations, options_.accumulation}, plan_.worker_of, costs,
-        options_.hop_ns);
+        {options_.schedule, graph_.training, options_.device_iterations, options_.accumulation, options_.most_held},
+        plan_.worker_of, costs, options_.hop_ns);
     std::set<Task> used;
     for (const ir::Node& node : graph_.nodes)
       if (!node.is_view) used.insert(taskOf(node));

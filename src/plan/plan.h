@@ -50,6 +50,9 @@ struct PlanOptions {
   std::vector<StageCost> costs = {};
   Locations locations = {};
   int64_t hop_ns = 0;  // beside `costs`: until a value made by one device can be used on another
+  /// For zero-bubble orders, by stage: the most micro-batches between forward and weight gradient, at least 1. Empty:
+  /// the schedule's own limits.
+  std::vector<int64_t> most_held = {};
 };
 
 /// What a worker does, in order. For kUpdate, micro_batch is the last one of the accumulation group.
@@ -88,12 +91,12 @@ Schedule scheduleInterleaved(int num_stages, const std::vector<int>& worker_of, 
                              int64_t accumulation);
 /// Backward split in two: weight gradients (W) wait until a worker would idle. Ordered by `costs` (by stage; empty: all
 /// actions equal); in their time never slower than 1F1B. A stage holds at most memory_factor * num_stages micro-batches
-/// between forward and W (less one for factor 2): factor 1 is the most that 1F1B holds anywhere. hop_ns: as in
-/// PlanOptions.
+/// between forward and W (less one for factor 2): factor 1 is the most that 1F1B holds anywhere. hop_ns, most_held: as
+/// in PlanOptions.
 /// Source: Qi et al. 2023 (ZB-H1: factor 1, ZB-H2: factor 2), sections 2 and 3.
 Schedule scheduleZeroBubble(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
                             int64_t accumulation, const std::vector<StageCost>& costs, int memory_factor,
-                            int64_t hop_ns = 0);
+                            int64_t hop_ns = 0, const std::vector<int64_t>& most_held = {});
 /// Every micro-batch once per stage and direction, in order; forward before backward before weight gradients, stages in
 /// order, no deadlock, updates between groups. All findings; empty = good.
 std::vector<std::string> verifySchedule(const Schedule& schedule, int num_stages, int64_t accumulation, bool training);

@@ -114,7 +114,7 @@ Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of
     case ScheduleKind::kZeroBubble:
     case ScheduleKind::kZeroBubble2:
       return scheduleZeroBubble(stages, worker_of, o.device_iterations, o.accumulation, costs,
-                                /*memory_factor=*/o.schedule == ScheduleKind::kZeroBubble ? 1 : 2, hop_ns);
+                                /*memory_factor=*/o.schedule == ScheduleKind::kZeroBubble ? 1 : 2, hop_ns, o.most_held);
   }
   ABELE_CHECK(false, "there is no schedule ", static_cast<int>(o.schedule));
   return {};

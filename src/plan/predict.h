@@ -23,6 +23,7 @@ struct PredictOptions {
   bool training = true;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
+  std::vector<int64_t> most_held = {};  // as in PlanOptions
 };
 
 struct Prediction {

@@ -24,8 +24,10 @@ struct Problem {
   std::vector<int> worker_of;
   int64_t micro_batches = 0;
   std::vector<StageCost> costs;
-  int64_t limit = 0;  // micro-batches of a stage between forward and weight gradient
+  std::vector<int64_t> limits;  // by stage: micro-batches between forward and weight gradient
   int64_t hop_ns = 0;
+
+  int64_t limit(int stage) const { return limits[static_cast<size_t>(stage)]; }
 };
 
 // What a greedy candidate prefers.
@@ -86,7 +88,7 @@ class GreedyClock {
   }
   int64_t forwardReady(int s) const {
     const Stage& stage = stages_[static_cast<size_t>(s)];
-    if (stage.forwards == p_.micro_batches || stage.forwards - stage.weight_grads >= p_.limit) return kNever;
+    if (stage.forwards == p_.micro_batches || stage.forwards - stage.weight_grads >= p_.limit(s)) return kNever;
     return s == 0 ? 0 : arrival(s - 1, s, stages_[static_cast<size_t>(s) - 1].forward_end, stage.forwards);
   }
   int64_t backwardReady(int s) const {
@@ -118,7 +120,7 @@ class GreedyClock {
     if (weight_grad.stage >= 0) {
       const double needed = policy_.gap * static_cast<double>(cost(weight_grad.stage).weight_grad_ns);
       const Stage& stage = stages_[static_cast<size_t>(weight_grad.stage)];
-      const bool is_full = stage.forwards - stage.weight_grads >= p_.limit;
+      const bool is_full = stage.forwards - stage.weight_grads >= p_.limit(weight_grad.stage);
       if (next == kNever || is_full || static_cast<double>(next - now) >= needed)
         return start(w, weight_grad, Direction::kWeightGrad, now);
     }
@@ -192,9 +194,9 @@ std::vector<Policy> policies(const Problem& p) {
     const int64_t behind = p.num_stages - s;
     eager[0][static_cast<size_t>(s)] = behind;  // as 1F1B
     eager[1][static_cast<size_t>(s)] = 1;
-    eager[2][static_cast<size_t>(s)] = std::min(p.limit, 2 * behind - 1);
+    eager[2][static_cast<size_t>(s)] = std::min(p.limit(s), 2 * behind - 1);
     eager[3][static_cast<size_t>(s)] = 0;
-    eager[4][static_cast<size_t>(s)] = p.limit;
+    eager[4][static_cast<size_t>(s)] = p.limit(s);
   }
   const bool many = 3 * p.num_stages * p.micro_batches > kManyActions;
   std::vector<Policy> all;
@@ -221,14 +223,19 @@ auto worth(const Schedule& schedule, const Problem& p) {
 
 Schedule scheduleZeroBubble(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
                             int64_t accumulation, const std::vector<StageCost>& costs, int memory_factor,
-                            int64_t hop_ns) {
+                            int64_t hop_ns, const std::vector<int64_t>& most_held) {
   checkCounts(num_stages, device_iterations, accumulation);
   ABELE_CHECK(memory_factor == 1 || memory_factor == 2, "memory factor ", memory_factor);
   ABELE_CHECK(costs.empty() || static_cast<int>(costs.size()) == num_stages, costs.size(), " costs for ", num_stages,
               " stages");
-  Problem p{num_stages, worker_of, accumulation, costs, memory_factor == 1 ? num_stages : 2 * num_stages - 1, hop_ns};
+  ABELE_CHECK(most_held.empty() || static_cast<int>(most_held.size()) == num_stages, most_held.size(), " limits for ",
+              num_stages, " stages");
+  const int64_t most = memory_factor == 1 ? num_stages : 2 * num_stages - 1;
+  Problem p{num_stages, worker_of, accumulation, costs, most_held, hop_ns};
+  p.limits.resize(static_cast<size_t>(num_stages), most);
+  for (int64_t& limit : p.limits) limit = std::clamp<int64_t>(limit, 1, most);
   if (p.costs.empty()) p.costs.resize(static_cast<size_t>(num_stages));
-  Schedule best = fixedOrder(p, [](int) { return 0; });
+  Schedule best = GreedyClock(p, policies(p).front()).run();
   auto least = worth(best, p);
   auto consider = [&](Schedule schedule) {
     const auto value = worth(schedule, p);
@@ -236,7 +243,16 @@ Schedule scheduleZeroBubble(int num_stages, const std::vector<int>& worker_of, i
     least = value;
     best = std::move(schedule);
   };
-  consider(fixedOrder(p, [](int s) { return s; }));
+  // These hold what 1F1B holds, and as many more as weight gradients are late.
+  const auto fits = [&](const auto& late) {
+    for (int s = 0; s < num_stages; ++s)
+      if (std::min<int64_t>(accumulation, num_stages - s) + late(s) > p.limit(s)) return false;
+    return true;
+  };
+  const auto at_once = [](int) { return 0; };
+  const auto late = [](int s) { return s; };
+  if (fits(at_once)) consider(fixedOrder(p, at_once));
+  if (fits(late)) consider(fixedOrder(p, late));
   for (const Policy& policy : policies(p)) consider(GreedyClock(p, policy).run());
   for (int s = 0; s < num_stages; ++s)
     best.workers[static_cast<size_t>(worker_of[static_cast<size_t>(s)])].push_back(

@@ -136,6 +136,35 @@ TEST(ScheduleTheory, ZeroBubbleIsNeverSlowerThan1F1BUnderAnyCosts) {
   }
 }
 
+TEST(ScheduleTheory, ZeroBubbleHoldsNoMoreThanItMay) {
+  std::mt19937 random(7);
+  auto below = [&](int n) { return static_cast<int64_t>(random() % static_cast<unsigned>(n)); };
+  for (int trial = 0; trial < 150; ++trial) {
+    const int stages = static_cast<int>(1 + below(6)), workers = static_cast<int>(1 + below(stages));
+    const int64_t m = 1 + below(10);
+    std::vector<StageCost> costs;
+    std::vector<int64_t> most_held;
+    for (int s = 0; s < stages; ++s) {
+      costs.push_back({below(20), below(20), below(20), 0});
+      most_held.push_back(1 + below(stages));
+    }
+    SCOPED_TRACE(cat("trial ", trial, " stages ", stages, " workers ", workers, " micro-batches ", m));
+    for (int factor : {1, 2}) {
+      const Schedule schedule =
+          scheduleZeroBubble(stages, dealtRound(stages, workers), 1, m, costs, factor, /*hop_ns=*/0, most_held);
+      timed(schedule, stages, m, costs);
+      std::vector<int64_t> now(static_cast<size_t>(stages), 0);
+      for (const auto& actions : schedule.workers)
+        for (const Action& a : actions) {
+          int64_t& held = now[static_cast<size_t>(a.stage)];
+          if (a.direction == ir::Direction::kForward) ++held;
+          if (a.direction == ir::Direction::kWeightGrad) --held;
+          ASSERT_LE(held, most_held[static_cast<size_t>(a.stage)]) << "stage " << a.stage;
+        }
+    }
+  }
+}
+
 TEST(ScheduleTheory, AllKindsRunForAnyWorkersAndSeveralGroups) {
   std::mt19937 random(6);
   for (int p = 1; p <= 5; ++p)
