@@ -93,6 +93,7 @@ def serve(pipe, name, args):
     before = status("VmRSS")
     torch.manual_seed(1)
     batch = torch.randn(args.batch, args.length, args.width), torch.randint(CLASSES, (args.batch,))
+    Path("/proc/self/clear_refs").write_text("5")  # the model was in memory before it was offloaded
     begin = time.perf_counter()
     executor = make()
     executor.compile(*batch)

@@ -50,6 +50,8 @@ struct Request {
   bool checks_comparisons = false;
   /// Warns where forward returns a scalar made of its loss instead of the loss.
   bool warns_of_inner_loss = false;
+  /// Told after every operator how many bytes its operands and results have. May be empty.
+  std::function<void(int64_t bytes)> touched;
   /// Inside another capture, which does not see what this one runs. Then the tensors that became constants are kept in
   /// Recording::constant_sources.
   bool is_nested = false;

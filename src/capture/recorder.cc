@@ -113,6 +113,13 @@ int64_t drawLimit(const torch::jit::Stack& stack) {
   return 64 * elements + 100000;
 }
 
+int64_t bytesOf(const torch::jit::Stack& stack) {
+  int64_t bytes = 0;
+  for (const c10::IValue& value : stack)
+    forEachTensor(value, [&](int32_t, const at::Tensor& t) { bytes += t.numel() * t.element_size(); });
+  return bytes;
+}
+
 }  // namespace
 
 Recorder*& currentRecorder() {
@@ -348,8 +355,10 @@ int64_t Recorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t ele
 
 void Recorder::run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call) {
   const auto start = std::chrono::steady_clock::now();
+  int64_t bytes = request_.touched ? bytesOf(*stack) : 0;
   op.callBoxed(stack);
   call.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+  if (request_.touched) request_.touched(bytes + bytesOf(*stack));
 }
 
 void Recorder::end(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call) {

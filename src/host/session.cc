@@ -22,6 +22,7 @@
 #include "host/tensor_names.h"
 #include "passes/stage_count.h"
 #include "runtime/device/cpu/offload.h"
+#include "runtime/device/cpu/paged_memory.h"
 #include "runtime/device/cpu/steering_allocator.h"
 #include "runtime/kernels/fixed_shapes.h"
 #include "runtime/kernels/grad_modes.h"
@@ -31,6 +32,35 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Of what a capture works on, beside the limit of the host's memory for off-chip tensors: the operands of a few
+// operators of a large model.
+constexpr int64_t kLeastPagedBytes = int64_t{64} << 20;
+
+/// A capture whose tensors, and the model's own where they are offloaded, leave the process's memory when it has used
+/// so many bytes: where the user limits the host's memory for tensors off chip.
+class PagedCapture {
+ public:
+  PagedCapture(const SessionOptions& options, const std::vector<capture::ModelTensor>& model)
+      : memory_(options.off_chip_folder),
+        scope_(memory_),
+        model_(model),
+        limit_bytes_(std::max(kLeastPagedBytes, options.off_chip_memory_limit)) {}
+
+  void touched(int64_t bytes) {
+    touched_bytes_ += bytes;
+    if (touched_bytes_ < limit_bytes_) return;
+    touched_bytes_ = 0;
+    memory_.release();
+    for (const capture::ModelTensor& m : model_) runtime::releaseIfOffloaded(*m.tensor);
+  }
+
+ private:
+  runtime::PagedMemory memory_;
+  runtime::PagedScope scope_;
+  const std::vector<capture::ModelTensor>& model_;
+  int64_t limit_bytes_, touched_bytes_ = 0;
+};
 
 capture::Recording record(const Session::Program& program, const SessionOptions& options,
                           const std::vector<at::Tensor>& inputs, at::Generator& generator) {
@@ -49,6 +79,11 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
   request.warns_of_inner_loss = program.warns_of_inner_loss;
   runtime::registerFixedShapeOperators();
   runtime::registerGradModeOperators();
+  std::optional<PagedCapture> paged;
+  if (options.off_chip_memory_limit >= 0) {
+    paged.emplace(options, program.model);
+    request.touched = [&](int64_t bytes) { paged->touched(bytes); };
+  }
   const OneValueEach shapes(program.model, options.groupings, options.replicas);
   return capture::capture(request);
 }
@@ -105,6 +140,7 @@ void runPassesAndChoose(Compiled& compiled, const Captured& captured, SessionOpt
   Lowered lowered = lowerByDefault(captured, options);
   options.schedule_rule = ScheduleRule::kGiven;
   options.schedule = lowered.choice.schedule;
+  options.most_held = std::move(lowered.choice.most_held);
   compiled.graph = std::move(lowered.graph);
   compiled.schedule_reason = std::move(lowered.choice.reason);
   log::info("schedule ", plan::scheduleName(options.schedule), ": ", compiled.schedule_reason);

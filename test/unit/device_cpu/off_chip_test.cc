@@ -5,6 +5,8 @@
 #include "harness.h"
 #include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/offload.h"
+#include "runtime/device/cpu/paged_memory.h"
+#include "runtime/device/cpu/steering_allocator.h"
 
 namespace abele::runtime::testing {
 namespace {
@@ -131,6 +133,36 @@ TEST(Offload, TensorsStayWhatTheyAreAndTakeNoMemory) {
   EXPECT_TRUE(weight[2].eq(1).all().item<bool>() && weight[1].equal(values[1]));
   releaseIfOffloaded(values);  // nothing happens to others
   EXPECT_TRUE(weight[1].equal(values[1]));
+}
+
+TEST(PagedMemory, LargeTensorsLeaveTheProcessAndComeBack) {
+  at::Tensor outlives;
+  {
+    PagedMemory memory("");
+    const PagedScope scope(memory);
+    const at::Tensor large = at::ones({kElements}), small = at::ones({8});
+    EXPECT_EQ(residentBytes(large.data_ptr()), 4 * kElements);
+    memory.release();
+    EXPECT_EQ(residentBytes(large.data_ptr()), 0);
+    EXPECT_EQ(large.sum().item<float>(), kElements);
+    EXPECT_EQ(residentBytes(large.data_ptr()), 4 * kElements);
+    EXPECT_FALSE(freePaged(small.mutable_data_ptr()));
+    outlives = large + 1;
+    memory.release();
+  }
+  EXPECT_EQ(outlives.sum().item<float>(), 2 * kElements);
+  const void* const address = outlives.const_data_ptr();
+  outlives.reset();
+  EXPECT_EQ(residentBytes(address), -1);
+}
+
+TEST(PagedMemory, RefusesAFolderThatIsNot) {
+  try {
+    PagedMemory memory("/no/such/folder");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::E0605);
+  }
 }
 
 }  // namespace

@@ -72,12 +72,25 @@ MappedFile::MappedFile(const std::string& folder, int64_t bytes)
     : folder_(folder.empty() ? temporaryFolder() : folder), file_(openNameless(folder_)) {
   if (file_ < 0) refuse("no file for off-chip tensors can be made", folder_, errno, bytes);
   // All at once: a file that grows when pages are written fails in the middle of a step.
+  try {
+    reserve(0, bytes);
+  } catch (...) {
+    ::close(file_);
+    throw;
+  }
+}
+
+void MappedFile::reserve(int64_t offset, int64_t bytes) const {
   int error = 0;
-  do error = bytes > 0 ? ::posix_fallocate(file_, 0, bytes) : 0;
+  do error = bytes > 0 ? ::posix_fallocate(file_, offset, bytes) : 0;
   while (error == EINTR);
-  if (error == 0) return;
-  ::close(file_);
-  refuse("the file for off-chip tensors does not fit", folder_, error, bytes);
+  if (error != 0) refuse("the file for off-chip tensors does not fit", folder_, error, offset + bytes);
+}
+
+void MappedFile::discard(int64_t offset, int64_t bytes) const {
+#ifdef FALLOC_FL_PUNCH_HOLE
+  ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+#endif
 }
 
 MappedFile::~MappedFile() {

@@ -19,6 +19,10 @@ class MappedFile {
 
   /// Zeros at first; unmap with munmap. Throws E0605.   Requires: multiples of pageBytes().
   char* map(int64_t offset, int64_t bytes) const;
+  /// Room for these bytes, where the file grows. Throws E0605.
+  void reserve(int64_t offset, int64_t bytes) const;
+  /// Gives the room of these bytes back to the file system, where it can take it; their contents are lost.
+  void discard(int64_t offset, int64_t bytes) const;
   const std::string& folder() const { return folder_; }
 
  private:

@@ -11,6 +11,8 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
+#include "runtime/device/cpu/paged_memory.h"
+
 namespace abele::runtime {
 namespace {
 
@@ -32,6 +34,7 @@ struct ThreadState {
   const Steer* steer_end = nullptr;
   int32_t ordinal = 0;
   std::vector<Allocation>* trace = nullptr;
+  PagedMemory* paged = nullptr;
 };
 // Trivially destructible, so that blocks that die late in a thread's life can still look at it.
 thread_local ThreadState state;
@@ -94,7 +97,7 @@ void release(void* address) {
 
 // The same for raw_deallocate(), which forgets which deleter belongs to an address.
 void releaseRaw(void* address) {
-  if (!isInArena(address)) release(address);
+  if (!isInArena(address) && !freePaged(address)) release(address);
 }
 
 void keep(void* /*address*/) {}
@@ -117,6 +120,7 @@ c10::DataPtr fromCache(std::size_t bytes) {
 class SteeringAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
+    if (state.paged != nullptr && bytes >= PagedMemory::kSmallest) return state.paged->allocate(bytes);
     if (!state.active || bytes == 0) return previous->allocate(bytes);
     const int32_t ordinal = state.ordinal++;
     if (state.steer != state.steer_end && state.steer->ordinal == ordinal) {
@@ -130,6 +134,18 @@ class SteeringAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &releaseRaw; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
+
+// Where a program has its own CPU allocator, it stays: results are then copied into their slots, and nothing is paged.
+bool install() {
+  static const bool installed = [] {
+    previous = c10::GetCPUAllocator();
+    if (previous != c10::GetDefaultCPUAllocator()) return false;
+    static SteeringAllocator allocator;
+    c10::SetCPUAllocator(&allocator, /*priority=*/100);
+    return true;
+  }();
+  return installed;
+}
 
 }  // namespace
 
@@ -149,16 +165,8 @@ void removeArena(const void* begin) {
 }
 
 CacheScope::CacheScope() : was_active_(state.active) {
-  // Where a program has its own CPU allocator, it stays: results are then copied into their slots.
-  static const bool installed = [] {
-    previous = c10::GetCPUAllocator();
-    if (previous != c10::GetDefaultCPUAllocator()) return false;
-    static SteeringAllocator allocator;
-    c10::SetCPUAllocator(&allocator, /*priority=*/100);
-    return true;
-  }();
   thread_local CacheOwner owner;
-  state.active = installed && state.cache == &owner.cache;  // not while the thread ends
+  state.active = install() && state.cache == &owner.cache;  // not while the thread ends
 }
 CacheScope::~CacheScope() { state.active = was_active_; }
 
@@ -168,6 +176,12 @@ SteerScope::SteerScope(const std::vector<Steer>& steers) {
   state.ordinal = 0;
 }
 SteerScope::~SteerScope() { state.steer = state.steer_end = nullptr; }
+
+PagedScope::PagedScope(PagedMemory& memory) : outer_(state.paged) {
+  install();
+  state.paged = &memory;
+}
+PagedScope::~PagedScope() { state.paged = outer_; }
 
 TraceScope::TraceScope(std::vector<Allocation>& trace) {
   state.trace = &trace;

@@ -54,6 +54,20 @@ class SteerScope {
   SteerScope& operator=(const SteerScope&) = delete;
 };
 
+class PagedMemory;
+
+/// While alive, large tensors that this thread makes come from `memory`, which must live as long as the scope.
+class PagedScope {
+ public:
+  explicit PagedScope(PagedMemory& memory);
+  ~PagedScope();
+  PagedScope(const PagedScope&) = delete;
+  PagedScope& operator=(const PagedScope&) = delete;
+
+ private:
+  PagedMemory* outer_;
+};
+
 /// While alive (inside a CacheScope), notes what is allocated.
 class TraceScope {
  public:

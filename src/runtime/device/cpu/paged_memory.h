@@ -1,0 +1,41 @@
+// Tensor memory of a thread that is in a file, and out of the process's memory while nobody looks at it: a model that
+// is captured needs room for what it works on, not for all that it keeps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <c10/core/Allocator.h>
+
+namespace abele::runtime {
+
+class MappedFile;
+
+/// Large tensors that its thread makes while it is in use (steering_allocator.h, PagedScope); they may outlive it.
+/// Threads: owner only; tensors may die on any thread.
+class PagedMemory {
+ public:
+  static constexpr std::size_t kSmallest = std::size_t{256} << 10;
+
+  /// folder: empty for the system's temporary one. Throws E0605.
+  explicit PagedMemory(const std::string& folder);
+  ~PagedMemory();
+  PagedMemory(const PagedMemory&) = delete;
+  PagedMemory& operator=(const PagedMemory&) = delete;
+
+  /// Zeros at first. Throws E0605 when the file has no room.
+  c10::DataPtr allocate(std::size_t bytes);
+  /// Takes all of it out of the process's memory; what is touched next comes back.
+  void release() const;
+
+ private:
+  std::shared_ptr<MappedFile> file_;
+  int64_t end_bytes_ = 0;
+};
+
+/// Frees what a PagedMemory gave. False: it is not of one.
+bool freePaged(void* begin);
+
+}  // namespace abele::runtime
