@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 
 TORCH_FREE, TORCH = False, True
-ALL_BELOW_HOST = "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/collective runtime/device report"
+ALL_BELOW_HOST = (
+    "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/collective runtime/device report"
+)
 LAYERS = {
     # folder                 may include                                  LibTorch
     "src/base": ("", TORCH_FREE),

@@ -6,6 +6,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/set.h>
 #include <c10/core/GradMode.h>
 
@@ -106,8 +107,10 @@ bool Recorder::recordWithFixedShapes(torch::jit::Stack* stack) {
   const char* form = fixedShapeForm(op_name_);
   if (form == nullptr) return false;
   if (op_name_ == "aten::bincount") {
-    const bool says_shape = stack->back().toInt() > 0;
-    if (!says_shape || !mayVary((*stack)[stack->size() - 3].toTensor())) return false;
+    const at::Tensor& values = (*stack)[stack->size() - 3].toTensor();
+    const int64_t count = stack->back().toInt();
+    const bool says_shape = count > 0 && (values.numel() == 0 || at::max(values).item<int64_t>() < count);
+    if (!says_shape || !mayVary(values)) return false;
   }
   const auto found = c10::Dispatcher::singleton().findSchema({form, ""});
   if (!found) return false;  // a program without the CPU kernels

@@ -34,7 +34,7 @@ REFUSED = {
     "op argwhere": _SHAPE,
     "op unique": _SHAPE,
     "op unique_consecutive": _SHAPE,
-    "op bincount": f"{_SHAPE}: without minlength",
+    "op bincount": f"{_SHAPE}: without minlength, and where a value is beyond it",
     "op repeat_interleave": f"{_SHAPE}: with repeats that are a tensor and no output_size",
     "op index_put": f"{_SHAPE}: the gradient of values that are written through a mask, other than t[mask] = values",
     "op index_fill": f"{_SHAPE}: the gradient of a value that is a tensor",

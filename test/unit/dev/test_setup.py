@@ -105,7 +105,9 @@ def test_a_pin_is_name_and_version():
 def test_optional_packages_that_cannot_be_installed_do_not_stop_the_tests():
     result = call(
         "import sys; setup.setup = lambda: setup.Toolchain(sys.executable, '', {}); "
-        "setup._probe = lambda python: {'installed': {}}; print(setup.setup_tests().python == sys.executable)",
+        "setup._probe = lambda python: {'installed': {}}; "
+        "setup._pinned = lambda name: {'no-package-of-that-name': '1.0'}; "
+        "print(setup.setup_tests().python == sys.executable)",
         PIP_NO_INDEX="1",
         PIP_CONFIG_FILE=os.devnull,
         PIP_FIND_LINKS=os.devnull,

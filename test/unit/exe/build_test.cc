@@ -202,7 +202,7 @@ TEST(Build, GivesUnusedExternalsNoSlot) {
   EXPECT_EQ(executable.externals[0].kind, ExternalKind::kParameter);
   EXPECT_EQ(executable.externals[1].owner, 0);
   EXPECT_EQ(executable.externals[2].slot, -1);
-  EXPECT_EQ(peakBytes(executable, 0), 64 + 64 + 64 + 64);  // w, grad, stash of %4 and transient %7
+  EXPECT_EQ(peakBytes(executable, 0), 64 + 64 + 64);  // w, its gradient made in the accumulator, stash of %4
 }
 
 }  // namespace
