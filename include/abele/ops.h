@@ -79,9 +79,9 @@ ABELE_API std::tuple<at::Tensor, at::Tensor, at::Tensor> ctcBeamSearchDecoder(co
                                                                               int64_t top_paths = 1);
 
 using Body = std::function<Tensors(Tensors)>;
-/// Carries `inputs` through `count` iterations of body. Inside a capture body is traced once and may read tensors
-/// around it; inference only. Inputs go in by value. Throws E0708 when body returns other shapes or types than it
-/// takes; E0710 in training and for a loop in a loop.
+/// Carries `inputs` through `count` iterations of body. Inside a capture body is traced once and may read
+/// and write tensors around it; inference only. Inputs go in by value. Throws E0708 when body returns other shapes or
+/// types than it takes; E0710 in training and for a loop in a loop.
 ABELE_API Tensors forLoop(int64_t count, const Body& body, const Tensors& inputs, void* mode_object = nullptr);
 /// The results of one of two branches, chosen by a bool of one element whenever it runs. Both are traced once.
 /// Throws E0708 when the branches return different numbers of tensors or of elements; E0710 in training.

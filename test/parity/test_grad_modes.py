@@ -42,9 +42,7 @@ def x():
     return torch.randn(7, 3, 6)
 
 
-def test_training_with_a_region_without_autograd(x):
-    model = Layers()
-    reference = copy.deepcopy(model)
+def train_equally(model, reference, x):
     executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.5)
     for _ in range(3):
@@ -54,6 +52,12 @@ def test_training_with_a_region_without_autograd(x):
         optimizer.step()
         assert all(map(torch.equal, ours, expected))
     assert all(map(torch.equal, model.state_dict().values(), reference.state_dict().values()))
+
+
+def test_training_with_a_region_without_autograd(x):
+    model = Layers()
+    reference = copy.deepcopy(model)
+    train_equally(model, reference, x)
 
 
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
@@ -96,12 +100,4 @@ def test_forward_mode_derivatives(training):
         expected = reference(x)
         assert all(map(torch.equal, poptorch.inferenceModel(model)(x), expected))
         return
-    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
-    optimizer = torch.optim.SGD(reference.parameters(), lr=0.5)
-    for _ in range(3):
-        ours, expected = executor(x), reference(x)
-        optimizer.zero_grad()
-        expected[-1].backward()
-        optimizer.step()
-        assert all(map(torch.equal, ours, expected))
-    assert all(map(torch.equal, model.state_dict().values(), reference.state_dict().values()))
+    train_equally(model, reference, x)

@@ -14,85 +14,70 @@ def _describe(values):
     return ", ".join(map(str, values))
 
 
-class FunctionalLayerPipelineStageAssignment:
-    """The pipeline stage of one invocation of a layer in a Functional model."""
+class _Invocation:
+    """One call of a layer or of a nested model."""
+
+    def __init__(self, called, node_index):
+        self._called = called
+        self._node_index = node_index
+
+    @property
+    def node_index(self):
+        """Which of its calls this is."""
+        return self._node_index
+
+    @property
+    def inbound_layers(self):
+        """The layers that its inputs come from."""
+        return [node.operation for node in self._called._inbound_nodes[self._node_index].parent_nodes]
+
+
+class FunctionalLayerPipelineStageAssignment(_Invocation):
+    """The pipeline stage of one invocation of a layer in a Functional model.
+
+    Attributes:
+        pipeline_stage: the stage, or None.
+    """
 
     def __init__(self, layer, node_index, pipeline_stage=None):
-        self._layer = layer
-        self._node_index = node_index
+        super().__init__(layer, node_index)
         self.pipeline_stage = pipeline_stage
 
     @property
     def layer(self):
         """The layer, or the operation of keras.ops, that is called."""
-        return self._layer
-
-    @property
-    def node_index(self):
-        """Which of its calls this is."""
-        return self._node_index
-
-    @property
-    def inbound_layers(self):
-        """The layers that its inputs come from."""
-        return [node.operation for node in self._layer._inbound_nodes[self._node_index].parent_nodes]
-
-    @property
-    def pipeline_stage(self):
-        """The stage, or None."""
-        return self._pipeline_stage
-
-    @pipeline_stage.setter
-    def pipeline_stage(self, stage):
-        self._pipeline_stage = stage
+        return self._called
 
     def _copy(self):
-        return FunctionalLayerPipelineStageAssignment(self._layer, self._node_index, self._pipeline_stage)
+        return FunctionalLayerPipelineStageAssignment(self._called, self._node_index, self.pipeline_stage)
 
     def __repr__(self):
-        return f"Layer: {self._layer.name} (node index: {self._node_index}), pipeline stage: {self._pipeline_stage}"
+        return f"Layer: {self._called.name} (node index: {self._node_index}), pipeline stage: {self.pipeline_stage}"
 
 
-class FunctionalNestedModelPipelineStageAssignment:
-    """The pipeline stages of the invocations inside of a model that another model calls."""
+class FunctionalNestedModelPipelineStageAssignment(_Invocation):
+    """The pipeline stages of the invocations inside of a model that another model calls.
+
+    Attributes:
+        pipeline_stage_assignments: those of its own invocations, in post-order.
+    """
 
     def __init__(self, nested_model, node_index, pipeline_stage_assignments):
-        self._nested_model = nested_model
-        self._node_index = node_index
+        super().__init__(nested_model, node_index)
         self.pipeline_stage_assignments = pipeline_stage_assignments
 
     @property
     def nested_model(self):
         """The model that is called."""
-        return self._nested_model
-
-    @property
-    def node_index(self):
-        """Which of its calls this is."""
-        return self._node_index
-
-    @property
-    def inbound_layers(self):
-        """The layers that its inputs come from."""
-        return [node.operation for node in self._nested_model._inbound_nodes[self._node_index].parent_nodes]
-
-    @property
-    def pipeline_stage_assignments(self):
-        """The assignments of its own invocations, in post-order."""
-        return self._assignments
-
-    @pipeline_stage_assignments.setter
-    def pipeline_stage_assignments(self, assignments):
-        self._assignments = assignments
+        return self._called
 
     def _copy(self):
-        return FunctionalNestedModelPipelineStageAssignment(
-            self._nested_model, self._node_index, [assignment._copy() for assignment in self._assignments]
-        )
+        copies = [assignment._copy() for assignment in self.pipeline_stage_assignments]
+        return FunctionalNestedModelPipelineStageAssignment(self._called, self._node_index, copies)
 
     def __repr__(self):
-        inner = "; ".join(map(repr, self._assignments))
-        return f"Nested model: {self._nested_model.name} (node index: {self._node_index}), assignments: [{inner}]"
+        inner = "; ".join(map(repr, self.pipeline_stage_assignments))
+        return f"Nested model: {self._called.name} (node index: {self._node_index}), assignments: [{inner}]"
 
 
 class SequentialLayerPipelineStageAssignment:
