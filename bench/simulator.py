@@ -1,13 +1,15 @@
 """How well does the simulator tell step time and memory before anything ran?
 
     ./dev bench simulator                            all models, 32 configurations, on two devices of one thread
-    ./dev bench simulator --models lstm --json a.json
-    ./dev bench simulator --merge a.json b.json      one table of several runs' results
+    ./dev bench simulator --models lstm --runs 1 --json a.json
+    ./dev bench simulator --merge a.json b.json      several files' runs, with the table of docs/simulator.md
 
 Costs come from one run of each model and placement, zero-bubble with 6 micro-batches: two stages, and four stages dealt
 round the devices for the interleaved schedule. They predict every configuration of that model; no configuration
 predicts itself. Step time is the median of what a caller of the model waits. The run that costs come from takes turns
-with the configuration that they predict.
+with the configuration that they predict. Everything is measured --runs times, and all runs are shown. Memory is that of
+the fullest device: what the simulator predicted, what the plan reserves, and what of it was in memory after the steps,
+in whole pages of the system.
 """
 
 import argparse
@@ -92,6 +94,7 @@ def rowOf(trained, predicted, others, stages):
         "step_ms": statistics.median(trained.samples) * 1e3,
         "predicted_ms": predicted["step_ns"] / 1e6,
         "peak_bytes": max(stage["peak_bytes"] for stage in report["stages"]),
+        "resident_bytes": max(stage["resident_bytes"] for stage in report["stages"]),
         "predicted_bytes": predicted["peak_bytes"],
         "bubble": report["bubble"],
         "predicted_bubble": predicted["bubble"],
@@ -107,7 +110,8 @@ def show(row):
     print(
         f"  {row['schedule']:16} {row['micro_batches']:3} {row['step_ms']:9.2f} "
         f"{row['predicted_ms']:9.2f} {row['time_error']:+7.1%} {row['peak_bytes'] / 2**20:8.2f} "
-        f"{row['predicted_bytes'] / 2**20:8.2f} {row['memory_error']:+7.1%} {row['others']:7.1%}",
+        f"{row['predicted_bytes'] / 2**20:8.2f} {row['memory_error']:+7.1%} {row['resident_bytes'] / 2**20:8.2f} "
+        f"{row['others']:7.1%}",
         flush=True,
     )
 
@@ -126,10 +130,25 @@ def summary(rows):
     return result
 
 
+def table(models):
+    """Markdown: measured and predicted ms of every run, and MiB: predicted, reserved, in memory."""
+    print(f"\n| schedule, micro-batches | {' | '.join(models)} |\n|---|{'---|' * len(models)}")
+    for index, (schedule, micro_batches, _) in enumerate(CONFIGURATIONS):
+        cells = []
+        for runs in models.values():
+            rows = [run["rows"][index] for run in runs]
+            times = "; ".join(f"{r['step_ms']:.1f} / {r['predicted_ms']:.1f} ({r['time_error']:+.1%})" for r in rows)
+            memory = [max(r[key] for r in rows) / 2**20 for key in ("predicted_bytes", "peak_bytes", "resident_bytes")]
+            cells.append(f"{times}; {' / '.join(f'{mib:.2f}' for mib in memory)} MiB")
+        print(f"| `{schedule}`, {micro_batches} | {' | '.join(cells)} |")
+    print()
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default=",".join(PIPELINES))
     parser.add_argument("--seconds", type=float, default=2, help="samples of one configuration (default 2)")
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--merge", nargs="+", type=Path, help="result files to put together instead of measuring")
     parser.add_argument("--json", type=Path, help="default: bench/results/simulator-<date>.json")
     return parser.parse_args()
@@ -138,20 +157,30 @@ def parse():
 def main():
     args = parse()
     torch.set_num_threads(1)
-    print("  schedule           m   step ms predicted   error      MiB predicted  error  others")
+    print("  schedule           m   step ms predicted   error      MiB predicted  error   in mem.  others")
     if args.merge:
         parts = [json.loads(file.read_text()) for file in args.merge]
-        result = {**parts[0], "models": {k: v for part in parts for k, v in part["models"].items()}}
-        for name, model in result["models"].items():
-            print(name)
-            for row in model["rows"]:
-                show(row)
+        result = {**parts[0], "models": {}}
+        for part in parts:
+            for name, runs in part["models"].items():
+                result["models"].setdefault(name, []).extend(runs)
+        for name, runs in result["models"].items():
+            for number, run in enumerate(runs):
+                print(f"{name}, run {number}")
+                for row in run["rows"]:
+                    show(row)
     else:
         result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "models": {}}
-        for name in args.models.split(","):
-            print(name)
-            result["models"][name] = measure(PIPELINES[name], args.seconds)
-    result["errors"] = summary([row for model in result["models"].values() for row in model["rows"]])
+        for number in range(args.runs):
+            for name in args.models.split(","):
+                print(f"{name}, run {number}")
+                result["models"].setdefault(name, []).append(measure(PIPELINES[name], args.seconds))
+    table(result["models"])
+    for number in range(max(len(runs) for runs in result["models"].values())):
+        print(f"run {number}")
+        summary([row for runs in result["models"].values() for run in runs[number : number + 1] for row in run["rows"]])
+    print("all runs")
+    result["errors"] = summary([row for runs in result["models"].values() for run in runs for row in run["rows"]])
     path = args.json or RESULTS / f"simulator-{result['date'][:10]}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Writes docs/compatibility.md: the state of every public name of PopTorch, and of torch's operators.
 
+A name works, is accepted without effect, or is refused. What src/host/options.json calls a hint never works.
+
 Usage: gen_compatibility.py [--spec FILE --walk FILE]    runs the tests that say so, or reads what they wrote
        gen_compatibility.py --cpp                        renews the column for C++ only, from the headers
        gen_compatibility.py --check                      the page lists every name, and claims no C++ name that is gone
@@ -224,13 +226,24 @@ def _exists(name):
     return any(hasattr(place, last.split(".")[0]) for place in found)
 
 
+def _optionOnDevice(name):
+    """What src/host/options.json says of the option on the device, or None where the name is no option."""
+    group, _, method = name.partition(".")
+    rows = json.loads((ROOT / "src" / "host" / "options.json").read_text())["options"]
+    return next((row["device"] for row in rows if (row["group"], row["method"]) == (group, method)), None)
+
+
 def pythonState(name, spec):
     """The column for Python."""
-    note = spec["notes"].get(name)
-    if note and note[0] == "refused":
-        return f"refused: {note[1]}"
+    kind, text = spec["notes"].get(name, ("", ""))
+    if kind == "refused":
+        return f"refused: {text}"
     if spec["names"].get(name, {}).get("covered"):
-        return f"works; differs: {note[1]}" if note else "works"
+        hint, _, reason = (_optionOnDevice(name) or "").partition(": ")
+        if kind == "no_effect" or hint == "hint":
+            reason = text or reason
+            return f"accepted without effect{': ' if reason else ''}{reason}"
+        return f"works; differs: {text}" if kind == "differs" else "works"
     if name.startswith("variables."):
         return "not tested"
     return "there, not tested" if _exists(name) else "not there"
@@ -242,10 +255,12 @@ def _escaped(text):
 
 def nameLines(spec):
     rows = [(priority, name, pythonState(name, spec), cppState(name)) for priority, name in names()]
-    works = sum(state.startswith("works") for _, _, state, _ in rows)
+    states = ("works", "accepted without effect", "refused")
+    works, accepted, refused = (sum(row[2].startswith(state) for row in rows) for state in states)
     lines = [
         "## Names",
-        f"{len(rows)} names; {works} work in Python (a test shows it), "
+        f"{len(rows)} names; in Python {works} work (a test shows it), {accepted} are accepted without effect (their "
+        f"arguments are checked, and nothing else happens), {refused} are refused; "
         f"{sum('`' in cpp for *_, cpp in rows)} are declared for C++. Priority A: in the user guide; B: documented "
         "elsewhere; C: rare.",
         "",

@@ -300,7 +300,10 @@ def rows(table):
     lines += ["  };", "  return all;", "}", "", "const std::map<std::string, ExpertSetting>& expertSettings() {"]
     lines.append("  static const std::map<std::string, ExpertSetting> all = {")
     for kind, names in table["popart"].items():
-        lines += [f'      {{"{name}", {{"{kind}", {table["popart_values"].get(name, 0)}}}}},' for name in names]
+        lines += [
+            f'      {{"{name}", {{"{kind}", {table["popart_values"].get(name, 0)}, {effectText(table, name)}}}}},'
+            for name in names
+        ]
     lines += [
         "  };",
         "  return all;",
@@ -312,6 +315,17 @@ def rows(table):
     lines += [f'      {{"{name}", {literal(value)}}},' for name, value in table["popart_defaults"].items()]
     lines += ["  };", "  return all;", "}", "", "}  // namespace abele::host", ""]
     return "\n".join(lines)
+
+
+def effectText(table, name):
+    """The effect of an expert setting, as the last members of ExpertSetting."""
+    effects = table["popart_effects"]
+    homes = [kind for kind in ("honoured", "only", "like", "hint") if name in effects[kind]]
+    if len(homes) != 1:
+        raise SystemExit(f"options.json: popart_effects has {name} {len(homes)} times, expected once")
+    values = effects["only"].get(name, [])
+    texts = ", ".join(json.dumps(json.dumps(value)) for value in values)
+    return f'ExpertEffect::k{homes[0].title()}, {{{texts}}}, "{effects["like"].get(name, "")}"'
 
 
 def defaults(table):

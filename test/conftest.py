@@ -1,5 +1,9 @@
 """Options of the whole suite."""
 
+import pathlib
+
+MODELS = pathlib.Path(__file__).parent / "models"
+
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -8,3 +12,11 @@ def pytest_addoption(parser):
         default="part",
         help="test/parity/test_matrix.py: every combination, or a part with every three settings (default)",
     )
+    parser.addoption("--models", action="store_true", help="also test/models, the walk over published model classes")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """The walk over models takes packages of its own and minutes."""
+    if collection_path == MODELS and not config.getoption("--models"):
+        return True
+    return None

@@ -11,4 +11,5 @@
 #include "abele/optim.h"     // IWYU pragma: export
 #include "abele/options.h"   // IWYU pragma: export
 #include "abele/simulate.h"  // IWYU pragma: export
+#include "abele/verify.h"    // IWYU pragma: export
 #include "abele/version.h"   // IWYU pragma: export

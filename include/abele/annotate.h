@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ namespace abele {
 
 /// Makes a block active until another one begins. Re-using user_id enters the same block again; "" takes the next
 /// automatic id ("0", "1", ...). ipu_id: index of the device among the model's, -1 if not given.
-ABELE_API void beginBlock(const std::string& user_id = "", int ipu_id = -1);
+/// line: of the program, here and below; messages, explain() and dumps name it for the operations that follow.
+ABELE_API void beginBlock(const std::string& user_id = "", int ipu_id = -1,
+                          const std::source_location& line = std::source_location::current());
 
 /// Under PipelinedExecution::recompute: backward keeps this value rather than making it again. Returns the tensor.
 ABELE_API at::Tensor recomputationCheckpoint(const at::Tensor& tensor);
@@ -27,23 +30,31 @@ ABELE_API at::Tensor recomputationCheckpoint(const at::Tensor& tensor);
 /// E0302.
 class ABELE_API Block {
  public:
-  explicit Block(const std::string& user_id = "", int ipu_id = -1);
+  explicit Block(const std::string& user_id = "", int ipu_id = -1,
+                 const std::source_location& line = std::source_location::current());
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
   /// As beginBlock.
-  static void start(const std::string& user_id = "", int ipu_id = -1);
+  static void start(const std::string& user_id = "", int ipu_id = -1,
+                    const std::source_location& line = std::source_location::current());
   /// Automatic ids start at "0" again. Call it first in a forward that uses them.
   static void useAutoId();
+
+ private:
+  std::string line_before_;
 };
 
-/// Prefix for the names of operations in reports and errors; nests.
+/// Prefix for the names of operations in reports and errors, and their line; nests.
 class ABELE_API NameScope {
  public:
-  explicit NameScope(const std::string& name);
+  explicit NameScope(const std::string& name, const std::source_location& line = std::source_location::current());
   ~NameScope();
   NameScope(const NameScope&) = delete;
   NameScope& operator=(const NameScope&) = delete;
+
+ private:
+  std::string line_before_;
 };
 
 enum class Reduction { kNone, kMean, kSum };

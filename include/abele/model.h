@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "abele/forward.h"
 #include "abele/optim.h"
 #include "abele/options.h"
+#include "abele/verify.h"
 
 namespace at {
 class Tensor;
@@ -42,8 +44,8 @@ concept NotOptions = !std::is_convertible_v<Fn, const Options&>;
 }  // namespace detail
 
 /// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs:
-/// those that are returned). Nothing is copied in one process: an input is there when its first stage begins, an output
-/// when its last one ends.
+/// those that are returned). input: the host begins to make the inputs ready; input_complete: the devices can read
+/// them; output: the micro-batch's last stage has ended; output_complete: the results are the caller's.
 struct ModelTimes {
   std::vector<std::vector<double>> input, input_complete, output, output_complete;
 };
@@ -119,11 +121,13 @@ class ABELE_API CompiledModel {
   /// The frozen copy that this model goes by.
   const Options& options() const;
 
-  /// Into the module's tensors. Of an InferenceModel: buffers that forward wrote are not copied back on their own.
+  /// Into the module's tensors; what Options::shareWeights shares is there already. Of an InferenceModel: buffers that
+  /// forward wrote are not copied back on their own.
   void copyWeightsToHost();
   /// Copies if the devices have newer weights, and returns whether they had.
   bool copyWeightsToHostIfNeeded();
-  /// Uploads the module's tensors as they are now; progress of the device that was not copied back is lost.
+  /// Uploads the module's tensors as they are now; progress of the device that was not copied back is lost. Shared
+  /// parameters (Options::shareWeights) are what both sides have, and stay.
   void copyWeightsToDevice();
   /// Uploads only the buffers that Options::updatableNamedBuffers lists (E0702 where there are none).
   void copyNamedBuffersToDevice();
@@ -190,16 +194,19 @@ class ABELE_API CompiledModel {
   std::unique_ptr<Core> core_;
 
  private:
+  friend Verification detail::verify(CompiledModel& model, const std::vector<detail::Flat>& batches);
+  Verification verifyFlat(const std::vector<detail::Flat>& batches);
   std::vector<at::Tensor> runFlat(const detail::Flat& inputs);
   void compileFlat(const detail::Flat& inputs);
-  std::optional<std::string> resultForm() const;
+  std::string resultForm() const;
 };
 
 /// A program compiled for training. The first call captures, compiles and uploads the module's weights; each call then
-/// runs deviceIterations weight updates on the devices. The module's own tensors change when weights are copied back:
-/// copyWeightsToHost(), destroy(), the end of this object, or a call of an InferenceModel of the same module.
-/// Requires: the module outlives this, unless it is owned by a std::shared_ptr. One live training model per module
-/// (E0709). Throws: E01xx..E07xx; the module stays usable.
+/// runs deviceIterations weight updates on the devices. They work in the memory of the module's parameters where they
+/// can (Options::shareWeights). Its other tensors change when weights are copied back: copyWeightsToHost(), destroy(),
+/// the end of this object, or a call of an InferenceModel of the same module. Requires: the module outlives this,
+/// unless it is owned by a std::shared_ptr. One live training model per module (E0709). Throws: E01xx..E07xx; the
+/// module stays usable.
 class ABELE_API TrainingModel : public CompiledModel {
  public:
   /// Gives groups of replicas values of their own of a parameter, with `shards` replicas in a group; before compile
@@ -207,6 +214,9 @@ class ABELE_API TrainingModel : public CompiledModel {
   /// every replica. Source: spec executor.md section 9.
   void replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
                        VariableRetrievalMode mode = VariableRetrievalMode::kOnePerGroup);
+  /// The one that it trains with, to change a value of and give back: of a loaded program the one that it was compiled
+  /// with. Its groups name their parameters then.
+  const optim::Optimizer& optimizer() const;
   /// New values for the compiled optimizer, from the next step on. E0706 for what is fixed at compile.
   void setOptimizer(const optim::Optimizer& optimizer);
   /// Its numbers, as optim::fromTorch takes them: for schedulers of torch::optim, which change them.
@@ -215,6 +225,9 @@ class ABELE_API TrainingModel : public CompiledModel {
   std::map<std::string, at::Tensor> optimizerState() const;
   /// Values that are missing keep what they are.
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
+  /// What the next step's loss is multiplied by: the optimizer's loss_scaling times the factor that automatic loss
+  /// scaling (Options::Training().setAutomaticLossScaling) has found. Throws E0705 before compilation.
+  double lossScale() const;
 
  private:
   friend class ModelAccess;
@@ -265,56 +278,67 @@ ABELE_API void offload(torch::nn::Module& module, const std::string& folder = ""
 
 /// The same as the templates below, for a forward that is wrapped already. module may be null for inference.
 ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
-                                          const optim::Optimizer& optimizer);
-ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options);
+                                          const optim::Optimizer& optimizer,
+                                          const std::source_location& line = std::source_location::current());
+ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options,
+                                            const std::source_location& line = std::source_location::current());
 
 namespace detail {
 ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, StructuredForward forward, const Options& options,
-                                          const optim::Optimizer& optimizer);
+                                          const optim::Optimizer& optimizer, const std::source_location& line);
 ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, StructuredForward forward,
-                                            const Options& options);
+                                            const Options& options, const std::source_location& line);
 }  // namespace detail
 
 /// module: a torch::nn::Module, a pointer to one, or a holder (torch::nn::Linear); its parameters and buffers are the
 /// weights. forward: any callable that takes and returns tensors, or structures of them and values (structure.h). One
-/// whose parameters are not known (auto) takes up to 8 tensors.
+/// whose parameters are not known (auto) takes up to 8 tensors. line: of the program, for messages; blocks and scopes
+/// tell finer ones (annotate.h).
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options = {},
-                            const optim::Optimizer& optimizer = optim::SGD{}) {
+                            const optim::Optimizer& optimizer = optim::SGD{},
+                            const std::source_location& line = std::source_location::current()) {
   return detail::makeTrainingModel(detail::moduleOf(module), detail::wrapForward(std::move(forward)), options,
-                                   optimizer);
+                                   optimizer, line);
 }
 template <class Module, detail::NotOptions Fn>
-InferenceModel inferenceModel(Module&& module, Fn forward, const Options& options = {}) {
-  return detail::makeInferenceModel(&detail::moduleOf(module), detail::wrapForward(std::move(forward)), options);
+InferenceModel inferenceModel(Module&& module, Fn forward, const Options& options = {},
+                              const std::source_location& line = std::source_location::current()) {
+  return detail::makeInferenceModel(&detail::moduleOf(module), detail::wrapForward(std::move(forward)), options, line);
 }
 /// The module's own forward. In training it returns the loss, and whatever else shall come back.
 template <detail::ModuleLike Module>
 TrainingModel trainingModel(Module&& module, const Options& options = {},
-                            const optim::Optimizer& optimizer = optim::SGD{}) {
+                            const optim::Optimizer& optimizer = optim::SGD{},
+                            const std::source_location& line = std::source_location::current()) {
   auto& own = detail::moduleOf(module);
-  return detail::makeTrainingModel(own, detail::wrapModule(own), options, optimizer);
+  return detail::makeTrainingModel(own, detail::wrapModule(own), options, optimizer, line);
 }
 /// The same with the groups and numbers of an optimizer of LibTorch (optim::fromTorch).
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options,
-                            const torch::optim::Optimizer& optimizer) {
-  return trainingModel(module, std::move(forward), options, optim::fromTorch(optimizer, detail::moduleOf(module)));
+                            const torch::optim::Optimizer& optimizer,
+                            const std::source_location& line = std::source_location::current()) {
+  return trainingModel(module, std::move(forward), options, optim::fromTorch(optimizer, detail::moduleOf(module)),
+                       line);
 }
 template <detail::ModuleLike Module>
-TrainingModel trainingModel(Module&& module, const Options& options, const torch::optim::Optimizer& optimizer) {
-  return trainingModel(module, options, optim::fromTorch(optimizer, detail::moduleOf(module)));
+TrainingModel trainingModel(Module&& module, const Options& options, const torch::optim::Optimizer& optimizer,
+                            const std::source_location& line = std::source_location::current()) {
+  return trainingModel(module, options, optim::fromTorch(optimizer, detail::moduleOf(module)), line);
 }
 template <detail::ModuleLike Module>
-InferenceModel inferenceModel(Module&& module, const Options& options = {}) {
+InferenceModel inferenceModel(Module&& module, const Options& options = {},
+                              const std::source_location& line = std::source_location::current()) {
   auto& own = detail::moduleOf(module);
-  return detail::makeInferenceModel(&own, detail::wrapModule(own), options);
+  return detail::makeInferenceModel(&own, detail::wrapModule(own), options, line);
 }
 /// A callable without weights of its own; tensors that it holds are constants.
 template <detail::NotOptions Fn>
   requires(!detail::ModuleLike<Fn>)
-InferenceModel inferenceModel(Fn forward, const Options& options = {}) {
-  return detail::makeInferenceModel(nullptr, detail::wrapForward(std::move(forward)), options);
+InferenceModel inferenceModel(Fn forward, const Options& options = {},
+                              const std::source_location& line = std::source_location::current()) {
+  return detail::makeInferenceModel(nullptr, detail::wrapForward(std::move(forward)), options, line);
 }
 
 }  // namespace abele

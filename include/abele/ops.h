@@ -55,7 +55,8 @@ ABELE_API at::Tensor dynamicUpdate(const at::Tensor& input, const at::Tensor& sr
                                    int64_t size);
 
 /// torch.matmul in `factor` pieces along the rows of lhs, the shared dimension or the columns of rhs. keep_precision:
-/// float16 sums over the shared dimension are added in float32. Throws E0708 when factor does not divide the dimension.
+/// float16 sums over the shared dimension are added in float32. kDisabled ignores factor. Throws E0708 when
+/// factor does not divide the dimension.
 ABELE_API at::Tensor serializedMatMul(const at::Tensor& lhs, const at::Tensor& rhs, MatMulSerializationMode mode,
                                       int64_t factor = 0, bool keep_precision = false);
 

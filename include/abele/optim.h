@@ -25,8 +25,8 @@ class Optimizer;
 
 namespace abele::optim {
 
-/// v = momentum * v + (1 - dampening) * (g + weight_decay * w); w -= lr * v. v starts at 0, so that dampening, unlike
-/// torch's, applies to the first step too, and without momentum as well.
+/// v = momentum * v + (1 - dampening) * (g + weight_decay * w); w -= lr * v. As in torch, the first step takes the
+/// whole gradient, and without momentum dampening has no effect. Whether dampening is 0 is fixed at compilation.
 /// parameters: names or module paths ("encoder" takes encoder.0.weight); empty: all that no other group takes.
 struct SGD {
   double lr = 0.01;

@@ -156,9 +156,10 @@ using Setting = std::variant<bool, int64_t, double, std::string, std::vector<std
 class ABELE_API TensorLocationSettings {
  public:
   // <generated TensorLocationSettings>
-  /// Smallest tensor that leaves the device. Unit: elements.
+  /// Smallest tensor that leaves the device. Allowed: >= 0. Unit: elements.
   TensorLocationSettings& minElementsForOffChip(int64_t min_elements);
-  /// Smallest tensor that is sharded; default 8192. Unit: elements. Device: weights and optimizer state; else a hint.
+  /// Smallest tensor that is sharded; default 8192. Allowed: >= 0. Unit: elements. Device: weights and optimizer state;
+  /// else a hint.
   TensorLocationSettings& minElementsForReplicatedTensorSharding(int64_t min_elements);
   /// Keep on the device; None removes the setting.
   TensorLocationSettings& useOnChipStorage(std::optional<bool> use = true);
@@ -208,8 +209,13 @@ class ABELE_API Options {
   /// Replicas of one group receive the same slice of the inputs. NoGrouping means (1, Consecutive). Call
   /// replicationFactor first. Allowed: divides the replication factor. Unit: replicas.
   Options& inputReplicaGrouping(int64_t input_group_size, CommGroupType input_group_type = CommGroupType::kConsecutive);
-  /// False lets every replica own its buffers.
+  /// False lets every replica own the buffers that forward writes. Running statistics of normalisations are always its
+  /// own.
   Options& broadcastBuffers(bool broadcast_buffers = true);
+  /// What forward reads of tensors (.item(), a branch, numpy()) stays what it was at compile time, and every step
+  /// checks that it still is: E0101 where it is not. For models that check their inputs. False refuses such reads at
+  /// compile time.
+  Options& trustReads(bool trust_reads = true);
   /// How blocks become stages or phases.
   Options& setExecutionStrategy(const ExecutionStrategy& strategy);
   /// Share of each device's memory that temporaries may use: {"IPU0": 0.3}. Returns None. Allowed: keys "IPU<n>",
@@ -225,7 +231,7 @@ class ABELE_API Options {
   /// Use the modelled device. Overrides POPTORCH_IPU_MODEL. Device: results are the same; time and memory are not
   /// modelled yet.
   Options& useIpuModel(bool use_model);
-  /// Use this device. Device: hint.
+  /// Use this device. Allowed: >= 0. Device: hint.
   Options& useIpuId(int64_t ipu_id);
   /// Compile without a device; running is an error. Sets the connection type to Never. Allowed: 1, 2, 21.
   Options& useOfflineIpuTarget(int64_t ipu_version = 2);
@@ -246,7 +252,7 @@ class ABELE_API Options {
   Options& randomSeed(uint64_t random_seed);
   /// Folder of log files. Device: hint.
   Options& logDir(const std::string& log_dir);
-  /// Repeated log lines stop after so many; None means never. Unit: lines. Device: hint.
+  /// Repeated log lines stop after so many; None means never. Allowed: >= 0. Unit: lines. Device: hint.
   Options& maxRepeatLogs(std::optional<int64_t> max_lines);
   /// Name used in reports.
   Options& modelName(const std::string& name);
@@ -279,6 +285,10 @@ class ABELE_API Options {
   /// training, deviceIterations >= stages in inference (E0401). Off: they run, with more waiting. Python:
   /// abele.allowShortPipeline.
   Options& enforcePipelineMinimum(bool enforce = true);
+  /// The devices work in the memory of the model's own parameters where they can, instead of on copies: no weight is
+  /// held twice, and what either side writes is seen at once. Off: the device's weights change and are seen by copies
+  /// only. Python: abele.shareWeights.
+  Options& shareWeights(bool share = true);
   /// Intra-op threads of each device; 0: torch's number of threads shared among the devices. Allowed: >= 0. Unit:
   /// threads.
   Options& threadsPerDevice(int64_t threads);
@@ -288,6 +298,7 @@ class ABELE_API Options {
   int64_t replication_factor() const;
   int64_t input_group_size() const;
   bool broadcast_buffers() const;
+  bool trust_reads() const;
   OutputMode output_mode() const;
   bool auto_round_num_ipus() const;
   std::optional<bool> use_model() const;
@@ -307,6 +318,7 @@ class ABELE_API Options {
   bool show_compilation_progress_bar() const;
   int64_t num_devices() const;
   bool enforce_pipeline_minimum() const;
+  bool share_weights() const;
   CommGroupType input_cgt() const;
   int64_t output_return_period() const;
   // </generated>
@@ -451,7 +463,7 @@ class ABELE_API PopartOptions {
 class ABELE_API DistributedOptions {
  public:
   // <generated Distributed>
-  /// Index and number of processes.
+  /// Index and number of processes. Allowed: 0 <= process_id < num_processes.
   DistributedOptions& configureProcessId(int64_t process_id, int64_t num_processes);
   /// Environment variables that hold the number of processes and the index. Unit: processes.
   DistributedOptions& setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id);

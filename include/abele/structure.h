@@ -47,6 +47,9 @@ struct Flat {
   std::string form;
 };
 
+/// A form for people: "a tensor, [a tensor, 3], {mask: a tensor}". Also of the beginning of one.
+ABELE_API std::string formInWords(std::string_view form);
+
 /// No tensor, and known when the program is compiled.
 template <class T>
 concept Constant = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view>;
@@ -376,14 +379,10 @@ struct Builder<std::unordered_map<std::string, T, H, E, A>>
     : MapBuilder<std::unordered_map<std::string, T, H, E, A>, T> {};
 template <class T>
 struct Builder<torch::OrderedDict<std::string, T>> : MapBuilder<torch::OrderedDict<std::string, T>, T> {};
-/// The results of a call as what forward returned. Programs of files do not know the form: a tensor or a list.
+/// The results of a call as what forward returned.
 template <class Result, class Tensors>
-Result structured(const Tensors& tensors, const std::optional<std::string>& form) {
-  const std::string tensors_only(tensors.size(), 't');
-  FormReader reader(form                  ? *form
-                    : tensors.size() == 1 ? tensors_only
-                                          : '[' + tensors_only + ']',
-                    "the results of the model");
+Result structured(const Tensors& tensors, const std::string& form) {
+  FormReader reader(form, "the results of the model");
   Result result = Builder<Result>::make(reader, tensors);
   reader.finish();
   return result;

@@ -38,12 +38,13 @@ _SHARED = frozenset(
         "removeBlocks",
     )
 )
-_OWN = frozenset(("CompiledModel", "explain", "inferenceModel", "isCapturing", "trainingModel"))
+_OWN = frozenset(("CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"))
 _SIMULATE = frozenset(("Simulation", "simulate"))
 _OFFLOAD = frozenset(("offload",))
+_VERIFY = frozenset(("Difference", "Verification", "verify"))
 _MODULES = frozenset(("ipu_config", "pipeline"))
 
-__all__ = sorted(_SHARED | _OWN | _SIMULATE | _OFFLOAD | _MODULES)
+__all__ = sorted(_SHARED | _OWN | _SIMULATE | _OFFLOAD | _VERIFY | _MODULES)
 
 
 def __getattr__(name):
@@ -55,6 +56,8 @@ def __getattr__(name):
         value = getattr(importlib.import_module("abele._simulate"), name)
     elif name in _OFFLOAD:
         value = getattr(importlib.import_module("abele._offload"), name)
+    elif name in _VERIFY:
+        value = getattr(importlib.import_module("abele._verify"), name)
     elif name in _MODULES:
         value = importlib.import_module(f"abele.{name}")
     else:

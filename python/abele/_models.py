@@ -5,13 +5,16 @@ import json
 import statistics
 import time
 
+import torch
+from poptorch import wrapping
+from poptorch._errors import userError
 from poptorch._native import isCapturing
 from poptorch._version import __version__
-from poptorch.executor import PoplarExecutor
+from poptorch.executor import PoplarExecutor, loadAs
 
 from ._simulate import simulate
 
-__all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "trainingModel"]
+__all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"]
 
 
 class CompiledModel(PoplarExecutor):
@@ -65,6 +68,11 @@ class CompiledModel(PoplarExecutor):
             self._front_ns.append(time.perf_counter_ns() - begin - self._session("a call").callNs())
         return result
 
+    def lossScale(self):
+        """What the next step's loss is multiplied by: the optimizer's loss_scaling times the factor that automatic
+        loss scaling (opts.Training.setAutomaticLossScaling) has found."""
+        return self._session("lossScale").lossScale()
+
     def costs(self):
         """Times and memory of the stages, for simulate() and PipelinedExecution.costs().
 
@@ -110,15 +118,44 @@ def inferenceModel(model, options=None):
     return CompiledModel(model, options, False, __version__)
 
 
+def load(filename, edit_opts_fn=None, *, trust=False):
+    """An executor from a file that save() wrote, with its module, weights, optimizer and random state.
+
+    Args:
+        filename: the file.
+        edit_opts_fn: see poptorch.load.
+        trust: True says that you trust the file's author. The file holds the module as a pickle, and reading a pickle
+            runs what its author put there. `loadExecutable(filename)` of a model of yours runs nothing of a file. Files
+            that C++ wrote hold no pickle.
+    Returns: a CompiledModel.
+    Raises:
+        abele.Error: E0712 for a file that holds a module, without trust=True.
+    """
+    return loadAs(CompiledModel, filename, edit_opts_fn, trust=trust)
+
+
 def explain(model):
     """Why a compiled model is placed as it is, as text: its stages with the lines of the program that they run, their
     predicted times and their memory, and what was predicted of other cuts, numbers of devices and schedules.
 
     Args:
-        model: what trainingModel or inferenceModel returned, of this package or of poptorch; compiled.
+        model: what trainingModel or inferenceModel returned, of this package or of poptorch, or a module that one
+            trains; compiled.
     Returns: lines of text; docs/placement.md says how to read them.
     Raises:
-        abele.Error: E0705 for programs that were not compiled by this process (loaded, or found in the cache).
+        abele.Error: E0705 for programs that were not compiled by this process (loaded, or found in the cache); E0708
+            for anything else.
     """
-    model._requireCompiled("explain")
-    return model._executable.session.explain()
+    executor = model if isinstance(model, PoplarExecutor) else None
+    if isinstance(model, torch.nn.Module):
+        executor = wrapping.trainerOf(model)
+    if executor is None:
+        raise userError(
+            "E0708",
+            "arguments",
+            f"explain() of a {type(model).__name__}",
+            expected="what trainingModel or inferenceModel returned",
+            remedy="executor = abele.trainingModel(model, ...); executor(...); abele.explain(executor)",
+        )
+    executor._requireCompiled("explain")
+    return executor._executable.session.explain()

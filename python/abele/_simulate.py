@@ -2,7 +2,9 @@
 
 import json
 
+from poptorch._errors import refused
 from poptorch._native import core
+from poptorch._whole_files import writeText
 from poptorch.strategies import SCHEDULES
 
 __all__ = ["Simulation", "simulate"]
@@ -36,8 +38,7 @@ class Simulation(dict):
 
     def writeTrace(self, path):
         """Writes the step in Chrome's trace format (chrome://tracing, Perfetto)."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self._run(trace=True).trace)
+        writeText(path, self._run(trace=True).trace)
 
     def _run(self, chart=False, trace=False):
         self._options.with_chart, self._options.with_trace = chart, trace
@@ -76,7 +77,8 @@ def simulate(
         abele.Error: E0404 for costs that cannot be read or do not fit.
     """
     known = (*SCHEDULES, "sharded")
-    assert schedule in known, f"there is no schedule {schedule!r}; known: {', '.join(known)}"
+    if schedule not in known:
+        raise refused(AssertionError, f"there is no schedule {schedule!r}; known: {', '.join(known)}")
     costs = dict(costs) if isinstance(costs, dict) else {"stages": list(costs)}
     if hop_ns is not None:
         costs["hop_ns"] = hop_ns

@@ -15,6 +15,7 @@ import types
 
 import torch
 from poptorch import Block, logger
+from poptorch._errors import refused
 from poptorch._native import isCapturing
 
 __all__ = [
@@ -162,7 +163,7 @@ def _isMethod(forward):
 
 def _requirePlain(module, name):
     if hasattr(module, _FORWARD):
-        raise RuntimeError(f"{name} is parallelized already: unparallelize it first")
+        raise refused(RuntimeError, f"{name} is parallelized already: unparallelize it first")
 
 
 def _moveModule(module, device):
@@ -212,7 +213,7 @@ def parallelize_pipeline(model, module_to_device):
     for name, module in modules.items():
         _requirePlain(module, repr(name))
         if id(module) in seen:
-            raise RuntimeError(f"{name!r} has a second name that is placed as well")
+            raise refused(RuntimeError, f"{name!r} has a second name that is placed as well")
         seen.add(id(module))
     for name in sorted(devices, key=lambda name: len(_path(name))):  # outer modules first: they move the inner ones too
         processing, output = devices[name]
@@ -227,7 +228,9 @@ def _path(name):
 def _devicesOf(name, value):
     values = list(value) if isinstance(value, (list, tuple)) else [value, None]
     if len(values) != 2:
-        raise ValueError(f"{name!r} has {len(values)} devices; a module computes on one, and its outputs go to one")
+        raise refused(
+            ValueError, f"{name!r} has {len(values)} devices; a module computes on one, and its outputs go to one"
+        )
     return [None if device is None else get_device(device) for device in values]
 
 
@@ -235,7 +238,7 @@ def _submodule(model, name):
     module = model
     for part in _path(name):
         if part not in module._modules:
-            raise ValueError(f"{name!r}: {type(module).__name__} has no module {part!r}")
+            raise refused(ValueError, f"{name!r}: {type(module).__name__} has no module {part!r}")
         module = module._modules[part]
     return module
 

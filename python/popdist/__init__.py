@@ -7,6 +7,8 @@ Source: spec clients.md, item 21; environment.md, section 9.
 import functools
 import os
 
+from poptorch._errors import refused
+
 from . import _collectives
 
 _TOTAL = "POPDIST_NUM_TOTAL_REPLICAS"
@@ -22,7 +24,7 @@ def _integer(name, default):
     try:
         return int(text)
     except ValueError:
-        raise RuntimeError(f"environment variable {name} is {text!r}, expected an integer") from None
+        raise refused(RuntimeError, f"environment variable {name} is {text!r}, expected an integer") from None
 
 
 def isPopdistEnvSet():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import poptorch
 from poptorch import DataLoader
+from poptorch._errors import refused
 from poptorch.options import _DistributedOptions
 
 import popdist
 
 
 def _refuse(what):
-    raise RuntimeError(f"{what} is set by the launcher: remove the call, or use poptorch.Options")
+    raise refused(RuntimeError, f"{what} is set by the launcher: remove the call, or use poptorch.Options")
 
 
 class _LaunchedProcess(_DistributedOptions):

@@ -8,7 +8,11 @@ import inspect
 import torch
 
 from . import structures
-from ._errors import userError
+from ._errors import refused, userError
+from ._native import core
+
+# What the original devices have for types that they lack: results have it, and arguments may.
+NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
 
 
 class Binding:
@@ -31,7 +35,8 @@ class Binding:
         """
         kinds = inspect.Parameter
         unknown = [] if self._takes_any_name else sorted(kwargs.keys() - {p.name for p in self._parameters})
-        assert not unknown, f"forward has no arguments {', '.join(unknown)}"
+        if unknown:
+            raise refused(AssertionError, f"forward has no arguments {', '.join(unknown)}")
         left, named, positional = dict(kwargs), {}, []
         taken, after_var = 0, False
         for parameter in self._parameters:
@@ -44,12 +49,16 @@ class Binding:
             elif parameter.kind == kinds.KEYWORD_ONLY or after_var:
                 named[parameter.name] = self._valueOf(parameter, left)
             elif taken < len(args):
-                assert parameter.name not in left, f"argument {parameter.name!r} is given twice"
+                if parameter.name in left:
+                    raise refused(AssertionError, f"argument {parameter.name!r} is given twice")
                 positional.append(args[taken])
                 taken += 1
             else:
                 positional.append(self._valueOf(parameter, left))
-        assert taken == len(args), f"forward takes {len(positional)} positional arguments, {len(args)} were given"
+        if taken != len(args):
+            raise refused(
+                AssertionError, f"forward takes {len(positional)} positional arguments, {len(args)} were given"
+            )
         return positional, named
 
     def _valueOf(self, parameter, left):
@@ -84,12 +93,13 @@ def typeText(tensor):
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
+@structures.typedNesting
 def requireSame(path, compiled, given):
     """Raises E0704 if a later call's argument does not fit the compiled one. `compiled` holds _TensorType leaves."""
     if isinstance(compiled, TensorType):
         if not isinstance(given, torch.Tensor):
             raise _changed(path, type(given).__name__, f"a tensor {compiled}", _REMEDY)
-        if given.dtype != compiled.dtype or given.shape != compiled.shape:
+        if given.dtype not in (compiled.dtype, NARROW.get(compiled.dtype)) or given.shape != compiled.shape:
             raise _changed(path, typeText(given), str(compiled), _REMEDY)
         return
     if isinstance(compiled, ParsedType):
@@ -97,7 +107,15 @@ def requireSame(path, compiled, given):
             raise _changed(path, type(given).__name__, compiled.name, _REMEDY)
         requireSame(path, compiled.tensors, structures.flattenTensorStructure(given))
         return
-    if type(compiled) is not type(given):
+    if isinstance(compiled, SequenceType):
+        given = _sequence(path, given)
+        while len(given) > len(compiled) and given[-1] is None:
+            given = given[:-1]  # C++ does not tell arguments that are left out from empty ones
+    elif isinstance(compiled, ConstantForm):
+        if constantForm(given) != compiled.form:
+            raise _changed(path, repr(given), str(compiled), _REMEDY)
+        return
+    elif type(compiled) is not type(given):
         raise _changed(path, type(given).__name__, type(compiled).__name__, _REMEDY)
     if isinstance(compiled, dict):
         extra, missing = given.keys() - compiled.keys(), compiled.keys() - given.keys()
@@ -126,17 +144,63 @@ def _equal(a, b):
         return False
 
 
-class TensorType:
-    """Shape and dtype of a tensor argument, in place of the tensor."""
+def _sequence(path, given):
+    if not isinstance(given, (list, tuple)):
+        raise _changed(path, type(given).__name__, "a tuple or list", _REMEDY)
+    return list(given)
 
-    __slots__ = ("shape", "dtype")
+
+def constantForm(value):
+    """The text of a value that is no tensor, as forms of C++ have it; of other objects the name of their class."""
+    is_plain = type(value) in (bool, float, str) or (type(value) is int and -(2**63) <= value < 2**63)
+    return core().constantForm(value if is_plain else type(value).__qualname__)
+
+
+class SequenceType(list):
+    """Arguments of a program that C++ saved, which knows one kind of sequence: any tuple or list fits."""
+
+
+class ConstantForm:
+    """A value in the arguments of a program that C++ saved."""
+
+    __slots__ = ("form",)
+
+    def __init__(self, form):
+        self.form = form
+
+    def __repr__(self):
+        return self.form.partition(":")[2]
+
+
+def _contiguousStrides(shape):
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+class TensorType:
+    """Shape, dtype and strides of a tensor argument, in place of the tensor."""
+
+    __slots__ = ("shape", "dtype", "strides")
 
     def __init__(self, tensor):
         self.shape = tensor.shape
         self.dtype = tensor.dtype
+        self.strides = tensor.stride() if tensor.layout == torch.strided and not tensor.is_nested else None
+
+    @classmethod
+    def of(cls, dtype, sizes):
+        """Without a tensor."""
+        result = cls.__new__(cls)
+        result.shape, result.dtype, result.strides = torch.Size(sizes), dtype, None
+        return result
 
     def __repr__(self):
-        return typeText(self)
+        if self.strides in (None, _contiguousStrides(self.shape)):
+            return typeText(self)
+        return f"{typeText(self)} with strides {list(self.strides)}"
 
 
 class ParsedType:
@@ -165,6 +229,7 @@ def signatureOf(structure):
     return structures.reconstructTensorStructure(structure, iter(leaves.pop, None), isLeaf)
 
 
+@structures.typedNesting
 def hasDict(structure):
     """True if a dict is somewhere in the structure."""
     if isinstance(structure, dict):

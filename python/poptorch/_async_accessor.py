@@ -14,7 +14,7 @@ from multiprocessing import reduction, util
 
 from . import structures
 from ._async_worker import Settings, cargo, main
-from ._errors import userError
+from ._errors import refused, userError
 from ._shipping import Shipment
 from ._slots import Slots
 from .enums import SharingStrategy
@@ -144,7 +144,8 @@ class AsynchronousDataAccessor:
 
     Args:
         dataset: anything that can be iterated again and again, such as a DataLoader. Elements are tensors, lists,
-            tuples or dicts of tensors, or types with a registered parser, all of the same form, shapes and types.
+            tuples or dicts of tensors, or types with a registered parser, all of the same form and shapes. Tensors of
+            other types than the first element's are converted to those.
         buffer_size: elements that may be loaded ahead.
         miss_sleep_time_in_ms: 0 makes the process poll while the buffer is full; it waits for a message otherwise.
         load_indefinitely: begin the next epoch at the end of the data set, before it is asked for.
@@ -167,8 +168,10 @@ class AsynchronousDataAccessor:
         rebatched_size=None,
     ):
         self._worker = None
-        assert buffer_size >= 1, f"buffer_size is {buffer_size}, expected 1 or more"
-        assert rebatched_size is None or rebatched_size > 1, f"rebatched_size is {rebatched_size}, expected 2 or more"
+        if not (buffer_size >= 1):
+            raise refused(AssertionError, f"buffer_size is {buffer_size}, expected 1 or more")
+        if not (rebatched_size is None or rebatched_size > 1):
+            raise refused(AssertionError, f"rebatched_size is {rebatched_size}, expected 2 or more")
         # A DataLoader has rules of its own: (deliver an incomplete last batch, an element may have fewer rows).
         rules = getattr(dataset, "_rulesForAccessor", None)
         keep_rest, short_last = (False, False) if rules is None else rules(rebatched_size)
@@ -243,8 +246,10 @@ class AsynchronousDataAccessor:
         return len(self._dataset) * self._dataset.batch_size // self._rebatched_size
 
     def _requireRunning(self):
-        assert self._worker is not None, "the AsynchronousDataAccessor was terminated: it cannot be iterated"
-        assert self._death is None, f"AsynchronousDataAccessor worker thread died: {self._death}"
+        if self._worker is None:
+            raise refused(AssertionError, "the AsynchronousDataAccessor was terminated: it cannot be iterated")
+        if self._death is not None:
+            raise refused(AssertionError, f"AsynchronousDataAccessor worker thread died: {self._death}")
 
     # Iteration -------------------------------------------------------------------------------------------------------
     def __iter__(self):

@@ -217,8 +217,8 @@ class _Loader:
             )
 
     def _isAccepted(self, tensor, index):
-        shape, dtype = self._layout.types[index]
-        if tensor.dtype != dtype or tensor.dim() != len(shape):
+        shape, _ = self._layout.types[index]
+        if tensor.dim() != len(shape):
             return False
         if self._settings.rebatched_size is not None:
             return tensor.shape[1:] == shape[1:]
@@ -229,12 +229,13 @@ class _Loader:
     def _requireAccepted(self, tensors):
         for index, tensor in enumerate(tensors):
             if not self._isAccepted(tensor, index):
-                shape, dtype = self._layout.types[index]
+                shape, _ = self._layout.types[index]
                 raise BadElement(
-                    f"tensor {index} of an element is {tensor.dtype} {list(tensor.shape)}, that of the first element "
-                    f"is {dtype} {list(shape)}; all elements must have the same shapes and types"
+                    f"tensor {index} of an element has shape {list(tensor.shape)}, that of the first element has shape "
+                    f"{list(shape)}; all elements must have the same shapes"
                 )
 
+    # Copying into a slot converts to the first element's types.
     def _deliverElement(self, tensors):
         self._requireAccepted(tensors)
         slot = self._freeSlot()

@@ -5,7 +5,7 @@ the largest number a model may use; 0: none).
 """
 
 from . import _environment
-from ._errors import userError
+from ._errors import refused, userError
 from .enums import ConnectionType
 
 _VERSION = 2
@@ -23,7 +23,8 @@ def ipuHardwareIsAvailable(num_ipus=1):
 
 def ipuHardwareVersion():
     """2: programs written for this generation run."""
-    assert _numDevices() > 0, "no devices: ABELE_EMULATED_DEVICES is 0"
+    if not (_numDevices() > 0):
+        raise refused(AssertionError, "no devices: ABELE_EMULATED_DEVICES is 0")
     return _VERSION
 
 

@@ -62,14 +62,15 @@ def engineOptions(options):
         return result
     try:
         given = json.loads(text)
-        assert isinstance(given, dict)
-    except (ValueError, AssertionError):
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
         raise userError(
             "E0702",
             "option-value",
             f"environment variable POPLAR_ENGINE_OPTIONS is {text!r}",
             expected='a JSON object such as {"autoReport.all":"true"}',
-        ) from None
+        )
     for name in _PROFILE_OPTIONS:
         if name in given and name in result and str(given[name]) != result[name]:
             logger.warning("POPLAR_ENGINE_OPTIONS sets %s: it wins over enableProfiling", name)

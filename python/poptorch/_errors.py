@@ -4,9 +4,11 @@ Source: spec executor.md, section 10.
 """
 
 import os
+import re
 
 _MAX_LINES = 80
 _LOG_FILE = "poptorch_error.log"
+_CODE = re.compile(r"E\d{4} ")
 
 
 class Error(Exception):
@@ -35,6 +37,29 @@ class UnrecoverableError(Error):
     """A device failed for good."""
 
 
+class _AssertionFailed(Error, AssertionError):
+    """What PopTorch asserts."""
+
+
+class _WrongValue(Error, ValueError):
+    """What PopTorch raises as ValueError."""
+
+
+class _WrongState(Error, RuntimeError):
+    """What PopTorch raises as RuntimeError."""
+
+
+class _WrongType(Error, TypeError):
+    """What Python's own calls raise as TypeError."""
+
+
+class _WrongAttribute(Error, AttributeError):
+    """What PopTorch raises as AttributeError."""
+
+
+_AND = {each.__bases__[1]: each for each in (_AssertionFailed, _WrongValue, _WrongState, _WrongType, _WrongAttribute)}
+
+
 class ConfigFileError(Exception):
     """A file for Options.loadFromFile that does not parse."""
 
@@ -61,18 +86,22 @@ def _shorten(text):
     return f"{text.splitlines()[0]}\n  the whole message is in {path}"
 
 
+def _field(label, text):
+    """The lines of one part of a message; none for an empty one."""
+    first, *others = text.splitlines() or [""]
+    return [f"  {label:<10}{first}", *(" " * 12 + line for line in others)] if text else []
+
+
 def makeError(cls, text, kind, location="", code="", recovery_action=""):
-    """An exception whose text is the message, the type, the context and the recovery action, as far as there are any.
+    """An exception whose text is the message, the context, the type and the recovery action, as far as there are any.
 
     Args:
         kind: the type that programs compare with.
         location: context of the failing call.
         recovery_action: for RecoverableError.
     """
-    text = _shorten(text)
-    parts = [text, f"  type      {kind}"]
-    if location:
-        parts.append(location)
+    text, location = _shorten(text), ", ".join(location.splitlines())
+    parts = [text, *_field("in", location), f"  type      {kind}"]
     if recovery_action:
         parts.append(f"recovery action: {recovery_action}")
     error = cls("\n".join(parts))
@@ -88,6 +117,17 @@ def makeError(cls, text, kind, location="", code="", recovery_action=""):
 def createPoptorchError(msg):
     """An Error of the Python layer with this message. The caller raises it."""
     return makeError(Error, msg, Error.type)
+
+
+def refused(builtin, text):
+    """An Error that is one of Python's own errors too, for callers that expect that one. The caller raises it.
+
+    Args:
+        builtin: AssertionError, ValueError, RuntimeError, TypeError or AttributeError.
+        text: the message; its code, if it begins with one, becomes the error's.
+    """
+    code = text[:5] if _CODE.match(text) else ""
+    return makeError(_AND[builtin], text, Error.type, code=code)
 
 
 def createNativeError(kind, code, text, context, recovery_action):
@@ -108,8 +148,7 @@ def formatMessage(code, name, what, at="", found="", expected="", remedy=""):
     """The five-part text of docs/errors.md."""
     lines = [f"{code} {name}: {what}" if code else what]
     for label, part in (("at", at), ("found", found), ("expected", expected), ("try", remedy)):
-        if part:
-            lines.append(f"  {label:<10}{part}")
+        lines += _field(label, part)
     return "\n".join(lines)
 
 

@@ -6,8 +6,8 @@ Source: spec executor.md, section 7.1.
 import os
 import pickle
 
-from . import _files
-from ._errors import createPoptorchError, userError
+from . import _files, _saved_programs
+from ._errors import createPoptorchError, refused, userError
 from ._logging import logger
 from ._one_at_a_time import oneAtATime
 from ._tracing import withHooks
@@ -22,9 +22,24 @@ def _pathOf(filename):
         path = os.path.join(path, _DEFAULT_NAME)
         logger.warning("save(): %s is a folder, the file is %s", filename, path)
     folder = os.path.dirname(path)
-    assert os.path.isdir(folder) or not os.path.exists(folder), f"save(): {folder} is a file, not a folder"
+    if not (os.path.isdir(folder) or not os.path.exists(folder)):
+        raise refused(AssertionError, f"save(): {folder} is a file, not a folder")
     os.makedirs(folder, exist_ok=True)
     return path
+
+
+def requireReadable(file, filename):
+    """Raises E0712 for a file that another version of C++ wrote."""
+    if file.version != _saved_programs.versionOf():
+        raise userError(
+            "E0712",
+            "file",
+            "the file was written by another version of Abele in C++",
+            at=str(filename),
+            found=file.version,
+            expected=_saved_programs.versionOf(),
+            remedy="compile and save again",
+        )
 
 
 class Files:
@@ -57,6 +72,7 @@ class Files:
             "program": program.description(),
             "groupings": self._groupings,
             "rng_seed": self.rng_state[0] if save_rng_state else None,
+            "training": self._training,
         }
         model = optimizer_state = None
         if export_model:
@@ -64,15 +80,16 @@ class Files:
             if self._training and getattr(self._optimizer, "ipu_state_is_dirty", False):
                 self._uploadOptimizerState(program)  # a loaded state, not of the last run
             model, optimizer_state = self._user_model, program.session.optimizerState()
-            metadata.update(training=self._training, model=model, optimizer=self._optimizer)
         try:
             with self._channel.tracepoint("saveExecutableToFile"):
                 _files.write(
                     path,
                     metadata,
                     program.session.programBytes(),
+                    program.forms(),
                     version=self._poptorch_version,
                     model=model,
+                    optimizer=self._optimizer,
                     optimizer_state=optimizer_state,
                     rng_state=program.session.rngState() if save_rng_state else None,
                 )
@@ -84,7 +101,9 @@ class Files:
 
     @oneAtATime
     def loadExecutable(self, filename):
-        """Takes over the program of a file that was saved from an equal model; the weights are this model's own.
+        """Takes over the program that Python or C++ saved from an equal model; the weights are this model's own.
+
+        No code of the file runs: it is data, whoever wrote it.
 
         Raises:
             poptorch.Error: the file was written by another version, or for another model or other options.
@@ -92,17 +111,21 @@ class Files:
         if self.isCompiled():
             raise createPoptorchError("loadExecutable: the executor is compiled already; destroy() it first")
         file = _files.read(filename)
+        if not file.metadata:
+            requireReadable(file, filename)
+            self._adoptProgram(file, _saved_programs.metadataOf(file))
+            return
         if file.version != self._poptorch_version:
             raise userError(
                 "E0712",
                 "file",
-                "PopTorch version mismatch: the file was written by another version",
+                "the file was written by another version",
                 at=str(filename),
                 found=file.version,
                 expected=self._poptorch_version,
                 remedy="compile and export again",
             )
-        self._adoptProgram(file, _files.metadataOf(file))
+        self._adoptProgram(file, _files.metadataOf(file, filename))
 
     def _adoptProgram(self, file, metadata):
         """Makes the program of a file this executor's own."""
@@ -114,12 +137,15 @@ class Files:
             if self._training:
                 program.session.setOptimizer(self._optimizerSpec())
         self._noteCompiled()
+        if not file.metadata:
+            self._constants = None  # in C++ every number of an optimizer may change; the core checks the rest
         self._takeFirst(program)
 
     def _adoptState(self, file, metadata):
         """Optimizer state and random numbers as they were when the file was written."""
         if file.optimizer_state:
             self._executable.session.setOptimizerState(file.optimizer_state)
+            self._updates, self._state_is_stale = max(self._updates, 1), True
         if file.rng_state is not None:
             self._executable.session.setRngState(file.rng_state)
             self._rng_cache = [metadata["rng_seed"], *file.rng_state.tolist()]

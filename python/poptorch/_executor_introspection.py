@@ -5,7 +5,7 @@ Source: spec executor.md, section 8.
 
 import datetime
 
-from ._errors import Error, createPoptorchError
+from ._errors import Error, createPoptorchError, refused
 from ._program import narrowed
 from ._target import countsCycles
 
@@ -17,24 +17,27 @@ class Introspection:
 
     def getTensorNames(self):
         """Long names of the values of the compiled program, as anchorTensor takes them."""
-        assert self.isCompiled(), "getTensorNames: the model is not compiled yet"
+        if not self.isCompiled():
+            raise refused(AssertionError, "getTensorNames: the model is not compiled yet")
         return self._executable.session.tensorNames()
 
     def getAnchoredTensor(self, short_name):
         """Value, in the last call, of the tensor that opts.anchorTensor(short_name, ...) named."""
-        assert self.isCompiled(), "getAnchoredTensor: the model has not run yet"
+        if not self.isCompiled():
+            raise refused(AssertionError, "getAnchoredTensor: the model has not run yet")
         try:
-            return narrowed(self._executable.session.anchor(short_name))
+            value = self._executable.session.anchor(short_name)
         except Error as error:
-            raise AssertionError(error.message) from error
+            raise refused(AssertionError, error.message) from error
+        return narrowed(value, f"the anchor {short_name!r}") if self._enforce_limits else value
 
     # Times of the last call ------------------------------------------------------------------------------------------
     def getPerfCounters(self):
         """When the tensors of the last call moved, in seconds since its begin.
 
         Returns: {"input", "input_complete", "output", "output_complete"}, each a list per tensor of a list per
-            micro-batch. Nothing is copied between host and devices of one process: a micro-batch's input is there when
-            its first stage begins, its output when its last one ends.
+            micro-batch: the host begins to make the call's inputs ready, the devices can read them; the micro-batch's
+            last stage has ended, the call's results are complete on the host.
         """
         if not self.isCompiled():
             return {name: [[]] for name in _NO_COUNTERS}
@@ -75,23 +78,24 @@ class Introspection:
     def cycleCount(self):
         """Cycles of the last call, at the clock of the original devices (1.33 GHz): its time, in other units."""
         if not countsCycles(self._options):
-            raise createPoptorchError(
-                "Cycle count logging is disabled. Please set option logCycleCount to True to enable."
-            )
+            raise createPoptorchError("cycles are not counted\n  try       opts.logCycleCount(True) before compiling")
         self._requireCompiled("cycleCount")
         cycles = self._executable.session.cycles()
         if not cycles:
-            raise createPoptorchError("Please run the model at least once before obtaining cycle count.")
+            raise createPoptorchError("no cycles are known yet\n  try       call the model once first")
         return cycles
 
     def report(self):
         """Figures of the compiled program and of its last step.
 
-        Returns: {"capture_s", "compile_s", "from_cache", "step_ns", "bubble" (share of worker time without work),
+        Returns: {"capture_s", "compile_s", "phases" (of compilation: pairs of name and seconds), "from_cache",
+            "step_ns", "bubble" (share of worker time without work),
             "heap_allocations" (of tensor memory in the step), "workspace_bytes" (of kernels, on the heap),
+            "shared_weight_bytes" (of the model's own memory that the devices work in),
             "off_chip_bytes" (of all devices), "off_chip_file_bytes" (how much of it is in a file), "schedule",
             "schedule_reason" (why it was taken; empty where it was asked for), "stages": a list of
-            {"name", "device", "busy_ns", "waiting_ns", "peak_bytes" (planned), "mapped_bytes" (of its device)}}.
+            {"name", "device", "busy_ns", "waiting_ns", "peak_bytes" (planned), "mapped_bytes" (of its device),
+            "resident_bytes" (of these, what is in memory by now)}}.
         Source: ours.
         """
         self._requireCompiled("report")

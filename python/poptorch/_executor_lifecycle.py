@@ -8,7 +8,7 @@ import sys
 import torch
 
 from . import optim, wrapping
-from ._errors import createPoptorchError, userError
+from ._errors import createPoptorchError, refused, userError
 from ._one_at_a_time import oneAtATime
 from .enums import ConnectionType
 
@@ -30,12 +30,13 @@ class LifeCycle:
         self._requireCompiled("attachToDevice")
         if self._is_attached:
             raise createPoptorchError("the executor is attached already")
-        assert self._options.connection_type != ConnectionType.Never, (
-            "Trying to attach to an offline device (ConnectionType.Never)"
-        )
+        if self._options.connection_type == ConnectionType.Never:
+            raise refused(
+                AssertionError, "a model for an offline device (ConnectionType.Never) has nothing to attach to"
+            )
         self._executable.copyWeightsToDevice(self._model)
         self._noteVersions()
-        if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.ipu_state_is_dirty:
+        if self._hasNewState():
             self._uploadOptimizerState(self._executable)
         self._is_attached = True
 
@@ -51,21 +52,25 @@ class LifeCycle:
 
     def _pullAll(self):
         self.copyWeightsToHostIfNeeded()
-        if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.host_state_is_dirty:
+        is_stale = (
+            self._state_is_stale if self._has_torch_state else getattr(self._optimizer, "host_state_is_dirty", False)
+        )
+        if is_stale:
             self._pullOptimizerState()
 
     @oneAtATime
     def destroy(self):
         """Reads weights and optimizer state back and releases the program; a training model gets its class back."""
+        self._has_model = False
         if not self.isCompiled():
-            return
+            return  # the class stays wrapped, as in PopTorch, until somebody wraps the model again
         self._pullAll()
         if isinstance(self._optimizer, optim.Optimizer):
             self._optimizer.ipu_state_is_dirty = self._optimizer.has_state()
         self._executable = None
         self._programs = {}
         self._is_attached = False
-        self._constants = None
+        self._constants = self._sent = self._host_state = None
         if self._training:
             wrapping.unwrapModel(self._user_model)
 

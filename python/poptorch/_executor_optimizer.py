@@ -3,7 +3,9 @@
 Source: spec optim.md, sections 5 and 6.
 """
 
-from . import _optimizer_spec, optim, wrapping
+from . import _optimizer_spec, _torch_state, optim, wrapping
+from ._errors import refused
+from ._logging import logger
 from ._native import core
 from ._one_at_a_time import oneAtATime
 from .enums import ConnectionType, MeanReductionStrategy
@@ -15,7 +17,8 @@ class OptimizerSync:
     @oneAtATime
     def setOptimizer(self, optimizer):
         """Makes new values of the optimizer (learning rate, ...) count from the next step on."""
-        assert self._training, "setOptimizer needs a model wrapped for training"
+        if not self._training:
+            raise refused(AssertionError, "E0706 optimizer: setOptimizer needs a model wrapped for training")
         self._requireUsable(optimizer)
         if self.isCompiled():
             # First: an optimizer that the program cannot take leaves the one before in place.
@@ -28,18 +31,39 @@ class OptimizerSync:
 
     def _send(self, session, optimizer):
         """The optimizer's values to the device, if they are others than the last."""
-        values = _optimizer_spec.describe(optimizer)
+        values = self._valuesOf(optimizer)
         if values != self._sent:
             session.setOptimizer(self._specOf(optimizer))
             self._sent = values
+
+    def _valuesOf(self, optimizer):
+        return None if optimizer is None else _optimizer_spec.describe(optimizer, as_torch=self._as_torch)
+
+    def _warnOfUnsent(self):
+        """Values that changed on the optimizer count only after setOptimizer."""
+        if self._sent is None or self._has_unsent:
+            return
+        name = _optimizer_spec.changed(self._sent, self._optimizer, as_torch=self._as_torch)
+        if name is not None:
+            self._has_unsent = True  # said once
+            logger.warning(
+                "%s changed on the optimizer, and the device still has the old value: call setOptimizer(optimizer) of "
+                "the executor after such a change",
+                name,
+            )
 
     def _constantsOf(self, optimizer):
         automatic = self._options._Popart.options.get("automaticLossScalingSettings.enabled")
         return _optimizer_spec.Constants(optimizer, scaling_varies=bool(automatic))
 
+    @property
+    def _as_torch(self):
+        """Are updates torch's, where PopTorch's rules are others?"""
+        return not self._enforce_limits
+
     def _requireUsable(self, optimizer):
         _optimizer_spec.kindOf(optimizer)
-        _optimizer_spec.requireValues(optimizer)
+        _optimizer_spec.requireValues(optimizer, as_torch=self._as_torch)
         self._chooseMeanStrategy(optimizer)
 
     def _useOptimizer(self, optimizer):
@@ -48,6 +72,7 @@ class OptimizerSync:
         if isinstance(self._optimizer, optim.Optimizer):
             self._optimizer._disconnect()
         self._optimizer = optimizer
+        self._host_state = None
         if optimizer is not None:
             _optimizer_spec.warnOfSubclass(optimizer)
         if optimizer is not None and self._watch is None:
@@ -62,8 +87,10 @@ class OptimizerSync:
         if not _optimizer_spec.needsRunningMean(optimizer) or self._options.Training(key) == running:
             return
         if self.isCompiled():
-            raise ValueError(
-                "accum_type=torch.float16 needs MeanReductionStrategy.Running, which the model was not compiled with"
+            raise refused(
+                ValueError,
+                "E0706 optimizer: accum_type=torch.float16 needs MeanReductionStrategy.Running, which the model was "
+                "not compiled with",
             )
         self._options.Training.set(**{key: running})
 
@@ -74,27 +101,57 @@ class OptimizerSync:
 
     def _specOf(self, optimizer):
         with wrapping.withoutPull():
-            return _optimizer_spec.toSpec(
-                optimizer, dict(self._model.named_parameters()), defaults_apply=self._enforce_limits
-            )
+            return _optimizer_spec.toSpec(optimizer, self._namedParameters(), as_torch=self._as_torch)
+
+    def _namedParameters(self):
+        return dict(self._model.named_parameters())
+
+    # State -----------------------------------------------------------------------------------------------------------
+    @property
+    def _has_torch_state(self):
+        """Is the optimizer a plain one of torch, whose state is in optimizer.state?"""
+        return self._optimizer is not None and not isinstance(self._optimizer, optim.Optimizer)
 
     @oneAtATime
     def _pullOptimizerState(self):
         """Brings the device's optimizer state into the optimizer."""
-        if self._options.connection_type == ConnectionType.Never:
+        if self._options.connection_type == ConnectionType.Never or not self.isCompiled():
             return  # nothing was ever on a device
-        if isinstance(self._optimizer, optim.Optimizer) and self.isCompiled():
-            with wrapping.withoutPull():
+        with wrapping.withoutPull():
+            if self._has_torch_state:
+                native = self._executable.session.optimizerState()
+                _torch_state.toTorch(self._optimizer, native, self._namedParameters(), self._updates)
+                self._host_state = self._optimizer.state
+                self._state_is_stale = False
+            elif self._optimizer is not None:
                 self._optimizer._device_state = _optimizer_spec.readState(
-                    self._optimizer, self._executable.session.optimizerState(), dict(self._model.named_parameters())
+                    self._optimizer, self._executable.session.optimizerState(), self._namedParameters()
                 )
-            self._optimizer.host_state_is_dirty = False
+                self._optimizer.host_state_is_dirty = False
+
+    def _hasNewState(self):
+        """Has the optimizer a state that the device does not have?"""
+        optimizer = self._optimizer
+        if self._has_torch_state:
+            # load_state_dict() puts another dict in its place.
+            return optimizer.state is not self._host_state and bool(optimizer.state)
+        return optimizer is not None and optimizer.ipu_state_is_dirty
 
     def _uploadOptimizerState(self, program):
+        """Takes over a state that was loaded into the optimizer, or that it had when the model was wrapped."""
         optimizer = self._optimizer
-        if not isinstance(optimizer, optim.Optimizer):
+        if self._has_torch_state:
+            if optimizer.state:
+                with wrapping.withoutPull():
+                    current = program.session.optimizerState()
+                    state, self._updates = _torch_state.fromTorch(optimizer, current, self._namedParameters())
+                self._send(program.session, optimizer)
+                program.session.setOptimizerState(state)
+            self._host_state = optimizer.state
+            self._state_is_stale = False
+        elif optimizer is None:
             return
-        if optimizer.ipu_state_is_dirty and optimizer.has_state():
+        elif optimizer.ipu_state_is_dirty and optimizer.has_state():
             self._send(program.session, optimizer)  # a loaded state has the values that it was saved with
             program.session.setOptimizerState(
                 _optimizer_spec.nativeState(optimizer._device_state["ipu_state"], program.session.optimizerState())

@@ -13,17 +13,25 @@ class WeightSync:
 
     @oneAtATime
     def copyWeightsToHost(self):
-        """Copies parameters and buffers from the device into the model's tensors."""
+        """Copies parameters and buffers from the device into the model's tensors, and the state of a plain torch
+        optimizer into the optimizer, so that its state_dict() is complete."""
         self._requireCompiled("copyWeightsToHost")
         self._weights_are_stale = False  # first: reading the model below must not come back here
         self._executable.copyWeightsToHost(self._model)
         self._host_version.number += 1
+        if not self._reads_weights_only and self._training and self._has_torch_state and self._state_is_stale:
+            self._pullOptimizerState()
 
     def copyWeightsToHostIfNeeded(self):
-        """copyWeightsToHost if the device has newer weights. Returns: True if it copied."""
+        """Copies the weights to the host if the device has newer ones. Returns: True if it copied."""
         if not self._weights_are_stale or self._executable is None:
             return False
-        self.copyWeightsToHost()
+        with self._lock:
+            self._reads_weights_only = True
+            try:
+                self.copyWeightsToHost()
+            finally:
+                self._reads_weights_only = False
         return True
 
     @oneAtATime
@@ -33,6 +41,8 @@ class WeightSync:
         self._weights_are_stale = False
         if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.host_state_is_dirty:
             self._pullOptimizerState()
+        if self._training and self._has_torch_state and (self._hasNewState() or not self._state_is_stale):
+            self._uploadOptimizerState(self._executable)  # torch's own step() may have changed it on the host
         self._executable.copyWeightsToDevice(self._model)
         if self._training:
             with wrapping.withoutPull():
@@ -48,12 +58,6 @@ class WeightSync:
         if not names:
             raise userError(
                 "E0702", "option-value", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])"
-            )
-        known = dict(self._model.named_buffers())
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise userError(
-                "E0702", "option-value", f"the model has no buffer {missing[0]!r}", expected=", ".join(sorted(known))
             )
         self._executable.session.copyBuffersToDevice(list(names))
 
@@ -86,7 +90,7 @@ class WeightSync:
     def _refreshDevice(self, program):
         """Uploads what changed on the host since the last call."""
         if self._training:
-            if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.ipu_state_is_dirty:
+            if self._hasNewState():
                 self._uploadOptimizerState(program)
             return
         self._pullFromTraining()

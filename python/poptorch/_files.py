@@ -1,6 +1,8 @@
 """What the Python front end keeps in a .poptorch file beside the native program: options, structures, model, optimizer.
 
-The native file holds the weights once; the pickled part names them. Source: spec executor.md, section 7.1.
+The native file holds the weights once. Options and structures are read without running anything (plain_pickle); the
+module and the optimizer are a pickle of their own, which names the weights and which only load() reads.
+Source: spec executor.md, section 7.1.
 """
 
 import io
@@ -8,8 +10,11 @@ import pickle
 
 import torch
 
+from . import _plain_pickle as plain_pickle
 from . import wrapping
+from ._errors import userError
 from ._native import core
+from ._whole_files import nativePath
 
 
 def _namedTensors(model):
@@ -19,7 +24,7 @@ def _namedTensors(model):
     ]
 
 
-class _Pickler(pickle.Pickler):
+class _WeightPickler(pickle.Pickler):
     """Writes the name instead of the memory where a weight of the file has the same memory."""
 
     def __init__(self, out, tensors):
@@ -36,7 +41,7 @@ class _Pickler(pickle.Pickler):
         return None
 
 
-class _Unpickler(pickle.Unpickler):
+class _WeightUnpickler(pickle.Unpickler):
     def __init__(self, data, tensors):
         super().__init__(io.BytesIO(data))
         self._tensors = {name: tensor for name, tensor, _ in tensors}
@@ -46,39 +51,63 @@ class _Unpickler(pickle.Unpickler):
         return torch.storage.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype, _internal=True)
 
 
-def write(path, metadata, program, *, version, model=None, optimizer_state=None, rng_state=None):
+def write(path, metadata, program, forms, *, version, model=None, optimizer=None, optimizer_state=None, rng_state=None):
     """Writes the file.
 
     Args:
-        metadata: dict that can be pickled.
+        metadata: dict of options and structures, which plain_pickle takes.
         program: bytes of the native program.
-        model: the module whose tensors go into the file; None: none do.
+        forms: of a call's arguments and of the result, for C++.
+        model: the module whose tensors go into the file, and which is pickled; None: none is.
+        optimizer: pickled with it.
     """
     file = core().ProgramFile()
     file.version = version
     file.program = program
-    tensors = []
+    file.metadata = plain_pickle.dumps(metadata)
+    file.form, file.result_form = forms
     if model is not None:
         tensors = _namedTensors(model)
         file.has_model = True
         file.tensors = [(name, tensor.detach(), is_parameter) for name, tensor, is_parameter in tensors]
         file.optimizer_state = optimizer_state
+        out = io.BytesIO()
+        _WeightPickler(out, tensors).dump({"model": model, "optimizer": optimizer})
+        file.objects = out.getvalue()
     if rng_state is not None:
         file.rng_state = rng_state
-    out = io.BytesIO()
-    _Pickler(out, tensors).dump(metadata)
-    file.metadata = out.getvalue()
-    file.write(path)
+    file.write(nativePath(path))
 
 
 def read(path):
-    """The native ProgramFile."""
-    return core().ProgramFile.read(str(path))
+    """The native ProgramFile. Nothing of it runs."""
+    return core().ProgramFile.read(nativePath(path))
 
 
-def metadataOf(file):
-    """The pickled dict of a file. Requires: it was written by this version."""
-    return _Unpickler(file.metadata, file.tensors).load()
+def metadataOf(file, path=""):
+    """Options and structures of a file. Nothing of it runs. Requires: it was written by this version.
+
+    Raises:
+        poptorch.Error: E0712 for contents that are no options and structures.
+    """
+    try:
+        return plain_pickle.loads(file.metadata)
+    except plain_pickle.UnknownClass as error:
+        raise userError(
+            "E0712",
+            "file",
+            f"the file names {error}, which is nothing that a program is described by",
+            at=str(path),
+            remedy="import the module of a class of yours before you load, and name it in "
+            "torch.serialization.add_safe_globals",
+        ) from None
+    except Exception as error:
+        raise userError("E0712", "file", f"the file cannot be read: {error}", at=str(path)) from error
+
+
+def objectsOf(file):
+    """The pickled module and optimizer of a file: {"model", "optimizer"}. Whoever wrote the file chooses what runs."""
+    return _WeightUnpickler(file.objects, file.tensors).load()
 
 
 def importPoptorchMetadataFromFile(filename):

@@ -4,13 +4,15 @@ import collections
 
 from torch.utils.hooks import RemovableHandle
 
+from ._errors import refused
+
 _pre = collections.OrderedDict()
 _post = collections.OrderedDict()
 
 
 def _register(hooks, hook):
     if not callable(hook):
-        raise RuntimeError(f"a hook must be callable, got {type(hook).__name__}")
+        raise refused(RuntimeError, f"a hook must be callable, got {type(hook).__name__}")
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle

@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import sys
 
+from ._errors import refused
+
 # name -> (level of earlier versions, Python level).
 _LEVELS = {
     "TRACE": (0, logging.DEBUG),
@@ -68,7 +70,7 @@ def _nameOf(level):
         for name, (number, _) in _LEVELS.items():
             if number == level:
                 return name
-    raise ValueError(f"unknown log level {level!r}; known: {', '.join(_LEVELS)}")
+    raise refused(ValueError, f"unknown log level {level!r}; known: {', '.join(_LEVELS)}")
 
 
 def setLogLevel(level):
@@ -89,7 +91,7 @@ def setPopartLogLevel(level):
         ValueError: not the name of a level.
     """
     if not isinstance(level, str):
-        raise ValueError(f"a log level is a str here, got {level!r}; known: {', '.join(_LEVELS)}")
+        raise refused(ValueError, f"a log level is a str here, got {level!r}; known: {', '.join(_LEVELS)}")
     _setNative(_nameOf(level))
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 
 from . import _logging
+from ._errors import refused
 
 _NAME = "abele._abele"
 
@@ -22,10 +23,12 @@ def core():
                 f"the native part of Abele could not be loaded: {error}\n  try       build the target "
                 "abele_python, or install the wheel made for this version of torch"
             ) from error
-        assert _release(module.torch_version) == _release(torch.__version__), (
-            f"Abele was built for torch {module.torch_version}, this is torch {torch.__version__}: install the wheel "
-            "made for it, or build the target abele_python again"
-        )
+        if _release(module.torch_version) != _release(torch.__version__):
+            raise refused(
+                AssertionError,
+                f"Abele was built for torch {module.torch_version}, this is torch {torch.__version__}: install the "
+                "wheel made for it, or build the target abele_python again",
+            )
         _logging.connectNative(module)
     return module
 

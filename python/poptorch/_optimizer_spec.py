@@ -9,7 +9,7 @@ import numbers
 import torch
 
 from . import optim
-from ._errors import userError
+from ._errors import refused, userError
 from ._logging import logger
 from ._native import core
 
@@ -42,6 +42,8 @@ _GROUP_ATTRIBUTES = {
     "RMSprop": ("lr", "momentum", "weight_decay", "alpha", "eps", "centered"),
     "LAMB": ("lr", "weight_decay", "betas", "eps", "max_weight_norm"),
 }
+# What torch's other implementations compute with: the device has torch's fused one of these.
+_FUSED = ("SGD", "Adam", "AdamW")
 # Attributes of the optimizer that are the same for all groups and never change after compilation, and their values in
 # optimizers that lack them.
 _FIXED = {
@@ -82,10 +84,13 @@ def kindOf(optimizer):
     foreign = known is None or (
         cls is not known and (torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__)
     )
-    assert not foreign, (
-        f"E0706 optimizer: unsupported optimizer {cls.__module__}.{cls.__name__}\n"
-        "  expected  SGD, Adam, AdamW or RMSprop of torch.optim or poptorch.optim, poptorch.optim.LAMB, or a subclass"
-    )
+    if foreign:
+        raise refused(
+            AssertionError,
+            f"E0706 optimizer: unsupported optimizer {cls.__module__}.{cls.__name__}\n"
+            "  expected  SGD, Adam, AdamW or RMSprop of torch.optim or poptorch.optim, poptorch.optim.LAMB, or a "
+            "subclass",
+        )
     name = known.__name__
     if name == "Adam" and optimizer.defaults.get("decoupled_weight_decay"):
         return "AdamW"
@@ -180,17 +185,18 @@ _OWN_FIELDS = ("ipu_state_is_dirty", "host_state_is_dirty", "differentiable")
 
 
 def _number(name, value):
-    assert isinstance(value, (numbers.Real, torch.Tensor)) and not isinstance(value, bool), (
-        f"{name} of the optimizer is {value!r}, expected a number"
-    )
+    if not isinstance(value, (numbers.Real, torch.Tensor)) or isinstance(value, bool):
+        raise refused(AssertionError, f"E0706 optimizer: {name} of the optimizer is {value!r}\n  expected  a number")
     return float(value)
 
 
-def _hypers(kind, group, defaults):
-    """Values for the device, by name."""
+def _hypers(kind, group, defaults, *, as_torch):
+    """Values for the device, by name. as_torch: torch's numbers, bit for bit, where PopTorch's rules are others."""
     get = lambda name: group.get(name, defaults.get(name))  # noqa: E731
     if get("amsgrad"):
-        raise ValueError("amsgrad=True is not supported")
+        raise refused(
+            ValueError, "E0706 optimizer: amsgrad=True is not supported\n  try       create the optimizer without it"
+        )
     names = {
         "SGD": ("lr", "weight_decay", "momentum", "dampening"),
         "Adam": ("lr", "weight_decay", "eps"),
@@ -201,15 +207,42 @@ def _hypers(kind, group, defaults):
     hypers = {name: _number(name, get(name)) for name in names}
     if "betas" in _GROUP_ATTRIBUTES[kind]:
         betas = get("betas")
-        assert isinstance(betas, tuple) and len(betas) == 2, f"betas must be a tuple of two numbers, got {betas!r}"
+        if not isinstance(betas, tuple) or len(betas) != 2:
+            raise refused(AssertionError, f"E0706 optimizer: betas are {betas!r}\n  expected  a tuple of two numbers")
         hypers["beta1"], hypers["beta2"] = (_number("betas", beta) for beta in betas)
     if kind == "SGD":
         hypers["nesterov"] = float(bool(get("nesterov")))
     hypers["maximize"] = float(bool(get("maximize")))
+    if as_torch:
+        _followTorch(kind, get, hypers)
     return hypers
 
 
-def _groupRules(optimizer, kind, group, hypers):
+def _followTorch(kind, get, hypers):
+    """Which of its implementations torch would run, and what that one makes of the values.
+
+    foreach gives the same bits as torch's plain implementation. PopTorch ignores all of them.
+    """
+    for name, why in (
+        ("capturable", "torch has it for accelerators only"),
+        ("differentiable", "the device does not differentiate its updates"),
+    ):
+        if get(name):
+            raise userError(
+                "E0706",
+                "optimizer",
+                f"{name}=True: {why}",
+                remedy=f"create the optimizer without {name}, or use poptorch.trainingModel, which ignores it",
+            )
+    hypers["fused"] = float(bool(get("fused")) and kind in _FUSED)
+    lr = get("lr")
+    if isinstance(lr, torch.Tensor) and kind in ("Adam", "AdamW"):
+        hypers["rounds_rate"] = float(lr.dtype == torch.float32)
+    if kind == "SGD" and hypers["momentum"] == 0:
+        hypers["dampening"] = 0.0
+
+
+def _groupRules(optimizer, kind, group, hypers, *, as_torch):
     """What the program of one group is made for."""
     get = lambda name: group.get(name, optimizer.defaults.get(name))  # noqa: E731
     rules = core().OptimizerGroup()
@@ -220,6 +253,11 @@ def _groupRules(optimizer, kind, group, hypers):
         hypers["momentum"] != 0
         or hypers.get("dampening", 0) != 0
         or not _isConstant(optimizer, kind, "momentum", hypers["momentum"])
+    )
+    # torch's velocity starts with the whole gradient, at the first step that has momentum.
+    dampening = get("dampening") if kind == "SGD" else 0
+    rules.torch_dampening = bool(
+        as_torch and kind == "SGD" and rules.momentum and (dampening != 0 or hypers["momentum"] == 0)
     )
     rules.centered = kind == "RMSprop" and bool(get("centered"))
     rules.tf_variant = bool(getattr(optimizer, "use_tf_variant", False))
@@ -247,7 +285,7 @@ def _stateTypes(optimizer, parameters=()):
             continue
         dtype = getattr(optimizer, name, torch.float32)
         if dtype not in (torch.float16, torch.float32):
-            raise ValueError(f"{name} must be torch.float16 or torch.float32, got {dtype}")
+            raise refused(ValueError, f"E0706 optimizer: {name} is {dtype}\n  expected  torch.float16 or torch.float32")
     if getattr(optimizer, "use_combined_accum", False):
         return (torch.float32,) * 3  # one tensor, whatever the types asked for
     first = getattr(optimizer, "velocity_accum_type", None) or optimizer.first_order_momentum_accum_type
@@ -282,15 +320,20 @@ def _memoryKey(tensor):
     return tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape
 
 
-def _groupNames(optimizer, parameters):
-    """Names of the model's trainable parameters by group, and those of no group. Matched by memory."""
+def groupNames(optimizer, parameters, *, ordered=False):
+    """Names of the model's parameters by group, and those of no group. Matched by memory.
+
+    Args:
+        ordered: a name for every tensor of a group, in their order, None for one that is no parameter; else those of
+            trainable ones, each once.
+    """
     names = {_memoryKey(tensor): name for name, tensor in parameters.items()}
     grouped, missing = [], dict.fromkeys(name for name, tensor in parameters.items() if tensor.requires_grad)
     for index, group in enumerate(optimizer.param_groups):
         found = []
         for position, tensor in enumerate(group["params"]):
             name = names.get(_memoryKey(tensor))
-            if name is None:
+            if name is None and not ordered:
                 raise userError(
                     "E0706",
                     "optimizer",
@@ -298,21 +341,23 @@ def _groupNames(optimizer, parameters):
                     found=f"a tensor of shape {list(tensor.shape)}",
                     remedy="build the optimizer from model.parameters() of the model that is wrapped",
                 )
-            if name in missing:
+            if ordered:
                 found.append(name)
-                del missing[name]
+            elif name in missing:
+                found.append(name)
+            missing.pop(name, None)
         grouped.append(found)
     return grouped, list(missing)
 
 
-def toSpec(optimizer, parameters, *, defaults_apply):
+def toSpec(optimizer, parameters, *, as_torch):
     """The native OptimizerSpec.
 
     Args:
         optimizer: a supported optimizer.
         parameters: name -> parameter of the model.
-        defaults_apply: trainable parameters of no group are updated with the optimizer's defaults, as PopTorch does;
-            else they stay as they are, as in torch.
+        as_torch: numbers are torch's, and trainable parameters of no group stay as they are. Else PopTorch's rules
+            hold, and those parameters are updated with the optimizer's defaults.
     """
     kind = kindOf(optimizer)
     spec = core().OptimizerSpec()
@@ -322,9 +367,9 @@ def toSpec(optimizer, parameters, *, defaults_apply):
     types = _stateTypes(optimizer, parameters.values())
     if types is not None:
         spec.setTypes(*types)
-    grouped, missing = _groupNames(optimizer, parameters)
+    grouped, missing = groupNames(optimizer, parameters)
     groups = list(zip(grouped, optimizer.param_groups, strict=True))
-    if missing and defaults_apply:
+    if missing and not as_torch:
         logger.warning(
             "%d trainable parameters are in no group of the optimizer and are updated with its defaults: %s",
             len(missing),
@@ -332,12 +377,31 @@ def toSpec(optimizer, parameters, *, defaults_apply):
         )
         groups.append((missing, {}))
     for names, group in groups:
-        hypers = _hypers(kind, group, optimizer.defaults)
-        spec.addGroup(names, hypers, _groupRules(optimizer, kind, group, hypers))
+        hypers = _hypers(kind, group, optimizer.defaults, as_torch=as_torch)
+        spec.addGroup(names, hypers, _groupRules(optimizer, kind, group, hypers, as_torch=as_torch))
     return spec
 
 
-def requireValues(optimizer):
+def _requireAgreement(optimizer, kind):
+    """Raises E0706 for a group that contradicts what is the same for all groups."""
+    fixed = {name: getattr(optimizer, name) for name in _FIXED if hasattr(optimizer, name)}
+    fixed["decoupled_weight_decay"] = kind == "AdamW"
+    for index, group in enumerate(optimizer.param_groups):
+        for name, value in fixed.items():
+            if name in group and group[name] is not None and group[name] != value:
+                raise userError(
+                    "E0706",
+                    "optimizer",
+                    f"{name} is the same for all groups of an optimizer, and param_groups[{index}] differs",
+                    found=f"{group[name]}",
+                    expected=f"{value}",
+                    remedy=f"leave {name} out of the group",
+                )
+    if kind == "RMSprop":
+        optim.requireOneCentered(optimizer)
+
+
+def requireValues(optimizer, *, as_torch):
     """What is wrong with the values of an optimizer is said when a model gets it.
 
     Raises:
@@ -346,17 +410,30 @@ def requireValues(optimizer):
     """
     kind = kindOf(optimizer)
     for group in optimizer.param_groups:
-        _hypers(kind, group, optimizer.defaults)
-    if kind == "RMSprop":
-        optim.requireOneCentered(optimizer)
+        _hypers(kind, group, optimizer.defaults, as_torch=as_torch)
+    _requireAgreement(optimizer, kind)
     _stateTypes(optimizer)
 
 
-def describe(optimizer):
+def describe(optimizer, *, as_torch):
     """The values that a spec is made from, to see whether they changed."""
     kind = kindOf(optimizer)
-    groups = [_hypers(kind, group, optimizer.defaults) for group in [*optimizer.param_groups, {}]]
+    groups = [_hypers(kind, group, optimizer.defaults, as_torch=as_torch) for group in [*optimizer.param_groups, {}]]
     return [kind, lossScaling(optimizer), *groups]
+
+
+def changed(sent, optimizer, *, as_torch):
+    """Which value the device does not have yet: "lr of param_groups[0]". None: it has all."""
+    now = describe(optimizer, as_torch=as_torch)
+    if now == sent:
+        return None
+    if now[:2] != sent[:2] or len(now) != len(sent):
+        return "loss_scaling" if now[1] != sent[1] else "the number of parameter groups"
+    for index, (ours, theirs) in enumerate(zip(sent[2:-1], now[2:-1], strict=True)):
+        names = [name for name in theirs if ours.get(name) != theirs[name]]
+        if names:
+            return f"{names[0]} of param_groups[{index}]"
+    return None  # a default, which holds for no group
 
 
 # State of the device -> keys of ipu_state. Source: spec optim.md, section 6.
@@ -379,11 +456,11 @@ def _stateKey(native_name):
 def readState(optimizer, native, parameters):
     """{"ipu_state", "ipu_param"} from the device's state and the optimizer's values."""
     kind = kindOf(optimizer)
-    grouped, _ = _groupNames(optimizer, parameters)
+    grouped, _ = groupNames(optimizer, parameters)
     scale = float(getattr(optimizer, "loss_scaling", 1.0))
     values = {"lossScaling_FLOAT": torch.tensor(scale)}
     for names, group in zip(grouped, optimizer.param_groups, strict=True):
-        hypers = _hypers(kind, group, optimizer.defaults)
+        hypers = _hypers(kind, group, optimizer.defaults, as_torch=False)
         lr, decay = hypers["lr"], hypers["weight_decay"]
         for name in names:
             if kind == "SGD":

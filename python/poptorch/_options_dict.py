@@ -5,6 +5,9 @@ Source: spec options.md, section 1.
 
 import copy
 
+from ._errors import refused
+from ._native import core
+
 
 class _Built(type):
     """Marks an object as built once its outermost __init__ has returned."""
@@ -35,7 +38,18 @@ class OptionsDict(metaclass=_Built):
         values = self.__dict__.get("_values", {})
         if name in values:
             return values[name]
-        raise AttributeError(f"{type(self).__name__} has no option {name!r}; known: {', '.join(sorted(values))}")
+        raise AttributeError(f"{type(self).__name__} has no option {name!r}; {self._meant(name, values)}")
+
+    def _meant(self, name, values, setters=True):
+        """Which option was meant, or all that have a value."""
+        known = [*values, *(self._setters() if setters else ())]
+        otherwise = f"known: {', '.join(sorted(values))}"
+        return otherwise if name.startswith("_") else core().didYouMean(name, known, otherwise)
+
+    @classmethod
+    def _setters(cls):
+        """Names of what can be called or read besides values."""
+        return [name for name in dir(cls) if not name.startswith("_")]
 
     def __call__(self, option):
         return getattr(self, option)
@@ -50,7 +64,7 @@ class OptionsDict(metaclass=_Built):
             if self.__dict__.get("_built", False):
                 self.checkIsFrozen(name)
                 if name not in self.__dict__:
-                    raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+                    raise refused(AttributeError, f"{type(self).__name__} has no attribute {name!r}")
             self.__dict__[name] = value
             return
         self.set(**{name: value})
@@ -59,14 +73,18 @@ class OptionsDict(metaclass=_Built):
         """Gives options that exist new values of the same type. Returns self."""
         for name, value in options.items():
             self.checkIsFrozen(name)
-            assert name in self._values, (
-                f"unknown option {name} of {type(self).__name__}; known: {', '.join(sorted(self._values))}"
-            )
+            if name not in self._values:
+                raise refused(
+                    AssertionError,
+                    f"unknown option {name} of {type(self).__name__}; {self._meant(name, self._values, setters=False)}",
+                )
             current = self._values[name]
-            assert isinstance(value, type(current)), (
-                f"option {name} of {type(self).__name__} is {value!r} "
-                f"({type(value).__name__}), expected {type(current).__name__}"
-            )
+            if not isinstance(value, type(current)):
+                raise refused(
+                    AssertionError,
+                    f"option {name} of {type(self).__name__} is {value!r} "
+                    f"({type(value).__name__}), expected {type(current).__name__}",
+                )
             self._values[name] = value
         return self
 
@@ -87,7 +105,8 @@ class OptionsDict(metaclass=_Built):
     def update(self, other):
         """Adds the values to `other` and returns it; a key that is there already is an error."""
         common = self._values.keys() & other.keys()
-        assert not common, f"options set in two groups: {', '.join(sorted(common))}"
+        if common:
+            raise refused(AssertionError, f"options set in two groups: {', '.join(sorted(common))}")
         other.update(self._values)
         return other
 
@@ -99,10 +118,11 @@ class OptionsDict(metaclass=_Built):
     def checkIsFrozen(self, option=None):
         """Raises AttributeError if the object is frozen."""
         if self.__dict__.get("_is_frozen", False):
-            raise AttributeError(
+            raise refused(
+                AttributeError,
                 f"E0707 frozen: can't modify frozen {type(self).__name__}"
                 f"{f' (option {option})' if option else ''}\n"
-                "  try       set options before the model or the DataLoader is created, or clone() them"
+                "  try       set options before the model or the DataLoader is created, or clone() them",
             )
 
     def _setFrozen(self, frozen):

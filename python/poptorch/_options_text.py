@@ -3,32 +3,29 @@
 Source: spec options.md, sections 7 and 8.
 """
 
+import io
 import json
 import os
 
-from . import enums
+from . import _options_statements, enums
 from ._errors import ConfigFileError, userError
+from ._whole_files import readText
 
 
 def applyFile(options, filepath):
-    """Applies every line of the file, or none if one does not parse."""
-    import poptorch
-
-    name = os.path.basename(filepath)
-    with open(filepath, encoding="utf-8") as file:
-        lines = [line.strip() for line in file]
+    """Applies every line of the file, or none if one does not parse or is more than options are made of."""
+    name = os.path.basename(os.fsdecode(filepath))
+    lines = [line.strip() for line in io.StringIO(readText(filepath), newline=None)]
     statements = []
     for number, line in enumerate((line for line in lines if line and not line.startswith("#")), start=1):
         source = "options." + line
         try:
-            statements.append(compile(source, name, "exec"))
-        except SyntaxError as error:
-            raise ConfigFileError(
-                f"{type(error).__name__} at line {number} of {name}: {error.msg}\n> {source}"
-            ) from None
-    scope = {"options": options, "poptorch": poptorch}
+            statements.extend(_options_statements.parse(source, name))
+        except (SyntaxError, ValueError, RecursionError, MemoryError, _options_statements.Refused) as error:
+            what = error.msg if isinstance(error, SyntaxError) else str(error)
+            raise ConfigFileError(f"SyntaxError at line {number} of {name}: {what}\n> {source}") from None
     for statement in statements:
-        exec(statement, scope)  # the file is the user's own program
+        _options_statements.run(statement, options)
 
 
 def _argument(value):
@@ -53,6 +50,8 @@ def applyJson(options, string):
     for accessor, value in table.items():
         setter = options
         for part in accessor.split("."):
+            if not _options_statements.isPublic(part):
+                raise userError("E0701", "unknown-option", f"{accessor}: {part} is no option")
             setter = getattr(setter, part)
         if not callable(setter):
             raise userError(

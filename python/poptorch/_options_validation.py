@@ -8,6 +8,7 @@ import os
 from . import enums
 from ._errors import userError
 from ._logging import logger
+from ._native import core
 from ._options_generated import DEFAULTS, POPART_KINDS, POPART_VALUES
 
 # Types of what Options.toDict() holds beside the expert settings; keys that setters create are not in DEFAULTS.
@@ -77,7 +78,9 @@ def _validateSetting(key, value):
             expected=f"a value of kind {POPART_KINDS[key]}"
             if key in POPART_KINDS
             else "a name that docs/options.md lists",
-            remedy="remove the setting or correct it",
+            remedy="remove the setting or correct it"
+            if key in POPART_KINDS
+            else core().didYouMean(key, list(POPART_KINDS), "remove the setting or correct it"),
         )
     if kind == "int" and value not in _UNSIGNED:
         raise _valueError(key, value, "an unsigned number of 64 bits")
@@ -119,7 +122,7 @@ def validateOptions(values):
         if expected is None and not callable(value):
             settings[key] = value
         elif expected is None and key != "compilation_progress_bar_fn":
-            raise userError("E0701", "unknown-option", f"Unknown function option {key}")
+            raise userError("E0701", "unknown-option", f"option {key!r} is set to a function")
         elif expected is not None and not isinstance(value, expected):
             names = expected if isinstance(expected, tuple) else (expected,)
             raise _valueError(key, value, " or ".join(name.__name__ for name in names))

@@ -9,6 +9,7 @@ import os
 from . import _environment
 from ._errors import userError
 from ._version import __version__
+from ._whole_files import writeText
 
 _SWITCHES = ("autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
 
@@ -49,8 +50,7 @@ class Profile:
     def _write(self):
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            with open(self._path, "w", encoding="utf-8") as file:
-                json.dump(self._content, file, indent=1)
+            writeText(self._path, json.dumps(self._content, indent=1))
         except OSError as error:
             raise userError(
                 "E0712",

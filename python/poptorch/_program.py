@@ -2,22 +2,40 @@
 
 import torch
 
-from . import _process_group, structures, wrapping
-from ._arguments import requireSame, signatureOf, typeText
+from . import _forms, _process_group, structures, wrapping
+from ._arguments import NARROW, requireSame, signatureOf, typeText
 from ._errors import userError
 from ._logging import logger
 from ._native import PACKAGE_FOLDERS, core
 from ._profile import profileOf
 from ._results import markReturned, warnOfHiddenTensors, warnOfHostTensors
 from ._support import toSessionOptions
-from ._tracing import CaptureMode, aroundCompile, callForward
+from ._tensor_paths import pathOf
+from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 
-_NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
 
+def narrowed(value, name):
+    """The tensor in the type that the original devices have for it.
 
-def narrowed(value):
-    """The tensor in the type that the original devices have for it."""
-    return value.to(_NARROW[value.dtype]) if value.dtype in _NARROW else value
+    Args:
+        name: of the value, for the message.
+    Raises:
+        poptorch.Error: E0609 for an integer that the narrow type does not hold.
+    """
+    if value.dtype not in NARROW:
+        return value
+    result = value.to(NARROW[value.dtype])
+    if value.dtype == torch.int64 and not torch.equal(result.to(torch.int64), value):
+        found = value[result.to(torch.int64) != value].flatten()[0] if value.dim() else value
+        raise userError(
+            "E0609",
+            "integer-range",
+            f"{name} holds an integer that int32 does not: poptorch narrows int64 as PopTorch does",
+            found=str(found.item()),
+            expected="-2147483648 to 2147483647",
+            remedy="wrap the model with abele.inferenceModel or abele.trainingModel, which return int64 as int64",
+        )
+    return result
 
 
 def _ofOneMicroBatch(value, shape):
@@ -28,9 +46,11 @@ def _ofOneMicroBatch(value, shape):
 class Program:
     """A compiled executable. Threads: one caller at a time."""
 
-    def __init__(self, options, *, training, enforce_limits, groupings=()):
+    def __init__(self, options, *, training, enforce_limits, groupings=(), owner=0):
+        """owner: id of whoever runs one of its programs at a time."""
         native = toSessionOptions(options, training=training, enforce_limits=enforce_limits)
         native.setGroupings(list(groupings))
+        native.setWeightsOwner(owner)
         self.session = core().Session(native)
         if training and options.Distributed.numProcesses > 1:
             _process_group.join(options.Distributed.processId, options.Distributed.numProcesses)
@@ -42,10 +62,11 @@ class Program:
         self._result = None  # structure of the result, with empty tensors
         self._written = []  # tensor arguments that forward writes into
         self._profile = None
+        self._dtypes = []  # of the tensor arguments, as the device takes them
         self._tensors = {}  # name -> the parameter or buffer that the session copies from and to
         self._constants = {}  # index of a result that is the same for all inputs and weights -> its shape
 
-    def compile(self, model, given, tensors, spec, progress=None):
+    def compile(self, model, given, tensors, spec, progress=None, check_devices=None):
         """Captures and compiles.
 
         Args:
@@ -54,10 +75,13 @@ class Program:
             tensors: its tensors, as the device takes them.
             spec: native OptimizerSpec.
             progress: called as progress(done, total) while compiling.
+            check_devices: called with the stages' devices; refuses those that cannot be had.
         """
         self._arguments = structures.skeleton(given)
         self._signature = signatureOf(given)
+        self._dtypes = [tensor.dtype for tensor in tensors]
         options, mode = self._options, CaptureMode()
+        excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
         returned = None
 
         def forward(micro_batch):
@@ -70,8 +94,8 @@ class Program:
                 named,
                 training=self._training,
                 options=options,
+                excludes=excludes,
                 scopes=options.module_namescope_enabled,
-                refuse_reads=self._enforce_limits,
             )
             self._written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]
             flat = structures.flattenTensorStructure(result)
@@ -81,20 +105,22 @@ class Program:
             return flat
 
         model_tensors = _modelTensors(model)
-        with aroundCompile(model):
+        with aroundCompile(model), aroundProgram(model, has_device_name=self._enforce_limits):
             self.session.compile(
                 forward,
                 model_tensors,
                 tensors,
                 spec,
                 mode,
-                [*options.source_location_excludes, *PACKAGE_FOLDERS],
+                excludes,
+                lambda storage: pathOf(model, storage),
                 progress,
+                check_devices,
             )
         self._tensors = {name: tensor for name, tensor, _ in model_tensors}
         self._result = structures.skeleton(returned)  # here: its tensors would be part of the program
         if self._enforce_limits and self.session.usesFloat64():
-            logger.warning("float64 inside of forward: Type coerced from Double to Float in results")
+            logger.warning("forward computes in float64: its results are narrowed to float32")
         self._profile = profileOf(options, self._training, self.session)
 
     def description(self):
@@ -102,10 +128,15 @@ class Program:
         return {
             "arguments": self._arguments,
             "signature": self._signature,
+            "dtypes": self._dtypes,
             "result": self._result,
             "written": self._written,
             "constants": self._constants,
         }
+
+    def forms(self):
+        """Arguments and result as C++ reads them."""
+        return _forms.formOfCall(*self._arguments), _forms.formOfResult(self._result)
 
     def load(self, program, description, model):
         """Takes over a program that another process compiled.
@@ -121,6 +152,7 @@ class Program:
         self._tensors = {name: tensor for name, tensor, _ in model_tensors}
         self._arguments = description["arguments"]
         self._signature = description["signature"]
+        self._dtypes = description["dtypes"]
         self._result = description["result"]
         self._written = description["written"]
         self._constants = description["constants"]
@@ -168,6 +200,9 @@ class Program:
 
     def run(self, given, tensors):
         """One call. Returns the results in the structure that forward returned."""
+        if self._enforce_limits:
+            # Results of the last call are narrower than the arguments that they came from.
+            tensors = [tensor.to(dtype) for tensor, dtype in zip(tensors, self._dtypes, strict=True)]
         outputs = self.session.run(tensors)
         if self._profile is not None:
             self._profile.noteRun(self.session)
@@ -177,9 +212,11 @@ class Program:
             with torch.no_grad():
                 for index in self._written:
                     if originals[index].data_ptr() != tensors[index].data_ptr():
-                        originals[index].copy_(tensors[index])
-        outputs = [narrowed(value) for value in outputs]
+                        value, dtype = tensors[index], originals[index].dtype
+                        is_narrow = dtype == NARROW.get(value.dtype)
+                        originals[index].copy_(narrowed(value, f"tensor argument {index}") if is_narrow else value)
         if self._enforce_limits:
+            outputs = [narrowed(value, f"result {index}") for index, value in enumerate(outputs)]
             for index, shape in self._constants.items():
                 if outputs[index].shape != shape:
                     outputs[index] = _ofOneMicroBatch(outputs[index], shape)

@@ -1,8 +1,9 @@
 """Factory calls and moves between host and device, as forward means them while it is captured.
 
-The device of a captured program is this process, so that tensors stay where they are: what is left of PopTorch's rules
-are the warnings, the device name "ipu" (programs choose by tensor.device.type what they may look at), and the refusal
-to read a device value on the host. Source: spec executor.md, section 5.
+The device of a captured program is this process, so that tensors stay where they are, and a model written for the CPU
+sees the CPU. What is left of PopTorch's rules under its names are the warnings, the device name "ipu" (programs choose
+by tensor.device.type what they may look at), and the refusal to read a device value on the host.
+Source: spec executor.md, section 5.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import sys
 
 import torch
 
+from . import wrapping
 from ._logging import logger
 from ._native import core, isCapturing
 
@@ -33,7 +35,9 @@ _FACTORIES = (
     "zeros",
     "zeros_like",
 )
+_OF_DEVICE_TYPES = ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype")
 _DEVICE = torch.device("ipu", 0)
+_WRAPPING = wrapping._WrappedTensor.__getattribute__.__code__.co_filename
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
@@ -48,11 +52,13 @@ def _isKeras(frame):
 
 def _isLibrary(frame):
     """Whether code of torch or of Keras runs there, which has nothing to say about devices."""
+    while frame.f_code.co_filename == _WRAPPING:  # a wrapped parameter hands the question on
+        frame = frame.f_back
     return frame.f_code.co_filename.startswith(_TORCH) or _isKeras(frame)
 
 
 def _redirected(name, original, warned):
-    """The factory, which warns once a capture if it is called without a device, and takes "ipu" for one."""
+    """The factory, which warns once a capture if it is called without a device, and takes "ipu" for this process."""
 
     @functools.wraps(original)
     def factory(*args, **kwargs):
@@ -67,7 +73,7 @@ def _redirected(name, original, warned):
             and not _isLibrary(sys._getframe(1))
         ):
             warned.add(name)
-            logger.warning("No device set in torch.%s(): forcing to IPU, the tensor is made on the device", name)
+            logger.warning("torch.%s() names no device: the captured program makes the tensor on its own device", name)
         return original(*args, **kwargs)
 
     return factory
@@ -85,14 +91,17 @@ def _atHome(original):
     return function
 
 
-def _autocastAtHome(original):
-    """torch.autocast's constructor, which takes the device "ipu" for this process."""
+def _typeAtHome(original):
+    """A function of a device's type, which takes "ipu" for this process."""
 
     @functools.wraps(original)
-    def constructor(self, device_type, *args, **kwargs):
-        original(self, "cpu" if device_type == "ipu" else device_type, *args, **kwargs)
+    def function(*args, **kwargs):
+        args = ["cpu" if isinstance(value, str) and value == "ipu" else value for value in args]
+        if kwargs.get("device_type") == "ipu":
+            kwargs["device_type"] = "cpu"
+        return original(*args, **kwargs)
 
-    return constructor
+    return function
 
 
 def _deviceOf(original):
@@ -108,8 +117,24 @@ def _deviceOf(original):
     return property(device)
 
 
-def _movesOf(refuse_reads):
-    """Replacements for Tensor.to and Tensor.cpu."""
+def _isOnHost(original):
+    """Tensor.is_cpu, which agrees with Tensor.device."""
+
+    def isOnHost(self):
+        with torch._C.DisableTorchFunction():
+            is_cpu = original.__get__(self)
+        return is_cpu and (_isLibrary(sys._getframe(1)) or not core().isCaptured(self))
+
+    return property(isOnHost)
+
+
+def _isOnDevice():
+    """Tensor.is_ipu, likewise."""
+    return property(lambda self: not _isLibrary(sys._getframe(1)) and core().isCaptured(self))
+
+
+def _members():
+    """Replacements for members of Tensor that tell where it is or move it."""
     to, cpu = torch.Tensor.to, torch.Tensor.cpu
 
     def moveTo(self, *args, **kwargs):
@@ -120,17 +145,22 @@ def _movesOf(refuse_reads):
             rest = args[1:] if args and args[0] is device else args
             return to(self, *rest, **kwargs) if rest or kwargs.keys() - {"non_blocking", "copy"} else self
         # A device object comes from another tensor of the program: y.device. Only a name says that the host is meant.
-        if refuse_reads and names_host:
+        if names_host:
             core().readValue(self, f"to({device!r})")
         return to(self, *args, **kwargs)
 
     def moveToHost(self, *args, **kwargs):
-        if refuse_reads:
-            core().readValue(self, "cpu()")
+        core().readValue(self, "cpu()")
         return cpu(self, *args, **kwargs)
 
-    device, new_tensor = _deviceOf(torch.Tensor.device), _atHome(torch.Tensor.new_tensor)
-    return {"to": moveTo, "cpu": moveToHost, "device": device, "new_tensor": new_tensor}
+    return {
+        "to": moveTo,
+        "cpu": moveToHost,
+        "device": _deviceOf(torch.Tensor.device),
+        "is_cpu": _isOnHost(torch.Tensor.is_cpu),
+        "is_ipu": _isOnDevice(),
+        "new_tensor": _atHome(torch.Tensor.new_tensor),
+    }
 
 
 @contextlib.contextmanager
@@ -178,27 +208,33 @@ def _scriptsOf(originals):
         torch.jit.script = script
 
 
+def _replacements(warned):
+    """(owner, name, replacement): what stands for a function of torch while a program of PopTorch is captured."""
+    found = [(torch, name, _redirected(name, getattr(torch, name), warned)) for name in _FACTORIES]
+    found += [(torch, name, _atHome(getattr(torch, name))) for name in ("as_tensor", "asarray")]
+    found += [(torch, name, _typeAtHome(getattr(torch, name))) for name in _OF_DEVICE_TYPES]
+    return [*found, (torch.autocast, "__init__", _typeAtHome(torch.autocast.__init__))]
+
+
 @contextlib.contextmanager
-def redirectedCalls(refuse_reads):
-    """Around forward. refuse_reads: moving a value that differs between calls to the host is an error (E0101)."""
-    warned = set()
-    originals = {name: getattr(torch, name) for name in _FACTORIES}
-    moves = {name: move for name, move in _movesOf(refuse_reads).items() if name not in vars(torch.Tensor)}
-    converters = {name: getattr(torch, name) for name in ("as_tensor", "asarray")}
-    for name, original in originals.items():
-        setattr(torch, name, _redirected(name, original, warned))
-    for name, original in converters.items():
-        setattr(torch, name, _atHome(original))
-    for name, move in moves.items():
-        setattr(torch.Tensor, name, move)
-    autocast = torch.autocast.__init__
-    torch.autocast.__init__ = _autocastAtHome(autocast)
+def redirectedCalls(has_device_name):
+    """Around forward and backward. has_device_name: with PopTorch's rules; else only what copies is redirected."""
+    if not has_device_name:
+        with _copiesOfTensors():
+            yield
+        return
+    members = {name: member for name, member in _members().items() if name not in vars(torch.Tensor)}
+    replacements = _replacements(set())
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replacements]
+    for owner, name, replacement in replacements:
+        setattr(owner, name, replacement)
+    for name, member in members.items():
+        setattr(torch.Tensor, name, member)
     try:
-        with _scriptsOf(originals), _copiesOfTensors():
+        with _scriptsOf({name: original for _, name, original in originals if name in _FACTORIES}), _copiesOfTensors():
             yield
     finally:
-        for name, original in {**originals, **converters}.items():
-            setattr(torch, name, original)
-        torch.autocast.__init__ = autocast
-        for name in moves:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
+        for name in members:
             delattr(torch.Tensor, name)

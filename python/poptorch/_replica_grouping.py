@@ -4,7 +4,7 @@ Source: spec executor.md, section 9.
 """
 
 from . import enums, wrapping
-from ._errors import createPoptorchError, userError
+from ._errors import createPoptorchError, refused, userError
 from ._support import commGroup
 
 
@@ -16,11 +16,12 @@ class Groupings:
 
     def add(self, executor, name, comm_group_type, shards, variable_retrieval_mode):
         """See ParameterProxy.replicaGrouping. name: of a parameter of the top module."""
-        assert isinstance(comm_group_type, enums.CommGroupType), f"expected a CommGroupType, got {comm_group_type!r}"
-        assert isinstance(shards, int), f"expected the number of replicas in a group, got {shards!r}"
-        assert isinstance(variable_retrieval_mode, enums.VariableRetrievalMode), (
-            f"expected a VariableRetrievalMode, got {variable_retrieval_mode!r}"
-        )
+        if not isinstance(comm_group_type, enums.CommGroupType):
+            raise refused(AssertionError, f"expected a CommGroupType, got {comm_group_type!r}")
+        if not isinstance(shards, int):
+            raise refused(AssertionError, f"expected the number of replicas in a group, got {shards!r}")
+        if not isinstance(variable_retrieval_mode, enums.VariableRetrievalMode):
+            raise refused(AssertionError, f"expected a VariableRetrievalMode, got {variable_retrieval_mode!r}")
         if executor.isCompiled():
             raise createPoptorchError(f"replicaGrouping of {name}: call it before the model is compiled")
         with wrapping.withoutPull():
@@ -32,6 +33,14 @@ class Groupings:
                     expected="a parameter whose first dimension counts the groups",
                 )
         self._by_name[name] = (comm_group_type, shards, variable_retrieval_mode)
+
+    def adopt(self, native):
+        """Takes over what native() gave, of a saved program."""
+        modes = enums.VariableRetrievalMode
+        self._by_name = {
+            name: (enums.CommGroupType[kind.name], shards, modes.AllReplicas if one_each else modes.OnePerGroup)
+            for name, kind, shards, one_each in native
+        }
 
     def native(self):
         """For SessionOptions.setGroupings."""

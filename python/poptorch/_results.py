@@ -25,7 +25,7 @@ def _installBackward():
     def backward(self, *args, **kwargs):
         if not self.requires_grad and self in _returned:
             raise createPoptorchError(
-                "backward() cannot be called explicitly on outputs of a PopTorch model\n"
+                "backward() of a result of a wrapped model: the step has run backward already\n"
                 "  try       leave backward() and step() out: a training model updates its weights by itself"
             )
         return original(self, *args, **kwargs)

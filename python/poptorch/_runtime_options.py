@@ -26,6 +26,7 @@ _RUN_TIME = frozenset(
         "show_compilation_progress_bar",
         "source_location_excludes",
         # of _Popart
+        "abele.threadsPerDevice",
         "cachePath",
         "enableEngineCaching",
         "engineOptions",

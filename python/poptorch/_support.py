@@ -56,6 +56,7 @@ def toSessionOptions(options, *, training, enforce_limits):
     processes = options.Distributed.numProcesses
     result.setProcesses(options.Distributed.processId, processes, _process_group.localProcesses(processes))
     result.broadcast_buffers = options.broadcast_buffers
+    result.trusts_reads = options.trust_reads
     result.mean_reduction = options.Training.accumulation_and_replication_reduction_type == enums.ReductionType.Mean
     result.output_mode = getattr(core().OutputMode, enums.OutputMode(options.output_mode).name)
     result.output_period = options.output_return_period
@@ -86,6 +87,8 @@ def toSessionOptions(options, *, training, enforce_limits):
         limits = limits if isinstance(limits, dict) else {-1: limits}
         result.setDeviceMemory(limits.get(-1, -1), {device: limit for device, limit in limits.items() if device >= 0})
     result.enforce_pipeline_minimum = enforce_limits and not _popart(options, "abele.allowShortPipeline")
+    share = _popart(options, "abele.shareWeights")
+    result.share_weights = not enforce_limits if share is None else share
     threads = _popart(options, "abele.threadsPerDevice") or 0
     if threads < 0:
         raise userError("E0702", "option-value", f"abele.threadsPerDevice is {threads}", expected="0 or more threads")
@@ -93,6 +96,7 @@ def toSessionOptions(options, *, training, enforce_limits):
     result.floating_point_exceptions = bool(_popart(options, "enableFloatingPointChecks"))
     result.stochastic_rounding = bool(_popart(options, "enableStochasticRounding"))
     _setLossScaling(result, options)
+    result.updatable_buffers = list(_popart(options, "updatableNamedBuffers") or ())
     result.synthetic_data = bool(_popart(options, "syntheticDataMode"))
     _setCache(result, options)
     for short_name, (long_name, as_model, mode, period) in options.anchored_tensors.items():
@@ -103,6 +107,14 @@ def toSessionOptions(options, *, training, enforce_limits):
     if options.exists("random_seed"):
         result.has_seed = True
         result.seed = options.random_seed % 2**64
+    result.initializers_path = _popart(options, "saveInitializersToFile") or ""
+    settings = {
+        # Paths may hold bytes that are no text.
+        name: value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
+        for name, value in options._Popart.options.items()
+    }
+    for name in core().requireAvailable(settings, result):
+        logger.info("option %s is a hint: it has no effect on what the devices do", name)
     return result
 
 
@@ -139,12 +151,12 @@ def _setLossScaling(result, options):
 
 def _setCache(result, options):
     """Where compiled executables are kept."""
-    path = _popart(options, "cachePath")
+    path = _popart(options, "cachePath") if _popart(options, "enableEngineCaching") is not False else None
     several = options.Distributed.numProcesses > 1
     if path and _environment.usesSimulator(options):
         logger.warning("enableExecutableCaching: executables for the simulator are not cached")
     elif path:
-        result.cache_path = os.fspath(path)
+        result.cache_path = os.fsencode(path)
         result.cache_lock = several
     elif several:
         logger.warning("every process compiles: opts.enableExecutableCaching(path) lets only the first one do it")

@@ -11,6 +11,8 @@ import threading
 import time
 from multiprocessing import util
 
+from ._errors import refused
+
 _lock = threading.RLock()
 _recorder = None
 
@@ -28,7 +30,9 @@ def _options():
         options = json.loads(text)
         is_on = str(options.get("enable", "false")).lower() == "true"
     except (ValueError, AttributeError):
-        raise ValueError(f'PVTI_OPTIONS is {text!r}, expected a JSON object such as {{"enable":"true"}}') from None
+        raise refused(
+            ValueError, f'PVTI_OPTIONS is {text!r}, expected a JSON object such as {{"enable":"true"}}'
+        ) from None
     return options.get("directory", ".") if is_on else None
 
 

@@ -12,11 +12,13 @@ from torch.nn.modules import module as torch_module
 from torch.utils import _python_dispatch as python_dispatch
 
 from . import _hooks, wrapping
-from ._errors import userError
+from ._errors import refused, userError
+from ._host_random import refusedDraws
 from ._indexing import indexingByTensors
 from ._logging import logger
 from ._native import core, isCapturing
 from ._overlap import checkedOverlaps
+from ._raw_reads import noticedReads, typedReads
 from ._redirects import redirectedCalls
 from ._widening import widenedOperands
 from .losses import LossMarking, refusedLosses
@@ -26,7 +28,7 @@ class CaptureMode(python_dispatch.TorchDispatchMode):
     """Stands for the native capture wherever Python code asks which mode is active. Never called: the native one is."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        raise AssertionError("the capture is native")
+        raise refused(AssertionError, "the capture is native")
 
 
 @contextlib.contextmanager
@@ -79,29 +81,6 @@ def _printableTensors():
         torch._tensor_str._str = original
 
 
-def _readingMethod(name):
-    original = getattr(torch.Tensor, name)
-
-    def method(self, *args, **kwargs):
-        core().readValue(self, f"{name}()")
-        return original(self, *args, **kwargs)
-
-    return method
-
-
-@contextlib.contextmanager
-def _noticedReads():
-    """numpy() and tolist() read memory past all operators; a value that may differ between calls is refused."""
-    names = [name for name in ("numpy", "tolist") if name not in vars(torch.Tensor)]
-    for name in names:
-        setattr(torch.Tensor, name, _readingMethod(name))
-    try:
-        yield
-    finally:
-        for name in names:
-            delattr(torch.Tensor, name)
-
-
 def _replaced(module, name, make):
     """A context with module.name = make(original)."""
 
@@ -117,6 +96,41 @@ def _replaced(module, name, make):
     return replaced()
 
 
+def _requireNoFunctions(name):
+    raise userError(
+        "E0106",
+        "unsupported-op",
+        f"torch's operator {name} takes functions, and cannot be captured",
+        expected="operators that take tensors and numbers",
+        remedy="poptorch.cond, poptorch.for_loop (inference), or compute both ways and choose with torch.where",
+    )
+
+
+def _withoutFunctionOperands():
+    """torch.cond, while_loop and their kin do not reach the dispatcher as operators of tensors do."""
+
+    def cond(original):
+        def chosen(pred, *args, **kwargs):
+            if isCapturing() and isinstance(pred, torch.Tensor):
+                _requireNoFunctions("cond")
+            return original(pred, *args, **kwargs)
+
+        return chosen
+
+    def dispatching(original):
+        def dispatch(self, key, *args, **kwargs):
+            if isCapturing() and key == torch._C.DispatchKey.Python:
+                _requireNoFunctions(self)
+            return original(self, key, *args, **kwargs)
+
+        return dispatch
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(_replaced(torch, "cond", cond))
+    stack.enter_context(_replaced(torch._ops.HigherOrderOperator, "dispatch", dispatching))
+    return stack
+
+
 @contextlib.contextmanager
 def _allowedReads():
     core().allowReads(True)
@@ -127,8 +141,7 @@ def _allowedReads():
 
 
 def _withoutValueSteering(model):
-    """Where torch looks at values only to choose a faster way, the way that is right for all values is taken. Libraries
-    that ask torch.compiler.is_compiling() whether they may look are told not to.
+    """Where torch looks at values only to choose a faster way, the way that is right for all values is taken.
 
     A causal mask that the model holds is recognised as in eager; one that is computed or given is taken as it is.
     Padding masks never shorten what an encoder computes.
@@ -160,15 +173,6 @@ def _withoutValueSteering(model):
 
         return anyOf
 
-    def compiling(original):
-        """torch's own modules are steered above, to what they do in eager."""
-
-        def isCompiling():
-            asking = sys._getframe(1).f_globals.get("__name__", "")
-            return True if isCapturing() and not asking.startswith("torch.nn.") else original()
-
-        return isCompiling
-
     def averaging(original):
         """momentum=None: how much a batch counts is a value of the device."""
 
@@ -191,13 +195,12 @@ def _withoutValueSteering(model):
     stack.enter_context(_replaced(torch.nn.modules.transformer, "_detect_is_causal_mask", detectCausal))
     stack.enter_context(_replaced(torch, "_nested_tensor_from_mask_left_aligned", leftAligned))
     stack.enter_context(_replaced(torch, "any", unchecked))
-    stack.enter_context(_replaced(torch.compiler, "is_compiling", compiling))
     return stack
 
 
 def _isHeld(tensor, model):
-    memory = tensor.untyped_storage().data_ptr()
-    return any(held.untyped_storage().data_ptr() == memory for held in [*model.buffers(), *model.parameters()])
+    memory = tensor.untyped_storage()._cdata
+    return any(held.untyped_storage()._cdata == memory for held in [*model.buffers(), *model.parameters()])
 
 
 @contextlib.contextmanager
@@ -284,24 +287,40 @@ def aroundCompile(model):
             raise
 
 
-def callForward(model, positional, named, *, options, training, scopes, refuse_reads):
-    """Runs forward as captured code. Returns what it returned."""
-    before = _owned(model)
+@contextlib.contextmanager
+def aroundProgram(model, *, has_device_name):
+    """Around forward and backward, which may run parts of forward again (activation checkpointing).
+
+    Args:
+        model: the module that is captured.
+        has_device_name: tensors of the program are on a device of their own, "ipu", as in PopTorch. Otherwise they are
+            where they are, on the CPU.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_printableTensors())
-        stack.enter_context(_noticedReads())
-        stack.enter_context(redirectedCalls(refuse_reads))
+        stack.enter_context(noticedReads())
+        stack.enter_context(redirectedCalls(has_device_name))
         stack.enter_context(_withoutDistributionChecks())
         stack.enter_context(_withoutSeeding())
         stack.enter_context(widenedOperands())
         stack.enter_context(_withoutValueSteering(model))
+        stack.enter_context(indexingByTensors())
+        yield
+
+
+def callForward(model, positional, named, *, options, excludes, training, scopes):
+    """Runs forward as captured code. Returns what it returned."""
+    before = _owned(model)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(typedReads(excludes))
+        stack.enter_context(refusedDraws())
+        stack.enter_context(_withoutFunctionOperands())
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:
             stack.enter_context(_moduleScopes(model))
         stack.enter_context(refusedLosses())
         if training:
             stack.enter_context(LossMarking())
-        stack.enter_context(indexingByTensors())
         with checkedOverlaps(options) as check:
             result = model(*positional, **named)
             check(result)

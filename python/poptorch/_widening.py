@@ -1,7 +1,7 @@
 """Functions of torch that refuse, before any operator is called, operands of several floating types or 32-bit indices.
 
-The operators themselves widen such operands while forward is captured (src/capture: mixed_operands.def,
-long_indices.def).
+Layers compute in the type of their activation; other operators widen such operands while forward is captured
+(src/capture: mixed_operands.def, long_indices.def).
 Source: spec environment.md, section 11.
 """
 
@@ -10,13 +10,33 @@ import functools
 
 import torch
 
+# Layers: activation, weight and bias come first, under these names.
+_LAYERS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+_LAYER_NAMES = ("input", "weight", "bias")
 # Function and how many of its arguments are operands.
-_FUNCTIONS = {"conv1d": 3, "conv2d": 3, "conv3d": 3, "scaled_dot_product_attention": 3}
-_NAMES = ("input", "weight", "bias", "query", "key", "value")
+_FUNCTIONS = {"scaled_dot_product_attention": 3}
+_NAMES = ("query", "key", "value")
 
 
 def _isFloating(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _castToActivation(original):
+    @functools.wraps(original)
+    def layer(*args, **kwargs):
+        activation = args[0] if args else kwargs.get("input")
+        if not _isFloating(activation) or torch.is_autocast_enabled("cpu"):
+            return original(*args, **kwargs)
+
+        def cast(value):
+            return value.to(activation.dtype) if _isFloating(value) else value
+
+        operands = [cast(value) if i < len(_LAYER_NAMES) else value for i, value in enumerate(args)]
+        named = {key: cast(value) if key in _LAYER_NAMES else value for key, value in kwargs.items()}
+        return original(*operands, **named)
+
+    return layer
 
 
 def _widened(original, num_operands):
@@ -59,8 +79,14 @@ def _longIndices(original, position, name):
 
 @contextlib.contextmanager
 def widenedOperands():
-    """Around forward: these functions compute mixed operands in the type that holds the values of all."""
+    """Around forward: layers compute mixed operands in the activation's type, other functions in the widest."""
     replaced = [
+        (home, name, _castToActivation(getattr(home, name)))
+        for name in _LAYERS
+        for home in (torch, torch.nn.functional)
+        if hasattr(home, name)
+    ]
+    replaced += [
         (home, name, _widened(getattr(home, name), count))
         for name, count in _FUNCTIONS.items()
         for home in (torch, torch.nn.functional)

@@ -8,7 +8,7 @@ import functools
 
 import torch
 
-from ._errors import userError
+from ._errors import refused, userError
 from ._logging import logger
 from ._native import core, isCapturing
 
@@ -125,7 +125,8 @@ def BeginBlock(layer_to_call, user_id=None, ipu_id=None):
 
 def removeBlocks(module):
     """Removes the BeginBlock annotations of the module and of all modules inside."""
-    assert isinstance(module, torch.nn.Module), f"removeBlocks takes a module, got {type(module).__name__}"
+    if not isinstance(module, torch.nn.Module):
+        raise refused(AssertionError, f"removeBlocks takes a module, got {type(module).__name__}")
     for child in module.modules():
         hooks = child._forward_pre_hooks
         for key in [key for key, hook in hooks.items() if isinstance(hook, _BlockHook)]:
@@ -174,7 +175,8 @@ class NameScope:
     """Context manager: operations made inside have `name/` in front of their names. Nests."""
 
     def __init__(self, name):
-        assert isinstance(name, str), f"NameScope takes a str, got {name!r}"
+        if not isinstance(name, str):
+            raise refused(AssertionError, f"NameScope takes a str, got {name!r}")
         self.name = name
         self._entered = []
 
@@ -197,7 +199,7 @@ _current_attributes = {}
 def accessAttributes(attributes_id_str):
     """The attributes behind an id ("attr:3"), or those of a JSON object."""
     if not isinstance(attributes_id_str, (str, bytes)):
-        raise ValueError(f"an attribute id is a str or bytes, got {type(attributes_id_str).__name__}")
+        raise refused(ValueError, f"an attribute id is a str or bytes, got {type(attributes_id_str).__name__}")
     text = attributes_id_str.decode("ascii") if isinstance(attributes_id_str, bytes) else attributes_id_str
     if text.startswith(ATTR_PREFIX):
         return attributes_lists[int(text.removeprefix(ATTR_PREFIX))]
@@ -205,7 +207,7 @@ def accessAttributes(attributes_id_str):
         import json
 
         return json.loads(text)
-    raise ValueError(f"{text!r} does not start with {ATTR_PREFIX!r}")
+    raise refused(ValueError, f"{text!r} does not start with {ATTR_PREFIX!r}")
 
 
 class Attribute:

@@ -5,7 +5,7 @@ Source: spec annotations.md, sections 5 and 8.
 
 import torch
 
-from ._errors import userError
+from ._errors import refused, userError
 from ._native import core
 
 
@@ -17,7 +17,7 @@ def _mode():
 
 def _requireList(function, values, argument):
     if not isinstance(values, list) or not all(isinstance(value, torch.Tensor) for value in values):
-        raise ValueError(f"{function}: {argument} is not a list of tensors")
+        raise refused(ValueError, f"{function}: {argument} is not a list of tensors")
 
 
 def _listing(function, body):
@@ -84,15 +84,34 @@ class CPU:
             layer_to_call.requires_grad_(False)
         self._layer_to_call = layer_to_call
         self._ID = ID
-        self._returns_tensor = False
         self._call = None
 
     def _run(self, tensors):
         result = self._layer_to_call(*tensors)
-        self._returns_tensor = isinstance(result, torch.Tensor)
-        return [result] if self._returns_tensor else list(result)
+        results = [result] if isinstance(result, torch.Tensor) else result
+        if not isinstance(results, (list, tuple)) or not all(isinstance(value, torch.Tensor) for value in results):
+            holds = isinstance(results, (list, tuple))
+            raise userError(
+                "E0708",
+                "arguments",
+                f"host function {self._ID} returns something else than tensors",
+                found=f"a {type(results).__name__} of other things" if holds else repr(result),
+                expected="a tensor, or a list or tuple of tensors",
+                remedy="return the tensors that the program goes on with",
+            )
+        return list(results)
 
     def __call__(self, *inputs, **kwargs):
+        others = [*kwargs, *(value for value in inputs if not isinstance(value, torch.Tensor))]
+        if others:
+            raise userError(
+                "E0708",
+                "arguments",
+                f"host function {self._ID} is called with something else than tensors",
+                found=", ".join(map(repr, others)),
+                expected="tensors, by position",
+                remedy="bind other arguments before: poptorch.CPU(functools.partial(function, name=value), ID)",
+            )
         if self._call is None:
             self._call = core().HostCall(self._run, str(self._ID))
         results = self._call(list(inputs))

@@ -5,7 +5,7 @@ Source: spec annotations.md, section 9. Writing one: include/abele/custom_op.h.
 
 import torch
 
-from ._errors import userError
+from ._errors import refused, userError
 from ._native import core, isCapturing
 
 _FLOAT32_MAX = 3.4028234663852886e38
@@ -21,7 +21,7 @@ def _kindOf(value):
 
 def _checked(value, kind):
     if kind is str and not value.isascii():
-        raise ValueError(f"attributes are ASCII text, got {value!r}")
+        raise refused(ValueError, f"attributes are ASCII text, got {value!r}")
     if kind is float and abs(value) > _FLOAT32_MAX and abs(value) != float("inf"):
         raise userError("E0708", "arguments", f"attribute value {value} is out of the range of float32")
     if kind is int and value not in _INT64:
@@ -34,12 +34,12 @@ def _native(attributes):
     setters = {int: ("setInt", "setInts"), float: ("setFloat", "setFloats"), str: ("setString", "setStrings")}
     for key, value in (attributes or {}).items():
         if not isinstance(key, str) or not key.isascii():
-            raise ValueError(f"names of attributes are ASCII text, got {key!r}")
+            raise refused(ValueError, f"names of attributes are ASCII text, got {key!r}")
         is_list = isinstance(value, (list, tuple))
         kinds = {_kindOf(item) for item in (value if is_list else [value])}
         if len(kinds) != 1 or not kinds <= setters.keys():
-            raise ValueError(
-                f"attribute {key} is {value!r}: expected a float, an int, a str, or a list of one of these"
+            raise refused(
+                ValueError, f"attribute {key} is {value!r}: expected a float, an int, a str, or a list of one of these"
             )
         kind = kinds.pop()
         one, many = setters[kind]

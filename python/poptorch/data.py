@@ -9,7 +9,7 @@ import torch
 
 from . import profiling, structures
 from ._async_accessor import AsynchronousDataAccessor
-from ._errors import userError
+from ._errors import refused, userError
 from ._logging import logger
 from ._partition import Partition
 from .enums import DataLoaderMode
@@ -72,7 +72,8 @@ class DataLoader(torch.utils.data.DataLoader):
         batch_sampler=None,
         **kwargs,
     ):
-        assert isinstance(options, Options), f"options must be poptorch.Options, got {type(options).__name__}"
+        if not isinstance(options, Options):
+            raise refused(AssertionError, f"options must be poptorch.Options, got {type(options).__name__}")
         options._freeze()
         self._options = options
         self._num_to_combine = (
@@ -118,6 +119,7 @@ class DataLoader(torch.utils.data.DataLoader):
             persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
             **kwargs,
         )
+        self._warnIfEmpty()
         _loader_channel.instrument(self, "__iter__", "terminate")
         if mode != DataLoaderMode.Sync:
             self._makeAccessor(dict(async_options or {}))
@@ -133,15 +135,17 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _rebatchedWorkerSize(self, size):
         size = self._combined_batch_size if size is None else size
-        assert 1 <= size <= self._combined_batch_size, (
-            f"rebatched_worker_size is {size}, expected at most the combined batch size {self._combined_batch_size}"
-        )
+        if not (1 <= size <= self._combined_batch_size):
+            raise refused(
+                AssertionError,
+                f"rebatched_worker_size is {size}, expected at most the combined batch size "
+                f"{self._combined_batch_size}",
+            )
         return size
 
     def _makeAccessor(self, async_options):
-        assert "rebatched_size" not in async_options, (
-            "async_options holds rebatched_size: use mode=DataLoaderMode.AsyncRebatched"
-        )
+        if "rebatched_size" in async_options:
+            raise refused(AssertionError, "async_options holds rebatched_size: use mode=DataLoaderMode.AsyncRebatched")
         # Groups of a batch sampler are combined here in every mode; there is nothing left to rebatch.
         rebatch = self._rebatches and self._micro_batches is None and (self._combined_batch_size or 1) > 1
         self._is_own_source = True
@@ -168,18 +172,23 @@ class DataLoader(torch.utils.data.DataLoader):
             )
         keeps = not self._drop_incomplete
         if rebatched_size is None and not self._is_own_source:
-            assert not keeps or (self.combinedBatchSize or 1) == 1, (
-                "a DataLoader with drop_last=False yields a last tensor of another size: set drop_last=True or "
-                f"rebatched_size={self.combinedBatchSize}"
-            )
+            if not (not keeps or (self.combinedBatchSize or 1) == 1):
+                raise refused(
+                    AssertionError,
+                    "a DataLoader with drop_last=False yields a last tensor of another size: set drop_last=True or "
+                    f"rebatched_size={self.combinedBatchSize}",
+                )
         return keeps, self._micro_batches is not None and self._is_own_source
 
     def _partitionOf(self, dataset, shuffle):
-        assert self._combined_batch_size is not None, "batch_size=None cannot be split over several processes"
+        if self._combined_batch_size is None:
+            raise refused(AssertionError, "batch_size=None cannot be split over several processes")
         if shuffle:
-            assert self._options.exists("random_seed"), (
-                "shuffling a data set that several processes share needs the same options.randomSeed(...) in all"
-            )
+            if not self._options.exists("random_seed"):
+                raise refused(
+                    AssertionError,
+                    "shuffling a data set that several processes share needs the same options.randomSeed(...) in all",
+                )
         self._partition = Partition(
             dataset,
             self._options.Distributed.numProcesses,
@@ -224,10 +233,12 @@ class DataLoader(torch.utils.data.DataLoader):
 
     @staticmethod
     def _checkIterable(partitioned, num_workers, kwargs):
-        assert not partitioned, (
-            "an iterable data set cannot be split over several processes: pass auto_distributed_partitioning=False and "
-            "split it in the data set"
-        )
+        if partitioned:
+            raise refused(
+                AssertionError,
+                "an iterable data set cannot be split over several processes: pass auto_distributed_partitioning=False "
+                "and split it in the data set",
+            )
         if num_workers > 1 and kwargs.get("worker_init_fn") is None:
             logger.warning(
                 "an iterable data set with %d workers and no worker_init_fn: every element is returned %d times",
@@ -245,6 +256,15 @@ class DataLoader(torch.utils.data.DataLoader):
                 count,
                 size * processes,
                 count % (size * processes) if processes == 1 else -(-count // processes) % size or size,
+            )
+
+    def _warnIfEmpty(self):
+        if _lengthOf(self) == 0:
+            logger.warning(
+                "the DataLoader has length 0 and yields nothing: %s samples do not fill one tensor of %s; use a "
+                "smaller batch_size, fewer deviceIterations, gradientAccumulation or replicas, or drop_last=False",
+                _lengthOf(self.dataset),
+                self._combined_batch_size,
             )
 
     # Use -------------------------------------------------------------------------------------------------------------

@@ -8,15 +8,16 @@ import threading
 
 import torch
 
-from . import _files, _optimizer_spec, optim, profiling, structures, wrapping
+from . import _files, _saved_programs, optim, profiling, structures, wrapping
 from ._arguments import Binding, hasDict, signatureOf
-from ._errors import createPoptorchError, userError
-from ._executor_files import Files
+from ._errors import createPoptorchError, refused, userError
+from ._executor_files import Files, requireReadable
 from ._executor_introspection import Introspection
 from ._executor_lifecycle import LifeCycle
 from ._executor_optimizer import OptimizerSync
 from ._executor_weights import WeightSync
 from ._logging import logger
+from ._native import core
 from ._one_at_a_time import oneAtATime
 from ._options_validation import requireConsistent
 from ._program import Program
@@ -97,13 +98,8 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         self._lock = threading.RLock()
         self._training = training
         self._options = _wrappingOptions(options, training)
-        if training and wrapping.isWrapped(model):
-            raise RuntimeError(
-                "E0709 already-wrapped: the model has already been wrapped in 'poptorch.trainingModel'\n"
-                "  try       model.destroy() first"
-            )
-        if training and isinstance(model, wrapping._WrappedModule):
-            wrapping.unwrapModel(model)  # its executor is gone
+        if training:
+            wrapping.release(model)
         self._binding = Binding(model.forward)
         self._model = _shallowCopy(model)
         self._user_model = user_model or (model if training else self._model)
@@ -112,6 +108,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         self._programs = {}
         self._groupings = Groupings()
         self._is_attached = False
+        self._has_model = False  # it is the one that trains the model
         self._weights_are_stale = False  # the device has newer weights than the host
         self._host_version = _Version()
         self._seen_versions = {}  # id -> [version, number at the last upload]
@@ -120,8 +117,13 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         self._rng_cache = None
         self._optimizer = None
         self._constants = None
-        self._sent = None
+        self._sent = None  # values of the optimizer that the device has
+        self._has_unsent = False  # and it was said that it lacks some
         self._watch = None
+        self._updates = 0  # that the device's optimizer state comes from
+        self._host_state = None  # of a plain torch optimizer: the dict that was in step with the device
+        self._state_is_stale = False  # the device has a newer one
+        self._reads_weights_only = False  # inside of copyWeightsToHostIfNeeded
         if training:
             requireShapes(model)
             parameters = list(model.parameters())
@@ -130,7 +132,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
             if optimizer is not None:
                 self._requireUsable(optimizer)
             self._useOptimizer(optimizer)
-            wrapping.wrapModel(model, self)
+            wrapping.claim(model, self)
         self._options._freeze()
         self._channel = profiling.Channel("poptorch.trainingModel" if training else "poptorch.inferenceModel")
         self._channel.instrument(self, *_TRACED)
@@ -140,20 +142,24 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
     def __call__(self, *args, **kwargs):
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
         if self._options.connection_type == ConnectionType.Never:
-            raise AssertionError(
-                "Trying to run a model on an offline device (ConnectionType.Never): use model.compile(inputs) instead "
-                "of model(inputs)"
+            raise refused(
+                AssertionError,
+                "a model for an offline device (ConnectionType.Never) compiles and does not run\n"
+                "  try       model.compile(inputs) in place of model(inputs)",
             )
         given, tensors = self._prepare(args, kwargs)
         program = self._programFor(given, tensors)
         if not self._is_attached:
             self.attachToDevice()
         self._refreshDevice(program)
+        if self._training:
+            self._warnOfUnsent()
         with self._channel.tracepoint("modelExecution"):
             result = program.run(given, tensors)
         self._rng_cache = None
         if self._training:
-            self._weights_are_stale = True
+            self._weights_are_stale = self._state_is_stale = True
+            self._updates += self._options.device_iterations
             if self._optimizer is not None:
                 self._optimizer._opt_called = True  # what torch's schedulers ask for before they step
             if isinstance(self._optimizer, optim.Optimizer):
@@ -165,7 +171,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         """Captures and compiles for these arguments, and uploads the weights, without running."""
         given, tensors = self._prepare(args, kwargs)
         if self.isCompiled() and not self._many_programs:
-            logger.warning("Call to compile() ignored: model already compiled")
+            logger.warning("compile() has no effect: the model is compiled already")
             return
         self._programFor(given, tensors)
 
@@ -201,15 +207,17 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
                 f"an input of type {tensor.dtype}",
                 expected=", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in _DEVICE_DTYPES)),
             )
+        core().requireMemory(tensor)
         if tensor.requires_grad:
             self._warnOnce(
-                "Input tensor has requires_grad=True set. This tensor will be detached because backward pass "
-                "via inputs is not supported."
+                "an input tensor requires a gradient: it is detached, since a step computes no gradients of inputs"
             )
             tensor = tensor.detach()
-        if not tensor.is_contiguous():
-            self._warnOnce("At least one input tensor is not contiguous: non-contiguous tensors will be converted.")
-            tensor = tensor.contiguous()
+        if self._enforce_limits and not tensor.is_contiguous():
+            self._warnOnce(
+                "an input tensor is not contiguous: the program is made for the strides of its first call, and "
+                "tensors with other strides are copied into these"
+            )
         if tensor.dtype == torch.float64 and self._enforce_limits and not self._hasFloat64():
             self._warnOnce("float64 inputs are converted to float32")
             tensor = tensor.float()
@@ -263,32 +271,33 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         spec = self._optimizerSpec()
         bar = ProgressBar() if self._options.show_compilation_progress_bar else None
         try:
-            program.compile(self._model, given, tensors, spec, bar)
+            program.compile(self._model, given, tensors, spec, bar, self._requireDevices)
         except Exception as error:
             if getattr(error, "code", "") in ("E0304", "E0305", "E0712"):
-                raise AssertionError(str(error)) from error
+                raise refused(AssertionError, error.message) from error
             raise
         finally:
             if bar is not None:
                 bar.close()
-        if self._enforce_limits:
-            requireDeviceCount(self._options, program.session.stageDevices())
-            requireGroup(self._options, len(set(program.session.stageDevices())) or 1)
         self._noteCompiled()
         return program
+
+    def _requireDevices(self, stage_devices):
+        if self._enforce_limits:
+            requireDeviceCount(self._options, stage_devices)
+            requireGroup(self._options, len(set(stage_devices)) or 1)
 
     def _rewrap(self):
         """Before a compilation: the model is wrapped and its weights are the newest."""
         if self._training:
-            if not isinstance(self._user_model, wrapping._WrappedModule):
-                wrapping.wrapModel(self._user_model, self)
+            wrapping.claim(self._user_model, self)
             self.copyWeightsToHostIfNeeded()
         self._pullFromTraining()
 
     def _noteCompiled(self):
         if self._training:
             self._constants = None if self._optimizer is None else self._constantsOf(self._optimizer)
-            self._sent = None if self._optimizer is None else _optimizer_spec.describe(self._optimizer)
+            self._sent = self._valuesOf(self._optimizer)
         self._noteVersions()
 
     def _newProgram(self):
@@ -297,6 +306,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
             training=self._training,
             enforce_limits=self._enforce_limits,
             groupings=self._groupings.native(),
+            owner=id(self),
         )
 
     def _requireSplit(self, tensors):
@@ -305,12 +315,17 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         number *= options.replication_factor // options.input_group_size
         for index, tensor in enumerate(tensors):
             rows = tensor.shape[0] if tensor.dim() else 1
-            assert rows % number == 0 and (tensor.dim() or number == 1), (
-                f"E0703 batch-split: input tensor {index} of shape {list(tensor.shape)} cannot be split into {number} "
-                f"micro-batches\n  expected  a first dimension that is a multiple of deviceIterations "
-                f"({options.device_iterations}) * gradientAccumulation ({options.Training.gradient_accumulation}) * "
-                f"replicationFactor ({options.replication_factor}) / input group size ({options.input_group_size})"
-            )
+            if not (rows % number == 0 and (tensor.dim() or number == 1)):
+                raise refused(
+                    AssertionError,
+                    f"E0703 batch-split: input tensor {index} of shape {list(tensor.shape)} cannot be split into "
+                    f"{number} micro-batches\n  expected  a first dimension that is a multiple of "
+                    "deviceIterations "
+                    f"({options.device_iterations}) * gradientAccumulation "
+                    f"({options.Training.gradient_accumulation}) * "
+                    f"replicationFactor ({options.replication_factor}) / input group size "
+                    f"({options.input_group_size})",
+                )
 
     def _moveState(self, old, new):
         """Continues with another program where the old one stopped."""
@@ -318,6 +333,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
             old.copyWeightsToHost(self._model)
             new.session.setOptimizerState(old.session.optimizerState())
             new.session.setOptimizer(self._optimizerSpec())
+            self._sent = self._valuesOf(self._optimizer)
         new.copyWeightsToDevice(self._model)
         new.session.setRngState(old.session.rngState())
         if self._training:
@@ -406,6 +422,10 @@ def inferenceModel(model, options=None):
 def load(filename, edit_opts_fn=None):
     """An executor from a file that save() or compileAndExport() wrote, with model, weights, optimizer and random state.
 
+    The file holds the module as a pickle, and reading a pickle runs what its author put there: load files that you
+    trust, as with torch.load(weights_only=False). `executor.loadExecutable(filename)` runs nothing of a file.
+    A file that C++ wrote has no module: its parameters and buffers are then those of a module without a forward.
+
     Args:
         filename: the file.
         edit_opts_fn: called with the options before the model is wrapped. Options of devices, logs, folders, the
@@ -414,17 +434,39 @@ def load(filename, edit_opts_fn=None):
     Raises:
         AssertionError: the file was written by another version, or without the model.
     """
+    return loadAs(PoplarExecutor, filename, edit_opts_fn)
+
+
+def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
+    """load(), as an executor of this class. Nothing of the file runs before all else of it is checked.
+
+    trust: may the file's pickled module be read?
+    """
     file = _files.read(filename)
-    assert file.version == __version__, (
-        f"PopTorch version mismatch: {filename} was written by version {file.version}, this is {__version__}: compile "
-        "and export again"
-    )
-    metadata = _files.metadataOf(file)
-    assert "program" in metadata, f"{filename} does not say which inputs its program was compiled for"
-    assert "model" in metadata, (
-        f"{filename} is a valid PopTorch file but was created with 'export_model=False': wrap the model with "
-        "poptorch.inferenceModel or poptorch.trainingModel, then call executor.loadExecutable(filename)"
-    )
+    if not file.metadata:
+        return _loadOfCpp(cls, file, filename, edit_opts_fn)
+    if file.version != __version__:
+        raise refused(
+            AssertionError,
+            f"{filename} was written by version {file.version}, this is {__version__}: compile and export again",
+        )
+    metadata = _files.metadataOf(file, filename)
+    if "program" not in metadata:
+        raise refused(AssertionError, f"{filename} does not say which inputs its program was compiled for")
+    if not file.objects:
+        raise refused(
+            AssertionError,
+            f"{filename} holds no module (export_model=False): wrap the module with poptorch.inferenceModel or "
+            "poptorch.trainingModel, then call executor.loadExecutable(filename)",
+        )
+    if not trust:
+        raise userError(
+            "E0712",
+            "file",
+            "the module of a file is a pickle, which runs what its author put there",
+            at=str(filename),
+            remedy="wrap the module and call loadExecutable(filename), or abele.load(filename, trust=True)",
+        )
     options = metadata["options"].clone()
     if options.connection_type == ConnectionType.Never:
         options.deleteIfExists("ipu_version")
@@ -433,7 +475,28 @@ def load(filename, edit_opts_fn=None):
         compiled = options.clone()
         edit_opts_fn(options)
         keepCompiled(options, compiled)
-    executor = PoplarExecutor(metadata["model"], options, metadata["training"], __version__, metadata["optimizer"])
+    core().checkProgram(file.program)
+    logger.warning(
+        "load(): %s holds a pickled module, and reading it runs what its author put there: load only files that you "
+        "trust; loadExecutable() runs nothing of a file",
+        filename,
+    )
+    objects = _files.objectsOf(file)
+    executor = cls(objects["model"], options, metadata["training"], __version__, objects["optimizer"])
+    executor._adoptProgram(file, metadata)
+    executor._adoptState(file, metadata)
+    return executor
+
+
+def _loadOfCpp(cls, file, filename, edit_opts_fn):
+    requireReadable(file, filename)
+    metadata = _saved_programs.metadataOf(file)
+    options = metadata["options"].clone()
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+        keepCompiled(options, metadata["options"])
+    model, optimizer = _saved_programs.modelOf(file)
+    executor = cls(model, options, metadata["training"], __version__, optimizer)
     executor._adoptProgram(file, metadata)
     executor._adoptState(file, metadata)
     return executor

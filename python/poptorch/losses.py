@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from ._errors import notAvailable
+from ._errors import notAvailable, refused
 from ._native import core, isCapturing
 
 _REDUCE = {"sum": torch.sum, "mean": torch.mean, "none": torch.clone}
@@ -26,7 +26,8 @@ def identity_loss(x, reduction):
         reduction: "sum", "mean" or "none" (each element is a loss).
     Returns: the reduced value. Outside a capture that is all it does.
     """
-    assert reduction in _REDUCE, f'reduction must be "sum", "mean" or "none", got {reduction!r}'
+    if reduction not in _REDUCE:
+        raise refused(AssertionError, f'reduction must be "sum", "mean" or "none", got {reduction!r}')
     result = _REDUCE[reduction](x)
     if isCapturing():
         core().markLoss(result)

@@ -5,7 +5,7 @@ Source: spec annotations.md, section 2.
 
 import torch
 
-from ._errors import userError
+from ._errors import refused, userError
 from ._native import core, isCapturing
 from .enums import MultiConvPlanType
 
@@ -26,37 +26,42 @@ class MultiConv:
     def availableMemoryProportions(self, value):
         """Share of memory for each convolution: None, a float, or a list of them."""
         if value is not None and not isinstance(value, float):
-            assert isinstance(value, (list, tuple)) and value, "expected None, a float or a list of floats"
-            assert all(isinstance(item, float) for item in value), "expected floats"
+            if not (isinstance(value, (list, tuple)) and value):
+                raise refused(AssertionError, "expected None, a float or a list of floats")
+            if not all(isinstance(item, float) for item in value):
+                raise refused(AssertionError, "expected floats")
         return self._set("availableMemoryProportions", value)
 
     def partialsTypes(self, value):
         """Type of partial sums: torch.float or torch.half, or a list of them."""
         for item in value if isinstance(value, (list, tuple)) else [value]:
             if item not in (torch.float32, torch.float16):
-                raise ValueError(f"partialsTypes takes torch.float or torch.half, got {item!r}")
+                raise refused(ValueError, f"partialsTypes takes torch.float or torch.half, got {item!r}")
         return self._set("partialsTypes", value)
 
     def enableConvDithering(self, value):
         """None, a bool, or a list of them."""
         items = value if isinstance(value, (list, tuple)) else [value]
         if value is not None and not all(isinstance(item, bool) for item in items):
-            raise ValueError(f"enableConvDithering takes None, a bool or a list of bools, got {value!r}")
+            raise refused(ValueError, f"enableConvDithering takes None, a bool or a list of bools, got {value!r}")
         return self._set("enableConvDithering", value)
 
     def planType(self, value):
         """A MultiConvPlanType, or None."""
-        assert value is None or isinstance(value, MultiConvPlanType), "expected a MultiConvPlanType"
+        if not (value is None or isinstance(value, MultiConvPlanType)):
+            raise refused(AssertionError, "expected a MultiConvPlanType")
         return self._set("planType", value)
 
     def perConvReservedTiles(self, value):
         """Tiles reserved for each convolution."""
-        assert isinstance(value, int), "expected an int"
+        if not isinstance(value, int):
+            raise refused(AssertionError, "expected an int")
         return self._set("perConvReservedTiles", value)
 
     def cycleBackOff(self, value):
         """Proportion of cycles given up for smaller memory."""
-        assert isinstance(value, float), "expected a float"
+        if not isinstance(value, float):
+            raise refused(AssertionError, "expected a float")
         return self._set("cycleBackOff", value)
 
     def __enter__(self):

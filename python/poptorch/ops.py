@@ -5,7 +5,7 @@ Source: spec annotations.md, sections 4 to 9.
 
 import torch
 
-from ._errors import userError
+from ._errors import refused, userError
 from ._native import core, isCapturing
 from ._overlap import set_overlap_for_input, set_overlap_for_output
 from .annotations import (  # noqa: F401  (poptorch.ops holds all that a forward uses)
@@ -143,7 +143,7 @@ def recomputationCheckpoint(*tensors):
     values = tensors[0] if len(tensors) == 1 else tensors
     for value in values if isinstance(values, (list, tuple)) else [values]:
         if not isinstance(value, torch.Tensor):
-            raise ValueError(f"recomputationCheckpoint of a {type(value).__name__}: expected tensors")
+            raise refused(ValueError, f"recomputationCheckpoint of a {type(value).__name__}: expected tensors")
     if isCapturing():
         for value in values if isinstance(values, (list, tuple)) else [values]:
             core().keepValue(value)
@@ -159,12 +159,15 @@ def serializedMatMul(lhs, rhs, mode, factor=0, keep_precision=False):
     Args:
         lhs, rhs: matrices, or batches of them.
         mode: a MatMulSerializationMode.
-        factor: number of pieces; divides the dimension. 0 with mode Disabled.
+        factor: number of pieces; divides the dimension. Mode Disabled ignores it.
         keep_precision: add float16 sums over the shared dimension in float32.
     """
-    assert isinstance(mode, MatMulSerializationMode), "mode is not a MatMulSerializationMode"
-    assert isinstance(factor, int), "factor is not an int"
-    assert isinstance(keep_precision, bool), "keep_precision is not a bool"
+    if not isinstance(mode, MatMulSerializationMode):
+        raise refused(AssertionError, "mode is not a MatMulSerializationMode")
+    if not isinstance(factor, int):
+        raise refused(AssertionError, "factor is not an int")
+    if not isinstance(keep_precision, bool):
+        raise refused(AssertionError, "keep_precision is not a bool")
     return core().serializedMatMul(lhs, rhs, _SERIALIZATION.index(mode), factor, keep_precision)
 
 

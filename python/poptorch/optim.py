@@ -7,6 +7,8 @@ import weakref
 
 import torch
 
+from ._errors import refused
+
 
 class VariableAttributes:
     """Which attributes of an optimizer may change after compilation."""
@@ -35,7 +37,10 @@ class VariableAttributes:
             self._variable.append(attr)
 
     def _require(self, attr):
-        assert attr in self._allowed, f"{attr!r} is no attribute of the optimizer; known: {', '.join(self._allowed)}"
+        if attr not in self._allowed:
+            raise refused(
+                AssertionError, f"{attr!r} is no attribute of the optimizer; known: {', '.join(self._allowed)}"
+            )
 
 
 def _given(**values):
@@ -45,9 +50,8 @@ def _given(**values):
 
 def _requireAccumType(**types):
     for name, dtype in types.items():
-        assert dtype in (None, torch.float16, torch.float32), (
-            f"{name} must be torch.float16 or torch.float32, got {dtype}"
-        )
+        if dtype not in (None, torch.float16, torch.float32):
+            raise refused(AssertionError, f"{name} must be torch.float16 or torch.float32, got {dtype}")
 
 
 class Optimizer:
@@ -92,8 +96,8 @@ class Optimizer:
             RuntimeError: the dict is empty or comes from another kind of optimizer.
         """
         if not state_dict or "ipu_state" not in state_dict or "ipu_param" not in state_dict:
-            raise RuntimeError(
-                "the state dict has no ipu_state and ipu_param: it was not saved by a poptorch optimizer"
+            raise refused(
+                RuntimeError, "the state dict has no ipu_state and ipu_param: it was not saved by a poptorch optimizer"
             )
         if "state" in state_dict and "param_groups" in state_dict:
             super().load_state_dict({"state": state_dict["state"], "param_groups": state_dict["param_groups"]})
@@ -344,7 +348,11 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
 def requireOneCentered(optimizer):
     """Groups of RMSprop keep the same state."""
-    assert len({bool(group["centered"]) for group in optimizer.param_groups}) == 1, "all groups must agree on centered"
+    if len({bool(group["centered"]) for group in optimizer.param_groups}) != 1:
+        raise refused(
+            AssertionError,
+            "E0706 optimizer: all groups must agree on centered\n  try       give all groups the same value, or none",
+        )
 
 
 class LAMB(Optimizer, torch.optim.Optimizer):
@@ -371,20 +379,15 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         given = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
         defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0}
         defaults.update(given)
-        words = {
-            "lr": "learning rate",
-            "eps": "epsilon value",
-            "weight_decay": "weight_decay value",
-            "max_weight_norm": "max_weight_norm value",
-        }
-        for name, word in words.items():
+        for name in ("lr", "eps", "weight_decay", "max_weight_norm"):
             if not defaults[name] >= 0:
-                raise ValueError(f"Invalid {word}: {defaults[name]}")
+                raise refused(ValueError, f"{name} is {defaults[name]}, expected a number >= 0")
         betas = defaults["betas"]
-        assert isinstance(betas, tuple) and len(betas) == 2, f"betas must be a tuple of two numbers, got {betas!r}"
+        if not (isinstance(betas, tuple) and len(betas) == 2):
+            raise refused(AssertionError, f"betas must be a tuple of two numbers, got {betas!r}")
         for index, beta in enumerate(betas):
             if not 0 <= beta < 1:
-                raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
+                raise refused(ValueError, f"betas[{index}] is {beta}, expected a number in [0, 1)")
         torch.optim.Optimizer.__init__(self, params, defaults)
         self.max_weight_norm = defaults["max_weight_norm"]
         _startAdam(

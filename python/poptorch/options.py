@@ -10,8 +10,9 @@ import os
 import torch
 
 from . import enums, strategies
-from ._errors import ConfigFileError, userError
+from ._errors import ConfigFileError, refused, userError
 from ._logging import logger
+from ._option_ranges import expectedOf, isInRange, requireInRange
 from ._options_dict import OptionsDict
 from ._options_generated import DEFAULTS, POPART_DEFAULTS, OptionsSetters, PrecisionSetters, TrainingSetters
 from ._options_text import applyFile, applyJson
@@ -29,7 +30,10 @@ class TensorLocationSettings(OptionsDict):
     """A placement request for one class of tensors. Starts empty. They never change results."""
 
     def _store(self, name, value, kind):
-        assert isinstance(value, kind), f"{name} takes {kind.__name__}, got {value!r}"
+        if not isinstance(value, kind):
+            raise refused(AssertionError, f"{name} takes {kind.__name__}, got {value!r}")
+        if kind is int:
+            requireInRange(f"TensorLocationSettings.{name}", min_elements=value)
         self.createOrSet(**{name: int(value)})
         return self
 
@@ -69,14 +73,17 @@ class _TensorLocationOptions(OptionsDict):
 
     def numIOTiles(self, num_tiles):
         """Tiles reserved for input and output: even, 32..192. Returns self."""
-        assert isinstance(num_tiles, int) and 32 <= num_tiles <= 192 and num_tiles % 2 == 0, (
-            f"numIOTiles takes an even int in 32..192, got {num_tiles!r}"
-        )
+        setter = "TensorLocations.numIOTiles"
+        if not (isinstance(num_tiles, int) and isInRange(setter, "num_tiles", num_tiles)):
+            raise refused(
+                AssertionError, f"numIOTiles takes an int, {expectedOf(setter, 'num_tiles')}, got {num_tiles!r}"
+            )
         self.createOrSet(num_io_tiles=num_tiles)
         return self
 
     def _setLocation(self, tensors, location):
-        assert isinstance(location, TensorLocationSettings), f"expected TensorLocationSettings, got {location!r}"
+        if not isinstance(location, TensorLocationSettings):
+            raise refused(AssertionError, f"expected TensorLocationSettings, got {location!r}")
         self.createOrSet(**{f"location_{tensors}": location.toDict()})
         return self
 
@@ -116,6 +123,7 @@ class _DistributedOptions(OptionsDict):
 
     def configureProcessId(self, process_id, num_processes):
         """Sets the index and the number of processes. Returns self."""
+        requireInRange("Distributed.configureProcessId", process_id=process_id, num_processes=num_processes)
         return self.set(distributed_process_id=process_id, num_distributed_processes=num_processes)
 
     @property
@@ -152,7 +160,7 @@ class _JitOptions(OptionsDict):
         """Deprecated: models are always captured. True is an error. Returns self."""
         logger.warning("Jit.traceModel is deprecated and has no effect")
         if trace_model:
-            raise ValueError("Jit.traceModel(True): the tracer of earlier versions does not exist any more")
+            raise refused(ValueError, "Jit.traceModel(True): the tracer of earlier versions does not exist any more")
         return self
 
 
@@ -167,7 +175,7 @@ class _PrecisionOptions(PrecisionSetters, OptionsDict):
         """Accumulation type inside matrix products and convolutions: torch.float or torch.half. Returns self."""
         names = {torch.float32: "float", torch.float16: "half"}
         if dtype not in names:
-            raise ValueError(f"setPartialsType takes torch.float or torch.half, got {dtype!r}")
+            raise refused(ValueError, f"setPartialsType takes torch.float or torch.half, got {dtype!r}")
         self._Popart.set("partialsTypeMatMuls", names[dtype])
         self._Popart.set("convolutionOptions", {"partialsType": names[dtype]})
         return self
@@ -180,7 +188,7 @@ class _PrecisionOptions(PrecisionSetters, OptionsDict):
     def runningStatisticsAlwaysFloat(self, value):
         """Deprecated and ignored: running statistics keep their own dtype. Returns self."""
         if not isinstance(value, bool):
-            raise ValueError(f"runningStatisticsAlwaysFloat takes a bool, got {value!r}")
+            raise refused(ValueError, f"runningStatisticsAlwaysFloat takes a bool, got {value!r}")
         logger.warning("Precision.runningStatisticsAlwaysFloat is deprecated and has no effect")
         return self
 
@@ -198,7 +206,7 @@ class _TrainingOptions(TrainingSetters, OptionsDict):
     def accumulationAndReplicationReductionType(self, reduction_type):
         """Gradients are the Mean (default) or the Sum over accumulation steps and replicas. Returns self."""
         if reduction_type not in (enums.ReductionType.Mean, enums.ReductionType.Sum):
-            raise ValueError(f"the reduction type must be Mean or Sum, got {reduction_type!r}")
+            raise refused(ValueError, f"the reduction type must be Mean or Sum, got {reduction_type!r}")
         return self.set(accumulation_and_replication_reduction_type=reduction_type)
 
     def setConvolutionDithering(self, enabled):
@@ -220,9 +228,10 @@ class _PopartOptions:
     def checkIsFrozen(self, option=None):
         """Raises AttributeError if the options are frozen."""
         if self._is_frozen:
-            raise AttributeError(
+            raise refused(
+                AttributeError,
                 f"E0707 frozen: can't modify frozen _Popart options (option {option})\n"
-                "  try       set options before the model or the DataLoader is created"
+                "  try       set options before the model or the DataLoader is created",
             )
 
     def _freeze(self):
@@ -243,12 +252,14 @@ class _PopartOptions:
 
     def setPatterns(self, patterns, level=2):
         """Switches optimisation patterns of the original compiler; a hint. Returns self."""
-        assert isinstance(level, int) and not isinstance(level, bool), f"level must be an int, got {level!r}"
-        assert isinstance(patterns, dict), f"patterns must be a dict of str to bool, got {patterns!r}"
+        if not (isinstance(level, int) and not isinstance(level, bool)):
+            raise refused(AssertionError, f"level must be an int, got {level!r}")
+        requireInRange("_Popart.setPatterns", level=level)
+        if not isinstance(patterns, dict):
+            raise refused(AssertionError, f"patterns must be a dict of str to bool, got {patterns!r}")
         for name, enabled in patterns.items():
-            assert isinstance(name, str) and isinstance(enabled, bool), (
-                f"pattern {name!r}: {enabled!r} is not str: bool"
-            )
+            if not (isinstance(name, str) and isinstance(enabled, bool)):
+                raise refused(AssertionError, f"pattern {name!r}: {enabled!r} is not str: bool")
         self.set("patterns_level", level)
         return self.set("patterns", patterns)
 
@@ -269,6 +280,15 @@ class _PopartOptions:
 
     def __repr__(self):
         return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
+
+
+_GROUPS = {
+    "TensorLocations": _TensorLocationOptions,
+    "Distributed": _DistributedOptions,
+    "Jit": _JitOptions,
+    "Precision": _PrecisionOptions,
+    "Training": _TrainingOptions,
+}
 
 
 class Options(OptionsSetters, OptionsDict):
@@ -295,6 +315,13 @@ class Options(OptionsSetters, OptionsDict):
         if defaults:
             logger.info("POPTORCH_DEFAULT_OPTIONS is set: %s", defaults)
             self.from_json(defaults)
+
+    @classmethod
+    def _setters(cls):
+        own = super()._setters()
+        return own + [
+            f"{group}.{name}" for group, kind in _GROUPS.items() for name in kind._setters() if name not in own
+        ]
 
     # Groups ----------------------------------------------------------------------------------------------------------
     @property
@@ -336,20 +363,24 @@ class Options(OptionsSetters, OptionsDict):
         """
         self.checkIsFrozen("input_group_size")
         if input_group_type == enums.CommGroupType.All:
-            raise ValueError("inputReplicaGrouping does not take CommGroupType.All: use a group of all replicas")
+            raise refused(
+                ValueError, "inputReplicaGrouping does not take CommGroupType.All: use a group of all replicas"
+            )
         if input_group_type == enums.CommGroupType.NoGrouping:
             input_group_size, input_group_type = 1, enums.CommGroupType.Consecutive
         replicas = self.replication_factor
         if input_group_size < 1 or input_group_size > replicas or replicas % input_group_size:
-            raise ValueError(
+            raise refused(
+                ValueError,
                 f"input group size {input_group_size} does not divide the replication factor {replicas}; "
-                "call replicationFactor first"
+                "call replicationFactor first",
             )
         return self.set(input_group_size=input_group_size, input_cgt=enums.CommGroupType(input_group_type))
 
     def setExecutionStrategy(self, strategy):
         """How blocks become stages or phases. Returns self."""
-        assert isinstance(strategy, strategies._Strategy), f"expected an execution strategy, got {strategy!r}"
+        if not isinstance(strategy, strategies._Strategy):
+            raise refused(AssertionError, f"expected an execution strategy, got {strategy!r}")
         self._execution_strategy = strategy
         return self
 
@@ -357,20 +388,21 @@ class Options(OptionsSetters, OptionsDict):
         """Share of each device's memory that temporaries may use, {"IPU0": 0.3}; a hint."""
         proportions = {}
         for device, share in available_memory_proportion.items():
-            assert isinstance(device, str) and device.startswith("IPU") and device[3:].isdigit(), (
-                f'keys must be "IPU<n>", got {device!r}'
-            )
-            assert isinstance(share, (int, float)) and 0 <= share <= 1, f"{device}: {share!r} is not in 0..1"
+            if not (isinstance(device, str) and device.startswith("IPU") and device[3:].isdigit()):
+                raise refused(AssertionError, f'keys must be "IPU<n>", got {device!r}')
+            if not (isinstance(share, (int, float)) and 0 <= share <= 1):
+                raise refused(AssertionError, f"{device}: {share!r} is not in 0..1")
             proportions[int(device[3:])] = share
         self.set(available_memory_proportion=proportions)
 
     def outputMode(self, output_mode, output_return_period=None):
         """Which micro-batch results a call returns. EveryN needs output_return_period > 0. Returns self."""
-        assert isinstance(output_mode, enums.OutputMode), f"outputMode takes an OutputMode, got {output_mode!r}"
+        if not isinstance(output_mode, enums.OutputMode):
+            raise refused(AssertionError, f"outputMode takes an OutputMode, got {output_mode!r}")
         if output_mode == enums.OutputMode.EveryN:
-            assert output_return_period is not None and output_return_period > 0, (
-                "OutputMode.EveryN needs output_return_period > 0"
-            )
+            fits = isInRange("outputMode", "output_return_period", output_return_period)
+            if not (output_return_period is not None and fits):
+                raise refused(AssertionError, "OutputMode.EveryN needs output_return_period > 0")
         elif output_return_period is not None:
             logger.info("output_return_period has no effect with %s", output_mode)
         self.set(output_mode=int(output_mode))
@@ -387,15 +419,21 @@ class Options(OptionsSetters, OptionsDict):
         if output_mode is None:
             value = [long_name, True, enums.OutputMode.Default, 1]
         else:
-            assert isinstance(output_mode, enums.OutputMode), f"expected an OutputMode, got {output_mode!r}"
+            if not isinstance(output_mode, enums.OutputMode):
+                raise refused(AssertionError, f"expected an OutputMode, got {output_mode!r}")
             period = output_return_period if output_mode == enums.OutputMode.EveryN else 1
-            assert period > 0, "OutputMode.EveryN needs output_return_period > 0"
+            if not (period > 0):
+                raise refused(AssertionError, "OutputMode.EveryN needs output_return_period > 0")
             value = [long_name, False, output_mode, period]
         self._values["anchored_tensors"][short_name] = value
 
     def useOfflineIpuTarget(self, ipu_version=2):
         """Compile without a device; running is then an error. Returns self."""
-        assert ipu_version in (1, 2, 21), f"ipu_version must be 1, 2 or 21, got {ipu_version!r}"
+        setter = "useOfflineIpuTarget"
+        if not (isinstance(ipu_version, int) and isInRange(setter, "ipu_version", ipu_version)):
+            raise refused(
+                AssertionError, f"ipu_version must be {expectedOf(setter, 'ipu_version')}, got {ipu_version!r}"
+            )
         self.connectionType(enums.ConnectionType.Never)
         self.createOrSet(ipu_version=ipu_version)
         return self
@@ -416,14 +454,11 @@ class Options(OptionsSetters, OptionsDict):
         limits = limit_bytes if isinstance(limit_bytes, dict) else {"IPU0": limit_bytes}
         checked = {}
         for device, limit in limits.items():
-            assert isinstance(device, str) and device.startswith("IPU") and device[3:].isdigit(), (
-                f'keys must be "IPU<n>", got {device!r}'
-            )
-            assert isinstance(limit, int) and not isinstance(limit, bool), (
-                f"deviceMemoryLimit takes numbers of bytes, got {limit!r}"
-            )
-            if limit < 0:
-                raise userError("E0702", "option-value", f"deviceMemoryLimit is {limit}", expected="0 or more bytes")
+            if not (isinstance(device, str) and device.startswith("IPU") and device[3:].isdigit()):
+                raise refused(AssertionError, f'keys must be "IPU<n>", got {device!r}')
+            if not (isinstance(limit, int) and not isinstance(limit, bool)):
+                raise refused(AssertionError, f"deviceMemoryLimit takes numbers of bytes, got {limit!r}")
+            requireInRange("deviceMemoryLimit", limit_bytes=limit)
             checked[int(device[3:])] = limit
         self.checkIsFrozen("device_memory_limit")
         self.deleteIfExists("device_memory_limit")  # an option keeps its type, and this one has two
@@ -440,9 +475,9 @@ class Options(OptionsSetters, OptionsDict):
         Raises:
             poptorch.Error: E0702 for a negative limit.
         """
-        assert isinstance(limit_bytes, int), f"offChipMemoryLimit takes a number of bytes, got {limit_bytes!r}"
-        if limit_bytes < 0:
-            raise userError("E0702", "option-value", f"offChipMemoryLimit is {limit_bytes}", expected="0 or more bytes")
+        if not isinstance(limit_bytes, int):
+            raise refused(AssertionError, f"offChipMemoryLimit takes a number of bytes, got {limit_bytes!r}")
+        requireInRange("offChipMemoryLimit", limit_bytes=limit_bytes)
         return self.createOrSet(off_chip_memory_limit=limit_bytes)
 
     def offChipFolder(self, path):
@@ -457,13 +492,15 @@ class Options(OptionsSetters, OptionsDict):
 
     def randomSeed(self, random_seed):
         """Seed of the device's random numbers; also calls torch.manual_seed. Returns self."""
-        assert isinstance(random_seed, int), f"randomSeed takes an int, got {random_seed!r}"
+        if not isinstance(random_seed, int):
+            raise refused(AssertionError, f"randomSeed takes an int, got {random_seed!r}")
         self.createOrSet(random_seed=random_seed)
         torch.manual_seed(random_seed)
         return self
 
     def maxRepeatLogs(self, max_lines):
         """Repeated log lines stop after so many; None means never. Returns self."""
+        requireInRange("maxRepeatLogs", max_lines=max_lines)
         return self.set(max_repeat_logs=2**64 - 1 if max_lines is None else max_lines)
 
     def enableExecutableCaching(self, path):
@@ -525,7 +562,8 @@ class Options(OptionsSetters, OptionsDict):
 
     def toDict(self):
         """All values in one flat dict. Requires that an output mode was chosen."""
-        assert not self.defaultOutputMode(), "choose an output mode first: opts.outputMode(...)"
+        if self.defaultOutputMode():
+            raise refused(AssertionError, "choose an output mode first: opts.outputMode(...)")
         result = dict(self._execution_strategy.backendOptions())
         for values in (
             self._popart.options,
@@ -535,7 +573,8 @@ class Options(OptionsSetters, OptionsDict):
             self._tensor_locations._values,
         ):
             common = values.keys() & result.keys()
-            assert not common, f"options set in two groups: {', '.join(sorted(common))}"
+            if common:
+                raise refused(AssertionError, f"options set in two groups: {', '.join(sorted(common))}")
             result.update(copy.deepcopy(values))
         if self.show_compilation_progress_bar:
             result["compilation_progress_bar_fn"] = ProgressBar()

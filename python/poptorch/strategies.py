@@ -6,6 +6,7 @@ Source: spec options.md, section 9. Which strategies run is decided at compile (
 import json
 
 from . import enums
+from ._errors import refused
 
 BlockId = str
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2")
@@ -15,7 +16,8 @@ class Stage:
     """The blocks that run together on one device."""
 
     def __init__(self, *block_ids):
-        assert all(isinstance(block, str) for block in block_ids), f"block ids must be strings, got {block_ids!r}"
+        if not all(isinstance(block, str) for block in block_ids):
+            raise refused(AssertionError, f"block ids must be strings, got {block_ids!r}")
         self._blocks = tuple(block_ids)
         self._stage_id = -1
         self._phase_id = -1
@@ -28,7 +30,8 @@ class Stage:
 
     def ipu(self, ipu):
         """Runs the stage on this device (an index inside the model's device set). Returns self."""
-        assert isinstance(ipu, int), f"ipu must be an int, got {ipu!r}"
+        if not isinstance(ipu, int):
+            raise refused(AssertionError, f"ipu must be an int, got {ipu!r}")
         self._ipu = ipu
         return self
 
@@ -44,7 +47,8 @@ class Phase:
         if all(isinstance(item, Stage) for item in arg):
             self._stages = list(arg)
         else:
-            assert all(isinstance(item, str) for item in arg), "a Phase takes either stages or block ids, not a mixture"
+            if not all(isinstance(item, str) for item in arg):
+                raise refused(AssertionError, "a Phase takes either stages or block ids, not a mixture")
             self._stages = [Stage(*arg)]
 
     @property
@@ -58,7 +62,8 @@ class Phase:
 
     def ipus(self, *ipus):
         """Gives each stage its device."""
-        assert len(ipus) == len(self._stages), f"{len(ipus)} devices for {len(self._stages)} stages"
+        if len(ipus) != len(self._stages):
+            raise refused(AssertionError, f"{len(ipus)} devices for {len(self._stages)} stages")
         for stage, ipu in zip(self._stages, ipus, strict=True):
             stage.ipu(ipu)
 
@@ -72,7 +77,8 @@ def _toStage(item):
         return item
     if isinstance(item, str):
         return Stage(item)
-    assert isinstance(item, (list, tuple)), f"expected a Stage, a block id or a list of block ids, got {item!r}"
+    if not isinstance(item, (list, tuple)):
+        raise refused(AssertionError, f"expected a Stage, a block id or a list of block ids, got {item!r}")
     return Stage(*item)
 
 
@@ -84,12 +90,14 @@ class _Strategy:
 
     def _addStage(self, stage):
         for block in stage.blocks:
-            assert block not in self._stage_of, f"block {block!r} is listed twice"
+            if block in self._stage_of:
+                raise refused(AssertionError, f"block {block!r} is listed twice")
             self._stage_of[block] = stage
 
     def stage(self, block_id):
         """The Stage that lists this block."""
-        assert block_id in self._stage_of, f"unknown block {block_id!r}; known: {', '.join(sorted(self._stage_of))}"
+        if block_id not in self._stage_of:
+            raise refused(AssertionError, f"unknown block {block_id!r}; known: {', '.join(sorted(self._stage_of))}")
         return self._stage_of[block_id]
 
     def backendOptions(self):
@@ -121,8 +129,10 @@ class _StageStrategy(_Strategy):
             number: stages that are made, one for each device; default: as many devices as this process has cores.
         Returns: self.
         """
-        assert isinstance(number, int) and number >= 1, f"devices must be an int >= 1, got {number!r}"
-        assert self._auto_stage == enums.AutoStage.AutoSplit, "devices() is for AutoStage.AutoSplit"
+        if not (isinstance(number, int) and number >= 1):
+            raise refused(AssertionError, f"devices must be an int >= 1, got {number!r}")
+        if self._auto_stage != enums.AutoStage.AutoSplit:
+            raise refused(AssertionError, "devices() is for AutoStage.AutoSplit")
         self._devices = number
         return self
 
@@ -159,7 +169,8 @@ class PipelinedExecution(_StageStrategy):
         Returns: self.
         """
         known = (*SCHEDULES, "auto")
-        assert name in known, f"there is no schedule {name!r}; known: {', '.join(known)}"
+        if name not in known:
+            raise refused(AssertionError, f"there is no schedule {name!r}; known: {', '.join(known)}")
         self._schedule = name
         return self
 
@@ -175,7 +186,8 @@ class PipelinedExecution(_StageStrategy):
         Raises:
             Error: E0404 when the model is compiled, for costs that cannot be read or of another number of stages.
         """
-        assert isinstance(costs, (dict, str)), f"costs must be a dict or JSON text, got {costs!r}"
+        if not isinstance(costs, (dict, str)):
+            raise refused(AssertionError, f"costs must be a dict or JSON text, got {costs!r}")
         self._costs = costs if isinstance(costs, str) else json.dumps(costs)
         return self
 
@@ -193,7 +205,8 @@ class PipelinedExecution(_StageStrategy):
 
         Returns: self.
         """
-        assert isinstance(use, bool) or use == "fit", f'use must be a bool or "fit", got {use!r}'
+        if not (isinstance(use, bool) or use == "fit"):
+            raise refused(AssertionError, f'use must be a bool or "fit", got {use!r}')
         self._recompute = use
         return self
 
@@ -219,7 +232,8 @@ class _PhasedStrategy(_Strategy):
 
     def __init__(self, *phases):
         super().__init__()
-        assert phases, f"{type(self).__name__} needs at least one phase"
+        if not phases:
+            raise refused(AssertionError, f"{type(self).__name__} needs at least one phase")
         self._phases = []
         for index, item in enumerate(phases):
             phase = self._toPhase(item)
@@ -245,12 +259,14 @@ class _PhasedStrategy(_Strategy):
 
     def phase(self, phase):
         """The phase at this position."""
-        assert isinstance(phase, int) and phase >= 0, f"phase must be an int >= 0, got {phase!r}"
+        if not (isinstance(phase, int) and phase >= 0):
+            raise refused(AssertionError, f"phase must be an int >= 0, got {phase!r}")
         return self._phases[phase]
 
     def useSeparateBackwardPhase(self, use=True):
         """Forward and backward do not share the middle phase. Returns self."""
-        assert isinstance(use, bool), f"use must be a bool, got {use!r}"
+        if not isinstance(use, bool):
+            raise refused(AssertionError, f"use must be a bool, got {use!r}")
         self._separate_backward_phase = use
         return self
 
@@ -277,7 +293,8 @@ class SerialPhasedExecution(_PhasedStrategy):
 
     def setTensorsLiveness(self, liveness):
         """Where tensors live between phases. Returns self."""
-        assert isinstance(liveness, enums.Liveness), f"liveness must be a Liveness, got {liveness!r}"
+        if not isinstance(liveness, enums.Liveness):
+            raise refused(AssertionError, f"liveness must be a Liveness, got {liveness!r}")
         self._tensors_liveness = liveness
         return self
 
@@ -287,7 +304,8 @@ class ParallelPhasedExecution(_PhasedStrategy):
 
     def sendTensorsOffChipAfterFwd(self, off_chip=True):
         """Activations leave the device between forward and backward. Returns self."""
-        assert isinstance(off_chip, bool), f"off_chip must be a bool, got {off_chip!r}"
+        if not isinstance(off_chip, bool):
+            raise refused(AssertionError, f"off_chip must be a bool, got {off_chip!r}")
         self._tensors_liveness = enums.Liveness.OffChipAfterFwd if off_chip else enums.Liveness.AlwaysLive
         return self
 

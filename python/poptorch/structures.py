@@ -6,6 +6,8 @@ Source: spec annotations.md section 10, environment.md section 6.
 import abc
 import copy
 import dataclasses
+import functools
+import sys
 
 import torch
 
@@ -66,6 +68,27 @@ def parserFor(value):
     return next((parser for cls, parser in _parsers.items() if isinstance(value, cls)), None)
 
 
+def typedNesting(function):
+    """Structures are walked by recursion; those deeper than Python allows end in E0708."""
+
+    @functools.wraps(function)
+    def walk(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except RecursionError:
+            pass
+        raise userError(
+            "E0708",
+            "arguments",
+            "arguments or results are nested too deeply",
+            found=f"more levels than Python's recursion limit of {sys.getrecursionlimit()} allows",
+            expected="tensors in a few levels of tuples, lists and dictionaries",
+            remedy="put the tensors into one list, or raise the limit with sys.setrecursionlimit",
+        )
+
+    return walk
+
+
 def _isTensor(value):
     return isinstance(value, torch.Tensor)
 
@@ -82,11 +105,13 @@ def _visit(structure, canonical, found):
         for key in order:
             _visit(structure[key], order[key], found)
     elif isinstance(structure, (list, tuple)):
-        order = canonical if isinstance(canonical, (list, tuple)) and len(canonical) == len(structure) else structure
+        known = isinstance(canonical, (list, tuple)) and len(canonical) <= len(structure)
+        order = [*canonical, *structure[len(canonical) :]] if known else structure
         for item, like in zip(structure, order, strict=True):
             _visit(item, like, found)
 
 
+@typedNesting
 def flattenTensorStructure(tensors, canonical_structure=None):
     """The tensors of a structure, depth first; other leaves are skipped.
 
@@ -99,6 +124,7 @@ def flattenTensorStructure(tensors, canonical_structure=None):
     return found
 
 
+@typedNesting
 def otherLeaves(structure):
     """The leaves of a structure that are no tensors, depth first."""
     if isinstance(structure, torch.Tensor) or parserFor(structure) is not None:
@@ -138,6 +164,7 @@ def _rebuild(structure, values, replace):
     return structure
 
 
+@typedNesting
 def reconstructTensorStructure(structure, values, filter_fn=_isTensor):
     """The same structure with its tensors replaced, in order, by `values`. Container types are kept.
 

@@ -2,6 +2,8 @@
 
 import torch
 
+from ._errors import refused
+
 
 def allclose(ref, other):
     """torch.allclose for tensors; tuples and lists element by element, of the same type and length."""
@@ -13,4 +15,4 @@ def allclose(ref, other):
             and len(ref) == len(other)
             and all(allclose(a, b) for a, b in zip(ref, other, strict=True))
         )
-    raise TypeError(f"allclose compares tensors, tuples and lists, got {type(ref).__name__}")
+    raise refused(TypeError, f"allclose compares tensors, tuples and lists, got {type(ref).__name__}")

@@ -7,12 +7,14 @@ classes. All of them hold only a weak reference to the executor. Source: spec ex
 import collections
 import contextlib
 import copyreg
+import sys
 import threading
 import weakref
 
 import torch
 
-from ._errors import createPoptorchError, userError
+from ._errors import createPoptorchError, refused, userError
+from ._logging import logger
 
 _LINK = "_abele_link"  # in __dict__ of a wrapped module or tensor
 _READS = ("forward", "_parameters", "_buffers")
@@ -53,6 +55,20 @@ class _Link:
             if executor is not None:
                 executor.copyWeightsToHostIfNeeded()
 
+    def warnOfClipping(self, gradient):
+        """Where torch's functions that clip gradients ask for one: it is on the device."""
+        executor = self.executor()
+        if gradient is None and executor is not None and _isClipping(sys._getframe(2)):
+            executor._warnOnce(
+                "clip_grad_norm_ and clip_grad_value_ find no gradients: they are on the device, which has used them "
+                "by then; give the optimizer max_grad_norm (poptorch.optim.SGD, Adam, AdamW) instead"
+            )
+
+
+def _isClipping(frame):
+    """Does the frame, or a comprehension in it, belong to torch.nn.utils.clip_grad?"""
+    return frame.f_globals.get("__name__") == "torch.nn.utils.clip_grad"
+
 
 def _linkOf(thing):
     return thing.__dict__.get(_LINK)
@@ -80,6 +96,8 @@ class _WrappedTensor:
             link = object.__getattribute__(self, "__dict__").get(_LINK)
             if link is not None:
                 link.pull()
+                if name == "grad":
+                    link.warnOfClipping(super().__getattribute__(name))
         return super().__getattribute__(name)
 
     @classmethod
@@ -206,9 +224,30 @@ def _wrapperClass(cls):
     return _module_classes[cls]
 
 
-def isWrapped(model):
-    """True if the model is wrapped for training by an executor that lives."""
-    return isinstance(model, _WrappedModule) and executorOf(model) is not None
+def trainerOf(model):
+    """The executor that trains the model: it lives and was not destroyed. None: it can be wrapped."""
+    executor = executorOf(model) if isinstance(model, _WrappedModule) else None
+    return executor if executor is not None and executor._has_model else None
+
+
+def release(model):
+    """Gives a model its own class back whose executor is gone, or was destroyed before it compiled anything."""
+    if trainerOf(model) is not None:
+        raise refused(
+            RuntimeError,
+            "E0709 already-wrapped: the model belongs to another executor of poptorch.trainingModel\n"
+            "  try       model.destroy() first",
+        )
+    unwrapModel(model)
+
+
+def claim(model, executor):
+    """Wraps the model for training by this executor, if it is not."""
+    if trainerOf(model) is executor:
+        return
+    release(model)
+    executor._has_model = True
+    wrapModel(model, executor)
 
 
 def wrapTensors(model, executor):
@@ -221,6 +260,21 @@ def wrapTensors(model, executor):
             if type(tensor) is original:
                 tensor.__dict__[_LINK] = _Link(executor, original)
                 tensor.__class__ = wrapper
+
+
+def _warnOfSharing(model, executor):
+    """Warns where a live training executor trains some of the model's parameters already."""
+    with withoutPull():
+        for name, tensor in model.named_parameters():
+            other = executorOf(tensor) if isinstance(tensor, _WrappedTensor) else None
+            if other is not None and other is not executor:
+                logger.warning(
+                    "%s is trained by another executor that is still alive: each has weights of its own on its "
+                    "devices, and reading them gives those of the first; destroy() that one before this one trains, or "
+                    "train both in one model",
+                    name,
+                )
+                return
 
 
 def wrapModel(model, executor):
@@ -236,6 +290,7 @@ def wrapModel(model, executor):
                 expected="a torch.Tensor",
                 remedy="register a plain tensor as buffer",
             )
+    _warnOfSharing(model, executor)
     wrapTensors(model, executor)
     cls = type(model)
     model.__class__ = _wrapperClass(cls)

@@ -70,7 +70,19 @@ def _tests_run(folder: Path) -> int:
     return sum(int(n) for n in re.findall(r"^\[==========\] Running (\d+) test", log, re.M))
 
 
+def _test_models(expression: str | None) -> None:
+    """The walk over published model classes: packages of its own and many minutes, so that CI leaves it out."""
+    tools = machine.setup_models()
+    folder = configure_and_build(tools, targets=["abele_python"])
+    step("published models")
+    sys.exit(_pytest(tools, folder, ["test/models", "--models", *(["-k", expression] if expression else [])]))
+
+
 def test(options) -> None:
+    if options.long:
+        return _test_long(machine.setup_fuzz(), options.seconds)
+    if options.models:
+        return _test_models(options.k)
     tools = machine.setup() if options.sanitizers else machine.setup_tests()
     if options.sanitizers:
         return _test_sanitizers(tools, options.k)
@@ -106,6 +118,33 @@ def _test_sanitizers(tools: machine.Toolchain, expression: str | None) -> None:
     if failed:
         fail(f"FAILED: {', '.join(failed)}")
     step("sanitizers: all passed")
+
+
+FUZZERS = ("graph_text", "costs_json", "executable", "options_text", "options_json", "program_file", "cache_entry")
+
+
+def _test_long(tools: machine.Toolchain, seconds: int) -> None:
+    """1,000 writers that are killed; each fuzzer from its corpus in the tree, what it finds into build/fuzz."""
+    folder = configure_and_build(tools, targets=["unit_base", "unit_host"])
+    failed = []
+    for name in ("unit_base", "unit_host"):
+        step(f"1,000 killed writers, {name}")
+        killed = [folder / "test" / name, "--gtest_filter=*Killed"]
+        if run(killed, env={**tools.env, "ABELE_KILLS": "1000"}, check=False):
+            failed.append(name)
+    folder = configure_and_build(tools, "fuzz", targets=["make_executables", *(f"fuzz_{name}" for name in FUZZERS)])
+    for name in FUZZERS:
+        step(f"fuzzing {name}")
+        found = folder / "corpus" / name
+        found.mkdir(parents=True, exist_ok=True)
+        limits = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-max_len=65536"]
+        corpora = [found, ROOT / "test" / "fuzz" / "corpus" / name]
+        command = [folder / "test" / "fuzz" / f"fuzz_{name}", *limits, "-print_final_stats=1", *corpora]
+        if run(command, env=tools.env, check=False):
+            failed.append(f"fuzz_{name}")
+    if failed:
+        fail(f"FAILED: {', '.join(failed)}")
+    step("long tests: all passed")
 
 
 def golden(options) -> None:
@@ -207,7 +246,7 @@ def bench(options) -> None:
 def docs(options) -> None:
     tools = machine.setup()
     if not options.check:
-        configure_and_build(tools, targets=["abele_python"])  # what works is found out by running it
+        configure_and_build(tools, targets=["abele_python", "operator_sequence"])
     _generate(tools, ["--check"] if options.check else [])
     if not options.check and not options.generated:
         _site(tools)

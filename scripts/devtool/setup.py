@@ -234,6 +234,25 @@ def setup_tests() -> Toolchain:
     return tools
 
 
+def setup_fuzz() -> Toolchain:
+    """As setup, and the compiler that has libFuzzer."""
+    tools = setup()
+    install_debian(["clang-19", "libclang-rt-19-dev"])
+    return tools
+
+
+def setup_models() -> Toolchain:
+    """As setup, and the libraries of the walk over published models, in build/models."""
+    tools = setup()
+    pins, folder = ROOT / "requirements-models.txt", ROOT / "build" / "models"
+    stamp = folder / "installed.txt"
+    if not stamp.exists() or stamp.read_text() != pins.read_text():
+        step(f"installing what {pins.name} pins into build/models")
+        _pip(tools.python, ["--no-deps", "--upgrade", "--target", folder, "-r", pins])
+        stamp.write_text(pins.read_text())
+    return tools
+
+
 def setup_docs(tools: Toolchain) -> None:
     """What the documentation's site takes besides."""
     if not shutil.which("doxygen"):

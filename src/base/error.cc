@@ -4,6 +4,8 @@
 #include <atomic>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace abele {
 namespace {
 
@@ -65,6 +67,7 @@ void Error::render() {
   appendField(text_, "expected", message_.expected);
   appendField(text_, "try", message_.remedy);
   appendField(text_, "in", context_);
+  text_ = toUtf8(text_);  // names of files are bytes
 }
 
 void throwUser(ErrorCode code, Message message) { throw UserError(code, std::move(message)); }

@@ -15,6 +15,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace abele::log {
 namespace {
@@ -132,7 +133,7 @@ bool enabled(Level level) { return level != Level::kOff && static_cast<int>(leve
 
 void write(Level level, std::string_view message) {
   currentLevel();
-  std::string line(message);
+  std::string line = toUtf8(message);
   if (mayRepeat(&line)) g_logger->log(nativeLevel(level), spdlog::string_view_t(line.data(), line.size()));
 }
 

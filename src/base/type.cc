@@ -63,6 +63,10 @@ void appendList(std::string& out, char open, const std::vector<int64_t>& numbers
 
 int64_t elementBytes(DType dtype) { return rowOf(dtype).bytes; }
 
+bool isComplex(DType dtype) {
+  return dtype == DType::kComplex32 || dtype == DType::kComplex64 || dtype == DType::kComplex128;
+}
+
 std::string_view dtypeName(DType dtype) { return rowOf(dtype).name; }
 
 DType parseDType(std::string_view text, bool* known) {

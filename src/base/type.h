@@ -28,6 +28,7 @@ enum class DType : int8_t {
 
 /// Bytes of one element; 0 for kUndefined. Throws E0201 for a type this build does not know.
 int64_t elementBytes(DType dtype);
+bool isComplex(DType dtype);
 /// Short name as in the text form: f32, i64, bool, bf16, none.
 std::string_view dtypeName(DType dtype);
 /// Inverse of dtypeName; kUndefined for "none" and for unknown text (check *known).

@@ -18,6 +18,7 @@ void registerAnnotate(py::module_& module) {
   module.def("pushScope", &capture::pushScope, py::arg("name"));
   module.def("popScope", &capture::popScope);
   module.def("readValue", &capture::readValue, py::arg("tensor"), py::arg("reader"));
+  module.attr("LOCKED_READ") = capture::kLockedRead;
   module.def("mayVary", &capture::mayVary, py::arg("tensor"));
   module.def("allowReads", &capture::allowReads, py::arg("allow"));
   module.def("valueId", &capture::valueId, py::arg("tensor"));

@@ -20,11 +20,14 @@ void registerLog(pybind11::module_& module);
 void registerSessionOptions(pybind11::module_& module);
 void registerOptimizerSpec(pybind11::module_& module);
 void registerSession(pybind11::module_& module);
+void registerVerify(pybind11::module_& module);
 void registerProgramFile(pybind11::module_& module);
+void registerSavedProgram(pybind11::module_& module);
 void registerSimulate(pybind11::module_& module);
 void registerOperators(pybind11::module_& module);
 void registerOffload(pybind11::module_& module);
 void registerProcesses(pybind11::module_& module);
+void registerExpertSettings(pybind11::module_& module);
 
 pybind11::dict perfCountersDict(const host::PerfCounters& counters);
 pybind11::dict reportDict(const host::SessionReport& report);

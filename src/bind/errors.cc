@@ -1,5 +1,6 @@
 // The one exception translator: abele::Error -> the classes of poptorch._errors, with PopTorch's fields.
 #include "base/error.h"
+#include "base/nearest.h"
 
 #include "bind/bind.h"
 
@@ -9,13 +10,8 @@ namespace abele::bind {
 namespace {
 
 void raise(const char* kind, const Error& error, const std::string& recovery_action) {
-  // The context is a field of its own in Python, so it is cut off the text.
-  std::string text = error.what();
-  if (!error.context().empty()) {
-    auto at = text.find(error.context());
-    if (at != std::string::npos) text.erase(at);
-    while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  }
+  // The context is a field of its own in Python.
+  const std::string text = UserError(error.code(), error.message()).what();
   py::object make = py::module_::import("poptorch._errors").attr("createNativeError");
   py::object value = make(kind, errorCodeText(error.code()), text, error.context(), recovery_action);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
@@ -35,6 +31,9 @@ void translate(std::exception_ptr pointer) {
 
 }  // namespace
 
-void registerErrors(py::module_&) { py::register_exception_translator(translate); }
+void registerErrors(py::module_& module) {
+  py::register_exception_translator(translate);
+  module.def("didYouMean", didYouMean, py::arg("name"), py::arg("known"), py::arg("otherwise"));
+}
 
 }  // namespace abele::bind

@@ -11,9 +11,12 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerSessionOptions(module);
   abele::bind::registerOptimizerSpec(module);
   abele::bind::registerSession(module);
+  abele::bind::registerVerify(module);
   abele::bind::registerProgramFile(module);
+  abele::bind::registerSavedProgram(module);
   abele::bind::registerSimulate(module);
   abele::bind::registerOperators(module);
   abele::bind::registerOffload(module);
   abele::bind::registerProcesses(module);
+  abele::bind::registerExpertSettings(module);
 }

@@ -20,6 +20,7 @@ void registerOptimizerSpec(py::module_& module) {
   py::class_<Group>(module, "OptimizerGroup")
       .def(py::init<>())
       .def_readwrite("momentum", &Group::momentum)
+      .def_readwrite("torch_dampening", &Group::torch_dampening)
       .def_readwrite("centered", &Group::centered)
       .def_readwrite("tf_variant", &Group::tf_variant)
       .def_readwrite("bias_correction", &Group::bias_correction);
@@ -48,7 +49,16 @@ void registerOptimizerSpec(py::module_& module) {
             self.rules.groups.push_back(group);
             self.groups.push_back(std::move(hypers));
           },
-          py::arg("parameters"), py::arg("hypers"), py::arg("group"));
+          py::arg("parameters"), py::arg("hypers"), py::arg("group"))
+      .def_property_readonly("kind", [](const OptimizerSpec& self) { return self.rules.kind; })
+      .def_property_readonly("group_of", [](const OptimizerSpec& self) { return self.rules.group_of; })
+      .def_property_readonly("groups", [](const OptimizerSpec& self) { return self.groups; })
+      .def_property_readonly("group_rules", [](const OptimizerSpec& self) { return self.rules.groups; })
+      .def_property_readonly("max_grad_norm", [](const OptimizerSpec& self) { return self.rules.max_grad_norm; })
+      .def_property_readonly("types", [](const OptimizerSpec& self) {
+        return std::tuple(dtypeName(self.rules.accumulator), dtypeName(self.rules.first_moment),
+                          dtypeName(self.rules.second_moment));
+      });
 }
 
 }  // namespace abele::bind

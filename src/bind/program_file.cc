@@ -1,6 +1,9 @@
-// .poptorch files: the parts that the Python front end puts in and takes out.
+// .poptorch files: the parts that the Python front end puts in and takes out. Files that are read and written whole.
 #include "host/program_file.h"
+
+#include "base/whole_file.h"
 #include "bind/bind.h"
+#include "host/compiled_program.h"
 
 namespace py = pybind11;
 
@@ -16,8 +19,13 @@ void registerProgramFile(py::module_& module) {
           "metadata", [](const ProgramFile& self) { return py::bytes(self.metadata); },
           [](ProgramFile& self, std::string bytes) { self.metadata = std::move(bytes); })
       .def_property(
+          "objects", [](const ProgramFile& self) { return py::bytes(self.objects); },
+          [](ProgramFile& self, std::string bytes) { self.objects = std::move(bytes); })
+      .def_property(
           "program", [](const ProgramFile& self) { return py::bytes(self.program); },
           [](ProgramFile& self, std::string bytes) { self.program = std::move(bytes); })
+      .def_readwrite("form", &ProgramFile::form)
+      .def_readwrite("result_form", &ProgramFile::result_form)
       .def_readwrite("has_model", &ProgramFile::has_model)
       .def_readwrite("optimizer_state", &ProgramFile::optimizer_state)
       .def_property(
@@ -43,6 +51,26 @@ void registerProgramFile(py::module_& module) {
           "write", [](const ProgramFile& self, const std::string& path) { host::writeProgramFile(path, self); },
           py::arg("path"), py::call_guard<py::gil_scoped_release>())
       .def_static("read", &host::readProgramFile, py::arg("path"), py::call_guard<py::gil_scoped_release>());
+
+  module.def(
+      "checkProgram", [](const std::string& bytes) { host::decodeProgram(bytes); }, py::arg("bytes"),
+      py::call_guard<py::gil_scoped_release>());
+  // Paths are bytes: names of files need be no text.
+  module.attr("MOST_TEXT_BYTES") = kMostTextBytes;
+  module.def(
+      "writeWholeFile", [](const std::string& path, const std::string& bytes) { writeWholeFile(path, bytes); },
+      py::arg("path"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "readWholeFile",
+      [](const std::string& path, const std::string& magic, int64_t most_bytes) {
+        std::string bytes;
+        {
+          const py::gil_scoped_release no_gil;
+          bytes = readWholeFile(path, magic, most_bytes);
+        }
+        return py::bytes(bytes);
+      },
+      py::arg("path"), py::arg("magic"), py::arg("most_bytes"));
 }
 
 }  // namespace abele::bind

@@ -30,15 +30,25 @@ struct PythonSession {
 
   void compile(std::function<Tensors(Tensors)> forward, const std::vector<NamedTensor>& model, const Tensors& inputs,
                const host::OptimizerSpec& optimizer, const py::object& mode, std::vector<std::string> excludes,
-               std::function<void(int, int)> progress) {
+               std::function<std::string(uintptr_t)> name_of, std::function<void(int, int)> progress,
+               std::function<void(const std::vector<int>&)> check_devices) {
     host::Session::Program program;
+    program.check_devices = std::move(check_devices);
     program.progress = std::move(progress);
     program.forward = std::move(forward);
     program.model = hold(model);
     program.source_location = sourceLocator(std::move(excludes));
+    program.name_of = [&](const c10::StorageImpl* storage) { return name_of(reinterpret_cast<uintptr_t>(storage)); };
     program.mode_object = mode.is_none() ? nullptr : mode.ptr();
     py::gil_scoped_release no_gil;  // autograd must not run with it; forward takes it back
-    session.compile(program, inputs, optimizer);
+    try {
+      session.compile(program, inputs, optimizer);
+    } catch (const Error&) {
+      // Autograd's engine leaves the Python error of a backward function set, which this error stands for now.
+      const py::gil_scoped_acquire gil;
+      PyErr_Clear();
+      throw;
+    }
   }
 
   void load(const std::string& bytes, const std::vector<NamedTensor>& model) {
@@ -88,10 +98,12 @@ auto withoutGil() {
 
 void registerSession(py::module_& module) {
   using host::Session;
+  module.def("requireMemory", [](const at::Tensor& input) { host::requireMemory({input}); }, py::arg("input"));
   py::class_<PythonSession>(module, "Session")
       .def(py::init<host::SessionOptions>(), py::arg("options"))
       .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"),
-           py::arg("optimizer"), py::arg("mode"), py::arg("excludes"), py::arg("progress") = py::none())
+           py::arg("optimizer"), py::arg("mode"), py::arg("excludes"), py::arg("name_of"),
+           py::arg("progress") = py::none(), py::arg("check_devices") = py::none())
       .def("load", &PythonSession::load, py::arg("program"), py::arg("model"))
       .def("programBytes", [](const PythonSession& self) { return py::bytes(host::encode(self.session.program())); })
       .def("run", &PythonSession::run, py::arg("inputs"))
@@ -112,6 +124,7 @@ void registerSession(py::module_& module) {
             self.session.setOptimizerState(state);
           },
           py::arg("state"))
+      .def("lossScale", [](const PythonSession& self) { return self.session.lossScale(); })
       .def("gradientSums", [](const PythonSession& self) { return self.session.gradientSums(); })
       .def("rngState", [](const PythonSession& self) { return self.session.rngState(); })
       .def(

@@ -44,6 +44,7 @@ void registerSessionOptions(py::module_& module) {
           },
           py::arg("index"), py::arg("count"), py::arg("on_host"), "Which of how many processes; and of how many here.")
       .def_readwrite("broadcast_buffers", &SessionOptions::broadcast_buffers)
+      .def_readwrite("trusts_reads", &SessionOptions::trusts_reads)
       .def(
           "setGroupings",
           [](SessionOptions& self, const std::vector<std::tuple<std::string, host::CommGroup, int64_t, bool>>& list) {
@@ -111,8 +112,15 @@ void registerSessionOptions(py::module_& module) {
       .def_readwrite("loss_scale_edge", &SessionOptions::loss_scale_edge)
       .def_readwrite("loss_scale_threshold", &SessionOptions::loss_scale_threshold)
       .def_readwrite("loss_scale_period", &SessionOptions::loss_scale_period)
+      .def_readwrite("updatable_buffers", &SessionOptions::updatable_buffers)
       .def_readwrite("synthetic_data", &SessionOptions::synthetic_data)
       .def_readwrite("cache_path", &SessionOptions::cache_path)
+      .def_readwrite("share_weights", &SessionOptions::share_weights)
+      .def(
+          "setWeightsOwner",
+          [](SessionOptions& self, uintptr_t id) { self.weights_owner = reinterpret_cast<const void*>(id); },
+          py::arg("id"), "Sessions of one owner, which never run at once, share the model's memory.")
+      .def_readwrite("initializers_path", &SessionOptions::initializers_path)
       .def_readwrite("cache_lock", &SessionOptions::cache_lock)
       .def(
           "addAnchor",

@@ -1,5 +1,6 @@
-// The figures of a session as dicts: {"capture_s", "compile_s", "from_cache", "stages": [{...}], "bubble", "step_ns",
-// "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes", "schedule", "schedule_reason"}.
+// The figures of a session as dicts: {"capture_s", "compile_s", "phases", "from_cache", "stages": [{...}], "bubble",
+// "step_ns", "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes", "shared_weight_bytes",
+// "schedule", "schedule_reason"}.
 #include "bind/bind.h"
 #include "host/session.h"
 
@@ -18,11 +19,13 @@ py::dict reportDict(const host::SessionReport& report) {
     row["waiting_ns"] = stage.waiting_ns;
     row["peak_bytes"] = stage.peak_bytes;
     row["mapped_bytes"] = stage.mapped_bytes;
+    row["resident_bytes"] = stage.resident_bytes;
     stages.append(row);
   }
   py::dict result;
   result["capture_s"] = report.capture_s;
   result["compile_s"] = report.compile_s;
+  result["phases"] = report.phases;
   result["from_cache"] = report.from_cache;
   result["stages"] = stages;
   result["bubble"] = report.bubble;
@@ -31,6 +34,7 @@ py::dict reportDict(const host::SessionReport& report) {
   result["off_chip_file_bytes"] = report.off_chip_file_bytes;
   result["heap_allocations"] = report.heap_allocations;
   result["workspace_bytes"] = report.workspace_bytes;
+  result["shared_weight_bytes"] = report.shared_weight_bytes;
   result["schedule"] = report.schedule;
   result["schedule_reason"] = report.schedule_reason;
   return result;

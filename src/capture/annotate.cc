@@ -38,8 +38,9 @@ void markLoss(const at::Tensor& loss) {
   if (Recorder* recorder = currentRecorder()) recorder->markLoss(loss);
 }
 
-void readValue(const at::Tensor& tensor, const std::string& reader) {
-  if (Recorder* recorder = currentRecorder()) recorder->requireConstant(tensor, reader);
+at::Tensor readValue(const at::Tensor& tensor, const std::string& reader) {
+  Recorder* recorder = currentRecorder();
+  return recorder ? recorder->readMemory(tensor, reader) : tensor;
 }
 
 bool mayVary(const at::Tensor& tensor) {
@@ -71,8 +72,14 @@ void outsideCapture(const std::function<void()>& function) {
   if (recorder == nullptr) return function();
   const DispatchMode::Paused paused(recorder->mode());
   struct Outside {
-    explicit Outside(Recorder* r) : recorder(r) { currentRecorder() = nullptr; }
-    ~Outside() { currentRecorder() = recorder; }
+    explicit Outside(Recorder* r) : recorder(r) {
+      currentRecorder() = nullptr;
+      recorder->unlockAll();
+    }
+    ~Outside() {
+      recorder->lockAgain();
+      currentRecorder() = recorder;
+    }
     Recorder* recorder;
   } outside(recorder);
   function();

@@ -12,6 +12,9 @@ class Tensor;
 
 namespace abele::capture {
 
+/// What torch throws to whoever asks for the address of memory that holds values of the program being captured.
+inline constexpr char kLockedRead[] = "E0101 data-dependent: memory of a captured value is read past torch's operators";
+
 /// True only on a thread that is inside capture()'s forward.
 bool isCapturing();
 
@@ -31,9 +34,9 @@ void popScope();
 /// Marks a loss. See spec annotations.md section 3: a loss that feeds a later one is demoted.
 void markLoss(const at::Tensor& loss);
 
-/// Says that the program reads the tensor's memory outside ATen (numpy(), tolist()). Throws E0101 when its value may
-/// differ between micro-batches.
-void readValue(const at::Tensor& tensor, const std::string& reader);
+/// Says that the program reads the tensor's memory outside ATen (numpy(), tolist()). Returns the tensor, or what stands
+/// for it and is only read. Throws E0101 when its value may differ between micro-batches.
+at::Tensor readValue(const at::Tensor& tensor, const std::string& reader);
 
 /// May the tensor's value differ between micro-batches? False outside a capture.
 bool mayVary(const at::Tensor& tensor);

@@ -4,11 +4,22 @@
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
 
 #include "base/error.h"
 
 namespace abele::capture {
 namespace {
+
+// RecordFunction::inputs() asserts, in units compiled without NDEBUG, a flag that a release build of torch never sets.
+// So the member itself is named here, as an explicit instantiation may.
+using Inputs = c10::ArrayRef<const c10::IValue>;
+Inputs memberOf(const at::RecordFunction& function);
+template <Inputs at::RecordFunction::*member>
+struct MemberAccess {
+  friend Inputs memberOf(const at::RecordFunction& function) { return function.*member; }
+};
+template struct MemberAccess<&at::RecordFunction::inputs_>;
 
 Arg complexArg(c10::complex<double> value) {
   Arg arg = Arg::real(value.real());
@@ -129,5 +140,7 @@ Arg numberArg(const at::Tensor& tensor) {
   arg.kind = Arg::Kind::kNumber;
   return arg;
 }
+
+c10::ArrayRef<const c10::IValue> inputsOf(const at::RecordFunction& function) { return memberOf(function); }
 
 }  // namespace abele::capture

@@ -4,11 +4,14 @@
 #include <functional>
 #include <optional>
 
+#include <c10/util/ArrayRef.h>
+
 #include "base/arg.h"
 
 namespace at {
 class Tensor;
-}
+struct RecordFunction;
+}  // namespace at
 namespace c10 {
 struct IValue;
 struct Argument;
@@ -26,6 +29,9 @@ bool isOptionalTensorList(const c10::Argument& argument);
 /// Calls fn(element index, tensor) for every defined tensor of a Tensor, Tensor[] or Tensor?[] argument; the index is
 /// kNone (-1) outside a list.
 void forEachTensor(const c10::IValue& value, const std::function<void(int32_t, const at::Tensor&)>& fn);
+
+/// What an operator is called with, inside a callback of RecordFunction that asked for it.
+c10::ArrayRef<const c10::IValue> inputsOf(const at::RecordFunction& function);
 
 /// A 0-d tensor that stands for a Python number.
 Arg numberArg(const at::Tensor& tensor);

@@ -1,28 +1,40 @@
 #include "capture/autograd_bridge.h"
 
+#include <algorithm>
 #include <limits>
+#include <string>
+#include <unordered_map>
 #include <unordered_set>
 
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
 
 namespace abele::capture {
 namespace {
 
-/// Does backward run torch.utils.checkpoint's reentrant form? It calls backward() inside backward, which leaves its
-/// gradients in .grad and is invisible to autograd::grad.
-bool isReentrant(const at::Tensor& loss) {
-  std::vector<torch::autograd::Node*> pending{loss.grad_fn().get()};
+/// All functions that backward of the loss may run.
+std::vector<torch::autograd::Node*> functionsOf(const at::Tensor& loss) {
+  std::vector<torch::autograd::Node*> found, pending{loss.grad_fn().get()};
   std::unordered_set<torch::autograd::Node*> seen(pending.begin(), pending.end());
   while (!pending.empty()) {
     torch::autograd::Node* node = pending.back();
     pending.pop_back();
     if (node == nullptr) continue;
-    if (node->name().find("CheckpointFunction") != std::string::npos) return true;
+    found.push_back(node);
     for (const torch::autograd::Edge& edge : node->next_edges())
       if (seen.insert(edge.function.get()).second) pending.push_back(edge.function.get());
   }
-  return false;
+  return found;
+}
+
+/// Does backward run torch.utils.checkpoint's reentrant form? It calls backward() inside backward, which leaves its
+/// gradients in .grad and is invisible to autograd::grad.
+bool isReentrant(const at::Tensor& loss) {
+  return std::ranges::any_of(functionsOf(loss), [](const torch::autograd::Node* node) {
+    return node->name().find("CheckpointFunction") != std::string::npos;
+  });
 }
 
 /// The gradients that backward() leaves in .grad; what was there before is put back, also when it throws.
@@ -47,6 +59,50 @@ std::vector<at::Tensor> accumulated(const at::Tensor& loss, const at::Tensor& lo
   return gradients;
 }
 
+/// Images of a loss among autograd's functions.
+class LossImages {
+ public:
+  explicit LossImages(const torch::autograd::Node* loss) { found_[loss] = LossImage::kSame; }
+
+  LossImage of(const torch::autograd::Node* node) {
+    const auto [place, is_new] = found_.emplace(node, LossImage::kOther);
+    if (!is_new) return place->second;
+    const LossImage image = imageOf(*node);
+    return found_[node] = image;
+  }
+
+ private:
+  /// Is it the function of one of these operators? Names are "AddBackward0".
+  static bool isOneOf(const std::string& name, std::initializer_list<const char*> operators) {
+    return std::any_of(operators.begin(), operators.end(), [&](const char* each) {
+      const std::string start = std::string(each) + "Backward";
+      return name.compare(0, start.size(), start) == 0;
+    });
+  }
+
+  LossImage imageOf(const torch::autograd::Node& node) {
+    const std::string name = node.name();
+    const bool adds = isOneOf(name, {"Add", "Sub", "Rsub"}), scales = isOneOf(name, {"Mul", "Div", "Neg"});
+    if (!adds && !scales &&
+        !isOneOf(name, {"Clone", "ToCopy", "View", "ReshapeAlias", "UnsafeView", "Squeeze", "Unsqueeze", "Expand",
+                        "Alias", "Mean", "Sum"}))
+      return LossImage::kOther;
+    LossImage image = LossImage::kOther;
+    int images = 0, others = 0;
+    for (const torch::autograd::Edge& edge : node.next_edges()) {
+      if (!edge.function) continue;  // no gradient: a constant
+      const LossImage operand = of(edge.function.get());
+      ++(operand == LossImage::kOther ? others : images);
+      image = std::max(image, operand);
+    }
+    if (images == 0) return LossImage::kOther;
+    if (adds && others > 0) return LossImage::kWithTerm;
+    return scales || images > 1 ? std::max(image, LossImage::kMultiple) : image;
+  }
+
+  std::unordered_map<const torch::autograd::Node*, LossImage> found_;
+};
+
 }  // namespace
 
 std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
@@ -54,6 +110,24 @@ std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss
   if (isReentrant(loss)) return accumulated(loss, loss_gradient, parameters);
   return torch::autograd::grad({loss}, parameters, {loss_gradient}, /*retain_graph=*/false, /*create_graph=*/false,
                                /*allow_unused=*/true);
+}
+
+LossImage imageOfLoss(const at::Tensor& result, const at::Tensor& loss) {
+  if (!result.defined() || !result.grad_fn() || !loss.grad_fn()) return LossImage::kOther;
+  return LossImages(loss.grad_fn().get()).of(result.grad_fn().get());
+}
+
+bool hasAccumulationHooks(const at::Tensor& parameter) {
+  if (torch::autograd::impl::post_acc_grad_hooks(parameter)) return true;
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  return accumulator && (!accumulator->pre_hooks().empty() || !accumulator->post_hooks().empty());
+}
+
+std::vector<at::Tensor> leavesOf(const at::Tensor& loss) {
+  std::vector<at::Tensor> leaves;
+  for (torch::autograd::Node* node : functionsOf(loss))
+    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) leaves.push_back(leaf->variable);
+  return leaves;
 }
 
 int64_t currentFunctionSequence() {

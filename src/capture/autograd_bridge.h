@@ -12,6 +12,17 @@ namespace abele::capture {
 std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
                                   const std::vector<at::Tensor>& parameters);
 
+/// What a value that forward returns is to the loss, by the differentiable operators between them: nothing or something
+/// that is no sum (kOther), the loss itself, a multiple of it, or the loss plus a term with a gradient of its own.
+enum class LossImage : uint8_t { kOther, kSame, kMultiple, kWithTerm };
+LossImage imageOfLoss(const at::Tensor& result, const at::Tensor& loss);
+
+/// Are there functions that torch calls when it has added a gradient to parameter.grad? Requires: requires_grad.
+bool hasAccumulationHooks(const at::Tensor& parameter);
+
+/// The tensors that require a gradient and that the loss is made of: those that an optimizer could train.
+std::vector<at::Tensor> leavesOf(const at::Tensor& loss);
+
 /// Sequence number of the autograd function that runs now on this thread; -1 outside of one.
 int64_t currentFunctionSequence();
 

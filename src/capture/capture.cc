@@ -1,10 +1,14 @@
 #include "capture/capture.h"
 
+#include <algorithm>
+
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full_like.h>
 #include <c10/core/GradMode.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "capture/annotate.h"
 #include "capture/autograd_bridge.h"
 #include "capture/composite_observer.h"
@@ -54,9 +58,9 @@ class ModelMemory {
   bool isReplaced(size_t i) const {
     const at::Tensor& now = *request_.model[i].tensor;
     if (!saved_[i].defined() || !saved_[i].has_storage() || saved_[i].layout() != at::kStrided) return false;
-    return !now.storage().is_alias_of(saved_[i].storage()) || now.storage_offset() != saved_[i].storage_offset() ||
-           now.scalar_type() != saved_[i].scalar_type() || now.sizes() != saved_[i].sizes() ||
-           now.strides() != saved_[i].strides();
+    return now.storage().unsafeGetStorageImpl() != saved_[i].storage().unsafeGetStorageImpl() ||
+           now.storage_offset() != saved_[i].storage_offset() || now.scalar_type() != saved_[i].scalar_type() ||
+           now.sizes() != saved_[i].sizes() || now.strides() != saved_[i].strides();
   }
 
   const Request& request_;
@@ -96,9 +100,64 @@ std::vector<at::Tensor> detached(Recorder& recorder, const std::vector<at::Tenso
   return values;
 }
 
-void recordBackward(Recorder& recorder, const Request& request, const DispatchMode& mode) {
+/// Hooks that run when a gradient has been added to .grad would never run: the device keeps the gradients.
+void warnOfAccumulationHooks(const std::vector<const ModelTensor*>& parameters) {
+  const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                  [](const ModelTensor* each) { return hasAccumulationHooks(*each->tensor); });
+  if (found != parameters.end())
+    log::warn(
+        (*found)->name,
+        " has a hook that waits for its gradient to be accumulated, and it is never called: gradients stay on the "
+        "device; remove the hook, or use the optimizer of the model for what it does");
+}
+
+/// A program that trains in eager on what forward returns trains on something else here, if that is more than the loss.
+void warnOfReturnedLoss(const std::vector<at::Tensor>& results, const at::Tensor& loss) {
+  const char* mark = inLanguage("poptorch.identity_loss", "abele::identityLoss");
+  size_t multiple = results.size();
+  bool returns_loss = false;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const LossImage image = imageOfLoss(results[i], loss);
+    returns_loss |= image == LossImage::kSame;
+    if (image == LossImage::kMultiple) multiple = std::min(multiple, i);
+    if (image != LossImage::kWithTerm) continue;
+    log::warn("result ", i,
+              " of forward is its loss plus a term that is no part of the loss: training leaves the term ",
+              "out; mark the sum as the loss with ", mark);
+    return;
+  }
+  if (multiple < results.size() && !returns_loss)
+    log::warn("result ", multiple,
+              " of forward is a multiple of its loss, and training starts from the loss itself; mark ",
+              "the multiple as the loss with ", mark);
+}
+
+/// What an optimizer could train must be the model's: it would stay as it is, without a word.
+void requireOwnParameters(Recorder& recorder, const Request& request, const at::Tensor& loss) {
+  if (!loss.requires_grad()) return;
+  for (const at::Tensor& leaf : leavesOf(loss)) {
+    const std::optional<std::string> line = recorder.constantOf(leaf);
+    if (!line) continue;
+    const std::string name = request.name_of ? request.name_of(leaf.storage().unsafeGetStorageImpl()) : std::string();
+    throwUser(
+        ErrorCode::E0109,
+        {.what = cat(name.empty() ? "a tensor" : name, " requires a gradient, and is no parameter of the model"),
+         .at = *line,
+         .found = typeOf(leaf).str(),
+         .expected = "only parameters of the module that the training model is made of",
+         .remedy = inLanguage("make it a torch.nn.Parameter of the model, or the module that holds it a submodule; "
+                              "where it is not trained, requires_grad_(False)",
+                              "pass a module that holds both (register_module, register_parameter); where it is "
+                              "not trained, requires_grad_(false)")});
+  }
+}
+
+void recordBackward(Recorder& recorder, const Request& request, const std::vector<at::Tensor>& results,
+                    const DispatchMode& mode, std::vector<at::Tensor>* kept) {
   const auto [loss, loss_value] = recorder.findLoss();
+  warnOfReturnedLoss(results, loss);
   recorder.graph().outputs.push_back({loss_value, ir::OutputKind::kLoss, ir::kNone});
+  requireOwnParameters(recorder, request, loss);
   recorder.attribution().startBackward();
   std::vector<at::Tensor> parameters;
   std::vector<const ModelTensor*> owners;
@@ -107,6 +166,7 @@ void recordBackward(Recorder& recorder, const Request& request, const DispatchMo
     parameters.push_back(*tensor.tensor);
     owners.push_back(&tensor);
   }
+  warnOfAccumulationHooks(owners);
   // As in PopTorch: what the loss does not reach is simply not trained.
   if (parameters.empty() || !loss.requires_grad()) return;
   at::Tensor loss_gradient;
@@ -115,20 +175,24 @@ void recordBackward(Recorder& recorder, const Request& request, const DispatchMo
     loss_gradient = at::full_like(loss.detach(), request.loss_gradient);
     recorder.addConstant(loss_gradient, kLossGradient);
   }
-  const std::vector<at::Tensor> grads = gradients(loss, loss_gradient, parameters);
+  const std::vector<at::Tensor> grads = [&] {
+    const DispatchMode::Hidden hidden(mode);
+    return gradients(loss, loss_gradient, parameters);
+  }();
   recorder.rethrowFailure();
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
     const ir::ValueId value = recorder.valueOf(grads[i]);
     const int32_t external = recorder.externalOf(*owners[i]);
     recorder.graph().outputs.push_back({value, ir::OutputKind::kGradient, external});
+    if (request.made) (*kept)[owners[i] - request.model.data()] = grads[i].detach();
   }
 }
 
 /// Forward and backward under the mode. Exceptions of the program pass through, unless they hide one of Abele's own.
 std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request, std::vector<at::Tensor> arguments,
                                       const ModelMemory& memory, std::vector<int32_t>* result_output,
-                                      std::vector<at::Tensor>* host_results) {
+                                      std::vector<at::Tensor>* host_results, std::vector<at::Tensor>* gradients) {
   const DispatchMode mode(&recorder, request.mode_object);
   recorder.attach(&mode);
   const CurrentScope current(&recorder);
@@ -139,11 +203,12 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
     recorder.rethrowFailure();
     memory.requireUnreplaced();
     recordResults(recorder, results, result_output, host_results);
-    if (request.training) recordBackward(recorder, request, mode);
+    if (request.training) recordBackward(recorder, request, results, mode, gradients);
+    recorder.unlockAll();
     const DispatchMode::Paused paused(mode);
     return detached(recorder, results);
-  } catch (...) {
-    recorder.rethrowFailure();
+  } catch (const std::exception& error) {
+    recorder.rethrowLockedRead(error);
     throw;
   }
 }
@@ -151,6 +216,15 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
 }  // namespace
 
 namespace {
+
+/// Autocast keeps the casts of weights until its outermost context ends: eager's must not become constants of a
+/// program, nor what a capture made serve anything else.
+struct OwnCasts {
+  OwnCasts() { at::autocast::clear_cache(); }
+  ~OwnCasts() { at::autocast::clear_cache(); }
+  OwnCasts(const OwnCasts&) = delete;
+  OwnCasts& operator=(const OwnCasts&) = delete;
+};
 
 int64_t& captureCount() {
   thread_local int64_t count = 0;
@@ -166,14 +240,17 @@ Recording capture(const Request& request) {
                 {.what = "a capture was started inside another one",
                  .remedy = "compile the inner model before the outer one, or call it as a plain module"});
   if (!request.is_nested) ++captureCount();
+  const OwnCasts casts;
   const ModelMemory memory(request);
   Recorder recorder(request);
   std::vector<int32_t> result_output;
   std::vector<at::Tensor> host_results;
+  std::vector<at::Tensor> gradients(request.made ? request.model.size() : 0);
   std::vector<at::Tensor> results =
-      recordProgram(recorder, request, recorder.addArguments(), memory, &result_output, &host_results);
+      recordProgram(recorder, request, recorder.addArguments(), memory, &result_output, &host_results, &gradients);
   Recording recording = recorder.finish();
   recording.result_output = std::move(result_output);
+  recording.gradients = std::move(gradients);
   recording.host_results = std::move(host_results);
   recording.results = std::move(results);
   return recording;

@@ -16,6 +16,9 @@ namespace at {
 class Tensor;
 struct Generator;
 }  // namespace at
+namespace c10 {
+struct StorageImpl;
+}
 
 namespace abele::capture {
 
@@ -48,10 +51,16 @@ struct Request {
   /// torch::equal of values that may differ is answered as this micro-batch answers it, and every later one must give
   /// the same answer (E0101 when it runs). Otherwise it is E0101 at once.
   bool checks_comparisons = false;
-  /// Warns where forward returns a scalar made of its loss instead of the loss.
-  bool warns_of_inner_loss = false;
+  /// What forward reads of values that may differ is taken as this micro-batch has it, and every later one must have
+  /// the same (E0101 when it runs). Otherwise it is E0101 at once.
+  bool trusts_reads = false;
+  /// How the program calls the tensor of this storage ("encoder.cache"); "" where it does not know. May be empty.
+  std::function<std::string(const c10::StorageImpl*)> name_of;
   /// Told after every operator how many bytes its operands and results have. May be empty.
   std::function<void(int64_t bytes)> touched;
+  /// Told of every tensor that a recorded operator has computed: the value that it is, or the new value of the memory
+  /// that it was written into. May be empty.
+  std::function<void(ir::ValueId value, const at::Tensor& computed)> made;
   /// Inside another capture, which does not see what this one runs. Then the tensors that became constants are kept in
   /// Recording::constant_sources.
   bool is_nested = false;
@@ -66,9 +75,13 @@ struct Recording {
   std::vector<at::Tensor> constant_sources;  // the tensors themselves, of a nested capture
   /// Per flattened result: its index among kResult outputs, or kNone when it is a host tensor returned as it is.
   std::vector<int32_t> result_output;
+  std::vector<at::Tensor> gradients;     // by Request::model, undefined: none; where Request::made is set
   std::vector<at::Tensor> host_results;  // for those, in their order
   /// Arguments that forward writes in place: argument index and the base value that it has at the end.
   std::vector<std::pair<int, ir::ValueId>> written_arguments;
+  /// Tensors from outside, neither parameters nor buffers, that forward writes: their names, or the lines that met
+  /// them.
+  std::vector<std::string> written_constants;
   std::vector<ir::ValueId> kept;  // base values that keepValue() named
   /// The values of this one micro-batch: what forward returned (detached), for tests and for output shapes.
   std::vector<at::Tensor> results;

@@ -39,6 +39,11 @@ BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<
   ABELE_CHECK(outer != nullptr, "a body without a capture around it");
   const std::string source = outer->attribution().source();
   Recording recording;
+  // The body's recorder has unlocked what both programs know.
+  struct Relock {
+    ~Relock() { recorder->lockAgain(); }
+    Recorder* recorder;
+  } relock{outer};
   {
     const DispatchMode::Paused paused(outer->mode());
     const auto forward = [&](std::vector<at::Tensor> arguments) {

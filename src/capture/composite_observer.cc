@@ -10,22 +10,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
 
+#include "capture/arguments.h"
+#include "capture/linear_layers.h"
 #include "capture/recorder.h"
 
 namespace abele::capture {
 namespace {
-
-// RecordFunction::inputs() asserts, in units compiled without NDEBUG, a flag that a release build of torch never sets.
-// So the member itself is named here, as an explicit instantiation may.
-using Inputs = c10::ArrayRef<const c10::IValue>;
-Inputs inputsOf(const at::RecordFunction& function);
-template <Inputs at::RecordFunction::*member>
-struct InputsAccess {
-  friend Inputs inputsOf(const at::RecordFunction& function) { return function.*member; }
-};
-template struct InputsAccess<&at::RecordFunction::inputs_>;
 
 bool isLoss(const char* op) {
   static constexpr const char* names[] = {
@@ -43,22 +34,6 @@ struct RawRead {
   const char* overload;
   std::vector<size_t> operands;
 };
-
-struct ChoosingComposite {
-  const char* composite;
-  ModeChoice choice;
-};
-
-const ChoosingComposite* choosingComposite(const char* name) {
-  static constexpr ChoosingComposite table[] = {
-#define ABELE_MODE_CHOICE(composite, op, argument) {composite, {op, argument}},
-#include "capture/mode_choices.def"
-#undef ABELE_MODE_CHOICE
-  };
-  for (const ChoosingComposite& row : table)
-    if (std::strcmp(row.composite, name) == 0) return &row;
-  return nullptr;
-}
 
 const RawRead* rawRead(const at::RecordFunction& function) {
   static const RawRead table[] = {
@@ -82,12 +57,16 @@ struct AllowedReads final : at::ObserverContext {
   Recorder* recorder;
 };
 
-/// Inside a composite that would ask for more than in eager.
-struct ChosenAsInEager final : public at::ObserverContext {
-  ChosenAsInEager(Recorder* r, const ModeChoice& choice) : recorder(r) { recorder->enterModeChoice(choice); }
-  ~ChosenAsInEager() override { recorder->leaveModeChoice(); }
-  Recorder* recorder;
+struct LinearLayer final : public at::ObserverContext {
+  explicit LinearLayer(at::ScalarType type) { linearTypes().push_back(type); }
+  ~LinearLayer() override { linearTypes().pop_back(); }
 };
+
+std::unique_ptr<at::ObserverContext> beforeLinear(const c10::ArrayRef<const c10::IValue>& inputs) {
+  if (inputs.empty() || !inputs[0].isTensor() || !inputs[0].toTensor().defined()) return nullptr;
+  if (!inputs[0].toTensor().is_floating_point()) return nullptr;
+  return std::make_unique<LinearLayer>(inputs[0].toTensor().scalar_type());
+}
 
 /// LibTorch's and Python's "batchmean" divide the sum that kl_div returns by the number of rows.
 struct SummedLoss final : public at::ObserverContext {
@@ -96,43 +75,37 @@ struct SummedLoss final : public at::ObserverContext {
 };
 struct MeanOfLoss final : public at::ObserverContext {};
 
-std::unique_ptr<at::ObserverContext> beforeSum(const Inputs& inputs) {
+std::unique_ptr<at::ObserverContext> beforeSum(c10::ArrayRef<const c10::IValue> inputs) {
   const bool sums = inputs.size() == 4 && inputs[0].isTensor() && inputs[2].isInt() &&
                     inputs[2].toInt() == at::Reduction::Sum && inputs[0].toTensor().dim() > 0;
   return sums ? std::make_unique<SummedLoss>(inputs[0].toTensor().size(0)) : nullptr;
 }
 
-std::unique_ptr<at::ObserverContext> beforeDivision(const Recorder& recorder, const Inputs& inputs) {
+std::unique_ptr<at::ObserverContext> beforeDivision(const Recorder& recorder, c10::ArrayRef<const c10::IValue> inputs) {
   if (inputs.size() != 2 || !inputs[0].isTensor() || !inputs[1].isScalar()) return nullptr;
   const bool is_mean = recorder.isSumOver(inputs[0].toTensor(), inputs[1].toScalar().toDouble());
   return is_mean ? std::make_unique<MeanOfLoss>() : nullptr;
-}
-
-bool isDifferentiated(const Inputs& inputs) {
-  return c10::GradMode::is_enabled() && !inputs.empty() && inputs[0].isTensor() && inputs[0].toTensor().requires_grad();
 }
 
 std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
   Recorder* recorder = currentRecorder();
   if (recorder == nullptr || recorder->isInsideOperator()) return nullptr;
   if (std::strcmp(function.name(), "aten::one_hot") == 0) {
-    const Inputs inputs = inputsOf(function);
+    const c10::ArrayRef<const c10::IValue> inputs = inputsOf(function);
     const bool has_count = inputs.size() == 2 && inputs[1].isInt() && inputs[1].toInt() >= 0;
     return has_count ? std::make_unique<AllowedReads>(recorder) : nullptr;
   }
   if (std::strcmp(function.name(), "aten::kl_div") == 0) return beforeSum(inputsOf(function));
   if (std::strcmp(function.name(), "aten::div") == 0) return beforeDivision(*recorder, inputsOf(function));
+  if (std::strcmp(function.name(), "aten::linear") == 0) return beforeLinear(inputsOf(function));
   if (std::strcmp(function.name(), "aten::istft") == 0) return std::make_unique<AllowedReads>(recorder);
-  if (const ChoosingComposite* choosing = choosingComposite(function.name()))
-    return isDifferentiated(inputsOf(function)) ? nullptr
-                                                : std::make_unique<ChosenAsInEager>(recorder, choosing->choice);
   const RawRead* read = rawRead(function);
   if (read == nullptr) return nullptr;
-  const Inputs inputs = inputsOf(function);
+  const c10::ArrayRef<const c10::IValue> inputs = inputsOf(function);
   try {
     for (size_t operand : read->operands)
       if (operand < inputs.size() && inputs[operand].isTensor())
-        recorder->requireConstant(inputs[operand].toTensor(), function.name());
+        recorder->readMemory(inputs[operand].toTensor(), function.name());
   } catch (const std::exception&) {
     // Kept by the recorder.
   }

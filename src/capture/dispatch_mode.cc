@@ -1,17 +1,27 @@
 // The only file that depends on c10's private interfaces of dispatch modes. Tried with torch 2.13.
 #include "capture/dispatch_mode.h"
 
+#include <algorithm>
 #include <atomic>
-#include <mutex>
+#include <cstring>
+#include <iterator>
+#include <optional>
 #include <stdexcept>
-#include <unordered_map>
+#include <string_view>
+#include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/dispatch/ObservedOperators.h>
+#include <ATen/record_function.h>
 #include <c10/core/SafePyObject.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/PyInterpreter.h>
 #include <c10/core/impl/PyInterpreterHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include "capture/arguments.h"
 
 namespace abele::capture {
 namespace {
@@ -19,42 +29,240 @@ namespace {
 using ModeStack = c10::impl::TorchDispatchModeTLS;
 using ModeObject = c10::impl::PyObject_TorchDispatchMode;
 
-/// Takes the top mode off the stack and puts it back, also when the kernel throws.
-class PoppedTop {
- public:
-  PoppedTop() : mode_(ModeStack::pop_stack()) {}
-  ~PoppedTop() { ModeStack::push_non_infra_mode_onto_stack(mode_); }
-  PoppedTop(const PoppedTop&) = delete;
-  PoppedTop& operator=(const PoppedTop&) = delete;
-
- private:
-  std::shared_ptr<ModeObject> mode_;
-};
-
 [[noreturn]] void unreachable(const char* what) {
   throw std::logic_error(std::string("abele's dispatch mode: unexpected call of ") + what);
 }
 
-/// Hands a call to the observer with the mode off.
-void observe(OperatorObserver* observer, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  PoppedTop popped;
+// With these keys the dispatcher comes to torch's Python key, and from there to the mode on top of the stack. Torch
+// itself sets them while the stack has modes.
+bool areKeysIncluded() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python); }
+void includeKeys(bool included) {
+  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Python, included);
+  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::PythonTLSSnapshot, included);
+}
+
+/// Modes of torch's own kinds, which lie below all others.
+int64_t numInfraModes() {
+  int64_t count = 0;
+  for (int8_t key = 0; key < static_cast<int8_t>(c10::impl::TorchDispatchModeKey::NUM_MODE_KEYS); ++key)
+    count += ModeStack::get_mode(static_cast<c10::impl::TorchDispatchModeKey>(key)) ? 1 : 0;
+  return count;
+}
+
+}  // namespace
+
+bool isComposite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+namespace {
+/// Whoever pops the last mode takes the keys away; called when he lets go of it.
+void keepSeeing();
+}  // namespace
+
+/// What lives on torch's mode stack. Copies of the stack may outlive the capture, so all of it is owned together.
+struct DispatchMode::Entry : std::enable_shared_from_this<DispatchMode::Entry> {
+  Entry(OperatorObserver* observer, void* mode_object);
+  // The mode object belongs to the caller of capture(): its reference was never taken.
+  ~Entry() { object.release(); }
+  void close();
+
+  /// Python may have pushed the same object again in a holder of its own.
+  bool isOurs(const std::shared_ptr<ModeObject>& mode) const {
+    return &mode->pyinterpreter() == interpreter && mode->ptr(interpreter) == pointer;
+  }
+  bool isOnStack() const {
+    for (int64_t i = 0; i < ModeStack::stack_len(); ++i)
+      if (isOurs(ModeStack::get_stack_at(i))) return true;
+    return false;
+  }
+  // Modes that the program pushes come first, those that were there before the capture last.
+  void putOnStack() {
+    const std::vector<std::shared_ptr<ModeObject>> above = popAbove(num_modes_below);
+    ModeStack::push_non_infra_mode_onto_stack(
+        std::shared_ptr<ModeObject>(&object, [kept = shared_from_this()](ModeObject*) { keepSeeing(); }));
+    for (auto mode = above.rbegin(); mode != above.rend(); ++mode) ModeStack::push_non_infra_mode_onto_stack(*mode);
+  }
+  void takeOffStack() {
+    std::vector<std::shared_ptr<ModeObject>> above;
+    while (isOnStack()) above.push_back(ModeStack::pop_stack());
+    for (auto mode = above.rbegin(); mode != above.rend(); ++mode)
+      if (!isOurs(*mode)) ModeStack::push_non_infra_mode_onto_stack(*mode);
+  }
+  static std::vector<std::shared_ptr<ModeObject>> popAbove(int64_t depth) {
+    std::vector<std::shared_ptr<ModeObject>> popped;
+    const int64_t num_infra = numInfraModes();
+    while (ModeStack::stack_len() - num_infra > depth) popped.push_back(ModeStack::pop_stack());
+    return popped;
+  }
+
+  OperatorObserver* observer;
+  std::unique_ptr<c10::impl::PyInterpreterVTable> own_vtable;
+  c10::impl::PyInterpreter own_interpreter;
+  bool has_python;
+  c10::impl::PyInterpreter* interpreter;
+  PyObject* pointer;
+  ModeObject object;
+  int64_t num_modes_below = 0;
+};
+
+namespace {
+
+using Entry = DispatchMode::Entry;
+
+constexpr std::string_view kActiveName = "abele capture";
+constexpr c10::DebugInfoKind kActive(&kActiveName);
+
+/// Which capture sees this thread's operators, if any. Torch carries it to the threads that work for this one, together
+/// with the keys, the mode stack and the RecordFunction callbacks.
+struct Active final : c10::DebugInfoBase {
+  explicit Active(std::shared_ptr<Entry> e) : entry(std::move(e)) {}
+  std::shared_ptr<Entry> entry;
+};
+
+Entry* activeEntry() {
+  auto* active = static_cast<Active*>(c10::ThreadLocalDebugInfo::get(kActive));
+  return active == nullptr ? nullptr : active->entry.get();
+}
+
+void keepSeeing() {
+  if (activeEntry() != nullptr && !areKeysIncluded()) includeKeys(true);
+}
+
+/// The capture sees nothing: our mode is off the stack, the keys are as torch sets them.
+class Off {
+ public:
+  explicit Off(Entry& entry) : guard_(kActive, none()), entry_(entry.shared_from_this()), was_on_(entry.isOnStack()) {
+    if (was_on_) entry.takeOffStack();
+    includeKeys(ModeStack::any_modes_set());
+  }
+  ~Off() {
+    if (was_on_) entry_->putOnStack();
+    includeKeys(true);
+  }
+  Off(const Off&) = delete;
+  Off& operator=(const Off&) = delete;
+
+ private:
+  static std::shared_ptr<Active> none() {
+    static const auto none = std::make_shared<Active>(nullptr);
+    return none;
+  }
+  c10::DebugInfoGuard guard_;
+  std::shared_ptr<Entry> entry_;
+  bool was_on_;
+};
+
+/// Hands a call to the observer.
+void observe(Entry& entry, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Off off(entry);
   // Thread-local state that someone saved during the capture may bring the mode back after it.
-  if (observer == nullptr) return op.callBoxed(stack);
-  observer->onOperator(op, stack);
+  if (entry.observer == nullptr) return op.callBoxed(stack);
+  entry.observer->onOperator(op, stack);
 }
 
 /// The copy that autograd makes of a tensor's metadata. There is nothing to record.
-c10::intrusive_ptr<c10::TensorImpl> detachUnobserved(const c10::TensorImpl* self) {
-  PoppedTop popped;
+c10::intrusive_ptr<c10::TensorImpl> detachUnobserved(Entry& entry, const c10::TensorImpl* self) {
+  const Off off(entry);
   return self->shallow_copy_and_detach(self->version_counter(), self->allow_tensor_metadata_change());
 }
+
+// --- when the mode is on the stack -----------------------------------------------------------------------------------
+// ATen asks in many places whether a mode is on the stack (isTensorSubclassLike), and then chooses other operators. So
+// ours is off the stack while a composite operator or autograd works, and on it again while one of the operators that
+// they call must be seen. The keys stay included all the time: the dispatcher computes its way before it tells
+// RecordFunction's callbacks. Programs themselves find the mode on the stack: Python pushes, pops and stashes modes,
+// and torch takes the keys away when it leaves an empty stack.
+
+/// Composite operators come to the mode only where nothing above it decomposes them.
+bool isDecomposedAbove(c10::ArrayRef<const c10::IValue> inputs) {
+  const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+  if (local.included_.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return true;
+  c10::DispatchKeySet keys;
+  for (const c10::IValue& input : inputs)
+    forEachTensor(input, [&](int32_t, const at::Tensor& tensor) { keys = keys | tensor.key_set(); });
+  return (keys - local.excluded_).has_any(c10::autograd_dispatch_keyset);
+}
+
+bool isSeen(const Entry& entry, const at::RecordFunction& function, const c10::OperatorName& name) {
+  if (entry.observer == nullptr) return true;
+  const auto op = c10::Dispatcher::singleton().findOp(name);
+  if (!op || !isComposite(*op)) return true;
+  // A mode of the program answers those questions with yes in eager, too; ours must be below it when it is popped.
+  if (ModeStack::stack_len() > (entry.isOnStack() ? 1 : 0)) return true;
+  return !isDecomposedAbove(inputsOf(function));
+}
+
+bool isShownFormula(const char* running) {
+  static constexpr const char* table[] = {
+#define ABELE_SHOWN_FORMULA(name) name,
+#include "capture/shown_formulas.def"
+#undef ABELE_SHOWN_FORMULA
+  };
+  return std::any_of(std::begin(table), std::end(table),
+                     [&](const char* name) { return std::strcmp(name, running) == 0; });
+}
+
+/// Whether the mode has to be on the stack while this runs; none: as it is.
+std::optional<bool> isNeeded(const Entry& entry, const at::RecordFunction& function) {
+  if (isShownFormula(function.name())) return true;
+  const auto name = function.operator_name();
+  return name ? std::optional(isSeen(entry, function, *name)) : std::nullopt;
+}
+
+/// Puts the stack back when the operator has run.
+struct ChangedStack final : at::ObserverContext {
+  explicit ChangedStack(std::shared_ptr<Entry> e, bool on) : entry(std::move(e)), put_on(on) {}
+  std::shared_ptr<Entry> entry;
+  bool put_on;
+};
+
+void putOn(Entry& entry, bool on) {
+  on ? entry.putOnStack() : entry.takeOffStack();
+  includeKeys(true);
+}
+
+std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
+  Entry* entry = activeEntry();
+  const std::optional<bool> on = entry == nullptr ? std::nullopt : isNeeded(*entry, function);
+  if (!on || *on == entry->isOnStack()) return nullptr;
+  putOn(*entry, *on);
+  return std::make_unique<ChangedStack>(entry->shared_from_this(), *on);
+}
+
+void afterOperator(const at::RecordFunction&, at::ObserverContext* context) {
+  if (auto* changed = static_cast<ChangedStack*>(context)) putOn(*changed->entry, !changed->put_on);
+}
+
+/// Torch tells no callback of these, so they find no mode on the stack: they pass as if the keys were not included.
+void callUnobserved(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const int64_t depth = ModeStack::stack_len();
+  if (depth > 0) return ModeStack::get_stack_at(depth - 1)->pyinterpreter()->dispatch(op, stack);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Python), stack);
+}
+
+void registerUnobserved() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  static const auto* handles = [&dispatcher] {
+    auto* made = new std::vector<c10::RegistrationHandleRAII>;
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames())
+      if (std::string_view(name.name).starts_with("profiler::") && !c10::ObservedOperators::isObserved(name))
+        made->push_back(dispatcher.registerImpl(name, c10::DispatchKey::Python,
+                                                c10::KernelFunction::makeFromBoxedFunction<callUnobserved>(),
+                                                std::nullopt, nullptr, "abele"));
+    return made;
+  }();
+  static_cast<void>(handles);
+}
+
+// --- what stands on the stack ----------------------------------------------------------------------------------------
 
 /// An "interpreter" written in C++, for programs without Python. Torch asks it only to dispatch and to detach: no
 /// tensor has it as its own.
 class OwnInterpreter final : public c10::impl::PyInterpreterVTable {
  public:
-  explicit OwnInterpreter(OperatorObserver* observer) : observer_(observer) {}
-  void close() { observer_ = nullptr; }
+  explicit OwnInterpreter(Entry* entry) : entry_(*entry) {}
 
   std::string name() const override { return "abele"; }
   void incref(PyObject*) const override {}
@@ -62,11 +270,9 @@ class OwnInterpreter final : public c10::impl::PyInterpreterVTable {
   bool try_incref(const c10::impl::PyObjectSlot&) const override { return false; }
   size_t refcnt(PyObject*) const override { return 1; }
   c10::intrusive_ptr<c10::TensorImpl> detach(const c10::TensorImpl* self) const override {
-    return detachUnobserved(self);
+    return detachUnobserved(entry_, self);
   }
-  void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override {
-    observe(observer_, op, stack);
-  }
+  void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override { observe(entry_, op, stack); }
   void reportErrorCallback(PyObject*, c10::DispatchKey) const override {}
   void throw_abstract_impl_not_imported_error(std::string op, const char*, const char*) const override {
     throw std::runtime_error("no kernel for the shapes of " + op);
@@ -107,13 +313,13 @@ class OwnInterpreter final : public c10::impl::PyInterpreterVTable {
 #undef ABELE_IGNORED
 
  private:
-  OperatorObserver* observer_;
+  Entry& entry_;
 };
 
 /// Stands before Python's interpreter in a process that has one: Python code looks at the mode stack (printing, torch's
-/// own utilities) and accepts only modes of its own interpreter. Calls that arrive while the top mode is one of ours go
-/// to its observer; everything else goes on to Python, unchanged. Put in place once and never taken away, so that no
-/// thread sees it change.
+/// own utilities) and accepts only modes of its own interpreter. Calls that arrive while the top mode is ours go to the
+/// observer; everything else goes on to Python, unchanged. Put in place once and never taken away, so that no thread
+/// sees it change.
 class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
  public:
   static PythonInterpreter& instance() {
@@ -121,29 +327,26 @@ class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
     return *installed;
   }
   c10::impl::PyInterpreter* interpreter() { return interpreter_; }
-  void open(PyObject* mode, OperatorObserver* observer) {
-    std::lock_guard lock(mutex_);
-    observers_[mode] = observer;
-    num_observers_ = observers_.size();
-  }
-  void close(PyObject* mode) {
-    std::lock_guard lock(mutex_);
-    observers_.erase(mode);
-    num_observers_ = observers_.size();
-  }
+  /// Counts the captures that are running.
+  void open() { ++num_captures_; }
+  void close() { --num_captures_; }
 
   std::string name() const override { return python_->name(); }
   void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override {
-    OperatorObserver* observer = top();
-    observer != nullptr ? observe(observer, op, stack) : python_->dispatch(op, stack);
+    Entry* entry = called();
+    entry != nullptr ? observe(*entry, op, stack) : python_->dispatch(op, stack);
   }
   c10::intrusive_ptr<c10::TensorImpl> detach(const c10::TensorImpl* self) const override {
-    return top() != nullptr ? detachUnobserved(self) : python_->detach(self);
+    Entry* entry = called();
+    return entry != nullptr ? detachUnobserved(*entry, self) : python_->detach(self);
+  }
+  void decref(PyObject* object) const override {
+    python_->decref(object);
+    if (num_captures_ > 0) keepSeeing();
   }
 #define ABELE_FORWARD(result, name, parameters, arguments) \
   result name parameters const override { return python_->name arguments; }
   ABELE_FORWARD(void, incref, (PyObject * object), (object))
-  ABELE_FORWARD(void, decref, (PyObject * object), (object))
   ABELE_FORWARD(bool, try_incref, (const c10::impl::PyObjectSlot& slot), (slot))
   ABELE_FORWARD(size_t, refcnt, (PyObject * object), (object))
   ABELE_FORWARD(void, reportErrorCallback, (PyObject * callback, c10::DispatchKey key), (callback, key))
@@ -188,89 +391,83 @@ class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
       : interpreter_(interpreter), python_(interpreter->vtable_) {
     interpreter->vtable_ = this;
   }
-  /// The observer of the mode on top of this thread's stack, when it is one of ours.
-  OperatorObserver* top() const {
-    if (num_observers_ == 0) return nullptr;
+  /// The capture that a call is for: its mode is on top of the stack. Also where no mode is: then a tensor led here.
+  Entry* called() const {
+    Entry* entry = num_captures_ == 0 ? nullptr : activeEntry();
     const int64_t depth = ModeStack::stack_len();
-    if (depth == 0) return nullptr;
-    PyObject* mode = ModeStack::get_stack_at(depth - 1)->ptr(interpreter_);
-    std::lock_guard lock(mutex_);
-    auto found = observers_.find(mode);
-    return found == observers_.end() ? nullptr : found->second;
+    return entry == nullptr || depth == 0 || entry->isOurs(ModeStack::get_stack_at(depth - 1)) ? entry : nullptr;
   }
 
   c10::impl::PyInterpreter* interpreter_;
   const c10::impl::PyInterpreterVTable* python_;
-  mutable std::mutex mutex_;
-  std::unordered_map<PyObject*, OperatorObserver*> observers_;
-  std::atomic<size_t> num_observers_{0};
+  std::atomic<int64_t> num_captures_{0};
 };
 
 char stand_in;  // for programs without Python: never dereferenced, its address only has to be non-null
 
 }  // namespace
 
-/// What lives on torch's mode stack. Copies of the stack may outlive the capture, so all of it is owned together.
-struct DispatchMode::Entry {
-  Entry(OperatorObserver* observer, void* mode_object)
-      : own_vtable(observer),
-        own_interpreter(&own_vtable),
-        python(mode_object != nullptr ? &PythonInterpreter::instance() : nullptr),
-        interpreter(python != nullptr ? python->interpreter() : &own_interpreter),
-        pointer(python != nullptr ? static_cast<PyObject*>(mode_object) : reinterpret_cast<PyObject*>(&stand_in)),
-        object(pointer, interpreter) {
-    if (python != nullptr) python->open(pointer, observer);
-  }
-  // The mode object belongs to the caller of capture(): its reference was never taken.
-  ~Entry() { object.release(); }
-  void close() {
-    own_vtable.close();
-    if (python != nullptr) python->close(pointer);
-  }
-  /// Python may have pushed the same object again in a holder of its own.
-  bool isOnTop() const {
-    const int64_t depth = ModeStack::stack_len();
-    if (depth == 0) return false;
-    const auto& top = ModeStack::get_stack_at(depth - 1);
-    return &top->pyinterpreter() == interpreter && top->ptr(interpreter) == pointer;
-  }
+DispatchMode::Entry::Entry(OperatorObserver* o, void* mode_object)
+    : observer(o),
+      own_vtable(std::make_unique<OwnInterpreter>(this)),
+      own_interpreter(own_vtable.get()),
+      has_python(mode_object != nullptr),
+      interpreter(has_python ? PythonInterpreter::instance().interpreter() : &own_interpreter),
+      pointer(has_python ? static_cast<PyObject*>(mode_object) : reinterpret_cast<PyObject*>(&stand_in)),
+      object(pointer, interpreter),
+      num_modes_below(ModeStack::stack_len() - numInfraModes()) {
+  if (has_python) PythonInterpreter::instance().open();
+}
 
-  OwnInterpreter own_vtable;
-  c10::impl::PyInterpreter own_interpreter;
-  PythonInterpreter* python;
-  c10::impl::PyInterpreter* interpreter;
-  PyObject* pointer;
-  ModeObject object;
-  ModeStack saved;  // the stack before the capture
+void DispatchMode::Entry::close() {
+  observer = nullptr;
+  if (has_python) PythonInterpreter::instance().close();
+}
+
+/// Everything of torch's thread-local state that a capture changes.
+struct DispatchMode::Before {
+  ModeStack stack = ModeStack::get_state();
+  bool are_keys_included = areKeysIncluded();
 };
 
 DispatchMode::DispatchMode(OperatorObserver* observer, void* mode_object)
-    : entry_(std::make_shared<Entry>(observer, mode_object)) {
-  entry_->saved = ModeStack::get_state();
-  ModeStack::push_non_infra_mode_onto_stack(std::shared_ptr<ModeObject>(entry_, &entry_->object));
+    : before_(std::make_unique<Before>()), entry_(std::make_shared<Entry>(observer, mode_object)) {
+  registerUnobserved();
+  active_ = std::make_unique<c10::DebugInfoGuard>(kActive, std::make_shared<Active>(entry_));
+  callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(beforeOperator, afterOperator)
+                                             .needsInputs(true)
+                                             .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  putOn(*entry_, true);
 }
 
 DispatchMode::~DispatchMode() {
   entry_->close();
+  at::removeCallback(callback_);
+  active_.reset();
   // Also right when the program left modes of its own behind.
-  ModeStack saved;
-  std::swap(saved, entry_->saved);
-  ModeStack::set_state(std::move(saved));
+  ModeStack::set_state(std::move(before_->stack));
+  includeKeys(before_->are_keys_included);
 }
 
-DispatchMode::Resumed::Resumed(const DispatchMode& mode) {
-  ModeStack::push_non_infra_mode_onto_stack(std::shared_ptr<ModeObject>(mode.entry_, &mode.entry_->object));
-}
-DispatchMode::Resumed::~Resumed() { ModeStack::pop_stack(); }
+DispatchMode::Hidden::Hidden(const DispatchMode& mode) : mode_(mode) { putOn(*mode.entry_, false); }
+DispatchMode::Hidden::~Hidden() { putOn(*mode_.entry_, true); }
 
+struct DispatchMode::Resumed::Scope {
+  explicit Scope(const std::shared_ptr<Entry>& entry) : guard(kActive, std::make_shared<Active>(entry)) {}
+  c10::DebugInfoGuard guard;
+  bool were_keys_included = areKeysIncluded();
+};
+DispatchMode::Resumed::Resumed(const DispatchMode& mode) : scope_(std::make_unique<Scope>(mode.entry_)) {
+  includeKeys(true);
+}
+DispatchMode::Resumed::~Resumed() { includeKeys(scope_->were_keys_included); }
+
+struct DispatchMode::Paused::Scope : Off {
+  using Off::Off;
+};
 DispatchMode::Paused::Paused(const DispatchMode& mode) {
-  if (!mode.entry_->isOnTop()) return;
-  ModeStack::pop_stack();
-  mode_ = &mode;
+  if (activeEntry() == mode.entry_.get()) scope_ = std::make_unique<Scope>(*mode.entry_);
 }
-DispatchMode::Paused::~Paused() {
-  if (mode_ == nullptr) return;
-  ModeStack::push_non_infra_mode_onto_stack(std::shared_ptr<ModeObject>(mode_->entry_, &mode_->entry_->object));
-}
+DispatchMode::Paused::~Paused() = default;
 
 }  // namespace abele::capture

@@ -1,13 +1,15 @@
 // Sees every ATen call made on this thread, below autograd and above the backends. Used by recorder.cc and capture.cc.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include <ATen/core/stack.h>
 
 namespace c10 {
+class DebugInfoGuard;
 class OperatorHandle;
-}
+}  // namespace c10
 
 namespace abele::capture {
 
@@ -19,11 +21,15 @@ class OperatorObserver {
   virtual void onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack) = 0;
 };
 
-/// While it lives, every ATen call of this thread (and of autograd threads it starts) goes to the observer.
+/// While it lives, every ATen call of this thread (and of autograd threads it starts) goes to the observer, after
+/// composite operators were decomposed. Composite operators choose as they do without a mode.
 /// mode_object stands for the mode where Python looks at the mode stack; it must outlive the DispatchMode.
-/// On destruction torch's mode stack is as it was at construction. Threads: construct and destroy on one thread.
+/// On destruction torch's thread-local state is as it was at construction. Threads: construct and destroy on one
+/// thread.
 class DispatchMode {
  public:
+  struct Entry;
+
   DispatchMode(OperatorObserver* observer, void* mode_object);
   ~DispatchMode();
   DispatchMode(const DispatchMode&) = delete;
@@ -36,8 +42,23 @@ class DispatchMode {
     ~Resumed();
     Resumed(const Resumed&) = delete;
     Resumed& operator=(const Resumed&) = delete;
+
+   private:
+    struct Scope;
+    std::unique_ptr<Scope> scope_;
   };
-  /// Turns the mode off for a scope outside onOperator. No-op when it is not on top.
+  /// Around autograd, which then chooses as it does without a mode. It observes all the same.
+  class Hidden {
+   public:
+    explicit Hidden(const DispatchMode& mode);
+    ~Hidden();
+    Hidden(const Hidden&) = delete;
+    Hidden& operator=(const Hidden&) = delete;
+
+   private:
+    const DispatchMode& mode_;
+  };
+  /// Turns the mode off for a scope outside onOperator. No-op inside it and while it is off.
   class Paused {
    public:
     explicit Paused(const DispatchMode& mode);
@@ -46,12 +67,19 @@ class DispatchMode {
     Paused& operator=(const Paused&) = delete;
 
    private:
-    const DispatchMode* mode_ = nullptr;
+    struct Scope;
+    std::unique_ptr<Scope> scope_;
   };
 
  private:
-  struct Entry;
+  struct Before;
+  std::unique_ptr<Before> before_;
   std::shared_ptr<Entry> entry_;
+  std::unique_ptr<c10::DebugInfoGuard> active_;
+  uint64_t callback_ = 0;
 };
+
+/// Does ATen decompose it into other operators, whatever the device?
+bool isComposite(const c10::OperatorHandle& op);
 
 }  // namespace abele::capture

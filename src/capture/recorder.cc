@@ -5,11 +5,14 @@
 #include <string_view>
 #include <unordered_map>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty_strided.h>
 
 #include "base/error.h"
 #include "capture/arguments.h"
 #include "capture/autograd_bridge.h"
+#include "capture/recorder_locks.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -18,6 +21,7 @@ struct Recorder::PendingWrite {
   at::Tensor tensor;
   Type type;  // before the operator
   const c10::StorageImpl* storage = nullptr;
+  bool is_input = false;
   ir::Write write;
 };
 
@@ -100,11 +104,6 @@ bool readsValue(const std::string& op) {
 /// Python-only bookkeeping that computes nothing.
 bool isObserverOp(const std::string& op) { return std::string_view(op).substr(0, 10) == "profiler::"; }
 
-bool isComposite(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
-}
-
 /// More 32-bit draws than an operator over so many elements could need.
 int64_t drawLimit(const torch::jit::Stack& stack) {
   int64_t elements = 0;
@@ -131,6 +130,7 @@ Recorder::Recorder(const Request& request)
     : request_(request),
       outer_(request.is_nested ? currentRecorder() : nullptr),
       random_(request.generator),
+      table_(request.source_location),
       attribution_(&recording_.graph, request.source_location) {
   graph().training = request.training;
   for (size_t i = 0; i < request.model.size(); ++i) {
@@ -142,14 +142,31 @@ Recorder::Recorder(const Request& request)
     segment.is_input = true;
     segment.kind = request.model[i].is_parameter ? ir::InputKind::kParameter : ir::InputKind::kBuffer;
     segment.origin = static_cast<int32_t>(i);
+    updateLock(tensor.storage().unsafeGetStorageImpl());
   }
 }
 
+namespace {
+
+/// A copy whose elements lie as the tensor's do, with gaps and with elements that share memory: kernels choose by that.
+at::Tensor copyWithGeometry(const at::Tensor& tensor) {
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    const Type type = typeOf(tensor);
+    const at::Tensor memory = tensor.as_strided({type.extent()}, {1}).clone();
+    return memory.as_strided(type.sizes, type.strides);
+  }
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor);
+}
+
+}  // namespace
+
 std::vector<at::Tensor> Recorder::addArguments() {
+  unlockAll();  // an argument may be a value of the program around, or share memory with the model
   for (const at::Tensor& given : request_.arguments) {
     op_name_ = cat("argument ", arguments_.size());
     checkSupported(given);
-    arguments_.push_back(given.detach().clone());
+    // The body of a loop gets other results of the program at every turn.
+    arguments_.push_back(request_.is_nested ? given.detach().clone() : copyWithGeometry(given.detach()));
     const auto index = static_cast<int32_t>(arguments_.size()) - 1;
     Segment& segment = table_.add(arguments_.back());
     segment.is_input = true;
@@ -158,6 +175,8 @@ std::vector<at::Tensor> Recorder::addArguments() {
     segment.base = graph().addInput(typeOf(arguments_.back()), ir::InputKind::kArgument, index, cat("x", index));
     setVaries(segment.base, true);
   }
+  lockAgain();
+  for (const at::Tensor& argument : arguments_) updateLock(argument.storage().unsafeGetStorageImpl());
   return arguments_;
 }
 
@@ -170,12 +189,14 @@ void Recorder::onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stac
     explicit Depth(int& d) : depth(d) { ++depth; }
     ~Depth() { --depth; }
   } depth(depth_);
+  Unlocked unlocked(*this, stack, op.schema().arguments().size());
   try {
     record(op, stack);
   } catch (const Error&) {
-    if (!failure_) failure_ = std::current_exception();
+    fail();
     throw;
   }
+  unlocked.close(op.schema().returns().size());
 }
 
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -190,12 +211,10 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (op_name_ == "aten::_conj" || op_name_ == "aten::_neg_view") return recordLazyView(stack);
   if (recordWithFixedShapes(stack) || recordWithGradMode(stack)) return;
   requireFixedShapes(op, *stack);
-  for (const ModeChoice& choice : mode_choices_)
-    if (op_name_ == choice.op) (*stack)[stack->size() - op.schema().arguments().size() + choice.argument] = false;
   widenOperands(op, stack);
   widenIndices(op, stack);
   const int generator = generatorArgument(op);
-  if (generator >= 0) (*stack)[stack->size() - op.schema().arguments().size() + generator] = random_.generator();
+  if (generator >= 0) lendGenerator((*stack)[stack->size() - op.schema().arguments().size() + generator]);
   Call call = begin(op, *stack);
   if (generator >= 0 || op.hasTag(at::Tag::nondeterministic_seeded)) return recordRandom(op, stack, call);
   run(op, stack, call);
@@ -215,11 +234,32 @@ void Recorder::bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack)
   if (op_name_ == "aten::equal" && argumentAt(op, *stack, 0).toTensor().is_same(argumentAt(op, *stack, 1).toTensor()))
     may_vary = false;
   where_ = attribution_.here(nullptr);
-  if (may_vary && allowed_reads_ == 0) {
-    if (op_name_ == "aten::equal" && request_.checks_comparisons) return recordComparison(op, stack);
-    if (!countsBatches(*stack)) refuseRead();
+  if (may_vary && allowed_reads_ == 0 && !isCertain(stack->back())) {
+    if (op_name_ == "aten::equal" && (request_.checks_comparisons || request_.trusts_reads))
+      return recordComparison(op, stack);
+    if (op_name_ == "aten::_local_scalar_dense" && request_.trusts_reads)
+      recordRead(stack->back().toTensor());
+    else if (!countsBatches(*stack))
+      refuseRead();
   }
   op.callBoxed(stack);
+}
+
+/// Random numbers come from the device's stream, where the program does not name another one.
+void Recorder::lendGenerator(c10::IValue& generator) {
+  const bool is_own =
+      generator.isGenerator() && generator.toGenerator().defined() && generator.toGenerator() != random_.generator();
+  where_ = attribution_.here(nullptr);
+  ABELE_REQUIRE(!is_own, E0106,
+                {.what = "random numbers from a generator of the program's own",
+                 .at = position(),
+                 .found = inLanguage("a torch.Generator, whose state the device does not have",
+                                     "an at::Generator, whose state the device does not have"),
+                 .expected = "the default generator, which is the device's stream of random numbers",
+                 .remedy = cat("leave the generator out and seed the stream (",
+                               inLanguage("poptorch.Options().randomSeed", "abele::Options::randomSeed"),
+                               "), or draw the numbers before the call and pass them as an input")});
+  generator = random_.generator();
 }
 
 void Recorder::recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call) {
@@ -317,6 +357,7 @@ Arg Recorder::argumentOf(const c10::Argument& schema, const c10::IValue& value, 
     });
     return arg;
   }
+  if (value.isStorage() && holdsVarying(value.toStorage().unsafeGetStorageImpl())) refuseRead();
   std::optional<Arg> arg = plainArg(value);
   ABELE_REQUIRE(arg, E0106,
                 {.what = "an operator that cannot be replayed",
@@ -348,7 +389,8 @@ int64_t Recorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t ele
                    .remedy = "clone() one of the written tensors, or write them one after the other"});
   Type type = typeOf(tensor);
   ir::Write write{.arg = index, .element = element, .view = type, .offset = place.offset, .before = base};
-  call.writes.push_back({tensor, std::move(type), tensor.storage().unsafeGetStorageImpl(), std::move(write)});
+  call.writes.push_back(
+      {tensor, std::move(type), tensor.storage().unsafeGetStorageImpl(), place.segment->is_input, std::move(write)});
   call.varies = call.varies || varies(base);
   return base;
 }
@@ -384,6 +426,14 @@ void Recorder::end(const c10::OperatorHandle& op, const torch::jit::Stack& stack
   // It returned what was known already (or plain numbers, which the program has baked in).
   if (graph().values.size() == num_values && !returns.empty()) return;
 
+  if (request_.made && is_computed) {
+    for (size_t i = 0; i < results.size(); ++i)
+      forEachTensor(stack[stack.size() - returns.size() + i], [&](int32_t element, const at::Tensor& tensor) {
+        const ir::ValueId value = results[i][std::max(element, 0)];
+        if (value != ir::kNone) request_.made(value, tensor);
+      });
+    for (const PendingWrite& pending : call.writes) request_.made(pending.write.after, pending.tensor);
+  }
   ir::Node& node = addNode(call.op, call.where);
   node.args = std::move(call.args);
   node.results = std::move(results);
@@ -400,13 +450,15 @@ void Recorder::end(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 void Recorder::resolveResize(PendingWrite& pending, Call& call) {
   const at::Tensor& tensor = pending.tensor;
   if (tensor.storage().unsafeGetStorageImpl() == pending.storage && typeOf(tensor) == pending.type) return;
-  ABELE_REQUIRE(pending.type.numel() == 0 && tensor.storage().unsafeGetStorageImpl() == pending.storage &&
+  // An out= tensor is written all over; resize_ leaves elements that nobody has written.
+  const bool is_own = !pending.is_input && !isResize(call.op);
+  ABELE_REQUIRE((pending.type.numel() == 0 || is_own) && tensor.storage().unsafeGetStorageImpl() == pending.storage &&
                     tensor.storage_offset() == 0,
                 E0106,
                 {.what = "an operator that resizes a tensor which has elements",
                  .at = position(),
                  .found = cat(pending.type.str(), " becomes ", typeOf(tensor).str()),
-                 .expected = "an out= tensor of the final shape, or an empty one",
+                 .expected = "an out= tensor that forward has made, or one of the final shape",
                  .remedy = "let the operator return a new tensor instead of using out="});
   // As if it had been allocated with the final geometry.
   table_.erase(tensor);
@@ -433,6 +485,7 @@ void Recorder::resolveResize(PendingWrite& pending, Call& call) {
 
 void Recorder::applyWrites(Call& call, ir::NodeId node) {
   for (PendingWrite& pending : call.writes) {
+    if (call.varies && table_.isExposed(pending.tensor)) refuseRead();
     Segment& segment = *table_.find(pending.tensor).segment;
     pending.write.after = graph().addValue(graph().values[pending.write.before].type, node);
     setVaries(pending.write.after, call.varies);
@@ -456,8 +509,9 @@ ir::ValueId Recorder::resultOf(const at::Tensor& tensor, const Call& call, ir::N
   const Type type = typeOf(tensor);
   // A view that an earlier node made stays that node's; whoever reads it finds it by its place.
   if (findView(segment, type, place.offset) != ir::kNone) return ir::kNone;
-  segment.views.push_back(graph().addView(type, node, segment.base, place.offset));
-  return segment.views.back();
+  const ir::ValueId view = graph().addView(type, node, segment.base, place.offset);
+  segment.views.emplace(place.offset, view);
+  return view;
 }
 
 // The value has the result's own geometry, also where it has gaps: what lies between belongs to nobody. (mse_loss, for

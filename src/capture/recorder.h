@@ -23,12 +23,6 @@ struct Argument;
 
 namespace abele::capture {
 
-/// A bool argument that torch sets because a dispatch mode is active (mode_choices.def).
-struct ModeChoice {
-  const char* op = nullptr;
-  size_t argument = 0;
-};
-
 /// A tensor is known by (storage, offset, sizes, strides, dtype): saved variables come back as new TensorImpls.
 /// Threads: one at a time; autograd's device threads may call onOperator while the owner waits in backward.
 class Recorder final : public OperatorObserver {
@@ -48,10 +42,21 @@ class Recorder final : public OperatorObserver {
 
   /// The value that holds the tensor's contents now. Call outside onOperator. Throws E0105.
   ir::ValueId valueOf(const at::Tensor& tensor);
+  /// Memory of values that may vary is locked while the program runs, except for operators that are recorded.
+  class Unlocked;
+  /// Until lockAgain() or the end nothing is locked, here and in the programs around.
+  void unlockAll() noexcept;
+  void lockAgain();
+  /// Throws E0101 in place of torch's error about locked memory.
+  void rethrowLockedRead(const std::exception& error);
+
   /// Has the tensor been an input, an operand or a result of the recording?
   bool knows(const at::Tensor& tensor) const { return table_.knows(tensor); }
   /// Do its bytes belong to something outside the micro-batch?
   bool isExternal(const at::Tensor& tensor);
+  /// The line that met it first, where it is memory from outside that belongs neither to the model nor to the
+  /// arguments.
+  std::optional<std::string> constantOf(const at::Tensor& tensor);
   void addConstant(const at::Tensor& tensor, const std::string& name);
   /// All the memory that one base value describes and the tensor lies in. Throws E0105.
   at::Tensor memoryOf(const at::Tensor& tensor);
@@ -66,13 +71,11 @@ class Recorder final : public OperatorObserver {
   /// Adds the kUpdate outputs and the written arguments, and hands the recording over.
   Recording finish();
   bool mayVary(const at::Tensor& tensor);
-  /// Throws E0101 when the tensor's value may differ between micro-batches; reader: what reads it.
-  void requireConstant(const at::Tensor& tensor, const std::string& reader);
+  /// The program reads the tensor's memory itself; reader: how. Returns what it may read. Throws E0101 when its value
+  /// may differ between micro-batches and the request does not trust it.
+  at::Tensor readMemory(const at::Tensor& tensor, const std::string& reader);
   /// Values read until the matching allowReads(false) do not steer the program. Nests.
   void allowReads(bool allow) { allowed_reads_ += allow ? 1 : -1; }
-  /// Until the matching call without it, an operator's bool argument is false whatever is asked for. Nests.
-  void enterModeChoice(const ModeChoice& choice) { mode_choices_.push_back(choice); }
-  void leaveModeChoice() { mode_choices_.pop_back(); }
   /// stop - start of two integers of one element, when the program adds only constants between them.
   std::optional<int64_t> constantDifference(const at::Tensor& start, const at::Tensor& stop);
   /// Operators recorded so far whose name contains `part`.
@@ -82,13 +85,14 @@ class Recorder final : public OperatorObserver {
   /// Is it an argument of the program, unchanged?
   bool isArgument(const at::Tensor& tensor);
   /// The first error of Abele's own, which the program may have swallowed or translated.
-  void rethrowFailure() const;
+  void rethrowFailure();
 
   Attribution& attribution() { return attribution_; }
   ir::Graph& graph() { return recording_.graph; }
   const ir::Graph& graph() const { return recording_.graph; }
 
  private:
+  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
   struct PendingWrite;
   struct Call;
   /// A number of batches that the program has just read.
@@ -104,14 +108,21 @@ class Recorder final : public OperatorObserver {
     int64_t summed_rows = 0;
   };
 
+  void fail();
+  bool holdsVarying(const c10::StorageImpl* storage) const;
+  void updateLock(c10::StorageImpl* storage);
+
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  at::Tensor recordRead(const at::Tensor& tensor);
   void recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool isCertain(const c10::IValue& read);
   bool countsBatches(const torch::jit::Stack& stack);
   void averageStatistics(torch::jit::Stack* stack);
   void requireNoCount();
-  void warnOfInnerLoss(ir::ValueId loss) const;
+  void noteWrittenConstants();
+  void lendGenerator(c10::IValue& generator);
   void recordRandom(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
 
   void stayAtHome(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -157,15 +168,15 @@ class Recorder final : public OperatorObserver {
   const DispatchMode* mode_ = nullptr;
   std::vector<bool> varies_;  // by base value: may it differ between micro-batches?
   std::vector<at::Tensor> arguments_;
+  std::vector<std::pair<WeakStorage, int32_t>> constants_;  // memory from outside, and its external
   std::vector<LossMark> losses_;
   Where where_;          // of the operator being recorded
   std::string op_name_;  // of it, for messages
   std::exception_ptr failure_;
   int64_t recorded_draws_ = 0;
-  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
   std::vector<std::pair<WeakStorage, WeakStorage>> lazy_copies_;  // source and copy of recordLazyView
-  std::vector<ModeChoice> mode_choices_;                          // of the composites that are running
   std::optional<BatchCount> count_;                               // that only averageStatistics may follow
+  bool is_unlocked_ = false;                                      // unlockAll() was called
   int depth_ = 0;
   int allowed_reads_ = 0;
 };

@@ -25,6 +25,36 @@ void Recorder::recordComparison(const c10::OperatorHandle& op, torch::jit::Stack
   record(require_equal, &arguments);
 }
 
+/// Has the comparison of a uniform random number with a plain number the same answer for all draws? Layers that are
+/// dropped with probability 0 ask so.
+bool Recorder::isCertain(const c10::IValue& read) {
+  const Place place = read.isTensor() ? table_.find(read.toTensor()) : Place();
+  const auto maker = [&](ir::ValueId value) -> const ir::Node* {
+    const ir::NodeId def = value == ir::kNone ? ir::kNone : graph().values[graph().baseOf(value)].def;
+    return def == ir::kNone ? nullptr : &graph().nodes[def];
+  };
+  const ir::Node* comparison = place ? maker(place.segment->base) : nullptr;
+  if (comparison == nullptr || comparison->args.size() != 2 || comparison->args[0].kind != Arg::Kind::kId) return false;
+  const ir::Node* draw = maker(static_cast<ir::ValueId>(comparison->args[0].i));
+  if (draw == nullptr || draw->op != "aten::uniform_") return false;
+  const auto number = [](const Arg& arg) { return arg.kind == Arg::Kind::kInt ? static_cast<double>(arg.i) : arg.d; };
+  const double low = number(draw->args[1]), high = number(draw->args[2]), limit = number(comparison->args[1]);
+  if (comparison->op == "aten::lt.Scalar" || comparison->op == "aten::ge.Scalar") return limit <= low || limit > high;
+  if (comparison->op == "aten::le.Scalar" || comparison->op == "aten::gt.Scalar") return limit < low || limit >= high;
+  return false;
+}
+
+/// The program goes on with what it has read, and the graph checks that every other micro-batch has the same.
+at::Tensor Recorder::recordRead(const at::Tensor& tensor) {
+  static const c10::OperatorHandle require_same = operatorOfOurs("abele_op::require_same");
+  const std::string name = op_name_;
+  const at::Tensor read = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  torch::jit::Stack arguments = {tensor.detach(), read, position()};
+  record(require_same, &arguments);
+  op_name_ = name;
+  return read;
+}
+
 /// Batch normalisation without a momentum reads its counter, and the next operator takes 1 / counter as a number.
 bool Recorder::countsBatches(const torch::jit::Stack& stack) {
   if (op_name_ != "aten::_local_scalar_dense") return false;

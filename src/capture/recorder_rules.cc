@@ -12,7 +12,9 @@
 
 #include "base/error.h"
 #include "capture/arguments.h"
+#include "capture/linear_layers.h"
 #include "capture/recorder.h"
+#include "capture/recorder_locks.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -48,7 +50,7 @@ const char* toldGradMode(const std::string& op) {
   return found == table.end() ? nullptr : found->second;
 }
 
-enum class Widening { kAll, kFirst, kWeights };
+enum class Widening { kAll, kFirst, kWeights, kActivation };
 
 const Widening* wideningOf(const std::string& op) {
   static const std::unordered_map<std::string, Widening> table = {
@@ -90,11 +92,11 @@ bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stac
   return found;
 }
 
+}  // namespace
+
 bool isAllocation(const ir::Node& node) {
   return std::string_view(node.op).substr(0, 11) == "aten::empty" || node.op == "aten::new_empty";
 }
-
-}  // namespace
 
 // No value comes out of a tensor without memory.
 bool Recorder::passMetaTensors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -141,15 +143,22 @@ void Recorder::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* s
   if (widening == nullptr) return;
   if (*widening == Widening::kWeights) return widenWeights(op, stack);
   const size_t first = stack->size() - op.schema().arguments().size();
-  std::optional<at::ScalarType> widest;
+  std::optional<at::ScalarType> type, widest;
+  bool is_mixed = false;
   for (size_t i = first; i < stack->size(); ++i) {
     if (!isFloatingTensor((*stack)[i])) continue;
-    const at::ScalarType type = (*stack)[i].toTensor().scalar_type();
-    widest = widest ? c10::promoteTypes(*widest, type) : type;
+    const at::ScalarType own = (*stack)[i].toTensor().scalar_type();
+    if (!type) type = own;
+    is_mixed = is_mixed || own != *type;
+    widest = widest ? c10::promoteTypes(*widest, own) : own;
   }
-  if (*widening == Widening::kFirst && (*stack)[first].toTensor().scalar_type() != widest) return;
+  if (!is_mixed || (*widening == Widening::kFirst && type != widest)) return;
+  if (!linearTypes().empty())
+    type = linearTypes().back();
+  else if (*widening != Widening::kActivation)
+    type = widest;
   for (size_t i = first; i < stack->size(); ++i)
-    if (isFloatingTensor((*stack)[i]) && (*stack)[i].toTensor().scalar_type() != widest) cast((*stack)[i], *widest);
+    if (isFloatingTensor((*stack)[i]) && (*stack)[i].toTensor().scalar_type() != type) cast((*stack)[i], *type);
 }
 
 void Recorder::widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

@@ -1,12 +1,13 @@
 // Recorder: values of tensors, inputs, losses and the end of a recording. Operators: recorder.cc.
 #include <algorithm>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/set.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "capture/recorder.h"
+#include "capture/recorder_locks.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -17,6 +18,9 @@ Type memoryType(const at::Tensor& tensor) {
   Type type = typeOf(tensor);
   return tensor.is_non_overlapping_and_dense() ? type : contiguousType(type.dtype, {type.extent()});
 }
+
+/// The line of a constant's name.
+std::string sourceOf(const std::string& constant) { return constant.substr(constant.find('/') + 1); }
 
 at::Tensor memoryCopy(const at::Tensor& tensor) {
   const Type type = memoryType(tensor);
@@ -40,6 +44,10 @@ void Recorder::checkSupported(const at::Tensor& tensor) const {
     found = "a tensor subclass with its own dispatch";
   else if (tensor.is_conj() || tensor.is_neg())
     found = "a lazily conjugated or negated tensor";
+  else if (tensor.storage().nbytes() < at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
+                                                                        tensor.itemsize(),
+                                                                        static_cast<size_t>(tensor.storage_offset())))
+    found = cat("memory of ", tensor.storage().nbytes(), " bytes, too little for ", typeOf(tensor).str());
   else if (!isKnown(tensor.scalar_type()))
     found = cat("element type ", c10::toString(tensor.scalar_type()));
   ABELE_REQUIRE(found.empty(), E0105,
@@ -94,6 +102,7 @@ void Recorder::addConstant(const at::Tensor& given, const std::string& name) {
   segment.external = static_cast<int32_t>(graph().externals.size());
   const Type type = memoryType(tensor);
   graph().externals.push_back({.name = name, .kind = ir::InputKind::kConstant, .type = type});
+  constants_.emplace_back(tensor.storage().getWeakStorageImpl(), segment.external);
   // A copy: the program may write into its tensor later.
   recording_.constants.push_back(memoryCopy(tensor));
   if (request_.is_nested) {
@@ -104,6 +113,13 @@ void Recorder::addConstant(const at::Tensor& given, const std::string& name) {
   setVaries(segment.base, outer_ != nullptr && outer_->mayVary(tensor));
 }
 
+std::optional<std::string> Recorder::constantOf(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return std::nullopt;
+  const Place place = table_.find(tensor);
+  if (!place || !place.segment->is_input || place.segment->kind != ir::InputKind::kConstant) return std::nullopt;
+  return sourceOf(graph().externals[place.segment->external].name);
+}
+
 bool Recorder::mayVary(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return false;
   const Place place = table_.find(tensor);
@@ -111,14 +127,22 @@ bool Recorder::mayVary(const at::Tensor& tensor) {
   return place.segment->base == ir::kNone || varies(place.segment->base);
 }
 
-void Recorder::requireConstant(const at::Tensor& tensor, const std::string& reader) {
-  if (failure_ || allowed_reads_ > 0 || !mayVary(tensor)) return;
+at::Tensor Recorder::readMemory(const at::Tensor& tensor, const std::string& reader) {
+  if (failure_ || allowed_reads_ > 0) return tensor;
+  if (!mayVary(tensor)) {
+    if (knows(tensor)) table_.expose(tensor);
+    return tensor;
+  }
   op_name_ = reader;
-  where_.source = attribution_.source();
+  where_ = attribution_.here(nullptr);
   try {
-    refuseRead();
+    if (!request_.trusts_reads) refuseRead();
+    const DispatchMode::Paused paused(*mode_);
+    torch::jit::Stack operands = {tensor};
+    Unlocked unlocked(*this, &operands, operands.size());
+    return recordRead(tensor);
   } catch (const Error&) {
-    failure_ = std::current_exception();
+    fail();
     throw;
   }
 }
@@ -130,14 +154,18 @@ void Recorder::refuseRead() const {
              .found = "a value that depends on the inputs, the weights or random numbers",
              .expected = "control flow that is the same for every input",
              .remedy = cat("keep the value in a tensor (", inLanguage("torch.where", "torch::where"),
-                           ", masks, tensor indices), or compute it before the call and pass it as a number")});
+                           ", masks, tensor indices), or compute it before the call and pass it as a number; where "
+                           "forward only checks its inputs, ",
+                           inLanguage("poptorch.Options().trustReads(True)", "abele::Options::trustReads(true)"),
+                           " checks them in every step")});
 }
 
 ir::ValueId Recorder::findView(const Segment& segment, const Type& type, int64_t offset) const {
   auto matches = [&](ir::ValueId v) { return graph().values[v].offset == offset && graph().values[v].type == type; };
   if (matches(segment.base)) return segment.base;
-  auto found = std::find_if(segment.views.begin(), segment.views.end(), matches);
-  return found == segment.views.end() ? ir::kNone : *found;
+  const auto [begin, end] = segment.views.equal_range(offset);
+  const auto found = std::find_if(begin, end, [&](const auto& view) { return matches(view.second); });
+  return found == end ? ir::kNone : found->second;
 }
 
 ir::ValueId Recorder::lookUp(const at::Tensor& tensor) {
@@ -147,7 +175,7 @@ ir::ValueId Recorder::lookUp(const at::Tensor& tensor) {
   const ir::ValueId known = findView(segment, type, place.offset);
   if (known != ir::kNone) return known;
   const ir::ValueId view = graph().addView(type, graph().nextNodeId(), segment.base, place.offset);
-  segment.views.push_back(view);
+  segment.views.emplace(place.offset, view);
   const bool same_dtype = graph().values[segment.base].type.dtype == type.dtype;
   ir::Node& node = addNode(same_dtype ? "aten::as_strided" : "aten::view.dtype", where_);
   node.args = {Arg::id(segment.base)};
@@ -205,7 +233,7 @@ void Recorder::markLoss(const at::Tensor& loss, int64_t summed_rows) {
   try {
     losses_.push_back({loss, valueOf(loss), where_.source, summed_rows});
   } catch (const Error&) {
-    failure_ = std::current_exception();
+    fail();
     throw;
   }
 }
@@ -217,7 +245,7 @@ std::pair<at::Tensor, ir::ValueId> Recorder::findLoss() const {
     if (same == marks.end()) marks.push_back(&mark);
   }
   ABELE_REQUIRE(!marks.empty(), E0102,
-                {.what = "Couldn't find a loss in graph: the model marks none",
+                {.what = "a training model marks no loss",
                  .expected = cat("one loss in forward: a loss function of torch, or ",
                                  inLanguage("poptorch.identity_loss", "abele::identityLoss")),
                  .remedy = cat("return ",
@@ -241,23 +269,7 @@ std::pair<at::Tensor, ir::ValueId> Recorder::findLoss() const {
        .remedy = cat("combine them: ", inLanguage("poptorch.identity_loss(loss_a + loss_b, reduction=\"none\")",
                                                   "abele::identityLoss(loss_a + loss_b, "
                                                   "abele::Reduction::kNone)"))});
-  if (request_.warns_of_inner_loss) warnOfInnerLoss(left.front()->value);
   return {left.front()->tensor, left.front()->value};
-}
-
-/// A program that returns what it made of its loss may mean to train on that.
-void Recorder::warnOfInnerLoss(ir::ValueId loss) const {
-  bool made_of_it = false;
-  for (const ir::Output& output : graph().outputs) {
-    if (output.kind != ir::OutputKind::kResult) continue;
-    if (output.value == loss) return;
-    made_of_it =
-        made_of_it || (graph().values[output.value].type.numel() == 1 && ir::reaches(graph(), loss, output.value));
-  }
-  if (!made_of_it) return;
-  log::warn(
-      "training starts from a loss inside forward, and not from what forward made of it and returns; mark that with ",
-      inLanguage("poptorch.identity_loss", "abele::identityLoss"), " to train on it");
 }
 
 // --- the end ---------------------------------------------------------------------------------------------------------
@@ -268,12 +280,34 @@ int32_t Recorder::externalOf(const ModelTensor& tensor) {
   return place.segment->external;
 }
 
-void Recorder::rethrowFailure() const {
+void Recorder::rethrowFailure() {
   if (failure_) std::rethrow_exception(failure_);
+  const std::optional<std::string> elsewhere = table_.usedElsewhere();
+  if (!elsewhere) return;
+  op_name_ = *elsewhere;
+  where_.source = "on another thread";
+  refuseRead();
+}
+
+/// Constants that are alive after forward and have other contents than before: what an eager program would find in
+/// them in its next step is lost.
+void Recorder::noteWrittenConstants() {
+  for (const auto& [weak, external] : constants_) {
+    const auto storage = weak.lock();
+    const std::vector<Segment>* segments = storage ? table_.segmentsOf(storage.get()) : nullptr;
+    if (segments == nullptr || request_.is_nested) continue;
+    const bool is_written = std::ranges::any_of(
+        *segments, [&, index = external](const Segment& s) { return s.external == index && s.written; });
+    if (!is_written) continue;
+    std::string name = request_.name_of ? request_.name_of(storage.get()) : std::string();
+    if (name.empty()) name = cat("a tensor first used at ", sourceOf(graph().externals[external].name));
+    recording_.written_constants.push_back(std::move(name));
+  }
 }
 
 Recording Recorder::finish() {
   requireNoCount();
+  noteWrittenConstants();
   graph().random_draws = random_.total();
   std::vector<bool> is_done(graph().externals.size(), false);
   for (const ModelTensor& tensor : request_.model) {

@@ -1,11 +1,22 @@
 #include "capture/storage_table.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
+#include "capture/annotate.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
+namespace {
+
+// Torch's check of storages whose bytes a subclass holds elsewhere. Despite the name nothing is released.
+void lockMemory(c10::StorageImpl& storage, bool locked) {
+  locked ? storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kLockedRead)
+         : storage.clear_data_ptr_access_error_msg_();
+}
+
+}  // namespace
 
 int64_t beginByte(const at::TensorBase& tensor) {
   return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
@@ -25,20 +36,32 @@ Place StorageTable::find(const at::TensorBase& tensor) {
   const auto size = static_cast<int64_t>(tensor.element_size());
   // A tensor without elements may lie anywhere, also behind the end.
   if (begin == end && !found->second.segments.empty()) return {&found->second.segments.front(), 0};
-  for (Segment& segment : found->second.segments) {
-    if (segment.begin <= begin && end <= segment.end && (begin - segment.begin) % size == 0)
-      return {&segment, (begin - segment.begin) / size};
+  Record& record = found->second;
+  size_t first = record.segments.size();  // of those that hold it, the one that came first
+  for (auto it = record.by_begin.upper_bound(begin); it != record.by_begin.begin();) {
+    --it;
+    if (it->first + record.longest < end) break;
+    const Segment& segment = record.segments[it->second];
+    if (end <= segment.end && (begin - segment.begin) % size == 0) first = std::min(first, it->second);
   }
-  return {};
+  if (first == record.segments.size()) return {};
+  Segment& segment = record.segments[first];
+  return {&segment, (begin - segment.begin) / size};
 }
 
 StorageTable::Record& StorageTable::record(const at::TensorBase& tensor) {
   const c10::Storage& storage = tensor.storage();
-  return records_.try_emplace(storage.unsafeGetStorageImpl(), Record{storage.getWeakStorageImpl(), {}}).first->second;
+  return records_
+      .try_emplace(storage.unsafeGetStorageImpl(), Record{.storage = storage.getWeakStorageImpl(), .segments = {}})
+      .first->second;
 }
 
 Segment& StorageTable::add(const at::TensorBase& tensor) {
-  return record(tensor).segments.emplace_back(Segment{.begin = beginByte(tensor), .end = endByte(tensor)});
+  Record& of = record(tensor);
+  const Segment segment{.begin = beginByte(tensor), .end = endByte(tensor)};
+  of.by_begin.emplace(segment.begin, of.segments.size());
+  of.longest = std::max(of.longest, segment.end - segment.begin);
+  return of.segments.emplace_back(segment);
 }
 
 bool StorageTable::isFromOutside(const at::TensorBase& tensor) const {
@@ -59,11 +82,18 @@ bool StorageTable::madeBy(const at::TensorBase& tensor, const ir::Graph& graph, 
 // Dead records pin small blocks between large ones that malloc could otherwise join, so they must not pile up.
 void StorageTable::sweep() {
   if (records_.size() < sweep_at_) return;
-  std::erase_if(records_, [](const auto& entry) { return entry.second.storage.expired(); });
+  std::erase_if(records_, [&](const auto& entry) {
+    const bool is_dead = entry.second.storage.expired();
+    if (is_dead && entry.second.is_watched) watch_.remove(entry.first);
+    return is_dead;
+  });
   sweep_at_ = records_.size() + records_.size() / 8 + 16;
 }
 
-void StorageTable::erase(const at::TensorBase& tensor) { records_.erase(tensor.storage().unsafeGetStorageImpl()); }
+void StorageTable::erase(const at::TensorBase& tensor) {
+  watch_.remove(tensor.storage().unsafeGetStorageImpl());
+  records_.erase(tensor.storage().unsafeGetStorageImpl());
+}
 
 bool StorageTable::overlapsAnother(const at::TensorBase& tensor, const Segment& segment) const {
   auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
@@ -71,6 +101,41 @@ bool StorageTable::overlapsAnother(const at::TensorBase& tensor, const Segment& 
   for (const Segment& other : found->second.segments)
     if (&other != &segment && other.begin < segment.end && segment.begin < other.end) return true;
   return false;
+}
+
+const std::vector<Segment>* StorageTable::segmentsOf(const c10::StorageImpl* storage) const {
+  auto found = records_.find(storage);
+  return found == records_.end() ? nullptr : &found->second.segments;
+}
+
+void StorageTable::setLocked(c10::StorageImpl* storage, bool locked) {
+  Record& record = records_.at(storage);
+  record.is_locked = locked;
+  lockMemory(*storage, locked);
+  // Other threads may be at work with the model's own tensors; with what forward made they are only on its behalf.
+  const auto isModel = [](const Segment& s) { return s.is_input && s.kind != ir::InputKind::kArgument; };
+  if (!locked || record.is_watched || std::ranges::any_of(record.segments, isModel)) return;
+  record.is_watched = true;
+  watch_.add(storage);
+}
+
+void StorageTable::unlockAll() noexcept {
+  for (auto& [impl, record] : records_)
+    if (record.is_locked)
+      if (const auto storage = record.storage.lock()) lockMemory(*storage, false);
+}
+
+void StorageTable::lockAgain() {
+  for (auto& [impl, record] : records_)
+    if (record.is_locked)
+      if (const auto storage = record.storage.lock()) lockMemory(*storage, true);
+}
+
+void StorageTable::expose(const at::TensorBase& tensor) { record(tensor).is_exposed = true; }
+
+bool StorageTable::isExposed(const at::TensorBase& tensor) const {
+  auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
+  return found != records_.end() && found->second.is_exposed;
 }
 
 void StorageTable::snapshot(const at::TensorBase& tensor) {

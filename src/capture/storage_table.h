@@ -3,11 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/TensorBase.h>
 
+#include "capture/thread_watch.h"
 #include "ir/graph.h"
 
 namespace abele::capture {
@@ -23,7 +29,7 @@ struct Segment {
   int32_t origin = ir::kNone;    // inputs: index in Request::model, or the argument's
   int32_t external = ir::kNone;  // index in Graph::externals once read
   bool written = false;
-  std::vector<ir::ValueId> views;  // of the current base, every geometry met so far
+  std::unordered_multimap<int64_t, ir::ValueId> views;  // of the current base, every geometry met so far, by offset
 };
 
 /// A place in a storage. Valid until the table changes.
@@ -36,8 +42,11 @@ struct Place {
 /// Threads: owner only.
 class StorageTable {
  public:
-  ~StorageTable() { restoreSnapshots(); }
-  StorageTable() = default;
+  ~StorageTable() {
+    unlockAll();
+    restoreSnapshots();
+  }
+  explicit StorageTable(std::function<std::string()> source_location) : watch_(std::move(source_location)) {}
   StorageTable(const StorageTable&) = delete;
   StorageTable& operator=(const StorageTable&) = delete;
 
@@ -58,6 +67,22 @@ class StorageTable {
   /// Does another segment share bytes with this one?
   bool overlapsAnother(const at::TensorBase& tensor, const Segment& segment) const;
 
+  /// Segments of a storage; null when it is not known.
+  const std::vector<Segment>* segmentsOf(const c10::StorageImpl* storage) const;
+  /// Locked memory has no address: torch throws kLockedRead (annotate.h) to everyone who asks for it, on any thread, in
+  /// C++ and in Python (data_ptr, accessors, numpy, DLPack, pickle, the operators of another thread). Requires: it is
+  /// known.
+  void setLocked(c10::StorageImpl* storage, bool locked);
+  void unlockAll() noexcept;
+  /// The operator of another thread that has computed with locked memory, if one has.
+  std::optional<std::string> usedElsewhere() const { return watch_.found(); }
+  /// Locks again what unlockAll unlocked.
+  void lockAgain();
+
+  /// Others than torch know the address of the memory. Requires: it is known.
+  void expose(const at::TensorBase& tensor);
+  bool isExposed(const at::TensorBase& tensor) const;
+
   /// Copies the bytes of the tensor's storage, once per storage.
   void snapshot(const at::TensorBase& tensor);
   /// Puts all copied bytes back.
@@ -68,6 +93,11 @@ class StorageTable {
     // Weak: the memory is freed as in eager, but the address is not used again before the record is swept away.
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     std::vector<Segment> segments;
+    std::multimap<int64_t, size_t> by_begin;  // index of each segment
+    int64_t longest = 0;                      // bytes of a segment
+    bool is_locked = false;
+    bool is_exposed = false;
+    bool is_watched = false;
   };
   struct Snapshot {
     c10::Storage storage;
@@ -75,6 +105,7 @@ class StorageTable {
   };
   Record& record(const at::TensorBase& tensor);
 
+  ThreadWatch watch_;
   std::unordered_map<const c10::StorageImpl*, Record> records_;
   size_t sweep_at_ = 64;  // records
   std::unordered_map<const c10::StorageImpl*, Snapshot> snapshots_;

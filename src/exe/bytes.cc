@@ -8,7 +8,19 @@ namespace abele::exe {
 namespace {
 
 constexpr size_t kMagicBytes = 8;
+constexpr size_t kIdentityBytes = 16;
 constexpr size_t kHeaderBytes = kMagicBytes + 4 + 8 + 8;  // magic, version, payload size, checksum
+
+/// What the fields are, whatever is in the header: it stays what it was where somebody changes one and writes the
+/// checksum anew. With the format in it, so that the fields of one format are none of another.
+std::string identityOf(const char* magic, uint32_t version, std::string_view fields) {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(fields.data(), fields.size(), XXH64(magic, kMagicBytes, version));
+  Writer identity;
+  uint64_t low = hash.low64, high = hash.high64;
+  identity(low);
+  identity(high);
+  return identity.take();
+}
 
 }  // namespace
 
@@ -19,8 +31,9 @@ void reject(std::string what, std::string found, std::string expected) {
                                .remedy = "make the executable again with this version of Abele"});
 }
 
-std::string seal(const char* magic, uint32_t version, const std::string& payload) {
+std::string seal(const char* magic, uint32_t version, std::string_view fields) {
   Writer header;
+  const std::string payload = cat(fields, identityOf(magic, version, fields));
   uint64_t size = payload.size(), checksum = XXH64(payload.data(), payload.size(), 0);
   header(version);
   header(size);
@@ -41,7 +54,11 @@ std::string_view unseal(const char* magic, uint32_t expected_version, std::strin
   const std::string_view payload = bytes.substr(kHeaderBytes);
   if (size != payload.size()) reject("a truncated or padded file", cat(payload.size(), " bytes"), cat(size, " bytes"));
   if (XXH64(payload.data(), payload.size(), 0) != checksum) reject("a damaged file: the checksum does not match");
-  return payload;
+  if (payload.size() < kIdentityBytes) reject("the file ends too early");
+  const std::string_view fields = payload.substr(0, payload.size() - kIdentityBytes);
+  if (payload.substr(fields.size()) != identityOf(magic, expected_version, fields))
+    reject("a changed file: its fields are not those that it was written with");
+  return fields;
 }
 
 }  // namespace abele::exe

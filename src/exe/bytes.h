@@ -149,9 +149,9 @@ void visit(A& a, Type& x) {
   visit(a, x.strides);
 }
 
-/// magic (8 bytes), version, size and checksum in front of the payload.
-std::string seal(const char* magic, uint32_t version, const std::string& payload);
-/// The payload of what seal made. Throws E0501 for anything else; kind: "an Abele executable".
+/// magic (8 bytes), version, size and checksum in front of the fields, their identity behind them.
+std::string seal(const char* magic, uint32_t version, std::string_view fields);
+/// The fields of what seal made. Throws E0501 for anything else; kind: "an Abele executable".
 std::string_view unseal(const char* magic, uint32_t version, std::string_view bytes, const char* kind);
 
 }  // namespace abele::exe

@@ -1,36 +1,43 @@
+// Tables and instructions; the order of actions: verify_actions.cc, the arguments of our own: verify_own.cc.
+#include <algorithm>
+#include <map>
+
 #include "base/cat.h"
-#include "exe/executable.h"
+#include "exe/verify_parts.h"
 
 namespace abele::exe {
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{1} << 56;  // above, sums of offsets could overflow
+constexpr int64_t kMaxBytes = int64_t{1} << 46;     // half of what a process can address
+constexpr int64_t kMaxElements = int64_t{1} << 46;  // of an expanded tensor, which has fewer bytes
+constexpr int64_t kMaxDraws = int64_t{1} << 36;     // of a step: minutes
+constexpr int64_t kMaxProcesses = int64_t{1} << 20;
+constexpr size_t kMaxDimensions = 64;  // ATen's
 
 class Verifier {
  public:
   explicit Verifier(const Executable& exe) : exe_(exe) {}
 
   std::vector<std::string> run() {
-    require(exe_.device_iterations >= 1 && exe_.accumulation >= 1 && exe_.micro_batches >= 1 &&
-                exe_.micro_batches / exe_.accumulation == exe_.device_iterations &&
-                exe_.micro_batches % exe_.accumulation == 0,
-            "micro_batches is not device_iterations * accumulation");
-    checkReplicas();
+    checkNumbers();
     for (size_t g = 0; g < exe_.groups.size(); ++g) checkGroup(exe_.groups[g], cat("group ", g));
     for (size_t s = 0; s < exe_.slots.size(); ++s) checkSlot(exe_.slots[s], cat("slot ", s));
-    for (size_t s = 0; s < exe_.segments.size(); ++s)
+    for (size_t s = 0; s < exe_.segments.size(); ++s) {
+      checkSegment(exe_.segments[s]);
       for (const Instruction& i : exe_.segments[s].instructions) checkInstruction(i, cat("segment ", s, " ", i.op));
+    }
     for (size_t w = 0; w < exe_.workers.size(); ++w)
       for (const Action& a : exe_.workers[w].actions) checkAction(a, cat("worker ", w));
-    for (const External& e : exe_.externals) {
-      checkSlotId(e.slot, cat("external ", e.name));
-      require(e.replica_slots.empty() || size(e.replica_slots) == exe_.replicas, "external ", e.name, ": ",
-              e.replica_slots.size(), " slots for ", exe_.replicas, " replicas");
-      for (int32_t slot : e.replica_slots) checkSlotId(slot, cat("external ", e.name));
-      require(e.owner >= -1 && e.owner < size(exe_.externals), "external ", e.name, ": owner ", e.owner);
-    }
+    for (size_t e = 0; e < exe_.externals.size(); ++e) checkExternal(e);
     for (int32_t slot : exe_.input_slots) checkBound(slot, GroupKind::kInput, "input");
     for (int32_t slot : exe_.output_slots) checkBound(slot, GroupKind::kOutput, "output");
+    // What follows looks things up by the ids that were found good.
+    if (!findings_.empty()) return std::move(findings_);
+    checkReplicasAlike();
+    checkInputs();
+    checkExternalsApart();
+    checkOwnInstructions(exe_, findings_);
+    if (findings_.empty()) checkActions(exe_, findings_);
     return std::move(findings_);
   }
 
@@ -45,59 +52,88 @@ class Verifier {
     return static_cast<int64_t>(v.size());
   }
 
-  void checkReplicas() {
-    const int64_t n = exe_.replicas;
-    if (!require(n >= 1, n, " replicas")) return;
-    require(exe_.processes >= 1, exe_.processes, " processes");
+  void checkNumbers() {
+    require(exe_.device_iterations >= 1 && exe_.accumulation >= 1 && exe_.micro_batches >= 1 &&
+                exe_.micro_batches <= INT32_MAX && exe_.micro_batches / exe_.accumulation == exe_.device_iterations &&
+                exe_.micro_batches % exe_.accumulation == 0,
+            "micro_batches is not device_iterations * accumulation");
+    const int64_t n = exe_.replicas, workers = size(exe_.workers);
+    if (!require(n >= 1 && n <= std::max<int64_t>(workers, 1) && workers % n == 0, n, " replicas of ", workers,
+                 " workers"))
+      return;
+    require(exe_.processes >= 1 && exe_.processes <= kMaxProcesses, exe_.processes, " processes");
+    require(exe_.random_draws >= 0 && exe_.random_draws <= kMaxDraws, exe_.random_draws, " random draws");
+    int64_t draws = 0;
+    const bool overflows = __builtin_mul_overflow(exe_.random_draws, exe_.micro_batches, &draws) ||
+                           __builtin_mul_overflow(draws, n, &draws) ||
+                           __builtin_mul_overflow(draws, exe_.processes, &draws);
+    require(!overflows && draws <= kMaxDraws, "more random draws in a step than ", kMaxDraws);
     require(size(exe_.input_slots) % n == 0 && size(exe_.output_slots) % n == 0,
             "inputs or outputs do not divide by the replicas");
     require(exe_.input_part.empty() ? n == 1 : size(exe_.input_part) == n, exe_.input_part.size(), " input parts for ",
             n, " replicas");
     for (int32_t part : exe_.input_part) require(part >= 0 && part < n, "input part ", part);
-    for (const Segment& s : exe_.segments)
-      require(s.replica >= 0 && s.replica < n, "segment ", s.name, ": replica ", s.replica);
     for (size_t w = 0; w < exe_.workers.size(); ++w)
       require(exe_.workers[w].replica >= 0 && exe_.workers[w].replica < n, "worker ", w, ": replica ",
               exe_.workers[w].replica);
   }
 
-  void checkSlotId(int64_t slot, const std::string& where) {
-    require(slot >= -1 && slot < size(exe_.slots), where, ": slot ", slot);
+  void checkSegment(const Segment& s) {
+    require(s.replica >= 0 && s.replica < exe_.replicas, "segment ", s.name, ": replica ", s.replica);
+    require(s.stage >= 0, "segment ", s.name, ": stage ", s.stage);
+  }
+
+  bool checkSlotId(int64_t slot, const std::string& where) {
+    return require(slot >= -1 && slot < size(exe_.slots), where, ": slot ", slot);
+  }
+  // Of a slot that is known to exist.
+  const Group* groupOf(int64_t slot) const {
+    if (slot < 0 || slot >= size(exe_.slots)) return nullptr;
+    const int32_t group = exe_.slots[slot].group;
+    return group >= 0 && group < size(exe_.groups) ? &exe_.groups[group] : nullptr;
   }
 
   void checkBound(int32_t slot, GroupKind kind, const char* what) {
-    checkSlotId(slot, what);
-    if (slot < 0 || slot >= size(exe_.slots)) return;
-    const int32_t group = exe_.slots[slot].group;
-    require(group >= 0 && group < size(exe_.groups) && exe_.groups[group].kind == kind, what, " slot ", slot,
-            " is in a group of another kind");
+    if (!checkSlotId(slot, what) || slot < 0) return;
+    const Group* group = groupOf(slot);
+    require(group && group->kind == kind, what, " slot ", slot, " is in a group of another kind");
+    require(exe_.slots[slot].offset_bytes == 0, what, " slot ", slot, " has an offset");
   }
 
   void checkGroup(const Group& g, const std::string& where) {
+    const bool is_bound = g.kind == GroupKind::kInput || g.kind == GroupKind::kOutput;
     require(g.worker >= -1 && g.worker < size(exe_.workers), where, ": worker ", g.worker);
-    require(g.frames >= 1, where, ": ", g.frames, " frames");
+    require(g.kind != GroupKind::kTransient || g.worker >= 0, where, ": transient, and of no worker");
+    if (is_bound)
+      require(g.frames == exe_.micro_batches, where, ": ", g.frames, " frames");
+    else
+      require(g.frames >= 1 && (g.frames == 1 || (g.kind == GroupKind::kStash && g.frames <= exe_.micro_batches)),
+              where, ": ", g.frames, " frames");
     require(g.frame_bytes >= 0 && g.frame_bytes < kMaxBytes / (g.frames > 0 ? g.frames : 1), where, ": ", g.frame_bytes,
             " bytes");
+    require(!is_bound || g.frame_bytes == 0, where, ": bytes of its own");
     require(!g.off_chip || g.kind == GroupKind::kPersistent || g.kind == GroupKind::kStash, where,
             ": off-chip, and neither persistent nor stash");
   }
 
   // Bytes that the elements span, or -1 when the type is not a sane one.
   static int64_t spanBytes(const Type& type) {
-    if (type.sizes.size() != type.strides.size()) return -1;
+    if (type.sizes.size() != type.strides.size() || type.sizes.size() > kMaxDimensions) return -1;
     bool empty = false;
+    int64_t count = 1;
     for (int64_t n : type.sizes) {
-      if (n < 0 || n > kMaxBytes) return -1;
+      if (n < 0 || n > kMaxElements) return -1;
       empty |= n == 0;
+      if (__builtin_mul_overflow(count, std::max<int64_t>(n, 1), &count) || count > kMaxElements) return -1;
     }
     int64_t elements = 1;
     for (size_t d = 0; d < type.sizes.size(); ++d) {
       const int64_t n = type.sizes[d], stride = type.strides[d];
-      if (stride < 0 || stride > kMaxBytes) return -1;
+      if (stride < 0 || stride > kMaxElements) return -1;
       int64_t step = 0;
-      if (n > 1 && (__builtin_mul_overflow(n - 1, stride, &step) || step > kMaxBytes)) return -1;
+      if (n > 1 && (__builtin_mul_overflow(n - 1, stride, &step) || step > kMaxElements)) return -1;
       elements += step;
-      if (elements > kMaxBytes) return -1;
+      if (elements > kMaxElements) return -1;
     }
     return empty ? 0 : elements * elementBytes(type.dtype);
   }
@@ -113,16 +149,58 @@ class Verifier {
       require(slot.offset_bytes <= g.frame_bytes - span, where, ": ends behind its group of ", g.frame_bytes, " bytes");
   }
 
+  void checkRead(int64_t slot, const Instruction& i, const std::string& where) {
+    if (!checkSlotId(slot, where) || slot < 0) return;
+    const Group* group = groupOf(slot);
+    // A result is bound to a tensor of the caller's or to none.
+    const bool is_emitted = i.op == "abele::emit" && !i.args.empty() && i.args[0].i == slot;
+    require(!group || group->kind != GroupKind::kOutput || is_emitted, where, ": uses the result in slot ", slot);
+  }
+
+  void checkWritten(int64_t slot, const Instruction& i, const std::string& where) {
+    const Group* group = groupOf(slot);
+    require(!group || group->kind != GroupKind::kInput, where, ": writes the input in slot ", slot);
+    require(!group || group->kind != GroupKind::kOutput || i.op == "abele::emit", where, ": writes the result in slot ",
+            slot);
+  }
+
+  void checkArgument(const Arg& a, const Instruction& i, const std::string& where) {
+    using Kind = Arg::Kind;
+    if (a.kind == Kind::kId) checkRead(a.i, i, where);
+    if (a.kind == Kind::kIdList || a.kind == Kind::kOptionalIdList)
+      for (int64_t id : a.ints) checkRead(id, i, where);
+    const Kind n = a.number_kind;
+    require(a.kind != Kind::kNumber || n == Kind::kBool || n == Kind::kInt || n == Kind::kDouble || n == Kind::kComplex,
+            where, ": a number of no kind");
+  }
+
   void checkInstruction(const Instruction& i, const std::string& where) {
-    for (const Arg& a : i.args) {
-      if (a.kind == Arg::Kind::kId) checkSlotId(a.i, where);
-      if (a.kind == Arg::Kind::kIdList || a.kind == Arg::Kind::kOptionalIdList)
-        for (int64_t id : a.ints) checkSlotId(id, where);
-    }
+    for (const Arg& a : i.args) checkArgument(a, i, where);
     for (const auto& group : i.results)
-      for (int32_t slot : group) checkSlotId(slot, where);
-    for (int32_t slot : i.writes) require(slot >= 0 && slot < size(exe_.slots), where, ": writes slot ", slot);
+      for (int32_t slot : group)
+        if (checkSlotId(slot, where)) checkWritten(slot, i, where);
+    const std::vector<int64_t> arguments = i.writes.empty() ? std::vector<int64_t>() : argumentsOf(i);
+    for (int32_t slot : i.writes) {
+      require(slot >= 0 && slot < size(exe_.slots) && std::binary_search(arguments.begin(), arguments.end(), slot),
+              where, ": writes slot ", slot);
+      checkWritten(slot, i, where);
+    }
     require(i.source >= -1 && i.source < size(exe_.sources), where, ": source ", i.source);
+    if (i.random_draws < 0) return;
+    require(i.random_offset >= 0 && i.random_draws <= exe_.random_draws &&
+                i.random_offset <= exe_.random_draws - i.random_draws,
+            where, ": ", i.random_draws, " random draws from ", i.random_offset);
+  }
+
+  // Slots, in ascending order.
+  static std::vector<int64_t> argumentsOf(const Instruction& i) {
+    std::vector<int64_t> slots;
+    for (const Arg& a : i.args) {
+      if (a.kind == Arg::Kind::kId) slots.push_back(a.i);
+      if (a.kind != Arg::Kind::kId && a.holdsIds()) slots.insert(slots.end(), a.ints.begin(), a.ints.end());
+    }
+    std::sort(slots.begin(), slots.end());
+    return slots;
   }
 
   void checkAction(const Action& a, const std::string& where) {
@@ -136,6 +214,96 @@ class Verifier {
         require(known && use.frame >= 0 && use.frame < exe_.groups[use.group].frames, where,
                 ": fetches or releases frame ", use.frame, " of group ", use.group);
       }
+  }
+
+  void checkExternal(size_t index) {
+    const External& e = exe_.externals[index];
+    const std::string where = cat("external ", e.name);
+    require(e.replica_slots.empty() || (size(e.replica_slots) == exe_.replicas && e.slot >= 0), where, ": ",
+            e.replica_slots.size(), " slots for ", exe_.replicas, " replicas");
+    const auto check = [&](int32_t slot) {
+      if (!checkSlotId(slot, where) || slot < 0) return;
+      const Group* group = groupOf(slot);
+      require(group && group->kind == GroupKind::kPersistent, where, ": slot ", slot, " is not persistent");
+      require(e.slot < 0 || e.slot >= size(exe_.slots) || exe_.slots[slot].type == exe_.slots[e.slot].type, where,
+              ": slot ", slot, " has another type");
+    };
+    check(e.slot);
+    for (int32_t slot : e.replica_slots) {
+      require(slot >= 0, where, ": slot ", slot);
+      check(slot);
+    }
+    require(e.owner >= -1 && e.owner < size(exe_.externals) &&
+                (e.owner < 0 || exe_.externals[e.owner].kind == ExternalKind::kParameter),
+            where, ": owner ", e.owner);
+  }
+
+  // --- what looks at several things at once --------------------------------------------------------------------------
+  void checkReplicasAlike() {
+    const auto check = [&](const std::vector<int32_t>& slots, int64_t count, const char* what) {
+      for (int64_t i = count; i < size(slots); ++i) {
+        const int32_t own = slots[i], first = slots[i % count];
+        require((own < 0) == (first < 0) && (own < 0 || exe_.slots[own].type == exe_.slots[first].type), what, " ", i,
+                " differs from that of the first replica");
+      }
+    };
+    check(exe_.input_slots, exe_.numInputs(), "input");
+    check(exe_.output_slots, exe_.numOutputs(), "output");
+    std::vector<int32_t> outputs = exe_.output_slots;
+    std::sort(outputs.begin(), outputs.end());
+    for (int32_t slot = 0; slot < size(exe_.slots); ++slot)
+      require(exe_.groups[exe_.slots[slot].group].kind != GroupKind::kOutput ||
+                  std::binary_search(outputs.begin(), outputs.end(), slot),
+              "slot ", slot, " belongs to no result");
+  }
+
+  // Every slot of an input lies in an argument, and an argument has no room but for the rows of all micro-batches.
+  void checkInputs() {
+    std::map<int32_t, std::vector<const Slot*>> arguments;  // by group
+    const int64_t parts = exe_.micro_batches * exe_.inputParts();
+    for (int32_t slot : exe_.input_slots) {
+      if (slot < 0) continue;
+      const Slot& whole = exe_.slots[slot];
+      arguments[whole.group].push_back(&whole);
+      require(whole.type.extent() <= kMaxElements / parts && whole.type.extent() / parts <= whole.type.numel(),
+              "input slot ", slot, ": a type with gaps");
+    }
+    for (size_t s = 0; s < exe_.slots.size(); ++s) {
+      const Slot& slot = exe_.slots[s];
+      if (exe_.groups[slot.group].kind != GroupKind::kInput) continue;
+      const auto& wholes = arguments[slot.group];
+      require(std::any_of(wholes.begin(), wholes.end(),
+                          [&](const Slot* whole) {
+                            return slot.offset_bytes >= whole->offset_bytes && endOf(slot) <= endOf(*whole);
+                          }),
+              "slot ", s, " belongs to no argument");
+    }
+  }
+
+  static int64_t endOf(const Slot& slot) { return slot.offset_bytes + slot.type.extentBytes(); }
+
+  // Two externals have no byte in common.
+  void checkExternalsApart() {
+    struct Range {
+      int64_t begin, end;
+      size_t external;
+    };
+    std::map<int32_t, std::vector<Range>> ranges;  // by group
+    for (size_t e = 0; e < exe_.externals.size(); ++e) {
+      const External& external = exe_.externals[e];
+      if (external.slot < 0) continue;
+      for (int64_t r = 0; r < (external.replica_slots.empty() ? 1 : exe_.replicas); ++r) {
+        const Slot& slot = exe_.slots[external.slotOf(static_cast<int32_t>(r))];
+        if (slot.type.extentBytes() > 0) ranges[slot.group].push_back({slot.offset_bytes, endOf(slot), e});
+      }
+    }
+    for (auto& [group, list] : ranges) {
+      std::sort(list.begin(), list.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+      for (size_t i = 1; i < list.size(); ++i)
+        require(list[i].begin >= list[i - 1].end || list[i].external == list[i - 1].external, "externals ",
+                exe_.externals[list[i - 1].external].name, " and ", exe_.externals[list[i].external].name,
+                " share memory");
+    }
   }
 
   const Executable& exe_;

@@ -10,11 +10,21 @@ namespace abele::host {
 bool isKnown(OutputMode mode) { return mode <= OutputMode::kSum; }
 bool isKnown(CommGroup type) { return type <= CommGroup::kNone; }
 
+/// A list whose elements fn visits; one grows as the file gives them, so that a damaged count asks for no memory.
+template <class A, class T, class Fn>
+void visitEach(A& a, std::vector<T>& list, Fn&& fn) {
+  const uint64_t n = a.count(list.size());
+  if constexpr (A::kReads) {
+    list.clear();
+    for (uint64_t i = 0; i < n; ++i) fn(list.emplace_back());
+  } else {
+    for (T& item : list) fn(item);
+  }
+}
+
 template <class A>
 void visitTensors(A& a, std::vector<at::Tensor>& tensors) {
-  const uint64_t n = a.count(tensors.size());
-  if constexpr (A::kReads) tensors.assign(n, at::Tensor());
-  for (at::Tensor& tensor : tensors) visitTensor(a, tensor);
+  visitEach(a, tensors, [&](at::Tensor& tensor) { visitTensor(a, tensor); });
 }
 
 /// Keys and values of a map with keys of type std::string.
@@ -80,21 +90,18 @@ void visitOptimizer(A& a, OptimizerSpec& x) {
   using Kind = passes::OptimizerRules::Kind;
   int32_t kind = static_cast<int32_t>(x.rules.kind);
   a(kind);
+  if (kind < 0 || kind > static_cast<int32_t>(Kind::kLamb)) exe::reject("an optimizer that this version does not know");
   x.rules.kind = static_cast<Kind>(kind);
   visitMap(a, x.rules.group_of);
-  uint64_t groups = a.count(x.rules.groups.size());
-  x.rules.groups.resize(groups);
-  for (auto& group : x.rules.groups) {
+  visitEach(a, x.rules.groups, [&](passes::OptimizerRules::Group& group) {
     // A new field is a new version.
-    auto& [momentum, amsgrad, centered, tf_variant, bias_correction] = group;
-    for (bool* flag : {&momentum, &amsgrad, &centered, &tf_variant, &bias_correction}) a(*flag);
-  }
+    auto& [momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction] = group;
+    for (bool* flag : {&momentum, &torch_dampening, &amsgrad, &centered, &tf_variant, &bias_correction}) a(*flag);
+  });
   for (DType* type : {&x.rules.accumulator, &x.rules.first_moment, &x.rules.second_moment}) a(*type);
   a(x.rules.max_grad_norm);
   a(x.loss_scaling);
-  groups = a.count(x.groups.size());
-  x.groups.resize(groups);
-  for (auto& values : x.groups) visitMap(a, values);
+  visitEach(a, x.groups, [&](std::map<std::string, double>& values) { visitMap(a, values); });
 }
 
 template <class A>
@@ -120,8 +127,18 @@ void visitProgram(A& a, CompiledProgram& x) {
 
 namespace {
 
-constexpr const char* kMagic = "ABELEPRG";
-constexpr uint32_t kVersion = 4;
+/// Are there as many elements as the executable takes of each constant?
+bool haveTypes(const std::vector<at::Tensor>& constants, const exe::Executable& executable) {
+  if (constants.size() != executable.externals.size()) return false;
+  for (size_t i = 0; i < constants.size(); ++i) {
+    const exe::External& external = executable.externals[i];
+    if (external.kind != exe::ExternalKind::kConstant || external.slot < 0) continue;
+    const Type& type = executable.slots[external.slot].type;
+    if (!constants[i].defined() || static_cast<DType>(constants[i].scalar_type()) != type.dtype) return false;
+    if (constants[i].sizes() != at::IntArrayRef(type.sizes) && constants[i].numel() < type.extent()) return false;
+  }
+  return true;
+}
 
 /// What a session relies on beyond what exe::verify checks.
 void verify(const CompiledProgram& program) {
@@ -129,21 +146,26 @@ void verify(const CompiledProgram& program) {
     if (!holds) exe::reject(what);
   };
   const exe::Executable& executable = program.executable;
-  const auto isTarget = [&](int64_t target) { return target >= 0 && target < executable.numOutputs(); };
+  // A result of this type: the tensors that it is written to are made by the type.
+  const auto isTarget = [&](int64_t target, const Type& type) {
+    if (target < 0 || target >= executable.numOutputs() || executable.output_slots[target] < 0) return false;
+    const Type& made = executable.slots[executable.output_slots[target]].type;
+    return made.dtype == type.dtype && made.sizes == type.sizes;
+  };
   require(executable.numInputs() <= static_cast<int64_t>(program.input_types.size()),
           "fewer inputs than the executable reads");
   size_t on_host = 0;
   for (const CompiledResult& result : program.results) {
-    require(result.target == -1 || isTarget(result.target), "a result that the executable does not make");
+    require(result.target == -1 || isTarget(result.target, result.type), "a result that the executable does not make");
     on_host += result.target < 0;
   }
   require(on_host == program.host_results.size(), "another number of host results than it names");
   for (const WrittenArgument& written : program.written)
-    require(isTarget(written.target) && written.argument >= 0 &&
+    require(isTarget(written.target, written.type) && written.argument >= 0 &&
                 written.argument < static_cast<int64_t>(program.input_types.size()),
             "a written argument that does not exist");
   for (const CompiledAnchor& anchor : program.anchors)
-    require(isTarget(anchor.target) && anchor.period >= 1 &&
+    require(isTarget(anchor.target, anchor.type) && anchor.period >= 1 && anchor.updated >= -1 &&
                 anchor.updated < static_cast<int64_t>(executable.externals.size()),
             "an anchor that does not exist");
   for (const CompiledStage& stage : program.stages)
@@ -155,6 +177,10 @@ void verify(const CompiledProgram& program) {
     require(stage.replica >= 0 && stage.replica < executable.replicas, "a stage of a replica that does not exist");
   for (const exe::Segment& segment : executable.segments)
     require(segment.stage >= 0 && segment.stage < stages, "a segment of a stage that does not exist");
+  require(program.constants.empty() || haveTypes(program.constants, executable), "constants of other types");
+  for (const auto& [name, group] : program.optimizer.rules.group_of)
+    require(group >= 0 && static_cast<size_t>(group) < program.optimizer.rules.groups.size(),
+            "a parameter of a group that does not exist");
   for (const ReplicaGrouping& grouping : program.groupings)
     require(fits(grouping, executable.replicas), "groups of replicas that do not divide them");
 }
@@ -175,11 +201,11 @@ std::string encode(const CompiledProgram& program) {
   exe::Writer payload;
   // The fields are described once, for reading and writing, hence not const; a Writer changes nothing.
   visitProgram(payload, const_cast<CompiledProgram&>(program));
-  return exe::seal(kMagic, kVersion, payload.take());
+  return exe::seal(kProgramMagic.data(), kProgramVersion, payload.take());
 }
 
 CompiledProgram decodeProgram(std::string_view bytes) {
-  exe::Reader reader(exe::unseal(kMagic, kVersion, bytes, "a compiled program"));
+  exe::Reader reader(exe::unseal(kProgramMagic.data(), kProgramVersion, bytes, "a compiled program"));
   CompiledProgram program;
   visitProgram(reader, program);
   if (!reader.atEnd()) exe::reject("bytes behind the end");

@@ -56,6 +56,10 @@ struct CompiledProgram {
   std::string key;                        // of cacheKey: what it was made from
 };
 
+/// What the bytes of a compiled program begin with.
+inline constexpr std::string_view kProgramMagic = "ABELEPRG";
+inline constexpr uint32_t kProgramVersion = 5;
+
 /// Does it call functions that exist in this process only?
 bool callsHost(const CompiledProgram& program);
 

@@ -15,10 +15,10 @@
 #include "abele/version.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/whole_file.h"
 #include "exe/bytes.h"
 #include "host/default_schedule.h"
 #include "host/placement.h"
-#include "host/whole_file.h"
 #include "ir/text.h"
 
 namespace abele::host {
@@ -35,15 +35,17 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
   const auto& [training, device_iterations, gradient_accumulation, replicas, input_group_size, input_grouping,
                processes, broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule,
                schedule_rule, most_held, costs, recompute, recompute_to_fit, device_memory, locations, sharding,
-               off_chip_memory_limit, off_chip_folder, stages, enforce_pipeline_minimum, num_devices,
+               off_chip_memory_limit, off_chip_folder, trusts_reads, stages, enforce_pipeline_minimum, num_devices,
                threads_per_device, has_seed, seed, floating_point_exceptions, stochastic_rounding, auto_loss_scaling,
-               loss_scale_edge, loss_scale_threshold, loss_scale_period, anchors, synthetic_data, cache_path,
-               cache_lock] = options;
-  // Not compiled in: which of the processes this is, threads, seed, what kernels check and how they round, where data
-  // comes from, where the cache is.
+               loss_scale_edge, loss_scale_threshold, loss_scale_period, anchors, updatable_buffers, synthetic_data,
+               cache_path, initializers_path, share_weights, weights_owner, cache_lock] = options;
+  (void)updatable_buffers, (void)share_weights, (void)weights_owner;
+  // Not compiled in: which of the processes this is, where the weights are, threads, seed, what kernels check and how
+  // they round, where data comes from, where the cache is.
   (void)threads_per_device, (void)has_seed, (void)seed, (void)synthetic_data, (void)cache_path, (void)cache_lock;
   (void)floating_point_exceptions, (void)stochastic_rounding, (void)loss_scale_edge, (void)loss_scale_threshold;
-  (void)loss_scale_period, (void)off_chip_memory_limit, (void)off_chip_folder;
+  (void)initializers_path, (void)loss_scale_period, (void)off_chip_memory_limit, (void)off_chip_folder;
+  (void)trusts_reads;  // what it adds is in the graph
   add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
       output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule),
       static_cast<int64_t>(schedule_rule), leavesSchedule(options) ? coresOfReplica(options) : 0, costs, recompute,
@@ -75,12 +77,14 @@ void addOptions(exe::Writer& out, const SessionOptions& options) {
 }
 
 void addOptimizer(exe::Writer& out, const OptimizerSpec& optimizer) {
-  const auto& [kind, group_of, groups, accumulator, first_moment, second_moment, max_grad_norm] = optimizer.rules;
+  const auto& [kind, group_of, groups, accumulator, first_moment, second_moment, max_grad_norm, skips_overflow] =
+      optimizer.rules;
+  (void)skips_overflow;  // follows from the options
   add(out, static_cast<int64_t>(kind), static_cast<int64_t>(accumulator), static_cast<int64_t>(first_moment),
       static_cast<int64_t>(second_moment), max_grad_norm);
   for (const auto& [name, group] : group_of) add(out, name, group);
-  for (const auto& [momentum, amsgrad, centered, tf_variant, bias_correction] : groups)
-    add(out, momentum, amsgrad, centered, tf_variant, bias_correction);
+  for (const auto& [momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction] : groups)
+    add(out, momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction);
 }
 
 }  // namespace
@@ -110,21 +114,34 @@ ExecutableCache::ExecutableCache(std::string folder) : folder_(std::move(folder)
                  .found = is_folder ? std::strerror(errno) : "no folder, and none can be made",
                  .remedy = cat("name another folder in enableExecutableCaching (or POPTORCH_CACHE_DIR), or pass ",
                                inLanguage("None", "std::nullopt"))});
+  removeLeftovers(folder_);
 }
 
 std::optional<CompiledProgram> ExecutableCache::find(const std::string& key) const {
   const std::string path = pathOf(key);
   if (!std::filesystem::exists(path)) return std::nullopt;
   try {
-    return decodeProgram(readWholeFile(path));
-  } catch (const UserError& error) {
-    log::warn("the cached program ", path, " cannot be used and is compiled again: ", error.message().what);
+    CompiledProgram program = decodeProgram(readWholeFile(path, kProgramMagic));
+    ABELE_REQUIRE(program.key == key, E0501,
+                  {.what = cat("it holds another program, of the key ", program.key), .remedy = "delete the file"});
+    return program;
+  } catch (const Error& error) {
+    warnOf(key, error);
     return std::nullopt;
   }
 }
 
+void ExecutableCache::warnOf(const std::string& key, const Error& error) const {
+  log::warn("the cached program ", pathOf(key), " cannot be used and is compiled again: ", error.message().what,
+            error.message().found.empty() ? "" : ": ", error.message().found);
+}
+
 void ExecutableCache::store(const std::string& key, const CompiledProgram& program) const {
-  writeWholeFile(pathOf(key), encode(program));
+  try {
+    writeWholeFile(pathOf(key), encode(program));
+  } catch (const Error& error) {
+    log::warn("the program ", key, " cannot be stored in the cache ", folder_, ": ", error.message().found);
+  }
 }
 
 ExecutableCache::Lock ExecutableCache::lock() const {

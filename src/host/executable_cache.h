@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "host/compiled_program.h"
 #include "ir/graph.h"
 
@@ -19,10 +20,12 @@ class ExecutableCache {
  public:
   /// Makes the folder. Throws E0712 when it cannot be made or written.
   explicit ExecutableCache(std::string folder);
-  /// Nothing when there is no such file, or a damaged one (which the log tells).
+  /// Nothing when there is no such file, or one that is damaged or of another key: a warning tells.
   std::optional<CompiledProgram> find(const std::string& key) const;
-  /// Throws E0712 when the file cannot be written.
+  /// A file that cannot be written is a warning: the program runs without it.
   void store(const std::string& key, const CompiledProgram& program) const;
+  /// Tells that the entry of a key does not serve.
+  void warnOf(const std::string& key, const Error& error) const;
 
   /// Until it is destroyed, no other process holds the lock of this folder.
   class Lock {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/log.h"
 #include "host/session_impl.h"
 
 namespace abele::host {
@@ -14,6 +15,22 @@ namespace {
 
 // Backward may start in float16, which holds no larger power of two.
 constexpr double kLargest = 32768;
+// Gradients that overflow even so are infinite or NaN whatever the loss is multiplied by.
+constexpr double kLeast = 1.0 / 32768;
+
+/// The updates of the last step were skipped.
+void noteOverflow(Compiled& compiled) {
+  compiled.counted = {};
+  compiled.updates_counted = 0;
+  const double scale = finalLossScale(compiled);
+  if (scale <= kLeast) {
+    log::warn("gradients are not finite with any loss scale: the update is skipped");
+    return;
+  }
+  compiled.loss_scale_factor /= 2;
+  setHypers(compiled, compiled.optimizer);
+  log::info("gradients overflow with a loss scale of ", scale, ": the update is skipped, the scale is halved");
+}
 
 }  // namespace
 
@@ -26,6 +43,10 @@ double finalLossScale(const Compiled& compiled) { return compiled.optimizer.loss
 void adaptLossScale(Compiled& compiled, const SessionOptions& options) {
   if (!options.auto_loss_scaling || !options.training) return;
   const runtime::GradientSizes found = compiled.backend->takeGradientSizes();
+  if (found.overflowed) {
+    noteOverflow(compiled);
+    return;
+  }
   compiled.counted.large += found.large;
   compiled.counted.all += found.all;
   ++compiled.updates_counted;

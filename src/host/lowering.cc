@@ -32,6 +32,7 @@ bool lastStageWaits(plan::ScheduleKind schedule) {
 
 ir::Graph runPasses(const Captured& captured, const SessionOptions& options) {
   passes::PassContext context{.stages = options.stages, .optimizer = captured.rules};
+  context.optimizer.skips_overflow = options.training && options.auto_loss_scaling;
   context.stages.ordered = options.strategy == Strategy::kPipelined;
   const plan::ScheduleKind schedule = planOptions(options).schedule;
   context.recompute = {.enabled = options.recompute, .last_stage = lastStageWaits(schedule), .kept = captured.kept};

@@ -2,6 +2,7 @@
 #include "host/option_objects.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "host/option_rows.h"
 #include "host/option_store.h"
 #include "host/public_access.h"
@@ -150,7 +151,7 @@ void callMethod(OptionObject& object, const std::string& name, const std::vector
                 const std::vector<std::pair<std::string, OptionValue>>& named) {
   if (auto* settings = std::get_if<TensorLocationSettings>(&object)) {
     const std::string path = cat("TensorLocationSettings.", name);
-    ABELE_REQUIRE(findRow(path), E0701, {.what = cat("there is no ", path)});
+    ABELE_REQUIRE(findRow(path), E0701, {.what = cat("there is no ", path), .remedy = didYouMean(path, setterPaths())});
     std::vector<OptionValue> all = arguments;
     for (const auto& [key, value] : named) all.push_back(value);  // each takes one
     setLocation(OptionsAccess::values(*settings), path, std::move(all));

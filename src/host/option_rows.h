@@ -49,9 +49,15 @@ struct OptionEnum {
   std::vector<std::pair<std::string, int64_t>> members;
 };
 
+/// What the device does with an expert setting: "popart_effects" of options.json.
+enum class ExpertEffect { kHonoured, kOnly, kLike, kHint };
+
 struct ExpertSetting {
   std::string kind;              // of OptionValue::kind()
   int64_t number_of_values = 0;  // of the enumeration that it is a member of; 0: none
+  ExpertEffect effect = ExpertEffect::kHint;
+  std::vector<std::string> values;  // kOnly: as JSON
+  std::string option;               // kLike: the path of the option that must agree
 };
 
 const std::vector<OptionRow>& optionRows();

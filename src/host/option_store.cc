@@ -5,6 +5,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/nearest.h"
 
 namespace abele {
 namespace host {
@@ -144,6 +145,12 @@ const OptionRow* findRow(const std::string& path) {
   return nullptr;
 }
 
+std::vector<std::string> setterPaths() {
+  std::vector<std::string> paths;
+  for (const OptionRow& row : optionRows()) paths.push_back(row.path);
+  return paths;
+}
+
 OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> positional,
                             std::vector<std::pair<std::string, OptionValue>> named) {
   const size_t count = row.parameters.size();
@@ -188,6 +195,16 @@ void setLocation(std::map<std::string, int64_t>& values, const std::string& path
     values[row->key] = value.as<bool>() ? *value.as<bool>() : *value.as<int64_t>();
 }
 
+namespace {
+
+std::vector<std::string> expertNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, setting] : expertSettings()) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
 void validateExpert(const OptionMap& settings) {
   for (const auto& [name, value] : settings) {
     const auto it = expertSettings().find(name);
@@ -196,7 +213,8 @@ void validateExpert(const OptionMap& settings) {
                   {.what = cat("unknown ", value.kind(), " option ", name),
                    .found = cat("Popart().set(", quoted(name), ", ", value.text(), ")"),
                    .expected = known ? cat("a value of kind ", it->second.kind) : "a name that docs/options.md lists",
-                   .remedy = "remove the setting or correct it"});
+                   .remedy = known ? "remove the setting or correct it"
+                                   : didYouMean(name, expertNames(), "remove the setting or correct it")});
     const bool is_int = it->second.kind == "int";
     const int64_t number = value.as<int64_t>() ? *value.as<int64_t>() : 0;
     ABELE_REQUIRE(
@@ -241,7 +259,9 @@ void Options::Values::requireNotFrozen(const std::string& name) const {
 void Options::Values::call(const std::string& path, std::vector<OptionValue> arguments,
                            std::vector<std::pair<std::string, OptionValue>> named) {
   const OptionRow* row = host::findRow(path);
-  ABELE_REQUIRE(row, E0701, {.what = cat("there is no setter ", path), .remedy = "docs/options.md lists all of them"});
+  ABELE_REQUIRE(row, E0701,
+                {.what = cat("there is no setter ", path),
+                 .remedy = didYouMean(path, host::setterPaths(), "docs/options.md lists all of them")});
   requireNotFrozen(path);
   const host::OptionList checked = host::checkedArguments(*row, std::move(arguments), std::move(named));
   switch (row->kind) {
@@ -256,7 +276,8 @@ void Options::Values::assign(const std::string& group, const std::string& key, O
   requireNotFrozen(key);
   const OptionValue* current = find(key);
   ABELE_REQUIRE(current, E0701,
-                {.what = cat("there is no option ", key), .remedy = "docs/options.md lists all of them"});
+                {.what = cat("there is no option ", key),
+                 .remedy = didYouMean(key, keys(), "docs/options.md lists all of them")});
   if (const auto* old = current->as<host::EnumMember>(); old && value.as<int64_t>())
     value = host::member(old->type, *value.as<int64_t>());
   const bool same = std::string(current->kind()) == value.kind() ||
@@ -265,6 +286,12 @@ void Options::Values::assign(const std::string& group, const std::string& key, O
       same, E0702,
       {.what = cat("option ", key, " is ", value.text()), .expected = cat("a value of kind ", current->kind())});
   set(group, key, std::move(value));
+}
+
+std::vector<std::string> Options::Values::keys() const {
+  std::vector<std::string> all;
+  for (const Entry& entry : entries) all.push_back(entry.key);
+  return all;
 }
 
 const OptionValue* Options::Values::find(const std::string& key) const {

@@ -24,6 +24,8 @@ struct Options::Values {
   void assign(const std::string& group, const std::string& key, host::OptionValue value);
   void requireNotFrozen(const std::string& name) const;
 
+  /// Of all options that have a value.
+  std::vector<std::string> keys() const;
   /// nullptr where the option has no value.
   const host::OptionValue* find(const std::string& key) const;
   void set(const std::string& group, const std::string& key, host::OptionValue value);
@@ -60,6 +62,8 @@ OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> posit
 int64_t deviceOf(const std::string& name);
 /// nullptr when there is no such setter.
 const OptionRow* findRow(const std::string& path);
+/// Of all setters, as findRow takes them.
+std::vector<std::string> setterPaths();
 /// A setter of TensorLocationSettings.
 void setLocation(std::map<std::string, int64_t>& values, const std::string& path, std::vector<OptionValue> arguments);
 

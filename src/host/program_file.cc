@@ -3,25 +3,30 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "exe/bytes.h"
+#include "host/forms.h"
 #include "host/tensor_bytes.h"
-#include "host/whole_file.h"
 
 namespace abele::host {
+
+template <class A>
+void visit(A& a, SavedTensor& x) {
+  a(x.name);
+  visitTensor(a, x.tensor);
+  a(x.is_parameter);
+}
 
 template <class A>
 void visitFile(A& a, ProgramFile& x) {
   a(x.version);
   a(x.metadata);
+  a(x.objects);
   a(x.program);
+  a(x.form);
+  a(x.result_form);
   a(x.has_model);
-  const uint64_t tensors = a.count(x.tensors.size());
-  x.tensors.resize(tensors);
-  for (SavedTensor& saved : x.tensors) {
-    a(saved.name);
-    visitTensor(a, saved.tensor);
-    a(saved.is_parameter);
-  }
+  visit(a, x.tensors);
   const uint64_t states = a.count(x.optimizer_state.size());
   if constexpr (A::kReads) {
     for (uint64_t i = 0; i < states; ++i) {
@@ -39,29 +44,31 @@ void visitFile(A& a, ProgramFile& x) {
   visitTensor(a, x.rng_state);
 }
 
-namespace {
-
-constexpr const char* kMagic = "ABELEPTF";
-constexpr uint32_t kVersion = 1;
-
-}  // namespace
-
 void writeProgramFile(const std::string& path, const ProgramFile& file) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  for (const std::string* form : {&file.form, &file.result_form})
+    ABELE_REQUIRE(isForm(*form), E0712,
+                  {.what = "arguments or results that are nested too deeply for a file", .at = path});
   exe::Writer payload;
   // The fields are described once, for reading and writing, hence not const; a Writer changes nothing.
   visitFile(payload, const_cast<ProgramFile&>(file));
-  writeWholeFile(path, exe::seal(kMagic, kVersion, payload.take()));
+  writeWholeFile(path, exe::seal(kProgramFileMagic, kProgramFileVersion, payload.take()));
 }
 
 ProgramFile readProgramFile(const std::string& path) {
-  const std::string bytes = readWholeFile(path);
-  exe::Reader reader(exe::unseal(kMagic, kVersion, bytes, "a file that save() wrote"));
+  removeLeftovers(std::filesystem::path(path).parent_path());
+  return decodeProgramFile(readWholeFile(path, kProgramFileMagic));
+}
+
+ProgramFile decodeProgramFile(std::string_view bytes) {
+  exe::Reader reader(exe::unseal(kProgramFileMagic, kProgramFileVersion, bytes, "a file that save() wrote"));
   ProgramFile file;
   visitFile(reader, file);
   if (!reader.atEnd()) exe::reject("bytes behind the end");
+  for (const std::string* form : {&file.form, &file.result_form})
+    if (!isForm(*form)) exe::reject("a structure of arguments or results that is none");
   return file;
 }
 

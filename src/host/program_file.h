@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -18,8 +19,10 @@ struct SavedTensor {
 
 struct ProgramFile {
   std::string version;               // of the package that wrote it
-  std::string metadata;              // the front end's own; Abele does not look at it
+  std::string metadata;              // the front end's own, plain data; Abele does not look at it
+  std::string objects;               // Python: a pickle of the module, which runs code when it is read
   std::string program;               // encode(CompiledProgram)
+  std::string form, result_form;     // of the program's arguments and results (host/forms.h)
   bool has_model = false;            // tensors and optimizer_state are there
   std::vector<SavedTensor> tensors;  // parameters, then buffers
   std::map<std::string, at::Tensor> optimizer_state;
@@ -28,7 +31,12 @@ struct ProgramFile {
 
 /// Makes missing folders. Throws E0712 when the file cannot be written.
 void writeProgramFile(const std::string& path, const ProgramFile& file);
-/// Throws E0712 when the file cannot be read, E0501 when it is something else or damaged.
+/// Throws E0712 when the file cannot be read, E0501 when it is something else or damaged. Runs nothing of it.
 ProgramFile readProgramFile(const std::string& path);
+/// Its bytes. Throws E0501.
+ProgramFile decodeProgramFile(std::string_view bytes);
+
+inline constexpr const char* kProgramFileMagic = "ABELEPTF";
+inline constexpr uint32_t kProgramFileVersion = 2;
 
 }  // namespace abele::host

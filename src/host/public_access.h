@@ -37,6 +37,7 @@ struct NamedTensor {
   std::string name;
   at::Tensor tensor;
   bool is_parameter = false;
+  bool trains = false;  // an optimizer updates it
 };
 
 // public_module.cc: the only unit that sees torch::nn::Module.
@@ -48,6 +49,9 @@ std::shared_ptr<const void> ownerOf(torch::nn::Module& module);
 // public_optim.cc
 /// Throws E0706 for values that torch refuses, and for groups that name no parameter or one that another group has.
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors);
+
+/// The optimizer that makes this spec. Requires: it has one.
+optim::Optimizer optimizerOf(const OptimizerSpec& spec);
 
 /// Throws E0706 where a value that was fixed at compile is another one now.
 void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimizer& given);

@@ -1,27 +1,61 @@
 // The public annotations, in terms of capture's.
+#include <string_view>
+#include <utility>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/sum.h>
 
 #include "abele/annotate.h"
+#include "base/cat.h"
 #include "capture/annotate.h"
+#include "host/public_lines.h"
 
 namespace abele {
+namespace host {
 
-void beginBlock(const std::string& user_id, int ipu_id) {
+std::string& currentLine() {
+  thread_local std::string line;
+  return line;
+}
+
+std::string textOf(const std::source_location& line) {
+  const std::string_view file = line.file_name();
+  return cat(file.substr(file.rfind('/') + 1), ":", line.line());
+}
+
+}  // namespace host
+
+void beginBlock(const std::string& user_id, int ipu_id, const std::source_location& line) {
   if (!capture::isCapturing()) return;
+  host::currentLine() = host::textOf(line);
   capture::beginBlock(user_id.empty() ? capture::nextAutoBlockId() : user_id, ipu_id);
 }
 
-Block::Block(const std::string& user_id, int ipu_id) { beginBlock(user_id, ipu_id); }
-Block::~Block() {
-  if (capture::isCapturing()) capture::endBlock();
+Block::Block(const std::string& user_id, int ipu_id, const std::source_location& line)
+    : line_before_(host::currentLine()) {
+  beginBlock(user_id, ipu_id, line);
 }
-void Block::start(const std::string& user_id, int ipu_id) { beginBlock(user_id, ipu_id); }
+Block::~Block() {
+  if (!capture::isCapturing()) return;
+  capture::endBlock();
+  host::currentLine() = line_before_;
+}
+void Block::start(const std::string& user_id, int ipu_id, const std::source_location& line) {
+  beginBlock(user_id, ipu_id, line);
+}
 void Block::useAutoId() { capture::resetAutoBlockId(); }
 
-NameScope::NameScope(const std::string& name) { capture::pushScope(name); }
-NameScope::~NameScope() { capture::popScope(); }
+NameScope::NameScope(const std::string& name, const std::source_location& line) {
+  if (!capture::isCapturing()) return;
+  line_before_ = std::exchange(host::currentLine(), host::textOf(line));
+  capture::pushScope(name);
+}
+NameScope::~NameScope() {
+  if (!capture::isCapturing()) return;
+  capture::popScope();
+  host::currentLine() = line_before_;
+}
 
 at::Tensor identityLoss(const at::Tensor& loss, Reduction reduction) {
   at::Tensor reduced = reduction == Reduction::kMean  ? at::mean(loss)

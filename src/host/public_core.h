@@ -18,9 +18,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "host/compiled_program.h"
+#include "host/forms.h"
 #include "host/program_file.h"
 #include "host/public_access.h"
+#include "host/public_lines.h"
 #include "host/session.h"
+#include "host/trained_parameters.h"
 
 namespace abele {
 namespace host {
@@ -54,14 +57,15 @@ struct CompiledModel::Sharing {
 /// Source: spec executor.md sections 6 to 8.
 class CompiledModel::Core {
  public:
-  /// optimizer: of a training model; null for inference.
+  /// optimizer: of a training model; null for inference. line: where the program wrapped the model.
   Core(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
-       const optim::Optimizer* optimizer)
+       const optim::Optimizer* optimizer, std::string line = {})
       : user_options_(options),
         optimizer_(optimizer ? std::make_unique<optim::Optimizer>(*optimizer) : nullptr),
         module_(module),
         owner_(module ? host::ownerOf(*module) : nullptr),
         forward_(std::move(forward)),
+        line_(std::move(line)),
         options_(OptionsAccess::session(options, optimizer != nullptr)),
         sharing_(sharingOf(module)) {
     host::Session check(options_);  // refuses options before anything is compiled
@@ -82,6 +86,7 @@ class CompiledModel::Core {
       log::warn("weights of a training model were not copied back: ", error.what());
     }
     if (sharing_->trainer == this) sharing_->trainer = nullptr;
+    host::releaseParameters(this);
   }
 
   Core(const Core&) = delete;
@@ -98,6 +103,7 @@ class CompiledModel::Core {
     if (options_.training) claimTraining();
     pullFromTrainer();
     tensors_ = module_ ? host::tensorsOf(*module_) : std::vector<host::NamedTensor>();
+    if (options_.training) host::claimParameters(this, tensors_);
     host::Session::Program program;
     std::string result_form;
     program.forward = [&](const std::vector<at::Tensor>& tensors) {
@@ -105,7 +111,9 @@ class CompiledModel::Core {
       result_form = std::move(results.form);
       return std::move(results.tensors);
     };
-    program.checks_comparisons = program.warns_of_inner_loss = true;
+    const host::LineScope line(line_);
+    program.source_location = host::currentLine;
+    program.checks_comparisons = true;
     for (host::NamedTensor& t : tensors_) program.model.push_back({t.name, &t.tensor, t.is_parameter});
     auto session = std::make_unique<host::Session>(options_);
     {
@@ -114,25 +122,24 @@ class CompiledModel::Core {
                        optimizer_ ? host::optimizerSpec(*optimizer_, tensors_) : host::OptimizerSpec());
     }
     session_ = std::move(session);
-    form_ = withoutTrailingNothing(std::move(form));
+    form_ = host::withoutTrailingNothing(std::move(form));
     result_form_ = std::move(result_form);
+    is_loaded_ = false;
     attached_ = user_options_.connection_type() != ConnectionType::kNever;
     uploaded_version_ = sharing_->host_version;
   }
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::string& form) {
     requireDevice();
-    if (!session_)
-      compile(inputs, form);
-    else
-      requireSameForm(form);
+    if (!session_) compile(inputs, form);
+    const std::vector<at::Tensor> ordered = inOrder(inputs, form);
     if (!attached_) attach();
     if (!options_.training) {
       pullFromTrainer();
       if (uploaded_version_ != sharing_->host_version) upload();
     }
     if (options_.training) stale_ = true;
-    return session_->run(inputs, poll_);
+    return session_->run(ordered, poll_);
   }
 
   host::Session& compiled(const char* call) {
@@ -160,6 +167,8 @@ class CompiledModel::Core {
     host::ProgramFile file;
     file.version = cat("abele ", version());
     file.program = host::encode(session.program());
+    file.form = form_;
+    file.result_form = result_form_;
     file.has_model = true;
     for (const host::NamedTensor& t : tensors_) file.tensors.push_back({t.name, t.tensor, t.is_parameter});
     file.optimizer_state = session.optimizerState();
@@ -180,33 +189,39 @@ class CompiledModel::Core {
                    .at = path,
                    .expected = kind(options_.training),
                    .remedy = "loadTrainingModel for training, loadInferenceModel for inference"});
-    ABELE_REQUIRE(file.has_model, E0712,
+    ABELE_REQUIRE(file.has_model || module_, E0712,
                   {.what = "the file holds a program without weights",
                    .at = path,
-                   .remedy = "save it with export_model=True in Python"});
+                   .remedy = "pass the module, or save with export_model=True in Python"});
+    const host::OptimizerSpec optimizer = program.optimizer;
     options_.device_iterations = executable.device_iterations;
     options_.gradient_accumulation = executable.accumulation;
     takeWeights(file);
+    for (host::NamedTensor& t : tensors_) t.trains = optimizer.rules.group_of.contains(t.name);
     std::vector<capture::ModelTensor> model;
     for (host::NamedTensor& t : tensors_) model.push_back({t.name, &t.tensor, t.is_parameter});
     auto session = std::make_unique<host::Session>(options_);
     session->load(std::move(program), model);
-    session->setOptimizerState(file.optimizer_state);
+    if (file.has_model) session->setOptimizerState(file.optimizer_state);
     if (file.rng_state.defined()) session->setRngState(file.rng_state);
     session_ = std::move(session);
-    form_.reset();
-    result_form_.reset();
+    if (optimizer_ && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
+      *optimizer_ = host::optimizerOf(optimizer);
+    form_ = file.form;
+    result_form_ = file.result_form;
+    is_loaded_ = true;
     attached_ = user_options_.connection_type() != ConnectionType::kNever;
     uploaded_version_ = sharing_->host_version;
   }
-  /// What forward returned; nothing where the program is of a file.
-  const std::optional<std::string>& resultForm() const { return result_form_; }
+  /// What forward returned.
+  const std::string& resultForm() const { return result_form_; }
 
   void destroy() {
     pullIfStale();
     session_.reset();
     attached_ = false;
     if (sharing_->trainer == this) sharing_->trainer = nullptr;
+    host::releaseParameters(this);
   }
 
   void requireDevice() const {
@@ -228,6 +243,9 @@ class CompiledModel::Core {
     pullIfStale();
     attached_ = false;
   }
+
+  /// public_verify.cc
+  Verification verify(const std::vector<detail::Flat>& batches);
 
   bool pullIfStale() {
     if (!session_ || !stale_) return false;
@@ -279,6 +297,8 @@ class CompiledModel::Core {
     *optimizer_ = optimizer;
   }
 
+  const optim::Optimizer& optimizer() const { return *optimizer_; }
+
   int64_t cycles() {
     const std::optional<Setting> counts = user_options_.Popart().get("instrumentWithHardwareCycleCounter");
     ABELE_REQUIRE(counts && std::get_if<bool>(&*counts) && std::get<bool>(*counts), E0702,
@@ -328,18 +348,21 @@ class CompiledModel::Core {
     }
   }
 
-  static std::string withoutTrailingNothing(std::string form) {
-    while (form.ends_with('-')) form.pop_back();
-    return form;
-  }
-  void requireSameForm(const std::string& form) const {
+  /// The tensors of a call in the program's order. A loaded program also takes them alone: as many as it has.
+  std::vector<at::Tensor> inOrder(const std::vector<at::Tensor>& inputs, const std::string& form) const {
+    std::optional<std::vector<size_t>> order = host::tensorOrder(form_, host::withoutTrailingNothing(form));
+    const bool only_tensors = is_loaded_ && form.find_first_not_of('t') == std::string::npos;
+    if (!order && only_tensors) return inputs;
     ABELE_REQUIRE(
-        !form_ || withoutTrailingNothing(form) == *form_, E0704,
+        order, E0704,
         {.what = "the arguments are built otherwise than those that the model was compiled for",
-         .found = form,
-         .expected = *form_,
-         .remedy = "make another model for them, or destroy() this one first; t is a tensor, - an empty "
-                   "optional, [...] a tuple, struct, array or vector, {...} a map by key, =<length>:<text> a value"});
+         .found = detail::formInWords(form),
+         .expected = detail::formInWords(form_),
+         .remedy = "make another model for them, or destroy() this one first; in brackets is a tuple, struct, "
+                   "array or vector, in braces a map by key; nothing is an empty optional"});
+    std::vector<at::Tensor> ordered;
+    for (const size_t i : *order) ordered.push_back(inputs.at(i));
+    return ordered;
   }
 
   void claimTraining() {
@@ -359,7 +382,9 @@ class CompiledModel::Core {
   torch::nn::Module* module_;
   std::shared_ptr<const void> owner_;
   detail::StructuredForward forward_;
-  std::optional<std::string> form_, result_form_;  // of the compiled program's arguments and results
+  std::string line_;                // "train.cpp:88"
+  std::string form_, result_form_;  // of the compiled program's arguments and results
+  bool is_loaded_ = false;          // the program is of a file
   host::SessionOptions options_;
   std::shared_ptr<Sharing> sharing_;
   std::vector<host::NamedTensor> tensors_;  // of the compiled session, which points into it

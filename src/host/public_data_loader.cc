@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "host/data_batches.h"
 
 namespace abele {
@@ -41,6 +42,16 @@ struct DataLoader::Impl {
     return *batches;
   }
 
+  void openSamples(host::SampleSource samples, const DataLoaderOptions& loading) {
+    const int64_t count = samples.count;
+    open(host::sampleBatches(std::move(samples), loading, combined), loading);
+    if (batches->size() == 0)
+      log::warn("the DataLoader has length 0 and yields nothing: ", count, " samples do not fill one tensor of ",
+                combined,
+                "; use a smaller batch_size, fewer deviceIterations, gradientAccumulation or replicas, or drop_last = "
+                "false");
+  }
+
   void open(std::unique_ptr<host::Batches> source, const DataLoaderOptions& loading) {
     batches = std::move(source);
     if (loading.mode != DataLoaderMode::kSync) batches = host::prefetched(std::move(batches), loading.buffer_size);
@@ -64,7 +75,7 @@ DataLoader::DataLoader(const Options& options, std::vector<at::Tensor> tensors, 
   }
   impl_ = std::make_unique<Impl>(options, loading);
   const int64_t count = tensors[0].size(0);
-  impl_->open(host::sampleBatches({std::move(tensors), nullptr, count}, loading, impl_->combined), loading);
+  impl_->openSamples({std::move(tensors), nullptr, count}, loading);
 }
 
 DataLoader::DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
@@ -73,7 +84,7 @@ DataLoader::DataLoader(const Options& options, std::function<std::vector<at::Ten
   ABELE_REQUIRE(sample && count >= 0, E0801,
                 {.what = "a data loader without samples", .remedy = "pass a callable and how many samples it gives"});
   impl_ = std::make_unique<Impl>(options, loading);
-  impl_->open(host::sampleBatches({{}, std::move(sample), count}, loading, impl_->combined), loading);
+  impl_->openSamples({{}, std::move(sample), count}, loading);
 }
 
 DataLoader::DataLoader(const Options& options, std::function<NextChunk()> start, const DataLoaderOptions& loading) {

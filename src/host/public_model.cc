@@ -42,21 +42,22 @@ detail::StructuredForward ofLists(Forward forward) {
 }  // namespace
 
 TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
-                                const optim::Optimizer& optimizer) {
-  return detail::makeTrainingModel(module, ofLists(std::move(forward)), options, optimizer);
+                                const optim::Optimizer& optimizer, const std::source_location& line) {
+  return detail::makeTrainingModel(module, ofLists(std::move(forward)), options, optimizer, line);
 }
-InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options) {
-  return detail::makeInferenceModel(module, ofLists(std::move(forward)), options);
+InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options,
+                                  const std::source_location& line) {
+  return detail::makeInferenceModel(module, ofLists(std::move(forward)), options, line);
 }
 TrainingModel detail::makeTrainingModel(torch::nn::Module& module, StructuredForward forward, const Options& options,
-                                        const optim::Optimizer& optimizer) {
-  auto model = ModelAccess::build<TrainingModel>(&module, std::move(forward), options, &optimizer);
+                                        const optim::Optimizer& optimizer, const std::source_location& line) {
+  auto model = ModelAccess::build<TrainingModel>(&module, std::move(forward), options, &optimizer, host::textOf(line));
   host::optimizerSpec(optimizer, host::tensorsOf(module));  // refuses a wrong optimizer at once
   return model;
 }
-InferenceModel detail::makeInferenceModel(torch::nn::Module* module, StructuredForward forward,
-                                          const Options& options) {
-  return ModelAccess::build<InferenceModel>(module, std::move(forward), options, nullptr);
+InferenceModel detail::makeInferenceModel(torch::nn::Module* module, StructuredForward forward, const Options& options,
+                                          const std::source_location& line) {
+  return ModelAccess::build<InferenceModel>(module, std::move(forward), options, nullptr, host::textOf(line));
 }
 
 TrainingModel loadTrainingModel(const std::string& path, const Options& options) {
@@ -91,7 +92,7 @@ std::vector<at::Tensor> CompiledModel::runFlat(const detail::Flat& inputs) {
 }
 void CompiledModel::compile(const std::vector<at::Tensor>& inputs) { core().compile(inputs, formOf(inputs)); }
 void CompiledModel::compileFlat(const detail::Flat& inputs) { core().compile(inputs.tensors, inputs.form); }
-std::optional<std::string> CompiledModel::resultForm() const { return core().resultForm(); }
+std::string CompiledModel::resultForm() const { return core().resultForm(); }
 MemoryReport CompiledModel::memoryReport() const { return core().memoryReport(); }
 void CompiledModel::compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs) {
   if (!isCompiled()) compile(inputs);
@@ -150,6 +151,7 @@ void TrainingModel::replicaGrouping(const std::string& parameter, CommGroupType 
                                     VariableRetrievalMode mode) {
   core().group(parameter, type, shards, mode);
 }
+const optim::Optimizer& TrainingModel::optimizer() const { return core().optimizer(); }
 void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) { core().setOptimizer(optimizer); }
 void TrainingModel::setOptimizer(const torch::optim::Optimizer& optimizer) {
   ABELE_REQUIRE(core().module(), E0706,
@@ -160,6 +162,7 @@ void TrainingModel::setOptimizer(const torch::optim::Optimizer& optimizer) {
 std::map<std::string, at::Tensor> TrainingModel::optimizerState() const {
   return core().compiled("optimizerState()").optimizerState();
 }
+double TrainingModel::lossScale() const { return core().compiled("lossScale()").lossScale(); }
 void TrainingModel::setOptimizerState(const std::map<std::string, at::Tensor>& state) {
   core().compiled("setOptimizerState()").setOptimizerState(state);
 }

@@ -13,7 +13,7 @@ std::vector<NamedTensor> tensorsOf(const torch::nn::Module& module) {
   const auto add = [&](const auto& list, bool is_parameter) {
     for (const auto& item : list)
       if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
-        tensors.push_back({item.key(), item.value(), is_parameter});
+        tensors.push_back({item.key(), item.value(), is_parameter, is_parameter && item.value().requires_grad()});
   };
   add(module.named_parameters(), true);
   add(module.named_buffers(), false);

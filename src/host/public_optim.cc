@@ -32,8 +32,10 @@ Kind kindOf(const optim::AdamW&) { return Kind::kAdamW; }
 Kind kindOf(const optim::RMSprop&) { return Kind::kRmsprop; }
 Kind kindOf(const optim::LAMB&) { return Kind::kLamb; }
 
+/// torch's dampening shows where a velocity is kept: in its first step. Without momentum there is none.
 passes::OptimizerRules::Group rulesOf(const optim::SGD& group, bool momentum_varies) {
-  return {.momentum = momentum_varies || group.momentum != 0};
+  const bool keeps = momentum_varies || group.momentum != 0;
+  return {.momentum = keeps, .torch_dampening = keeps && (group.dampening != 0 || group.momentum == 0)};
 }
 passes::OptimizerRules::Group rulesOf(const optim::RMSprop& group, bool momentum_varies) {
   return {.momentum = momentum_varies || group.momentum != 0,
@@ -59,7 +61,7 @@ Hypers hypersOf(const optim::SGD& group) {
                  .remedy = "set momentum to 0.9 and dampening to 0"});
   return {{"lr", group.lr},
           {"momentum", group.momentum},
-          {"dampening", group.dampening},
+          {"dampening", group.momentum == 0 ? 0 : group.dampening},
           {"weight_decay", group.weight_decay},
           {"nesterov", group.nesterov ? 1.0 : 0.0},
           {"maximize", group.maximize ? 1.0 : 0.0}};
@@ -109,7 +111,7 @@ void assign(passes::OptimizerRules& rules, int index, const std::vector<std::str
     for (const NamedTensor& t : tensors) {
       if (!t.is_parameter || !covers(path, t.name)) continue;
       found = true;
-      if (!t.tensor.requires_grad()) continue;
+      if (!t.trains) continue;
       auto [place, added] = rules.group_of.emplace(t.name, index);
       ABELE_REQUIRE(added || place->second == index, E0706,
                     {.what = cat("parameter ", t.name, " is in two groups"),
@@ -144,7 +146,7 @@ OptimizerSpec specOf(const std::vector<Group>& groups, bool momentum_varies, con
   }
   if (rest >= 0)
     for (const NamedTensor& t : tensors)
-      if (t.is_parameter && t.tensor.requires_grad()) spec.rules.group_of.emplace(t.name, rest);
+      if (t.trains) spec.rules.group_of.emplace(t.name, rest);
   return spec;
 }
 
@@ -174,6 +176,52 @@ std::vector<Hypers> valuesOf(const optim::Optimizer& optimizer) {
   return values;
 }
 
+template <class Group>
+void takeHypers(const Hypers& hypers, Group& group) {
+  const auto take = [&hypers](const char* name, auto& field) {
+    const auto it = hypers.find(name);
+    if (it != hypers.end()) field = static_cast<std::remove_reference_t<decltype(field)>>(it->second);
+  };
+  take("lr", group.lr);
+  take("weight_decay", group.weight_decay);
+  take("maximize", group.maximize);
+  if constexpr (requires { group.momentum; }) take("momentum", group.momentum);
+  if constexpr (requires { group.dampening; }) take("dampening", group.dampening);
+  if constexpr (requires { group.nesterov; }) take("nesterov", group.nesterov);
+  if constexpr (requires { group.beta1; }) {
+    take("beta1", group.beta1);
+    take("beta2", group.beta2);
+  }
+  if constexpr (requires { group.eps; }) take("eps", group.eps);
+  if constexpr (requires { group.alpha; }) take("alpha", group.alpha);
+  if constexpr (requires { group.max_weight_norm; }) take("max_weight_norm", group.max_weight_norm);
+}
+
+template <class Group>
+optim::Optimizer groupsOf(const OptimizerSpec& spec) {
+  std::vector<Group> groups(spec.groups.size());
+  for (size_t i = 0; i < groups.size(); ++i) {
+    takeHypers(spec.groups[i], groups[i]);
+    const passes::OptimizerRules::Group& rules = spec.rules.groups[i];
+    if constexpr (requires { groups[i].centered; }) groups[i].centered = rules.centered;
+    if constexpr (requires { groups[i].use_tf_variant; }) groups[i].use_tf_variant = rules.tf_variant;
+    if constexpr (requires { groups[i].bias_correction; }) groups[i].bias_correction = rules.bias_correction;
+  }
+  for (const auto& [name, index] : spec.rules.group_of) groups[index].parameters.push_back(name);
+  optim::Optimizer optimizer(std::move(groups));
+  for (size_t i = 0; i < spec.groups.size(); ++i) {
+    const auto momentum = spec.groups[i].find("momentum");
+    const bool is_zero = momentum != spec.groups[i].end() && momentum->second == 0;
+    if (spec.rules.groups[i].momentum && is_zero) optimizer.variable_attrs.markAsVariable("momentum");
+  }
+  return optimizer;
+}
+
+std::optional<FloatType> floatTypeOf(DType type) {
+  if (type == DType::kUndefined) return std::nullopt;
+  return type == DType::kFloat16 ? FloatType::kHalf : FloatType::kFloat;
+}
+
 void requireKnown(const std::string& attribute) {
   static const std::set<std::string> known = {
       "lr",  "momentum", "dampening", "weight_decay", "nesterov", "beta1",          "beta2",
@@ -201,6 +249,27 @@ void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimiz
   for (size_t i = 0; i < std::min(before.size(), now.size()); ++i)
     for (const auto& [name, value] : before[i])
       if (const auto it = now[i].find(name); it != now[i].end()) require(name, value, it->second);
+}
+
+optim::Optimizer optimizerOf(const OptimizerSpec& spec) {
+  const auto make = [&spec]() -> optim::Optimizer {
+    switch (spec.rules.kind) {
+      case Kind::kSgd: return groupsOf<optim::SGD>(spec);
+      case Kind::kAdam: return groupsOf<optim::Adam>(spec);
+      case Kind::kAdamW: return groupsOf<optim::AdamW>(spec);
+      case Kind::kRmsprop: return groupsOf<optim::RMSprop>(spec);
+      case Kind::kLamb: return groupsOf<optim::LAMB>(spec);
+      case Kind::kNone: break;
+    }
+    throwUser(ErrorCode::E0706, {.what = "the program has no optimizer"});
+  };
+  optim::Optimizer optimizer = make();
+  optimizer.loss_scaling = spec.loss_scaling;
+  optimizer.max_grad_norm = spec.rules.max_grad_norm;
+  optimizer.accum_type = floatTypeOf(spec.rules.accumulator);
+  optimizer.first_order_momentum_accum_type = floatTypeOf(spec.rules.first_moment);
+  optimizer.second_order_momentum_accum_type = floatTypeOf(spec.rules.second_moment);
+  return optimizer;
 }
 
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors) {

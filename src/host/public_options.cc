@@ -1,13 +1,12 @@
 // abele::Options: checked values that become SessionOptions.
 #include "abele/options.h"
 
-#include <fstream>
-#include <iterator>
-
 #include "abele/version.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/whole_file.h"
+#include "host/expert_settings.h"
 #include "host/option_store.h"
 #include "host/public_access.h"
 
@@ -220,9 +219,7 @@ std::map<std::string, int64_t> Options::device_memory_limits() const {
 }
 
 Options& Options::loadFromFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  ABELE_REQUIRE(file, E0712, {.what = "the file of options cannot be read", .at = path});
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string text = readWholeFile(path, {}, kMostTextBytes);
   host::applyConfigText(*values_, text, path.substr(path.find_last_of('/') + 1));
   return *this;
 }
@@ -337,6 +334,7 @@ host::SessionOptions OptionsAccess::session(const Options& options, bool trainin
   session.processes.on_host = std::clamp<int64_t>(environmentInteger("LOCAL_WORLD_SIZE", session.processes.count), 1,
                                                   std::max<int64_t>(1, session.processes.count));
   session.broadcast_buffers = values.get<bool>("broadcast_buffers");
+  session.trusts_reads = values.get<bool>("trust_reads");
   session.mean_reduction =
       values.get<ReductionType>("accumulation_and_replication_reduction_type") == ReductionType::kMean;
   session.output_mode = resolve(values.get<OutputMode>("output_mode"), training);
@@ -345,6 +343,7 @@ host::SessionOptions OptionsAccess::session(const Options& options, bool trainin
   setLocations(values, session);
   session.recompute |= isOn(values, "autoRecomputation");
   session.enforce_pipeline_minimum = values.get<bool>("enforce_pipeline_minimum");
+  session.share_weights = values.get<bool>("share_weights");
   session.num_devices = values.get<int64_t>("num_devices");
   if (const host::OptionValue* threads = values.expert("abele.threadsPerDevice"))
     session.threads_per_device = static_cast<int>(*threads->as<int64_t>());
@@ -356,7 +355,16 @@ host::SessionOptions OptionsAccess::session(const Options& options, bool trainin
   session.synthetic_data = isOn(values, "syntheticDataMode");
   setLossScaling(values, session);
   setAnchors(values, training, session);
-  if (const host::OptionValue* path = values.expert("cachePath")) session.cache_path = *path->as<std::string>();
+  if (const host::OptionValue* buffers = values.expert("updatableNamedBuffers"))
+    for (const host::OptionValue& name : *buffers->as<host::OptionList>())
+      session.updatable_buffers.push_back(*name.as<std::string>());
+  const host::OptionValue* caches = values.expert("enableEngineCaching");
+  if (const host::OptionValue* path = values.expert("cachePath"); path && (!caches || *caches->as<bool>()))
+    session.cache_path = *path->as<std::string>();
+  if (const host::OptionValue* path = values.expert("saveInitializersToFile"))
+    session.initializers_path = *path->as<std::string>();
+  for (const std::string& name : host::requireAvailable(values.popart, session))
+    log::info("option ", name, " is a hint: it has no effect on what the devices do");
   return session;
 }
 

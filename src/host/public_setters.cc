@@ -29,6 +29,11 @@ Options& Options::broadcastBuffers(bool broadcast_buffers) {
   return *this;
 }
 
+Options& Options::trustReads(bool trust_reads) {
+  values_->call("trustReads", {toValue(trust_reads)});
+  return *this;
+}
+
 Options& Options::setExecutionStrategy(const ExecutionStrategy& strategy) {
   values_->call("setExecutionStrategy", {toValue(strategy)});
   return *this;
@@ -179,6 +184,11 @@ Options& Options::enforcePipelineMinimum(bool enforce) {
   return *this;
 }
 
+Options& Options::shareWeights(bool share) {
+  values_->call("shareWeights", {toValue(share)});
+  return *this;
+}
+
 Options& Options::threadsPerDevice(int64_t threads) {
   values_->call("threadsPerDevice", {toValue(threads)});
   return *this;
@@ -191,6 +201,8 @@ int64_t Options::replication_factor() const { return values_->get<int64_t>("repl
 int64_t Options::input_group_size() const { return values_->get<int64_t>("input_group_size"); }
 
 bool Options::broadcast_buffers() const { return values_->get<bool>("broadcast_buffers"); }
+
+bool Options::trust_reads() const { return values_->get<bool>("trust_reads"); }
 
 OutputMode Options::output_mode() const { return values_->get<OutputMode>("output_mode"); }
 
@@ -229,6 +241,8 @@ bool Options::show_compilation_progress_bar() const { return values_->get<bool>(
 int64_t Options::num_devices() const { return values_->get<int64_t>("num_devices"); }
 
 bool Options::enforce_pipeline_minimum() const { return values_->get<bool>("enforce_pipeline_minimum"); }
+
+bool Options::share_weights() const { return values_->get<bool>("share_weights"); }
 
 CommGroupType Options::input_cgt() const { return values_->get<CommGroupType>("input_cgt"); }
 

@@ -14,6 +14,44 @@ void addText(Flat& flat, const std::string& text) { flat.form += cat('=', text.s
 
 }  // namespace
 
+std::string formInWords(std::string_view form) {
+  std::string words;
+  std::string closing;  // of what is open, innermost last
+  bool is_first = true;
+  const auto text = [&](size_t& at) {
+    const size_t colon = form.find(':', at);
+    const size_t length = std::stoul(std::string(form.substr(at, colon - at)));
+    at = colon + 1 + length;
+    return form.substr(colon + 1, length);
+  };
+  for (size_t at = 0; at < form.size();) {
+    const char c = form[at];
+    if (c == ']' || c == '}') {
+      words += c;
+      closing.pop_back();
+      is_first = false;
+      ++at;
+      continue;
+    }
+    if (!is_first) words += ", ";
+    is_first = false;
+    if (closing.ends_with('}')) {
+      words += cat(text(at), ": ");
+      if (at >= form.size()) break;
+    }
+    const char kind = form[at++];
+    if (kind == 't') words += "a tensor";
+    if (kind == '-') words += "nothing";
+    if (kind == '=') words += text(at);
+    if (kind == '[' || kind == '{') {
+      words += kind;
+      closing += kind == '[' ? ']' : '}';
+      is_first = true;
+    }
+  }
+  return words.empty() ? "nothing" : words;
+}
+
 bool FormReader::skip(char c) {
   if (atEnd() || form_[at_] != c) return false;
   ++at_;
@@ -91,10 +129,10 @@ void FormReader::refuse(const std::string& expected) const {
   throwUser(
       ErrorCode::E0708,
       {.what = cat(what_, " are built otherwise than asked for"),
-       .found = cat(form_.substr(0, at_), " | ", atEnd() ? "the end" : form_.substr(at_)),
-       .expected = cat(expected, " after the |"),
-       .remedy = "t is a tensor, - an empty optional, [...] a tuple, struct, array or vector, {...} a map by key, "
-                 "=<length>:<text> a value that is no tensor"});
+       .found = formInWords(form_),
+       .expected = at_ == 0 ? expected : cat(expected, " after ", formInWords(std::string_view(form_).substr(0, at_))),
+       .remedy =
+           "in brackets is a tuple, struct, array or vector, in braces a map by key; nothing is an empty optional"});
 }
 
 void refuseArguments(size_t given, std::optional<size_t> taken) {

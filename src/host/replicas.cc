@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "host/session_impl.h"
+#include "passes/running_statistics.h"
 
 namespace abele::host {
 
@@ -63,11 +64,14 @@ void checkReplicas(const SessionOptions& options) {
                  .remedy = "set the input group size to 1"});
 }
 
-void checkBuffers(const SessionOptions& options, const exe::Executable& executable) {
+void checkBuffers(const SessionOptions& options, const exe::Executable& executable, const ir::Graph& graph) {
   if (!options.broadcast_buffers || options.input_group_size == options.replicas) return;
   const char* off = inLanguage("broadcastBuffers(False)", "broadcastBuffers(false)");
+  const std::set<std::string> statistics = passes::runningStatistics(graph);
   for (const exe::External& external : executable.externals)
-    ABELE_REQUIRE(external.kind != exe::ExternalKind::kBuffer || external.replica_slots.empty(), E0702,
+    ABELE_REQUIRE(external.kind != exe::ExternalKind::kBuffer || external.replica_slots.empty() ||
+                      statistics.contains(external.name),
+                  E0702,
                   {.what = cat("forward writes buffer ", external.name, " while ", options.replicas,
                                " replicas take different inputs"),
                    .found = inLanguage("broadcastBuffers(True)", "broadcastBuffers(true)"),
@@ -77,13 +81,15 @@ void checkBuffers(const SessionOptions& options, const exe::Executable& executab
 }
 
 void checkClipping(const SessionOptions& options, const OptimizerSpec& optimizer) {
-  if (std::isinf(optimizer.rules.max_grad_norm)) return;
+  const bool clips = !std::isinf(optimizer.rules.max_grad_norm);
+  if (!clips && !options.auto_loss_scaling) return;
+  const char* what = clips ? "gradient clipping" : "automatic loss scaling";
   for (const ReplicaGrouping& grouping : options.groupings)
     ABELE_REQUIRE(grouping.type == CommGroup::kAll, E0706,
-                  {.what = cat("gradient clipping together with replicaGrouping of ", grouping.parameter),
-                   .found = cat("max_grad_norm ", optimizer.rules.max_grad_norm),
-                   .expected = "no clipping where replicas have parameters of their own",
-                   .remedy = "leave max_grad_norm out"});
+                  {.what = cat(what, " together with replicaGrouping of ", grouping.parameter),
+                   .found = clips ? cat("max_grad_norm ", optimizer.rules.max_grad_norm) : std::string(),
+                   .expected = cat("no ", what, " where replicas have parameters of their own"),
+                   .remedy = clips ? "leave max_grad_norm out" : "set loss_scaling of the optimizer instead"});
 }
 
 void checkReplicaDevices(const SessionOptions& options, const plan::Plan& plan) {

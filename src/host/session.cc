@@ -8,6 +8,7 @@
 #include <malloc.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
@@ -32,6 +33,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// From so much memory of the devices on, compilation returns what capture no longer needs to the system first.
+constexpr int64_t kTrimmedBytes = int64_t{64} << 20;
 
 // Of what a capture works on, beside the limit of the host's memory for off-chip tensors: the operands of a few
 // operators of a large model.
@@ -64,21 +68,9 @@ class PagedCapture {
 
 capture::Recording record(const Session::Program& program, const SessionOptions& options,
                           const std::vector<at::Tensor>& inputs, at::Generator& generator) {
-  capture::Request request;
-  request.forward = program.forward;
+  capture::Request request = requestOf(program, options);
   request.arguments = firstMicroBatch(inputs, inputMicroBatches(options));
-  request.model = program.model;
-  request.training = options.training;
-  const int64_t gradients = options.gradient_accumulation * totalReplicas(options);
-  request.loss_gradient = options.mean_reduction ? 1.0 / static_cast<double>(gradients) : 1.0;
   request.generator = &generator;
-  request.source_location = program.source_location;
-  request.attributes_nodes = splitsByItself(options);
-  request.mode_object = program.mode_object;
-  request.checks_comparisons = program.checks_comparisons;
-  request.warns_of_inner_loss = program.warns_of_inner_loss;
-  runtime::registerFixedShapeOperators();
-  runtime::registerGradModeOperators();
   std::optional<PagedCapture> paged;
   if (options.off_chip_memory_limit >= 0) {
     paged.emplace(options, program.model);
@@ -86,6 +78,15 @@ capture::Recording record(const Session::Program& program, const SessionOptions&
   }
   const OneValueEach shapes(program.model, options.groupings, options.replicas);
   return capture::capture(request);
+}
+
+void warnOfWrittenConstants(const capture::Recording& recording) {
+  for (const std::string& name : recording.written_constants)
+    log::warn(
+        "forward writes into ", name,
+        ", which is neither a parameter nor a buffer: each call starts from what it held at compile time, and the "
+        "tensor itself does not change; to keep what is written, make it a buffer (",
+        inLanguage("self.register_buffer", "register_buffer"), ")");
 }
 
 /// Notes anchors and names, and adds them to the outputs of the captured graph.
@@ -153,28 +154,69 @@ void lower(Compiled& compiled, const capture::Recording& recording, SessionOptio
   if (choosesSchedule(options)) chooseSchedule(captured, options);
   runPassesAndChoose(compiled, captured, options);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
-  // PopTorch's minimum is for stages that the user placed.
-  if (!splitsByItself(options)) checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
+  compiled.phases.end("passes");
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
   compiled.schedule = plan::scheduleName(compiled.plan.options.schedule);
+  compiled.phases.end("plan");
   checkReplicaDevices(options, compiled.plan);
+  std::vector<int> devices;
+  for (const int32_t worker : compiled.plan.worker_of) devices.push_back(compiled.plan.device_of[worker]);
+  if (asked.program.check_devices) asked.program.check_devices(devices);
+  // After the devices: more micro-batches would not make a device exist. PopTorch's minimum is for stages that the user
+  // placed.
+  if (!splitsByItself(options)) checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
   checkClipping(options, compiled.optimizer);
-  compiled.executable = exe::build(compiled.graph, compiled.plan, replicationOf(options));
-  checkBuffers(options, compiled.executable);
+  compiled.executable =
+      exe::build(compiled.graph, compiled.plan, replicationOf(options), compiled.watch ? &compiled.origins : nullptr);
+  checkBuffers(options, compiled.executable, compiled.graph);
+  compiled.phases.end("build");
   const int64_t rows =
       asked.inputs.empty() || asked.inputs[0].dim() == 0 ? 0 : asked.inputs[0].size(0) / inputMicroBatches(options);
   requireMemory(compiled.executable, compiled.graph, compiled.plan, captured, options, rows,
                 [&](const SessionOptions& other) { return captureAgain(asked, other, compiled.optimizer); });
   describeStages(compiled);
   compiled.is_made_here = true;
+  compiled.phases.end("memory check");
 }
 
-/// The same, or what the cache has of it. Returns: true when it was the cache.
+/// Of the stages of the first replica.
+std::vector<int> firstDevices(const CompiledProgram& program) {
+  std::vector<int> devices;
+  for (const CompiledStage& stage : program.stages)
+    if (stage.replica == 0) devices.push_back(stage.device);
+  return devices;
+}
+
+/// Takes the cache's program and brings it to its devices. False: it does not serve; nothing of it is left then.
+bool loadFound(CompiledProgram found, Compiled& compiled, const capture::Recording& recording,
+               const SessionOptions& options, const at::Generator& generator, const ExecutableCache& cache) {
+  at::NoGradGuard no_grad;
+  try {
+    takeExecutable(std::move(found), compiled, recording.graph);
+    requireMemory(compiled.executable, options);
+    host::load(compiled, options, generator);
+    return true;
+  } catch (const Error& error) {
+    cache.warnOf(compiled.key, error);
+  } catch (const std::exception& error) {  // of ATen
+    cache.warnOf(compiled.key, UserError(ErrorCode::E0501, {.what = error.what()}));
+  }
+  compiled.runtime.reset();
+  compiled.shared.reset();
+  compiled.backend.reset();
+  compiled.executable = {};
+  compiled.anchors.clear();
+  compiled.stages.clear();
+  return false;
+}
+
+/// The same, or what the cache has of it, which is on its devices then. Returns: true when it was the cache.
 bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const SessionOptions& options,
-                 const Asked& asked) {
+                 const at::Generator& generator, const Asked& asked) {
   const bool calls_host = std::any_of(recording.graph.nodes.begin(), recording.graph.nodes.end(),
                                       [](const ir::Node& node) { return node.op == "abele_op::host_call"; });
   compiled.key = cacheKey(recording.graph, options, compiled.optimizer, recording.kept);
+  compiled.phases.end("key");
   if (options.cache_path.empty() || calls_host) {
     lower(compiled, recording, options, asked);
     return false;
@@ -183,8 +225,9 @@ bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const 
   std::optional<ExecutableCache::Lock> lock;
   if (options.cache_lock) lock.emplace(cache.lock());
   const std::string& key = compiled.key;
-  if (std::optional<CompiledProgram> found = cache.find(key)) {
-    takeExecutable(*std::move(found), compiled);
+  std::optional<CompiledProgram> found = cache.find(key);
+  if (found && loadFound(*std::move(found), compiled, recording, options, generator, cache)) {
+    if (asked.program.check_devices) asked.program.check_devices(firstDevices(compiled));
     log::info("executable ", key, " found in ", options.cache_path);
     return true;
   }
@@ -207,6 +250,40 @@ void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepR
 
 }  // namespace
 
+/// Somebody may have resized the storage of a tensor behind its back.
+void requireMemory(const std::vector<at::Tensor>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& input = inputs[i];
+    if (!input.defined() || input.layout() != at::kStrided || !input.has_storage()) continue;
+    const auto needed = at::detail::computeStorageNbytes(input.sizes(), input.strides(), input.itemsize(),
+                                                         static_cast<size_t>(input.storage_offset()));
+    ABELE_REQUIRE(input.storage().nbytes() >= needed, E0708,
+                  {.what = cat("the memory of input ", i, " is smaller than its sizes"),
+                   .at = cat("tensor argument ", i),
+                   .found = cat(input.storage().nbytes(), " bytes"),
+                   .expected = cat(needed, " bytes for ", typeOf(input).str()),
+                   .remedy = "pass a tensor whose storage was not resized or freed"});
+  }
+}
+
+capture::Request requestOf(const Session::Program& program, const SessionOptions& options) {
+  capture::Request request;
+  request.forward = program.forward;
+  request.model = program.model;
+  request.training = options.training;
+  const int64_t gradients = options.gradient_accumulation * totalReplicas(options);
+  request.loss_gradient = options.mean_reduction ? 1.0 / static_cast<double>(gradients) : 1.0;
+  request.source_location = program.source_location;
+  request.attributes_nodes = splitsByItself(options);
+  request.mode_object = program.mode_object;
+  request.checks_comparisons = program.checks_comparisons;
+  request.trusts_reads = options.trusts_reads;
+  request.name_of = program.name_of;
+  runtime::registerFixedShapeOperators();
+  runtime::registerGradModeOperators();
+  return request;
+}
+
 at::Generator makeGenerator(const SessionOptions& options) {
   if (options.has_seed) return at::detail::createCPUGenerator(options.seed);
   return at::detail::getDefaultCPUGenerator().clone();
@@ -215,6 +292,7 @@ at::Generator makeGenerator(const SessionOptions& options) {
 Session::Session(SessionOptions options) : impl_(std::make_unique<Impl>()) {
   checkOptions(options);
   impl_->options = std::move(options);
+  if (!impl_->options.weights_owner) impl_->options.weights_owner = impl_.get();
 }
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
@@ -237,11 +315,14 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     if (program.progress) program.progress(percent, 100);
   };
   reached(0);
+  requireMemory(inputs);
   checkBatchSplit(options, inputs);
+  requireBuffers(options, program.model);
   auto next = std::make_unique<Compiled>();
   next->model = program.model;
   next->optimizer = optimizer;
   next->groupings = options.groupings;
+  next->watch = impl_->watch;
   next->peers = joinPeers(options);
   at::Generator generator = makeGenerator(options);
   double capture_s = 0;
@@ -249,21 +330,28 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   {
     capture::Recording recording = record(program, options, inputs, generator);
     capture_s = secondsSince(start);
+    warnOfWrittenConstants(recording);
     reached(40);
+    next->phases.end("capture");
     describe(*next, recording, inputs);
-    from_cache = lowerOrFind(*next, recording, options, {program, inputs});
+    from_cache = lowerOrFind(*next, recording, options, generator, {program, inputs});
     next->captured = std::move(recording.graph);
   }
   if (next->peers) requireSameProgram(*next->peers, next->key);
   showCompiled(*next);
   reached(70);
-  {
+  if (!next->runtime) {
+    // Capture ran the whole model. The C library keeps that memory for other blocks, and the devices' is mapped anew.
+    int64_t device_bytes = exe::offChipBytes(next->executable);
+    for (size_t w = 0; w < next->executable.workers.size(); ++w)
+      device_bytes += exe::residentBytes(next->executable, static_cast<int32_t>(w));
+    if (device_bytes >= kTrimmedBytes) malloc_trim(0);
     at::NoGradGuard no_grad;
     host::load(*next, options, generator);
   }
+  if (!options.initializers_path.empty()) saveInitializers(program.model, options.initializers_path);
   for (const capture::ModelTensor& m : program.model) runtime::releaseIfOffloaded(*m.tensor);
-  // Capture ran the whole model; where steps shall not need room for that, the C library gives it back.
-  if (next->backend->fileBytes() > 0) malloc_trim(0);
+  next->phases.end("load");
   impl_->adopt(std::move(next));
   impl_->from_cache = from_cache;
   impl_->capture_s = capture_s;
@@ -288,25 +376,41 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   const Clock::time_point start = Clock::now();
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("run()");
+  requireMemory(given);
   checkSameInputs(compiled.input_types, given);
+  const auto sinceBegin = [&] { return std::chrono::nanoseconds(Clock::now() - start).count(); };
+  warnOfEdits(compiled);
   const std::vector<at::Tensor>& inputs = impl_->options.synthetic_data ? impl_->synthetic : given;
-  const std::vector<at::Tensor> bound = bindable(inputs);
+  std::vector<at::Tensor> bound = bindable(inputs);
+  if (compiled.shared) {
+    compiled.shared->follow(compiled.executable.externals);
+    for (at::Tensor& input : bound)
+      if (compiled.shared->isChanged(input)) input = input.clone();  // it is what it was when the call began
+  }
   Results results = allocateResults(impl_->options, compiled);
   const int64_t allocations = runtime::cpuAllocatorMisses(), heap_bytes = runtime::cpuAllocatorMissBytes();
   const int64_t steps = stepsPerCall(impl_->options);
   std::vector<double> loss_scales;
   impl_->last_step = {};
+  impl_->handovers.clear();
   for (int64_t step = 0; step < steps; ++step) {
     loss_scales.push_back(finalLossScale(compiled));
+    Handover& moved = impl_->handovers.emplace_back();
+    moved.asked_ns = step == 0 ? 0 : sinceBegin();
+    moved.before_ns = impl_->last_step.wall_ns;
     compiled.backend->bindInputs(partOf(bound, step, steps));
+    moved.bound_ns = sinceBegin();
     compiled.backend->bindOutputs(partOf(results, step, steps));
+    moved.start_ns = sinceBegin();
     append(compiled.runtime->run(poll), step * compiled.executable.micro_batches, impl_->last_step);
     adaptLossScale(compiled, impl_->options);
   }
+  if (compiled.shared) compiled.shared->noteUpdates(compiled.model_of);
   impl_->last_step_allocations = runtime::cpuAllocatorMisses() - allocations;
   impl_->workspace_bytes += runtime::cpuAllocatorMissBytes() - heap_bytes;
   finishResults(impl_->options, compiled, results);
   writeBack(compiled, results, inputs);
+  impl_->results_ns = sinceBegin();
   for (size_t i = 0; i < compiled.anchors.size(); ++i) impl_->anchored[compiled.anchors[i].name] = results.anchored[i];
   for (const Anchor& anchor : impl_->options.anchors)
     if (impl_->options.training && anchor.long_name == kFinalLossScale)

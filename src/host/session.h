@@ -75,6 +75,8 @@ struct SessionOptions {
   exe::ShardingRules sharding;         // what is dealt to the replicas; results never depend on it
   int64_t off_chip_memory_limit = -1;  // bytes of host memory for it before a file takes the rest; -1: no limit
   std::string off_chip_folder;         // of that file; empty: the system's temporary folder
+  /// What forward reads of values that may differ stays what it was at compile time, and each step checks it (E0101).
+  bool trusts_reads = false;
   passes::StageRules stages;
   /// PopTorch's minimum: accumulation >= 2F - 1 in training, device iterations >= F in inference (E0401). abele: off.
   bool enforce_pipeline_minimum = false;
@@ -92,10 +94,16 @@ struct SessionOptions {
   double loss_scale_threshold = 1e-7;
   int64_t loss_scale_period = 1;
   std::vector<Anchor> anchors;
+  std::vector<std::string> updatable_buffers;  // what the user will upload alone: buffers of the model (E0702)
   /// Calls read random numbers that the device made up once, not their arguments (integers: zeros, valid as indices).
   bool synthetic_data = false;
-  std::string cache_path;   // folder of compiled programs; empty: none
-  bool cache_lock = false;  // processes that share cache_path compile one after another
+  std::string cache_path;         // folder of compiled programs; empty: none
+  std::string initializers_path;  // file that the weights are written to when a program is compiled; empty: none
+  /// The devices work in the memory of the model's parameters where they can, instead of on copies: what a step makes
+  /// of them, and what the program writes there between two steps, is seen at once.
+  bool share_weights = false;
+  const void* weights_owner = nullptr;  // sessions of one owner, which never run at once, share the same memory
+  bool cache_lock = false;              // processes that share cache_path compile one after another
 };
 
 /// Device optimizer. Hyper-parameters by group; names as in runtime/device/cpu/cpu_backend.h.
@@ -108,36 +116,44 @@ struct OptimizerSpec {
 
 /// Figures of a compiled session, for reports.
 struct SessionReport {
-  double capture_s = 0, compile_s = 0;  // compile: all but capture
-  bool from_cache = false;              // the executable was found in the cache
-  std::string schedule;                 // of the stages' work, "1f1b"
-  std::string schedule_reason;          // why it was chosen; empty where it was given
+  double capture_s = 0, compile_s = 0;                 // compile: all but capture
+  std::vector<std::pair<std::string, double>> phases;  // of compilation, in order: name and seconds
+  bool from_cache = false;                             // the executable was found in the cache
+  std::string schedule;                                // of the stages' work, "1f1b"
+  std::string schedule_reason;                         // why it was chosen; empty where it was given
   struct Stage {
     std::string name;
     int device = 0;
     int replica = 0;
     int64_t busy_ns = 0, waiting_ns = 0, peak_bytes = 0;
-    int64_t mapped_bytes = 0;  // by the stage's device; peak_bytes without what it fetches from off chip
+    int64_t mapped_bytes = 0;    // by the stage's device; peak_bytes without what it fetches from off chip
+    int64_t resident_bytes = 0;  // of these, what is in memory by now, in whole pages
   };
   std::vector<Stage> stages;  // last step; replica after replica
   double bubble = 0;          // share of worker time without work, last step
   int64_t step_ns = 0;
   int64_t off_chip_bytes = 0, off_chip_file_bytes = 0;  // of all devices, and how much of it is in a file
-  int64_t heap_allocations = 0;  // of tensor memory by the workers, last step; 0 once the first steps are over
-  int64_t workspace_bytes = 0;   // that the workers took from the heap for kernels so far; no part of peak_bytes
+  int64_t heap_allocations = 0;     // of tensor memory by the workers, last step; 0 once the first steps are over
+  int64_t shared_weight_bytes = 0;  // of the model's own memory that the devices work in
+  int64_t workspace_bytes = 0;      // that the workers took from the heap for kernels so far; no part of peak_bytes
 };
 
 /// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs:
-/// those that are returned). In one process nothing is copied: `input` is when a micro-batch is first needed, `output`
-/// when its last forward segment is done, and the *_complete are the same moments.
+/// those that are returned). input: the host begins to make the inputs ready, input_complete: the devices can read
+/// them; output: the micro-batch's last forward segment is done, output_complete: the results are the caller's.
 struct PerfCounters {
   std::vector<std::vector<double>> input, input_complete, output, output_complete;
 };
 
 struct CompiledProgram;
 
+/// Throws E0708 for an input whose storage is smaller than its sizes.
+void requireMemory(const std::vector<at::Tensor>& inputs);
+
 /// Threads: one caller at a time.
 class Session {
+  struct Impl;
+
  public:
   explicit Session(SessionOptions options);
   ~Session();
@@ -150,7 +166,10 @@ class Session {
     std::vector<capture::ModelTensor> model;
     std::function<std::string()> source_location;
     void* mode_object = nullptr;
-    bool checks_comparisons = false, warns_of_inner_loss = false;  // as in capture::Request
+    bool checks_comparisons = false;                                   // as in capture::Request
+    std::function<std::string(const c10::StorageImpl*)> name_of = {};  // as in capture::Request
+    /// Told the devices of the stages of one replica before the program is loaded; may throw.
+    std::function<void(const std::vector<int>& stage_devices)> check_devices = {};
     std::function<void(int progress, int total)> progress =
         {};  // called while compiling, first with 0, last with total
   };
@@ -198,6 +217,8 @@ class Session {
   plan::MemoryReport memoryReport() const;
   const exe::Executable& executable() const;
   SessionReport report() const;
+  /// What the next step's loss is multiplied by: the optimizer's loss_scaling and the factor of automatic scaling.
+  double lossScale() const;
   /// Costs of the stages as JSON for plan::parseChain: times of the last step, of capture before the first.
   std::string costs() const;
   /// What the last call took; 0 before the first.
@@ -207,8 +228,10 @@ class Session {
   /// The pieces of an AutoSplit with the times that capture measured, as JSON; every boundary is there. For benchmarks.
   std::string pieces() const;
 
+  /// For verify.cc.
+  Impl& parts() { return *impl_; }
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

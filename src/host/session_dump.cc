@@ -1,10 +1,10 @@
 // What a compilation shows of its graphs: in the log, and in the file that POPTORCH_EXPORT_PROTO_FILE names.
 #include <filesystem>
-#include <fstream>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/whole_file.h"
 #include "exe/executable.h"
 #include "host/session_impl.h"
 #include "ir/text.h"
@@ -42,10 +42,12 @@ void exportTo(const std::string& target, const Compiled& compiled) {
   if (fs::is_directory(path) || !path.has_filename()) path /= "model.proto";
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (error) refuse(target, error.message());
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
   const bool binary = environmentInteger("POPTORCH_EXPORT_PROTO_AS_BINARY", 0) != 0;
-  out << (binary ? exe::encode(compiled.executable) : ir::print(shownGraph(compiled)));
-  if (!out.flush()) refuse(target, cat(path.string(), " is not writable"));
+  try {
+    writeWholeFile(path.string(), binary ? exe::encode(compiled.executable) : ir::print(shownGraph(compiled)));
+  } catch (const UserError& failure) {
+    refuse(target, cat(path.string(), ": ", failure.message().found));
+  }
   log::info("graph written to ", path.string());
 }
 

@@ -1,9 +1,12 @@
 // The parts of a compiled Session, and the free functions it is made of. Private to host/session*.cc.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -11,6 +14,8 @@
 #include "exe/build/build.h"
 #include "host/compiled_program.h"
 #include "host/session.h"
+#include "host/shared_weights.h"
+#include "host/weight_watch.h"
 #include "runtime/device/cpu/cpu_backend.h"
 
 namespace abele::host {
@@ -21,6 +26,22 @@ struct Slices {
   std::vector<bool> first;       // by slice: is that replica the first of its group
 };
 
+/// What compilation took, phase by phase, in order.
+class PhaseTimes {
+ public:
+  /// The phase that began with the object, or with the end of the one before, is over.
+  void end(const char* name) {
+    const auto now = std::chrono::steady_clock::now();
+    times_.emplace_back(name, std::chrono::duration<double>(now - begin_).count());
+    begin_ = now;
+  }
+  const std::vector<std::pair<std::string, double>>& times() const { return times_; }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::vector<std::pair<std::string, double>> times_;
+};
+
 /// A program on its devices. Built apart from the session and moved in when complete, so that a compile that throws
 /// leaves the session as it was.
 struct Compiled : CompiledProgram {
@@ -29,11 +50,16 @@ struct Compiled : CompiledProgram {
   at::Tensor unscaled_loss_gradient;  // its value without loss scaling
   std::vector<Slices> slices;         // by external index
   std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
+  WeightWatch weight_watch;           // of model_of
+  bool warned_of_edits = false;
   // How it was made, for people; absent when the program was loaded or found in the cache.
   ir::Graph captured;
   ir::Graph graph;  // after the passes
   plan::Plan plan;
   bool is_made_here = false;
+  PhaseTimes phases;
+  runtime::Watch* watch = nullptr;        // sees all that the devices compute (verify.h); outlives the session
+  exe::Origins origins;                   // where watch is set
   std::shared_ptr<runtime::Peers> peers;  // null where there is one process
   // Automatic loss scaling: the factor beside the optimizer's own, and what was counted since it was looked at.
   double loss_scale_factor = 1;
@@ -41,6 +67,7 @@ struct Compiled : CompiledProgram {
   runtime::GradientSizes counted;
   // Declared last: workers stop before the memory and the program they use go away.
   std::unique_ptr<runtime::CpuBackend> backend;
+  std::optional<SharedWeights> shared;  // absent: the devices have copies of all weights
   std::unique_ptr<runtime::Runtime> runtime;
 };
 
@@ -50,11 +77,22 @@ struct RecentStep {
   std::vector<runtime::ActionTime> actions;
 };
 
+/// When the tensors of one step of the runtime moved. Units: ns since the call began.
+struct Handover {
+  int64_t asked_ns = 0;   // the host began to make the inputs ready
+  int64_t bound_ns = 0;   // the devices can read them
+  int64_t start_ns = 0;   // the step began
+  int64_t before_ns = 0;  // time of the steps before it, which its actions' times include
+};
+
 struct Session::Impl {
   SessionOptions options;
   std::unique_ptr<Compiled> compiled;
+  runtime::Watch* watch = nullptr;  // for programs compiled from now on
   runtime::StepReport last_step;
-  std::deque<RecentStep> recent;  // the last calls
+  std::vector<Handover> handovers;  // of the last call, by step
+  int64_t results_ns = 0;           // since it began, until its results were complete
+  std::deque<RecentStep> recent;    // the last calls
   int64_t last_step_allocations = 0;
   int64_t workspace_bytes = 0;  // since the program came to its devices
   double capture_s = 0;
@@ -81,9 +119,11 @@ int64_t inputMicroBatches(const SessionOptions& options);
 exe::Replication replicationOf(const SessionOptions& options);
 /// E0702 for a number of replicas, or of replicas in an input group, that cannot be.
 void checkReplicas(const SessionOptions& options);
-/// E0702 where replicas with different inputs write a buffer that they were to share.
-void checkBuffers(const SessionOptions& options, const exe::Executable& executable);
-/// E0706 for gradient clipping where replicas have parameters of their own: their norms would differ.
+/// E0702 where replicas with different inputs write a buffer that they were to share. Running statistics of
+/// normalisations are each replica's own.   graph: what the executable was built of.
+void checkBuffers(const SessionOptions& options, const exe::Executable& executable, const ir::Graph& graph);
+/// E0706 for gradient clipping, and for updates that an overflow skips, where replicas have parameters of their own:
+/// they would come to different conclusions.
 void checkClipping(const SessionOptions& options, const OptimizerSpec& optimizer);
 /// E0402 when all replicas together need more devices than there are.
 void checkReplicaDevices(const SessionOptions& options, const plan::Plan& plan);
@@ -107,16 +147,23 @@ void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor&
 /// A copy of the external, its slices stacked.
 at::Tensor copyOf(const Compiled& compiled, size_t external);
 
+// session.cc
+/// How this program is captured, without arguments and generator.
+capture::Request requestOf(const Session::Program& program, const SessionOptions& options);
+
 // session_inputs.cc
 /// Throws E0702 for values outside their range.
 void checkOptions(const SessionOptions& options);
+/// Throws E0702 for names in updatable_buffers that no buffer of the model has.
+void requireBuffers(const SessionOptions& options, const std::vector<capture::ModelTensor>& model);
 /// Throws E0703 when dim 0 of an input cannot be split into the micro-batches of a call.
 void checkBatchSplit(const SessionOptions& options, const std::vector<at::Tensor>& inputs);
-/// Rows of micro-batch 0, each in memory of its own: two inputs that alias must not look like one to capture.
+/// Rows of micro-batch 0: slices of the inputs, so they have the strides that eager PyTorch would see.
 std::vector<at::Tensor> firstMicroBatch(const std::vector<at::Tensor>& inputs, int64_t micro_batches);
-/// Throws E0704 at the first input that differs from the compiled ones.
+/// Throws E0704 at the first input that differs from the compiled ones. Other strides are no difference, unless the
+/// compiled ones repeat elements.
 void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs);
-/// Detached, contiguous.
+/// Detached, with the strides that they have; lazy conjugates and negatives are computed.
 std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs);
 
 /// Random numbers like these inputs; zeros for integers.
@@ -163,16 +210,21 @@ void describe(Compiled& compiled, const capture::Recording& recording, const std
 void describeStages(Compiled& compiled);
 /// What the cache keeps: all that does not follow from the recording; and back.
 CompiledProgram executableOnly(const Compiled& compiled);
-void takeExecutable(CompiledProgram found, Compiled& compiled);
+/// recorded: what the program was captured as. Throws E0501 for the executable of another program.
+void takeExecutable(CompiledProgram found, Compiled& compiled, const ir::Graph& recorded);
 /// The stream that micro-batch 0 of the first step starts from. Never the default generator itself.
 at::Generator makeGenerator(const SessionOptions& options);
 
 // session_load.cc
+/// Intra-op threads of each worker.
+int threadsPerDevice(const SessionOptions& options, size_t num_workers);
 /// E0401 when the pipeline has fewer micro-batches than PopTorch's minimum for its stages.
 void checkPipelineMinimum(const SessionOptions& options, int64_t forward_stages);
 /// Memory, weights, constants, hyper-parameters, random stream and workers of what was built.
 void load(Compiled& compiled, const SessionOptions& options, const at::Generator& generator);
 void uploadModel(Compiled& compiled);
+/// Warns, once, of a tensor of the model that was written since it was last in step with the device.
+void warnOfEdits(Compiled& compiled);
 /// The memory of `host` that external `index` stands for: host itself, or the flat extent of a tensor with gaps.
 at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host);
 void setHypers(Compiled& compiled, const OptimizerSpec& optimizer);
@@ -189,6 +241,10 @@ void adaptLossScale(Compiled& compiled, const SessionOptions& options);
 inline constexpr char kLossScaleFactor[] = "lossScaleUpdateFactor";
 /// scales: by step of the call.
 at::Tensor lossScaleAnchor(const SessionOptions& options, const Anchor& anchor, const std::vector<double>& scales);
+
+// initializers.cc
+/// Writes the model's tensors to a file. Throws E0712.
+void saveInitializers(const std::vector<capture::ModelTensor>& model, const std::string& path);
 
 // session_dump.cc
 /// Logs the graphs of a compilation, and writes the file that POPTORCH_EXPORT_PROTO_FILE names (E0702).

@@ -1,4 +1,7 @@
 // What a call may be given: batches that can be split, and the shapes and types that were compiled.
+#include <algorithm>
+#include <utility>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -76,19 +79,62 @@ void checkOptions(const SessionOptions& options) {
                                ") to run several micro-batches a call")});
 }
 
+void requireBuffers(const SessionOptions& options, const std::vector<capture::ModelTensor>& model) {
+  for (const std::string& name : options.updatable_buffers) {
+    std::string known;
+    bool is_found = false;
+    for (const capture::ModelTensor& m : model) {
+      if (m.is_parameter) continue;
+      is_found = is_found || m.name == name;
+      known += cat(known.empty() ? "" : ", ", m.name);
+    }
+    ABELE_REQUIRE(is_found, E0702,
+                  {.what = cat("the model has no buffer ", name, ", which updatableNamedBuffers lists"),
+                   .expected = known.empty() ? "a model with buffers" : known,
+                   .remedy = "list buffers as named_buffers() names them"});
+  }
+}
+
 void checkBatchSplit(const SessionOptions& options, const std::vector<at::Tensor>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) checkOneInput(options, i, inputs[i]);
 }
 
 std::vector<at::Tensor> firstMicroBatch(const std::vector<at::Tensor>& inputs, int64_t micro_batches) {
   std::vector<at::Tensor> rows;
-  for (const at::Tensor& input : inputs) {
-    at::Tensor first = input.detach();
-    if (micro_batches > 1) first = first.narrow(0, 0, input.size(0) / micro_batches);
-    rows.push_back(first.clone(at::MemoryFormat::Contiguous));
-  }
+  for (const at::Tensor& input : bindable(inputs))
+    rows.push_back(micro_batches > 1 ? input.narrow(0, 0, input.size(0) / micro_batches) : input);
   return rows;
 }
+
+namespace {
+
+/// Do several of its elements lie in the same memory, as those of an expanded tensor?
+bool overlaps(const Type& type) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t d = 0; d < type.sizes.size(); ++d)
+    if (type.sizes[d] > 1) dims.emplace_back(type.strides[d], type.sizes[d]);
+  std::sort(dims.begin(), dims.end());
+  int64_t extent = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < extent) return true;
+    extent += stride * (size - 1);
+  }
+  return false;
+}
+
+// Other strides than the compiled ones are copied into them, which only memory without overlaps allows.
+void requireBindable(const Type& compiled, const Type& found, size_t index) {
+  if (!overlaps(compiled)) return;
+  for (size_t d = 0; d < found.sizes.size(); ++d)
+    ABELE_REQUIRE(found.sizes[d] == 1 || found.strides[d] == compiled.strides[d], E0704,
+                  {.what = cat("the strides of input ", index, " differ from the compiled ones, which repeat elements"),
+                   .at = cat("tensor argument ", index),
+                   .found = found.str(),
+                   .expected = compiled.str(),
+                   .remedy = "call contiguous() on this input at every call, the first one too"});
+}
+
+}  // namespace
 
 void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs) {
   static constexpr const char* kRemedy =
@@ -100,7 +146,10 @@ void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Te
                  .remedy = kRemedy});
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Type found = typeOf(inputs[i]);
-    if (found.dtype == compiled[i].dtype && found.sizes == compiled[i].sizes) continue;
+    if (found.dtype == compiled[i].dtype && found.sizes == compiled[i].sizes) {
+      requireBindable(compiled[i], found, i);
+      continue;
+    }
     const bool shape = found.dtype == compiled[i].dtype;
     throwUser(ErrorCode::E0704,
               {.what = cat(shape ? "the shape" : "the type", " of input ", i, " differs from the compiled one"),
@@ -113,7 +162,7 @@ void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Te
 
 std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> bound;
-  for (const at::Tensor& input : inputs) bound.push_back(input.detach().contiguous());
+  for (const at::Tensor& input : inputs) bound.push_back(input.detach().resolve_conj().resolve_neg());
   return bound;
 }
 
@@ -132,8 +181,9 @@ std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types) {
   std::vector<at::Tensor> made;
   for (const Type& type : types) {
     const auto dtype = static_cast<at::ScalarType>(type.dtype);
-    made.push_back(at::empty(type.sizes, at::TensorOptions(dtype)).zero_());
-    if (at::isFloatingType(dtype)) made.back().normal_(0, 1, generator);
+    at::Tensor memory = at::empty({type.extent()}, at::TensorOptions(dtype)).zero_();
+    if (at::isFloatingType(dtype)) memory.normal_(0, 1, generator);
+    made.push_back(memory.as_strided(type.sizes, type.strides));
   }
   return made;
 }

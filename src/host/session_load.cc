@@ -6,17 +6,12 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "host/session_impl.h"
 #include "runtime/device/cpu/offload.h"
 
 namespace abele::host {
 namespace {
-
-int threadsPerDevice(const SessionOptions& options, size_t num_workers) {
-  if (options.threads_per_device > 0) return options.threads_per_device;
-  return std::max(
-      1, at::get_num_threads() / static_cast<int>(std::max<size_t>(1, num_workers) * options.processes.on_host));
-}
 
 /// The model's tensors by external index.
 std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std::vector<capture::ModelTensor>& model) {
@@ -35,6 +30,12 @@ std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std
 
 }  // namespace
 
+int threadsPerDevice(const SessionOptions& options, size_t num_workers) {
+  if (options.threads_per_device > 0) return options.threads_per_device;
+  return std::max(
+      1, at::get_num_threads() / static_cast<int>(std::max<size_t>(1, num_workers) * options.processes.on_host));
+}
+
 void checkPipelineMinimum(const SessionOptions& options, int64_t forward_stages) {
   if (!options.enforce_pipeline_minimum || options.strategy != Strategy::kPipelined) return;
   const int64_t needed = options.training ? 2 * forward_stages - 1 : forward_stages;
@@ -51,11 +52,27 @@ void checkPipelineMinimum(const SessionOptions& options, int64_t forward_stages)
 }
 
 void uploadModel(Compiled& compiled) {
-  for (size_t i = 0; i < compiled.model_of.size(); ++i)
-    if (compiled.model_of[i] && compiled.executable.externals[i].slot >= 0) {
-      uploadSlices(compiled, i, *compiled.model_of[i]);
-      runtime::releaseIfOffloaded(*compiled.model_of[i]);
-    }
+  if (compiled.shared) compiled.shared->lookAgain();
+  for (size_t i = 0; i < compiled.model_of.size(); ++i) {
+    const exe::External& external = compiled.executable.externals[i];
+    if (!compiled.model_of[i] || external.slot < 0) continue;
+    const at::Tensor& host = *compiled.model_of[i];
+    const bool is_shared = compiled.shared && external.kind == exe::ExternalKind::kParameter &&
+                           compiled.slices[i].replica.empty() && compiled.shared->place(i, host);
+    uploadSlices(compiled, i, host);
+    is_shared ? compiled.weight_watch.forget(i) : compiled.weight_watch.note(i, host);
+    runtime::releaseIfOffloaded(host);
+  }
+}
+
+void warnOfEdits(Compiled& compiled) {
+  if (compiled.warned_of_edits) return;
+  const int64_t edited = compiled.weight_watch.firstEdited(compiled.model_of);
+  if (edited < 0) return;
+  compiled.warned_of_edits = true;
+  log::warn(compiled.executable.externals[edited].name,
+            " of the model was written after it was copied to the device, which does not see that: call ",
+            inLanguage("copyWeightsToDevice() of the executor", "model.copyWeightsToDevice()"), " after such writes");
 }
 
 at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host) {
@@ -103,19 +120,21 @@ void load(Compiled& compiled, const SessionOptions& options, const at::Generator
   cpu.off_chip_folder = options.off_chip_folder;
   cpu.process = options.processes.index;
   cpu.peers = compiled.peers;
+  cpu.watch = compiled.watch;
   compiled.backend = runtime::CpuBackend::create(executable, cpu);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);
+  if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner);
   uploadModel(compiled);
   for (size_t i = 0; i < executable.externals.size(); ++i) {
     const exe::External& external = executable.externals[i];
     if (external.kind == exe::ExternalKind::kConstant && external.slot >= 0)
       compiled.backend->upload(static_cast<int32_t>(i), memoryOf(compiled, i, compiled.constants.at(i)));
   }
-  compiled.constants.clear();
   setHypers(compiled, compiled.optimizer);
   compiled.backend->setGenerator(generator);
   compiled.runtime = std::make_unique<runtime::Runtime>(executable, *compiled.backend);
+  compiled.constants.clear();
 }
 
 }  // namespace abele::host

@@ -45,6 +45,7 @@ void describeStages(Compiled& compiled) {
 
 CompiledProgram executableOnly(const Compiled& compiled) {
   CompiledProgram program;
+  program.key = compiled.key;
   program.executable = compiled.executable;
   program.input_types = compiled.input_types;
   program.anchors = compiled.anchors;
@@ -55,7 +56,29 @@ CompiledProgram executableOnly(const Compiled& compiled) {
   return program;
 }
 
-void takeExecutable(CompiledProgram found, Compiled& compiled) {
+namespace {
+
+/// Is this executable one of the recorded program? The key says so; this is what the host relies on.
+void checkFits(const CompiledProgram& found, const Compiled& compiled, const ir::Graph& recorded) {
+  const auto require = [](bool holds, std::string what) {
+    ABELE_REQUIRE(holds, E0501, {.what = std::move(what), .remedy = "delete the file"});
+  };
+  require(found.input_types == compiled.input_types, "a program with other inputs");
+  const exe::Executable& executable = found.executable;
+  const size_t results = compiled.results.size() + compiled.written.size() + found.anchors.size();
+  require(executable.training == recorded.training && results >= static_cast<size_t>(executable.numOutputs()),
+          "a program with other results");
+  require(executable.externals.size() >= recorded.externals.size(), "a program with fewer tensors");
+  for (size_t i = 0; i < recorded.externals.size(); ++i)
+    require(executable.externals[i].name == recorded.externals[i].name &&
+                static_cast<int>(executable.externals[i].kind) == static_cast<int>(recorded.externals[i].kind) - 1,
+            cat("a program without ", recorded.externals[i].name));
+}
+
+}  // namespace
+
+void takeExecutable(CompiledProgram found, Compiled& compiled, const ir::Graph& recorded) {
+  checkFits(found, compiled, recorded);
   compiled.executable = std::move(found.executable);
   compiled.anchors = std::move(found.anchors);
   compiled.stages = std::move(found.stages);
@@ -127,10 +150,23 @@ void checkFits(const CompiledProgram& program, const SessionOptions& options,
 
 }  // namespace
 
+namespace {
+
+bool takesConstants(const exe::Executable& executable) {
+  return std::any_of(executable.externals.begin(), executable.externals.end(), [](const exe::External& external) {
+    return external.kind == exe::ExternalKind::kConstant && external.slot >= 0;
+  });
+}
+
+}  // namespace
+
 void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model) {
   const c10::InferenceMode not_inference(false);  // as in compile()
   checkFits(program, impl_->options, model);
   requireMemory(program.executable, impl_->options);
+  ABELE_REQUIRE(!program.constants.empty() || !takesConstants(program.executable), E0712,
+                {.what = "the program has no constants: it is an entry of a cache",
+                 .remedy = "save() a compiled model, and load that file"});
   auto next = std::make_unique<Compiled>();
   static_cast<CompiledProgram&>(*next) = std::move(program);
   next->model = model;

@@ -13,6 +13,7 @@ SessionReport Session::report() const {
   SessionReport report;
   report.capture_s = impl_->capture_s;
   report.compile_s = impl_->compile_s;
+  if (impl_->compiled) report.phases = impl_->compiled->phases.times();
   report.from_cache = impl_->from_cache;
   if (!impl_->compiled) return report;
   const Compiled& compiled = *impl_->compiled;
@@ -24,12 +25,14 @@ SessionReport Session::report() const {
   report.off_chip_file_bytes = compiled.backend->fileBytes();
   report.heap_allocations = impl_->last_step_allocations;
   report.workspace_bytes = impl_->workspace_bytes;
+  report.shared_weight_bytes = compiled.shared ? compiled.shared->bytes() : 0;
   for (const CompiledStage& stage : compiled.stages)
     report.stages.push_back({.name = stage.name,
                              .device = stage.device,
                              .replica = stage.replica,
                              .peak_bytes = exe::peakBytes(compiled.executable, stage.worker),
-                             .mapped_bytes = compiled.backend->allocatedBytes(stage.worker)});
+                             .mapped_bytes = compiled.backend->allocatedBytes(stage.worker),
+                             .resident_bytes = compiled.backend->residentBytes(stage.worker)});
   const size_t num_stages = compiled.stages.size() / static_cast<size_t>(compiled.executable.replicas);
   int64_t busy_ns = 0;
   for (const runtime::ActionTime& action : step.actions) {
@@ -51,28 +54,22 @@ SessionReport Session::report() const {
 
 namespace {
 
-/// First begin and last end of the forward segments, by micro-batch, replica fastest.
-struct ForwardTimes {
-  std::vector<double> begin_s, end_s;
-};
-
-ForwardTimes forwardTimes(const SessionOptions& options, const Compiled& compiled, const runtime::StepReport& step) {
+/// Last end of the forward segments, by micro-batch, replica fastest; as StepReport counts.
+std::vector<int64_t> forwardEnds(const SessionOptions& options, const Compiled& compiled,
+                                 const runtime::StepReport& step) {
   const exe::Executable& executable = compiled.executable;
-  const auto count = static_cast<size_t>(options.device_iterations * options.gradient_accumulation * options.replicas);
-  ForwardTimes times{std::vector<double>(count, -1), std::vector<double>(count, 0)};
+  std::vector<int64_t> ends(
+      static_cast<size_t>(options.device_iterations * options.gradient_accumulation * options.replicas), 0);
   for (const runtime::ActionTime& action : step.actions) {
     const exe::Segment& segment = executable.segments[action.segment];
     if (segment.direction != exe::Direction::kForward) continue;
-    const int64_t at = executable.globalMicroBatch(action.micro_batch, segment.replica);
-    double& begin = times.begin_s.at(at);
-    double& end = times.end_s.at(at);
-    const double begin_s = static_cast<double>(action.begin_ns) * 1e-9;
-    begin = begin < 0 ? begin_s : std::min(begin, begin_s);
-    end = std::max(end, static_cast<double>(action.end_ns) * 1e-9);
+    int64_t& end = ends.at(executable.globalMicroBatch(action.micro_batch, segment.replica));
+    end = std::max(end, action.end_ns);
   }
-  for (double& begin : times.begin_s) begin = std::max(begin, 0.0);
-  return times;
+  return ends;
 }
+
+double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 }  // namespace
 
@@ -80,19 +77,29 @@ PerfCounters Session::perfCounters() const {
   const Compiled& compiled = impl_->require("perfCounters()");
   const SessionOptions& options = impl_->options;
   PerfCounters counters;
-  std::vector<double> inputs, outputs;
+  std::vector<double> inputs, inputs_complete, outputs;
   if (!impl_->last_step.actions.empty() && !options.synthetic_data) {
-    ForwardTimes times = forwardTimes(options, compiled, impl_->last_step);
-    for (const Position& p : returnedMicroBatches(options, options.output_mode, options.output_period))
-      outputs.push_back(
-          times.end_s[compiled.executable.globalMicroBatch(p.micro_batch, static_cast<int32_t>(p.replica))]);
+    const std::vector<int64_t> ends = forwardEnds(options, compiled, impl_->last_step);
+    const auto stepOf = [&](int64_t micro_batch) {
+      return impl_->handovers.at(static_cast<size_t>(micro_batch / compiled.executable.micro_batches));
+    };
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const Handover moved = stepOf(static_cast<int64_t>(i) / options.replicas);
+      inputs.push_back(seconds(moved.asked_ns));
+      inputs_complete.push_back(seconds(moved.bound_ns));
+    }
+    for (const Position& p : returnedMicroBatches(options, options.output_mode, options.output_period)) {
+      const Handover moved = stepOf(p.micro_batch);
+      const int64_t end = ends[compiled.executable.globalMicroBatch(p.micro_batch, static_cast<int32_t>(p.replica))];
+      outputs.push_back(seconds(moved.start_ns + end - moved.before_ns));
+    }
     if (options.output_mode == OutputMode::kSum) outputs.erase(outputs.begin(), outputs.end() - options.replicas);
-    inputs = std::move(times.begin_s);
   }
   counters.input.assign(compiled.input_types.size(), inputs);
-  counters.input_complete = counters.input;
+  counters.input_complete.assign(compiled.input_types.size(), inputs_complete);
   counters.output.assign(compiled.results.size(), outputs);
-  counters.output_complete = counters.output;
+  const std::vector<double> complete(outputs.size(), seconds(impl_->results_ns));
+  counters.output_complete.assign(compiled.results.size(), complete);
   return counters;
 }
 

@@ -1,5 +1,8 @@
 // Weights, optimizer and random stream of a compiled Session, to and from the device.
 #include <cstring>
+#include <map>
+#include <optional>
+#include <set>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
@@ -30,8 +33,9 @@ const char* kindName(passes::OptimizerRules::Kind kind) {
 }
 
 std::string flags(const passes::OptimizerRules::Group& group) {
-  return cat("momentum ", group.momentum, ", amsgrad ", group.amsgrad, ", centered ", group.centered,
-             ", use_tf_variant ", group.tf_variant, ", bias_correction ", group.bias_correction);
+  return cat("momentum ", group.momentum, ", dampening ", group.torch_dampening, ", amsgrad ", group.amsgrad,
+             ", centered ", group.centered, ", use_tf_variant ", group.tf_variant, ", bias_correction ",
+             group.bias_correction);
 }
 
 /// What the compiled update cannot take from this optimizer: found and expected; empty when it takes all.
@@ -49,7 +53,9 @@ Message difference(const passes::OptimizerRules& compiled, const passes::Optimiz
             .found = cat(next.groups.size(), " groups"),
             .expected = cat(compiled.groups.size(), " groups")};
   for (size_t i = 0; i < next.groups.size(); ++i) {
-    const std::string found = flags(next.groups[i]);
+    passes::OptimizerRules::Group given = next.groups[i];
+    given.torch_dampening |= compiled.groups[i].torch_dampening;  // a program that counts steps takes any dampening
+    const std::string found = flags(given);
     const std::string expected = flags(compiled.groups[i]);
     if (found != expected)
       return {.what = cat("a constant of parameter group ", i, " changed"), .found = found, .expected = expected};
@@ -67,6 +73,22 @@ Message difference(const passes::OptimizerRules& compiled, const passes::Optimiz
   return {};
 }
 
+/// The rules with element types in place of "those of the parameters", where all parameters have one: C++ and Python
+/// say the same in different words.
+passes::OptimizerRules withTypes(passes::OptimizerRules rules, const exe::Executable& executable) {
+  std::optional<DType> type;
+  for (const exe::External& external : executable.externals) {
+    if (external.kind != exe::ExternalKind::kParameter || external.slot < 0) continue;
+    if (!rules.group_of.contains(external.name)) continue;
+    const DType own = executable.slots[external.slot].type.dtype;
+    if (type && *type != own) return rules;
+    type = own;
+  }
+  for (DType* each : {&rules.accumulator, &rules.first_moment, &rules.second_moment})
+    if (type && *each == DType::kUndefined) *each = *type;
+  return rules;
+}
+
 }  // namespace
 
 void Session::copyWeightsToHost() {
@@ -75,6 +97,8 @@ void Session::copyWeightsToHost() {
   for (size_t i = 0; i < compiled.model_of.size(); ++i) {
     if (!compiled.model_of[i] || compiled.executable.externals[i].slot < 0) continue;
     downloadSlices(compiled, i, *compiled.model_of[i]);
+    const bool is_shared = compiled.shared && compiled.shared->contains(i);
+    is_shared ? compiled.weight_watch.forget(i) : compiled.weight_watch.note(i, *compiled.model_of[i]);
     runtime::releaseIfOffloaded(*compiled.model_of[i]);
   }
 }
@@ -89,23 +113,30 @@ void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
   Compiled& compiled = impl_->require("copyBuffersToDevice()");
   // All names are checked before the first upload: an error leaves the device as it was.
   std::vector<int32_t> chosen;
+  std::set<std::string> buffers;
+  for (const capture::ModelTensor& m : compiled.model)
+    if (!m.is_parameter) buffers.insert(m.name);
+  std::multimap<std::string, int32_t> used;
+  for (size_t i = 0; i < compiled.executable.externals.size(); ++i)
+    if (compiled.executable.externals[i].slot >= 0 && compiled.model_of[i])
+      used.emplace(compiled.executable.externals[i].name, static_cast<int32_t>(i));
   for (const std::string& name : names) {
-    bool known = false;
-    for (const capture::ModelTensor& m : compiled.model) known |= m.name == name && !m.is_parameter;
     ABELE_REQUIRE(
-        known, E0708,
+        buffers.contains(name), E0708,
         {.what = cat("the model has no buffer named ", name), .remedy = "name buffers as named_buffers() does"});
-    for (size_t i = 0; i < compiled.executable.externals.size(); ++i)
-      if (compiled.executable.externals[i].slot >= 0 && compiled.model_of[i] &&
-          compiled.executable.externals[i].name == name)
-        chosen.push_back(static_cast<int32_t>(i));
+    const auto [first, last] = used.equal_range(name);
+    for (auto it = first; it != last; ++it) chosen.push_back(it->second);
   }
-  for (int32_t i : chosen) uploadSlices(compiled, static_cast<size_t>(i), *compiled.model_of[i]);
+  for (int32_t i : chosen) {
+    uploadSlices(compiled, static_cast<size_t>(i), *compiled.model_of[i]);
+    compiled.weight_watch.note(static_cast<size_t>(i), *compiled.model_of[i]);
+  }
 }
 
 void Session::setOptimizer(const OptimizerSpec& optimizer) {
   Compiled& compiled = impl_->require("setOptimizer()");
-  Message found = difference(compiled.optimizer.rules, optimizer.rules);
+  Message found = difference(withTypes(compiled.optimizer.rules, compiled.executable),
+                             withTypes(optimizer.rules, compiled.executable));
   if (!found.what.empty()) {
     found.remedy = "change values of the compiled optimizer only, or destroy() the model and compile it again";
     throwUser(ErrorCode::E0706, std::move(found));
@@ -132,20 +163,22 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
   Compiled& compiled = impl_->require("setOptimizerState()");
   std::vector<std::pair<int32_t, const at::Tensor*>> uploads;
   double factor = compiled.loss_scale_factor;
+  std::map<std::string, int32_t> index_of;
+  for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
+    const exe::External& external = compiled.executable.externals[i];
+    if (external.kind == exe::ExternalKind::kState && external.slot >= 0)
+      index_of.insert_or_assign(external.name, static_cast<int32_t>(i));
+  }
   for (const auto& [name, tensor] : state) {
     if (name == kLossScaleFactor) {
       if (impl_->options.auto_loss_scaling) factor = tensor.item<double>();
       continue;
     }
-    int32_t index = -1;
-    for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
-      const exe::External& external = compiled.executable.externals[i];
-      if (external.kind == exe::ExternalKind::kState && external.slot >= 0 && external.name == name)
-        index = static_cast<int32_t>(i);
-    }
-    ABELE_REQUIRE(index >= 0, E0706,
+    const auto found_index = index_of.find(name);
+    ABELE_REQUIRE(found_index != index_of.end(), E0706,
                   {.what = cat("the compiled optimizer has no state named ", name),
                    .remedy = "load a state saved from the same model and optimizer"});
+    const int32_t index = found_index->second;
     Type expected = compiled.executable.slots[compiled.executable.externals[index].slot].type;
     if (const size_t slices = compiled.slices[index].replica.size())
       expected.sizes.insert(expected.sizes.begin(), static_cast<int64_t>(slices));
@@ -161,6 +194,8 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
   compiled.loss_scale_factor = factor;
   setHypers(compiled, compiled.optimizer);
 }
+
+double Session::lossScale() const { return finalLossScale(impl_->require("lossScale()")); }
 
 std::map<std::string, at::Tensor> Session::gradientSums() const {
   at::NoGradGuard no_grad;

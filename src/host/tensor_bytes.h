@@ -28,8 +28,13 @@ void visitTensor(A& a, at::Tensor& tensor) {
   if constexpr (A::kReads) {
     tensor = at::Tensor();
     if (type.dtype == DType::kUndefined) return;
-    int64_t elements = 1;
+    // No more dimensions than ATen has, and no size whose product with others overflows beside a size of 0.
+    constexpr int64_t kMostElements = int64_t{1} << 46;
+    if (type.sizes.size() > 64) exe::reject("a tensor of too many dimensions");
+    int64_t elements = 1, with_empty = 1;
     for (int64_t size : type.sizes) {
+      if (__builtin_mul_overflow(with_empty, size > 0 ? size : 1, &with_empty) || with_empty > kMostElements)
+        exe::reject("a tensor of impossible sizes");
       if (size < 0 || (size > 0 && elements > static_cast<int64_t>(bytes.size()) / size))
         exe::reject("a tensor whose sizes do not fit its bytes", type.str());
       elements *= size;

@@ -114,13 +114,14 @@ std::vector<CompiledAnchor> TensorNames::addAnchors(const SessionOptions& option
 }
 
 void TensorNames::addUpdated(std::vector<CompiledAnchor>& anchors, ir::Graph& lowered) {
+  std::unordered_map<int32_t, ir::ValueId> updated;
+  for (const ir::Output& out : lowered.outputs)
+    if (out.kind == ir::OutputKind::kUpdate) updated[out.target] = out.value;
   for (const CompiledAnchor& anchor : anchors) {
     if (anchor.updated < 0) continue;
-    ir::ValueId value = ir::kNone;
-    for (const ir::Output& out : lowered.outputs)
-      if (out.kind == ir::OutputKind::kUpdate && out.target == anchor.updated) value = out.value;
-    ABELE_CHECK(value != ir::kNone, "parameter ", anchor.updated, " of an optimizer group is not updated");
-    lowered.outputs.push_back({value, ir::OutputKind::kResult, anchor.target});
+    const auto found = updated.find(anchor.updated);
+    ABELE_CHECK(found != updated.end(), "parameter ", anchor.updated, " of an optimizer group is not updated");
+    lowered.outputs.push_back({found->second, ir::OutputKind::kResult, anchor.target});
   }
 }
 

@@ -66,6 +66,8 @@ Tensors resultsAfterWrites(Tensors results, const Tensors& written) {
   return results;
 }
 
+const c10::StorageImpl* storageOf(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
 Tensors copies(const Tensors& tensors) {
   Tensors result;
   for (const at::Tensor& tensor : tensors) result.push_back(tensor.clone());
@@ -112,7 +114,7 @@ std::vector<int64_t> writtenByEither(const Captured& then_branch, const Captured
     for (size_t i = 0; i < branch.written.size(); ++i) {
       const at::Tensor& memory = branch.operands[branch.written[i]];
       const auto same = std::find_if(written->begin(), written->end(), [&](const at::Tensor& other) {
-        return other.is_alias_of(memory) && other.storage_offset() == memory.storage_offset();
+        return storageOf(other) == storageOf(memory) && other.storage_offset() == memory.storage_offset();
       });
       const auto row = 3 * static_cast<size_t>(same - written->begin());
       if (same == written->end()) {

@@ -27,6 +27,16 @@ Kinds kindsOf(at::TensorList tensors) {
   return kinds;
 }
 
+std::string textOf(const Kinds& kinds) {
+  std::string text;
+  for (const auto& [dtype, sizes] : kinds) {
+    text += cat(text.empty() ? "" : ", ", c10::toString(dtype), "[");
+    for (size_t i = 0; i < sizes.size(); ++i) text += cat(i > 0 ? "," : "", sizes[i]);
+    text += "]";
+  }
+  return text.empty() ? "no tensor" : text;
+}
+
 Tensors zerosOf(const Kinds& kinds) {
   Tensors tensors;
   for (const Kind& kind : kinds) tensors.push_back(at::zeros(kind.sizes, kind.dtype));
@@ -56,6 +66,24 @@ struct HostCall::Impl {
     } inside;
     Tensors results;
     capture::outsideCapture([&] { results = function(inputs); });
+    for (const at::Tensor& result : results)
+      ABELE_REQUIRE(result.defined() && result.has_storage() && result.layout() == at::kStrided, E0708,
+                    {.what = cat("host function ", id, " returns something else than dense tensors"),
+                     .found = result.defined() ? "a tensor without dense memory" : "an undefined tensor",
+                     .expected = "the same number of tensors in every call, of the same shapes and types"});
+    return results;
+  }
+
+  /// In a step: what the program goes on with was laid out when it was compiled.
+  Tensors callInStep(const Tensors& inputs) const {
+    const Kinds& expected = outputs.at(kindsOf(inputs));
+    Tensors results = callOutside(inputs);
+    const Kinds found = kindsOf(results);
+    ABELE_REQUIRE(found == expected, E0708,
+                  {.what = cat("host function ", id, " returns tensors of other shapes or types than at compile time"),
+                   .found = textOf(found),
+                   .expected = textOf(expected),
+                   .remedy = "pad the results to one shape; at compile time the function is called with zeros"});
     return results;
   }
 };
@@ -104,7 +132,7 @@ Tensors HostCall::operator()(const Tensors& inputs) {
     impl.number = static_cast<int64_t>(captured.functions.size());
     captured.owners.push_back(impl_);
     captured.functions.emplace_back([&impl](const Tensors& values, bool is_capturing) {
-      return is_capturing ? zerosOf(impl.outputs.at(kindsOf(values))) : impl.callOutside(values);
+      return is_capturing ? zerosOf(impl.outputs.at(kindsOf(values))) : impl.callInStep(values);
     });
   }
   requireOwnId(impl.id, impl.number);

@@ -15,6 +15,7 @@ TORCH_LIBRARY(abele_op, m) {
       " -> (Tensor, Tensor, Tensor)");
   m.def("average_statistics(Tensor x, Tensor(a!) mean, Tensor(b!) var, Tensor num_batches) -> ()");
   m.def("require_equal(Tensor x, Tensor y, bool answer) -> ()");
+  m.def("require_same(Tensor x, Tensor expected, str reader) -> ()");
   m.def("masked_gradient(Tensor grad, Tensor mask, int dim, int[] sizes) -> Tensor");
   m.def("host_call(Tensor[] inputs, int number) -> Tensor[]");
   m.def(
@@ -37,6 +38,7 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("ctc_beam_search", beamSearchKernel);
   m.impl("average_statistics", averageStatisticsKernel);
   m.impl("require_equal", requireEqualKernel);
+  m.impl("require_same", requireSameKernel);
   m.impl("masked_gradient", maskedGradientKernel);
 }
 

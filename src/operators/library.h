@@ -32,6 +32,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> beamSearchKernel(const at::Tensor
 at::Tensor maskedGradientKernel(const at::Tensor& grad, const at::Tensor& mask, int64_t dim, at::IntArrayRef sizes);
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
 void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer);
+void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::string reader);
 std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number);
 std::vector<at::Tensor> loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, at::IntArrayRef written,
                                    std::string body, const std::optional<at::Generator>& generator);

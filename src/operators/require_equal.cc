@@ -1,10 +1,34 @@
-// The answer of a comparison that steered the program while it was captured must be that of every step.
+// What steered the program while it was captured must be the same in every step: the answer of a comparison, the values
+// that were read.
+#include <cstring>
+
 #include <ATen/ops/equal.h>
 
 #include "base/error.h"
 #include "operators/library.h"
 
 namespace abele::operators {
+namespace {
+
+constexpr int64_t kMostShown = 8;  // values in a message
+
+std::string textOf(const at::Tensor& values) {
+  std::string text;
+  const at::Tensor flat = values.reshape({-1});
+  for (int64_t i = 0; i < std::min(flat.numel(), kMostShown); ++i) {
+    const at::Scalar value = flat[i].item();
+    if (i > 0) text += ", ";
+    if (value.isBoolean())
+      text += value.toBool() ? "true" : "false";
+    else if (value.isComplex())
+      text += cat(value.toComplexDouble().real(), " + ", value.toComplexDouble().imag(), "i");
+    else
+      text += value.isFloatingPoint() ? cat(value.toDouble()) : cat(value.toLong());
+  }
+  return flat.numel() > kMostShown ? text + ", ..." : text;
+}
+
+}  // namespace
 
 void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer) {
   const auto text = [](bool equal) { return equal ? "equal tensors" : "different tensors"; };
@@ -14,6 +38,19 @@ void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer) {
                  .expected = text(answer),
                  .remedy = "make a model for each case, or destroy() this one and call it again; attention is the same "
                            "for both when query, key and value are one tensor"});
+}
+
+void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::string reader) {
+  const at::Tensor now = x.contiguous(), captured = expected.contiguous();
+  // In bits: NaNs are the same, and zeros of other signs are not.
+  const bool is_same = std::memcmp(now.const_data_ptr(), captured.const_data_ptr(), now.nbytes()) == 0;
+  ABELE_REQUIRE(is_same, E0101,
+                {.what = "a value that forward read while it was captured is another one in this step",
+                 .at = reader,
+                 .found = textOf(now),
+                 .expected = textOf(captured),
+                 .remedy = "correct the inputs where forward checks them; where the value steers the program, make a "
+                           "model for each value, or destroy() this one and call it again"});
 }
 
 }  // namespace abele::operators

@@ -12,11 +12,7 @@ namespace abele::ops {
 
 at::Tensor serializedMatMul(const at::Tensor& lhs, const at::Tensor& rhs, MatMulSerializationMode mode, int64_t factor,
                             bool keep_precision) {
-  if (mode == MatMulSerializationMode::kDisabled) {
-    ABELE_REQUIRE(factor == 0, E0708,
-                  {.what = cat("factor ", factor, " for a matmul that is not serialized"), .expected = "0"});
-    return at::matmul(lhs, rhs);
-  }
+  if (mode == MatMulSerializationMode::kDisabled) return at::matmul(lhs, rhs);
   ABELE_REQUIRE(lhs.dim() >= 2 && rhs.dim() >= 2, E0708,
                 {.what = "a serialized matmul of vectors",
                  .found = cat("ranks ", lhs.dim(), " and ", rhs.dim()),

@@ -35,6 +35,7 @@ class OptimizerLowering {
                      [](const auto& a, const auto& b) { return a.target < b.target; });
     position_ = ir::positionsById(graph_);
     after_.resize(graph_.nodes.size());
+    indexParameters();
     for (const ir::Output& gradient : gradients) accumulate(gradient);
     placeAccumulates();
     for (const Sum& sum : sums_) addUpdate(sum);
@@ -50,23 +51,41 @@ class OptimizerLowering {
     std::string source;
   };
 
-  // An external of the parameter's type and the input that reads it.
-  ValueId addExternal(InputKind kind, const char* prefix, int32_t parameter, Type type) {
+  struct NewExternal {
+    int32_t external = kNone;
+    ValueId value = kNone;  // the input that reads it
+  };
+
+  void indexParameters() {
+    for (const ir::Input& input : graph_.inputs)
+      if (input.kind == InputKind::kParameter) input_of_.emplace(input.external, input.value);
+    for (size_t i = 0; i < graph_.outputs.size(); ++i)
+      if (graph_.outputs[i].kind == ir::OutputKind::kUpdate) output_of_.emplace(graph_.outputs[i].target, i);
+    std::map<ValueId, int32_t> parameter_of;
+    for (const auto& [parameter, value] : input_of_) parameter_of.emplace(value, parameter);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      ir::forEachOperand(graph_.nodes[i], [&](ValueId v) {
+        if (auto it = parameter_of.find(graph_.baseOf(v)); it != parameter_of.end())
+          first_reader_.emplace(it->second, static_cast<int32_t>(i));
+      });
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (graph_.nodes[i].direction != ir::Direction::kUpdate) last_position_ = static_cast<int32_t>(i);
+  }
+
+  // An external of the parameter's type.
+  NewExternal addExternal(InputKind kind, const char* prefix, int32_t parameter, Type type) {
     ir::External external{
         .name = cat(prefix, "/", graph_.externals[parameter].name), .kind = kind, .type = type, .owner = parameter};
     int32_t index = static_cast<int32_t>(graph_.externals.size());
     graph_.externals.push_back(external);
-    return graph_.addInput(std::move(type), kind, index, std::move(external.name));
+    return {index, graph_.addInput(std::move(type), kind, index, std::move(external.name))};
   }
-  // The parameter's type, with another element type where the optimizer asks for one.
+  // The parameter's type, with another element type where the optimizer asks for one. A real one would not hold the
+  // gradient of a complex parameter.
   Type typeLike(int32_t parameter, DType dtype) const {
     Type type = graph_.externals[parameter].type;
-    if (dtype != DType::kUndefined) type.dtype = dtype;
+    if (dtype != DType::kUndefined && !isComplex(type.dtype)) type.dtype = dtype;
     return type;
-  }
-  int32_t externalOf(ValueId input) const {
-    auto it = std::find_if(graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& i) { return i.value == input; });
-    return it->external;
   }
 
   // The node overwrites a whole value given as its next argument.
@@ -81,16 +100,16 @@ class OptimizerLowering {
 
   void accumulate(const ir::Output& gradient) {
     int32_t parameter = gradient.target;
-    ValueId sum = addExternal(InputKind::kAccumulator, "grad", parameter, typeLike(parameter, rules_.accumulator));
-    int32_t external = externalOf(sum);
+    const NewExternal sum =
+        addExternal(InputKind::kAccumulator, "grad", parameter, typeLike(parameter, rules_.accumulator));
     Node node;
     node.id = graph_.nextNodeId();
     graph_.node_id_limit = node.id + 1;
     node.op = "abele::accumulate";
     node.direction = ir::Direction::kBackward;
-    ValueId summed = addWrittenArg(node, sum);
+    ValueId summed = addWrittenArg(node, sum.value);
     node.args.push_back(Arg::id(gradient.value));
-    graph_.outputs.push_back({summed, ir::OutputKind::kUpdate, external});
+    graph_.outputs.push_back({summed, ir::OutputKind::kUpdate, sum.external});
 
     // As early as the gradient exists, so that its memory is free again soon.
     int32_t position = positionOf(graph_.values[gradient.value].def);
@@ -100,7 +119,7 @@ class OptimizerLowering {
     node.source = made_by == nullptr ? std::string() : made_by->source;
     node.forward = made_by == nullptr ? kNone : made_by->forward;
     sums_.push_back({parameter, node.stage, summed, node.source});
-    if (position == kNone) position = lastPosition();
+    if (position == kNone) position = last_position_;
     if (position == kNone)
       first_.push_back(std::move(node));
     else
@@ -109,25 +128,9 @@ class OptimizerLowering {
 
   int32_t positionOf(ir::NodeId id) const { return id == kNone ? kNone : position_[id]; }
 
-  // The end of the micro-batch: the last node that is no update.
-  int32_t lastPosition() const {
-    int32_t last = kNone;
-    for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (graph_.nodes[i].direction != ir::Direction::kUpdate) last = static_cast<int32_t>(i);
-    return last;
-  }
-
-  const Node* firstReader(int32_t external) const {
-    for (const Node& node : graph_.nodes) {
-      bool reads = false;
-      ir::forEachOperand(node, [&](ValueId v) {
-        for (const ir::Input& input : graph_.inputs)
-          reads = reads || (input.external == external && input.kind == InputKind::kParameter &&
-                            graph_.baseOf(v) == input.value);
-      });
-      if (reads) return &node;
-    }
-    return nullptr;
+  const Node* firstReader(int32_t parameter) const {
+    auto it = first_reader_.find(parameter);
+    return it == first_reader_.end() ? nullptr : &graph_.nodes[it->second];
   }
 
   void placeAccumulates() {
@@ -141,21 +144,21 @@ class OptimizerLowering {
 
   // The latest contents of the parameter, which forward may have written, as an output to be replaced.
   ir::Output& parameterOutput(int32_t parameter) {
-    for (ir::Output& output : graph_.outputs)
-      if (output.kind == ir::OutputKind::kUpdate && output.target == parameter) return output;
-    for (const ir::Input& input : graph_.inputs)
-      if (input.kind == InputKind::kParameter && input.external == parameter)
-        return graph_.outputs.emplace_back(ir::Output{input.value, ir::OutputKind::kUpdate, parameter});
-    ValueId added = graph_.addInput(graph_.externals[parameter].type, InputKind::kParameter, parameter,
-                                    graph_.externals[parameter].name);
-    return graph_.outputs.emplace_back(ir::Output{added, ir::OutputKind::kUpdate, parameter});
+    auto [it, is_new] = output_of_.emplace(parameter, graph_.outputs.size());
+    if (!is_new) return graph_.outputs[it->second];
+    const auto input = input_of_.find(parameter);
+    const ValueId value = input != input_of_.end()
+                              ? input->second
+                              : graph_.addInput(graph_.externals[parameter].type, InputKind::kParameter, parameter,
+                                                graph_.externals[parameter].name);
+    return graph_.outputs.emplace_back(ir::Output{value, ir::OutputKind::kUpdate, parameter});
   }
 
   void addState(Node& node, const char* prefix, int32_t parameter, Type type, double initial = 0) {
-    ValueId before = addExternal(InputKind::kState, prefix, parameter, std::move(type));
-    graph_.externals[externalOf(before)].initial = initial;
-    ValueId after = addWrittenArg(node, before);
-    graph_.outputs.push_back({after, ir::OutputKind::kUpdate, externalOf(before)});
+    const NewExternal state = addExternal(InputKind::kState, prefix, parameter, std::move(type));
+    graph_.externals[state.external].initial = initial;
+    ValueId after = addWrittenArg(node, state.value);
+    graph_.outputs.push_back({after, ir::OutputKind::kUpdate, state.external});
   }
 
   void addUpdate(const Sum& sum) {
@@ -168,6 +171,10 @@ class OptimizerLowering {
                   {.what = "amsgrad is not supported on the device",
                    .at = cat("parameter group ", found->second, ", with ", found->first),
                    .remedy = "create the optimizer with amsgrad=False"});
+    ABELE_REQUIRE(rules_.kind != Rules::Kind::kLamb || !isComplex(graph_.externals[sum.parameter].type.dtype), E0706,
+                  {.what = "LAMB is not defined for complex parameters",
+                   .at = cat("parameter group ", found->second, ", with ", found->first),
+                   .remedy = "put the parameter into another optimizer's model, or hold it as torch.view_as_real"});
     const ValueId factor = clipFactor(sum);
     Node& node = graph_.addNode(updateName(rules_.kind));
     node.direction = ir::Direction::kUpdate;
@@ -180,7 +187,9 @@ class OptimizerLowering {
     node.args.push_back(Arg::integer(found->second));
     if (rules_.kind == Rules::Kind::kRmsprop) node.args.push_back(Arg::boolean(group.tf_variant));
     if (rules_.kind == Rules::Kind::kLamb) node.args.push_back(Arg::boolean(group.bias_correction));
-    if (factor != kNone) node.args.push_back(Arg::id(factor));
+    const bool counts = rules_.kind == Rules::Kind::kSgd && group.torch_dampening;
+    if (factor != kNone || counts) node.args.push_back(factor == kNone ? Arg::none() : Arg::id(factor));
+    if (counts) addState(node, "step", sum.parameter, contiguousType(DType::kFloat32, {}));
   }
 
   static const char* updateName(Rules::Kind kind) {
@@ -222,7 +231,8 @@ class OptimizerLowering {
   // Each stage works it out for itself: all sums are complete when updates run, and the updates need not wait for
   // each other.
   ValueId clipFactor(const Sum& sum) {
-    if (std::isinf(rules_.max_grad_norm)) return kNone;
+    const bool clips = !std::isinf(rules_.max_grad_norm);
+    if (!clips && !rules_.skips_overflow) return kNone;
     auto [factor, is_new] = factor_of_stage_.emplace(sum.stage, kNone);
     if (!is_new) return factor->second;
     std::vector<int64_t> all;
@@ -233,16 +243,21 @@ class OptimizerLowering {
     Node& node = graph_.nodes.back();
     node.direction = ir::Direction::kUpdate;
     node.stage = sum.stage;
-    node.args = {Arg::idList(std::move(all)), Arg::real(rules_.max_grad_norm)};
+    node.args = {Arg::idList(std::move(all)), Arg::real(clips ? rules_.max_grad_norm : 0)};
+    if (rules_.skips_overflow) node.args.push_back(Arg::boolean(true));
     node.results = {{value}};
     return factor->second = value;
   }
 
   ir::Graph& graph_;
   const Rules& rules_;
-  std::vector<int32_t> position_;         // of nodes, by id
-  std::vector<Node> first_;               // accumulate nodes of a graph without other nodes
-  std::vector<std::vector<Node>> after_;  // accumulate nodes by the position that they follow
+  std::vector<int32_t> position_;            // of nodes, by id
+  std::map<int32_t, ValueId> input_of_;      // by parameter
+  std::map<int32_t, size_t> output_of_;      // by external: its update among the outputs
+  std::map<int32_t, int32_t> first_reader_;  // by parameter: position of the first node that reads it
+  int32_t last_position_ = kNone;            // the end of the micro-batch: the last node that is no update
+  std::vector<Node> first_;                  // accumulate nodes of a graph without other nodes
+  std::vector<std::vector<Node>> after_;     // accumulate nodes by the position that they follow
   std::vector<Sum> sums_;
   std::map<int32_t, ValueId> factor_of_stage_;
 };

@@ -44,6 +44,7 @@ struct OptimizerRules {
   /// Per group.
   struct Group {
     bool momentum = false;
+    bool torch_dampening = false;  // SGD: the first step with momentum takes the whole gradient; counts those steps
     bool amsgrad = false;
     bool centered = false;        // RMSprop
     bool tf_variant = false;      // RMSprop: epsilon under the root, state starting at 1
@@ -54,6 +55,8 @@ struct OptimizerRules {
   DType accumulator = DType::kUndefined, first_moment = DType::kUndefined, second_moment = DType::kUndefined;
   /// Largest norm of all gradients together; longer ones are shortened to it. Infinite: not looked at.
   double max_grad_norm = std::numeric_limits<double>::infinity();
+  /// No update where a gradient sum is not finite.
+  bool skips_overflow = false;
 };
 
 /// What backward makes again instead of keeping it from forward.

@@ -3,17 +3,17 @@
 namespace abele::passes {
 
 int forwardStageCount(const ir::Graph& graph) {
-  int count = 1;
-  int32_t active = 0;
+  int count = 0;
+  int32_t active = ir::kNone;
   for (const ir::Node& node : graph.nodes) {
-    // A node outside every block took its stage from a neighbour; it activates nothing.
-    bool in_block = node.block != ir::kNone || graph.blocks.size() <= 1;
-    if (node.direction != ir::Direction::kForward || node.stage == ir::kNone || !in_block) continue;
-    int32_t device = graph.stages[node.stage].device;
+    // A node outside every block took its stage from a neighbour, and a view is no work: neither activates anything.
+    const bool in_block = node.block != ir::kNone || graph.blocks.size() <= 1;
+    if (node.direction != ir::Direction::kForward || node.stage == ir::kNone || !in_block || node.is_view) continue;
+    const int32_t device = graph.stages[node.stage].device;
     if (device != active) ++count;
     active = device;
   }
-  return count;
+  return count == 0 ? 1 : count;
 }
 
 }  // namespace abele::passes

@@ -1,12 +1,12 @@
-// How long PopTorch would call the pipeline of a staged graph. Used by host/ for the minimum of micro-batches (E0401).
+// How many stages the pipeline of a staged graph has. Used by host/ for the minimum of micro-batches (E0401).
 #pragma once
 
 #include "ir/graph.h"
 
 namespace abele::passes {
 
-/// F: 1 + how often the active device changes along the forward trace, starting on device 0. Returning to a device
-/// counts again; consecutive blocks on one device count once.
+/// F: the stages that run something in forward. Returning to a device counts again; consecutive blocks on one device
+/// count once.
 /// Requires: form kStaged.   Source: spec options.md section 9.3.
 int forwardStageCount(const ir::Graph& graph);
 

@@ -34,10 +34,12 @@ class Analysis {
   Liveness run() {
     collectTouches();
     result_.buffer_of.assign(graph_.values.size(), -1);
+    value_of_.assign(graph_.externals.size(), ir::kNone);
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
-      const ValueId v = graph_.inputs[i].value;
-      input_of_[v] = static_cast<int32_t>(i);
-      addBuffer(v);
+      const ir::Input& in = graph_.inputs[i];
+      input_of_[in.value] = static_cast<int32_t>(i);
+      if (in.kind != ir::InputKind::kArgument && value_of_[in.external] < 0) value_of_[in.external] = in.value;
+      addBuffer(in.value);
     }
     chooseExternalUpdates();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) placeNode(static_cast<int32_t>(i));
@@ -200,9 +202,8 @@ class Analysis {
   }
 
   int32_t bufferOfExternal(int32_t external) const {
-    for (const ir::Input& in : graph_.inputs)
-      if (in.kind != ir::InputKind::kArgument && in.external == external) return result_.buffer_of[in.value];
-    return -1;
+    const ValueId value = value_of_.at(external);
+    return value < 0 ? -1 : result_.buffer_of[value];
   }
 
   void noteCopiesBack() {
@@ -267,6 +268,7 @@ class Analysis {
   std::vector<std::vector<Touch>> touches_;  // by base value
   std::vector<int32_t> made_by_;             // by base value: position of its node, -1 for inputs
   std::vector<int32_t> input_of_;            // by value
+  std::vector<ValueId> value_of_;            // by external: its input, or kNone
   std::vector<bool> updated_in_place_;       // by base value
   Liveness result_;
 };

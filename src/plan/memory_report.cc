@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "ir/rewrite.h"
@@ -63,18 +64,35 @@ std::string moduleOf(const std::string& parameter) {
 // by its parameters, where there is only one of the kind.
 struct Layers {
   std::vector<std::vector<std::string>> modules;
+  std::set<std::vector<std::string>> paths;                     // of the modules
+  std::unordered_map<std::string, std::vector<size_t>> having;  // by name in a path: modules, in order
   mutable std::map<std::string, std::string> layer_of_scope;
 
   explicit Layers(const ir::Graph& graph) {
-    std::set<std::string> paths;
+    std::set<std::string> found;
     for (const ir::External& external : graph.externals) {
       if (external.kind != ir::InputKind::kParameter && external.kind != ir::InputKind::kBuffer) continue;
       const std::string path = moduleOf(external.name);
       for (size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1))
-        paths.insert(path.substr(0, end));
-      if (!path.empty()) paths.insert(path);
+        found.insert(path.substr(0, end));
+      if (!path.empty()) found.insert(path);
     }
-    for (const std::string& path : paths) modules.push_back(split(path));
+    for (const std::string& path : found) modules.push_back(split(path));
+    paths.insert(modules.begin(), modules.end());
+    for (size_t m = 0; m < modules.size(); ++m)
+      for (const std::string& name : std::set(modules[m].begin(), modules[m].end())) having[name].push_back(m);
+  }
+
+  // The modules that could be meant: those that have the rarest of these names.
+  const std::vector<size_t>& candidates(const std::vector<std::string>& names) const {
+    static const std::vector<size_t> none;
+    const std::vector<size_t>* fewest = nullptr;
+    for (const std::string& name : names) {
+      const auto it = having.find(name);
+      if (it == having.end()) return none;
+      if (!fewest || it->second.size() < fewest->size()) fewest = &it->second;
+    }
+    return *fewest;
   }
 
   static std::vector<std::string> split(const std::string& path) {
@@ -110,13 +128,13 @@ struct Layers {
     const std::vector<std::string> names = split(scope);
     for (size_t count = names.size(); count > 0; --count) {
       const std::vector<std::string> leading(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count));
+      if (paths.contains(leading)) return join(names);
       const std::vector<std::string>* found = nullptr;
       size_t matches = 0;
-      for (const auto& module : modules) {
-        if (module == leading) return join(names);
-        if (!isMeant(leading, module)) continue;
+      for (size_t m : candidates(leading)) {
+        if (!isMeant(leading, modules[m])) continue;
         ++matches;
-        found = &module;
+        found = &modules[m];
       }
       if (matches > 1) return join(names);
       if (matches == 0) continue;

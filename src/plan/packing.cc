@@ -2,34 +2,149 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace abele::plan {
+namespace {
+
+struct Range {
+  int64_t begin, end;
+};
+
+// Ranges [begin, end) that are taken, in order; neither overlapping nor touching. Packed memory is dense, so these are
+// few, however many things lie in it.
+class TakenRanges {
+ public:
+  void add(int64_t begin, int64_t end) {
+    const auto first = std::lower_bound(ranges_.begin(), ranges_.end(), begin,
+                                        [](const Range& range, int64_t at) { return range.end < at; });
+    auto last = first;
+    for (; last != ranges_.end() && last->begin <= end; ++last) {
+      begin = std::min(begin, last->begin);
+      end = std::max(end, last->end);
+    }
+    if (first == last) {
+      ranges_.insert(first, {begin, end});
+      return;
+    }
+    *first = {begin, end};
+    ranges_.erase(first + 1, last);
+  }
+
+  const std::vector<Range>& all() const { return ranges_; }
+
+ private:
+  std::vector<Range> ranges_;
+};
+
+// What is taken at any time: a segment tree over the times at which something begins or ends.
+class TakenOverTime {
+ public:
+  explicit TakenOverTime(const std::vector<Interval>& intervals) {
+    for (const Interval& i : intervals) times_.insert(times_.end(), {i.begin, i.end});
+    std::sort(times_.begin(), times_.end());
+    times_.erase(std::unique(times_.begin(), times_.end()), times_.end());
+    nodes_.resize(4 * times_.size());
+  }
+
+  // The lowest place that is free during the whole life of `item`: the ranges of all nodes in question are met in the
+  // order in which they begin, those below the place found so far are skipped.
+  int64_t firstGap(const Interval& item, int64_t bytes) {
+    met_.clear();
+    find(0, 0, times_.size(), rankOf(item.begin), rankOf(item.end) + 1);
+    const auto later = [](const Met& a, const Met& b) { return a.next->begin > b.next->begin; };
+    std::make_heap(met_.begin(), met_.end(), later);
+    int64_t offset = 0;
+    while (!met_.empty() && met_.front().next->begin < offset + bytes) {
+      std::pop_heap(met_.begin(), met_.end(), later);
+      Met& met = met_.back();
+      offset = std::max(offset, met.next->end);
+      met.next = std::upper_bound(met.next + 1, met.end, offset, [](int64_t at, const Range& r) { return at < r.end; });
+      if (met.next == met.end)
+        met_.pop_back();
+      else
+        std::push_heap(met_.begin(), met_.end(), later);
+      ++steps_;
+    }
+    return offset;
+  }
+
+  void add(const Interval& item, int64_t bytes) {
+    if (bytes > 0) add(0, 0, times_.size(), rankOf(item.begin), rankOf(item.end) + 1, item.offset_bytes, bytes);
+  }
+
+  int64_t steps() const { return steps_; }
+
+ private:
+  // Of one node: the first range that may matter, and the end of all.
+  struct Met {
+    const Range* next;
+    const Range* end;
+  };
+  struct Node {
+    TakenRanges throughout;  // by what lives in the whole span of this node, and not in that of the node above
+    TakenRanges anywhere;    // by what lives at some time of the span, apart from what the nodes above hold
+  };
+
+  size_t rankOf(int64_t time) const {
+    return static_cast<size_t>(std::lower_bound(times_.begin(), times_.end(), time) - times_.begin());
+  }
+
+  void meet(const TakenRanges& taken) {
+    const std::vector<Range>& ranges = taken.all();
+    if (!ranges.empty()) met_.push_back({ranges.data(), ranges.data() + ranges.size()});
+  }
+
+  // Node `node` spans the ranks [low, high); [begin, end) is asked for.
+  void find(size_t node, size_t low, size_t high, size_t begin, size_t end) {
+    if (end <= low || high <= begin) return;
+    if (begin <= low && high <= end) {
+      meet(nodes_[node].anywhere);
+      return;
+    }
+    meet(nodes_[node].throughout);
+    const size_t middle = low + (high - low) / 2;
+    find(2 * node + 1, low, middle, begin, end);
+    find(2 * node + 2, middle, high, begin, end);
+  }
+
+  void add(size_t node, size_t low, size_t high, size_t begin, size_t end, int64_t offset, int64_t bytes) {
+    if (end <= low || high <= begin) return;
+    nodes_[node].anywhere.add(offset, offset + bytes);
+    if (begin <= low && high <= end) {
+      nodes_[node].throughout.add(offset, offset + bytes);
+      return;
+    }
+    const size_t middle = low + (high - low) / 2;
+    add(2 * node + 1, low, middle, begin, end, offset, bytes);
+    add(2 * node + 2, middle, high, begin, end, offset, bytes);
+  }
+
+  std::vector<int64_t> times_;
+  std::vector<Node> nodes_;
+  std::vector<Met> met_;  // of the search that runs, a heap
+  int64_t steps_ = 0;
+};
+
+}  // namespace
 
 int64_t alignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-int64_t pack(std::vector<Interval>& intervals) {
+int64_t pack(std::vector<Interval>& intervals, int64_t* steps) {
   std::vector<size_t> order(intervals.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return intervals[a].bytes > intervals[b].bytes; });
+  TakenOverTime taken(intervals);
   int64_t total = 0;
-  std::vector<size_t> by_offset;  // placed ones
   for (size_t index : order) {
     Interval& item = intervals[index];
     const int64_t bytes = alignUp(item.bytes);
-    int64_t offset = 0;
-    for (size_t other : by_offset) {
-      const Interval& placed = intervals[other];
-      if (placed.begin > item.end || placed.end < item.begin) continue;
-      if (placed.offset_bytes - offset >= bytes) break;
-      offset = std::max(offset, placed.offset_bytes + alignUp(placed.bytes));
-    }
-    item.offset_bytes = offset;
-    total = std::max(total, offset + bytes);
-    auto where = std::upper_bound(by_offset.begin(), by_offset.end(), offset,
-                                  [&](int64_t value, size_t i) { return value < intervals[i].offset_bytes; });
-    by_offset.insert(where, index);
+    item.offset_bytes = taken.firstGap(item, bytes);
+    taken.add(item, bytes);
+    total = std::max(total, item.offset_bytes + bytes);
   }
+  if (steps) *steps = taken.steps();
   return total;
 }
 

@@ -18,7 +18,10 @@ struct Interval {
 
 int64_t alignUp(int64_t bytes);
 /// Sets the offsets so that no two intervals alive together overlap; largest first, each at the lowest gap that fits.
-/// Returns the bytes of the whole. Deterministic.
-int64_t pack(std::vector<Interval>& intervals);
+/// Requires: begin <= end.
+/// Returns: the bytes of the whole. Deterministic.
+/// Cost: O(n log^2 n) while memory is dense at every time, as this order keeps it. steps: the ranges that were looked
+/// at, for tests of that.
+int64_t pack(std::vector<Interval>& intervals, int64_t* steps = nullptr);
 
 }  // namespace abele::plan

@@ -198,10 +198,10 @@ class Planner {
   void chooseLocation(const Buffer& buffer, Placement& home) {
     TensorUse use{};
     if (!offChipUse(buffer, home.home, use)) return;
-    auto it = std::find_if(plan_.off_chip.begin(), plan_.off_chip.end(),
-                           [&](const OffChipGroup& g) { return g.use == use && g.stage == home.stage; });
-    home.off_chip = static_cast<int32_t>(it - plan_.off_chip.begin());
-    if (it == plan_.off_chip.end()) plan_.off_chip.push_back({use, home.stage});
+    const auto [it, is_new] =
+        off_chip_of_.emplace(std::pair(use, home.stage), static_cast<int32_t>(plan_.off_chip.size()));
+    home.off_chip = it->second;
+    if (is_new) plan_.off_chip.push_back({use, home.stage});
     auto& users = plan_.off_chip[home.off_chip].users;
     for (const Touch& t : buffer.touches) {
       const std::pair user{t.task.stage, t.task.direction};
@@ -276,17 +276,18 @@ class Planner {
   // one worker. What other stages or updates read stays until the frame is reused.
   void packStash() {
     plan_.stash_bytes.assign(num_stages_, 0);
-    for (int s = 0; s < num_stages_; ++s) plan_.stash_bytes[s] = packFrame(s, /*off_chip=*/-1);
-    for (size_t g = 0; g < plan_.off_chip.size(); ++g)
-      if (plan_.off_chip[g].use == TensorUse::kActivations)
-        plan_.off_chip[g].bytes = packFrame(plan_.off_chip[g].stage, static_cast<int32_t>(g));
+    std::map<std::pair<int32_t, int>, std::vector<size_t>> frames;  // by off-chip group, or -1, and stage
+    for (size_t i = 0; i < homes_.size(); ++i)
+      if (homes_[i].home == Home::kStash) frames[{homes_[i].off_chip, homes_[i].stage}].push_back(i);
+    for (const auto& [place, members] : frames) {
+      const auto [off_chip, stage] = place;
+      (off_chip < 0 ? plan_.stash_bytes[stage] : plan_.off_chip[off_chip].bytes) = packFrame(stage, members);
+    }
   }
 
-  int64_t packFrame(int stage, int32_t off_chip) {
-    std::vector<size_t> members;
+  int64_t packFrame(int stage, const std::vector<size_t>& members) {
     std::vector<Interval> intervals;
-    for (size_t i = 0; i < homes_.size(); ++i) {
-      if (homes_[i].home != Home::kStash || homes_[i].stage != stage || homes_[i].off_chip != off_chip) continue;
+    for (size_t i : members) {
       Interval item{kForever, 0, liveness_.buffers[i].bytes, 0};
       for (const Touch& t : liveness_.buffers[i].touches) {
         const bool own = t.task.stage == stage && t.task.direction != Direction::kUpdate;
@@ -294,7 +295,6 @@ class Planner {
         if (t.task.stage == stage) item.begin = std::min(item.begin, at);
         item.end = std::max(item.end, own ? at : kForever);
       }
-      members.push_back(i);
       intervals.push_back(item);
     }
     return assign(members, intervals);
@@ -323,7 +323,8 @@ class Planner {
   int num_stages_ = 0;
   Plan plan_;
   Liveness liveness_;
-  std::vector<Placement> homes_;  // by buffer
+  std::vector<Placement> homes_;                                  // by buffer
+  std::map<std::pair<TensorUse, int32_t>, int32_t> off_chip_of_;  // by use and stage: the off-chip group
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The documents' code samples that use several replicas: see samples/README.md."""
+"""The documents' code samples that use several replicas: see sample_programs.py."""
 
 import sys
 import types

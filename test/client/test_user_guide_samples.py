@@ -1,4 +1,4 @@
-"""The code samples of PopTorch's user guide run as printed there: see samples/README.md."""
+"""The code samples of PopTorch's user guide run as printed there: see sample_programs.py."""
 
 import copy
 import ctypes
@@ -13,7 +13,7 @@ import poptorch
 import pytest
 import torch
 from abele import ipu_config
-from sample_programs import run
+from sample_programs import run, sample_text
 
 
 @pytest.fixture(autouse=True)
@@ -493,8 +493,7 @@ class MaskedLanguageModel(Foundation, torch.nn.Module):
 
 def parallelized(embedding_serialization_factor=1):
     """The sample's method needs the class cell of super(): it is run inside the body of a class."""
-    path = next((pathlib.Path(__file__).parent / "samples").glob("39_*.py"))
-    body = "".join(f"    {line}" for line in path.read_text().splitlines(keepends=True))
+    body = "".join(f"    {line}" for line in sample_text("39").splitlines(keepends=True))
     scope = {
         "poptorch": poptorch,
         "MaskedLanguageModel": MaskedLanguageModel,

@@ -29,5 +29,9 @@ def test_error():
         executor(torch.tensor([0, 1, 9]))
     text = str(raised.value)
     assert "aten::embedding" in text and "stage 0" in text and "micro-batch 2" in text and "test_E0601" in text
+    lines = text.splitlines()
+    assert lines[-2].startswith("  in        ") and raised.value.location == lines[-2][12:] != ""
+    assert lines[-1] == "  type      poptorch_cpp_error" and not any(line.strip() == "in" for line in lines)
+    assert "\n".join(lines[:-2]) == raised.value.message
     assert torch.equal(model.table.weight, weights)
     assert executor(good).isfinite()

@@ -45,7 +45,7 @@ class Case:
     def options(self, replicas):
         opts = poptorch.Options().replicationFactor(replicas).deviceIterations(self.iterations).randomSeed(7)
         opts.Training.gradientAccumulation(self.accumulation)
-        opts.outputMode(poptorch.OutputMode.All).broadcastBuffers(False).autoRoundNumIPUs(True)
+        opts.outputMode(poptorch.OutputMode.All).autoRoundNumIPUs(True)
         opts._Popart.set("abele.allowShortPipeline", True)
         opts.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu))
         if self.edit:

@@ -21,7 +21,9 @@ def train(network, replicas, num_stages, optimizer, accumulation, iterations=1, 
     reference = copy.deepcopy(model)
     cut(model, num_stages)
     opts = options(strategy or poptorch.PipelinedExecution, accumulation, iterations)
-    opts.replicationFactor(replicas).broadcastBuffers(False)
+    opts.replicationFactor(replicas)
+    if network == "InPlace":
+        opts.broadcastBuffers(False)  # it writes a buffer that holds no running statistics
     size, group = rules.get("size", 1), rules.get("group", replicated.consecutive)
     kind = {replicated.consecutive: "Consecutive", replicated.orthogonal: "Orthogonal"}[group]
     opts.inputReplicaGrouping(size, getattr(poptorch.CommGroupType, kind))

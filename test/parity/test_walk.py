@@ -44,6 +44,11 @@ def test_no_result_differs_from_eager(results):
     assert set(named(results, "different")) <= set(walk_known.CLOSE)
 
 
+def test_what_is_recorded_is_what_eager_runs(results):
+    found = named(results, "other operators")
+    assert {key: text for key, text in found.items() if key not in walk_known.OTHER_OPERATORS} == {}
+
+
 def test_what_is_close_is_close_and_said_so(results):
     assert set(named(results, "close")) <= set(walk_known.CLOSE)
 

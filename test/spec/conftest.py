@@ -5,8 +5,8 @@ A test names the rows of rows.txt that it holds, and the public names of names.t
     @pytest.mark.spec("options/3/gradientAccumulation", names=["Training.gradientAccumulation"])
 
 A row or name counts as covered when a test that names it passed and none that names it failed. A name whose use is
-refused on purpose is marked with refused="why"; one whose behaviour differs from the original with differs="how". Both
-texts go to docs/compatibility.md.
+refused on purpose is marked with refused="why"; one whose behaviour differs from the original with differs="how"; one
+that is accepted, checked, and then changes nothing with no_effect="why". The texts go to docs/compatibility.md.
 """
 
 import json
@@ -50,7 +50,7 @@ def pytest_runtest_makereport(item, call):
             for kind, keys in (("rows", mark.args), ("names", names)):
                 for key in keys:
                     results[kind].setdefault(key, []).append(report.outcome)
-            for note in ("refused", "differs"):
+            for note in ("refused", "differs", "no_effect"):
                 if note in mark.kwargs:
                     results["notes"].update(dict.fromkeys(names, (note, mark.kwargs[note])))
     return report

@@ -68,7 +68,8 @@ MULTI_CONV = [
 
 @spec(
     *(f"annotations/2/{row[0]}" for row in MULTI_CONV),
-    names=["poptorch.MultiConv", *(f"MultiConv.{row[0]}" for row in MULTI_CONV)],
+    names=["poptorch.MultiConv", "poptorch.MultiConvPlanType", *(f"MultiConv.{row[0]}" for row in MULTI_CONV)],
+    no_effect="convolutions run one after the other",
 )
 def test_multi_conv_setters():
     for name, accepted, refused in MULTI_CONV:
@@ -133,7 +134,11 @@ def test_print_tensor(capfd):
         poptorch.ipu_print_tensor("x")
 
 
-@spec("annotations/4/set_available_memory", names=["poptorch.set_available_memory"])
+@spec(
+    "annotations/4/set_available_memory",
+    names=["poptorch.set_available_memory"],
+    no_effect="torch's kernels take the memory that they need",
+)
 def test_set_available_memory():
     requireSameAsEager(lambda w, x: poptorch.set_available_memory(w.t() @ x, 0.3), X)
     with pytest.raises(poptorch.Error):
@@ -141,7 +146,9 @@ def test_set_available_memory():
 
 
 @spec(
-    "annotations/4/set_overlap_for_input", names=["poptorch.set_overlap_for_input", "poptorch.set_overlap_for_output"]
+    "annotations/4/set_overlap_for_input",
+    names=["poptorch.set_overlap_for_input", "poptorch.set_overlap_for_output", "poptorch.OverlapMode"],
+    no_effect="inputs and results are in the memory of the device",
 )
 def test_set_overlap():
     loop = poptorch.OverlapMode.OverlapAccumulationLoop
@@ -192,7 +199,7 @@ def test_recomputation_checkpoint():
 @spec("annotations/4/nop", names=["poptorch.serializedMatMul"])
 @pytest.mark.parametrize("mode", poptorch.MatMulSerializationMode)
 def test_serialized_matmul(mode):
-    factor = 0 if mode is poptorch.MatMulSerializationMode.Disabled else 2
+    factor, divides = 2, mode is not poptorch.MatMulSerializationMode.Disabled
     rhs = torch.linspace(-2, 2, 8).reshape(2, 4)
     result, gradient = trained(lambda w, r: poptorch.serializedMatMul(w, r, mode, factor), rhs)
     model = Training(torch.matmul)
@@ -202,9 +209,11 @@ def test_serialized_matmul(mode):
     halves = X.half(), rhs.half()
     kept = poptorch.serializedMatMul(*halves, mode, factor, keep_precision=True)
     assert kept.dtype == torch.half and torch.allclose(kept.float(), X @ rhs, atol=1e-2)
-    if factor:
+    if divides:
         with pytest.raises(poptorch.Error):
             poptorch.serializedMatMul(X, rhs, mode, 5)
+    else:
+        assert torch.equal(poptorch.serializedMatMul(X, rhs, mode, 5), torch.matmul(X, rhs))
     for arguments in (("a", 0, False), (mode, 1.0, False), (mode, factor, 1)):
         with pytest.raises(AssertionError):
             poptorch.serializedMatMul(X, rhs, *arguments)

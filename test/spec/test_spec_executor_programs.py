@@ -127,44 +127,44 @@ def test_restored_random_state_repeats_stochastic_rounding(tmp_path):
     assert torch.equal(model(x), second)
 
 
-# Texts that programs compare with ------------------------------------------------------------------------------------
+# Warnings and errors that programs meet ----------------------------------------------------------------------------
 @spec("executor/2/requires_grad_inputs", "executor/2/non_contiguous", "executor/5")
-def test_warnings_keep_their_wording(caplog):
+def test_warnings_say_what_happens(caplog):
     poptorch.inferenceModel(Apply(lambda x: x + torch.ones(2)))(torch.ones(2, requires_grad=True))
-    assert "Input tensor has requires_grad=True set" in caplog.text
-    assert "No device set in torch.ones(): forcing to IPU" in caplog.text
+    assert "an input tensor requires a gradient" in caplog.text
+    assert "torch.ones() names no device" in caplog.text
     model = poptorch.inferenceModel(Apply(lambda x: x + 1))
     model(torch.ones(2, 3).t())
-    assert "At least one input tensor is not contiguous" in caplog.text
+    assert "an input tensor is not contiguous" in caplog.text
     model.compile(torch.ones(3, 2))
-    assert "Call to compile() ignored: model already compiled" in caplog.text
+    assert "compile() has no effect" in caplog.text
 
 
 @spec("executor/2/binding", "environment/11/integers")
 def test_float64_inside_of_forward_is_warned_of(caplog):
     poptorch.inferenceModel(Apply(lambda x: x * 2))(torch.ones(2))
-    assert "Double" not in caplog.text
+    assert "float64" not in caplog.text
     result = poptorch.inferenceModel(Apply(lambda x: x.double() * 2))(torch.ones(2))
-    assert result.dtype == torch.float32 and "Type coerced from Double to Float" in caplog.text
+    assert result.dtype == torch.float32 and "narrowed to float32" in caplog.text
 
 
 @spec("executor/7/destroy", "executor/8/cycleCount")
-def test_errors_keep_their_wording():
+def test_errors_say_what_is_wrong():
     model = Linear()
     executor = poptorch.trainingModel(model)
-    with pytest.raises(RuntimeError, match="has already been wrapped in 'poptorch.trainingModel'"):
+    with pytest.raises(RuntimeError, match="belongs to another executor"):
         poptorch.trainingModel(model)
-    with pytest.raises(poptorch.Error, match="Cycle count logging is disabled. Please set option logCycleCount"):
+    with pytest.raises(poptorch.Error, match="cycles are not counted"):
         executor.cycleCount()
     _, loss = executor(torch.ones(1, 3), torch.ones(1, 3))
-    with pytest.raises(poptorch.Error, match="cannot be called explicitly"):
+    with pytest.raises(poptorch.Error, match="the step has run backward already"):
         loss.backward()
     counting = poptorch.inferenceModel(model, poptorch.Options().logCycleCount(True))
     counting.compile(torch.ones(1, 3))
-    with pytest.raises(poptorch.Error, match="Please run the model at least once before obtaining cycle count"):
+    with pytest.raises(poptorch.Error, match="no cycles are known yet"):
         counting.cycleCount()
     offline = poptorch.inferenceModel(model, poptorch.Options().connectionType(poptorch.ConnectionType.Never))
-    with pytest.raises(AssertionError, match="Trying to run a model on an offline device"):
+    with pytest.raises(AssertionError, match="a model for an offline device"):
         offline(torch.ones(1, 3))
-    with pytest.raises(poptorch.Error, match="Couldn't find a loss in graph"):
+    with pytest.raises(poptorch.Error, match="marks no loss"):
         poptorch.trainingModel(torch.nn.Linear(2, 2))(torch.ones(1, 2))

@@ -1,5 +1,6 @@
 """spec executor.md sections 3, 4 and 9, options.md section 9.6: several replicas of a model in one process."""
 
+import copy
 import itertools
 
 import poptorch
@@ -113,6 +114,68 @@ def test_each_replica_owns_the_buffers_that_it_writes():
     # Replicas that take the same inputs write the same.
     model = poptorch.inferenceModel(Counter(), options(2, iterations=3, group=(2, Group.Consecutive)))
     assert torch.equal(model(x[:3]).reshape(3, 2, 2)[-1], x[:3].sum(0).expand(2, 2))
+
+
+class Normed(torch.nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.norm = norm
+        self.head = torch.nn.Conv1d(3, 2, 1)
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.head(self.norm(x)).pow(2), reduction="mean")
+
+
+@pytest.mark.spec("options/2/broadcastBuffers")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.nn.BatchNorm1d(3),
+        lambda: torch.nn.BatchNorm1d(3, momentum=None),
+        lambda: torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True),
+    ],
+)
+def test_each_replica_keeps_running_statistics_of_its_own_by_default(make, training):
+    torch.manual_seed(0)
+    net = Normed(make())
+    replicas = [copy.deepcopy(net) for _ in range(2)]
+    opts = options(2, iterations=3)
+    if training:
+        model = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), lr=0.0))
+    else:
+        model = poptorch.inferenceModel(net, opts)
+    for call in range(2):
+        x = torch.randn(6 * 4, 3, 5) * (call + 1)
+        model(x)
+        with torch.no_grad():
+            for k, part in enumerate(x.split(4)):
+                replicas[k % 2](part)
+    model.copyWeightsToHost()
+    first, other = replicas[0].norm, replicas[1].norm
+    assert not torch.equal(first.running_mean, other.running_mean)
+    for name, value in first.named_buffers():
+        assert torch.equal(getattr(net.norm, name), value), name
+    assert net.norm.num_batches_tracked == first.num_batches_tracked
+
+
+class NormAndCounter(torch.nn.Module):
+    """A counter beside the statistics is no statistic, wherever it lies."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.norm.register_buffer("rows_seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.norm.rows_seen += x.sum()
+        return self.norm(x)
+
+
+@pytest.mark.spec("options/2/broadcastBuffers")
+def test_other_buffers_are_still_shared_by_default():
+    with pytest.raises(poptorch.Error, match="E0702 .*buffer norm.rows_seen"):
+        poptorch.inferenceModel(NormAndCounter(), options(2))(torch.randn(8, 3))
 
 
 @pytest.mark.spec("options/9.6", names=["Options.autoRoundNumIPUs"])

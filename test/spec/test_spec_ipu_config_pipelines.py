@@ -198,6 +198,27 @@ def test_groupbert_with_a_serialized_projection(setting):
     torch.testing.assert_close(model(x), logits)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"projection_serialization_factor": 4}, {"serialized_projection_splits_per_ipu": [1, 2]}],
+    ids=["serialized", "split"],
+)
+def test_a_bias_that_is_tied_stays_tied(settings):
+    """The head's bias is the decoder's too, and tie_weights() says nothing of it."""
+    model = GroupBert(tied="projection_serialization_factor" in settings)
+    model.cls.predictions.bias = model.cls.predictions.decoder.bias
+    config = IPUConfig(layers_per_ipu=[2, 2], gradient_accumulation_steps=8, **settings)
+    pipelined = to_pipelined(model, config)
+    number = len(list(pipelined.parameters()))
+    pipelined.parallelize()
+    assert pipelined.cls.predictions.decoder.bias is pipelined.cls.predictions.bias
+    pipelined.deparallelize()
+    assert type(pipelined.cls.predictions.decoder) is torch.nn.Linear
+    assert pipelined.cls.predictions.decoder.bias is pipelined.cls.predictions.bias
+    assert len(list(pipelined.parameters())) == number
+    assert list(pipelined.state_dict()) == list(model.state_dict())
+
+
 def test_groupbert_in_pieces_on_several_devices():
     config = IPUConfig(
         layers_per_ipu=[1, 1, 1, 1],

@@ -160,9 +160,9 @@ def test_a_loaded_state_brings_its_learning_rate():
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        ({"lr": -1.0}, ValueError, "Invalid learning rate: -1.0"),
-        ({"eps": -1.0}, ValueError, "Invalid epsilon value"),
-        ({"betas": (0.9, 1.0)}, ValueError, "Invalid beta parameter at index 1"),
+        ({"lr": -1.0}, ValueError, "lr is -1.0"),
+        ({"eps": -1.0}, ValueError, "eps is -1.0"),
+        ({"betas": (0.9, 1.0)}, ValueError, r"betas\[1\] is 1.0"),
         ({"betas": 0.9}, AssertionError, "betas must be a tuple"),
     ],
 )

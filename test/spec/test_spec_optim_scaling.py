@@ -203,3 +203,82 @@ def test_settings_are_checked(name, value):
     executor = poptorch.trainingModel(model, automatic(**{name: value}), sgd(model))
     with pytest.raises(poptorch.Error, match=name):
         executor(torch.ones(4, dtype=torch.half))
+
+
+def adam(model, **arguments):
+    return poptorch.optim.Adam(model.parameters(), lr=0.5, **arguments)
+
+
+@spec("optim/4", ROW)
+@pytest.mark.parametrize("make", [sgd, adam])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_an_overflow_skips_the_update_and_halves_the_factor(make, replicas):
+    model = Slope()
+    optimizer = make(model, loss_scaling=2.0**20)
+    executor = poptorch.trainingModel(model, automatic().replicationFactor(replicas), optimizer)
+    x = torch.full((4 * replicas,), 0.5, dtype=torch.half)
+    steps = 0
+    while True:
+        executor(x)
+        steps += 1
+        if (model.weight != 0).any():
+            break
+        assert torch.equal(model.weight, torch.zeros(4, dtype=torch.half))
+        assert factor(optimizer) == 2.0**-steps and steps < 10
+    assert steps == 6  # 2 ** 15 is the largest power of two of float16
+    executor(x)
+    state = optimizer.state_dict()["ipu_state"]
+    assert all(value.isfinite().all() for value in [*state.values(), model.weight])
+    if make is adam:
+        assert state["Step___weight"] == 2  # skipped updates are not counted
+
+
+@spec("optim/4", ROW)
+def test_an_overflow_of_one_stage_skips_the_updates_of_all():
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Parameter(torch.ones(4))
+            self.second = torch.nn.Parameter(torch.ones(4, dtype=torch.half))
+
+        def forward(self, x):
+            with poptorch.Block(ipu_id=0):
+                y = x * self.first
+            with poptorch.Block(ipu_id=1):
+                return poptorch.identity_loss((y.half() * self.second).float(), reduction="sum")
+
+    model = Two()
+    opts = automatic(iterations=2, accumulation=3)
+    executor = poptorch.trainingModel(model, opts, sgd(model))
+    ones = torch.ones(6 * 4)
+    large = ones.clone()
+    large[4:8] = 7e4  # of the first update: infinite in float16
+    executor(large)
+    first = model.first.detach().clone()
+    executor.destroy()
+    once = Two()
+    options = automatic(accumulation=3)
+    executor = poptorch.trainingModel(once, options, sgd(once))
+    executor(torch.ones(3 * 4))
+    assert torch.equal(first, once.first) and torch.equal(model.second, once.second)
+
+
+@spec("optim/4", ROW)
+def test_without_automatic_scaling_an_overflow_is_what_it_is():
+    model = Slope()
+    opts = poptorch.Options()
+    executor = poptorch.trainingModel(model, opts, sgd(model, loss_scaling=2.0**20, max_grad_norm=1.0))
+    executor(torch.full((4,), 0.5, dtype=torch.half))
+    assert model.weight.isnan().all()
+
+
+def test_abele_tells_the_scale():
+    import abele
+
+    model = Slope()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    executor = abele.trainingModel(model, automatic(), optimizer)
+    executor.compile(torch.ones(4, dtype=torch.half))
+    assert executor.lossScale() == 1.0
+    executor(torch.full((4,), 0.5, dtype=torch.half))
+    assert executor.lossScale() == 2.0

@@ -41,7 +41,63 @@ def test_write():
     with pytest.raises(AssertionError):
         opts.set(log_dir=3)
     assert opts.deviceIterations(True).device_iterations is True
-    assert poptorch.Options().deviceIterations(-3).device_iterations == -3
+    assert poptorch.Options().set(device_iterations=-3).device_iterations == -3  # a value, no call of a setter
+
+
+OUT_OF_RANGE = {
+    "deviceIterations": lambda opts: opts.deviceIterations(0),
+    "replicationFactor": lambda opts: opts.replicationFactor(-1),
+    "useIpuId": lambda opts: opts.useIpuId(-1),
+    "maxRepeatLogs": lambda opts: opts.maxRepeatLogs(-1),
+    "gradientAccumulation": lambda opts: opts.Training.gradientAccumulation(0),
+    "offChipMemoryLimit": lambda opts: opts.offChipMemoryLimit(-1),
+    "deviceMemoryLimit": lambda opts: opts.deviceMemoryLimit({"IPU1": -1}),
+    "configureProcessId: process_id": lambda opts: opts.Distributed.configureProcessId(-1, 2),
+    "configureProcessId: num_processes": lambda opts: opts.Distributed.configureProcessId(0, 0),
+    "setPatterns": lambda opts: opts._Popart.setPatterns({}, -1),
+    "minElementsForOffChip": lambda opts: poptorch.TensorLocationSettings().minElementsForOffChip(-1),
+    "minElementsForReplicatedTensorSharding": lambda opts: (
+        poptorch.TensorLocationSettings().minElementsForReplicatedTensorSharding(-1)
+    ),
+}
+
+
+@spec("options/1/write")
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_setters_refuse_numbers_out_of_range_at_once(name):
+    opts = poptorch.Options()
+    before = repr(opts)
+    with pytest.raises(poptorch.Error, match=f"E0702 .*{name}(?s:.*)expected"):
+        OUT_OF_RANGE[name](opts)
+    assert repr(opts) == before
+
+
+@spec("options/1/read")
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        (lambda opts: opts.deviceIteration(4), "deviceIterations"),
+        (lambda opts: opts.replication_factr, "replication_factor"),
+        (lambda opts: opts.Training.GradientAccumulation(4), "gradientAccumulation"),
+        (lambda opts: opts.TensorLocations.setWeigthLocation(None), "setWeightLocation"),
+        (lambda opts: opts.from_json('{"outputModes": 1}'), "outputMode"),
+        (lambda opts: opts.Distributed.setEnvVarName("a", "b"), "setEnvVarNames"),
+        (lambda opts: opts.gradientAccumulation(4), "Training.gradientAccumulation"),
+    ],
+)
+def test_messages_name_what_was_meant(wrong, meant):
+    with pytest.raises(AttributeError, match=f"did you mean {meant}\\?"):
+        wrong(poptorch.Options())
+
+
+@spec("options/1/write", "options/5")
+def test_messages_name_values_and_expert_settings_that_were_meant():
+    with pytest.raises(AssertionError, match="did you mean device_iterations?"):
+        poptorch.Options().set(device_iteration=1)
+    opts = poptorch.Options()
+    opts._Popart.set("enableOutlinig", True)
+    with pytest.raises(poptorch.Error, match="E0701 (?s:.*)did you mean enableOutlining?"):
+        opts._Popart.validate()
 
 
 @spec("options/1/on_demand_keys", names=["Options.createOrSet"])

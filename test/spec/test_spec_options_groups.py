@@ -51,7 +51,9 @@ def test_gradient_accumulation():
     with pytest.raises(AssertionError):
         opts.Training.gradientAccumulation(1.0)
     zero = poptorch.Options()
-    zero.Training.gradientAccumulation(0)
+    with pytest.raises(poptorch.Error, match="E0702"):
+        zero.Training.gradientAccumulation(0)
+    zero.Training.gradient_accumulation = 0
     with pytest.raises(poptorch.Error, match="E0702"):
         gradient(zero)
 
@@ -209,12 +211,11 @@ ACCEPTED = [
     ("automaticLossScalingSettings.binEdgeLocation", 0.5),
     ("timeLimitScheduler", -1.0),
     ("kahnTieBreaker", "GREEDY"),
-    ("saveInitializersToFile", "weights.onnx"),
     ("accumulateOuterFragmentSettings.excludedVirtualGraphs", ["0", "1"]),
-    ("customCodelets", ("a.cpp",)),
-    ("dotChecks", {"a", "b"}),
+    ("customCodelets", ()),
+    ("dotChecks", set()),
     ("hardwareInstrumentations", [0, 1]),
-    ("updatableNamedBuffers", ["a"]),
+    ("updatableNamedBuffers", []),
     ("engineOptions", {"target.workerStackSizeInBytes": "0x2000"}),
     ("convolutionOptions", {"partialsType": "half"}),
     ("lstmOptions", {}),
@@ -238,6 +239,8 @@ REFUSED = [
     ("engineOptions", {1: "a"}, "strings as names"),
     ("engineOptions", {"a": [1]}, "strings as names"),
     ("patterns", {"A": True}, "without a level"),
+    ("customCodelets", ("a.cpp",), "E0702"),
+    ("dotChecks", {"a", "b"}, "E0702"),
 ]
 
 

@@ -187,6 +187,24 @@ def test_pipeline_minimum():
 
 
 @spec("options/9.3")
+@pytest.mark.parametrize(("devices", "stages"), [([1, 1], 1), ([1, 2], 2), ([2, 3, 3], 2), ([3, 1, 3], 3)])
+def test_the_minimum_counts_stages_that_run_wherever_the_first_block_is(devices, stages):
+    def infer_with(iterations, cls=Inference):
+        strategy = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)
+        infer(strategy, cls(len(devices), devices), iterations=iterations)
+
+    class ViewFirst(Inference):
+        def forward(self, x):
+            return super().forward(x.view(x.shape))
+
+    infer_with(stages)
+    infer_with(stages, ViewFirst)
+    if stages > 1:
+        with pytest.raises(poptorch.Error, match=f"E0401 .* of {stages} stages"):
+            infer_with(stages - 1)
+
+
+@spec("options/9.3")
 @pytest.mark.parametrize(("accumulation", "fits"), [(2, False), (3, True)])
 def test_pipeline_minimum_of_training(accumulation, fits):
     def train(strategy):
@@ -221,8 +239,12 @@ PHASED = pytest.mark.parametrize("kind", [poptorch.SerialPhasedExecution, poptor
         "poptorch.SerialPhasedExecution",
         "poptorch.ParallelPhasedExecution",
         "strategies.phase",
-        "strategies.useSeparateBackwardPhase",
     ],
+)
+@spec(
+    "options/9.4",
+    names=["strategies.useSeparateBackwardPhase"],
+    no_effect="backward of a phase is always a phase of its own",
 )
 @PHASED
 def test_phases(kind):

@@ -95,8 +95,8 @@ def test_small_updates_of_a_half_model_vanish():
     assert torch.equal(model.weight, torch.ones(4, dtype=torch.half))
 
 
-@spec("environment/11/float32_parameters")
-def test_mixed_operands_are_computed_in_float32():
+@spec("environment/11/mixed_operands")
+def test_elementwise_operators_of_mixed_operands_follow_torch():
     class Mixed(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -113,7 +113,7 @@ def test_mixed_operands_are_computed_in_float32():
         assert torch.equal(mine, value)
 
 
-@spec("environment/11/float32_parameters")
+@spec("environment/11/mixed_operands")
 def test_half_layers_inside_a_float32_model():
     class Inner(Net):
         def forward(self, x):

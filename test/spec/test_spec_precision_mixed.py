@@ -9,16 +9,18 @@ import torch
 spec = pytest.mark.spec
 
 
-class Widened(torch.nn.Module):
-    """What a layer computes when all of it is widened to float32 first."""
+class Cast(torch.nn.Module):
+    """A layer whose parameters and inputs are cast to one type first: that of the inputs where none is given."""
 
-    def __init__(self, layer):
+    def __init__(self, layer, dtype=None):
         super().__init__()
         self.layer = layer
+        self.dtype = dtype
 
     def forward(self, x):
-        wide = {name: parameter.float() for name, parameter in self.layer.named_parameters()}
-        return torch.func.functional_call(self.layer, wide, (x.float(),))
+        x = x if self.dtype is None else x.to(self.dtype)
+        cast = {name: parameter.to(x.dtype) for name, parameter in self.layer.named_parameters()}
+        return torch.func.functional_call(self.layer, cast, (x,))
 
 
 LAYERS = {
@@ -27,7 +29,10 @@ LAYERS = {
     "linear of 3 dimensions": (lambda: torch.nn.Linear(6, 4), (3, 5, 6)),
     "conv1d": (lambda: torch.nn.Conv1d(6, 4, 3), (3, 6, 8)),
     "conv2d": (lambda: torch.nn.Conv2d(6, 4, 3, padding=1, groups=2), (3, 6, 8, 8)),
+    "conv3d of one image": (lambda: torch.nn.Conv3d(6, 4, 3), (6, 3, 4, 4)),
+    "conv2d of reflected edges": (lambda: torch.nn.Conv2d(6, 4, 3, padding=1, padding_mode="reflect"), (3, 6, 5, 5)),
     "transposed conv": (lambda: torch.nn.ConvTranspose2d(6, 4, 3), (3, 6, 5, 5)),
+    "transposed conv1d": (lambda: torch.nn.ConvTranspose1d(6, 4, 3, bias=False), (3, 6, 5)),
 }
 NORMS = {
     "layer norm": (lambda: torch.nn.LayerNorm(6), (3, 6)),
@@ -35,10 +40,10 @@ NORMS = {
 }
 HALF = torch.float16
 CASES = [
-    pytest.param(make, shape, inputs, parameters, id=f"{name}, {inputs} inputs, {parameters} parameters")
-    for table, directions in (
-        (LAYERS, [(HALF, torch.float32), (torch.float32, HALF), (torch.bfloat16, torch.float32)]),
-        (NORMS, [(torch.float32, HALF)]),
+    pytest.param(make, shape, inputs, parameters, dtype, id=f"{name}, {inputs} inputs, {parameters} parameters")
+    for table, directions, dtype in (
+        (LAYERS, [(HALF, torch.float32), (torch.float32, HALF), (torch.bfloat16, torch.float32)], None),
+        (NORMS, [(torch.float32, HALF)], torch.float32),
     )
     for name, (make, shape) in table.items()
     for inputs, parameters in directions
@@ -55,22 +60,25 @@ class WithLoss(torch.nn.Module):
         return y, poptorch.identity_loss(y.square(), reduction="mean")
 
 
-@spec("environment/11/float32_parameters")
-@pytest.mark.parametrize(("make", "shape", "inputs", "parameters"), CASES)
-def test_a_layer_of_one_type_computes_inputs_of_another_in_float32(make, shape, inputs, parameters):
+MIXED = pytest.mark.parametrize(("make", "shape", "inputs", "parameters", "dtype"), CASES)
+
+
+@spec("environment/11/mixed_operands")
+@MIXED
+def test_a_layer_gives_results_of_the_type_of_its_inputs(make, shape, inputs, parameters, dtype):
     torch.manual_seed(3)
     layer, x = make().to(parameters), torch.randn(shape).to(inputs)
-    expected = Widened(copy.deepcopy(layer))(x)
+    expected = Cast(copy.deepcopy(layer), dtype)(x)
     result = poptorch.inferenceModel(copy.deepcopy(layer))(x)
-    assert result.dtype == torch.float32 and torch.equal(result, expected)
+    assert result.dtype == inputs and torch.equal(result, expected)
 
 
-@spec("environment/11/float32_parameters")
-@pytest.mark.parametrize(("make", "shape", "inputs", "parameters"), CASES)
-def test_such_a_layer_trains_as_its_widened_form(make, shape, inputs, parameters):
+@spec("environment/11/mixed_operands")
+@MIXED
+def test_such_a_layer_trains_as_with_casts(make, shape, inputs, parameters, dtype):
     torch.manual_seed(3)
     layer, x = make().to(parameters), torch.randn(shape).to(inputs)
-    ours, theirs = WithLoss(copy.deepcopy(layer)), WithLoss(Widened(copy.deepcopy(layer)))
+    ours, theirs = WithLoss(copy.deepcopy(layer)), WithLoss(Cast(copy.deepcopy(layer), dtype))
     executor = poptorch.trainingModel(ours, optimizer=torch.optim.SGD(ours.parameters(), lr=0.5))
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.5)
     for _ in range(3):
@@ -85,7 +93,49 @@ def test_such_a_layer_trains_as_its_widened_form(make, shape, inputs, parameters
         assert mine.dtype == parameters and torch.equal(mine, value)
 
 
-@spec("environment/11/float32_parameters")
+class FromBytes(torch.nn.Module):
+    """Images of 8-bit integers."""
+
+    def __init__(self, casts_weights):
+        super().__init__()
+        self.conv, self.linear = torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 2)
+        self.casts_weights = casts_weights
+
+    def forward(self, x):
+        conv, linear = self.conv, self.linear
+        if self.casts_weights:
+            conv, linear = Cast(conv), Cast(linear)
+        return linear(conv(x.half() / 255).mean((2, 3)))
+
+
+@spec("environment/11/mixed_operands")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+def test_layers_of_float32_take_integers_that_were_cast(dtype):
+    torch.manual_seed(3)
+    model, x = FromBytes(False), torch.randint(0, 100, (2, 3, 5, 5)).to(dtype)
+    expected = FromBytes(True)
+    expected.load_state_dict(model.state_dict())
+    result = poptorch.inferenceModel(model)(x)
+    assert result.dtype == HALF and torch.equal(result, expected(x))
+
+
+@spec("environment/11/mixed_operands")
+def test_autocast_chooses_the_type_where_it_is_on():
+    class Autocast(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(6, 4)
+
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.linear(x)
+
+    model, x = Autocast(), torch.randn(3, 6)
+    result = poptorch.inferenceModel(model)(x)
+    assert result.dtype == torch.bfloat16 and torch.equal(result, model(x))
+
+
+@spec("environment/11/mixed_operands")
 def test_products_of_two_types():
     class Products(torch.nn.Module):
         def forward(self, x, w):

@@ -139,17 +139,19 @@ class RandomGraph {
   }
 
   void addBackward(int num_blocks) {
-    std::vector<ir::ValueId> gradients = {addGradient({}, ir::kNone)};
+    std::vector<ir::ValueId> gradients = {addGradient({}, ir::kNone)}, whole = gradients;
     for (int n = below(16); n > 0; --n) {
       int32_t block = chance(25) ? ir::kNone : below(num_blocks + 1);
       std::vector<ir::ValueId> read = {pick(gradients)};
       if (chance(40)) read.push_back(pick(gradients));
       block_ = block;
-      gradients.push_back(chance(15) ? addView(read[0], ir::Direction::kBackward) : addGradient(read, block));
+      const bool is_view = chance(15);
+      gradients.push_back(is_view ? addView(read[0], ir::Direction::kBackward) : addGradient(read, block));
+      if (!is_view) whole.push_back(gradients.back());
     }
     for (const ir::Input& input : g_.inputs)
       if (input.kind == ir::InputKind::kParameter && chance(80))
-        g_.outputs.push_back({pick(gradients), ir::OutputKind::kGradient, input.external});
+        g_.outputs.push_back({pick(whole), ir::OutputKind::kGradient, input.external});
   }
 
   ir::ValueId addGradient(const std::vector<ir::ValueId>& read, int32_t block) {

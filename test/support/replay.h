@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
@@ -41,6 +42,11 @@ class Replayer {
       const at::Tensor& source =
           input.kind == ir::InputKind::kArgument ? arguments.at(input.external) : externals_.at(input.external);
       at::Tensor memory = allocate(type);
+      if (at::has_internal_overlap(memory) == at::MemOverlap::Yes) {  // an expanded argument
+        memory_[input.value] =
+            source.detach().as_strided({type.extent()}, {1}).clone().as_strided(type.sizes, type.strides);
+        continue;
+      }
       memory.copy_(source.detach().sizes() == type.sizes
                        ? source.detach()
                        : source.detach().as_strided(type.sizes, type.strides, source.storage_offset()));

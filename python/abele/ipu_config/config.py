@@ -10,6 +10,7 @@ import warnings
 import popart
 import poptorch
 import torch
+from poptorch._errors import refused
 
 from .fields import FIELDS, INFERENCE, OUTPUT_MODES, Field, IncompatibleIPUConfigError
 from .files import IGNORED_KEYS, ConfigFiles
@@ -121,7 +122,7 @@ class IPUConfig(ConfigFiles):
             given["layers_per_ipu"] = [-1]
         for name in ("replication_factor", "inference_replication_factor"):
             if not isinstance(given[name], int):
-                raise ValueError(f"IPUConfig.{name} takes int, got {given[name]!r}")
+                raise refused(ValueError, f"IPUConfig.{name} takes int, got {given[name]!r}")
         given["execute_encoder_on_cpu_for_generation"] = others.pop("execute_encoder_on_cpu_for_generation", False)
         _warnOfDeprecated(others)
         unknown = sorted(others.keys() - IGNORED_KEYS)
@@ -156,7 +157,7 @@ class IPUConfig(ConfigFiles):
         if isinstance(field, Field):
             field.check(name, value)
         elif not hasattr(type(self), name) and name != "_mode":
-            raise AttributeError(f"IPUConfig has no setting {name!r}")
+            raise refused(AttributeError, f"IPUConfig has no setting {name!r}")
         super().__setattr__(name, value)
 
     def __eq__(self, other):
@@ -176,7 +177,7 @@ class IPUConfig(ConfigFiles):
     @mode.setter
     def mode(self, value):
         if value not in _MODES:
-            raise ValueError(f"IPUConfig.mode is one of {', '.join(_MODES)}, got {value!r}")
+            raise refused(ValueError, f"IPUConfig.mode is one of {', '.join(_MODES)}, got {value!r}")
         self._mode = value
 
     def train(self):
@@ -229,9 +230,10 @@ class IPUConfig(ConfigFiles):
         if factor is None and splits is None:
             setattr(self, factor_name, 1)
         elif factor is not None and splits is not None:
-            raise ValueError(
+            raise refused(
+                ValueError,
                 f"IPUConfig: give {factor_name} (the {layer} stays on one IPU) or {splits_name} (its pieces are placed "
-                f"one by one), not both; got {factor!r} and {splits!r}"
+                f"one by one), not both; got {factor!r} and {splits!r}",
             )
         elif splits is not None and len(splits) != self._ipus_per_replica:
             raise self._incompatible(f"serialized_{layer}_splits_per_ipu", "ipus_per_replica", kind=ValueError)
@@ -254,7 +256,7 @@ class IPUConfig(ConfigFiles):
 
     def _to_options(self, for_inference=False, compile_only=False):
         if not compile_only and poptorch.ipuHardwareVersion() not in (2, 21):
-            raise RuntimeError("This requires an IPU Mk2 system to run.")
+            raise refused(RuntimeError, "This requires an IPU Mk2 system to run.")
         if self.execute_encoder_on_cpu_for_generation:
             raise NotImplementedError("execute_encoder_on_cpu_for_generation is not supported yet.")
         mode = self.mode

@@ -3,6 +3,8 @@
 import numbers
 import re
 
+from poptorch._errors import refused
+
 OUTPUT_MODES = ("all", "sum", "final", "default")
 
 
@@ -59,12 +61,12 @@ class Field:
             return
         if not _TYPES[self.type_name](value):
             or_none = " or None" if self.optional else ""
-            raise TypeError(f"IPUConfig.{name} takes {self.type_name}{or_none}, got {value!r}")
+            raise refused(TypeError, f"IPUConfig.{name} takes {self.type_name}{or_none}, got {value!r}")
         values = value if isinstance(value, list) else [value]
         if self.least is not None and any(item < self.least for item in values):
-            raise ValueError(f"IPUConfig.{name} takes values >= {self.least}, got {value!r}")
+            raise refused(ValueError, f"IPUConfig.{name} takes values >= {self.least}, got {value!r}")
         if name == "output_mode" and value not in OUTPUT_MODES:
-            raise ValueError(f"IPUConfig.{name} is one of {', '.join(OUTPUT_MODES)}, got {value!r}")
+            raise refused(ValueError, f"IPUConfig.{name} is one of {', '.join(OUTPUT_MODES)}, got {value!r}")
         if self.consecutive:
             _requireConsecutive(name, value)
 
@@ -73,15 +75,15 @@ class Field:
         try:
             return _PARSERS[self.type_name](text)
         except (KeyError, ValueError):
-            raise ValueError(f"IPUConfig.{name} takes {self.type_name}, got the text {text!r}") from None
+            raise refused(ValueError, f"IPUConfig.{name} takes {self.type_name}, got the text {text!r}") from None
 
 
 def _requireConsecutive(name, splits):
     if sum(splits) == 0:
-        raise ValueError(f"IPUConfig.{name} needs a piece on at least one IPU, got {splits!r}")
+        raise refused(ValueError, f"IPUConfig.{name} needs a piece on at least one IPU, got {splits!r}")
     used = [ipu for ipu, pieces in enumerate(splits) if pieces]
     if used != list(range(used[0], used[-1] + 1)):
-        raise ValueError(f"IPUConfig.{name} needs its pieces on consecutive IPUs, got {splits!r}")
+        raise refused(ValueError, f"IPUConfig.{name} needs its pieces on consecutive IPUs, got {splits!r}")
 
 
 def _parseBool(text):
@@ -93,7 +95,7 @@ def _parseBool(text):
 def _parseList(parse):
     def parseItems(text):
         if not (text.startswith("[") and text.endswith("]")):
-            raise ValueError(text)
+            raise refused(ValueError, text)
         return [parse(item) for item in re.split(r"[\s,]+", text[1:-1].strip()) if item]
 
     return parseItems

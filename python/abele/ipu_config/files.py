@@ -4,6 +4,8 @@ import copy
 import json
 import os
 
+from poptorch._errors import refused
+
 from .fields import FIELDS
 
 # What files hold beside settings: read by nobody here, and no error.
@@ -43,7 +45,8 @@ class ConfigFiles:
         """
         if push_to_hub:
             raise NotImplementedError("push_to_hub: write the folder, and give it to huggingface_hub.upload_folder")
-        assert not os.path.isfile(save_directory), f"{save_directory} is a file, not a folder"
+        if os.path.isfile(save_directory):
+            raise refused(AssertionError, f"{save_directory} is a file, not a folder")
         os.makedirs(save_directory, exist_ok=True)
         self.to_json_file(os.path.join(save_directory, self.CONFIG_NAME))
 
@@ -112,7 +115,7 @@ class ConfigFiles:
         for item in update_str.split(","):
             name, equals, text = item.partition("=")
             if name not in FIELDS or not equals:
-                raise ValueError(f"IPUConfig: {item!r} is not <setting>=<value> of a setting that exists")
+                raise refused(ValueError, f"IPUConfig: {item!r} is not <setting>=<value> of a setting that exists")
             setattr(self, name, FIELDS[name].parse(name, text))
 
 

@@ -4,6 +4,7 @@ Source: the documents' parallelize() of GroupBERT.
 """
 
 import poptorch
+from poptorch._errors import refused
 
 from .layers import get_layer_ipu
 from .modules import SerializedEmbedding, SerializedLinear, SplitProjection
@@ -55,7 +56,7 @@ class PipelinedBertMixin(PipelineMixin):
             embeddings.word_embeddings = embeddings.word_embeddings.to_model()
         decoder = self._decoder()
         if isinstance(decoder, (SerializedLinear, SplitProjection)):
-            self.cls.predictions.decoder = decoder.to_model()
+            self._replaceDecoder(decoder.to_model())
             self._tie()
         return self
 
@@ -68,6 +69,15 @@ class PipelinedBertMixin(PipelineMixin):
         predictions = getattr(self.cls, "predictions", None)
         return getattr(predictions, "decoder", None)
 
+    def _replaceDecoder(self, layer):
+        """Puts a layer in the decoder's place. Parameters that other modules hold as well stay the same ones."""
+        decoder = self._decoder()
+        self.cls.predictions.decoder = layer
+        held = {id(parameter) for parameter in self.parameters()}
+        for name, parameter in decoder.named_parameters(recurse=False):
+            if id(parameter) in held and name in layer._parameters:
+                setattr(layer, name, parameter)
+
     def _tie(self):
         if hasattr(self, "tie_weights"):
             self.tie_weights()
@@ -76,9 +86,10 @@ class PipelinedBertMixin(PipelineMixin):
         config, decoder = self.ipu_config, self._decoder()
         placed = config._serialized_projection_splits_per_ipu or config._serialized_embedding_splits_per_ipu
         if placed and decoder is not None and decoder.weight is self.bert.embeddings.word_embeddings.weight:
-            raise ValueError(
+            raise refused(
+                ValueError,
                 "the projection's weights are the word embeddings': their pieces cannot be placed one by one; use "
-                "projection_serialization_factor, or untie them"
+                "projection_serialization_factor, or untie them",
             )
 
     def _serializeProjection(self):
@@ -88,9 +99,9 @@ class PipelinedBertMixin(PipelineMixin):
         if decoder is None or (splits is None and factor == 1):
             return
         if splits:
-            self.cls.predictions.decoder = SplitProjection(decoder, sum(splits))
+            self._replaceDecoder(SplitProjection(decoder, sum(splits)))
             return
-        self.cls.predictions.decoder = SerializedLinear.from_model(decoder, factor)
+        self._replaceDecoder(SerializedLinear.from_model(decoder, factor))
         self._tie()
 
     def _placeEmbeddings(self):

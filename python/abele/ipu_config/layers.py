@@ -3,6 +3,8 @@
 import copy
 import itertools
 
+from poptorch._errors import refused
+
 from .fields import IncompatibleIPUConfigError
 
 
@@ -105,4 +107,4 @@ def _requireNone(config, name, splits, elsewhere):
     if any(elsewhere):
         name = config._get_managed_attr_mode_name(name.removeprefix("_"))
         owner = "encoder" if "embedding" in name else "decoder"
-        raise ValueError(f"IPUConfig.{name}={splits!r}: all pieces must be on the {owner}'s IPUs")
+        raise refused(ValueError, f"IPUConfig.{name}={splits!r}: all pieces must be on the {owner}'s IPUs")

@@ -2,12 +2,13 @@
 
 import torch
 from poptorch import BeginBlock, MatMulSerializationMode, logger, serializedMatMul
+from poptorch._errors import refused
 
 
 def _placePieces(pieces, splits_per_ipu, name):
     """Begins a block at the first piece on each IPU. splits_per_ipu: as [3, 1, 0, 0]."""
     if sum(splits_per_ipu) != len(pieces):
-        raise ValueError(f"{splits_per_ipu!r} places {sum(splits_per_ipu)} pieces of {len(pieces)}")
+        raise refused(ValueError, f"{splits_per_ipu!r} places {sum(splits_per_ipu)} pieces of {len(pieces)}")
     first = 0
     for ipu, number in enumerate(splits_per_ipu):
         if number:
@@ -31,9 +32,10 @@ class SerializedEmbedding(torch.nn.Module):
     def __init__(self, embedding, serialization_factor):
         super().__init__()
         rows = embedding.num_embeddings
-        assert serialization_factor > 0 and rows % serialization_factor == 0, (
-            f"an embedding of {rows} rows cannot be cut into {serialization_factor} equal pieces"
-        )
+        if not (serialization_factor > 0 and rows % serialization_factor == 0):
+            raise refused(
+                AssertionError, f"an embedding of {rows} rows cannot be cut into {serialization_factor} equal pieces"
+            )
         self.serialization_factor = serialization_factor
         self.num_embeddings = rows
         self.split_size = rows // serialization_factor
@@ -138,12 +140,14 @@ class SplitProjection(torch.nn.Module):
         super().__init__()
         modes = (MatMulSerializationMode.OutputChannels, MatMulSerializationMode.ReducingDim)
         if serialization_mode not in modes:
-            raise ValueError(f"SplitProjection cuts {modes[0].name} or {modes[1].name}, not {serialization_mode}")
+            raise refused(
+                ValueError, f"SplitProjection cuts {modes[0].name} or {modes[1].name}, not {serialization_mode}"
+            )
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.serialization_mode = serialization_mode
         size = self.out_features if self._cutsOutputs() else self.in_features
         if serialization_factor < 1 or size % serialization_factor:
-            raise ValueError(f"{size} features cannot be cut into {serialization_factor} equal pieces")
+            raise refused(ValueError, f"{size} features cannot be cut into {serialization_factor} equal pieces")
         self.split_size = size // serialization_factor
         self.split_linear_layers = torch.nn.ModuleList(
             self._piece(weight, linear) for weight in linear.weight.detach().split(self.split_size, self._dimension())
@@ -209,7 +213,7 @@ class SharedEmbedding(torch.nn.Module):
         """Returns: (embeddings of input_ids, those of decoder_input_ids), scaled; None for ids that are None."""
         ids = [i for i in (input_ids, decoder_input_ids) if i is not None]
         if not ids:
-            raise ValueError("SharedEmbedding needs input_ids, decoder_input_ids or both")
+            raise refused(ValueError, "SharedEmbedding needs input_ids, decoder_input_ids or both")
         rows = iter(self.shared(torch.cat(ids, dim=1)).split([i.shape[1] for i in ids], dim=1))
         encoder = None if input_ids is None else next(rows)
         decoder = None if decoder_input_ids is None else next(rows)

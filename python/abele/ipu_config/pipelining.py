@@ -4,6 +4,7 @@ import copy
 
 import poptorch
 import torch
+from poptorch._errors import refused
 
 from .config import IPUConfig
 
@@ -46,13 +47,13 @@ class PipelineMixin:
         """The model's IPUConfig. Raises AttributeError where none was set, TypeError for another type."""
         config = self.__dict__.get("_ipu_config")
         if config is None:
-            raise AttributeError("the model has no IPUConfig: set its attribute ipu_config")
+            raise refused(AttributeError, "the model has no IPUConfig: set its attribute ipu_config")
         return config
 
     @ipu_config.setter
     def ipu_config(self, value):
         if not isinstance(value, IPUConfig):
-            raise TypeError(f"ipu_config takes an IPUConfig, got {type(value).__name__}")
+            raise refused(TypeError, f"ipu_config takes an IPUConfig, got {type(value).__name__}")
         self.__dict__["_ipu_config"] = value
 
     def parallelize(self):
@@ -102,7 +103,7 @@ def register(model_class=None):
             bases = [base for base in pipelined_class.__bases__ if not issubclass(base, PipelineMixin)]
             bases = [base for base in bases if base is not object]
             if not bases:
-                raise ValueError(f"{pipelined_class.__name__} has no base class that is a model")
+                raise refused(ValueError, f"{pipelined_class.__name__} has no base class that is a model")
             plain = bases[0]
         _registry[plain] = pipelined_class
         return pipelined_class

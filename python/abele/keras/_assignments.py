@@ -6,6 +6,7 @@ Source: spec keras.md, section 2.
 from keras.src.models.functional import Functional
 from keras.src.models.sequential import Sequential
 from keras.src.ops.function import _build_map, make_node_key
+from poptorch._errors import refused
 
 from . import _stages
 
@@ -184,9 +185,10 @@ def _scoped(graph):
 def _requireAllScoped(found):
     missing = [assignment.layer.name for assignment in found if assignment.pipeline_stage is None]
     if missing:
-        raise ValueError(
+        raise refused(
+            ValueError,
             "All layers of a pipelined model must have an associated pipeline stage. However, "
-            f"{missing[0]} has not been assigned to one."
+            f"{missing[0]} has not been assigned to one.",
         )
 
 
@@ -219,24 +221,29 @@ def fromScopesSequential(model):
 # Rules ----------------------------------------------------------------------------------------------------------------
 def _requireStage(name, stage):
     if stage is None:
-        raise ValueError(f"Layer {name} has not been assigned a pipeline stage in `pipeline_stage_assignment`.")
+        raise refused(
+            ValueError, f"Layer {name} has not been assigned a pipeline stage in `pipeline_stage_assignment`."
+        )
     if isinstance(stage, bool) or not isinstance(stage, int) or stage < 0:
-        raise ValueError(f"Layer {name} has the pipeline stage {stage!r}, which is not a non-negative integer.")
+        raise refused(
+            ValueError, f"Layer {name} has the pipeline stage {stage!r}, which is not a non-negative integer."
+        )
 
 
 def _requireNoGaps(stages):
     found = sorted(set(stages))
     missing = sorted(set(range(found[-1] + 1)) - set(found))
     if missing:
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"Pipeline stages in the graph need to be strictly increasing, found pipeline stages {_describe(found)}, "
-            f"however the following pipeline stages are missing {_describe(missing)}."
+            f"however the following pipeline stages are missing {_describe(missing)}.",
         )
 
 
 def _requireList(assignments):
     if not isinstance(assignments, (list, tuple)):
-        raise ValueError(f"`pipeline_stage_assignment` needs to be a list, but got {assignments!r} instead.")
+        raise refused(ValueError, f"`pipeline_stage_assignment` needs to be a list, but got {assignments!r} instead.")
 
 
 def _inOrder(graph, assignments):
@@ -245,16 +252,18 @@ def _inOrder(graph, assignments):
     nodes = invocations(graph)
     for assignment in assignments:
         if not isinstance(assignment, _FUNCTIONAL_KINDS):
-            raise ValueError(
+            raise refused(
+                ValueError,
                 "All elements of `pipeline_stage_assignment` need to be instances of "
                 "`FunctionalLayerPipelineStageAssignment` or `FunctionalNestedModelPipelineStageAssignment`, but found "
-                f"{assignment!r}."
+                f"{assignment!r}.",
             )
     if len(assignments) != len(nodes):
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"The size of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the total "
             f"number of invocations of layers in the model (currently {len(nodes)}). Each invocation of a layer in a "
-            "model needs to be assigned to a pipeline stage (excluding input layers)."
+            "model needs to be assigned to a pipeline stage (excluding input layers).",
         )
     by_call = {}
     for assignment in assignments:
@@ -266,9 +275,10 @@ def _inOrder(graph, assignments):
         nested = graphOf(node.operation)
         found = by_call.get((id(node.operation), indexOf(node), nested is not None))
         if found is None:
-            raise ValueError(
+            raise refused(
+                ValueError,
                 f"Layer {node.operation.name} with node index {indexOf(node)} has not been assigned a pipeline stage "
-                "in `pipeline_stage_assignment`: the assignments do not match the layers of the model."
+                "in `pipeline_stage_assignment`: the assignments do not match the layers of the model.",
             )
         if nested is not None:
             inner = _inOrder(nested, found.pipeline_stage_assignments)
@@ -291,10 +301,11 @@ def requireFunctional(graph, assignments):
     for call in flatten(graph, ordered, whole_models=False)[0]:
         stage = call.stage
         if any(made_in.get(key, 0) > stage for key in call.inputs):
-            raise ValueError(
+            raise refused(
+                ValueError,
                 f"Layer {call.node.operation.name} in pipeline stage {stage} has a dependency from a pipeline stage "
                 "which has not yet been executed. Layers can only use outputs from current or previous pipeline "
-                "stages."
+                "stages.",
             )
         made_in.update(dict.fromkeys(call.outputs, stage))
     return ordered
@@ -311,37 +322,42 @@ def requireSequential(model, assignments):
     for assignment in assignments:
         is_number = isinstance(assignment, int) and not isinstance(assignment, bool)
         if not is_number and not isinstance(assignment, SequentialLayerPipelineStageAssignment):
-            raise ValueError(
+            raise refused(
+                ValueError,
                 "All elements of `pipeline_stage_assignment` need to be instances of `int` or "
-                f"`SequentialLayerPipelineStageAssignment`, but found {assignment!r}."
+                f"`SequentialLayerPipelineStageAssignment`, but found {assignment!r}.",
             )
     if len(assignments) != len(layers):
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"The size of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the number of "
-            f"layers in the model (currently {len(layers)})."
+            f"layers in the model (currently {len(layers)}).",
         )
     made, previous = [], 0
     for index, (layer, assignment) in enumerate(zip(layers, assignments, strict=True)):
         if isinstance(assignment, int):
             assignment = SequentialLayerPipelineStageAssignment(layer, assignment)
         if assignment.layer is not layer:
-            raise ValueError(
+            raise refused(
+                ValueError,
                 f"The provided `pipeline_stage_assignment` does not match the order of the layers in the model: the "
                 f"assignment at position {index} is for layer {assignment.layer.name}, but the layer there is "
-                f"{layer.name}."
+                f"{layer.name}.",
             )
         stage = assignment.pipeline_stage
         _requireStage(layer.name, stage)
         if index == 0 and stage != 0:
-            raise ValueError(
+            raise refused(
+                ValueError,
                 f"The first layer in a Sequential model needs to be assigned to pipeline stage 0, however layer "
-                f"{layer.name} has been assigned to pipeline stage {stage}."
+                f"{layer.name} has been assigned to pipeline stage {stage}.",
             )
         if stage not in (previous, previous + 1):
-            raise ValueError(
+            raise refused(
+                ValueError,
                 f"Layer {layer.name} has been assigned to pipeline stage {stage}, however the previous layer in the "
                 f"Sequential model was assigned to pipeline stage {previous}. A layer in a Sequential model can only "
-                "be assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
+                "be assigned to the same pipeline stage as the previous layer or to the next pipeline stage.",
             )
         previous = stage
         made.append(assignment)

@@ -9,6 +9,7 @@ import poptorch
 import torch
 from keras.src import backend
 from keras.src.trainers.data_adapters import data_adapter_utils
+from poptorch._errors import refused
 from poptorch._native import core
 from poptorch._program import Program
 
@@ -88,9 +89,10 @@ def _parts(batch, number):
     """A batch cut into so many equal ones."""
     structure, tensors = Structure(batch), Structure.tensors(batch)
     if any(tensor.shape[0] % number for tensor in tensors):
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"The batch of {tensors[0].shape[0]} samples cannot be cut into {number} equal micro-batches, one for each "
-            "of the steps that gradients are accumulated for and for each replica."
+            "of the steps that gradients are accumulated for and for each replica.",
         )
     return [structure.pack(parts) for parts in zip(*(tensor.chunk(number) for tensor in tensors), strict=True)]
 
@@ -152,9 +154,10 @@ class Execution:
     def _infer(self, batches):
         whole = len(batches) // self.plan.replicas * self.plan.replicas
         if whole < len(batches):
-            raise ValueError(
+            raise refused(
+                ValueError,
                 f"{len(batches)} batches are left at the end of the data, which cannot be dealt to "
-                f"{self.plan.replicas} replicas."
+                f"{self.plan.replicas} replicas.",
             )
         compiled, results = self._run(batches, iterations=len(batches) // self.plan.replicas)
         if self._mode == "predict":
@@ -171,9 +174,10 @@ class Execution:
         shapes = [[(tensor.shape, tensor.dtype) for tensor in row] for row in rows]
         different = [index for index, shape in enumerate(shapes) if shape != shapes[0]]
         if different:
-            raise ValueError(
+            raise refused(
+                ValueError,
                 "The batches of one execution have different shapes: all batches of a compiled model need one size. "
-                f"Found {_shapes(rows[0])} and {_shapes(rows[different[0]])}."
+                f"Found {_shapes(rows[0])} and {_shapes(rows[different[0]])}.",
             )
         tensors = [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*rows, strict=True)]
         key = structure.key, repr(shapes[0]), iterations

@@ -13,6 +13,7 @@ from keras.src.models.functional import Functional
 from keras.src.models.sequential import Sequential
 from keras.src.saving import object_registration
 from keras.src.trainers.data_adapters import data_adapter_utils
+from poptorch._errors import refused
 
 from . import _assignments, _plan, _summary
 from ._execution import Execution
@@ -57,9 +58,10 @@ def _requireGraph(model, what):
         )
     original = Sequential if isinstance(model, Sequential) else Functional
     if type(model).call is not original.call:
-        raise RuntimeError(
+        raise refused(
+            RuntimeError,
             f"The model `{model.name}` overrides `call`, so that its layers cannot be assigned to pipeline stages: "
-            "only the graph of layers is pipelined. Remove the override, or do not assign stages."
+            "only the graph of layers is pipelined. Remove the override, or do not assign stages.",
         )
     return model
 
@@ -232,9 +234,10 @@ def _recompile(model):
 def _stageCount(model):
     state = stateOf(model)
     if state.is_outdated:
-        raise RuntimeError(
+        raise refused(
+            RuntimeError,
             f"The layers of the model `{model.name}` have changed since its pipeline stages were assigned. Call "
-            "`set_pipeline_stage_assignment()` again, or `reset_pipeline_stage_assignment()`."
+            "`set_pipeline_stage_assignment()` again, or `reset_pipeline_stage_assignment()`.",
         )
     assignments = _currentAssignments(model)
     if assignments is None:
@@ -252,7 +255,9 @@ def _planFor(model, mode):
             "`compute_loss` or `compute_metrics` instead."
         )
     if model.run_eagerly:
-        raise ValueError(f"The model `{model.name}` was compiled with run_eagerly=True, which a strategy cannot do.")
+        raise refused(
+            ValueError, f"The model `{model.name}` was compiled with run_eagerly=True, which a strategy cannot do."
+        )
     return _plan.planOf(model.name, stateOf(model).settings, _stageCount(model), training=mode == "train")
 
 

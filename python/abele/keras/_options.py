@@ -1,5 +1,7 @@
 """What a model was told about its pipeline and its updates. Source: spec keras.md, section 2."""
 
+from poptorch._errors import refused
+
 from .gradient_accumulation import GradientAccumulationReductionMethod
 from .pipelining_ops import PipelineSchedule, RecomputationMode
 
@@ -17,14 +19,14 @@ def positive(name, value):
         ValueError: not a positive integer.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"Expected `{name}` to be a positive integer, but got {value} instead.")
+        raise refused(ValueError, f"Expected `{name}` to be a positive integer, but got {value} instead.")
     return value
 
 
 def _refuse(method, kwargs):
     for name in kwargs:
         if name in _REFUSED:
-            raise ValueError(f"Found `{name}` key in `{method}`. This is not supported: {_REFUSED[name]}.")
+            raise refused(ValueError, f"Found `{name}` key in `{method}`. This is not supported: {_REFUSED[name]}.")
 
 
 class Settings:
@@ -61,13 +63,15 @@ class Settings:
             not isinstance(device_mapping, list)
             or any(isinstance(device, bool) or not isinstance(device, int) or device < 0 for device in device_mapping)
         ):
-            raise ValueError(f"Expected `device_mapping` to be a list of integers, but got {device_mapping!r} instead.")
+            raise refused(
+                ValueError, f"Expected `device_mapping` to be a list of integers, but got {device_mapping!r} instead."
+            )
         for name, value, kind in (
             ("pipeline_schedule", schedule, PipelineSchedule),
             ("recomputation_mode", recomputation, RecomputationMode),
         ):
             if value is not None and not isinstance(value, kind):
-                raise TypeError(f"Expected `{name}` to be a {kind.__name__}, but got {value!r} instead.")
+                raise refused(TypeError, f"Expected `{name}` to be a {kind.__name__}, but got {value!r} instead.")
         self._setAccumulation(steps, method)
         if device_mapping is not None:
             self.device_mapping = list(device_mapping)

@@ -6,6 +6,8 @@ Source: spec keras.md, section 2.
 import dataclasses
 import logging
 
+from poptorch._errors import refused
+
 from . import config
 from .gradient_accumulation import GradientAccumulationReductionMethod
 from .pipelining_ops import PipelineSchedule, RecomputationMode
@@ -43,9 +45,10 @@ def planOf(model_name, settings, stages, *, training):
     configured = config.current()
     connection = configured.device_connection.type
     if connection in (config.DeviceConnectionType.NEVER, config.DeviceConnectionType.PRE_COMPILE):
-        raise RuntimeError(
+        raise refused(
+            RuntimeError,
             f"The model `{model_name}` cannot run: the devices are configured with device_connection.type = "
-            f"DeviceConnectionType.{connection.name}."
+            f"DeviceConnectionType.{connection.name}.",
         )
     behaviour = configured.floating_point_behaviour
     mode = settings.recomputation
@@ -70,9 +73,10 @@ def _devices(settings, stages):
     if mapping is None:
         return tuple(range(stages))
     if len(mapping) != stages:
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"The size of `device_mapping` ({len(mapping)}) does not match the number of pipeline stages of the model "
-            f"({stages})."
+            f"({stages}).",
         )
     return tuple(mapping)
 
@@ -83,9 +87,10 @@ def _replicas(model_name, settings, stages):
     if selected is None:
         return 1
     if selected % needed:
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"The model `{model_name}` needs {needed} IPUs for each replica, however {selected} are configured: "
-            f"IPUConfig.auto_select_ipus has to be a multiple of {needed}."
+            f"IPUConfig.auto_select_ipus has to be a multiple of {needed}.",
         )
     return selected // needed
 
@@ -95,17 +100,19 @@ def _accumulation(model_name, settings, stages):
     if stages == 1:
         return steps or 1
     if steps is None:
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"The model `{model_name}` is pipelined, however `gradient_accumulation_steps_per_replica` has not been "
-            "set. Call `set_pipelining_options(gradient_accumulation_steps_per_replica=...)` before training."
+            "set. Call `set_pipelining_options(gradient_accumulation_steps_per_replica=...)` before training.",
         )
     schedule = settings.schedule
     divisor = {PipelineSchedule.Grouped: 2 * stages, PipelineSchedule.Interleaved: stages}.get(schedule, 1)
     if steps % divisor:
         twice = "two times " if schedule == PipelineSchedule.Grouped else ""
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"`gradient_accumulation_steps_per_replica` ({steps}) needs to be divisible by {twice}the number of "
-            f"pipeline stages ({stages}) when the pipeline schedule is {schedule}: a multiple of {divisor}."
+            f"pipeline stages ({stages}) when the pipeline schedule is {schedule}: a multiple of {divisor}.",
         )
     return steps
 
@@ -141,9 +148,10 @@ def batchesOf(x, batch_size, steps, *, validation_split=0.0):
     if steps is not None and steps * batch_size <= samples:
         return steps
     if samples % batch_size:
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"The number of samples ({samples}) must be a multiple of the batch size ({batch_size}): all batches of a "
-            "compiled model have one size. Leave out the rest, or choose another batch size."
+            "compiled model have one size. Leave out the rest, or choose another batch size.",
         )
     return samples // batch_size
 
@@ -170,15 +178,17 @@ def stepsPerExecution(model_name, wanted, batches, plan, *, training, warn=True)
             steps,
         )
     if training and steps % plan.accumulation:
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"The model `{model_name}` has been configured with {steps} steps per execution, which is not a multiple "
             f"of `gradient_accumulation_steps_per_replica` ({plan.accumulation}). Set the `steps_per_execution` "
-            f"argument passed to the `compile()` method to a multiple of {plan.accumulation}."
+            f"argument passed to the `compile()` method to a multiple of {plan.accumulation}.",
         )
     if batches is not None and batches % (steps * plan.replicas):
-        raise ValueError(
+        raise refused(
+            ValueError,
             f"The number of batches of an epoch ({batches}) must be a multiple of steps_per_execution ({steps}) * "
-            f"replicas ({plan.replicas}) = {steps * plan.replicas}: the data must divide into whole executions."
+            f"replicas ({plan.replicas}) = {steps * plan.replicas}: the data must divide into whole executions.",
         )
     return steps
 

@@ -1,5 +1,7 @@
 """What the last execution of a model did, and where."""
 
+from poptorch._errors import refused
+
 from ._model import stateOf
 
 
@@ -16,9 +18,11 @@ def execution_report(model, mode="train"):
     """
     modes = ("train", "test", "predict")
     if mode not in modes:
-        raise ValueError(f"There is no mode {mode!r}; known: {', '.join(modes)}.")
+        raise refused(ValueError, f"There is no mode {mode!r}; known: {', '.join(modes)}.")
     execution = stateOf(model).executions.get(mode)
     session = None if execution is None else execution.session
     if session is None:
-        raise ValueError(f"The model `{model.name}` has not run in the mode {mode!r} since it was compiled or changed.")
+        raise refused(
+            ValueError, f"The model `{model.name}` has not run in the mode {mode!r} since it was compiled or changed."
+        )
     return session.report()

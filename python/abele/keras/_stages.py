@@ -7,6 +7,7 @@ import contextvars
 
 from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
+from poptorch._errors import refused
 
 _current = contextvars.ContextVar("abele_keras_stage", default=None)
 _ATTRIBUTE = "_abele_pipeline_stage"  # of nodes and of operations, in their __dict__
@@ -22,15 +23,18 @@ class PipelineStage:
 
     def __init__(self, stage):
         if isinstance(stage, bool) or not isinstance(stage, int) or stage < 0:
-            raise ValueError(f"Expected the pipeline stage to be a non-negative integer, but got {stage!r} instead.")
+            raise refused(
+                ValueError, f"Expected the pipeline stage to be a non-negative integer, but got {stage!r} instead."
+            )
         self._stage = stage
         self._token = None
 
     def __enter__(self):
         if _current.get() is not None:
-            raise ValueError(
+            raise refused(
+                ValueError,
                 f"Cannot enter the PipelineStage scope of stage {self._stage}: PipelineStage scopes cannot be nested, "
-                f"and that of stage {_current.get()} is active."
+                f"and that of stage {_current.get()} is active.",
             )
         self._token = _current.set(self._stage)
         _watch()

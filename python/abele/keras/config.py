@@ -7,6 +7,8 @@ original hardware had are kept and checked, and change nothing.
 import enum
 import json
 
+from poptorch._errors import refused
+
 
 class DeviceConnectionType(enum.Enum):
     """When a program is on its devices. NEVER and PRE_COMPILE: models are compiled and never run."""
@@ -68,14 +70,17 @@ def _checked(path, kind, value):
     if isinstance(value, int) and float in kinds and not is_wrong_bool:
         return float(value)
     if is_wrong_bool or not isinstance(value, kinds):
-        raise TypeError(
+        raise refused(
+            TypeError,
             f"Trying to set config attribute {path} to value {value!r} of type {type(value).__name__}, but it must be "
-            f"of type {_typeName(kind)}."
+            f"of type {_typeName(kind)}.",
         )
     if isinstance(value, (list, tuple)):
         wrong = [item for item in value if not isinstance(item, int) or isinstance(item, bool)]
         if wrong:
-            raise TypeError(f"All elements of config attribute {path} must be of type int, but found {wrong[0]!r}.")
+            raise refused(
+                TypeError, f"All elements of config attribute {path} must be of type int, but found {wrong[0]!r}."
+            )
         return list(value)
     return dict(value) if isinstance(value, dict) else value
 
@@ -179,11 +184,11 @@ class _Group:
         path = f"{self._path}.{name}" if self._path else name
         entry = self._tree[name]
         if isinstance(entry, dict):
-            raise AttributeError(f"The config group {path} cannot be replaced: set its attributes.")
+            raise refused(AttributeError, f"The config group {path} cannot be replaced: set its attributes.")
         self._values[name] = _checked(path, entry[0], value)
 
     def __delattr__(self, name):
-        raise AttributeError(f"Config attribute {name!r} cannot be deleted.")
+        raise refused(AttributeError, f"Config attribute {name!r} cannot be deleted.")
 
     def __dir__(self):
         return [*super().__dir__(), *self._values]
@@ -270,7 +275,7 @@ class IPUConfig(_Group):
         entry = _TREE
         for part in attr.split("."):
             if not isinstance(entry, dict) or part not in entry:
-                raise ValueError(f"Could not get attribute metadata for {attr!r}: there is no such attribute.")
+                raise refused(ValueError, f"Could not get attribute metadata for {attr!r}: there is no such attribute.")
             entry = entry[part]
         kind, default = (dict, None) if isinstance(entry, dict) else entry
         return {"name": attr, "type": kind, "default": default}
@@ -282,13 +287,13 @@ _configured = []  # the configuration of the process, if there is one
 def _check(config):
     chosen = [name for name in ("auto_select_ipus", "select_ipus") if config._values[name] not in ([], 0)]
     if len(chosen) == 2:
-        raise ValueError("Only one of `auto_select_ipus` and `select_ipus` can be set.")
+        raise refused(ValueError, "Only one of `auto_select_ipus` and `select_ipus` can be set.")
     for name in chosen:
         value = config._values[name]
         numbers = [value] if isinstance(value, int) else value
         least = 1 if name == "auto_select_ipus" else 0
         if any(number < least for number in numbers):
-            raise ValueError(f"Expected `{name}` to have values of at least {least}, but got {value!r}.")
+            raise refused(ValueError, f"Expected `{name}` to have values of at least {least}, but got {value!r}.")
 
 
 def reset_ipu_configuration():
@@ -303,7 +308,7 @@ def get_ipu_config():
         RuntimeError: there is none.
     """
     if not _configured:
-        raise RuntimeError("No IPUConfig has been configured: call configure_ipu_system() of one first.")
+        raise refused(RuntimeError, "No IPUConfig has been configured: call configure_ipu_system() of one first.")
     return _configured[0]
 
 

@@ -2,6 +2,8 @@
 
 import enum
 
+from poptorch._errors import refused
+
 
 class GradientAccumulationReductionMethod(enum.Enum):
     """SUM adds them up; MEAN divides the sum by their number; RUNNING_MEAN is the same mean."""
@@ -21,14 +23,15 @@ class GradientAccumulationReductionMethod(enum.Enum):
         if isinstance(value, cls):
             return value
         if not isinstance(value, str):
-            raise TypeError(
+            raise refused(
+                TypeError,
                 "Expected `gradient_accumulation_reduction_method` to be a GradientAccumulationReductionMethod or its "
-                f"name, but got {value!r} instead."
+                f"name, but got {value!r} instead.",
             )
         try:
             return cls[value.upper()]
         except KeyError:
             names = ", ".join(member.name for member in cls)
-            raise ValueError(
-                f"Cannot parse {value!r} as one of the gradient accumulation reduction methods {names}."
+            raise refused(
+                ValueError, f"Cannot parse {value!r} as one of the gradient accumulation reduction methods {names}."
             ) from None

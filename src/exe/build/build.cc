@@ -17,8 +17,8 @@ using plan::Placement;
 
 class Builder {
  public:
-  Builder(const ir::Graph& graph, const plan::Plan& plan, const Replication& replication)
-      : graph_(graph), plan_(plan), replication_(replication) {}
+  Builder(const ir::Graph& graph, const plan::Plan& plan, const Replication& replication, Origins* origins)
+      : graph_(graph), plan_(plan), replication_(replication), origins_(origins) {}
 
   Executable run() {
     exe_.training = graph_.training;
@@ -26,6 +26,7 @@ class Builder {
     exe_.accumulation = plan_.options.accumulation;
     exe_.micro_batches = plan_.schedule.micro_batches;
     exe_.random_draws = graph_.random_draws;
+    indexInputs();
     makeGroups();
     makeSegments();
     addResultsOfInputs();
@@ -44,6 +45,15 @@ class Builder {
 
  private:
   using Key = std::pair<int32_t, Direction>;
+
+  void indexInputs() {
+    is_input_.assign(graph_.values.size(), false);
+    value_of_.assign(graph_.externals.size(), ir::kNone);
+    for (const ir::Input& in : graph_.inputs) {
+      is_input_[in.value] = true;
+      if (in.kind != ir::InputKind::kArgument && value_of_[in.external] == ir::kNone) value_of_[in.external] = in.value;
+    }
+  }
 
   // --- groups and slots ----------------------------------------------------------------------------------------------
   int32_t addGroup(GroupKind kind, int32_t worker, int64_t frames, int64_t bytes, std::string name) {
@@ -179,9 +189,7 @@ class Builder {
     for (const ir::Output& out : graph_.outputs) {
       if (out.kind != ir::OutputKind::kResult) continue;
       const ValueId base = graph_.baseOf(out.value);
-      bool is_input = false;
-      for (const ir::Input& in : graph_.inputs) is_input |= in.value == base;
-      if (is_input)
+      if (is_input_[base])
         emit(segment_of_.at({0, Direction::kForward}), out);
       else
         results_of_[base].push_back(out);
@@ -215,11 +223,13 @@ class Builder {
       if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
         for (int64_t& id : arg.ints) id = slotOf(static_cast<ValueId>(id));
     }
+    std::vector<Origin> made;
     for (const ir::Write& w : node.writes) {
       Arg& arg = instruction.args[w.arg];
       const int32_t region = regionSlot(w);
       (w.element == ir::kNone ? arg.i : arg.ints[w.element]) = region;
       instruction.writes.push_back(region);
+      made.push_back({region, w.after});
     }
     for (const auto& group : node.results) {
       auto& slots = instruction.results.emplace_back();
@@ -227,7 +237,14 @@ class Builder {
         const bool kept = v >= 0 && plan_.placement[graph_.baseOf(v)].home != Home::kNone;
         slots.push_back(kept ? slotOf(v) : -1);
         if (kept) noteWrite(segment, v);
+        if (kept) made.push_back({slots.back(), v});
       }
+    }
+    if (origins_) {
+      if (origins_->size() <= static_cast<size_t>(segment)) origins_->resize(segment + 1);
+      auto& by_instruction = (*origins_)[segment];
+      by_instruction.resize(exe_.segments[segment].instructions.size() + 1);
+      by_instruction.back() = std::move(made);
     }
     exe_.segments[segment].instructions.push_back(std::move(instruction));
     forEachResult(node, [&](ValueId v) { finishValue(segment, graph_.baseOf(v)); });
@@ -256,10 +273,9 @@ class Builder {
   }
 
   ValueId externalValue(int32_t external) const {
-    for (const ir::Input& in : graph_.inputs)
-      if (in.kind != ir::InputKind::kArgument && in.external == external) return in.value;
-    ABELE_CHECK(false, "external ", external, " is no input of the graph");
-    return ir::kNone;
+    const ValueId value = value_of_.at(external);
+    ABELE_CHECK(value != ir::kNone, "external ", external, " is no input of the graph");
+    return value;
   }
 
   // --- tables --------------------------------------------------------------------------------------------------------
@@ -284,12 +300,15 @@ class Builder {
   const ir::Graph& graph_;
   const plan::Plan& plan_;
   const Replication& replication_;
+  Origins* origins_;
   Executable exe_;
   std::vector<int32_t> persistent_, transient_;  // group by worker
   std::vector<int32_t> stash_;                   // group by stage
   std::vector<int32_t> off_chip_;                // group by index into Plan::off_chip
   std::vector<int32_t> input_group_;             // by value
   std::vector<int32_t> slot_of_;                 // by value
+  std::vector<bool> is_input_;                   // by value
+  std::vector<ValueId> value_of_;                // by external: its input, or kNone
   std::map<Key, int32_t> segment_of_;
   std::map<std::string, int32_t> source_index_;
   std::map<ValueId, std::vector<ir::Output>> results_of_;  // by base
@@ -303,8 +322,8 @@ static_assert(static_cast<int>(ir::Direction::kUpdate) == static_cast<int>(Direc
 
 }  // namespace
 
-Executable build(const ir::Graph& graph, const plan::Plan& plan, const Replication& replication) {
-  return Builder(graph, plan, replication).run();
+Executable build(const ir::Graph& graph, const plan::Plan& plan, const Replication& replication, Origins* origins) {
+  return Builder(graph, plan, replication, origins).run();
 }
 
 }  // namespace abele::exe

@@ -29,6 +29,16 @@ struct Replication {
   ShardingRules sharding = {};
 };
 
-Executable build(const ir::Graph& graph, const plan::Plan& plan, const Replication& replication = {});
+/// Which value of the graph a slot holds behind an instruction that computes it.
+struct Origin {
+  int32_t slot = -1;
+  ir::ValueId value = ir::kNone;
+};
+/// By segment of replica 0 and instruction.
+using Origins = std::vector<std::vector<std::vector<Origin>>>;
+
+/// origins: filled where it is not null.
+Executable build(const ir::Graph& graph, const plan::Plan& plan, const Replication& replication = {},
+                 Origins* origins = nullptr);
 
 }  // namespace abele::exe

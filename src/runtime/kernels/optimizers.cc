@@ -3,6 +3,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/addcdiv_cpu_dispatch.h>
 #include <ATen/ops/addcmul_cpu_dispatch.h>
@@ -14,12 +17,15 @@
 #include <ATen/ops/mul_cpu_dispatch.h>
 #include <ATen/ops/neg_cpu_dispatch.h>
 #include <ATen/ops/sqrt_cpu_dispatch.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "runtime/kernels/basic.h"
@@ -110,7 +116,26 @@ at::Tensor gradientOf(const at::Tensor& param, const at::Tensor& sum, at::Tensor
   return gradient;
 }
 
-double normOf(const at::Tensor& tensor) {
+// Complex numbers as pairs of real ones.
+at::Tensor asReal(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+}
+
+// Of complex parameters torch scales, negates and decays the gradient before it looks at real and imaginary parts.
+// Returns: what is left to do. decay: of the gradient.
+Hyper withComplexGradient(const at::Tensor& param, double decay, at::Tensor& gradient, Hyper hyper) {
+  if (!param.is_complex()) return hyper;
+  at::Tensor scratch = at::empty_like(param);
+  const at::Tensor scale = number(hyper.gradient_scale, param.scalar_type());
+  gradient = gradientOf(param, gradient, scratch, scale, decay, hyper);
+  hyper.gradient_scale = 1;
+  hyper.maximize = false;
+  if (decay != 0) hyper.weight_decay = 0;
+  return hyper;
+}
+
+double normOf(const at::Tensor& given) {
+  const at::Tensor tensor = asReal(given);
   return at::linalg_vector_norm(tensor, 2, std::nullopt, false, at::kDouble).item<double>();
 }
 
@@ -139,7 +164,13 @@ struct AdamStep {
       : l2(decoupled_weight_decay ? 0 : hyper.weight_decay),
         shrinkage(decoupled_weight_decay ? 1 - hyper.lr * hyper.weight_decay : 1),
         root(std::pow(1 - std::pow(hyper.beta2, count), 0.5)),
-        rate(-(hyper.lr / (1 - std::pow(hyper.beta1, count)))) {}
+        rate(-(hyper.lr / (1 - std::pow(hyper.beta1, count)))) {
+    if (!hyper.rounds_rate) return;
+    const auto lr = static_cast<float>(hyper.lr);
+    const float decayed = lr * static_cast<float>(hyper.weight_decay);
+    if (decoupled_weight_decay) shrinkage = 1.0F - decayed;
+    rate = -(lr / static_cast<float>(1 - std::pow(hyper.beta1, count)));
+  }
   double l2, shrinkage, root, rate;
 };
 
@@ -340,34 +371,83 @@ bool canFuse(const Tensors& tensors) {
   return agree && tensors[0].scalar_type() == at::kFloat && haveOneLayout(tensors);
 }
 
+// Updates by torch's fused kernels: calls as torch/optim's, with one tensor in each list
+// -------------------------------
+at::Tensor scaled(const at::Tensor& sum, const Hyper& hyper) {
+  return hyper.gradient_scale == 1 ? sum : at::cpu::mul(sum, number(hyper.gradient_scale, sum.scalar_type()));
+}
+
+void sgdByTorch(const Tensors& tensors, bool is_first, const Hyper& hyper) {
+  std::vector<at::Tensor> velocities;
+  if (hyper.momentum != 0) velocities.push_back(tensors[2]);
+  at::_fused_sgd_({tensors[0]}, {scaled(tensors[1], hyper)}, velocities, hyper.weight_decay, hyper.momentum, hyper.lr,
+                  hyper.dampening, hyper.nesterov, hyper.maximize, is_first);
+}
+
+void adamByTorch(const Tensors& tensors, const at::Tensor& step, bool decoupled_weight_decay, const Hyper& hyper) {
+  const auto call = [&](const auto& update) {
+    update({tensors[0]}, {scaled(tensors[1], hyper)}, {tensors[2]}, {tensors[3]}, {}, {step}, hyper.lr, hyper.beta1,
+           hyper.beta2, hyper.weight_decay, hyper.eps, /*amsgrad=*/false, hyper.maximize, {}, {});
+  };
+  using List = at::TensorList;
+  using Maybe = const std::optional<at::Tensor>&;
+  using Update =
+      void (*)(List, List, List, List, List, List, double, double, double, double, double, bool, bool, Maybe, Maybe);
+  call(decoupled_weight_decay ? static_cast<Update>(at::_fused_adamw_) : static_cast<Update>(at::_fused_adam_));
+}
+
 }  // namespace
 
-void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, const Hyper& hyper) {
+void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& velocity, const at::Tensor& step,
+               const Hyper& given_hyper) {
+  Hyper hyper = given_hyper;
+  at::Tensor momentum = velocity;
+  bool is_first = false;
+  if (step.defined()) {
+    float& count = *step.mutable_data_ptr<float>();
+    is_first = count == 0;
+    if (is_first || hyper.momentum == 0) hyper.dampening = 0;
+    if (hyper.momentum == 0)
+      momentum = at::Tensor();
+    else
+      count += 1;
+  }
   ABELE_REQUIRE(momentum.defined() || hyper.momentum == 0, E0706,
                 {.what = cat("momentum ", hyper.momentum, " for a parameter that was compiled without momentum"),
                  .remedy = "give the optimizer its momentum before the model is compiled"});
   Tensors given = {param, gradient};
   if (momentum.defined()) given.push_back(momentum);
   const InOneType all(std::move(given));
-  canFuse(all.tensors()) ? sgdFused(all.tensors(), hyper) : sgdByOperators(all.tensors(), hyper);
+  if (hyper.fused)
+    sgdByTorch(all.tensors(), is_first, hyper);
+  else
+    canFuse(all.tensors()) ? sgdFused(all.tensors(), hyper) : sgdByOperators(all.tensors(), hyper);
   all.store();
 }
 
-void updateAdam(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& exp_avg,
-                const at::Tensor& exp_avg_sq, const at::Tensor& step, bool decoupled_weight_decay, const Hyper& hyper) {
+void updateAdam(const at::Tensor& param, const at::Tensor& sum, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                const at::Tensor& step, bool decoupled_weight_decay, const Hyper& given_hyper) {
+  at::Tensor gradient = sum;
+  const Hyper hyper =
+      withComplexGradient(param, decoupled_weight_decay ? 0 : given_hyper.weight_decay, gradient, given_hyper);
   float& count = *step.mutable_data_ptr<float>();
   count += 1;
   const AdamStep now(hyper, static_cast<double>(count), decoupled_weight_decay);
-  const InOneType all({param, gradient, exp_avg, exp_avg_sq});
-  canFuse(all.tensors()) ? adamFused(all.tensors(), now, hyper) : adamByOperators(all.tensors(), now, hyper);
+  const InOneType all({asReal(param), asReal(gradient), asReal(exp_avg), asReal(exp_avg_sq)});
+  if (hyper.fused)
+    adamByTorch(all.tensors(), step, decoupled_weight_decay, hyper);
+  else
+    canFuse(all.tensors()) ? adamFused(all.tensors(), now, hyper) : adamByOperators(all.tensors(), now, hyper);
   all.store();
 }
 
-void updateRmsprop(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& square,
-                   const at::Tensor& average, const at::Tensor& buffer, bool tf_variant, const Hyper& hyper) {
-  Tensors given = {param, gradient, square};
-  if (average.defined()) given.push_back(average);
-  if (buffer.defined()) given.push_back(buffer);
+void updateRmsprop(const at::Tensor& param, const at::Tensor& sum, const at::Tensor& square, const at::Tensor& average,
+                   const at::Tensor& buffer, bool tf_variant, const Hyper& given_hyper) {
+  at::Tensor gradient = sum;
+  const Hyper hyper = withComplexGradient(param, given_hyper.weight_decay, gradient, given_hyper);
+  Tensors given = {asReal(param), asReal(gradient), asReal(square)};
+  if (average.defined()) given.push_back(asReal(average));
+  if (buffer.defined()) given.push_back(asReal(buffer));
   const InOneType all(std::move(given));
   const RmspropKind kind{average.defined(), buffer.defined(), tf_variant};
   canFuse(all.tensors()) ? rmspropFused(all.tensors(), kind, hyper) : rmspropByOperators(all.tensors(), kind, hyper);
@@ -409,6 +489,14 @@ double clipFactor(const std::vector<at::Tensor>& gradients, double scale, double
     squares += norm * norm;
   }
   return max_norm / std::max(std::sqrt(squares), max_norm);
+}
+
+bool areFinite(const std::vector<at::Tensor>& gradients) {
+  return std::all_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) {
+    return gradient.numel() == 0 ||
+           std::isfinite(
+               at::linalg_vector_norm(asReal(gradient), std::numeric_limits<double>::infinity()).item().toDouble());
+  });
 }
 
 }  // namespace abele::runtime

@@ -25,14 +25,20 @@ struct Hyper {
   double gradient_scale = 1;  // the gradient sum is multiplied by it first, when it is not 1
   bool maximize = false;
   bool nesterov = false;
+  bool rounds_rate = false;  // Adam: lr is a float32 tensor in torch, which rounds what it makes of it
+  bool fused = false;        // by torch's fused kernels, whose bits differ from those of its other implementations
 };
 
-// Tensors of an update may differ in element type: it is computed in the widest of them.
+// Tensors of an update may differ in element type: it is computed in the widest of them. Of complex tensors, real and
+// imaginary parts are updated like real numbers, as torch does; LAMB takes no complex ones.
 
 /// Stochastic gradient descent. momentum may be undefined when hyper.momentum is 0; it starts at 0, so dampening
-/// applies to the first step as well (and to the step itself without momentum).
+/// applies to the first step as well (and to the step itself without momentum). step, where it is defined, is f32[] and
+/// counts the updates with momentum; then dampening is torch's: the first of them takes the whole gradient, and
+/// updates without momentum neither are dampened nor touch the velocity.
 /// Source: spec optim.md section 3; arithmetic order of torch/optim/sgd.py.
-void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, const Hyper& hyper);
+void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& momentum, const at::Tensor& step,
+               const Hyper& hyper);
 
 /// Adam; with decoupled weight decay AdamW. step is f32[] and counts this update too.
 /// Source: spec optim.md section 3; arithmetic order of torch/optim/adam.py.
@@ -53,5 +59,8 @@ void updateLamb(const at::Tensor& param, const at::Tensor& gradient, const at::T
 /// What all gradients have to be multiplied by so that their norm together is at most max_norm; scale: of the sums.
 /// Source: spec optim.md section 3 (clipping).
 double clipFactor(const std::vector<at::Tensor>& gradients, double scale, double max_norm);
+
+/// Is no element infinite or NaN?
+bool areFinite(const std::vector<at::Tensor>& gradients);
 
 }  // namespace abele::runtime

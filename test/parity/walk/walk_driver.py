@@ -19,14 +19,15 @@ NOTHING = {"forward": 0, "micro_batches": 0, "training": 0, "seconds": 0.0}
 class _Worker:
     """A worker process, started again after it died."""
 
-    def __init__(self):
+    def __init__(self, arguments):
         self._process = None
+        self._arguments = arguments
 
     def run(self, key):
         if self._process is None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             self._process = subprocess.Popen(
-                [sys.executable, str(HERE / "walk_worker.py")],
+                [sys.executable, str(HERE / "walk_worker.py"), *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -60,15 +61,15 @@ class _Worker:
             self._process = None
 
 
-def walk(keys, num_processes=2):
-    """Runs the cases. Returns: results by name."""
+def walk(keys, num_processes=2, arguments=()):
+    """Runs the cases; arguments are the workers'. Returns: results by name."""
     pending = queue.SimpleQueue()
     for key in keys:
         pending.put(key)
     results = {}
 
     def work():
-        worker = _Worker()
+        worker = _Worker(arguments)
         while True:
             try:
                 key = pending.get_nowait()
@@ -86,22 +87,30 @@ def walk(keys, num_processes=2):
 
 
 def main():
-    """walk_driver.py [--out FILE] [PREFIX...]: runs the cases whose names start so, and prints what is not equal."""
+    """walk_driver.py [--strided] [--out FILE] [PREFIX...]: runs the cases whose names start so, and prints what is not
+    equal. --strided: a training step of each sample on operands that are laid out the other way round in memory."""
     sys.path.insert(0, str(HERE))
     import walk_cases
 
     arguments = sys.argv[1:]
+    strided = arguments[:1] == ["--strided"]
+    arguments = arguments[strided:]
     out = None
     if arguments[:1] == ["--out"]:
         out, arguments = arguments[1], arguments[2:]
     keys = [key for key in walk_cases.caseKeys() if not arguments or any(key.startswith(a) for a in arguments)]
-    results = walk(keys)
+    results = walk(keys, arguments=["--strided"] if strided else [])
     counts = {}
     for result in results.values():
         counts[result["state"]] = counts.get(result["state"], 0) + 1
         if result["state"] != "equal":
             print(f"{result['state']:10} {result['key']}: {result['detail']}".replace("\n", "\n           "))
-    print(counts, "seconds", round(sum(result["seconds"] for result in results.values())))
+    runs = {
+        kind: sum(result["training"] for key, result in results.items() if key.startswith(kind))
+        for kind in ("op ", "module ")
+    }
+    print(counts, "training runs that are equal", runs)
+    print("seconds", round(sum(result["seconds"] for result in results.values())))
     if out:
         Path(out).write_text(json.dumps(results, indent=1) + "\n")
 

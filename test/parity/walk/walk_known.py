@@ -12,6 +12,46 @@ CLOSE = {
     "op masked.prod": _PROD,
 }
 
+_FORMULA = "a formula of autograd that looks at values (shown_formulas.def)"
+_PAST_OPERATORS = "a composite operator that works past all operators (shown_formulas.def)"
+_CHECK = "a check of values that changes nothing is left out"
+_DRAWS = "a random operator without a generator is recorded as what it calls, which has one"
+_FILLED = "memory that nothing has filled is recorded as it was"
+_FIXED_SHAPE = "a form with a fixed shape (fixed_shapes.def)"
+_ON_DEVICE = "how much a batch counts is a value of the device"
+_PADDING = "padding masks never shorten what an encoder computes"
+# Recorded otherwise than eager runs it, on purpose; the values are equal where CLOSE does not say otherwise.
+OTHER_OPERATORS = {
+    **dict.fromkeys(
+        [
+            *("op cumprod", "op linalg.vander", "op masked.cumprod", "op prod", "op masked.prod", "op masked_fill"),
+            *("op max reduction_no_dim", "op min reduction_no_dim", "op median", "op nanmedian"),
+        ],
+        _FORMULA,
+    ),
+    **dict.fromkeys(["op nn.functional.max_pool1d", "module nn.MaxPool1d"], _PAST_OPERATORS),
+    **dict.fromkeys(
+        [
+            *("op corrcoef", "op cov", "op istft", "op quantile", "op nanquantile", "op nn.functional.one_hot"),
+            *("op nn.functional.gaussian_nll_loss", "module nn.GaussianNLLLoss"),
+        ],
+        _CHECK,
+    ),
+    **dict.fromkeys(
+        [
+            *("op nn.functional.fractional_max_pool2d", "op nn.functional.fractional_max_pool3d", "op svd_lowrank"),
+            *("op pca_lowrank", "op rand_like", "op randn", "op randn_like", "op randint", "op randint_like"),
+        ],
+        _DRAWS,
+    ),
+    **dict.fromkeys(["op empty", "op empty_like", "op empty_permuted", "op empty_strided", "op new_empty"], _FILLED),
+    **dict.fromkeys(["op bincount", "op nn.functional.ctc_loss", "module nn.CTCLoss"], _FIXED_SHAPE),
+    **dict.fromkeys([f"module nn.BatchNorm{n}d" for n in (1, 2, 3)], _ON_DEVICE),
+    **dict.fromkeys(["module nn.Transformer", "module nn.TransformerEncoder"], _PADDING),
+    **dict.fromkeys(["op fft.hfft", "op fft.hfftn"], "a lazy conjugate is computed at once"),
+    "op gather": "32-bit indices are widened (long_indices.def)",
+}
+
 _VALUES = "reads values to decide what to compute"
 _SHAPE = "the shape of the result depends on values"
 _SPARSE = "sparse tensors"
@@ -39,6 +79,7 @@ REFUSED = {
     "op index_put": f"{_SHAPE}: the gradient of values that are written through a mask, other than t[mask] = values",
     "op index_fill": f"{_SHAPE}: the gradient of a value that is a tensor",
     "module nn.AdaptiveLogSoftmaxWithLoss": _SHAPE,
+    "module nn.LinearCrossEntropyLoss": _SHAPE,
     "op resize_": "resizes a tensor that has elements",
     "op hash_tensor": "its result is of type uint64",
     "op to_sparse": _SPARSE,

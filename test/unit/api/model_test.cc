@@ -121,10 +121,32 @@ TEST(TrainingModel, OnePerModule) {
   EXPECT_EQ(codeOf([&] { model(Batch(2).x, Batch(2).y); }), "E0709");
 }
 
+TEST(TrainingModel, WorksInTheMemoryOfTheModule) {
+  const Batch batch(4);
+  Net net, eager;
+  auto model = train(net, accumulating(1), abele::optim::SGD{.lr = 0.5});
+  torch::optim::SGD theirs(eager->parameters(), 0.5);
+  const void* address = net->first->weight.const_data_ptr();
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor loss = torch::mse_loss(eager(batch.x), batch.y);
+    EXPECT_TRUE(torch::equal(model(batch.x, batch.y)[0], loss));
+    theirs.zero_grad();
+    loss.backward();
+    theirs.step();
+    torch::NoGradGuard no_grad;
+    for (Net* of : {&net, &eager}) {
+      for (const auto& p : (*of)->named_parameters())
+        EXPECT_TRUE(torch::equal(p.value(), eager->named_parameters()[p.key()])) << p.key();
+      (*of)->second->bias.add_(0.25);
+    }
+  }
+  EXPECT_EQ(net->first->weight.const_data_ptr(), address);
+}
+
 TEST(TrainingModel, UploadsWhatTheUserChanged) {
   const Batch batch(4);
   Net net;
-  auto model = train(net, accumulating(1), abele::optim::SGD{.lr = 0});
+  auto model = train(net, accumulating(1).shareWeights(false), abele::optim::SGD{.lr = 0});
   const at::Tensor before = model(batch.x, batch.y)[0];
   {
     torch::NoGradGuard no_grad;
@@ -336,6 +358,10 @@ TEST(Options, RefuseWhatIsOutOfRange) {
   EXPECT_EQ(codeOf([&] { options.Training().gradientAccumulation(0); }), "E0702");
   EXPECT_EQ(codeOf([&] { options.replicationFactor(0); }), "E0702");
   EXPECT_EQ(codeOf([&] { options.outputMode(abele::OutputMode::kEveryN, 0); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.maxRepeatLogs(-1); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.useIpuId(-1); }), "E0702");
+  EXPECT_EQ(codeOf([&] { options.Distributed().configureProcessId(-1, 2); }), "E0702");
+  EXPECT_EQ(codeOf([&] { abele::TensorLocationSettings().minElementsForOffChip(-1); }), "E0702");
   EXPECT_EQ(codeOf([&] { options.setExecutionStrategy(abele::PipelinedExecution{"a", "a"}); }), "E0702");
   options.Training().gradientAccumulation(2);
   EXPECT_EQ(codeOf([&] { abele::inferenceModel([](at::Tensor x) { return x; }, options); }), "E0702");

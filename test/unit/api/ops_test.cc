@@ -106,9 +106,7 @@ TEST_F(Ops, SerializedMatMul) {
   using Mode = abele::MatMulSerializationMode;
   const at::Tensor rhs = random({6, 4});
   for (const Mode mode : {Mode::kInputChannels, Mode::kReducingDim, Mode::kOutputChannels, Mode::kDisabled}) {
-    const auto product = [&](const at::Tensor& w) {
-      return abele::ops::serializedMatMul(w, rhs, mode, mode == Mode::kDisabled ? 0 : 2);
-    };
+    const auto product = [&](const at::Tensor& w) { return abele::ops::serializedMatMul(w, rhs, mode, 2); };
     expectSameForward([&](const Tensors& in) { return Tensors{product(in[0])}; }, {random({4, 6})});
     expectSameGradient(random({4, 6}), product);
     EXPECT_TRUE(at::allclose(product(random({4, 6})), random({4, 6}).matmul(rhs)));

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "abele/error.h"
+#include "code_of.h"
 #include "option_samples.h"
 
 namespace {
@@ -245,6 +246,10 @@ TEST(OptionsJson, DamagedTextIsRefused) {
   }
   EXPECT_EQ(codeOf([] { Options().fromJson(std::string(100000, '[')); }), "E0702");
   EXPECT_EQ(codeOf([] { Options().fromJson("{\"logDir\": " + std::string(100000, '[') + "}"); }), "E0702");
+  const std::string near = abele::test::errorOf([] { Options().fromJson("{\"deviceIteration\": 1}"); });
+  EXPECT_NE(near.find("did you mean deviceIterations?"), std::string::npos) << near;
+  const std::string grouped = abele::test::errorOf([] { Options().fromJson("{\"gradientAccumulation\": 1}"); });
+  EXPECT_NE(grouped.find("did you mean Training.gradientAccumulation?"), std::string::npos) << grouped;
   EXPECT_EQ(codeOf([] { Options().fromJson("{\"noSuchSetter\": 1}"); }), "E0701");
 }
 

@@ -28,6 +28,30 @@ TEST(Precision, FloatingPointExceptions) {
   }
 }
 
+TEST(Precision, LinearLayersGiveTheTypeOfTheirInput) {
+  for (const bool has_bias : {true, false})
+    for (const auto& [given, weights] : {std::pair(at::kHalf, at::kFloat), std::pair(at::kFloat, at::kHalf)}) {
+      torch::manual_seed(1);
+      torch::nn::Linear linear(torch::nn::LinearOptions(6, 4).bias(has_bias));
+      linear->to(weights);
+      const at::Tensor x = torch::randn({3, 6}).to(given);
+      const at::Tensor bias = has_bias ? linear->bias.to(given) : at::Tensor();
+      const at::Tensor expected = torch::linear(x, linear->weight.to(given), bias);
+      auto model =
+          abele::inferenceModel(linear, [&](at::Tensor y) { return torch::linear(y, linear->weight, linear->bias); });
+      const at::Tensor result = model(x)[0];
+      EXPECT_EQ(result.scalar_type(), given);
+      EXPECT_TRUE(torch::equal(result, expected));
+      auto training = abele::trainingModel(linear, [&](at::Tensor y) {
+        return abele::identityLoss(torch::linear(y, linear->weight, linear->bias).square());
+      });
+      training(x);
+      training.copyWeightsToHost();
+      EXPECT_EQ(linear->weight.scalar_type(), weights);
+      EXPECT_FALSE(torch::equal(torch::linear(x, linear->weight.to(given), bias), expected));
+    }
+}
+
 TEST(Precision, StochasticRounding) {
   const auto narrow = [](const at::Tensor& x) { return x.to(at::kHalf); };
   const at::Tensor x = at::full({1, 4096}, 1 + std::ldexp(1.0, -12));

@@ -73,6 +73,37 @@ TEST(Save, TrainingGoesOnWithoutForwardAndModule) {
   EXPECT_EQ(codeOf([&] { loaded(batch.x, batch.y); }), "E0705");
 }
 
+TEST(Save, ALoadedProgramTakesNewNumbersOfItsOptimizer) {
+  const Batch batch;
+  const File file("optimizer");
+  Net net, other;
+  const auto make = [](double lr) {
+    return abele::optim::Optimizer({abele::optim::Adam{.lr = lr, .parameters = {"first"}}, abele::optim::Adam{}});
+  };
+  abele::TrainingModel model = abele::trainingModel(
+      net, [net](at::Tensor x, at::Tensor y) mutable { return torch::mse_loss(net(x), y); }, options(), make(0.1));
+  model(batch.x, batch.y);
+  model.save(file.path);
+  abele::TrainingModel alone = abele::loadTrainingModel(file.path);
+  abele::TrainingModel with_module = abele::loadTrainingModel(file.path, *other);
+  abele::optim::Optimizer changed = alone.optimizer();
+  auto& groups = std::get<std::vector<abele::optim::Adam>>(changed.groups);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].lr, 0.1);
+  EXPECT_EQ(groups[0].parameters, (std::vector<std::string>{"first.bias", "first.weight"}));
+  groups[0].lr = 0.5;
+  alone.setOptimizer(changed);
+  model.setOptimizer(make(0.5));
+  with_module.setOptimizer(make(0.5));
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor expected = model(batch.x, batch.y)[0];
+    EXPECT_TRUE(torch::equal(expected, alone(batch.x, batch.y)[0])) << i;
+    EXPECT_TRUE(torch::equal(expected, with_module(batch.x, batch.y)[0])) << i;
+  }
+  EXPECT_EQ(codeOf([&] { alone.setOptimizer(abele::optim::SGD{}); }), "E0706");
+  EXPECT_EQ(codeOf([&] { alone.setOptimizer(abele::optim::Adam{}); }), "E0706");
+}
+
 TEST(Save, AModuleTakesTheWeightsOver) {
   const Batch batch;
   const File file("module");

@@ -54,6 +54,31 @@ TEST(Structures, MapsGoInAndComeOut) {
   EXPECT_EQ(codeOf([&] { model.call<Tensor>(Map{{"x", x}, {"mask", mask}}); }), "E0708");
 }
 
+TEST(Structures, MessagesSayFormsInWords) {
+  const auto forward = [](const std::map<std::string, Tensor>& in, std::pair<Tensor, int64_t> two,
+                          std::optional<Tensor>) { return in.at("x") + two.first; };
+  auto model = abele::inferenceModel(forward);
+  const Tensor x = torch::ones({2, 2});
+  const std::optional<Tensor> none;
+  using Map = std::map<std::string, Tensor>;
+  model(Map{{"x", x}, {"y", x}}, std::pair(x, 3), none);
+  const auto textOf = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const abele::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string changed = textOf([&] { model(Map{{"x", x}}, std::pair(x, 3), std::optional(x)); });
+  EXPECT_NE(changed.find("found     {x: a tensor}, [a tensor, 3], a tensor"), std::string::npos) << changed;
+  EXPECT_NE(changed.find("expected  {x: a tensor, y: a tensor}, [a tensor, 3]"), std::string::npos) << changed;
+  const std::string wrong = textOf([&] { model.call<Map>(Map{{"x", x}, {"y", x}}, std::pair(x, 3), none); });
+  EXPECT_NE(wrong.find("found     a tensor"), std::string::npos) << wrong;
+  EXPECT_NE(wrong.find("expected  a map"), std::string::npos) << wrong;
+  EXPECT_EQ((changed + wrong).find("=<length>"), std::string::npos);
+}
+
 TEST(Structures, OptionalsAreThereOrNot) {
   const Tensor x = torch::randn({6, 4}), y = torch::randn({6, 4});
   const auto forward = [](Tensor a, std::optional<Tensor> b) {

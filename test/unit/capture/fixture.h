@@ -63,6 +63,13 @@ struct Tensorised {
   }
 };
 
+/// A copy with the same strides, gaps included: the capture keeps them, and kernels choose by them.
+inline at::Tensor copyWithStrides(const at::Tensor& tensor) {
+  int64_t extent = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) extent += (tensor.size(d) - 1) * tensor.stride(d);
+  return tensor.as_strided({extent}, {1}).clone().as_strided(tensor.sizes(), tensor.strides());
+}
+
 struct Eager {
   Tensors results;
   at::Tensor loss;
@@ -74,7 +81,7 @@ inline Eager runEager(Tensorised& tensors, const Forward& forward, Tensors input
                       double loss_gradient) {
   const ByName before = tensors.contents();
   Eager eager;
-  for (at::Tensor& input : inputs) input = input.clone();
+  for (at::Tensor& input : inputs) input = copyWithStrides(input);
   const c10::AutoGradMode grad(training);
   eager.results = forward(inputs);
   for (at::Tensor& result : eager.results) result = result.clone();

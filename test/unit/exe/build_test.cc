@@ -149,7 +149,7 @@ graph @main {training} {
   %6: f32[4] = aten.g(%5) {dir=bwd, stage=1}
   %7: f32[4] = aten.h(%6, %4) {dir=bwd, stage=0}
   _ = abele.accumulate(%2, %7) writes(0: %2 -> %8: f32[4]) {dir=bwd, stage=0}
-  _ = abele.sgd_(%1, %8) writes(0: %1 -> %9: f32[4]) {dir=update, stage=0}
+  _ = abele.sgd_(%1, %8, none, 0) writes(0: %1 -> %9: f32[4]) {dir=update, stage=0}
   output loss %5
   output result(0) %5
   output update(0) %9
@@ -184,10 +184,11 @@ graph @main {training} {
   input %0 "x": f32[4] = argument(0)
   input %1 "grad/w": f32[4] = accumulator(0)
   %2: f32[] = aten.loss(%0) {stage=1}
-  _ = abele.accumulate(%1, %2) writes(0: %1 -> %3: f32[4]) {dir=bwd, stage=1}
-  %4: f32[4] = aten.norm(%3) {dir=update, stage=1}
+  %3: f32[4] = aten.g(%2) {dir=bwd, stage=1}
+  _ = abele.accumulate(%1, %3) writes(0: %1 -> %4: f32[4]) {dir=bwd, stage=1}
+  %5: f32[4] = aten.norm(%4) {dir=update, stage=1}
   output loss %2
-  output update(0) %3
+  output update(0) %4
 }
 )",
                                      {.schedule = plan::ScheduleKind::k1F1B, .accumulation = 3});

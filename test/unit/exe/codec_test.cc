@@ -4,9 +4,11 @@
 #include <xxhash.h>
 
 #include <cstring>
+#include <functional>
 #include <random>
 
 #include "base/error.h"
+#include "exe/bytes.h"
 #include "exe/executable.h"
 
 namespace abele::exe {
@@ -22,10 +24,12 @@ Executable makeExecutable() {
   e.random_draws = 4;
   e.groups = {{GroupKind::kPersistent, 0, 1, 256, "persistent/worker0"},
               {GroupKind::kInput, -1, 6, 0, "input/0"},
-              {GroupKind::kOutput, -1, 6, 0, "output/0"}};
+              {GroupKind::kOutput, -1, 6, 0, "output/0"},
+              {GroupKind::kStash, 0, 2, 128, "stash/0", true}};
   e.slots = {{0, 64, contiguousType(DType::kFloat32, {2, 3}), "w"},
              {1, 0, contiguousType(DType::kInt64, {4}), "x"},
-             {2, 0, {DType::kBFloat16, {2, 2}, {1, 2}}, "result0"}};
+             {2, 0, {DType::kBFloat16, {2, 2}, {1, 2}}, "result0"},
+             {3, 0, {DType::kBFloat16, {2, 2}, {1, 2}}, "%5"}};
   Arg complex;
   complex.kind = Arg::Kind::kNumber;
   complex.number_kind = Arg::Kind::kComplex;
@@ -40,19 +44,21 @@ Executable makeExecutable() {
   Instruction all{.op = "aten::op",
                   .args = {Arg::id(0), Arg::idList({0, 1, -1}), Arg::intList({-1, 1 << 30}), complex, doubles, strings,
                            Arg::string("none"), Arg::boolean(true), Arg::none()}};
-  all.results = {{0}, {-1, 2}, {}};
+  all.results = {{0}, {-1, 3}, {}};
   all.writes = {0};
   all.random_draws = 4;
   all.random_offset = 0;
   all.source = 1;
-  e.segments = {{0, Direction::kForward, "fwd/0", {all}}, {0, Direction::kUpdate, "update/0", {}, 1}};
-  e.workers = {{3, {{0, 0, {}}, {1, 5, {{0, 6}}}}}, {1, {}, 1}};
+  const Instruction emit{.op = "abele::emit", .args = {Arg::id(2), Arg::id(3)}, .writes = {2}};
+  e.segments = {{0, Direction::kForward, "fwd/0", {all, emit}}, {0, Direction::kUpdate, "update/0", {}, 1}};
+  e.workers = {{3, {}}, {1, {{1, 2, {{0, 3}}}, {1, 5, {{0, 6}}}}, 1}};
+  for (int32_t k = 0; k < 6; ++k) e.workers[0].actions.push_back({0, k, {}, {{3, k % 2, true}}, {{3, k % 2, false}}});
   e.replicas = 2;
   e.processes = 3;
   e.input_part = {0, 1};
-  e.externals = {{"w", ExternalKind::kParameter, 0, -1, 0, {0, 1}}, {"step", ExternalKind::kState, -1, 0, 1.5}};
-  e.input_slots = {1, -1};
-  e.output_slots = {2, -1};
+  e.externals = {{"w", ExternalKind::kParameter, 0, -1, 0, {0, 0}}, {"step", ExternalKind::kState, -1, 0, 1.5}};
+  e.input_slots = {1, -1, 1, -1};
+  e.output_slots = {2, 2};
   e.sources = {"net.py:1", "net.py:2"};
   return e;
 }
@@ -68,12 +74,21 @@ bool isRefused(const std::string& bytes) {
   }
 }
 
-constexpr size_t kHeaderBytes = 28, kChecksumAt = 20;
+constexpr size_t kVersionAt = 8, kChecksumAt = 20, kHeaderBytes = 28, kIdentityBytes = 16;
 
+// The header's checksum alone.
 std::string withChecksum(std::string bytes) {
   const uint64_t checksum = XXH64(bytes.data() + kHeaderBytes, bytes.size() - kHeaderBytes, 0);
   std::memcpy(bytes.data() + kChecksumAt, &checksum, sizeof checksum);
   return bytes;
+}
+
+// Everything that the writer would have written around these fields.
+std::string sealedAgain(const std::string& bytes) {
+  uint32_t version = 0;
+  std::memcpy(&version, bytes.data() + kVersionAt, sizeof version);
+  return seal(bytes.data(), version,
+              std::string_view(bytes).substr(kHeaderBytes, bytes.size() - kHeaderBytes - kIdentityBytes));
 }
 
 TEST(Codec, DecodeIsTheInverseOfEncode) {
@@ -99,7 +114,17 @@ TEST(Codec, RefusesEveryDamagedByte) {
   }
 }
 
-// Damage that the checksum does not see: decode must refuse it or return something that a runtime can trust.
+// Other contents are another program, whatever the header says.
+TEST(Codec, RefusesEveryDamagedByteWhoseChecksumIsRepaired) {
+  const std::string bytes = encode(makeExecutable());
+  for (size_t i = kHeaderBytes; i < bytes.size(); ++i) {
+    std::string damaged = bytes;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+    EXPECT_TRUE(isRefused(withChecksum(damaged))) << i;
+  }
+}
+
+// Damage that nothing sees: decode must refuse it or return something that a runtime can trust.
 TEST(Codec, SurvivesForgedContents) {
   const std::string bytes = encode(makeExecutable());
   std::mt19937_64 random(7);
@@ -107,10 +132,10 @@ TEST(Codec, SurvivesForgedContents) {
   for (int trial = 0; trial < 4000; ++trial) {
     std::string forged = bytes;
     for (uint64_t i = 0, n = 1 + random() % 4; i < n; ++i) {
-      const size_t at = kHeaderBytes + random() % (forged.size() - kHeaderBytes);
+      const size_t at = kHeaderBytes + random() % (forged.size() - kHeaderBytes - kIdentityBytes);
       forged[at] = static_cast<char>(random() % 3 == 0 ? 0xff : random());
     }
-    refused += isRefused(withChecksum(forged));
+    refused += isRefused(sealedAgain(forged));
   }
   EXPECT_GT(refused, 1000);
 }
@@ -129,11 +154,71 @@ TEST(Codec, RefusesAnotherVersion) {
 TEST(VerifyExecutable, ReportsAllContradictions) {
   Executable executable = makeExecutable();
   executable.slots[0].offset_bytes = 256;
-  executable.workers[0].actions[1].waits[0].segment = 9;
+  executable.workers[1].actions[1].waits[0].segment = 9;
   executable.input_slots[0] = 2;
   EXPECT_EQ(verify(executable),
-            (std::vector<std::string>{"slot 0: ends behind its group of 256 bytes", "worker 0: waits for segment 9",
+            (std::vector<std::string>{"slot 0: ends behind its group of 256 bytes", "worker 1: waits for segment 9",
                                       "input slot 2 is in a group of another kind"}));
+}
+
+// Each line: what a file may say, and what a runtime would do with it if nobody looked.
+TEST(VerifyExecutable, RefusesWhatCannotRun) {
+  struct Case {
+    const char* finding;
+    std::function<void(Executable&)> change;
+  };
+  const Case cases[] = {
+      {"frames", [](Executable& e) { e.groups[1].frames = 1 << 30; }},
+      {"frames", [](Executable& e) { e.groups[0].frames = 2; }},
+      {"bytes", [](Executable& e) { e.groups[0].frame_bytes = int64_t{1} << 50; }},
+      {"impossible type", [](Executable& e) { e.slots[0].type = {DType::kFloat32, {1 << 30, 1 << 30}, {0, 0}}; }},
+      {"a type with gaps", [](Executable& e) { e.slots[1].type.strides = {int64_t{1} << 40}; }},
+      {"replicas", [](Executable& e) { e.replicas = 1 << 20; }},
+      {"random draws", [](Executable& e) { e.random_draws = int64_t{1} << 60; }},
+      {"random draws", [](Executable& e) { e.segments[0].instructions[0].random_offset = 3; }},
+      {"writes the input", [](Executable& e) { e.segments[0].instructions[0].results[0][0] = 1; }},
+      {"uses the result", [](Executable& e) { e.segments[0].instructions[0].args[0].i = 2; }},
+      {"writes slot", [](Executable& e) { e.segments[0].instructions[0].writes[0] = 3; }},
+      {"a number of no kind",
+       [](Executable& e) { e.segments[0].instructions[0].args[3].number_kind = Arg::Kind::kString; }},
+      {"no such operator", [](Executable& e) { e.segments[0].instructions[0].op = "abele::emitt"; }},
+      {"abele::emit: argument 1", [](Executable& e) { e.slots[3].type = contiguousType(DType::kBFloat16, {3}); }},
+      {"abele::emit: 1 arguments", [](Executable& e) { e.segments[0].instructions[1].args.pop_back(); }},
+      {"of several processes",
+       [](Executable& e) {
+         e.segments[1].instructions = {{.op = "abele::share_sum", .args = {Arg::idList({0})}, .writes = {0}}};
+         e.processes = 1;
+       }},
+      {"abele::sgd_: argument 3",
+       [](Executable& e) {
+         e.segments[1].instructions = {{.op = "abele::sgd_",
+                                        .args = {Arg::id(0), Arg::id(0), Arg::none(), Arg::integer(int64_t{1} << 40)},
+                                        .writes = {0}}};
+       }},
+      {"is not persistent", [](Executable& e) { e.externals[0].slot = 3; }},
+      {"owner", [](Executable& e) { e.externals[0].owner = 1; }},
+      {"share memory", [](Executable& e) { e.externals[1] = {"v", ExternalKind::kBuffer, 0}; }},
+      {"belongs to no argument", [](Executable& e) { e.input_slots = {-1, -1, -1, -1}; }},
+      {"belongs to no result", [](Executable& e) { e.output_slots = {-1, -1}; }},
+      {"runs 5 times of 6", [](Executable& e) { e.workers[0].actions.pop_back(); }},
+      {"runs twice", [](Executable& e) { e.workers[0].actions[1].micro_batch = 0; }},
+      {"is run by workers", [](Executable& e) { e.workers[1].actions[0].segment = 0; }},
+      {"in the middle of a group", [](Executable& e) { e.workers[1].actions[0].micro_batch = 1; }},
+      {"waits for ever", [](Executable& e) { e.workers[1].actions[0].waits[0].completions = 7; }},
+      {"waits for ever", [](Executable& e) { e.workers[0].actions[2].waits = {{1, 1}}; }},
+      {"transient memory",
+       [](Executable& e) {
+         e.groups[3] = {GroupKind::kTransient, 1, 1, 128, "transient/worker1"};
+         for (Action& a : e.workers[0].actions) a.fetches = a.releases = {};
+       }},
+  };
+  for (const Case& each : cases) {
+    Executable executable = makeExecutable();
+    each.change(executable);
+    std::string all;
+    for (const std::string& finding : verify(executable)) all += finding + "\n";
+    EXPECT_NE(all.find(each.finding), std::string::npos) << each.finding << " is not among:\n" << all;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "plan/plan.h"
 
+#include <algorithm>
+#include <limits>
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -195,6 +199,59 @@ TEST(Pack, ReusesMemoryOfTheDead) {
   EXPECT_EQ(intervals[1].offset_bytes, 128);
   EXPECT_EQ(intervals[2].offset_bytes, 0);
   EXPECT_EQ(intervals[3].offset_bytes, 192);
+}
+
+// The rule of pack(), step by step: largest first, each at the lowest gap among those alive at the same time.
+int64_t packByScanning(std::vector<Interval>& intervals) {
+  std::vector<Interval*> order;
+  for (Interval& item : intervals) order.push_back(&item);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Interval* a, const Interval* b) { return a->bytes > b->bytes; });
+  std::vector<const Interval*> placed;
+  int64_t total = 0;
+  for (Interval* item : order) {
+    const int64_t bytes = alignUp(item->bytes);
+    std::sort(placed.begin(), placed.end(),
+              [](const Interval* a, const Interval* b) { return a->offset_bytes < b->offset_bytes; });
+    item->offset_bytes = 0;
+    for (const Interval* other : placed) {
+      if (other->begin > item->end || other->end < item->begin) continue;
+      if (other->offset_bytes - item->offset_bytes >= bytes) break;
+      item->offset_bytes = std::max(item->offset_bytes, other->offset_bytes + alignUp(other->bytes));
+    }
+    total = std::max(total, item->offset_bytes + bytes);
+    placed.push_back(item);
+  }
+  return total;
+}
+
+TEST(Pack, FindsTheLowestGapThatFits) {
+  std::mt19937 random(1);
+  for (int run = 0; run < 300; ++run) {
+    std::vector<Interval> found(1 + random() % 60);
+    for (Interval& item : found) {
+      item.begin = random() % 40;
+      item.end = random() % 8 == 0 ? std::numeric_limits<int64_t>::max() : item.begin + random() % (1 + random() % 40);
+      item.bytes = random() % (1 + random() % 2000);
+    }
+    std::vector<Interval> expected = found;
+    ASSERT_EQ(pack(found), packByScanning(expected)) << "run " << run;
+    for (size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i].offset_bytes, expected[i].offset_bytes) << i;
+  }
+}
+
+// What packing looks at, for n activations that all wait for backward, and for n values that die young.
+TEST(Pack, LooksAtHardlyMoreForEachOfManyThanForEachOfFew) {
+  for (const bool waits : {true, false}) {
+    const auto stepsPerItem = [&](int64_t n) {
+      std::vector<Interval> items;
+      for (int64_t k = 0; k < n; ++k) items.push_back({k, waits ? 2 * n - k : k + 1 + k % 5, 64 * (1 + k % 7), 0});
+      int64_t steps = 0;
+      pack(items, &steps);
+      return static_cast<double>(steps) / static_cast<double>(n);
+    };
+    EXPECT_LT(stepsPerItem(32'000), 2 * stepsPerItem(1'000)) << waits;
+  }
 }
 
 }  // namespace

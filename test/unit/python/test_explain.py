@@ -40,6 +40,15 @@ def autoSplit(devices):
     return abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(devices)
 
 
+def test_says_what_it_explains():
+    with pytest.raises(abele.Error, match="E0708 .*explain\\(\\) of a Net(?s:.*)executor = abele.trainingModel"):
+        abele.explain(Net())
+    with pytest.raises(abele.Error, match="E0708 .*explain\\(\\) of a dict"):
+        abele.explain({})
+    model = train(autoSplit(2))
+    assert abele.explain(model.model) == abele.explain(model)  # the module that it trains
+
+
 def test_says_where_and_why():
     model = train(autoSplit(4).schedule("1f1b"))
     text = abele.explain(model)

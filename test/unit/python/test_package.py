@@ -49,6 +49,7 @@ def test_log_levels():
             with pytest.raises(ValueError, match="WARN"):
                 poptorch.setLogLevel(wrong)
     finally:
+        poptorch.setLogLevel("WARN")  # of the native part too
         poptorch.logger.setLevel(before)
 
 

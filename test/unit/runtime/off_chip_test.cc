@@ -41,9 +41,9 @@ graph @main {training} {
   _ = abele.accumulate(%5, %13) writes(0: %5 -> %15: f32[32]) {dir=bwd, stage=1}
   %16: f32[16] = aten.dw(%14, %0) {dir=bwd, stage=0}
   _ = abele.accumulate(%4, %16) writes(0: %4 -> %17: f32[16]) {dir=bwd, stage=0}
-  _ = abele.sgd_(%1, %17) writes(0: %1 -> %18: f32[16]) {dir=update, stage=0}
-  _ = abele.sgd_(%2, %15) writes(0: %2 -> %19: f32[32]) {dir=update, stage=1}
-  _ = abele.sgd_(%3, %12) writes(0: %3 -> %20: f32[48]) {dir=update, stage=2}
+  _ = abele.sgd_(%1, %17, none, 0) writes(0: %1 -> %18: f32[16]) {dir=update, stage=0}
+  _ = abele.sgd_(%2, %15, none, 0) writes(0: %2 -> %19: f32[32]) {dir=update, stage=1}
+  _ = abele.sgd_(%3, %12, none, 0) writes(0: %3 -> %20: f32[48]) {dir=update, stage=2}
   output loss %9
   output result(0) %9
   output update(0) %18

@@ -189,9 +189,19 @@ class RandomStagedGraph {
     }
     const ir::ValueId accumulator = addExternal(ir::InputKind::kAccumulator, cat("grad", s));
     const ir::Direction where = chance(4) ? ir::Direction::kWeightGrad : b;
-    const ir::ValueId sum = addWrite(accumulator, s, where, "abele::accumulate", {operand(from, s, where)});
+    const ir::ValueId gradient = addGradient(s, where, graph_.values[accumulator].type, operand(from, s, where));
+    const ir::ValueId sum = addWrite(accumulator, s, where, "abele::accumulate", {gradient});
     graph_.outputs.push_back({sum, ir::OutputKind::kUpdate, externalOf(accumulator)});
     sums_.push_back({sum, s});
+  }
+
+  // Of the sum's type, as a gradient is.
+  ir::ValueId addGradient(int s, ir::Direction where, const Type& type, ir::ValueId from) {
+    ir::Node& node = addNode("t::gradient", s, where);
+    node.args = {Arg::id(from)};
+    const ir::ValueId gradient = graph_.addValue(type, node.id);
+    graph_.nodes.back().results = {{gradient}};
+    return gradient;
   }
 
   void makeUpdates() {
@@ -205,7 +215,7 @@ class RandomStagedGraph {
       const ir::ValueId step = graph_.addValue(someType(), graph_.nextNodeId());
       addNode("t::direction", stage, u).args = {Arg::id(new_state), Arg::id(parameter)};
       graph_.nodes.back().results = {{step}};
-      const ir::ValueId updated = addWrite(parameter, stage, u, "abele::sgd_", {sum.value, step});
+      const ir::ValueId updated = addWrite(parameter, stage, u, "t::update_", {sum.value, step});
       graph_.outputs.push_back({new_state, ir::OutputKind::kUpdate, externalOf(state)});
       graph_.outputs.push_back({updated, ir::OutputKind::kUpdate, externalOf(parameter)});
     }

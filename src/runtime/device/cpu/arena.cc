@@ -1,6 +1,7 @@
 #include "runtime/device/cpu/arena.h"
 
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 
@@ -78,6 +79,21 @@ void Region::release(int64_t frame) const {
   if (in_file_) releasePages(this->frame(frame), frame_bytes_);
 }
 
+int64_t Region::residentBytes() const {
+  if (bytes_ == 0) return 0;
+  const int64_t page = pageBytes();
+  std::vector<unsigned char> pages(static_cast<std::size_t>(roundUp(bytes_, page) / page));
+  if (mincore(data_, static_cast<std::size_t>(bytes_), pages.data()) != 0) return bytes_;
+  return page * std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; });
+}
+
+void Region::spare(int64_t frame, int64_t begin, int64_t end) const {
+  if (in_file_ || bytes_ < 2 * kHugePage) return;
+  char* first = data_ + frame * frame_bytes_ + begin;
+  char* page = first - reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(kPage);
+  madvise(page, static_cast<std::size_t>(this->frame(frame) + end - page), MADV_NOHUGEPAGE);
+}
+
 Region::~Region() {
   if (!data_) return;
   removeArena(data_);
@@ -90,6 +106,7 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
   for (const exe::Group& group : executable.groups)
     frames_.push_back(std::max<int64_t>(hasMemory(group.kind) ? group.frames : executable.micro_batches, 1));
   placeInFile(storage);
+  requireRoom();
   for (std::size_t g = 0; g < regions_.size(); ++g) {
     const exe::Group& group = executable.groups[g];
     if (hasMemory(group.kind) && !regions_[g])
@@ -115,6 +132,22 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
           tensorOver(borrow(owned ? regions_[slot.group]->frame(frame) + slot.offset_bytes : nullptr), slot.type);
   }
   findInputSlots();
+}
+
+// Memory is taken when it is written, so a program that can never fit would end the process in its first step.
+void SlotTable::requireRoom() const {
+  int64_t bytes = 0;
+  for (std::size_t g = 0; g < regions_.size(); ++g) {
+    const exe::Group& group = executable_.groups[g];
+    if (hasMemory(group.kind) && !regions_[g]) bytes += group.frame_bytes * frames_[g];
+  }
+  struct sysinfo machine {};
+  if (::sysinfo(&machine) != 0) return;
+  const auto room = static_cast<int64_t>((machine.totalram + machine.totalswap) * machine.mem_unit);
+  if (bytes > room)
+    throwDevice(ErrorCode::E0603, {.what = cat("the program needs ", bytes, " bytes"),
+                                   .found = cat("a machine with ", room, " bytes of memory"),
+                                   .remedy = "use a smaller micro-batch, or more stages or recomputation"});
 }
 
 void SlotTable::placeInFile(const OffChipStorage& storage) {
@@ -147,15 +180,19 @@ void SlotTable::placeInFile(const OffChipStorage& storage) {
 // An argument's own slot names its range in the group; other slots inside that range are views of it.
 void SlotTable::findInputSlots() {
   input_slots_.resize(executable_.input_slots.size());
+  std::vector<std::vector<std::size_t>> inputs_of(executable_.groups.size());
+  for (std::size_t i = 0; i < input_slots_.size(); ++i)
+    if (const int32_t slot = executable_.input_slots[i]; slot >= 0)
+      inputs_of[executable_.slots[slot].group].push_back(i);
   for (std::size_t s = 0; s < executable_.slots.size(); ++s) {
     const exe::Slot& slot = executable_.slots[s];
     if (executable_.groups[slot.group].kind != exe::GroupKind::kInput) continue;
     bool found = false;
-    for (std::size_t i = 0; i < input_slots_.size() && !found; ++i) {
-      if (executable_.input_slots[i] < 0) continue;
+    for (std::size_t i : inputs_of[slot.group]) {
+      if (found) break;
       const exe::Slot& whole = executable_.slots[executable_.input_slots[i]];
       const int64_t offset = slot.offset_bytes - whole.offset_bytes;
-      found = whole.group == slot.group && offset >= 0 && offset + slot.type.extentBytes() <= whole.type.extentBytes();
+      found = offset >= 0 && offset + slot.type.extentBytes() <= whole.type.extentBytes();
       if (found) input_slots_[i].push_back({static_cast<int32_t>(s), offset});
     }
     ABELE_CHECK(found, "slot ", slot.name, " belongs to no argument");
@@ -170,13 +207,72 @@ SlotRef SlotTable::ref(int32_t slot) const {
 
 int64_t SlotTable::groupBytes(int32_t group) const { return regions_[group] ? regions_[group]->bytes() : 0; }
 
-at::Tensor SlotTable::sharedTensor(int32_t slot) const {
-  const std::shared_ptr<Region>& region = regions_[executable_.slots[slot].group];
-  auto* owner = new std::shared_ptr<Region>(region);
+int64_t SlotTable::groupResidentBytes(int32_t group) const {
+  int64_t bytes = regions_[group] ? regions_[group]->residentBytes() : 0;
+  if (executable_.groups[group].kind != exe::GroupKind::kPersistent) return bytes;
+  for (const auto& [slot, tensor] : placed_)
+    if (executable_.slots[slot].group == group) bytes += executable_.slots[slot].type.extentBytes();
+  return bytes;
+}
+
+namespace {
+
+// Keeps what owns the memory of a tensor alive.
+template <class Owner>
+at::Tensor ownedTensor(const at::Tensor& tensor, Owner owner, const Type& type) {
   c10::DataPtr memory(
-      tensor(slot, 0).mutable_data_ptr(), owner,
-      [](void* context) { delete static_cast<std::shared_ptr<Region>*>(context); }, c10::Device(c10::DeviceType::CPU));
-  return tensorOver(std::move(memory), executable_.slots[slot].type);
+      tensor.mutable_data_ptr(), new Owner(std::move(owner)),
+      [](void* context) { delete static_cast<Owner*>(context); }, c10::Device(c10::DeviceType::CPU));
+  return tensorOver(std::move(memory), type);
+}
+
+}  // namespace
+
+at::Tensor SlotTable::sharedTensor(int32_t slot) const {
+  const Type& type = executable_.slots[slot].type;
+  if (const at::Tensor& place = placedIn(slot); place.defined()) return ownedTensor(tensor(slot, 0), place, type);
+  return ownedTensor(tensor(slot, 0), regions_[executable_.slots[slot].group], type);
+}
+
+void SlotTable::sortPersistent() {
+  persistent_.resize(executable_.groups.size());
+  for (std::size_t s = 0; s < executable_.slots.size(); ++s)
+    if (executable_.groups[executable_.slots[s].group].kind == exe::GroupKind::kPersistent)
+      persistent_[executable_.slots[s].group].push_back(static_cast<int32_t>(s));
+  for (auto& slots : persistent_)
+    std::stable_sort(slots.begin(), slots.end(), [&](int32_t a, int32_t b) {
+      return executable_.slots[a].offset_bytes < executable_.slots[b].offset_bytes;
+    });
+}
+
+const at::Tensor& SlotTable::placedIn(int32_t slot) const {
+  static const at::Tensor nowhere;
+  const auto found = placed_.find(slot);
+  return found == placed_.end() ? nowhere : found->second;
+}
+
+bool SlotTable::placeIn(int32_t slot, const at::Tensor& tensor) {
+  if (persistent_.empty()) sortPersistent();
+  const exe::Slot& whole = executable_.slots[slot];
+  const int64_t begin = whole.offset_bytes, end = begin + whole.type.extentBytes();
+  const std::vector<int32_t>& slots = persistent_[whole.group];
+  const auto first = std::lower_bound(slots.begin(), slots.end(), begin, [&](int32_t s, int64_t offset) {
+    return executable_.slots[s].offset_bytes < offset;
+  });
+  auto last = first;
+  for (; last != slots.end() && executable_.slots[*last].offset_bytes < end; ++last)
+    if (executable_.slots[*last].offset_bytes + executable_.slots[*last].type.extentBytes() > end) return false;
+  const Region& own = *regions_[whole.group];
+  if (tensor.defined()) own.spare(0, begin, end);
+  char* memory = tensor.defined() ? static_cast<char*>(tensor.mutable_data_ptr()) : own.frame(0) + begin;
+  for (auto s = first; s != last; ++s)
+    tensors_[first_[*s]].unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(
+        borrow(memory + executable_.slots[*s].offset_bytes - begin));
+  if (tensor.defined())
+    placed_.insert_or_assign(slot, tensor);
+  else
+    placed_.erase(slot);
+  return true;
 }
 
 void SlotTable::bindInput(int64_t index, int64_t frame, const void* data) {

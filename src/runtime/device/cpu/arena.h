@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -30,6 +31,10 @@ class Region {
   /// Of regions in a file; nothing happens to others.
   void fetch(int64_t frame, bool writes) const;
   void release(int64_t frame) const;
+  /// Bytes of its pages that are in memory by now.
+  int64_t residentBytes() const;
+  /// The system does not lend large pages for these bytes of a frame: what is never touched shall take no memory.
+  void spare(int64_t frame, int64_t begin, int64_t end) const;
 
  private:
   bool in_file_ = false;
@@ -64,11 +69,20 @@ class SlotTable {
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
   int64_t framesOf(int32_t group) const { return frames_[group]; }
   int64_t groupBytes(int32_t group) const;
+  /// Of these, what is in memory by now, with what lies in the memory of placeIn()'s tensors.
+  int64_t groupResidentBytes(int32_t group) const;
   /// Null for the caller's memory.
   const Region* region(int32_t group) const { return regions_[group].get(); }
   const Type& typeOf(int32_t slot) const { return executable_.slots[slot].type; }
   /// A tensor that keeps the memory of a persistent slot alive and may outlive the table.
   at::Tensor sharedTensor(int32_t slot) const;
+
+  /// Puts a persistent slot, with all slots inside it, into the memory of a tensor of its geometry, which stays alive
+  /// as long. Its own memory takes no pages meanwhile, unless something wrote there before. Undefined: back into its
+  /// own memory, whose contents are old. False: not possible, because a slot reaches beyond it.
+  bool placeIn(int32_t slot, const at::Tensor& tensor);
+  /// Where is a slot that placeIn() moved? Undefined: in its own memory.
+  const at::Tensor& placedIn(int32_t slot) const;
 
   /// Points every slot of kInput that lies in argument `index` at micro-batch `frame`'s memory.
   void bindInput(int64_t index, int64_t frame, const void* data);
@@ -83,7 +97,10 @@ class SlotTable {
     int64_t offset_bytes;
   };
   void findInputSlots();
+  void sortPersistent();
   void placeInFile(const OffChipStorage& storage);
+  /// Throws E0603 for more memory than the machine has.
+  void requireRoom() const;
 
   const exe::Executable& executable_;
   std::vector<std::shared_ptr<Region>> regions_;  // by group; null for the caller's memory
@@ -91,6 +108,8 @@ class SlotTable {
   std::vector<std::size_t> first_;                // by slot: index of frame 0
   std::vector<at::Tensor> tensors_;
   std::vector<std::vector<InputSlot>> input_slots_;  // by argument
+  std::vector<std::vector<int32_t>> persistent_;     // by group: its slots in the order of offsets; made when needed
+  std::unordered_map<int32_t, at::Tensor> placed_;   // by slot: the memory that it lies in
 };
 
 /// A CPU tensor of this type over foreign memory.

@@ -13,6 +13,7 @@ namespace abele::runtime {
 struct GradientCount {
   std::atomic<int64_t> large = 0;  // above the edge in magnitude, infinite or NaN
   std::atomic<int64_t> all = 0;
+  std::atomic<bool> overflowed = false;  // a gradient sum is not finite, and the updates were skipped
 };
 
 /// The call, and after it a count of its float16 results. Returns call itself where it has none, or only moves them.

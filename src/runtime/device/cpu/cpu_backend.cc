@@ -50,12 +50,49 @@ bool isLaidOutAs(const at::Tensor& tensor, const Type& type) {
   return true;
 }
 
+// What the instructions of an executable write.
+class WrittenMemory {
+ public:
+  explicit WrittenMemory(const exe::Executable& executable) : ranges_(executable.groups.size()) {
+    const auto note = [&](int32_t id) {
+      if (id < 0) return;
+      const exe::Slot& slot = executable.slots[id];
+      ranges_[slot.group].push_back({slot.offset_bytes, slot.offset_bytes + slot.type.extentBytes()});
+    };
+    for (const exe::Segment& segment : executable.segments)
+      for (const exe::Instruction& instruction : segment.instructions) {
+        for (int32_t id : instruction.writes) note(id);
+        for (const auto& ids : instruction.results)
+          for (int32_t id : ids) note(id);
+      }
+    for (std::vector<Range>& group : ranges_) {
+      std::sort(group.begin(), group.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+      int64_t end = 0;
+      for (Range& range : group) range.end = end = std::max(end, range.end);
+    }
+  }
+
+  bool overlaps(const exe::Slot& slot) const {
+    const std::vector<Range>& group = ranges_[slot.group];
+    const auto behind = std::lower_bound(group.begin(), group.end(), slot.offset_bytes + slot.type.extentBytes(),
+                                         [](const Range& range, int64_t offset) { return range.begin < offset; });
+    return behind != group.begin() && (behind - 1)->end > slot.offset_bytes;
+  }
+
+ private:
+  struct Range {
+    int64_t begin, end;  // end: the last one of this and those before
+  };
+  std::vector<std::vector<Range>> ranges_;  // by group, in the order of their begins
+};
+
 class CpuBackendImpl final : public CpuBackend {
  public:
   CpuBackendImpl(const exe::Executable& executable, const CpuOptions& options)
       : executable_(executable),
         options_(options),
         slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}),
+        written_(executable),
         hypers_(countHyperGroups(executable)),
         rounding_{.seed = options.rounding_seed},
         agreement_(executable, slots_),
@@ -91,6 +128,7 @@ class CpuBackendImpl final : public CpuBackend {
     if (options_.peers) options_.peers->begin();
     const c10::InferenceMode no_autograd;
     gradients_.large = gradients_.all = 0;
+    gradients_.overflowed = false;
     if (executable_.random_draws > 0)
       for (RandomStream& stream : streams_) stream.begin(start_);
     for (Saved& saved : restored_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
@@ -120,6 +158,7 @@ class CpuBackendImpl final : public CpuBackend {
     if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
     const c10::InferenceMode no_autograd;
     for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : std::vector<int32_t>{what.slotOf(replica)}) {
+      if (isPlacedIn(slot, host)) continue;
       slots_.tensor(slot, 0).copy_(host);
       letGo(slot);
     }
@@ -134,9 +173,26 @@ class CpuBackendImpl final : public CpuBackend {
                    .found = describe(host),
                    .expected = type.str(),
                    .remedy = "compile the model again"});
+    if (isPlacedIn(what.slotOf(replica), host)) return;
     const c10::AutoGradMode no_grad(false);
     host.copy_(slots_.sharedTensor(what.slotOf(replica)));
     letGo(what.slotOf(replica));
+  }
+
+  bool placeIn(int32_t external, const at::Tensor& host) override {
+    const exe::External& what = externalAt(external);
+    if (what.slot < 0) return false;
+    const std::vector<int32_t> slots = slotsOf(what);
+    const Type& type = executable_.slots[what.slot].type;
+    if (slots.size() != 1 || slots_.region(executable_.slots[slots[0]].group)->isInFile()) return false;
+    if (host.defined() && (!hasShape(host, type) || !isLaidOutAs(host, type))) return false;
+    return slots_.placeIn(slots[0], host);
+  }
+
+  bool writes(int32_t external) const override {
+    const exe::External& what = externalAt(external);
+    return what.slot >= 0 &&
+           std::ranges::any_of(slotsOf(what), [&](int32_t slot) { return written_.overlaps(executable_.slots[slot]); });
   }
 
   at::Tensor external(int32_t index, int32_t replica) const override {
@@ -148,7 +204,9 @@ class CpuBackendImpl final : public CpuBackend {
   void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) override;
   void setHyper(int group, const std::string& name, double value) override;
 
-  GradientSizes takeGradientSizes() override { return {gradients_.large.exchange(0), gradients_.all.exchange(0)}; }
+  GradientSizes takeGradientSizes() override {
+    return {gradients_.large.exchange(0), gradients_.all.exchange(0), gradients_.overflowed.exchange(false)};
+  }
 
   void setGenerator(const at::Generator& generator) override { start_ = generator.clone(); }
   at::Generator generator() const override { return start_.clone(); }
@@ -160,6 +218,14 @@ class CpuBackendImpl final : public CpuBackend {
     for (std::size_t g = 0; g < executable_.groups.size(); ++g)
       if (std::max(executable_.groups[g].worker, 0) == worker && !executable_.groups[g].off_chip)
         bytes += slots_.groupBytes(static_cast<int32_t>(g));
+    return bytes;
+  }
+
+  int64_t residentBytes(int32_t worker) const override {
+    int64_t bytes = 0;
+    for (std::size_t g = 0; g < executable_.groups.size(); ++g)
+      if (std::max(executable_.groups[g].worker, 0) == worker && !executable_.groups[g].off_chip)
+        bytes += slots_.groupResidentBytes(static_cast<int32_t>(g));
     return bytes;
   }
 
@@ -195,6 +261,9 @@ class CpuBackendImpl final : public CpuBackend {
     slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
     return slots;
   }
+  bool isPlacedIn(int32_t slot, const at::Tensor& host) const {
+    return slots_.placedIn(slot).defined() && host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
+  }
   // The host has read or written a slot outside of a step; what is in a file need not stay.
   void letGo(int32_t slot) const {
     const Region* region = slots_.region(executable_.slots[slot].group);
@@ -212,6 +281,7 @@ class CpuBackendImpl final : public CpuBackend {
   const exe::Executable& executable_;
   CpuOptions options_;
   SlotTable slots_;
+  WrittenMemory written_;
   std::vector<Hyper> hypers_;
   std::vector<RandomStream> streams_;     // by worker
   GradientCount gradients_;               // of this step
@@ -239,24 +309,12 @@ void CpuBackendImpl::fillInitial() {
 // an update itself can fail.
 void CpuBackendImpl::findRestored() {
   const c10::InferenceMode no_autograd;
-  std::vector<int32_t> written;
-  for (const exe::Segment& segment : executable_.segments)
-    for (const exe::Instruction& instruction : segment.instructions) {
-      written.insert(written.end(), instruction.writes.begin(), instruction.writes.end());
-      for (const auto& ids : instruction.results) written.insert(written.end(), ids.begin(), ids.end());
-    }
-  const auto shares = [&](const exe::Slot& a, const exe::Slot& b) {
-    return a.group == b.group && a.offset_bytes < b.offset_bytes + b.type.extentBytes() &&
-           b.offset_bytes < a.offset_bytes + a.type.extentBytes();
-  };
   for (const exe::External& external : executable_.externals) {
     const bool updated = (executable_.device_iterations > 1 || options_.floating_point_exceptions) &&
                          (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
     if (external.slot < 0 || (external.kind != exe::ExternalKind::kBuffer && !updated)) continue;
     for (int32_t own : slotsOf(external))
-      if (std::any_of(written.begin(), written.end(),
-                      [&](int32_t id) { return id >= 0 && shares(executable_.slots[id], executable_.slots[own]); }))
-        restored_.push_back({own, slots_.tensor(own, 0).clone()});
+      if (written_.overlaps(executable_.slots[own])) restored_.push_back({own, slots_.tensor(own, 0).clone()});
   }
 }
 
@@ -345,8 +403,12 @@ void CpuBackendImpl::setHyper(int group, const std::string& name, double value) 
                                                                           {"gradient_scale", &Hyper::gradient_scale}};
   if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;  // a group without parameters here
   agreement_.setHyper(group, name, value);
-  if (name == "maximize" || name == "nesterov") {
-    (name == "maximize" ? hypers_[group].maximize : hypers_[group].nesterov) = value != 0;
+  static const std::unordered_map<std::string, bool Hyper::*> flags = {{"maximize", &Hyper::maximize},
+                                                                       {"nesterov", &Hyper::nesterov},
+                                                                       {"fused", &Hyper::fused},
+                                                                       {"rounds_rate", &Hyper::rounds_rate}};
+  if (const auto flag = flags.find(name); flag != flags.end()) {
+    hypers_[group].*(flag->second) = value != 0;
     return;
   }
   const auto field = fields.find(name);

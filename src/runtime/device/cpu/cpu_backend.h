@@ -19,6 +19,14 @@ namespace abele::runtime {
 
 class Peers;
 
+/// Sees what a step computes, for those that compare it. Threads: called by all workers at once.
+class Watch {
+ public:
+  virtual ~Watch() = default;
+  /// An instruction of the action's segment has just filled a slot, and nothing has changed it since.
+  virtual void computed(const ActionContext& action, int32_t instruction, int32_t slot, const at::Tensor& tensor) = 0;
+};
+
 struct CpuOptions {
   int threads_per_device = 1;  // intra-op threads of each worker
   /// A step fails (E0604) where finite operands give an infinity or a NaN, or a NaN is compared.
@@ -33,6 +41,7 @@ struct CpuOptions {
   std::string off_chip_folder;   // of that file; empty: the system's temporary folder
   int64_t process = 0;           // which of Executable::processes this is
   std::shared_ptr<Peers> peers;  // training: the other processes; null where there are none
+  Watch* watch = nullptr;        // outlives the backend; null: nobody looks
 };
 
 /// Where stochastic rounding stands: its random numbers follow from seed, step and place in the step.
@@ -45,6 +54,7 @@ struct RoundingPosition {
 struct GradientSizes {
   int64_t large = 0;
   int64_t all = 0;
+  bool overflowed = false;  // a gradient sum is not finite, and the updates were skipped
 };
 
 class CpuBackend : public Backend {
@@ -56,6 +66,13 @@ class CpuBackend : public Backend {
   static constexpr int32_t kAllReplicas = -1;
   virtual void upload(int32_t external, const at::Tensor& host, int32_t replica = kAllReplicas) = 0;
   virtual void download(int32_t external, at::Tensor& host, int32_t replica = 0) const = 0;
+  /// The device works in the memory of `host`, which it keeps alive, instead of its own copy; undefined: in its own
+  /// memory again, whose contents are old. upload() and download() from and to that memory do nothing then. False: this
+  /// external cannot, because it is no tensor of the compiled geometry, replicas have copies of their own, or it lives
+  /// in a file. Not during a step.
+  virtual bool placeIn(int32_t external, const at::Tensor& host) = 0;
+  /// Does the program write this external?
+  virtual bool writes(int32_t external) const = 0;
   /// Tensor that shares the external's memory; for tests and state dictionaries.
   virtual at::Tensor external(int32_t index, int32_t replica = 0) const = 0;
 
@@ -68,7 +85,7 @@ class CpuBackend : public Backend {
   virtual void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) = 0;
 
   /// Value of a hyper-parameter for a parameter group, read by the update kernels at the next update:
-  /// lr, momentum, dampening, weight_decay, beta1, beta2, eps, maximize, gradient_scale.
+  /// lr, momentum, dampening, weight_decay, beta1, beta2, eps, maximize, fused, gradient_scale.
   virtual void setHyper(int group, const std::string& name, double value) = 0;
 
   /// What the last step counted (CpuOptions::gradient_edge).
@@ -83,6 +100,9 @@ class CpuBackend : public Backend {
 
   /// Bytes of all arenas on a worker's device (shared ones under index 0); equals exe::residentBytes.
   virtual int64_t allocatedBytes(int32_t worker) const = 0;
+  /// Of these, the bytes of pages that are in memory by now, and of the host's memory that the worker's device works
+  /// in.
+  virtual int64_t residentBytes(int32_t worker) const = 0;
   /// Of off-chip groups, the bytes in a file.
   virtual int64_t fileBytes() const = 0;
   /// Takes all that is in a file out of the process's resident set.

@@ -10,6 +10,7 @@
 #include "runtime/device/cpu/joint_call.h"
 #include "runtime/device/cpu/own_call.h"
 #include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/device/cpu/watched_call.h"
 
 namespace abele::runtime {
 namespace {
@@ -50,8 +51,12 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
     auto& calls = segments_[action.segment];
     const exe::Segment& segment = executable.segments[action.segment];
     if (!calls.empty()) continue;
-    for (const exe::Instruction& instruction : segment.instructions)
-      calls.push_back(makeCall(instruction, segment.direction, slots, hypers));
+    for (const exe::Instruction& instruction : segment.instructions) {
+      std::unique_ptr<Call> call = makeCall(instruction, segment.direction, slots, hypers);
+      const auto index = static_cast<int32_t>(calls.size());
+      if (options.watch) call = makeWatchedCall(std::move(call), instruction, index, slots, *options.watch);
+      calls.push_back(std::move(call));
+    }
   }
 }
 
@@ -64,8 +69,10 @@ std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, e
   }
   std::unique_ptr<Call> call;
   if (options_.stochastic_rounding)
-    call = is_ours ? makeRoundedOwnCall(instruction, slots, hypers) : makeRoundedOperatorCall(instruction, slots);
-  if (!call) call = is_ours ? makeOwnCall(instruction, slots, hypers) : makeOperatorCall(instruction, slots);
+    call = is_ours ? makeRoundedOwnCall(instruction, slots, hypers, gradients_)
+                   : makeRoundedOperatorCall(instruction, slots);
+  if (!call)
+    call = is_ours ? makeOwnCall(instruction, slots, hypers, gradients_) : makeOperatorCall(instruction, slots);
   const bool gives_gradients = direction == exe::Direction::kBackward || direction == exe::Direction::kWeightGrad;
   if (options_.gradient_edge > 0 && gives_gradients)
     call = makeCountedCall(std::move(call), instruction, slots, options_.gradient_edge, gradients_);

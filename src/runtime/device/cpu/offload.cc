@@ -39,7 +39,9 @@ void unmap(void* begin) {
   ::munmap(begin, static_cast<std::size_t>(bytes));
 }
 
-bool isMoved(const c10::StorageImpl& storage) { return storage.data_ptr().get_deleter() == &unmap; }
+// Without torch's check: a capture may have locked the memory.
+at::DataPtr& memoryOf(c10::StorageImpl& storage) { return storage._mutable_data_ptr_no_checks(); }
+bool isMoved(c10::StorageImpl& storage) { return memoryOf(storage).get_deleter() == &unmap; }
 
 }  // namespace
 
@@ -71,11 +73,14 @@ void offload(const std::vector<at::Tensor>& tensors, const std::string& folder) 
   }
 }
 
+bool isOffloaded(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() && isMoved(*tensor.storage().unsafeGetStorageImpl());
+}
+
 void releaseIfOffloaded(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return;
-  const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
-  if (!isMoved(storage)) return;
-  char* begin = static_cast<char*>(storage.data_ptr().get());
+  if (!isOffloaded(tensor)) return;
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  char* begin = static_cast<char*>(memoryOf(storage).get());
   releasePages(begin, wholePages(storage.nbytes()));
 }
 

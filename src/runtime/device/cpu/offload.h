@@ -14,6 +14,7 @@ namespace abele::runtime {
 /// take no memory until somebody touches them. As after Tensor.share_memory_(), processes forked later share them.
 /// folder: empty for the system's temporary one. Throws E0605; nothing is moved then.
 void offload(const std::vector<at::Tensor>& tensors, const std::string& folder);
+bool isOffloaded(const at::Tensor& tensor);
 /// Takes a tensor that offload() moved out of the process's memory again; nothing happens to others.
 void releaseIfOffloaded(const at::Tensor& tensor);
 

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "runtime/device/cpu/constants.h"
 #include "runtime/device/cpu/operator_lookup.h"
+#include "runtime/device/cpu/operator_signature.h"
 #include "runtime/device/cpu/steering_allocator.h"
 #include "runtime/kernels/basic.h"
 
@@ -214,7 +215,9 @@ class CopyCall final : public Call {
   CopyCall(SlotRef from, SlotRef to) : from_(from), to_(to) {}
   void run(CallState& state) override { copyInto(to_.at(state.frame_of_group), from_.at(state.frame_of_group)); }
   static bool fits(const exe::Instruction& instruction) {
-    return (instruction.op == "aten::clone" || instruction.op == "aten::_to_copy") && instruction.args[0].i >= 0;
+    const Arg& from = instruction.args.empty() ? Arg() : instruction.args[0];  // a plain number is no slot
+    return (instruction.op == "aten::clone" || instruction.op == "aten::_to_copy") && from.kind == Arg::Kind::kId &&
+           from.i >= 0;
   }
 
  private:
@@ -420,6 +423,7 @@ std::unique_ptr<Call> makeRoundedOperatorCall(const exe::Instruction& instructio
     gives_half = gives_half || std::any_of(ids.begin(), ids.end(), isHalf);
   if (!gives_half || instruction.random_draws >= 0) return nullptr;
   const c10::OperatorHandle op = findOperator(instruction.op);
+  requireSignature(instruction, op.schema());
   bool tensors_only = true;
   std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
   return std::make_unique<RoundedCall>(instruction, op, slots, std::move(results));
@@ -428,6 +432,7 @@ std::unique_ptr<Call> makeRoundedOperatorCall(const exe::Instruction& instructio
 std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const SlotTable& slots) {
   const exe::Instruction instruction = withOutKernel(recorded);
   const c10::OperatorHandle op = findOperator(instruction.op);
+  requireSignature(recorded, findOperator(recorded.op).schema());
   const auto& returns = op.schema().returns();
   bool tensors_only = true;
   std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);

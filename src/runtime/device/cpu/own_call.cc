@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "runtime/kernels/basic.h"
@@ -94,13 +95,20 @@ const Hyper* hyperOf(std::vector<Hyper>& hypers, int64_t group) {
   return &hypers[static_cast<std::size_t>(group)];
 }
 
-// The last argument of an update: where the clipping factor is, if the program clips gradients.
+// In place of a clipping factor: gradients are not finite, and nothing is updated.
+constexpr float kSkipUpdates = -1;
+
+// An update's numbers, and where the clipping factor is, if the program clips gradients.
 class ScaledHyper {
  public:
   ScaledHyper(const Hyper* hyper, SlotRef factor) : hyper_(hyper), factor_(factor) {}
-  Hyper now(const int32_t* frames) const {
+  /// Nothing: the update is skipped.
+  std::optional<Hyper> now(const int32_t* frames) const {
     Hyper hyper = *hyper_;
-    if (factor_.frames) hyper.gradient_scale *= *factor_.at(frames).const_data_ptr<float>();
+    if (!factor_.frames) return hyper;
+    const float factor = *factor_.at(frames).const_data_ptr<float>();
+    if (factor == kSkipUpdates) return std::nullopt;
+    hyper.gradient_scale *= factor;
     return hyper;
   }
 
@@ -113,9 +121,11 @@ at::Tensor tensorAt(const SlotRef& ref, const int32_t* frames) { return ref.fram
 
 std::unique_ptr<Call> makeSgd(const Arguments& args, std::vector<Hyper>& hypers) {
   return callOf([param = args.slot(0), sum = args.slot(1), momentum = args.slotOrNone(2),
-                 hyper = ScaledHyper(hyperOf(hypers, args.integer(3)), args.slotIfGiven(4))](CallState& state) {
+                 hyper = ScaledHyper(hyperOf(hypers, args.integer(3)), args.slotIfGiven(4)),
+                 step = args.slotIfGiven(5)](CallState& state) {
     const int32_t* frames = state.frame_of_group;
-    updateSgd(param.at(frames), sum.at(frames), tensorAt(momentum, frames), hyper.now(frames));
+    if (const auto now = hyper.now(frames))
+      updateSgd(param.at(frames), sum.at(frames), tensorAt(momentum, frames), tensorAt(step, frames), *now);
   });
 }
 
@@ -124,8 +134,9 @@ std::unique_ptr<Call> makeAdam(const Arguments& args, std::vector<Hyper>& hypers
                  step = args.slot(4), hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(6)),
                  decoupled](CallState& state) {
     const int32_t* frames = state.frame_of_group;
-    updateAdam(param.at(frames), sum.at(frames), average.at(frames), square.at(frames), step.at(frames), decoupled,
-               hyper.now(frames));
+    if (const auto now = hyper.now(frames))
+      updateAdam(param.at(frames), sum.at(frames), average.at(frames), square.at(frames), step.at(frames), decoupled,
+                 *now);
   });
 }
 
@@ -135,8 +146,9 @@ std::unique_ptr<Call> makeRmsprop(const Arguments& args, std::vector<Hyper>& hyp
                  hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(7)),
                  tf_variant = args.flag(6)](CallState& state) {
     const int32_t* frames = state.frame_of_group;
-    updateRmsprop(param.at(frames), sum.at(frames), square.at(frames), tensorAt(average, frames),
-                  tensorAt(buffer, frames), tf_variant, hyper.now(frames));
+    if (const auto now = hyper.now(frames))
+      updateRmsprop(param.at(frames), sum.at(frames), square.at(frames), tensorAt(average, frames),
+                    tensorAt(buffer, frames), tf_variant, *now);
   });
 }
 
@@ -145,25 +157,31 @@ std::unique_ptr<Call> makeLamb(const Arguments& args, std::vector<Hyper>& hypers
                  step = args.slot(4), hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(7)),
                  bias_correction = args.flag(6)](CallState& state) {
     const int32_t* frames = state.frame_of_group;
-    updateLamb(param.at(frames), sum.at(frames), average.at(frames), square.at(frames), step.at(frames),
-               bias_correction, hyper.now(frames));
+    if (const auto now = hyper.now(frames))
+      updateLamb(param.at(frames), sum.at(frames), average.at(frames), square.at(frames), step.at(frames),
+                 bias_correction, *now);
   });
 }
 
 // All groups scale their gradients alike: loss scaling is one number.
-std::unique_ptr<Call> makeClipFactor(const Arguments& args, std::vector<Hyper>& hypers) {
+std::unique_ptr<Call> makeClipFactor(const Arguments& args, std::vector<Hyper>& hypers, GradientCount& found) {
   ABELE_CHECK(!hypers.empty(), "a clipping factor without an optimizer");
-  return callOf(
-      [factor = args.result(0), sums = args.slots(0), limit = args.real(1), hyper = &hypers[0]](CallState& state) {
-        std::vector<at::Tensor> gradients;
-        for (const SlotRef& sum : sums) gradients.push_back(sum.at(state.frame_of_group));
-        *factor.at(state.frame_of_group).mutable_data_ptr<float>() =
-            static_cast<float>(clipFactor(gradients, hyper->gradient_scale, limit));
-      });
+  return callOf([factor = args.result(0), sums = args.slots(0), limit = args.real(1), skips = args.flag(2),
+                 hyper = &hypers[0], &found](CallState& state) {
+    std::vector<at::Tensor> gradients;
+    for (const SlotRef& sum : sums) gradients.push_back(sum.at(state.frame_of_group));
+    float& result = *factor.at(state.frame_of_group).mutable_data_ptr<float>();
+    if (skips && !areFinite(gradients)) {
+      found.overflowed = true;
+      result = kSkipUpdates;
+      return;
+    }
+    result = limit == 0 ? 1 : static_cast<float>(clipFactor(gradients, hyper->gradient_scale, limit));
+  });
 }
 
 std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const SlotLookup& slots,
-                                 std::vector<Hyper>& hypers) {
+                                 std::vector<Hyper>& hypers, GradientCount& gradients) {
   const Arguments args(instruction, slots);
   const std::string& op = instruction.op;
   if (op == "abele::copy")
@@ -189,7 +207,7 @@ std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const Slot
   if (op == "abele::adamw_") return makeAdam(args, hypers, /*decoupled=*/true);
   if (op == "abele::rmsprop_") return makeRmsprop(args, hypers);
   if (op == "abele::lamb_") return makeLamb(args, hypers);
-  if (op == "abele::clip_factor") return makeClipFactor(args, hypers);
+  if (op == "abele::clip_factor") return makeClipFactor(args, hypers, gradients);
   throwInternal(__FILE__, __LINE__, "makeOwnCall", cat("no kernel for ", op));
 }
 
@@ -198,7 +216,7 @@ class RoundedOwnCall final : public Call {
  public:
   /// halves: slots of one frame.
   RoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots, std::vector<Hyper>& hypers,
-                 const std::vector<int32_t>& halves) {
+                 GradientCount& gradients, const std::vector<int32_t>& halves) {
     copies_.reserve(halves.size());
     SlotLookup lookup(slots);
     for (const int32_t id : halves) {
@@ -207,7 +225,7 @@ class RoundedOwnCall final : public Call {
       copies_.push_back({slots.ref(id), slots.tensor(id, 0).to(at::kFloat), written});
       lookup.replace(id, {&copies_.back().wide, slots.ref(id).group});
     }
-    call_ = makeCallOn(instruction, lookup, hypers);
+    call_ = makeCallOn(instruction, lookup, hypers, gradients);
   }
 
   void run(CallState& state) override {
@@ -231,12 +249,12 @@ class RoundedOwnCall final : public Call {
 }  // namespace
 
 std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
-                                  std::vector<Hyper>& hypers) {
-  return makeCallOn(instruction, SlotLookup(slots), hypers);
+                                  std::vector<Hyper>& hypers, GradientCount& gradients) {
+  return makeCallOn(instruction, SlotLookup(slots), hypers, gradients);
 }
 
 std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
-                                         std::vector<Hyper>& hypers) {
+                                         std::vector<Hyper>& hypers, GradientCount& gradients) {
   // Sums and updates write memory of one frame; copies move bits.
   if (instruction.writes.empty() || instruction.op == "abele::copy" || instruction.op == "abele::zero" ||
       instruction.op == "abele::emit")
@@ -249,7 +267,7 @@ std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, co
     if (is_half && slots.framesOf(slots.ref(id).group) == 1) halves.push_back(id);
   }
   if (halves.empty()) return nullptr;
-  return std::make_unique<RoundedOwnCall>(instruction, slots, hypers, halves);
+  return std::make_unique<RoundedOwnCall>(instruction, slots, hypers, gradients, halves);
 }
 
 }  // namespace abele::runtime

@@ -1,0 +1,85 @@
+// For users of the library: the proof that a compiled model gives the bits of eager PyTorch. Read model.h first.
+//
+//   auto proof = abele::verify(model, std::tuple(x1, y1), std::tuple(x2, y2));
+//   if (!proof) std::cout << proof.text;
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "abele/export.h"
+#include "abele/forward.h"
+
+namespace abele {
+
+class CompiledModel;
+
+/// Where eager and compiled part first, in the order in which eager computes.
+struct Difference {
+  /// "value" (the devices computed something else), "constant" (a captured constant is another one for this
+  /// micro-batch), "program" (forward did something else for this micro-batch), "capture" (eager computes something
+  /// else when nobody captures it), "gradient", "weight" (a parameter's gradient sum; a parameter or buffer after the
+  /// step).
+  std::string kind;
+  std::string op;         // for gradients and weights the parameter or buffer
+  std::string line;       // of the program; empty: unknown
+  std::string scope;      // names of modules and NameScopes, with "/" between them
+  std::string direction;  // "fwd", "bwd", "wgrad", "update"
+  int stage = -1;         // -1: no stage runs it
+  int64_t batch = 0, micro_batch = 0;
+  std::vector<int64_t> element;  // index of the first one that differs
+  int64_t elements = 0, of = 0;  // how many differ, and of how many
+  std::string type;              // "f32[4,8]"
+  std::string found, expected;   // compiled and eager; empty where a second run did not show it again
+  std::string reason;
+};
+
+/// What verify() found.
+struct Verification {
+  int64_t batches = 0, micro_batches = 0;  // that were run
+  int64_t values = 0;                      // that were compared
+  std::optional<Difference> difference;
+  std::vector<std::string> notes;  // what was not compared, and why
+  std::string text;                // all of it, for people
+  bool equal() const { return !difference; }
+  explicit operator bool() const { return equal(); }
+};
+
+namespace detail {
+template <class T>
+struct IsTuple : std::false_type {};
+template <class... T>
+struct IsTuple<std::tuple<T...>> : std::true_type {};
+
+/// The arguments of one call.
+template <class Batch>
+Flat argumentsOf(const Batch& batch) {
+  if constexpr (IsTuple<Batch>::value)
+    return std::apply([](const auto&... each) { return flattened(each...); }, batch);
+  else
+    return flattened(batch);
+}
+
+ABELE_API Verification verify(CompiledModel& model, const std::vector<Flat>& batches);
+}  // namespace detail
+
+/// Runs the model's forward eagerly and its program compiled on the same batches and compares them value by value, bit
+/// for bit: what every operator computes in forward and backward, the sums of gradients, the results, and weights and
+/// buffers after each step. Both start from the module's present weights, from an optimizer without state and from the
+/// same random numbers. Forward is also captured anew for every micro-batch: a constant of the program that is another
+/// one then is found, however the program came to read it. Module, gradients and random numbers are afterwards as
+/// before.
+/// batches: the arguments of one call each: a std::tuple of them, or the only one. Give two or more, unless a call has
+/// several micro-batches. Updates are those of Python's torch.optim.
+/// Throws: what compiling and running throw; E0702 for what eager has no counterpart of (replicas, stochastic rounding,
+/// automatic loss scaling); E0705 for a loaded model, which has no forward; E0708 without batches.
+template <class... Batch>
+Verification verify(CompiledModel& model, const Batch&... batches) {
+  return detail::verify(model, std::vector<detail::Flat>{detail::argumentsOf(batches)...});
+}
+
+}  // namespace abele

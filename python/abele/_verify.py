@@ -1,0 +1,221 @@
+"""The proof that a compiled model gives the bits of eager PyTorch."""
+
+import collections
+import copy
+import dataclasses
+
+import torch
+from poptorch import optim, structures, wrapping
+from poptorch._errors import userError
+from poptorch._native import PACKAGE_FOLDERS, core
+from poptorch._program import _modelTensors
+from poptorch._support import requireSupported, toSessionOptions
+from poptorch._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
+from poptorch.executor import PoplarExecutor
+
+from ._models import inferenceModel, trainingModel
+
+__all__ = ["Difference", "Verification", "verify"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """Where eager and compiled part first, in the order in which eager computes.
+
+    Attributes:
+        kind: "value" (the devices computed something else), "constant" (a captured constant is another one for this
+            micro-batch), "program" (forward did something else for this micro-batch), "capture" (eager computes
+            something else when nobody captures it), "gradient" and "weight" (a parameter's gradient sum; a parameter
+            or buffer after the step).
+        operator: its name; for gradients and weights the parameter's or buffer's.
+        line: of the program, "train.py:88"; "" where it is unknown.
+        scope: path of the module, with "/" between its parts.
+        direction: "fwd", "bwd", "wgrad" or "update".
+        stage: that runs it; None if no stage does.
+        batch, micro_batch: which of the given batches, and which part of it.
+        element: index of the first element that differs. elements, of: how many differ, and of how many.
+        type: of the value, "f32[4,8]".
+        found, expected: that element as the compiled program and as eager has it; or what they did. "" where a second
+            run did not show it again.
+        reason: in words.
+    """
+
+    kind: str
+    operator: str
+    line: str
+    scope: str
+    direction: str
+    stage: int | None
+    batch: int
+    micro_batch: int
+    element: tuple
+    elements: int
+    of: int
+    type: str
+    found: str
+    expected: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """What verify() found. True if eager and compiled are equal; print it to read it.
+
+    Attributes:
+        batches, micro_batches: that were run. values: that were compared.
+        difference: the first Difference, or None.
+        notes: what was not compared, and why.
+        text: all of it, for people.
+    """
+
+    batches: int
+    micro_batches: int
+    values: int
+    difference: Difference | None
+    notes: list
+    text: str
+
+    @property
+    def equal(self):
+        """No value differs."""
+        return self.difference is None
+
+    def __bool__(self):
+        return self.equal
+
+    def __str__(self):
+        return self.text
+
+
+def verify(model, *batches, options=None, optimizer=None):
+    """Runs a model eagerly and compiled on the same batches and compares them value by value, bit for bit: what every
+    operator computes in forward and backward, the sums of gradients, the results, and weights and buffers after each
+    step. Both start from the model's present weights, from an optimizer without state and from the same random numbers.
+    Forward is also captured anew for every micro-batch: a constant of the program that is another one then is found,
+    however the program came to read it.
+
+    Model, gradients and random numbers are afterwards as before; what else forward writes, such as Python attributes,
+    stays as it leaves it. It takes several times as long as the steps themselves.
+
+    Args:
+        model: what trainingModel or inferenceModel of abele or poptorch returned, or a module.
+        batches: the arguments of one call each: a tensor, a tuple or list of positional arguments, or a dict of named
+            ones; all of the same shapes. Give two or more, unless a call has several micro-batches: a constant shows
+            only beside another micro-batch.
+        options: of a module.
+        optimizer: of a module; with it the module is verified in training.
+    Returns: a Verification.
+    Raises:
+        abele.Error: what compiling and running raise; E0702 for what eager PyTorch has no counterpart of: replicas,
+            several processes, stochastic rounding, automatic loss scaling, synthetic data.
+    """
+    random = torch.get_rng_state()  # options with a seed seed torch when a model is wrapped
+    executor, is_ours = _executorOf(model, options, optimizer)
+    try:
+        with executor._lock:
+            return _verified(executor, batches)
+    finally:
+        if is_ours:
+            executor.destroy()
+            wrapping.unwrapModel(model)  # also where nothing was compiled
+        torch.set_rng_state(random)
+
+
+def _executorOf(model, options, optimizer):
+    """The executor to verify, and whether it was made here."""
+    live = model if isinstance(model, PoplarExecutor) else None
+    if live is None and isinstance(model, torch.nn.Module):
+        live = wrapping.executorOf(model)  # of a module that is wrapped for training
+    if live is None:
+        make = inferenceModel(model, options) if optimizer is None else trainingModel(model, options, optimizer)
+        return make, True
+    if options is not None or optimizer is not None:
+        raise userError(
+            "E0708",
+            "arguments",
+            "options or an optimizer beside a wrapped model",
+            expected="a plain module, or a wrapped model alone",
+            remedy="leave them out: the wrapped model has its own",
+        )
+    return live, False
+
+
+def _verified(executor, batches):
+    if executor._training:
+        executor.copyWeightsToHostIfNeeded()
+    else:
+        executor._pullFromTraining()
+    requireSupported(executor._options)
+    calls = [executor._prepare(*_argumentsOf(batch)) for batch in batches]
+    model, options, training = executor._model, executor._options, executor._training
+    excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
+    arguments = structures.skeleton(calls[0][0]) if calls else None
+
+    def captured(micro_batch):
+        positional, named = structures.reconstructTensorStructure(arguments, micro_batch)
+        with aroundProgram(model, has_device_name=executor._enforce_limits):
+            result = callForward(
+                model,
+                positional,
+                named,
+                options=options,
+                excludes=excludes,
+                training=training,
+                scopes=options.module_namescope_enabled,
+            )
+        return structures.flattenTensorStructure(result)
+
+    def eager(micro_batch):
+        positional, named = structures.reconstructTensorStructure(arguments, micro_batch)
+        with torch.set_grad_enabled(training):
+            return structures.flattenTensorStructure(model(*positional, **named))
+
+    with aroundCompile(model):
+        found = core().verify(
+            toSessionOptions(options, training=training, enforce_limits=executor._enforce_limits),
+            captured,
+            eager,
+            _modelTensors(model),
+            [tensors for _, tensors in calls],
+            executor._optimizerSpec(),
+            _updateMaker(executor),
+            CaptureMode(),
+            excludes,
+        )
+    difference = found.pop("difference")
+    return Verification(difference=None if difference is None else Difference(**difference), **found)
+
+
+def _argumentsOf(batch):
+    """(positional, named) arguments of one call."""
+    if isinstance(batch, dict):
+        return (), batch
+    return (tuple(batch) if isinstance(batch, tuple | list) else (batch,)), {}
+
+
+def _updateMaker(executor):
+    """Makes eager's optimizers: those of torch.optim themselves. None: the core's sequence of torch's operators."""
+    optimizer = executor._optimizer
+    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, optim.Optimizer):
+        return None
+
+    def make():
+        tensors = [tensor for _, tensor, _ in _modelTensors(executor._model)]
+        held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+        # Its own methods, also of a subclass, on the same parameters.
+        fresh = copy.deepcopy(optimizer, {id(tensor): tensor for tensor in held})
+        fresh.state = collections.defaultdict(dict)
+
+        def update(gradients):
+            before = [tensor.grad for tensor in tensors]
+            try:
+                for tensor, gradient in zip(tensors, gradients, strict=True):
+                    tensor.grad = gradient if tensor.is_leaf and tensor.requires_grad else None
+                fresh.step()
+            finally:
+                for tensor, gradient in zip(tensors, before, strict=True):
+                    tensor.grad = gradient
+
+        return update
+
+    return make

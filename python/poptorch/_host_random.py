@@ -1,0 +1,155 @@
+"""Random numbers of Python and numpy that forward draws while it is captured.
+
+A compiled program cannot draw them again, so that what they decide would be decided once and for all. A number that
+only goes into comparisons whose answer is the same for all draws (LayerDrop of 0) does no harm; everything else is
+E0101.
+"""
+
+import contextlib
+import os
+import random
+import sys
+import threading
+import traceback
+
+import torch
+
+from ._errors import userError
+from ._native import PACKAGE_FOLDERS, isCapturing
+from ._raw_reads import userLine
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_STATES = ("getstate", "setstate", "get_state", "set_state")
+_FUNCTIONS = ("seed", "ranf", "sample")  # of numpy, that are no methods of its generator
+_UNIFORM = ("random", "random_sample", "rand", "uniform")
+
+
+def _refusal(source):
+    return userError(
+        "E0101",
+        "data-dependent",
+        f"forward draws random numbers from {source} while it is being captured",
+        at=userLine(traceback.walk_stack(None), [*PACKAGE_FOLDERS, _TORCH]),
+        found="a number that is another one in every call",
+        expected="random numbers of torch, which the device draws in every step",
+        remedy="draw with torch.rand and choose with torch.where, or draw before the call and pass the result as an "
+        "input; LayerDrop: set its probability to 0",
+    )
+
+
+class _Drawn:
+    """Stands for a number drawn from [low, high]: comparisons that all such numbers answer alike are allowed.
+
+    No float, which torch and others would look into without asking.
+    """
+
+    def __init__(self, low, high, source):
+        self._low, self._high, self._source = low, high, source
+
+    def _compared(self, always, never):
+        if always or never:
+            return bool(always)
+        raise _refusal(self._source)
+
+    def __lt__(self, other):
+        return self._compared(self._high < other, self._low >= other)
+
+    def __le__(self, other):
+        return self._compared(self._high <= other, self._low > other)
+
+    def __gt__(self, other):
+        return self._compared(self._low > other, self._high <= other)
+
+    def __ge__(self, other):
+        return self._compared(self._low >= other, self._high < other)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        drawn = next(value for value in (*args, *(kwargs or {}).values()) if isinstance(value, cls))
+        raise _refusal(drawn._source)
+
+
+def _refuse(self, *args):
+    raise _refusal(self._source)
+
+
+for _name in (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
+    *("pow", "rpow", "divmod", "rdivmod", "neg", "pos", "abs", "bool", "int", "float", "trunc", "round", "floor"),
+    *("ceil", "eq", "ne", "hash", "array", "format", "reduce_ex"),
+):
+    setattr(_Drawn, f"__{_name}__", _refuse)
+
+
+class _Watch:
+    """One module of random numbers while forward is captured."""
+
+    def __init__(self, module, source):
+        self._module, self._source = module, source
+        self._is_seeded = False  # by forward: the same numbers in every call
+        self._state = _stateOf(module)
+        owner = module.random.__self__  # the generator behind the functions
+        self._originals = {
+            name: value
+            for name, value in vars(module).items()
+            if name in _FUNCTIONS or (name not in _STATES and getattr(value, "__self__", None) is owner)
+        }
+
+    def install(self):
+        """Stands in for the functions of the module."""
+        for name, original in self._originals.items():
+            make = self._seeding if name == "seed" else self._drawing
+            setattr(self._module, name, make(name, original))
+
+    def remove(self):
+        """Puts them back."""
+        for name, original in self._originals.items():
+            setattr(self._module, name, original)
+
+    def requireNoDraw(self):
+        """Raises E0101 for draws that went another way; not while other threads may draw too."""
+        if not self._is_seeded and threading.active_count() == 1 and _stateOf(self._module) != self._state:
+            raise _refusal(self._source)
+
+    def _seeding(self, name, original):
+        def seed(*args, **kwargs):
+            if isCapturing() and (args or kwargs):
+                self.requireNoDraw()
+                self._is_seeded = True
+            return original(*args, **kwargs)
+
+        return seed
+
+    def _drawing(self, name, original):
+        def draw(*args, **kwargs):
+            if not isCapturing() or self._is_seeded:
+                return original(*args, **kwargs)
+            value = original(*args, **kwargs)
+            self._state = _stateOf(self._module)
+            if name not in _UNIFORM or type(value) is not float:
+                raise _refusal(self._source)
+            ends = [float(end) for end in (*args, *kwargs.values())] if name == "uniform" else []
+            low, high = (ends + [0.0, 1.0][len(ends) :])[:2]
+            return _Drawn(min(low, high), max(low, high), self._source)
+
+        return draw
+
+
+def _stateOf(module):
+    state = module.getstate() if module is random else module.get_state(legacy=True)
+    return tuple(part.tobytes() if hasattr(part, "tobytes") else part for part in state)
+
+
+@contextlib.contextmanager
+def refusedDraws():
+    """Around forward."""
+    watches = [_Watch(sys.modules[source], source) for source in ("random", "numpy.random") if source in sys.modules]
+    for watch in watches:
+        watch.install()
+    try:
+        yield
+    finally:
+        for watch in watches:
+            watch.remove()
+    for watch in watches:
+        watch.requireNoDraw()

@@ -1,0 +1,93 @@
+"""Pickles that hold data only: reading one imports nothing and calls nothing but constructors of plain containers.
+
+Tensors are structure here: their element type and shape are kept, and not their contents. As with
+torch.load(weights_only=True), whose list of classes that users allow counts here too.
+"""
+
+import enum
+import functools
+import io
+import pickle
+import sys
+
+import torch
+
+from . import structures
+
+_OURS = frozenset(
+    f"poptorch.{name}"
+    for name in (
+        "_arguments",
+        "_options_dict",
+        "_replica_grouping",
+        "enums",
+        "options",
+        "strategies",
+    )
+)
+_PLAIN = frozenset((set, frozenset, complex, slice, torch.device, torch.Size))
+_CONTAINERS = (tuple, list, dict, enum.Enum)
+
+
+class UnknownClass(pickle.UnpicklingError):
+    """A name that is no class of plain data."""
+
+
+def dumps(value):
+    """The value as bytes. Raises what pickle raises."""
+    out = io.BytesIO()
+    _Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    return out.getvalue()
+
+
+def loads(data):
+    """The value that dumps() wrote. Raises UnknownClass, and other errors for bytes that are no such value."""
+    return _Unpickler(io.BytesIO(data)).load()
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, obj):
+        if isinstance(obj, torch.Tensor):
+            return "tensor", str(obj.dtype).removeprefix("torch."), tuple(obj.shape)
+        if isinstance(obj, torch.dtype):
+            return "dtype", str(obj).removeprefix("torch.")
+        return None
+
+
+def _dtype(name):
+    dtype = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(dtype, torch.dtype):
+        raise UnknownClass(f"the element type {name!r}")
+    return dtype
+
+
+def _isPlain(found, module):
+    if not isinstance(found, type):
+        return False
+    if found in _PLAIN or found in torch.serialization.get_safe_globals():
+        return True
+    if module in _OURS:
+        return found.__module__ == module
+    parsers = structures.registeredParsers()
+    return issubclass(found, _CONTAINERS) or any(issubclass(found, cls) for cls in parsers)
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module, name):
+        """A class that is there already: looking for one must not import a module, which would run."""
+        try:
+            found = functools.reduce(getattr, name.split("."), sys.modules[module])
+        except (KeyError, AttributeError):
+            found = None
+        if not _isPlain(found, module):
+            raise UnknownClass(f"{module}.{name}")
+        return found
+
+    def persistent_load(self, pid):
+        kind, *rest = pid
+        if kind == "dtype":
+            return _dtype(*rest)
+        dtype, shape = rest
+        if not all(isinstance(size, int) and size >= 0 for size in shape) or (shape and min(shape) > 0):
+            shape = (0,)  # a structure holds no memory
+        return torch.empty(shape, dtype=_dtype(dtype))

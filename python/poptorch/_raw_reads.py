@@ -1,0 +1,105 @@
+"""Reads of memory past torch's operators, while a forward is captured.
+
+The memory of values that may differ between calls is locked meanwhile (src/capture/storage_table.h): torch refuses to
+give its address, whoever asks. Here such an error becomes E0101 with the user's line.
+"""
+
+import contextlib
+import os
+import threading
+import traceback
+
+import torch
+
+from ._errors import Error, userError
+from ._native import core
+
+_READERS = ("numpy", "tolist")
+
+
+def _readingMethod(name):
+    original = getattr(torch.Tensor, name)
+
+    def method(self, *args, **kwargs):
+        held = core().readValue(self, f"{name}()")
+        result = original(held, *args, **kwargs)
+        if held is not self and name == "numpy":
+            result.flags.writeable = False  # a copy: what is written into it would get lost
+        return result
+
+    return method
+
+
+@contextlib.contextmanager
+def noticedReads():
+    """Around forward: numpy() and tolist() say themselves that they read, so that they can be named."""
+    names = [name for name in _READERS if name not in vars(torch.Tensor)]
+    for name in names:
+        setattr(torch.Tensor, name, _readingMethod(name))
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(torch.Tensor, name)
+
+
+def userLine(frames, excludes):
+    """ "train.py:88": the first of these (frame, line) whose code is the user's; "" if there is none.
+
+    Args:
+        excludes: parts of the names of files that are not the user's.
+    """
+    for frame, line in frames:
+        name = frame.f_code.co_filename
+        if not name.startswith("<frozen") and not any(part in name for part in excludes):
+            return f"{os.path.basename(name)}:{line}"
+    return ""
+
+
+def _isLockedRead(error):
+    return not isinstance(error, Error) and core().LOCKED_READ in str(error)
+
+
+def _refusal(error, excludes):
+    line = userLine(reversed(list(traceback.walk_tb(error.__traceback__))), excludes)
+    return userError(
+        "E0101",
+        "data-dependent",
+        "forward reads a tensor's memory past torch's operators while it is being captured",
+        at=line,
+        found="a value that depends on the inputs, the weights or random numbers",
+        expected="operators of torch, on the thread that runs forward",
+        remedy="stay in torch, call the function through poptorch.CPU, or compute this before the call and pass the "
+        "result as an input",
+    )
+
+
+@contextlib.contextmanager
+def typedReads(excludes):
+    """Around forward: reads of locked memory, on any thread, end in E0101.
+
+    Args:
+        excludes: parts of the names of files that are not the user's.
+    """
+    elsewhere = []
+    excepthook = threading.excepthook
+
+    def note(args):
+        if _isLockedRead(args.exc_value):
+            elsewhere.append(args.exc_value)
+        else:
+            excepthook(args)
+
+    threading.excepthook = note
+    try:
+        yield
+    except Exception as error:
+        if _isLockedRead(error):
+            raise _refusal(error, excludes) from error
+        if elsewhere and not isinstance(error, Error):
+            raise _refusal(elsewhere[0], excludes) from error
+        raise
+    finally:
+        threading.excepthook = excepthook
+    if elsewhere:
+        raise _refusal(elsewhere[0], excludes) from elsewhere[0]

@@ -1,0 +1,22 @@
+"""Files of ours, by the native writer and reader: old or new, never half (docs/executable.md, Writing)."""
+
+import os
+
+from ._native import core
+
+
+def nativePath(path):
+    """A path as the native module takes it: its bytes, which need be no text."""
+    return os.fsencode(os.path.abspath(os.fsdecode(path)))
+
+
+def writeText(path, text):
+    """Replaces the file by this text, at once."""
+    core().writeWholeFile(nativePath(path), text.encode("utf-8", "surrogateescape"))
+
+
+def readText(path):
+    """The text of a file that people write."""
+    name = nativePath(path)
+    os.stat(name)  # FileNotFoundError and PermissionError are what Python's callers know
+    return core().readWholeFile(name, b"", core().MOST_TEXT_BYTES).decode("utf-8")

@@ -1,0 +1,12 @@
+// Text of messages, whatever bytes file names and files hold.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace abele {
+
+/// The text, with bytes that are no UTF-8 as \xNN.
+std::string toUtf8(std::string_view text);
+
+}  // namespace abele

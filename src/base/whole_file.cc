@@ -1,0 +1,227 @@
+#include "base/whole_file.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace abele {
+namespace {
+
+constexpr std::string_view kPrefix = ".abele-";
+constexpr std::string_view kSuffix = ".part";
+constexpr int kAttempts = 16;  // until a name is free; more than one is a coincidence of 64 bits
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int get() const { return number_; }
+  bool isOpen() const { return number_ >= 0; }
+
+ private:
+  int number_;
+};
+
+template <class Fn>
+auto again(Fn&& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+const char* kindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+  return "no file";
+}
+
+[[noreturn]] void refuseRead(const std::string& path, std::string what, std::string found, std::string remedy) {
+  throwUser(ErrorCode::E0712,
+            {.what = std::move(what), .at = path, .found = std::move(found), .remedy = std::move(remedy)});
+}
+
+[[noreturn]] void refuseWrite(const std::string& path, std::string found) {
+  throwUser(ErrorCode::E0712, {.what = "a file cannot be written",
+                               .at = path,
+                               .found = std::move(found),
+                               .remedy = "check the folder's permissions and the space on the disk"});
+}
+
+int64_t memoryBytes() {
+  struct sysinfo info {};
+  if (::sysinfo(&info) != 0) return INT64_MAX;
+  return static_cast<int64_t>((info.totalram + info.totalswap) * info.mem_unit);
+}
+
+/// Fills [begin, end) of bytes. False: an error, or the file became shorter.
+bool readInto(int file, std::string& bytes, size_t begin, size_t end) {
+  while (begin < end) {
+    const ssize_t n = again([&] { return ::read(file, bytes.data() + begin, end - begin); });
+    if (n <= 0) return false;
+    begin += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+bool writeAll(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = again([&] { return ::write(file, bytes.data(), bytes.size()); });
+    if (n < 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+std::pair<std::string, std::string> folderAndName(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return {".", path};
+  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
+Descriptor openFolder(const std::string& folder) {
+  return Descriptor(again([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+}
+
+std::string newName() {
+  uint64_t number = 0;
+  if (::getrandom(&number, sizeof number, 0) != sizeof number) number = static_cast<uint64_t>(::getpid());
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(number));
+  return cat(kPrefix, text.data(), kSuffix);
+}
+
+bool isOurs(std::string_view name) {
+  return name.size() == kPrefix.size() + 16 + kSuffix.size() && name.starts_with(kPrefix) && name.ends_with(kSuffix);
+}
+
+// Its writer holds a lock on it; a lock that is free is of a process that is gone, on whatever host it was.
+void removeLeftoversIn(int folder) {
+  // A descriptor of its own: reading moves the position of the one that it is a duplicate of.
+  const int own = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const entries = own < 0 ? nullptr : ::fdopendir(own);
+  if (!entries) {
+    if (own >= 0) ::close(own);
+    return;
+  }
+  while (const dirent* entry = ::readdir(entries)) {
+    if (!isOurs(entry->d_name)) continue;
+    const Descriptor file(::openat(folder, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (file.isOpen() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlinkat(folder, entry->d_name, 0);
+  }
+  ::closedir(entries);
+}
+
+/// A file under a name of its own in a folder, removed again unless it is renamed.
+class PartialFile {
+ public:
+  explicit PartialFile(int folder) : folder_(folder) {
+    for (int attempt = 0; attempt < kAttempts && !file_.isOpen(); ++attempt) {
+      name_ = newName();
+      file_ = Descriptor(::openat(folder_, name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+      if (!file_.isOpen() && errno != EEXIST && errno != EINTR) return;
+      // Between the two calls, another process may have taken it for a leftover.
+      if (file_.isOpen() && !(again([&] { return ::flock(file_.get(), LOCK_EX); }) == 0 && isThere()))
+        file_ = Descriptor();
+    }
+  }
+  ~PartialFile() {
+    if (file_.isOpen() && !renamed_) ::unlinkat(folder_, name_.c_str(), 0);
+  }
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+
+  bool isOpen() const { return file_.isOpen(); }
+  bool write(std::string_view bytes) const {
+    return writeAll(file_.get(), bytes) && again([&] { return ::fsync(file_.get()); }) == 0;
+  }
+  bool rename(const std::string& name) {
+    renamed_ = ::renameat(folder_, name_.c_str(), folder_, name.c_str()) == 0;
+    return renamed_;
+  }
+
+ private:
+  bool isThere() const {
+    struct stat status {};
+    return ::fstat(file_.get(), &status) == 0 && status.st_nlink > 0;
+  }
+
+  int folder_;
+  std::string name_;
+  Descriptor file_;
+  bool renamed_ = false;
+};
+
+// Does the file system of this folder know fsync of folders? Some (FUSE, SMB) do not; the rename stands all the same.
+bool isNoFlush(int error) { return error == EINVAL || error == ENOTSUP || error == EBADF; }
+
+}  // namespace
+
+std::string readWholeFile(const std::string& path, std::string_view magic, int64_t most_bytes) {
+  const char* const kRemedy = "check that the file exists and may be read";
+  // Nobody may be at the other end of a pipe.
+  const Descriptor file(again([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY); }));
+  struct stat status {};
+  if (!file.isOpen() || ::fstat(file.get(), &status) != 0)
+    refuseRead(path, "a file cannot be read", std::strerror(errno), kRemedy);
+  if (!S_ISREG(status.st_mode))
+    refuseRead(path, "a file cannot be read", kindOf(status.st_mode), "name an ordinary file");
+  const int64_t size = status.st_size, most = most_bytes >= 0 ? most_bytes : memoryBytes();
+  std::string bytes(std::min<size_t>(magic.size(), static_cast<size_t>(size)), '\0');
+  if (!readInto(file.get(), bytes, 0, bytes.size()))
+    refuseRead(path, "a file cannot be read", std::strerror(errno), kRemedy);
+  ABELE_REQUIRE(bytes == magic, E0501,
+                {.what = "a file of another format",
+                 .at = path,
+                 .found = cat(size, " bytes that begin with \"", bytes, "\""),
+                 .expected = cat("a file that begins with \"", magic, "\"")});
+  if (size > most)
+    refuseRead(path, "a file is too large", cat(size, " bytes"), cat("name a file of at most ", most, " bytes"));
+  bytes.resize(static_cast<size_t>(size));
+  errno = 0;
+  if (!readInto(file.get(), bytes, magic.size(), bytes.size()))
+    refuseRead(path, "a file cannot be read", errno ? std::strerror(errno) : "it became shorter meanwhile", kRemedy);
+  return bytes;
+}
+
+void writeWholeFile(const std::string& path, std::string_view bytes) {
+  const auto [folder_name, name] = folderAndName(path);
+  const Descriptor folder = openFolder(folder_name);
+  if (!folder.isOpen()) refuseWrite(path, cat(folder_name, ": ", std::strerror(errno)));
+  struct stat status {};
+  if (::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(status.st_mode) &&
+      !S_ISLNK(status.st_mode))
+    refuseWrite(path, kindOf(status.st_mode));
+  removeLeftoversIn(folder.get());
+  PartialFile file(folder.get());
+  if (!file.isOpen() || !file.write(bytes) || !file.rename(name)) refuseWrite(path, std::strerror(errno));
+  if (::fsync(folder.get()) != 0 && !isNoFlush(errno)) refuseWrite(path, std::strerror(errno));
+}
+
+void removeLeftovers(const std::string& folder) {
+  const Descriptor open = openFolder(folder);
+  if (open.isOpen()) removeLeftoversIn(open.get());
+}
+
+}  // namespace abele

@@ -1,0 +1,61 @@
+// What a saved program says of itself, for programs that another language saved; and values in forms of arguments.
+#include <ATen/core/Tensor.h>
+
+#include "abele/structure.h"
+#include "abele/version.h"
+#include "bind/bind.h"
+#include "host/compiled_program.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+namespace {
+
+py::list typesOf(const std::vector<Type>& types) {
+  py::list list;
+  for (const Type& type : types) list.append(py::make_tuple(static_cast<at::ScalarType>(type.dtype), type.sizes));
+  return list;
+}
+
+py::dict describe(const std::string& bytes) {
+  const host::CompiledProgram program = host::decodeProgram(bytes);
+  const exe::Executable& executable = program.executable;
+  std::vector<int32_t> written;
+  for (const host::WrittenArgument& argument : program.written) written.push_back(argument.argument);
+  py::list groupings;
+  for (const host::ReplicaGrouping& g : program.groupings)
+    groupings.append(py::make_tuple(g.parameter, g.type, g.shards, g.one_per_replica));
+  py::dict said;
+  said["training"] = executable.training;
+  said["device_iterations"] = executable.device_iterations;
+  said["gradient_accumulation"] = executable.accumulation;
+  said["replicas"] = executable.replicas;
+  said["processes"] = executable.processes;
+  said["input_part"] = executable.input_part;
+  said["input_types"] = typesOf(program.input_types);
+  said["written"] = written;
+  said["groupings"] = groupings;
+  said["optimizer"] = program.optimizer;
+  return said;
+}
+
+}  // namespace
+
+void registerSavedProgram(py::module_& module) {
+  module.attr("version") = version();
+  module.def("describeProgram", describe, py::arg("program"),
+             "What a saved program was compiled for, as {name: value}.");
+  const auto form = [](auto value) {
+    detail::Flat flat;
+    detail::addConstant(flat, value);
+    return flat.form;
+  };
+  // The order of overloads: a bool is no integer here.
+  module.def("constantForm", [form](bool value) { return form(value); }, py::arg("value").noconvert());
+  module.def("constantForm", [form](int64_t value) { return form(value); }, py::arg("value").noconvert());
+  module.def("constantForm", [form](double value) { return form(value); }, py::arg("value").noconvert());
+  module.def(
+      "constantForm", [form](const std::string& value) { return form(std::string_view(value)); }, py::arg("value"));
+}
+
+}  // namespace abele::bind

@@ -1,0 +1,86 @@
+// host/verify.h for Python.
+#include "host/verify.h"
+
+#include <deque>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <pybind11/functional.h>
+
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Forward = std::function<Tensors(Tensors)>;
+using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
+using PythonUpdate = std::function<void(const Tensors&)>;
+
+py::dict dictOf(const host::Difference& difference) {
+  py::dict dict;
+  dict["kind"] = host::kindName(difference.kind);
+  dict["operator"] = difference.op;
+  dict["line"] = difference.line;
+  dict["scope"] = difference.scope;
+  dict["direction"] = exe::directionName(static_cast<exe::Direction>(difference.direction));
+  dict["stage"] = difference.stage < 0 ? py::object(py::none()) : py::int_(difference.stage);
+  dict["batch"] = difference.batch;
+  dict["micro_batch"] = difference.micro_batch;
+  dict["element"] = py::tuple(py::cast(difference.element));
+  dict["elements"] = difference.elements;
+  dict["of"] = difference.of;
+  dict["type"] = difference.type;
+  dict["found"] = difference.found;
+  dict["expected"] = difference.expected;
+  dict["reason"] = difference.reason;
+  return dict;
+}
+
+py::dict dictOf(const host::Verification& verification) {
+  py::dict dict;
+  dict["batches"] = verification.batches;
+  dict["micro_batches"] = verification.micro_batches;
+  dict["values"] = verification.values;
+  dict["notes"] = verification.notes;
+  dict["difference"] = verification.difference ? py::object(dictOf(*verification.difference)) : py::none();
+  dict["text"] = verification.text();
+  return dict;
+}
+
+py::dict verify(host::SessionOptions options, Forward forward, Forward eager, const std::vector<NamedTensor>& model,
+                const std::vector<Tensors>& batches, const host::OptimizerSpec& optimizer,
+                const std::function<PythonUpdate()>& make_update, const py::object& mode,
+                std::vector<std::string> excludes) {
+  std::deque<at::Tensor> tensors;
+  host::VerifyRequest request{.options = std::move(options),
+                              .program = {.forward = std::move(forward)},
+                              .optimizer = optimizer,
+                              .eager = std::move(eager),
+                              .make_update = {}};
+  for (const auto& [name, tensor, is_parameter] : model) {
+    tensors.push_back(tensor);
+    request.program.model.push_back({name, &tensors.back(), is_parameter});
+  }
+  request.program.source_location = sourceLocator(std::move(excludes));
+  request.program.mode_object = mode.is_none() ? nullptr : mode.ptr();
+  if (make_update) request.make_update = [&make_update] { return host::Update(make_update()); };
+  host::Verification result;
+  {
+    py::gil_scoped_release no_gil;  // autograd must not run with it; the functions take it back
+    result = host::verify(request, batches);
+  }
+  return dictOf(result);
+}
+
+}  // namespace
+
+void registerVerify(py::module_& module) {
+  module.def("verify", &verify, py::arg("options"), py::arg("forward"), py::arg("eager"), py::arg("model"),
+             py::arg("batches"), py::arg("optimizer"), py::arg("make_update"), py::arg("mode"), py::arg("excludes"));
+}
+
+}  // namespace abele::bind

@@ -1,0 +1,132 @@
+#include "capture/thread_watch.h"
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include "base/cat.h"
+#include "capture/arguments.h"
+
+namespace abele::capture {
+
+struct ThreadWatch::Finding {
+  std::function<std::string()> source_location;
+  std::thread::id owner;
+  mutable std::mutex mutex;
+  std::optional<std::string> text;
+
+  void note(const char* op) {
+    const std::string line = source_location ? source_location() : std::string();
+    std::lock_guard lock(mutex);
+    if (!text) text = line.empty() ? op : cat(op, ", ", line);
+  }
+};
+
+namespace {
+
+// RecordFunction::inputs() asserts, in units compiled without NDEBUG, a flag that a release build of torch never sets.
+// So the member itself is named here, as an explicit instantiation may.
+using Inputs = c10::ArrayRef<const c10::IValue>;
+Inputs watchedInputsOf(const at::RecordFunction& function);
+template <Inputs at::RecordFunction::*member>
+struct WatchedInputs {
+  friend Inputs watchedInputsOf(const at::RecordFunction& function) { return function.*member; }
+};
+template struct WatchedInputs<&at::RecordFunction::inputs_>;
+
+/// All that is watched, by all captures of the process.
+struct Watched {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<ThreadWatch::Finding>> captures;
+  std::unordered_map<const c10::StorageImpl*, std::shared_ptr<ThreadWatch::Finding>> storages;
+  at::CallbackHandle callback = 0;
+
+  static Watched& instance() {
+    static auto* watched = new Watched;  // other threads may ask at exit
+    return *watched;
+  }
+};
+
+/// Do operators of this thread reach a capture, or run inside one that did?
+bool takesPart(const Watched& watched) {
+  const auto here = std::this_thread::get_id();
+  return c10::impl::TorchDispatchModeTLS::stack_len() > 0 ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python) || at::in_parallel_region() ||
+         std::ranges::any_of(watched.captures, [&](const auto& finding) { return finding->owner == here; });
+}
+
+/// Views compute nothing: what reads through one is noticed then.
+bool isView(const at::RecordFunction& function) {
+  const std::optional<c10::FunctionSchema> schema = function.operator_schema();
+  return !schema || std::ranges::any_of(schema->returns(), [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  });
+}
+
+std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
+  std::shared_ptr<ThreadWatch::Finding> finding;
+  {
+    Watched& watched = Watched::instance();
+    std::lock_guard lock(watched.mutex);
+    if (takesPart(watched)) return nullptr;
+    for (const c10::IValue& input : watchedInputsOf(function))
+      forEachTensor(input, [&](int32_t, const at::Tensor& tensor) {
+        if (!tensor.has_storage()) return;
+        auto found = watched.storages.find(tensor.storage().unsafeGetStorageImpl());
+        if (found != watched.storages.end()) finding = found->second;
+      });
+  }
+  if (finding && !isView(function)) finding->note(function.name());
+  return nullptr;
+}
+
+}  // namespace
+
+ThreadWatch::ThreadWatch(std::function<std::string()> source_location) : finding_(std::make_shared<Finding>()) {
+  finding_->source_location = std::move(source_location);
+  finding_->owner = std::this_thread::get_id();
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  if (watched.captures.empty())
+    watched.callback = at::addGlobalCallback(
+        at::RecordFunctionCallback(beforeOperator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  watched.captures.push_back(finding_);
+}
+
+ThreadWatch::~ThreadWatch() {
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  std::erase_if(watched.storages, [&](const auto& entry) { return entry.second == finding_; });
+  std::erase(watched.captures, finding_);
+  if (watched.captures.empty()) at::removeCallback(watched.callback);
+}
+
+void ThreadWatch::add(const c10::StorageImpl* storage) {
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  watched.storages.emplace(storage, finding_);
+}
+
+void ThreadWatch::remove(const c10::StorageImpl* storage) {
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  auto found = watched.storages.find(storage);
+  if (found != watched.storages.end() && found->second == finding_) watched.storages.erase(found);
+}
+
+std::optional<std::string> ThreadWatch::found() const {
+  std::lock_guard lock(finding_->mutex);
+  return finding_->text;
+}
+
+}  // namespace abele::capture

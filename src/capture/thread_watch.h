@@ -1,0 +1,37 @@
+// Operators that other threads run on values of the program while it is captured. Used by storage_table.cc.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace c10 {
+struct StorageImpl;
+}
+
+namespace abele::capture {
+
+/// Torch's lock of memory (StorageTable::setLocked) is open while an operator of the capture runs; meanwhile another
+/// thread could read there. So its operators are noticed too, by torch's own observers of operators.
+/// Threads: owner only; what it watches are all others, except those that take part in a capture.
+class ThreadWatch {
+ public:
+  struct Finding;
+
+  /// source_location: the user's line, asked for on the other thread.
+  explicit ThreadWatch(std::function<std::string()> source_location);
+  ~ThreadWatch();
+  ThreadWatch(const ThreadWatch&) = delete;
+  ThreadWatch& operator=(const ThreadWatch&) = delete;
+
+  void add(const c10::StorageImpl* storage);
+  void remove(const c10::StorageImpl* storage);
+  /// "aten::mul, train.py:88": the first operator of another thread that computed with what is watched.
+  std::optional<std::string> found() const;
+
+ private:
+  std::shared_ptr<Finding> finding_;  // shared: another thread may still write it when the capture ends
+};
+
+}  // namespace abele::capture

@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/cat.h"
+#include "exe/verify_parts.h"
+
+namespace abele::exe {
+namespace {
+
+class ActionVerifier {
+ public:
+  ActionVerifier(const Executable& exe, std::vector<std::string>& findings)
+      : exe_(exe), findings_(findings), worker_of_(exe.segments.size(), -1), runs_of_(exe.segments.size(), 0) {}
+
+  void run() {
+    checkTasks();
+    checkMemory();
+    if (findings_.empty()) checkProgress();
+  }
+
+ private:
+  template <class... Parts>
+  bool require(bool condition, const Parts&... parts) {
+    if (!condition) findings_.push_back(cat(parts...));
+    return condition;
+  }
+  bool isUpdate(const Segment& segment) const { return segment.direction == Direction::kUpdate; }
+
+  // A segment is one worker's, and runs once for each micro-batch; an update once for each group of them.
+  void checkTasks() {
+    std::set<std::pair<int32_t, int32_t>> tasks;
+    for (size_t w = 0; w < exe_.workers.size(); ++w)
+      for (const Action& a : exe_.workers[w].actions) {
+        const Segment& segment = exe_.segments[a.segment];
+        const auto worker = static_cast<int32_t>(w);
+        int32_t& owner = worker_of_[a.segment];
+        require(owner < 0 || owner == worker, segment.name, " is run by workers ", owner, " and ", w);
+        owner = worker;
+        ++runs_of_[a.segment];
+        require(segment.replica == exe_.workers[w].replica, segment.name, " is run for replica ",
+                exe_.workers[w].replica);
+        require(tasks.insert({a.segment, a.micro_batch}).second, segment.name, " runs twice for micro-batch ",
+                a.micro_batch);
+        require(!isUpdate(segment) || (a.micro_batch + 1) % exe_.accumulation == 0, segment.name,
+                " updates in the middle of a group, behind micro-batch ", a.micro_batch);
+      }
+    for (size_t s = 0; s < exe_.segments.size(); ++s) {
+      const Segment& segment = exe_.segments[s];
+      const int64_t expected = isUpdate(segment) ? exe_.device_iterations : exe_.micro_batches;
+      require(runs_of_[s] == expected, segment.name, " runs ", runs_of_[s], " times of ", expected);
+    }
+    require(!exe_.segments.empty() || exe_.micro_batches == 1, "micro-batches without work");
+  }
+
+  // Transient memory is overwritten by its worker between any two tasks.
+  void checkMemory() {
+    for (size_t s = 0; s < exe_.segments.size(); ++s) {
+      const auto check = [&](int64_t slot) {
+        if (slot < 0) return;
+        const Group& group = exe_.groups[exe_.slots[slot].group];
+        require(group.kind != GroupKind::kTransient || group.worker == worker_of_[s], exe_.segments[s].name,
+                " uses transient memory of worker ", group.worker);
+      };
+      for (const Instruction& i : exe_.segments[s].instructions) {
+        for (const Arg& arg : i.args) {
+          if (arg.kind == Arg::Kind::kId) check(arg.i);
+          if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+            for (int64_t slot : arg.ints) check(slot);
+        }
+        for (const auto& group : i.results)
+          for (int32_t slot : group) check(slot);
+      }
+    }
+  }
+
+  // Runs all lists on counters. A worker that has to wait is looked at again when its counter moves.
+  void checkProgress() {
+    std::vector<int64_t> done(exe_.segments.size(), 0);
+    std::vector<size_t> head(exe_.workers.size(), 0);
+    std::vector<std::vector<size_t>> sleepers(exe_.segments.size());  // workers, by the segment that they wait for
+    std::vector<size_t> awake;
+    for (size_t w = exe_.workers.size(); w-- > 0;) awake.push_back(w);
+    while (!awake.empty()) {
+      const size_t w = awake.back();
+      awake.pop_back();
+      const std::vector<Action>& actions = exe_.workers[w].actions;
+      for (; head[w] < actions.size(); ++head[w]) {
+        const Action& a = actions[head[w]];
+        const auto unmet = std::find_if(a.waits.begin(), a.waits.end(),
+                                        [&](const Wait& wait) { return done[wait.segment] < wait.completions; });
+        if (unmet != a.waits.end()) {
+          sleepers[unmet->segment].push_back(w);
+          break;
+        }
+        ++done[a.segment];
+        std::vector<size_t>& woken = sleepers[a.segment];
+        awake.insert(awake.end(), woken.begin(), woken.end());
+        woken.clear();
+      }
+    }
+    for (size_t w = 0; w < head.size(); ++w) {
+      if (head[w] == exe_.workers[w].actions.size()) continue;
+      const Action& a = exe_.workers[w].actions[head[w]];
+      require(false, "worker ", w, " waits for ever before ", exe_.segments[a.segment].name, " of micro-batch ",
+              a.micro_batch);
+    }
+  }
+
+  const Executable& exe_;
+  std::vector<std::string>& findings_;
+  std::vector<int32_t> worker_of_;  // by segment
+  std::vector<int64_t> runs_of_;
+};
+
+}  // namespace
+
+void checkActions(const Executable& executable, std::vector<std::string>& findings) {
+  ActionVerifier(executable, findings).run();
+}
+
+}  // namespace abele::exe

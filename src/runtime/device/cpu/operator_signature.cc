@@ -1,0 +1,95 @@
+#include "runtime/device/cpu/operator_signature.h"
+
+#include <algorithm>
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+#include "base/error.h"
+#include "runtime/device/cpu/constants.h"
+
+namespace abele::runtime {
+namespace {
+
+using Kind = Arg::Kind;
+
+constexpr int64_t kLastMemoryFormat = static_cast<int64_t>(at::MemoryFormat::ChannelsLast3d);
+
+c10::TypePtr withoutOptional(const c10::TypePtr& type) {
+  const auto optional = type->cast<c10::OptionalType>();
+  return optional ? optional->getElementType() : type;
+}
+
+bool isTensor(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
+
+// Tensor[] or Tensor?[].
+bool isTensorList(const c10::TypePtr& type, bool of_optional) {
+  const auto list = type->cast<c10::ListType>();
+  if (!list) return false;
+  const c10::TypePtr element = list->getElementType();
+  return of_optional ? isTensor(withoutOptional(element)) && !isTensor(element) : isTensor(element);
+}
+
+// Enumerators are numbers in a boxed call; one that does not exist would be an index behind the end of a table.
+bool isEnumerator(int64_t number, const c10::TypePtr& real) {
+  switch (real->kind()) {
+    case c10::TypeKind::ScalarTypeType: {
+      const auto type = static_cast<DType>(number);
+      return number >= -1 && number <= 127 && type != DType::kUndefined &&
+             ((type >= DType::kUInt8 && type <= DType::kBool) || type == DType::kBFloat16);
+    }
+    case c10::TypeKind::LayoutType: return number == static_cast<int64_t>(at::kStrided);
+    case c10::TypeKind::MemoryFormatType: return number >= 0 && number <= kLastMemoryFormat;
+    default: return true;
+  }
+}
+
+bool fits(const Arg& arg, const c10::Argument& parameter) {
+  const c10::TypePtr& type = parameter.type();
+  const c10::TypePtr plain = withoutOptional(type);
+  switch (arg.kind) {
+    case Kind::kId: return isTensor(plain);  // none is an undefined tensor
+    case Kind::kIdList:
+      return isTensorList(plain, false) &&
+             std::all_of(arg.ints.begin(), arg.ints.end(), [](int64_t id) { return id >= 0; });
+    case Kind::kOptionalIdList: return isTensorList(plain, true);
+    case Kind::kGenerator: return plain->kind() == c10::TypeKind::GeneratorType;
+    case Kind::kNumber: return isTensor(plain);
+    case Kind::kDevice: return plain->kind() == c10::TypeKind::DeviceObjType && arg.s == "cpu";
+    case Kind::kNone: return plain != type || isTensor(type) || type->kind() == c10::TypeKind::NoneType;
+    case Kind::kInt:
+      if (!isEnumerator(arg.i, withoutOptional(parameter.real_type()))) return false;
+      break;
+    default: break;
+  }
+  const c10::IValue value = constantValue(arg, parameter);
+  if (value.isList() && value.toListRef().empty()) return plain->kind() == c10::TypeKind::ListType;
+  return value.type()->isSubtypeOf(*type) || (plain->kind() == c10::TypeKind::NumberType && value.isScalar()) ||
+         (plain->kind() == c10::TypeKind::ListType && value.type()->isSubtypeOf(*plain));
+}
+
+[[noreturn]] void refuse(const exe::Instruction& instruction, std::string what, const c10::FunctionSchema& schema) {
+  std::string text = toString(schema);
+  throwUser(ErrorCode::E0501, {.what = cat(instruction.op, ": ", what),
+                               .expected = std::move(text),
+                               .remedy = "make the executable again with this version of Abele"});
+}
+
+}  // namespace
+
+void requireSignature(const exe::Instruction& instruction, const c10::FunctionSchema& schema) {
+  const std::vector<c10::Argument>& parameters = schema.arguments();
+  if (instruction.args.size() != parameters.size())
+    refuse(instruction, cat(instruction.args.size(), " arguments"), schema);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (!fits(instruction.args[i], parameters[i])) refuse(instruction, cat("argument ", parameters[i].name()), schema);
+  if (instruction.results.size() > schema.returns().size())
+    refuse(instruction, cat(instruction.results.size(), " results"), schema);
+  for (size_t r = 0; r < instruction.results.size(); ++r) {
+    const bool is_list = schema.returns()[r].type()->kind() == c10::TypeKind::ListType;
+    if (!is_list && instruction.results[r].size() > 1)
+      refuse(instruction, cat("several tensors of result ", r), schema);
+  }
+}
+
+}  // namespace abele::runtime

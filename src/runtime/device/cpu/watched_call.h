@@ -1,0 +1,15 @@
+// A call that shows what it has computed. Used by cpu_device.cc where CpuOptions::watch is set.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device/cpu/cpu_backend.h"
+#include "runtime/device/cpu/operator_call.h"
+
+namespace abele::runtime {
+
+/// index: of the instruction in its segment. watch outlives the call.
+std::unique_ptr<Call> makeWatchedCall(std::unique_ptr<Call> call, const exe::Instruction& instruction, int32_t index,
+                                      const SlotTable& slots, Watch& watch);
+
+}  // namespace abele::runtime

@@ -1,2 +1,0 @@
-opts = poptorch.Options()
-opts.loadFromFile("tmp/poptorch.conf")

@@ -1,1 +1,0 @@
-poptorch_model.compileAndExport(filename, input, target, export_model=False)

@@ -1,0 +1,119 @@
+"""E0708: host functions and inputs that do not fit the program."""
+
+import poptorch
+import pytest
+import torch
+
+X = torch.ones(2, 3)
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.host = poptorch.CPU(function, "host")
+
+    def forward(self, x):
+        return self.host(x) * 2
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda x: x[:1],
+        lambda x: x.long(),
+        lambda x: x.reshape(-1),
+        lambda x: (x, x),
+        lambda x: [],
+    ],
+)
+def test_results_of_another_form(result):
+    is_odd = [False]
+    model = poptorch.inferenceModel(Calls(lambda x: result(x) if is_odd[0] else x + 1))
+    assert torch.equal(model(X), X * 4)
+    is_odd[0] = True
+    with pytest.raises(poptorch.Error, match="E0708 arguments: host function host returns") as raised:
+        model(X)
+    assert "float" in str(raised.value).lower()
+    is_odd[0] = False
+    assert torch.equal(model(X), X * 4)
+
+
+@pytest.mark.parametrize("result", [None, 3.0, [None], "text"])
+def test_results_that_are_no_tensors(result):
+    with pytest.raises(poptorch.Error, match="E0708 arguments: host function host returns something else"):
+        poptorch.inferenceModel(Calls(lambda x: result))(X)
+    is_odd = [False]
+    model = poptorch.inferenceModel(Calls(lambda x: result if is_odd[0] else x + 1))
+    model(X)
+    is_odd[0] = True
+    with pytest.raises(poptorch.Error, match="host function host returns something else"):
+        model(X)
+
+
+def test_arguments_that_are_no_tensors():
+    class Named(Calls):
+        def forward(self, x):
+            return self.host(x, scale=3)
+
+    with pytest.raises(poptorch.Error, match="E0708 arguments: host function host is called with"):
+        poptorch.inferenceModel(Named(lambda x, scale: x * scale))(X)
+
+
+def nested(levels):
+    value = X
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_structures_deeper_than_python_allows():
+    class Takes(torch.nn.Module):
+        def forward(self, x):
+            while isinstance(x, list):
+                x = x[0]
+            return x * 2
+
+    class Returns(torch.nn.Module):
+        def forward(self, x):
+            return nested(3000)
+
+    with pytest.raises(poptorch.Error, match="E0708 arguments: arguments or results are nested too deeply"):
+        poptorch.inferenceModel(Takes())(nested(3000))
+    with pytest.raises(poptorch.Error, match="E0708 arguments: arguments or results are nested too deeply"):
+        poptorch.inferenceModel(Returns())(X)
+    assert torch.equal(poptorch.inferenceModel(Takes())(nested(50)), X * 2)
+
+
+def freed(of):
+    x = of(torch.ones(2, 3))
+    x.untyped_storage().resize_(8)
+    return x
+
+
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x.t(), lambda x: x[:, 1:]])
+def test_inputs_without_their_memory(of):
+    class Doubles(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    with pytest.raises(poptorch.Error, match="E0708 arguments: the memory of input 0 is smaller than its sizes"):
+        poptorch.inferenceModel(Doubles())(freed(of))
+    model = poptorch.inferenceModel(Doubles())
+    model(of(X))
+    with pytest.raises(poptorch.Error, match="E0708"):
+        model(freed(of))
+
+
+def test_weights_without_their_memory():
+    class Scales(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x * self.w
+
+    model = Scales()
+    model.w.data.untyped_storage().resize_(0)
+    with pytest.raises(poptorch.Error, match="E0105 unsupported-tensor"):
+        poptorch.inferenceModel(model)(X)

@@ -1,0 +1,17 @@
+// JSON of options: applied, or E07xx; what is applied is written and applied again.
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "host/option_store.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace abele;
+  Options::Values values;
+  try {
+    host::applyJson(values, std::string(reinterpret_cast<const char*>(data), size));
+  } catch (const UserError&) {
+  }
+  host::toText(values);
+  return 0;
+}

@@ -1,0 +1,16 @@
+// A configuration file: applied, or E07xx.
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "host/option_store.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  abele::Options::Values values;
+  try {
+    abele::host::applyConfigText(values, std::string(reinterpret_cast<const char*>(data), size), "fuzz.conf");
+  } catch (const abele::UserError&) {
+  }
+  abele::host::toJson(values);
+  return 0;
+}

@@ -1,0 +1,62 @@
+"""Models of timm, on small images and with random weights; the smallest of each family."""
+
+import pytest
+import torch
+from walk import Row, check
+
+
+def images(size):
+    def batch(rows):
+        return {"x": torch.randn(rows, 3, size, size), "labels": torch.randint(5, (rows,))}
+
+    return batch
+
+
+class Classifier(torch.nn.Module):
+    """Takes the labels as its objective does."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, labels=None):
+        return self.model(x)
+
+
+def classes(result, batch):
+    return torch.nn.functional.cross_entropy(result, batch["labels"])
+
+
+def row(name, stages, size=32, **settings):
+    def make():
+        import timm
+
+        return Classifier(timm.create_model(name, num_classes=5, **settings))
+
+    return Row(name, make, images(size), stages, loss=classes)
+
+
+ROWS = [
+    row("resnet18", 2),
+    row("resnetv2_18", 3),
+    row("densenet121", 3),
+    row("poolformerv2_s12", 2),
+    row("efficientnet_b0", 4),
+    row("mobilenetv3_small_050", 2),
+    row("regnetx_002", 3),
+    row("convnext_atto", 4),
+    row("vit_tiny_patch16_224", 4, img_size=32),
+    row("deit_tiny_patch16_224", 2, img_size=32, drop_path_rate=0.1),
+    row("swin_tiny_patch4_window7_224", 2, 64, img_size=64, window_size=4, embed_dim=24, depths=(1, 1, 1, 1)),
+    row("mixer_s32_224", 3, 64, img_size=64),
+    row("mobilevit_xxs", 2, 64),
+    row("xcit_nano_12_p16_224", 2, 32, img_size=32),
+    row("ghostnet_050", 2),
+]
+
+
+@pytest.mark.parametrize("mode", ["training", "inference"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_class(row, mode):
+    pytest.importorskip("timm")
+    check(row, mode)

@@ -1,0 +1,201 @@
+"""Weights after a few steps are eager's, bit for bit, for every way in which torch runs an optimizer, or the program is
+refused by name."""
+
+import abele
+import poptorch
+import pytest
+import torch
+
+STEPS = 4
+
+
+class Net(torch.nn.Module):
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        torch.manual_seed(3)
+        self.first = torch.nn.Linear(5, 33, dtype=dtype)
+        self.second = torch.nn.Linear(33, 3, dtype=dtype)
+
+    def forward(self, x, target):
+        out = self.second(torch.tanh(self.first(x))) - target
+        return (out * out.conj()).real.mean()
+
+
+class Marked(Net):
+    def forward(self, x, target):
+        return poptorch.identity_loss(super().forward(x, target), reduction="none")
+
+
+def batches(dtype, rows=4):
+    made = torch.Generator().manual_seed(5)
+    return [
+        (torch.randn(rows, 5, generator=made, dtype=dtype), torch.randn(rows, 3, generator=made, dtype=dtype))
+        for _ in range(STEPS)
+    ]
+
+
+def requireSame(make, change=None, dtype=torch.float32):
+    """Trains with what make(parameters) returns, here and in eager; change(optimizer, step) runs before each step."""
+    eager, compiled = Net(dtype), Marked(dtype)
+    own, given = make(eager.parameters()), make(compiled.parameters())
+    executor = abele.trainingModel(compiled, optimizer=given)
+    for step, (x, target) in enumerate(batches(dtype)):
+        if change is not None:
+            change(own, step)
+            change(given, step)
+            executor.setOptimizer(given)
+        own.zero_grad()
+        eager(x, target).backward()
+        own.step()
+        executor(x, target)
+        for (name, ours), theirs in zip(compiled.named_parameters(), eager.parameters(), strict=True):
+            assert torch.equal(ours.detach(), theirs.detach()), (step, name)
+    executor.copyWeightsToHost()
+    requireSameState(given, own)
+
+
+def requireSameState(found, expected):
+    """state_dict() is torch's own."""
+    found, expected = found.state_dict()["state"], expected.state_dict()["state"]
+    expected = {key: {k: v for k, v in state.items() if v is not None} for key, state in expected.items()}
+    expected = {key: state for key, state in expected.items() if state}
+    assert found.keys() == expected.keys()
+    for key, state in expected.items():
+        assert found[key].keys() == state.keys()
+        assert all(torch.equal(torch.as_tensor(found[key][name]), torch.as_tensor(state[name])) for name in state)
+
+
+SGD = [
+    {"lr": 0.1},
+    {"lr": 0.1, "dampening": 0.4},
+    {"lr": 0.1, "momentum": 0.9},
+    {"lr": 0.1, "momentum": 0.9, "dampening": 0.4},
+    {"lr": 0.1, "momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1, "maximize": True},
+    {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True},
+]
+OTHERS = [
+    (torch.optim.Adam, {"lr": 0.03}),
+    (torch.optim.Adam, {"lr": 0.03, "weight_decay": 0.1, "maximize": True}),
+    (torch.optim.Adam, {"lr": 0.03, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    (torch.optim.AdamW, {"lr": 0.03, "weight_decay": 0.1, "betas": (0.3, 0.7)}),
+    (torch.optim.RMSprop, {"lr": 0.03, "weight_decay": 0.1}),
+    (torch.optim.RMSprop, {"lr": 0.03, "momentum": 0.9, "centered": True}),
+]
+ALL = [(torch.optim.SGD, each) for each in SGD] + OTHERS
+RUN = [{}, {"foreach": True}, {"foreach": False}, {"fused": True}]
+
+
+def text(value):
+    if isinstance(value, dict):
+        return ",".join(f"{key}={item}" for key, item in value.items()) or "default"
+    return getattr(value, "__name__", None)
+
+
+@pytest.mark.parametrize("how", RUN, ids=text)
+@pytest.mark.parametrize(("kind", "values"), ALL, ids=text)
+def test_every_implementation(kind, values, how):
+    if kind is torch.optim.RMSprop and "fused" in how:
+        pytest.skip("torch has none")
+    requireSame(lambda parameters: kind(parameters, **values, **how))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("kind", "values"), ALL, ids=text)
+def test_every_element_type(kind, values, dtype):
+    if dtype == torch.bfloat16:
+        values = {key: value for key, value in values.items() if key != "maximize"}
+    requireSame(lambda parameters: kind(parameters, **values), dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "kind", [poptorch.optim.Adam, poptorch.optim.AdamW, poptorch.optim.RMSprop, poptorch.optim.SGD]
+)
+def test_complex_parameters_of_poptorch_optimizers(kind):
+    eager, compiled = Net(torch.complex64), Marked(torch.complex64)
+    own = getattr(torch.optim, kind.__name__)(eager.parameters(), lr=0.03)
+    executor = abele.trainingModel(compiled, optimizer=kind(compiled.parameters(), lr=0.03))
+    for x, target in batches(torch.complex64):
+        own.zero_grad()
+        eager(x, target).backward()
+        own.step()
+        executor(x, target)
+    for ours, theirs in zip(compiled.parameters(), eager.parameters(), strict=True):
+        assert torch.equal(ours.detach(), theirs.detach())
+
+
+def test_lamb_of_complex_parameters_is_refused():
+    compiled = Marked(torch.complex64)
+    executor = abele.trainingModel(compiled, optimizer=poptorch.optim.LAMB(compiled.parameters()))
+    with pytest.raises(abele.Error, match="E0706.*LAMB is not defined for complex"):
+        executor(*batches(torch.complex64)[0])
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+def test_a_learning_rate_that_is_a_tensor(kind):
+    requireSame(lambda parameters: kind(parameters, lr=torch.tensor(0.03), weight_decay=0.1))
+
+
+def setTo(name, values):
+    def change(optimizer, step):
+        for group in optimizer.param_groups:
+            group[name] = values[step]
+
+    return change
+
+
+def test_dampening_that_changes():
+    requireSame(
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.3),
+        setTo("dampening", [0.3, 0.3, 0.7, 0.1]),
+    )
+
+
+@pytest.mark.parametrize("dampening", [0.0, 0.3])
+def test_momentum_that_begins_later(dampening):
+    def make(parameters):
+        optimizer = poptorch.optim.SGD(parameters, lr=0.1, momentum=0.0, dampening=dampening)
+        optimizer.variable_attrs.markAsVariable("momentum")
+        return optimizer
+
+    eager, compiled = Net(), Marked()
+    own, given = torch.optim.SGD(eager.parameters(), lr=0.1, dampening=dampening), make(compiled.parameters())
+    executor = abele.trainingModel(compiled, optimizer=given)
+    for momentum, (x, target) in zip([0.0, 0.0, 0.9, 0.9], batches(torch.float32), strict=True):
+        own.param_groups[0]["momentum"] = given.param_groups[0]["momentum"] = momentum
+        executor.setOptimizer(given)
+        own.zero_grad()
+        eager(x, target).backward()
+        own.step()
+        executor(x, target)
+    for ours, theirs in zip(compiled.parameters(), eager.parameters(), strict=True):
+        assert torch.equal(ours.detach(), theirs.detach())
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"),
+    [
+        (torch.optim.Adam, "capturable"),
+        (torch.optim.AdamW, "differentiable"),
+        (torch.optim.SGD, "differentiable"),
+        (torch.optim.RMSprop, "capturable"),
+    ],
+    ids=text,
+)
+def test_what_is_refused_is_named(kind, flag):
+    model = Marked()
+    optimizer = kind(model.parameters(), lr=0.1, **{flag: True})
+    with pytest.raises(abele.Error, match=f"E0706.*{flag}=True"):
+        abele.trainingModel(model, optimizer=optimizer)
+    poptorch.trainingModel(model, optimizer=optimizer)(*batches(torch.float32)[0])  # PopTorch ignores it
+
+
+def test_poptorch_keeps_its_own_rule_of_dampening():
+    model = Marked()
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    reference = Net()
+    x, target = batches(torch.float32)[0]
+    reference(x, target).backward()
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5, dampening=0.5))
+    executor(x, target)
+    for ours, start, theirs in zip(model.parameters(), before, reference.parameters(), strict=True):
+        assert torch.equal(ours.detach(), start - 0.25 * theirs.grad)

@@ -1,0 +1,192 @@
+// Nothing silent: what looks like training and is not, settings without effect, integers and scales.
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/torch.h>
+
+#include "abele/abele.h"
+#include "code_of.h"
+
+namespace {
+
+namespace nn = torch::nn;
+using abele::test::codeOf;
+using at::Tensor;
+
+abele::Options small() { return abele::Options().threadsPerDevice(1); }
+
+template <class Fn>
+std::string warningsOf(Fn fn) {
+  testing::internal::CaptureStderr();
+  fn();
+  return testing::internal::GetCapturedStderr();
+}
+
+abele::TrainingModel train(nn::Linear net, abele::Options options = small(),
+                           const abele::optim::Optimizer& optimizer = abele::optim::SGD{.lr = 0.1}) {
+  return abele::trainingModel(
+      net, [net](Tensor x, Tensor y) mutable { return torch::mse_loss(net(x), y); }, options, optimizer);
+}
+
+const Tensor& x() {
+  static const Tensor made = torch::linspace(-1, 1, 12).view({4, 3});
+  return made;
+}
+const Tensor& y() {
+  static const Tensor made = torch::linspace(0, 1, 8).view({4, 2});
+  return made;
+}
+
+TEST(Silence, IntegersOf64BitsComeBackAsTheyAre) {
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  auto model = abele::inferenceModel(
+      [](Tensor t) { return std::vector<Tensor>{t, t + kLarge, torch::arange(kLarge, kLarge + 2), t.sum()}; }, small());
+  const Tensor t = torch::tensor({kLarge, int64_t{7}});
+  const std::vector<Tensor> found = model(t);
+  EXPECT_TRUE(torch::equal(found[0], t));
+  EXPECT_TRUE(torch::equal(found[1], t + kLarge));
+  EXPECT_TRUE(torch::equal(found[2], torch::arange(kLarge, kLarge + 2)));
+  EXPECT_TRUE(torch::equal(found[3], t.sum()));
+}
+
+TEST(Silence, WeightsThatTheDeviceDoesNotSee) {
+  nn::Linear net(3, 2);
+  auto model = train(net);
+  const auto step = [&] { model(x(), y()); };
+  EXPECT_EQ(warningsOf(step), "");
+  model.copyWeightsToHost();
+  EXPECT_EQ(warningsOf(step), "");
+  model.copyWeightsToHost();
+  {
+    torch::NoGradGuard no_grad;
+    net->bias.mul_(2).add_(1);
+  }
+  const std::string text = warningsOf(step);
+  EXPECT_NE(text.find("bias"), std::string::npos);
+  EXPECT_NE(text.find("model.copyWeightsToDevice()"), std::string::npos);
+  EXPECT_EQ(warningsOf(step), "");  // once
+}
+
+TEST(Silence, WritesThatAreCopiedToTheDevice) {
+  nn::Linear net(3, 2);
+  auto model = train(net);
+  model(x(), y());
+  model.copyWeightsToHost();
+  {
+    torch::NoGradGuard no_grad;
+    net->weight.fill_(1);
+  }
+  model.copyWeightsToDevice();
+  EXPECT_EQ(warningsOf([&] { model(x(), y()); }), "");
+}
+
+TEST(Silence, ModelsThatShareParameters) {
+  nn::Linear shared(3, 2);
+  nn::Sequential first(shared), second(shared);
+  const auto wrap = [](nn::Sequential net) {
+    return abele::trainingModel(
+        net, [net](Tensor in, Tensor out) mutable { return torch::mse_loss(net->forward(in), out); }, small(),
+        abele::optim::SGD{.lr = 0.1});
+  };
+  auto one = wrap(first);
+  one(x(), y());
+  auto two = wrap(second);
+  const std::string text = warningsOf([&] { two(x(), y()); });
+  EXPECT_NE(text.find("0.weight"), std::string::npos);
+  EXPECT_NE(text.find("destroy()"), std::string::npos);
+  one.destroy();
+  two.destroy();
+  EXPECT_EQ(warningsOf([&] { wrap(second)(x(), y()); }), "");
+}
+
+TEST(Silence, ATermThatIsNoPartOfTheLoss) {
+  nn::Linear net(3, 2);
+  auto model = abele::trainingModel(
+      net,
+      [net](Tensor in, Tensor out) mutable { return torch::mse_loss(net(in), out) + 0.1 * net->weight.pow(2).sum(); },
+      small(), abele::optim::SGD{.lr = 0.1});
+  const std::string text = warningsOf([&] { model(x(), y()); });
+  EXPECT_NE(text.find("plus a term"), std::string::npos);
+  EXPECT_NE(text.find("abele::identityLoss"), std::string::npos);
+}
+
+TEST(Silence, HooksOfGradientAccumulators) {
+  nn::Linear net(3, 2);
+  const auto kept = torch::autograd::impl::grad_accumulator(net->weight);  // it lives as long as somebody holds it
+  kept->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+      [](const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) { return outputs; }));
+  auto model = train(net);
+  EXPECT_NE(warningsOf([&] { model(x(), y()); }).find("weight has a hook"), std::string::npos);
+}
+
+TEST(Silence, LoadersWithoutBatches) {
+  const abele::Options options = small().deviceIterations(2);
+  const std::string text = warningsOf([&] {
+    const abele::DataLoader loader(options, {torch::zeros({7, 3})}, {.batch_size = 4});
+    EXPECT_EQ(loader.size(), 0);
+  });
+  EXPECT_NE(text.find("length 0"), std::string::npos);
+  EXPECT_EQ(warningsOf([&] { abele::DataLoader(options, {torch::zeros({8, 3})}, {.batch_size = 4}); }), "");
+}
+
+TEST(Silence, SettingsThatAreNotAvailable) {
+  const auto wrap = [](const char* name, abele::Setting value) {
+    abele::Options options = small();
+    options.Training().gradientAccumulation(2);
+    options.Popart().set(name, std::move(value));
+    return codeOf([&] { train(nn::Linear(3, 2), options); });
+  };
+  EXPECT_EQ(wrap("accumulationFactor", int64_t{3}), "E0702");
+  EXPECT_EQ(wrap("accumulationFactor", int64_t{2}), "");
+  EXPECT_EQ(wrap("enableGradientAccumulation", false), "E0702");
+  EXPECT_EQ(wrap("accumulationAndReplicationReductionType", int64_t{0}), "E0702");
+  EXPECT_EQ(wrap("globalReplicationFactor", int64_t{4}), "E0702");
+  EXPECT_EQ(wrap("delayVarUpdates", false), "E0702");
+  EXPECT_EQ(wrap("enableNonStableSoftmax", true), "E0702");
+  EXPECT_EQ(wrap("dotChecks", std::vector<std::string>{"FWD0"}), "E0702");
+  EXPECT_EQ(wrap("enableOutlining", false), "");
+}
+
+TEST(Silence, AnOverflowSkipsTheUpdateAndHalvesTheScale) {
+  nn::Linear net(nn::LinearOptions(3, 2).bias(false));
+  net->to(torch::kHalf);
+  abele::Options options = small();
+  options.Training().setAutomaticLossScaling(true);
+  abele::optim::Optimizer adam = abele::optim::Adam{.lr = 0.1};
+  adam.loss_scaling = 1048576;
+  const Tensor before = net->weight.detach().clone();
+  auto model = train(net, options, adam);
+  const Tensor in = torch::ones({4, 3}, torch::kHalf), out = torch::zeros({4, 2}, torch::kHalf);
+  model(in, out);
+  EXPECT_EQ(model.lossScale(), 524288);
+  model.copyWeightsToHost();
+  EXPECT_TRUE(torch::equal(net->weight, before));
+  for (int step = 0; step < 8; ++step) model(in, out);
+  model.copyWeightsToHost();
+  EXPECT_TRUE(net->weight.isfinite().all().item<bool>());
+  EXPECT_FALSE(torch::equal(net->weight, before));
+  EXPECT_LE(model.lossScale(), 32768);
+}
+
+TEST(Silence, DampeningIsThatOfTorch) {
+  for (const double momentum : {0.0, 0.9}) {
+    torch::manual_seed(1);
+    nn::Linear net(3, 2), eager(3, 2);
+    {
+      torch::NoGradGuard no_grad;
+      eager->weight.copy_(net->weight);
+      eager->bias.copy_(net->bias);
+    }
+    torch::optim::SGD own(eager->parameters(), torch::optim::SGDOptions(0.1).momentum(momentum).dampening(0.4));
+    auto model = train(net, small(), abele::optim::SGD{.lr = 0.1, .momentum = momentum, .dampening = 0.4});
+    for (int step = 0; step < 3; ++step) {
+      own.zero_grad();
+      torch::mse_loss(eager(x()), y()).backward();
+      own.step();
+      model(x(), y());
+    }
+    model.copyWeightsToHost();
+    EXPECT_TRUE(torch::equal(net->weight, eager->weight)) << momentum;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,212 @@
+// Saved programs and cache entries: of their own program, whole, and nothing else.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <new>
+#include <random>
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../fuzz/mutator.h"
+#include "base/error.h"
+#include "base/whole_file.h"
+#include "host/compiled_program.h"
+#include "host/executable_cache.h"
+#include "host/program_file.h"
+#include "networks.h"
+
+namespace abele::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Files : public testing::Test {
+ protected:
+  Files() {
+    std::string name = testing::TempDir() + "/abele_files_XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~Files() override { fs::remove_all(folder_); }
+  std::vector<fs::path> entries() const { return {fs::directory_iterator(folder_), fs::directory_iterator()}; }
+  fs::path folder_;
+};
+
+struct Trained {
+  explicit Trained(const std::string& name, const std::string& cache = {})
+      : network(makeNetwork(name, 2)), view(*network), session(options(cache)) {
+    torch::manual_seed(17);
+    data = network->sample(16);
+    session.compile(view.program, data, specFor(*network, optim::Adam{.lr = 0.01}));
+  }
+  static host::SessionOptions options(const std::string& cache) {
+    host::SessionOptions options;
+    options.training = true;
+    options.gradient_accumulation = 4;
+    options.threads_per_device = 1;
+    options.has_seed = true;
+    options.cache_path = cache;
+    return options;
+  }
+
+  std::shared_ptr<Network> network;
+  ModelView view;
+  host::Session session;
+  Tensors data;
+};
+
+TEST_F(Files, EntryOfAnotherProgramIsAMiss) {
+  const std::string cache = folder_;
+  Trained first("mlp", cache);
+  const fs::path entry = entries().at(0);
+  const std::string own = readWholeFile(entry);
+  fs::remove(entry);
+  Trained other("conv", cache);
+  // The other program's file under the first one's name, and under its own what is no program.
+  fs::rename(entries().at(0), entry);
+  testing::internal::CaptureStderr();
+  Trained again("mlp", cache);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("it holds another program"), std::string::npos);
+  EXPECT_FALSE(again.session.report().from_cache);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(torch::equal(first.session.run(first.data)[0], again.session.run(again.data)[0]));
+  EXPECT_EQ(readWholeFile(entry), own);  // it was written again
+  Trained found("mlp", cache);
+  EXPECT_TRUE(found.session.report().from_cache);
+}
+
+// The key is right, and the executable is one that does not fit: whatever goes wrong while it is used is a miss.
+TEST_F(Files, EntryThatCannotBeUsedIsAMiss) {
+  const std::string cache = folder_;
+  Trained first("mlp", cache);
+  const fs::path entry = entries().at(0);
+  const auto changed = [&](auto change) {
+    host::CompiledProgram program = host::decodeProgram(readWholeFile(entry));
+    change(program);
+    writeWholeFile(entry, encode(program));
+    testing::internal::CaptureStderr();
+    Trained again("mlp", cache);
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("is compiled again"), std::string::npos);
+    EXPECT_FALSE(again.session.report().from_cache);
+    return again.session.run(again.data)[0];
+  };
+  const at::Tensor loss = first.session.run(first.data)[0];
+  EXPECT_TRUE(torch::equal(loss, changed([](host::CompiledProgram& p) { p.executable.externals[0].name = "other"; })));
+  EXPECT_TRUE(torch::equal(loss, changed([](host::CompiledProgram& p) {
+                             for (exe::Instruction& i : p.executable.segments[0].instructions)
+                               if (i.op.starts_with("aten::")) i.op = "aten::no_such_operator";
+                           })));
+  EXPECT_TRUE(torch::equal(loss, changed([](host::CompiledProgram& p) {
+                             for (exe::Instruction& i : p.executable.segments[0].instructions)
+                               if (i.op.starts_with("aten::")) i.args.push_back(Arg::integer(1));
+                           })));
+  EXPECT_TRUE(torch::equal(loss, changed([](host::CompiledProgram& p) {
+                             for (exe::Group& g : p.executable.groups)
+                               if (g.frame_bytes > 0) g.frame_bytes = int64_t{1} << 44;  // 16 TiB
+                           })));
+}
+
+TEST_F(Files, FullDiskInTheFolderOfTheCacheIsAWarning) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{512, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  testing::internal::CaptureStderr();
+  Trained trained("mlp", folder_);
+  const std::string log = testing::internal::GetCapturedStderr();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(entries().empty());
+  EXPECT_FALSE(trained.session.run(trained.data).empty());
+}
+
+// Programs with changed fields and everything around them written anew, on the device: refused, or run to the end. What
+// mutations_test asks of all files on the null device, with ATen's kernels. ABELE_MUTATIONS: how many.
+TEST_F(Files, ChangedProgramsAreRefusedOrRun) {
+  const char* asked = std::getenv("ABELE_MUTATIONS");
+  const int count = asked ? std::atoi(asked) : 60;
+  at::set_num_threads(1);  // a child has no other threads
+  std::vector<std::unique_ptr<Trained>> originals;
+  for (const char* name : {"mlp", "conv", "dropout"}) originals.push_back(std::make_unique<Trained>(name));
+  std::mt19937_64 random(5);
+  int refused = 0, ran = 0;
+  for (int i = 0; i < count; ++i) {
+    Trained& original = *originals[static_cast<size_t>(i) % originals.size()];
+    host::CompiledProgram program = original.session.program();
+    for (uint64_t n = 1 + random() % 3; n > 0; --n) exe::mutate(program.executable, random);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(30);
+      try {
+        host::Session session(Trained::options({}));
+        session.load(host::decodeProgram(encode(program)), original.view.program.model);
+        for (int step = 0; step < 2; ++step) session.run(original.data);
+      } catch (const Error&) {
+        ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status)) << "file " << i << " ends by signal " << WTERMSIG(status);
+    ASSERT_LE(WEXITSTATUS(status), 1) << "file " << i;
+    ++(WEXITSTATUS(status) == 0 ? ran : refused);
+  }
+  std::printf("%d files: %d refused, %d ran\n", count, refused, ran);
+}
+
+// ABELE_KILLS: how often; `dev test --long` asks for 1,000.
+TEST_F(Files, AreOldOrNewWhenTheirWriterIsKilled) {
+  const char* asked = std::getenv("ABELE_KILLS");
+  const int kills = asked ? std::atoi(asked) : 50;
+  at::set_num_threads(1);  // a child has no other threads
+  Trained trained("conv");
+  const host::CompiledProgram program = trained.session.program();
+  const std::string path = folder_ / "file.poptorch", cache_folder = folder_ / "cache";
+  host::ProgramFile files[2];
+  for (int i = 0; i < 2; ++i) {
+    files[i].version = i == 0 ? "old" : "new";
+    files[i].program = encode(program);
+    files[i].tensors.assign(1, {"w", torch::full({10'000 * (i + 1)}, i), true});
+  }
+  writeProgramFile(path, files[0]);
+  host::ExecutableCache(cache_folder).store("key", program);
+  auto* const written = static_cast<std::atomic<int>*>(
+      ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::mt19937 random(3);
+  for (int i = 0; i < kills; ++i) {
+    new (written) std::atomic<int>(0);
+    const pid_t child = ::fork();
+    if (child == 0)
+      for (int k = 0;; ++k) {
+        writeProgramFile(path, files[k % 2]);
+        host::ExecutableCache(cache_folder).store("key", program);
+        ++*written;
+      }
+    while (*written < 1) {
+    }
+    for (uint64_t spins = random() % 400'000; spins > 0; --spins) (void)written->load();
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    // The next start.
+    const host::ProgramFile found = host::readProgramFile(path);
+    ASSERT_TRUE(found.version == "old" || found.version == "new") << i;
+    ASSERT_EQ(found.tensors.at(0).tensor.numel(), found.version == "old" ? 10'000 : 20'000);
+    const host::ExecutableCache cache(cache_folder);
+    ASSERT_NO_THROW(host::decodeProgram(readWholeFile(cache_folder + "/key.abx"))) << i;
+    ASSERT_EQ(entries().size(), 2u) << i;
+    ASSERT_EQ(std::distance(fs::directory_iterator(cache_folder), fs::directory_iterator()), 1) << i;
+  }
+  ::munmap(written, sizeof(std::atomic<int>));
+}
+
+}  // namespace
+}  // namespace abele::test

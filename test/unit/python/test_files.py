@@ -1,0 +1,193 @@
+"""Files that somebody else wrote, or that something happened to: data only, of this program, or a typed error."""
+
+import os
+import pickle
+
+import abele
+import poptorch
+import pytest
+import torch
+from poptorch._native import core
+
+
+class Evil:
+    """Makes a file when it is read from a pickle."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return open, (self.marker, "w")
+
+
+def saved(path, **kwargs):
+    executor = poptorch.inferenceModel(torch.nn.Linear(3, 2))
+    executor.compile(torch.zeros(1, 3))
+    executor.save(path, **kwargs)
+    return executor
+
+
+def changed(path, **fields):
+    """The file with other contents, sealed as save() seals them."""
+    file = core().ProgramFile.read(os.fsencode(path))
+    for name, value in fields.items():
+        setattr(file, name, value)
+    file.write(os.fsencode(path))
+
+
+def test_no_code_of_a_file_runs_in_load_executable(tmp_path):
+    path, marker = tmp_path / "file", tmp_path / "marker"
+    saved(path)
+    changed(path, objects=pickle.dumps(Evil(str(marker))))
+    model = torch.nn.Linear(3, 2)
+    executor = poptorch.inferenceModel(model)
+    executor.loadExecutable(path)
+    x = torch.ones(1, 3)
+    assert torch.equal(executor(x), model(x)) and not marker.exists()
+    changed(path, metadata=pickle.dumps(Evil(str(marker))))
+    for load in (poptorch.load, poptorch.inferenceModel(torch.nn.Linear(3, 2)).loadExecutable):
+        with pytest.raises(poptorch.Error, match="E0712 file: the file names .*open") as error:
+            load(path)
+        assert "add_safe_globals" in str(error.value) and not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"cos\nsystem\n(S'true'\ntR.",
+        b"cbuiltins\neval\n(S'1'\ntR.",
+        b"cposixpath\nos.system\n(S'true'\ntR.",
+        b"ctorch.storage\n_load_from_bytes\n(S'x'\ntR.",
+        b"ctorch\nload\n(S'x'\ntR.",
+        b"cabsent_module\nThing\n.",
+        b"not a pickle",
+        b"",
+    ],
+)
+def test_metadata_names_plain_classes_only(tmp_path, data):
+    saved(tmp_path / "file")
+    changed(tmp_path / "file", metadata=data)
+    with pytest.raises(poptorch.Error, match="E0712"):
+        poptorch.inferenceModel(torch.nn.Linear(3, 2)).loadExecutable(tmp_path / "file")
+
+
+def test_a_pickled_module_is_read_last_and_with_a_warning(tmp_path, capfd):
+    path, marker = tmp_path / "file", tmp_path / "marker"
+    executor = saved(path)
+    x = torch.ones(1, 3)
+    assert torch.equal(poptorch.load(path)(x), executor(x))
+    assert "load only files that you trust" in capfd.readouterr().err
+    changed(path, objects=pickle.dumps(Evil(str(marker))), program=b"no program")
+    with pytest.raises(poptorch.Error, match="E0501"):
+        poptorch.load(path)
+    assert not marker.exists()
+
+
+def test_abele_reads_a_pickled_module_only_when_told_to_trust_it(tmp_path):
+    path = tmp_path / "file"
+    model = torch.nn.Linear(3, 2)
+    executor = abele.inferenceModel(model)
+    x = torch.ones(1, 3)
+    expected = executor(x)
+    executor.save(path)
+    with pytest.raises(abele.Error, match="E0712 file: the module of a file is a pickle.*"):
+        abele.load(path)
+    loaded = abele.load(path, trust=True)
+    assert isinstance(loaded, abele.CompiledModel) and torch.equal(loaded(x), expected)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "logDir((lambda: 'x')())",
+        "logDir([c for c in 'x'][0])",
+        "logDir(options.__class__.__name__)",
+        "logDir(f'{options}')",
+        "deviceIterations(2) if True else 3",
+        "deviceIterations(" + "-" * 500 + "1)",
+    ],
+)
+def test_a_configuration_file_is_parsed_and_never_run(tmp_path, line):
+    path = tmp_path / "my.conf"
+    path.write_text(f"deviceIterations(5)\n{line}\n")
+    options = poptorch.Options()
+    with pytest.raises(poptorch.ConfigFileError, match="line 2 of my.conf"):
+        options.loadFromFile(path)
+    assert options.device_iterations == 1  # nothing was applied
+
+
+def test_a_configuration_file_knows_no_names_of_python(tmp_path):
+    path = tmp_path / "my.conf"
+    path.write_text("logDir(__import__('os').getcwd())\n")
+    with pytest.raises(NameError, match="__import__"):
+        poptorch.Options().loadFromFile(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("logDir(open('marker', 'w').name)", NameError),
+        ("logDir(poptorch.options.os.getcwd())", AttributeError),
+        ("logDir('{0.__class__}'.format(options))", AttributeError),
+        ("deviceIterations(2 ** 4096)", ValueError),
+    ],
+)
+def test_a_configuration_file_reaches_options_only(tmp_path, monkeypatch, line, error):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "my.conf"
+    path.write_text(f"{line}\n")
+    with pytest.raises(error):
+        poptorch.Options().loadFromFile(path)
+    assert os.listdir(tmp_path) == ["my.conf"]
+
+
+def test_json_reaches_options_only():
+    for text in ('{"deviceIterations.__func__.__builtins__.clear": []}', '{"_values.clear": []}'):
+        with pytest.raises(poptorch.Error, match="E0701"):
+            poptorch.Options().from_json(text)
+
+
+def test_names_that_are_no_text(tmp_path):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    os.mkdir(folder)
+    path = os.path.join(folder, os.fsdecode(b"\xff.poptorch"))
+    executor = saved(path)
+    x = torch.ones(1, 3)
+    assert torch.equal(poptorch.load(path)(x), executor(x))
+    options = poptorch.Options().enableExecutableCaching(folder)
+    poptorch.inferenceModel(torch.nn.Linear(3, 2), options)(x)
+    assert b"\xff.poptorch" in {os.fsencode(name) for name in os.listdir(folder)}
+    with pytest.raises(poptorch.Error, match=r"E0712[^$]*absent\\xff"):
+        poptorch.load(os.path.join(folder, os.fsdecode(b"absent\xff")))
+    config = os.path.join(folder, os.fsdecode(b"\xfe.conf"))
+    with open(config, "w") as file:
+        file.write("deviceIterations(3)")
+    assert poptorch.Options().loadFromFile(config).device_iterations == 3
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(b"ABELEPTF")
+    os.truncate(tmp_path / "large", 1 << 40)
+    for path, code in (
+        (tmp_path / "pipe", "E0712"),
+        ("/dev/zero", "E0712"),
+        (tmp_path, "E0712"),
+        (tmp_path / "large", "E0712"),
+    ):
+        with pytest.raises(poptorch.Error, match=code):
+            poptorch.load(path)
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(poptorch.Error, match="E0712"):
+            poptorch.Options().loadFromFile(path)
+    with pytest.raises(poptorch.Error, match="E0712"):
+        saved(tmp_path / "pipe")
+
+
+def test_save_follows_no_link_and_leaves_nothing_behind(tmp_path):
+    (tmp_path / "victim").write_text("untouched")
+    os.symlink(tmp_path / "victim", tmp_path / "file")
+    (tmp_path / ".abele-0123456789abcdef.part").write_text("of a process that died")
+    saved(tmp_path / "file")
+    assert (tmp_path / "victim").read_text() == "untouched" and not (tmp_path / "file").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["file", "victim"]
