@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "capture/recorder.h"
+#include "capture/recorder_locks.h"
 
 namespace abele::capture {
 namespace {
@@ -79,6 +80,8 @@ void Recorder::averageStatistics(torch::jit::Stack* stack) {
     return requireNoCount();
   const std::string name = op_name_;
   torch::jit::Stack arguments = {argument(0), argument(kMean), argument(kVar), count_->tensor};
+  torch::jit::Stack counter = {count_->tensor};  // the others are operands of the operator at hand
+  const Unlocked unlocked(*this, &counter, counter.size());
   count_.reset();
   record(average, &arguments);
   op_name_ = name;

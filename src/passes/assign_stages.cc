@@ -109,18 +109,19 @@ class StageAssigner {
                                                inLanguage("BeginBlock", "abele::beginBlock"), ", which stays active")});
   }
 
-  // Free nodes do no work that belongs to a stage: a constant goes where it is first needed, a view where its base is.
+  // Free nodes do no work that belongs to a stage: a constant goes where forward first needs it, or stays where the
+  // program made it, a view goes where its base is.
   void placeFree(const std::vector<Node*>& free) {
+    const std::vector<int> made_in = stagesByPosition();
     std::vector<int> first_reader(graph_.values.size(), kNoLimit);  // by base
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       Node& node = graph_.nodes[i];
-      if (!isForward(node)) continue;
-      if (stage_[i] == kNone && !node.is_view) {
+      if (!isForward(node) || node.is_view) continue;
+      if (stage_[i] == kNone) {
         int first = kNoLimit;
         ir::forEachResult(node, [&](ValueId v) { first = std::min(first, first_reader[graph_.baseOf(v)]); });
-        if (first != kNoLimit) stage_[i] = first;
+        stage_[i] = first != kNoLimit ? first : made_in[i];
       }
-      if (stage_[i] == kNone || node.is_view) continue;
       ir::forEachOperand(node, [&](ValueId v) {
         int& first = first_reader[graph_.baseOf(v)];
         first = std::min(first, stage_[i]);
@@ -130,13 +131,20 @@ class StageAssigner {
       if (stageOf(*node) != kNone) continue;
       Node* maker = nullptr;
       ir::forEachResult(*node, [&](ValueId v) { maker = makers_.of(v); });
-      size_t position = static_cast<size_t>(positions_[node->id]);
-      if (maker != nullptr && maker != node)
-        stage_[position] = stageOf(*maker);
-      else
-        stage_[position] = position > 0 ? stage_[position - 1] : 0;
-      if (stage_[position] == kNone) stage_[position] = 0;
+      const auto position = static_cast<size_t>(positions_[node->id]);
+      stage_[position] = maker != nullptr && maker != node ? stageOf(*maker) : made_in[position];
     }
+  }
+
+  // By position: the stage of the last node before it that has one, or of its id's part.
+  std::vector<int> stagesByPosition() const {
+    std::vector<int> stages(graph_.nodes.size(), 0);
+    int last = 0;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (stage_[i] != kNone) last = stage_[i];
+      stages[i] = splits() ? numberOfCut(graph_.nodes[i].id) : last;
+    }
+    return stages;
   }
 
   // A pipeline whose stages nobody listed: those that follow each other on one device are one, since they cannot run at

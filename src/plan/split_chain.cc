@@ -48,13 +48,14 @@ class ChainBuilder {
     std::vector<std::pair<Index, int64_t>> late;  // (first operator that waits for it, time)
   };
 
-  // Views do no work. What depends on constants only goes where it is first read: it would only have to be handed over.
+  // Views do no work. What depends on constants only goes where forward first reads it: it would only have to be handed
+  // over. What forward does not read stays where the program made it.
   void numberForward() {
     index_of_.assign(graph_.nodes.size(), kNone);
     maker_.assign(graph_.values.size(), kNone);
     std::vector<bool> constant(graph_.values.size(), false);
     for (const ir::Input& input : graph_.inputs) constant[input.value] = input.kind == ir::InputKind::kConstant;
-    std::vector<size_t> free;
+    std::vector<std::pair<size_t, Index>> free;  // positions, and how many operators are in front
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (!node.is_view) ir::forEachResult(node, [&](ValueId v) { maker_[graph_.baseOf(v)] = static_cast<Index>(i); });
@@ -63,7 +64,7 @@ class ChainBuilder {
       ir::forEachOperand(node, [&](ValueId v) { is_constant = is_constant && constant[graph_.baseOf(v)]; });
       if (is_constant) {
         ir::forEachResult(node, [&](ValueId v) { constant[v] = true; });
-        free.push_back(i);
+        free.emplace_back(i, static_cast<Index>(work_.size()));
         continue;
       }
       index_of_[i] = static_cast<Index>(work_.size());
@@ -77,39 +78,23 @@ class ChainBuilder {
     placeFree(free);
   }
 
-  void placeFree(const std::vector<size_t>& free) {
+  void placeFree(const std::vector<std::pair<size_t, Index>>& free) {
     if (free.empty()) return;
     std::vector<Index> first_reader(graph_.values.size(), kNobody);
-    std::vector<bool> is_free(graph_.nodes.size(), false);
-    for (size_t i : free) is_free[i] = true;
+    std::vector<Index> made_in(graph_.nodes.size(), kNone);
+    for (const auto& [i, in_front] : free) made_in[i] = std::min(in_front, static_cast<Index>(work_.size()) - 1);
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
       if (node.direction != Direction::kForward || node.is_view) continue;
-      if (is_free[i]) {
+      if (made_in[i] != kNone) {
         Index first = kNobody;
         ir::forEachResult(node, [&](ValueId v) { first = std::min(first, first_reader[graph_.baseOf(v)]); });
-        index_of_[i] = first == kNobody ? kNone : first;
+        index_of_[i] = first == kNobody ? made_in[i] : first;
       }
-      if (index_of_[i] == kNone) continue;
       ir::forEachOperand(node, [&](ValueId v) {
         Index& first = first_reader[graph_.baseOf(v)];
         first = std::min(first, index_of_[i]);
       });
-    }
-    // What forward does not read stays with the node in front of it.
-    Index previous = 0;
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      const Node& node = graph_.nodes[i];
-      if (node.direction != Direction::kForward) continue;
-      if (node.is_view) {
-        ir::forEachResult(node, [&](ValueId v) {
-          const Index maker = maker_[graph_.baseOf(v)];
-          if (maker != kNone) previous = index_of_[static_cast<size_t>(maker)];
-        });
-        continue;
-      }
-      if (index_of_[i] == kNone) index_of_[i] = previous;
-      previous = index_of_[i];
     }
   }
 

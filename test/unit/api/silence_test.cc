@@ -50,7 +50,7 @@ TEST(Silence, IntegersOf64BitsComeBackAsTheyAre) {
 
 TEST(Silence, WeightsThatTheDeviceDoesNotSee) {
   nn::Linear net(3, 2);
-  auto model = train(net);
+  auto model = train(net, small().shareWeights(false));
   const auto step = [&] { model(x(), y()); };
   EXPECT_EQ(warningsOf(step), "");
   model.copyWeightsToHost();
@@ -68,7 +68,7 @@ TEST(Silence, WeightsThatTheDeviceDoesNotSee) {
 
 TEST(Silence, WritesThatAreCopiedToTheDevice) {
   nn::Linear net(3, 2);
-  auto model = train(net);
+  auto model = train(net, small().shareWeights(false));
   model(x(), y());
   model.copyWeightsToHost();
   {
