@@ -35,6 +35,7 @@ Latency between(const ModelTimes& times, const Counter& first, const Counter& se
     latency.most = i == 0 ? took : std::max(latency.most, took);
     latency.average += took / static_cast<double>(number);
   }
+  latency.average = std::clamp(latency.average, latency.least, latency.most);  // equal times, rounded
   return latency;
 }
 
