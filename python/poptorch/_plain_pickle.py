@@ -68,6 +68,8 @@ def _isPlain(found, module):
         return True
     if module in _OURS:
         return found.__module__ == module
+    if any(base.__module__ in _OURS for base in found.__mro__):
+        return True  # a class of the program that is derived from ours, such as popdist's options
     parsers = structures.registeredParsers()
     return issubclass(found, _CONTAINERS) or any(issubclass(found, cls) for cls in parsers)
 

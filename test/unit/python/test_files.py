@@ -71,6 +71,18 @@ def test_metadata_names_plain_classes_only(tmp_path, data):
         poptorch.inferenceModel(torch.nn.Linear(3, 2)).loadExecutable(tmp_path / "file")
 
 
+class ShortOptions(poptorch.Options):
+    """Options of a program, as popdist has its own."""
+
+
+def test_options_of_a_class_of_the_program_come_back(tmp_path):
+    executor = poptorch.inferenceModel(torch.nn.Linear(3, 2), ShortOptions().deviceIterations(2))
+    executor.compile(torch.zeros(2, 3))
+    executor.save(tmp_path / "file")
+    loaded = poptorch.load(tmp_path / "file")
+    assert type(loaded.options) is ShortOptions and loaded.options.device_iterations == 2
+
+
 def test_a_pickled_module_is_read_last_and_with_a_warning(tmp_path, capfd):
     path, marker = tmp_path / "file", tmp_path / "marker"
     executor = saved(path)
