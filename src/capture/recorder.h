@@ -117,7 +117,10 @@ class Recorder final : public OperatorObserver {
   void bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   at::Tensor recordRead(const at::Tensor& tensor);
   void recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  const ir::Node* makerOf(ir::ValueId value);
+  const ir::Node* makerOf(const c10::IValue& tensor);
   bool isCertain(const c10::IValue& read);
+  bool asksOfAll(const c10::IValue& read);
   bool countsBatches(const torch::jit::Stack& stack);
   void averageStatistics(torch::jit::Stack* stack);
   void requireNoCount();

@@ -26,17 +26,28 @@ void Recorder::recordComparison(const c10::OperatorHandle& op, torch::jit::Stack
   record(require_equal, &arguments);
 }
 
+const ir::Node* Recorder::makerOf(ir::ValueId value) {
+  const ir::NodeId def = value == ir::kNone ? ir::kNone : graph().values[graph().baseOf(value)].def;
+  return def == ir::kNone ? nullptr : &graph().nodes[def];
+}
+const ir::Node* Recorder::makerOf(const c10::IValue& tensor) {
+  const Place place = tensor.isTensor() ? table_.find(tensor.toTensor()) : Place();
+  return place ? makerOf(place.segment->base) : nullptr;
+}
+
+/// Is it the answer to `all` or `any` over a whole tensor? Programs that ask so check their inputs, or choose a shorter
+/// way where nothing is masked: the answer rarely changes, and each step makes sure that it has not.
+bool Recorder::asksOfAll(const c10::IValue& read) {
+  const ir::Node* question = makerOf(read);
+  return question != nullptr && (question->op == "aten::all" || question->op == "aten::any");
+}
+
 /// Has the comparison of a uniform random number with a plain number the same answer for all draws? Layers that are
 /// dropped with probability 0 ask so.
 bool Recorder::isCertain(const c10::IValue& read) {
-  const Place place = read.isTensor() ? table_.find(read.toTensor()) : Place();
-  const auto maker = [&](ir::ValueId value) -> const ir::Node* {
-    const ir::NodeId def = value == ir::kNone ? ir::kNone : graph().values[graph().baseOf(value)].def;
-    return def == ir::kNone ? nullptr : &graph().nodes[def];
-  };
-  const ir::Node* comparison = place ? maker(place.segment->base) : nullptr;
+  const ir::Node* comparison = makerOf(read);
   if (comparison == nullptr || comparison->args.size() != 2 || comparison->args[0].kind != Arg::Kind::kId) return false;
-  const ir::Node* draw = maker(static_cast<ir::ValueId>(comparison->args[0].i));
+  const ir::Node* draw = makerOf(static_cast<ir::ValueId>(comparison->args[0].i));
   if (draw == nullptr || draw->op != "aten::uniform_") return false;
   const auto number = [](const Arg& arg) { return arg.kind == Arg::Kind::kInt ? static_cast<double>(arg.i) : arg.d; };
   const double low = number(draw->args[1]), high = number(draw->args[2]), limit = number(comparison->args[1]);

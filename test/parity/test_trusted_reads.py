@@ -44,6 +44,28 @@ def test_every_micro_batch_is_checked():
         model(infinite, LABELS)
 
 
+class SkipsItsMask(torch.nn.Module):
+    """Takes the shorter way where nothing is masked, as attention does."""
+
+    def forward(self, x, mask, question):
+        skips = mask.all() if question == "all" else not (~mask).any()
+        return x * 2 if skips else torch.where(mask, x * 2, 0.0)
+
+
+@pytest.mark.parametrize("question", ["all", "any"])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_questions_about_all_elements_are_asked_again_in_every_step(question, is_masked):
+    model, mask = poptorch.inferenceModel(SkipsItsMask()), torch.ones(4, 10, dtype=torch.bool)
+    other = mask.clone()
+    (mask if is_masked else other)[1, 2] = False
+    for x in (X, X + 1):
+        assert torch.equal(model(x, mask, question), SkipsItsMask()(x, mask, question))
+    with pytest.raises(poptorch.Error, match="E0101 data-dependent: a value that forward read") as raised:
+        model(X, other, question)
+    assert "test_trusted_reads.py:" in str(raised.value)
+    assert torch.equal(model(X, mask, question), SkipsItsMask()(X, mask, question))
+
+
 def test_without_the_option_they_are_refused_and_it_is_named():
     with pytest.raises(poptorch.Error, match="E0101 data-dependent") as raised:
         poptorch.inferenceModel(Checks())(X, LABELS)
