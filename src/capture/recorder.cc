@@ -237,7 +237,7 @@ void Recorder::bakeRead(const c10::OperatorHandle& op, torch::jit::Stack* stack)
   if (may_vary && allowed_reads_ == 0 && !isCertain(stack->back())) {
     if (op_name_ == "aten::equal" && (request_.checks_comparisons || request_.trusts_reads))
       return recordComparison(op, stack);
-    if (op_name_ == "aten::_local_scalar_dense" && (request_.trusts_reads || asksOfAll(stack->back())))
+    if (op_name_ == "aten::_local_scalar_dense" && (request_.trusts_reads || isQuestionOfInputs(stack->back())))
       recordRead(stack->back().toTensor());
     else if (!countsBatches(*stack))
       refuseRead();

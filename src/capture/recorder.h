@@ -120,7 +120,8 @@ class Recorder final : public OperatorObserver {
   const ir::Node* makerOf(ir::ValueId value);
   const ir::Node* makerOf(const c10::IValue& tensor);
   bool isCertain(const c10::IValue& read);
-  bool asksOfAll(const c10::IValue& read);
+  bool isQuestionOfInputs(const c10::IValue& read);
+  bool isArgument(ir::ValueId value);
   bool countsBatches(const torch::jit::Stack& stack);
   void averageStatistics(torch::jit::Stack* stack);
   void requireNoCount();

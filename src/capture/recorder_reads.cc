@@ -1,5 +1,9 @@
 // Recorder: values that the program reads and that may differ in the next micro-batch, where something better than
 // E0101 can be done.
+#include <algorithm>
+#include <unordered_set>
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -35,11 +39,35 @@ const ir::Node* Recorder::makerOf(const c10::IValue& tensor) {
   return place ? makerOf(place.segment->base) : nullptr;
 }
 
-/// Is it the answer to `all` or `any` over a whole tensor? Programs that ask so check their inputs, or choose a shorter
-/// way where nothing is masked: the answer rarely changes, and each step makes sure that it has not.
-bool Recorder::asksOfAll(const c10::IValue& read) {
+/// Is it the answer to `all` or `any`, or to a question about masks, labels or ids alone? Programs that ask so check
+/// their inputs, or choose a shorter way where nothing is masked: the answer rarely changes, and each step makes sure
+/// that it has not.
+bool Recorder::isQuestionOfInputs(const c10::IValue& read) {
+  if (!read.isTensor() || read.toTensor().scalar_type() != at::kBool) return false;
   const ir::Node* question = makerOf(read);
-  return question != nullptr && (question->op == "aten::all" || question->op == "aten::any");
+  if (question == nullptr) return false;
+  if (question->op == "aten::all" || question->op == "aten::any") return true;
+  std::unordered_set<ir::ValueId> seen;
+  std::vector<ir::ValueId> open = {graph().baseOf(question->results.at(0).at(0))};
+  while (!open.empty()) {
+    const ir::ValueId value = open.back();
+    open.pop_back();
+    if (!varies(value) || !seen.insert(value).second) continue;
+    const auto dtype = static_cast<at::ScalarType>(graph().values[value].type.dtype);
+    const ir::Node* maker = makerOf(value);
+    if (!at::isIntegralType(dtype, /*includeBool=*/true) || (maker != nullptr && maker->random_draws > 0)) return false;
+    if (maker != nullptr)
+      ir::forEachOperand(*maker, [&](ir::ValueId operand) { open.push_back(graph().baseOf(operand)); });
+    else if (!isArgument(value))
+      return false;
+  }
+  return true;
+}
+
+bool Recorder::isArgument(ir::ValueId value) {
+  return std::ranges::any_of(graph().inputs, [&](const ir::Input& input) {
+    return input.value == value && input.kind == ir::InputKind::kArgument;
+  });
 }
 
 /// Has the comparison of a uniform random number with a plain number the same answer for all draws? Layers that are
