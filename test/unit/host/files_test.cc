@@ -173,6 +173,7 @@ TEST_F(Files, AreOldOrNewWhenTheirWriterIsKilled) {
   const std::string path = folder_ / "file.poptorch", cache_folder = folder_ / "cache";
   host::ProgramFile files[2];
   for (int i = 0; i < 2; ++i) {
+    files[i].has_model = true;
     files[i].version = i == 0 ? "old" : "new";
     files[i].program = encode(program);
     files[i].tensors.assign(1, {"w", torch::full({10'000 * (i + 1)}, i), true});
