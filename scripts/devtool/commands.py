@@ -132,7 +132,7 @@ def _test_long(tools: machine.Toolchain, seconds: int) -> None:
         killed = [folder / "test" / name, "--gtest_filter=*Killed"]
         if run(killed, env={**tools.env, "ABELE_KILLS": "1000"}, check=False):
             failed.append(name)
-    folder = configure_and_build(tools, "fuzz", targets=["make_executables", *(f"fuzz_{name}" for name in FUZZERS)])
+    folder = configure_and_build(tools, "fuzz", targets=[f"fuzz_{name}" for name in FUZZERS])
     for name in FUZZERS:
         step(f"fuzzing {name}")
         found = folder / "corpus" / name

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -139,6 +140,27 @@ void visit(A& a, std::vector<T>& list) {
     for (uint64_t i = 0; i < n; ++i) visit(a, list.emplace_back());
   } else {
     for (T& item : list) visit(a, item);
+  }
+}
+
+/// Keys in ascending order, so that a map has one text of bytes, and values, which fn visits.
+template <class A, class Value, class Fn>
+void visitMap(A& a, std::map<std::string, Value>& map, Fn&& fn) {
+  const uint64_t n = a.count(map.size());
+  if constexpr (A::kReads) {
+    map.clear();
+    for (uint64_t i = 0; i < n; ++i) {
+      std::string key;
+      a(key);
+      if (!map.empty() && key <= map.rbegin()->first) reject("keys that are not in ascending order", std::move(key));
+      fn(map[std::move(key)]);
+    }
+  } else {
+    for (auto& [key, value] : map) {
+      std::string copy = key;
+      a(copy);
+      fn(value);
+    }
   }
 }
 

@@ -27,26 +27,6 @@ void visitTensors(A& a, std::vector<at::Tensor>& tensors) {
   visitEach(a, tensors, [&](at::Tensor& tensor) { visitTensor(a, tensor); });
 }
 
-/// Keys and values of a map with keys of type std::string.
-template <class A, class Value>
-void visitMap(A& a, std::map<std::string, Value>& map) {
-  const uint64_t n = a.count(map.size());
-  if constexpr (A::kReads) {
-    map.clear();
-    for (uint64_t i = 0; i < n; ++i) {
-      std::string key;
-      a(key);
-      a(map[key]);
-    }
-  } else {
-    for (auto& [key, value] : map) {
-      std::string copy = key;
-      a(copy);
-      a(value);
-    }
-  }
-}
-
 template <class A>
 void visit(A& a, CompiledResult& x) {
   a(x.target);
@@ -92,7 +72,7 @@ void visitOptimizer(A& a, OptimizerSpec& x) {
   a(kind);
   if (kind < 0 || kind > static_cast<int32_t>(Kind::kLamb)) exe::reject("an optimizer that this version does not know");
   x.rules.kind = static_cast<Kind>(kind);
-  visitMap(a, x.rules.group_of);
+  exe::visitMap(a, x.rules.group_of, [&](auto& group) { a(group); });
   visitEach(a, x.rules.groups, [&](passes::OptimizerRules::Group& group) {
     // A new field is a new version.
     auto& [momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction] = group;
@@ -101,7 +81,8 @@ void visitOptimizer(A& a, OptimizerSpec& x) {
   for (DType* type : {&x.rules.accumulator, &x.rules.first_moment, &x.rules.second_moment}) a(*type);
   a(x.rules.max_grad_norm);
   a(x.loss_scaling);
-  visitEach(a, x.groups, [&](std::map<std::string, double>& values) { visitMap(a, values); });
+  visitEach(a, x.groups,
+            [&](std::map<std::string, double>& values) { exe::visitMap(a, values, [&](double& value) { a(value); }); });
 }
 
 template <class A>

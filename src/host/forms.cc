@@ -1,6 +1,7 @@
 #include "host/forms.h"
 
 #include <map>
+#include <set>
 
 namespace abele::host {
 namespace {
@@ -85,22 +86,29 @@ bool match(Cursor& compiled, Cursor& given, std::vector<size_t>& order) {
 }  // namespace
 
 bool isForm(std::string_view text) {
-  std::string closing;  // of what is open, innermost last
+  struct Open {
+    char closing;
+    std::set<std::string_view> keys;
+  };
+  std::vector<Open> open;  // innermost last
   for (size_t at = 0; at < text.size();) {
-    if (!closing.empty() && text[at] == closing.back()) {
-      closing.pop_back();
+    if (!open.empty() && text[at] == open.back().closing) {
+      open.pop_back();
       ++at;
       continue;
     }
-    if (closing.ends_with('}') && !stepOverText(text, at)) return false;
+    if (!open.empty() && open.back().closing == '}') {
+      const std::optional<std::string_view> key = stepOverText(text, at);
+      if (!key || !open.back().keys.insert(*key).second) return false;
+    }
     if (at == text.size()) return false;
     const char kind = text[at++];
     if (kind == '=' && !stepOverText(text, at)) return false;
-    if (kind == '[') closing += ']';
-    if (kind == '{') closing += '}';
-    if (closing.size() > kMostNested || std::string_view("t-=[{").find(kind) == std::string_view::npos) return false;
+    if (kind == '[') open.push_back({']', {}});
+    if (kind == '{') open.push_back({'}', {}});
+    if (open.size() > kMostNested || std::string_view("t-=[{").find(kind) == std::string_view::npos) return false;
   }
-  return closing.empty();
+  return open.empty();
 }
 
 std::string withoutTrailingNothing(std::string form) {

@@ -33,7 +33,9 @@ struct ProgramFile {
 void writeProgramFile(const std::string& path, const ProgramFile& file);
 /// Throws E0712 when the file cannot be read, E0501 when it is something else or damaged. Runs nothing of it.
 ProgramFile readProgramFile(const std::string& path);
-/// Its bytes. Throws E0501.
+/// Its bytes; the same fields give the same bytes. decode throws E0501 for anything else than what encode made of
+/// fields that belong together.
+std::string encode(const ProgramFile& file);
 ProgramFile decodeProgramFile(std::string_view bytes);
 
 inline constexpr const char* kProgramFileMagic = "ABELEPTF";

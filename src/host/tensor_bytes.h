@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -27,7 +28,10 @@ void visitTensor(A& a, at::Tensor& tensor) {
   a(bytes);
   if constexpr (A::kReads) {
     tensor = at::Tensor();
-    if (type.dtype == DType::kUndefined) return;
+    if (type.dtype == DType::kUndefined) {
+      if (type != Type() || !bytes.empty()) exe::reject("an absent tensor with sizes or bytes");
+      return;
+    }
     // No more dimensions than ATen has, and no size whose product with others overflows beside a size of 0.
     constexpr int64_t kMostElements = int64_t{1} << 46;
     if (type.sizes.size() > 64) exe::reject("a tensor of too many dimensions");
@@ -41,6 +45,10 @@ void visitTensor(A& a, at::Tensor& tensor) {
     }
     if (static_cast<uint64_t>(elements * elementBytes(type.dtype)) != bytes.size())
       exe::reject("a tensor whose sizes do not fit its bytes", type.str(), cat(bytes.size(), " bytes"));
+    if (type.strides != contiguousType(type.dtype, type.sizes).strides) exe::reject("a tensor with gaps", type.str());
+    // Kernels count them.
+    if (type.dtype == DType::kBool && bytes.find_first_not_of(std::string_view("\0\1", 2)) != std::string::npos)
+      exe::reject("a tensor of bool with an element that is neither 0 nor 1");
     tensor = at::empty(type.sizes, at::TensorOptions(static_cast<at::ScalarType>(type.dtype)));
     if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
   }

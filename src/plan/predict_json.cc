@@ -79,6 +79,12 @@ class ChainReader {
     });
     if (repeat < 1 || static_cast<int64_t>(chain_.costs.stages.size()) + repeat > kMostStages)
       fail(cat("repeat ", repeat), cat("1 or more, and at most ", kMostStages, " stages"));
+    if (device > kMostStages) fail(cat("device ", device), cat("at most ", kMostStages));
+    // Of each copy of the stage: a short text must not ask for all memory.
+    size_t users = memory.users.size();
+    for (const auto& other : {split, sharded}) users += other ? other->users.size() : 0;
+    users_ += repeat * static_cast<int64_t>(users);
+    if (users_ > kMostStages) fail(cat(users_, " users"), cat("at most ", kMostStages, " users of all stages"));
     has_memory_ |= memory != StageMemory{};
     has_device_ |= placed;
     has_split_ |= split.has_value();
@@ -188,6 +194,7 @@ class ChainReader {
   const std::string& text_;
   size_t at_ = 0;
   Chain chain_;
+  int64_t users_ = 0;  // of frames, in all stages
   bool has_memory_ = false, has_device_ = false, has_split_ = false, has_sharded_ = false;
 };
 

@@ -1,10 +1,11 @@
-// make_executables FOLDER COUNT: executables of random programs, as this version writes them: what mutations_test and
-// the fuzzers start from.
+// make_executables FOLDER COUNT: executables of random programs, as this version writes them: what mutations_test
+// starts from. make_executables --fields FOLDER COUNT: the fields of small ones alone, which the fuzzers take.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string>
+#include <string_view>
 
 #include "../support/random_graph.h"
 #include "../unit/runtime/random_staged_graph.h"
@@ -13,6 +14,7 @@
 #include "exe/build/build.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
+#include "sealed.h"
 
 namespace abele::test {
 namespace {
@@ -60,7 +62,16 @@ exe::Executable staged(uint64_t seed, std::mt19937_64& random) {
   return exe::build(graph, plan::makePlan(graph, options), replicasOf(1));
 }
 
-int make(const std::string& folder, int count) {
+constexpr size_t kMostBytes = 4000;  // of a fuzzer's seed
+
+void write(const std::string& folder, int number, const std::string& file, bool fields_only) {
+  if (fields_only)
+    writeWholeFile(cat(folder, "/seed", number), fieldsOf(file));
+  else
+    writeWholeFile(cat(folder, "/", number, ".abx"), file);
+}
+
+int make(const std::string& folder, int count, bool fields_only) {
   std::filesystem::create_directories(folder);
   int made = 0;
   for (uint64_t seed = 0; made < count; ++seed) {
@@ -68,8 +79,8 @@ int make(const std::string& folder, int count) {
     try {
       const exe::Executable executable =
           seed % 2 ? compiled(static_cast<uint32_t>(seed), random) : staged(seed, random);
-      writeWholeFile(cat(folder, "/", made, ".abx"), exe::encode(executable));
-      ++made;
+      const std::string file = exe::encode(executable);
+      if (!fields_only || file.size() <= kMostBytes) write(folder, made++, file, fields_only);
     } catch (const UserError& error) {
       if (error.code() != ErrorCode::E0403) throw;  // this program cannot be run in this schedule
     }
@@ -81,6 +92,7 @@ int make(const std::string& folder, int count) {
 }  // namespace abele::test
 
 int main(int argc, char** argv) {
-  if (argc != 3) return std::fputs("make_executables FOLDER COUNT\n", stderr), 2;
-  return abele::test::make(argv[1], std::atoi(argv[2]));
+  const bool fields_only = argc == 4 && std::string_view(argv[1]) == "--fields";
+  if (argc != 3 && !fields_only) return std::fputs("make_executables [--fields] FOLDER COUNT\n", stderr), 2;
+  return abele::test::make(argv[argc - 2], std::atoi(argv[argc - 1]), fields_only);
 }

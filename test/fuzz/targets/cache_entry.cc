@@ -1,18 +1,19 @@
-// Fields of a compiled program, as an entry of the cache has them, sealed as a writer would: read, or E0501; what is
-// read is written as the same bytes.
-#include <cstdint>
-#include <string_view>
-
+// Fields of a compiled program, as an entry of the cache has them, sealed as a writer would with the executable inside:
+// read, or E0501; what is read is written as the same bytes.
 #include "base/error.h"
-#include "exe/bytes.h"
-#include "host/compiled_program.h"
+#include "sealed_program.h"
+#include "taken.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace abele;
+  std::string fields(reinterpret_cast<const char*>(data), size);
+  test::resealExecutable(fields.data(), size);
+  const std::string bytes = exe::seal(host::kProgramMagic.data(), host::kProgramVersion, fields);
   try {
-    const std::string bytes = exe::seal(host::kProgramMagic.data(), host::kProgramVersion,
-                                        std::string_view(reinterpret_cast<const char*>(data), size));
-    host::encode(host::decodeProgram(bytes));
+    const host::CompiledProgram program = host::decodeProgram(bytes);
+    ++test::taken;
+    if (!host::callsHost(program))
+      ABELE_CHECK(host::encode(program) == bytes, "other bytes are written than were read");
   } catch (const UserError&) {
   }
   return 0;

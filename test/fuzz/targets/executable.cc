@@ -2,9 +2,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "../null_runs.h"
 #include "exe/bytes.h"
 #include "exe/fields.h"
+#include "null_runs.h"
+#include "taken.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace abele;
@@ -12,6 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const std::string_view fields(reinterpret_cast<const char*>(data), size);
     const exe::Executable executable = exe::decode(exe::seal(exe::kExecutableMagic, exe::kExecutableVersion, fields));
+    ++test::taken;
     exe::print(executable);
     size_t actions = 0;
     for (const exe::WorkerProgram& worker : executable.workers) actions += worker.actions.size();

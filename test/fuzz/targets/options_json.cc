@@ -4,12 +4,14 @@
 
 #include "base/error.h"
 #include "host/option_store.h"
+#include "taken.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace abele;
   Options::Values values;
   try {
     host::applyJson(values, std::string(reinterpret_cast<const char*>(data), size));
+    ++test::taken;
   } catch (const UserError&) {
   }
   host::toText(values);

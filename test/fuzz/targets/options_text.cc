@@ -4,11 +4,13 @@
 
 #include "base/error.h"
 #include "host/option_store.h"
+#include "taken.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   abele::Options::Values values;
   try {
     abele::host::applyConfigText(values, std::string(reinterpret_cast<const char*>(data), size), "fuzz.conf");
+    ++abele::test::taken;
   } catch (const abele::UserError&) {
   }
   abele::host::toJson(values);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <new>
 #include <random>
@@ -15,7 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../fuzz/mutator.h"
+#include "../../fuzz/file_mutator.h"
+#include "../../fuzz/sealed.h"
+#include "abele/model.h"
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "host/compiled_program.h"
@@ -38,6 +41,11 @@ class Files : public testing::Test {
   std::vector<fs::path> entries() const { return {fs::directory_iterator(folder_), fs::directory_iterator()}; }
   fs::path folder_;
 };
+
+int numMutations() {
+  const char* asked = std::getenv("ABELE_MUTATIONS");
+  return asked ? std::atoi(asked) : 60;
+}
 
 struct Trained {
   explicit Trained(const std::string& name, const std::string& cache = {})
@@ -113,6 +121,32 @@ TEST_F(Files, EntryThatCannotBeUsedIsAMiss) {
                            })));
 }
 
+// Entries with something changed in them, and the checksum of the header repaired, in a folder that is used as a cache.
+// ABELE_MUTATIONS: how many.
+TEST_F(Files, ChangedEntriesAreMisses) {
+  const int count = numMutations();
+  const std::string cache = folder_;
+  Trained first("mlp", cache);
+  const at::Tensor loss = first.session.run(first.data)[0];
+  const fs::path entry = entries().at(0);
+  const std::string original = readWholeFile(entry);
+  std::mt19937_64 random(6);
+  for (int i = 0; i < count; ++i) {
+    host::CompiledProgram program = host::decodeProgram(original);
+    FileMutator{random}(program);
+    std::string bytes = host::encode(program);
+    if (bytes == original) continue;
+    std::ofstream(entry, std::ios::binary) << underIdentityOf(bytes, original);
+    testing::internal::CaptureStderr();
+    Trained again("mlp", cache);
+    const std::string log = testing::internal::GetCapturedStderr();
+    ASSERT_NE(log.find("is compiled again: a changed file"), std::string::npos) << i << log;
+    ASSERT_FALSE(again.session.report().from_cache) << i;
+    ASSERT_TRUE(torch::equal(loss, again.session.run(again.data)[0])) << i;
+    ASSERT_EQ(readWholeFile(entry), original) << i;  // it was written again
+  }
+}
+
 TEST_F(Files, FullDiskInTheFolderOfTheCacheIsAWarning) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -128,39 +162,81 @@ TEST_F(Files, FullDiskInTheFolderOfTheCacheIsAWarning) {
   EXPECT_FALSE(trained.session.run(trained.data).empty());
 }
 
+/// In a process of its own: 0 when fn returns, 1 when it throws an error of ours, -1 for everything else.
+int inChild(const std::function<void()>& fn) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    try {
+      fn();
+    } catch (const Error&) {
+      ::_exit(1);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(2);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) std::printf("signal %d\n", WTERMSIG(status));
+  return WIFEXITED(status) && WEXITSTATUS(status) <= 1 ? WEXITSTATUS(status) : -1;
+}
+
 // Programs with changed fields and everything around them written anew, on the device: refused, or run to the end. What
 // mutations_test asks of all files on the null device, with ATen's kernels. ABELE_MUTATIONS: how many.
 TEST_F(Files, ChangedProgramsAreRefusedOrRun) {
-  const char* asked = std::getenv("ABELE_MUTATIONS");
-  const int count = asked ? std::atoi(asked) : 60;
+  const int count = numMutations();
   at::set_num_threads(1);  // a child has no other threads
   std::vector<std::unique_ptr<Trained>> originals;
   for (const char* name : {"mlp", "conv", "dropout"}) originals.push_back(std::make_unique<Trained>(name));
   std::mt19937_64 random(5);
-  int refused = 0, ran = 0;
+  int refused = 0;
   for (int i = 0; i < count; ++i) {
     Trained& original = *originals[static_cast<size_t>(i) % originals.size()];
     host::CompiledProgram program = original.session.program();
     for (uint64_t n = 1 + random() % 3; n > 0; --n) exe::mutate(program.executable, random);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::alarm(30);
-      try {
-        host::Session session(Trained::options({}));
-        session.load(host::decodeProgram(encode(program)), original.view.program.model);
-        for (int step = 0; step < 2; ++step) session.run(original.data);
-      } catch (const Error&) {
-        ::_exit(1);
-      }
-      ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFEXITED(status)) << "file " << i << " ends by signal " << WTERMSIG(status);
-    ASSERT_LE(WEXITSTATUS(status), 1) << "file " << i;
-    ++(WEXITSTATUS(status) == 0 ? ran : refused);
+    const int status = inChild([&] {
+      host::Session session(Trained::options({}));
+      session.load(host::decodeProgram(encode(program)), original.view.program.model);
+      for (int step = 0; step < 2; ++step) session.run(original.data);
+    });
+    ASSERT_GE(status, 0) << "file " << i;
+    refused += status;
   }
-  std::printf("%d files: %d refused, %d ran\n", count, refused, ran);
+  std::printf("%d files: %d refused, %d ran\n", count, refused, count - refused);
+}
+
+// The same for saved models: their forms, weights, optimizer state and random state too.
+TEST_F(Files, ChangedModelsAreRefusedOrRun) {
+  const int count = numMutations();
+  at::set_num_threads(1);  // a child has no other threads
+  Trained trained("dropout");
+  trained.session.run(trained.data);
+  host::ProgramFile original;
+  original.program = encode(trained.session.program());
+  original.form = original.result_form = "tt";
+  original.has_model = true;
+  for (const capture::ModelTensor& m : trained.view.program.model)
+    original.tensors.push_back({m.name, *m.tensor, m.is_parameter});
+  original.optimizer_state = trained.session.optimizerState();
+  original.rng_state = trained.session.rngState();
+  std::mt19937_64 random(7);
+  int refused = 0;
+  for (int i = 0; i < count; ++i) {
+    host::ProgramFile file = original;
+    for (uint64_t n = 1 + random() % 2; n > 0; --n) FileMutator{random}(file);
+    const std::string path = folder_ / "model.poptorch";
+    std::ofstream(path, std::ios::binary) << encode(file);
+    const int status = inChild([&] {
+      TrainingModel model = loadTrainingModel(path, Options().threadsPerDevice(1));
+      for (int step = 0; step < 2; ++step) model(trained.data);
+      model.copyWeightsToHost();
+    });
+    ASSERT_GE(status, 0) << "file " << i;
+    refused += status;
+  }
+  std::printf("%d files: %d refused, %d ran\n", count, refused, count - refused);
 }
 
 // ABELE_KILLS: how often; `dev test --long` asks for 1,000.
@@ -173,6 +249,7 @@ TEST_F(Files, AreOldOrNewWhenTheirWriterIsKilled) {
   const std::string path = folder_ / "file.poptorch", cache_folder = folder_ / "cache";
   host::ProgramFile files[2];
   for (int i = 0; i < 2; ++i) {
+    files[i].has_model = true;
     files[i].version = i == 0 ? "old" : "new";
     files[i].program = encode(program);
     files[i].tensors.assign(1, {"w", torch::full({10'000 * (i + 1)}, i), true});

@@ -11,7 +11,7 @@ TEST(Forms, WhatIsOne) {
   for (const char* form : {"", "t", "-", "tt", "[t-[]]", "{1:at2:bc[t]}", "=3:abct", "=0:", "{}", "=4:]}=1"})
     EXPECT_TRUE(isForm(form)) << form;
   for (const char* text : {"x", "[", "]", "t]", "{t}", "{1:a}", "{1:a", "=", "=5:abc", "=x:abc", "=99999999999:a",
-                           "{1:at", "[t}", "{9999999999999999999999:at}"})
+                           "{1:at", "[t}", "{9999999999999999999999:at}", "{1:at1:at}"})
     EXPECT_FALSE(isForm(text)) << text;
   EXPECT_FALSE(isForm(std::string(100000, '[') + std::string(100000, ']')));
 }
