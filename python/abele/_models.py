@@ -6,13 +6,13 @@ import statistics
 import time
 
 import torch
-from poptorch import wrapping
-from poptorch._errors import userError
-from poptorch._native import isCapturing
-from poptorch._version import __version__
-from poptorch.executor import PoplarExecutor, loadAs
 
+from . import wrapping
+from ._errors import userError
+from ._native import isCapturing
 from ._simulate import simulate
+from ._version import __version__
+from .executor import PoplarExecutor, loadAs
 
 __all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"]
 

@@ -5,15 +5,15 @@ import copy
 import dataclasses
 
 import torch
-from poptorch import optim, structures, wrapping
-from poptorch._errors import userError
-from poptorch._native import PACKAGE_FOLDERS, core
-from poptorch._program import _modelTensors
-from poptorch._support import requireSupported, toSessionOptions
-from poptorch._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
-from poptorch.executor import PoplarExecutor
 
+from . import optim, structures, wrapping
+from ._errors import userError
 from ._models import inferenceModel, trainingModel
+from ._native import PACKAGE_FOLDERS, core
+from ._program import _modelTensors
+from ._support import requireSupported, toSessionOptions
+from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
+from .executor import PoplarExecutor
 
 __all__ = ["Difference", "Verification", "verify"]
 

@@ -14,9 +14,11 @@ import inspect
 import types
 
 import torch
-from poptorch import Block, logger
-from poptorch._errors import refused
-from poptorch._native import isCapturing
+
+from ._errors import refused
+from ._logging import logger
+from ._native import isCapturing
+from .annotations import Block
 
 __all__ = [
     "get_device",

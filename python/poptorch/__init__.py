@@ -3,22 +3,24 @@
 Source of the names: spec index.md.
 """
 
-# ruff: noqa: F401, F403
-import os as _os
+# ruff: noqa: E402, F401, F403, I001
+from ._names import publish as _publish
 
-_os.environ.setdefault("RDMAV_FORK_SAFE", "1")
+_publish()
+
+from abele._native import addPackageFolder as _addPackageFolder
+from abele._devices import ipuHardwareIsAvailable, ipuHardwareVersion
+from abele._files import importPoptorchMetadataFromFile
+from abele._hooks import registerPostCompileHook, registerPreCompileHook
+from abele._process import poptorchAtExit
+from abele._process import start as _start
+from abele._tracing import getIpuTensorId
+from abele._version import __version__
 
 from . import enums, ops, optim, options, profiling
 from ._async_accessor import AsynchronousDataAccessor
-from ._devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from ._errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
-from ._files import importPoptorchMetadataFromFile
-from ._hooks import registerPostCompileHook, registerPreCompileHook
 from ._logging import logger, setLogLevel
-from ._process import poptorchAtExit
-from ._process import start as _start
-from ._tracing import getIpuTensorId
-from ._version import __version__
 from .annotations import (
     ATTR_PREFIX,
     Attribute,
@@ -75,5 +77,6 @@ def __getattr__(name):
     raise AttributeError(f"module 'poptorch' has no attribute {name!r}")
 
 
+_addPackageFolder(__file__)
 _start()
 registerGeometricCustomArgParsers()

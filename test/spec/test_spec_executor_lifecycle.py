@@ -348,7 +348,7 @@ def test_a_process_waits_for_the_one_that_compiles(tmp_path):
     import fcntl
     import os
 
-    from poptorch import _support
+    from abele import _support
 
     opts = poptorch.Options().enableExecutableCaching(str(tmp_path)).outputMode(poptorch.OutputMode.All)
     opts.Distributed.configureProcessId(0, 2)
@@ -369,7 +369,7 @@ def test_a_process_waits_for_the_one_that_compiles(tmp_path):
 
 @pytest.mark.spec("executor/7/distributed_compile")
 def test_several_processes_without_a_cache_are_warned(caplog):
-    from poptorch import _support
+    from abele import _support
 
     opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
     opts.Distributed.configureProcessId(0, 2)
