@@ -5,7 +5,7 @@ import os
 import sys
 
 from . import _logging
-from ._errors import refused
+from ._errors import createNativeError, refused
 
 _NAME = "abele._abele"
 
@@ -29,6 +29,7 @@ def core():
                 f"Abele was built for torch {module.torch_version}, this is torch {torch.__version__}: install the "
                 "wheel made for it, or build the target abele_python again",
             )
+        module.setErrorFactory(createNativeError)
         _logging.connectNative(module)
     return module
 
