@@ -4,9 +4,9 @@ Source of the names: spec index.md.
 """
 
 # ruff: noqa: E402, F401, F403, I001
-from ._names import publish as _publish
+from . import _names
 
-_publish()
+_names.publish()
 
 from abele._native import addPackageFolder as _addPackageFolder
 from abele._devices import ipuHardwareIsAvailable, ipuHardwareVersion
@@ -17,7 +17,10 @@ from abele._process import start as _start
 from abele._tracing import getIpuTensorId
 from abele._version import __version__
 
-from . import enums, ops, optim, options, profiling
+from . import _poplar_executor, enums, ops, optim, options, profiling
+
+_names.show(_poplar_executor, "executor")
+
 from ._async_accessor import AsynchronousDataAccessor
 from ._errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
 from ._logging import logger, setLogLevel
@@ -37,7 +40,7 @@ from .annotations import (
 )
 from .data import DataLoader
 from .enums import *
-from .executor import PoplarExecutor, inferenceModel, load, trainingModel
+from ._poplar_executor import PoplarExecutor, inferenceModel, load, trainingModel
 from .losses import identity_loss
 from .ops import (
     CPU,
@@ -70,7 +73,7 @@ from .structures import (
 
 
 def __getattr__(name):
-    if name in ("poptorch_core", "_impl", "_poplar_executor"):
+    if name in ("poptorch_core", "_impl"):
         import importlib
 
         return importlib.import_module(f"poptorch.{name}")

@@ -24,18 +24,20 @@ _ABELES = (
     "ops",
     "_async_accessor",
     "data",
-    "executor",
 )
 
 
 def publish():
     """Called once, by the import of the package, before anything else of it is imported."""
-    package = sys.modules[__package__]
     for name in _ABELES:
-        module = importlib.import_module(f"abele.{name}")
-        public = f"{__package__}.{name}"
-        for value in vars(module).values():
-            if isinstance(value, (type, types.FunctionType)) and value.__module__ == module.__name__:
-                value.__module__ = public
-        sys.modules[public] = module
-        setattr(package, name, module)
+        show(importlib.import_module(f"abele.{name}"), name)
+
+
+def show(module, name):
+    """Makes the module poptorch.<name> and the home of what it defines."""
+    public = f"{__package__}.{name}"
+    for value in vars(module).values():
+        if isinstance(value, (type, types.FunctionType)) and value.__module__ == module.__name__:
+            value.__module__ = public
+    sys.modules[public] = module
+    setattr(sys.modules[__package__], name, module)

@@ -11,6 +11,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 
 from .._errors import refused
 from .._native import core
+from .._policy import Policy
 from .._program import Program
 from ..enums import OutputMode, ReductionType
 from ..options import Options
@@ -26,7 +27,7 @@ class _Compiled:
     def __init__(self, model, mode, plan, stages, structure, tensors, iterations, *, wants_predictions):
         self.step = StepModule(model, mode, structure, stages, wants_predictions=wants_predictions)
         self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
-        self._program = Program(_options(plan, mode, iterations), training=mode == "train", enforce_limits=False)
+        self._program = Program(_options(plan, mode, iterations), training=mode == "train", policy=Policy())
         before = self._versions(self.step.others)
         with torch.no_grad() if mode != "train" else torch.enable_grad():
             self._program.compile(self.step, (tuple(tensors), {}), tensors, core().OptimizerSpec())
