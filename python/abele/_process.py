@@ -43,7 +43,7 @@ _has_started = False
 
 
 def start():
-    """Called by the import of poptorch and by the first use of a name of abele; only the first call counts.
+    """Called by the import of poptorch and by the first use of anything of abele; only the first call counts.
 
     Raises:
         ImportError: the native module is missing.

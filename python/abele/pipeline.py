@@ -18,6 +18,7 @@ import torch
 from ._errors import refused
 from ._logging import logger
 from ._native import isCapturing
+from ._process import start as _start
 from .annotations import Block
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
 
 _FORWARD = "forward_with_pipeline_parallelization"
 _ORIGINAL = "_forward_without_pipeline_parallelization"
+_start()
 _reachable = {"cpu": True, "meta": True, "ipu": False}  # devices as text -> can tensors be there
 
 
