@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks who includes whom: the table of folders in docs/architecture.md. Also warns of long files.
+"""Checks who includes whom, and which Python package imports which: the tables in docs/architecture.md. Also warns of
+long files.
 
     check_layers.py [ROOT]      exit status 1 when a rule is broken
 
@@ -7,6 +8,7 @@ A rule is data: a folder, what it may include besides itself and the standard li
 these. The longest matching folder counts.
 """
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -49,12 +51,22 @@ LAYERS = {
     "test/unit/exe": ("base ir passes plan exe exe/build", TORCH_FREE),
     "test/unit/runtime": ("base ir passes plan exe exe/build runtime runtime/device/null", TORCH_FREE),
 }
+# Python package -> which of the others it may import.
+PACKAGES = {
+    "abele": "popart",  # the names of its settings in ipu_config
+    "poptorch": "abele",
+    "popart": "",
+    "popdist": "abele poptorch",
+    "libpvti": "abele",
+}
 TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/", "pybind11/")
 # Seconds of compile time each, for every unit that sees them.
 UMBRELLAS = ("ATen/ATen.h", "torch/torch.h", "torch/extension.h", "torch/all.h")
 UMBRELLAS_ALLOWED = ("test/", "examples/", "bench/")
 LONGEST_FILE = 600
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+# In C++: Python registers with the native module what it needs.
+PYTHON_IMPORT = re.compile(rf'[iI]mport\w*\s*\(\s*"({"|".join(PACKAGES)})\b')
 
 
 def layer_of(path: str) -> str | None:
@@ -97,6 +109,44 @@ def findings_of(path: str, text: str) -> list[str]:
     return found
 
 
+def imports_of(text: str) -> list[tuple[int, str]]:
+    """(line, package) of every absolute import in Python source, also those by importlib's functions."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module]
+        elif isinstance(node, ast.Call) and node.args:
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            first = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
+            if function in ("import_module", "__import__", "find_spec") and isinstance(first, ast.Constant):
+                names = [str(first.value)]
+        found += [(node.lineno, name.partition(".")[0]) for name in names]
+    return sorted(found)
+
+
+def package_findings_of(path: str, text: str) -> list[str]:
+    """What is wrong with the imports of one file of a Python package."""
+    package = path.split("/")[1]
+    allowed = PACKAGES.get(package, "").split()
+    return [
+        f"{path}:{line}: {package} may not import {name}; allowed: {', '.join(allowed) or 'nothing'}"
+        for line, name in imports_of(text)
+        if name in PACKAGES and name != package and name not in allowed
+    ]
+
+
+def native_findings_of(path: str, text: str) -> list[str]:
+    """Imports of our own Python packages in C++."""
+    return [
+        f"{path}:{text.count(chr(10), 0, match.start()) + 1}: the native module imports {match.group(1)}; let Python "
+        "register what is needed of it"
+        for match in PYTHON_IMPORT.finditer(text)
+    ]
+
+
 def main(root: Path) -> int:
     findings, warnings = [], []
     for top in ("src", "include", "tools", "test", "examples", "bench", "python", "scripts"):
@@ -107,6 +157,10 @@ def main(root: Path) -> int:
             text = file.read_text(errors="replace")
             if file.suffix in (".h", ".cc"):
                 findings += findings_of(path, text)
+                if top == "src":
+                    findings += native_findings_of(path, text)
+            if file.suffix == ".py" and top == "python":
+                findings += package_findings_of(path, text)
             num_lines = text.count("\n")
             if num_lines > LONGEST_FILE:
                 warnings.append(f"{path}: {num_lines} lines, over {LONGEST_FILE}: split it, or say at its top why not")

@@ -13,8 +13,8 @@ import gen_options_cpp
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = ROOT / "src/host/options.json"
-PYTHON = ROOT / "python/poptorch/_options_generated.py"
-PYTHON_RANGES = ROOT / "python/poptorch/_option_ranges_generated.py"
+PYTHON = ROOT / "python/abele/_options_generated.py"
+PYTHON_RANGES = ROOT / "python/abele/_option_ranges_generated.py"
 DOCS = ROOT / "docs/options.md"
 CPP_ENUMS = ROOT / "include/abele/enums.h"
 CPP_HEADER = ROOT / "include/abele/options.h"

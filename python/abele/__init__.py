@@ -1,67 +1,47 @@
 """Abele: model-parallel compiler and runtime for PyTorch.
 
-The same product as the package `poptorch`, without the limits that only the original hardware had: pipelines of any
-length, any number of devices, and one compiled program per shape of the inputs. Names are loaded at their first use.
+Pipelines of any length, any number of devices, and one compiled program per shape of the inputs. The package `poptorch`
+is the same product under PopTorch's names and with its limits. Names are loaded at their first use.
 """
 
 import importlib
 
-# Names of poptorch that are Abele's own as well.
-_SHARED = frozenset(
-    (
-        "AutoStage",
-        "BeginBlock",
-        "Block",
-        "BlockFunction",
-        "DataLoader",
-        "DataLoaderMode",
-        "Error",
-        "Liveness",
-        "NameScope",
-        "Options",
-        "OutputMode",
-        "PipelinedExecution",
-        "RecoverableError",
+# Module of this package -> the public names that it defines.
+_HOMES = {
+    "_errors": ("Error", "RecoverableError", "UnrecoverableError"),
+    "_models": ("CompiledModel", "explain", "inferenceModel", "load", "trainingModel"),
+    "_native": ("isCapturing",),
+    "_offload": ("offload",),
+    "_simulate": ("Simulation", "simulate"),
+    "_verify": ("Difference", "Verification", "verify"),
+    "annotations": ("BeginBlock", "Block", "BlockFunction", "NameScope", "module_repr", "removeBlocks"),
+    "data": ("DataLoader",),
+    "enums": ("AutoStage", "DataLoaderMode", "Liveness", "OutputMode", "ReductionType"),
+    "losses": ("identity_loss",),
+    "ops": ("nop", "recomputationCheckpoint"),
+    "options": ("Options", "TensorLocationSettings"),
+    "strategies": (
         "ParallelPhasedExecution",
         "Phase",
-        "ReductionType",
+        "PipelinedExecution",
         "SerialPhasedExecution",
         "ShardedExecution",
         "Stage",
-        "TensorLocationSettings",
-        "UnrecoverableError",
-        "identity_loss",
-        "module_repr",
-        "nop",
-        "optim",
-        "recomputationCheckpoint",
-        "removeBlocks",
-    )
-)
-_OWN = frozenset(("CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"))
-_SIMULATE = frozenset(("Simulation", "simulate"))
-_OFFLOAD = frozenset(("offload",))
-_VERIFY = frozenset(("Difference", "Verification", "verify"))
-_MODULES = frozenset(("ipu_config", "pipeline"))
+    ),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_MODULES = frozenset(("ipu_config", "optim", "pipeline"))
 
-__all__ = sorted(_SHARED | _OWN | _SIMULATE | _OFFLOAD | _VERIFY | _MODULES)
+__all__ = sorted([*_HOME_OF, *_MODULES])
 
 
 def __getattr__(name):
-    if name in _SHARED:
-        value = getattr(importlib.import_module("poptorch"), name)
-    elif name in _OWN:
-        value = getattr(importlib.import_module("abele._models"), name)
-    elif name in _SIMULATE:
-        value = getattr(importlib.import_module("abele._simulate"), name)
-    elif name in _OFFLOAD:
-        value = getattr(importlib.import_module("abele._offload"), name)
-    elif name in _VERIFY:
-        value = getattr(importlib.import_module("abele._verify"), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f"abele.{name}")
-    else:
+    if name in _MODULES:
+        return importlib.import_module(f"abele.{name}")
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'abele' has no attribute {name!r}")
+    importlib.import_module("abele._process").start()
+    value = getattr(importlib.import_module(f"abele.{_HOME_OF[name]}"), name)
     globals()[name] = value
     return value
 

@@ -6,30 +6,28 @@ import statistics
 import time
 
 import torch
-from poptorch import wrapping
-from poptorch._errors import userError
-from poptorch._native import isCapturing
-from poptorch._version import __version__
-from poptorch.executor import PoplarExecutor, loadAs
 
+from . import wrapping
+from ._errors import userError
+from ._native import isCapturing
+from ._policy import Policy
 from ._simulate import simulate
+from ._version import __version__
+from .executor import Executor, loadAs
 
 __all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"]
 
 
-class CompiledModel(PoplarExecutor):
+class CompiledModel(Executor):
     """A wrapped model: calling it runs one step. Every shape of the inputs gets a compiled program of its own; weights,
     optimizer state and random numbers move between them.
 
     Threads: one caller at a time.
     """
 
-    _enforce_limits = False
-    _many_programs = True
-
     def __init__(self, *args, **kwargs):
         self._front_ns = collections.deque(maxlen=32)  # what recent calls took outside the native session
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, policy=Policy(), **kwargs)
 
     def graphText(self):
         """The graph after the passes, in text form."""
@@ -146,7 +144,7 @@ def explain(model):
         abele.Error: E0705 for programs that were not compiled by this process (loaded, or found in the cache); E0708
             for anything else.
     """
-    executor = model if isinstance(model, PoplarExecutor) else None
+    executor = model if isinstance(model, Executor) else None
     if isinstance(model, torch.nn.Module):
         executor = wrapping.trainerOf(model)
     if executor is None:

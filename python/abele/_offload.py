@@ -2,7 +2,7 @@
 
 import os
 
-from poptorch._native import core
+from ._native import core
 
 
 def offload(model, folder=None):

@@ -2,10 +2,10 @@
 
 import json
 
-from poptorch._errors import refused
-from poptorch._native import core
-from poptorch._whole_files import writeText
-from poptorch.strategies import SCHEDULES
+from ._errors import refused
+from ._native import core
+from ._whole_files import writeText
+from .strategies import SCHEDULES
 
 __all__ = ["Simulation", "simulate"]
 

@@ -5,15 +5,15 @@ import copy
 import dataclasses
 
 import torch
-from poptorch import optim, structures, wrapping
-from poptorch._errors import userError
-from poptorch._native import PACKAGE_FOLDERS, core
-from poptorch._program import _modelTensors
-from poptorch._support import requireSupported, toSessionOptions
-from poptorch._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
-from poptorch.executor import PoplarExecutor
 
+from . import optim, structures, wrapping
+from ._errors import userError
 from ._models import inferenceModel, trainingModel
+from ._native import PACKAGE_FOLDERS, core
+from ._program import _modelTensors
+from ._support import requireSupported, toSessionOptions
+from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
+from .executor import Executor
 
 __all__ = ["Difference", "Verification", "verify"]
 
@@ -123,7 +123,7 @@ def verify(model, *batches, options=None, optimizer=None):
 
 def _executorOf(model, options, optimizer):
     """The executor to verify, and whether it was made here."""
-    live = model if isinstance(model, PoplarExecutor) else None
+    live = model if isinstance(model, Executor) else None
     if live is None and isinstance(model, torch.nn.Module):
         live = wrapping.executorOf(model)  # of a module that is wrapped for training
     if live is None:
@@ -153,7 +153,7 @@ def _verified(executor, batches):
 
     def captured(micro_batch):
         positional, named = structures.reconstructTensorStructure(arguments, micro_batch)
-        with aroundProgram(model, has_device_name=executor._enforce_limits):
+        with aroundProgram(model, executor._policy):
             result = callForward(
                 model,
                 positional,
@@ -172,7 +172,7 @@ def _verified(executor, batches):
 
     with aroundCompile(model):
         found = core().verify(
-            toSessionOptions(options, training=training, enforce_limits=executor._enforce_limits),
+            toSessionOptions(options, training=training, policy=executor._policy),
             captured,
             eager,
             _modelTensors(model),

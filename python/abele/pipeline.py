@@ -14,9 +14,12 @@ import inspect
 import types
 
 import torch
-from poptorch import Block, logger
-from poptorch._errors import refused
-from poptorch._native import isCapturing
+
+from ._errors import refused
+from ._logging import logger
+from ._native import isCapturing
+from ._process import start as _start
+from .annotations import Block
 
 __all__ = [
     "get_device",
@@ -29,6 +32,7 @@ __all__ = [
 
 _FORWARD = "forward_with_pipeline_parallelization"
 _ORIGINAL = "_forward_without_pipeline_parallelization"
+_start()
 _reachable = {"cpu": True, "meta": True, "ipu": False}  # devices as text -> can tensors be there
 
 

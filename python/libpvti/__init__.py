@@ -5,7 +5,7 @@ Without PVTI_OPTIONS everything here does nothing. Source: spec clients.md, item
 
 import bisect
 
-from poptorch import profiling as _profiling
+from abele import profiling as _profiling
 
 
 class TraceChannel:

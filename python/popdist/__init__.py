@@ -7,7 +7,7 @@ Source: spec clients.md, item 21; environment.md, section 9.
 import functools
 import os
 
-from poptorch._errors import refused
+from abele._errors import refused
 
 from . import _collectives
 

@@ -15,7 +15,7 @@ class _Group:
 def join(process, processes):
     """The group; the first call connects the processes."""
     if not _group:
-        from poptorch._process_group import connect
+        from abele._process_group import connect
 
         _group.append(_Group(connect("popdist", process, processes)[0]))
     return _group[0]

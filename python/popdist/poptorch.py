@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import poptorch
+from abele._errors import refused
 from poptorch import DataLoader
-from poptorch._errors import refused
 from poptorch.options import _DistributedOptions
 
 import popdist

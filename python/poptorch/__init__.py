@@ -3,22 +3,27 @@
 Source of the names: spec index.md.
 """
 
-# ruff: noqa: F401, F403
-import os as _os
+# ruff: noqa: E402, F401, F403, I001
+from . import _names
 
-_os.environ.setdefault("RDMAV_FORK_SAFE", "1")
+_names.publish()
 
-from . import enums, ops, optim, options, profiling
+from abele._native import addPackageFolder as _addPackageFolder
+from abele._devices import ipuHardwareIsAvailable, ipuHardwareVersion
+from abele._files import importPoptorchMetadataFromFile
+from abele._hooks import registerPostCompileHook, registerPreCompileHook
+from abele._process import poptorchAtExit
+from abele._process import start as _start
+from abele._tracing import getIpuTensorId
+from abele._version import __version__
+
+from . import _poplar_executor, enums, ops, optim, options, profiling
+
+_names.show(_poplar_executor, "executor")
+
 from ._async_accessor import AsynchronousDataAccessor
-from ._devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from ._errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
-from ._files import importPoptorchMetadataFromFile
-from ._hooks import registerPostCompileHook, registerPreCompileHook
 from ._logging import logger, setLogLevel
-from ._process import poptorchAtExit
-from ._process import start as _start
-from ._tracing import getIpuTensorId
-from ._version import __version__
 from .annotations import (
     ATTR_PREFIX,
     Attribute,
@@ -35,7 +40,7 @@ from .annotations import (
 )
 from .data import DataLoader
 from .enums import *
-from .executor import PoplarExecutor, inferenceModel, load, trainingModel
+from ._poplar_executor import PoplarExecutor, inferenceModel, load, trainingModel
 from .losses import identity_loss
 from .ops import (
     CPU,
@@ -68,12 +73,13 @@ from .structures import (
 
 
 def __getattr__(name):
-    if name in ("poptorch_core", "_impl", "_poplar_executor"):
+    if name in ("poptorch_core", "_impl"):
         import importlib
 
         return importlib.import_module(f"poptorch.{name}")
     raise AttributeError(f"module 'poptorch' has no attribute {name!r}")
 
 
+_addPackageFolder(__file__)
 _start()
 registerGeometricCustomArgParsers()

@@ -1,6 +1,6 @@
 """Names that existing programs import from here. Source: spec clients.md, point 11."""
 
-from . import wrapping
+from abele import wrapping
 
 
 def unwrapModelIfNecessary(model):

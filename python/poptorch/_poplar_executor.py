@@ -1,5 +1,77 @@
-"""Names that existing programs import from here. Source: spec clients.md, point 11."""
+"""Model wrapping: trainingModel, inferenceModel and the executor they return, with PopTorch's limits.
 
-from .executor import PoplarExecutor
+Programs import the class from here and from poptorch.executor. Source: spec executor.md; clients.md, point 11.
+"""
 
-__all__ = ["PoplarExecutor"]
+from abele._version import __version__
+from abele.executor import Executor, _rebuild, loadAs  # noqa: F401  (pickled executors name _rebuild)
+
+from ._policy import PopTorchPolicy
+
+_POLICY = PopTorchPolicy()
+
+
+class _AnyExecutor(type):
+    """Every executor is a PoplarExecutor to programs that ask, also one that abele made."""
+
+    def __subclasscheck__(cls, subclass):
+        return issubclass(subclass, Executor) if cls is PoplarExecutor else super().__subclasscheck__(subclass)
+
+    def __instancecheck__(cls, instance):
+        return issubclass(type(instance), cls)
+
+
+class PoplarExecutor(Executor, metaclass=_AnyExecutor):
+    """A wrapped model: calling it runs one step on the devices. Made by trainingModel and inferenceModel.
+
+    Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
+    """
+
+    def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None):
+        super().__init__(model, options, training, poptorch_version, optimizer, user_model, policy=_POLICY)
+
+
+def trainingModel(model, options=None, optimizer=None):
+    """Wraps a module for training.
+
+    Args:
+        model: torch.nn.Module whose forward computes the loss, or an executor (then its model is taken).
+        options: Options; frozen from now on.
+        optimizer: SGD, Adam or AdamW of torch.optim or poptorch.optim; default SGD with learning rate 0.01.
+    Returns: an executor: calling it runs forward, backward and update.
+    Raises:
+        RuntimeError: the model is wrapped for training already.
+    """
+    return PoplarExecutor(model, options, True, __version__, optimizer)
+
+
+def inferenceModel(model, options=None):
+    """Wraps a module for inference. Weights shared with a training executor are kept in step.
+
+    Args:
+        model: torch.nn.Module, or an executor (then its model is taken).
+        options: Options; frozen from now on.
+    Returns: an executor: calling it runs forward.
+    """
+    return PoplarExecutor(model, options, False, __version__)
+
+
+def load(filename, edit_opts_fn=None):
+    """An executor from a file that save() or compileAndExport() wrote, with model, weights, optimizer and random state.
+
+    The file holds the module as a pickle, and reading a pickle runs what its author put there: load files that you
+    trust, as with torch.load(weights_only=False). `executor.loadExecutable(filename)` runs nothing of a file.
+    A file that C++ wrote has no module: its parameters and buffers are then those of a module without a forward.
+
+    Args:
+        filename: the file.
+        edit_opts_fn: called with the options before the model is wrapped. Options of devices, logs, folders, the
+            seed and the output mode count; a warning names others that it changed, which are ignored.
+    Returns: a compiled executor that is not connected to any other.
+    Raises:
+        AssertionError: the file was written by another version, or without the model.
+    """
+    return loadAs(PoplarExecutor, filename, edit_opts_fn)
+
+
+__all__ = ["PoplarExecutor", "inferenceModel", "load", "trainingModel"]

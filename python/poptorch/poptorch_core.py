@@ -2,10 +2,10 @@
 
 import enum
 
-from . import _native
-from ._errors import _NATIVE, Error, RecoverableError, UnrecoverableError, makeError
-from ._files import importPoptorchMetadataFromFile
-from ._options_validation import validateOptions
+from abele import _native
+from abele._errors import _NATIVE, Error, RecoverableError, UnrecoverableError, makeError
+from abele._files import importPoptorchMetadataFromFile
+from abele._options_validation import validateOptions
 
 _validateOptions = validateOptions
 isCompilingWithDispatcher = _native.isCapturing

@@ -1,8 +1,7 @@
 """Comparison of nested results. Source: spec environment.md, section 8."""
 
 import torch
-
-from ._errors import refused
+from abele._errors import refused
 
 
 def allclose(ref, other):

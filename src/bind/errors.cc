@@ -1,4 +1,5 @@
-// The one exception translator: abele::Error -> the classes of poptorch._errors, with PopTorch's fields.
+// The one exception translator: abele::Error -> an exception that Python makes from its fields. Which class that is,
+// the factory decides that Python registers.
 #include "base/error.h"
 #include "base/nearest.h"
 
@@ -9,10 +10,18 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
+// Makes an exception; nullptr until Python registers it. Guarded by the GIL. It is never released: errors may come
+// until the interpreter has ended.
+PyObject* error_factory = nullptr;
+
 void raise(const char* kind, const Error& error, const std::string& recovery_action) {
+  if (error_factory == nullptr) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return;
+  }
   // The context is a field of its own in Python.
   const std::string text = UserError(error.code(), error.message()).what();
-  py::object make = py::module_::import("poptorch._errors").attr("createNativeError");
+  auto make = py::reinterpret_borrow<py::object>(error_factory);
   py::object value = make(kind, errorCodeText(error.code()), text, error.context(), recovery_action);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
 }
@@ -33,6 +42,8 @@ void translate(std::exception_ptr pointer) {
 
 void registerErrors(py::module_& module) {
   py::register_exception_translator(translate);
+  module.def(
+      "setErrorFactory", [](py::object make) { Py_XSETREF(error_factory, make.release().ptr()); }, py::arg("make"));
   module.def("didYouMean", didYouMean, py::arg("name"), py::arg("known"), py::arg("otherwise"));
 }
 

@@ -1,4 +1,4 @@
-// The native log, driven by poptorch._logging; and what the module was built with.
+// The native log, driven by abele._logging; and what the module was built with.
 #include "base/log.h"
 
 #include <torch/version.h>

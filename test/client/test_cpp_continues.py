@@ -139,7 +139,7 @@ def test_training_of_cpp_goes_on_in_python(how, tmp_path):
 
 
 def test_files_of_other_versions_are_refused(tmp_path, monkeypatch):
-    from poptorch import _saved_programs
+    from abele import _saved_programs
 
     file = tmp_path / "program.poptorch"
     cpp("save", file, STEPS, ROWS, 0.02)

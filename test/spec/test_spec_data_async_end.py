@@ -36,7 +36,7 @@ def interruptsAre(handler):
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler], ids=["ignored", "handled"])
 def test_a_stuck_worker_is_interrupted(monkeypatch, handler):
     """Also in a program that a shell started in the background, where interrupts are ignored."""
-    monkeypatch.setattr("poptorch._async_accessor._JOIN_SECONDS", 0.1)
+    monkeypatch.setattr("abele._async_accessor._JOIN_SECONDS", 0.1)
     with interruptsAre(handler):
         made = AsynchronousDataAccessor(Stuck(), sharing_strategy=SharingStrategy.Fork, early_preload=True)
         process = made._worker.process

@@ -6,7 +6,7 @@ import os
 import poptorch
 import pytest
 import torch
-from poptorch import _files
+from abele import _files
 
 BATCH = 4
 

@@ -345,7 +345,7 @@ def test_optimizer_state_is_shared_among_replicas_only():
 
 
 def test_machines_without_devices(monkeypatch):
-    monkeypatch.setattr(poptorch, "ipuHardwareVersion", lambda: 1)
+    monkeypatch.setattr("abele.ipu_config.config.ipuHardwareVersion", lambda: 1)
     with pytest.raises(RuntimeError, match="This requires an IPU Mk2 system to run."):
         IPUConfig().to_options()
     options = IPUConfig().to_options(compile_only=True)

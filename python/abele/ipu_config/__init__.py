@@ -6,12 +6,15 @@ optimum-graphcore's `IPUConfig`, without transformers.
     executor = poptorch.trainingModel(model, config.to_options(), optimizer)
 """
 
+from .._process import start as _start
 from .config import IPUConfig
 from .fields import IncompatibleIPUConfigError
 from .groupbert import PipelinedBertMixin
 from .layers import get_layer_ipu, split_encoder_decoder_ipu_config
 from .modules import OnehotGather, SerializedEmbedding, SerializedLinear, SharedEmbedding, SplitProjection
 from .pipelining import PipelineMixin, outline_attribute, recomputation_checkpoint, register, to_pipelined
+
+_start()
 
 IPU_CONFIG_NAME = "ipu_config.json"
 

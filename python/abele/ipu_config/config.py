@@ -8,10 +8,14 @@ import tempfile
 import warnings
 
 import popart
-import poptorch
 import torch
-from poptorch._errors import refused
 
+from .._devices import ipuHardwareVersion
+from .._errors import refused
+from .._logging import logger
+from ..enums import AutoStage, OutputMode, ReductionType
+from ..options import Options, TensorLocationSettings
+from ..strategies import PipelinedExecution, ShardedExecution
 from .fields import FIELDS, INFERENCE, OUTPUT_MODES, Field, IncompatibleIPUConfigError
 from .files import IGNORED_KEYS, ConfigFiles
 
@@ -199,7 +203,7 @@ class IPUConfig(ConfigFiles):
     def _validate_ipu_config(self):
         """Checks the settings against each other, in both modes; fills in the factors. Returns: the config."""
         if self.replicated_tensor_sharding and self.replication_factor == 1:
-            poptorch.logger.warning("replicated_tensor_sharding has no effect with replication_factor=1")
+            logger.warning("replicated_tensor_sharding has no effect with replication_factor=1")
         mode = self.mode
         try:
             for self.mode in _MODES:
@@ -240,12 +244,12 @@ class IPUConfig(ConfigFiles):
 
     # Options ---------------------------------------------------------------------------------------------------------
     def to_options(self, for_inference=False, compile_only=False):
-        """The poptorch.Options that these settings stand for.
+        """The Options that these settings stand for.
 
         Args:
             for_inference: for inferenceModel: sharded execution, all outputs, the settings of inference.
             compile_only: for machines without devices: compiles, and refuses to run.
-        Returns: poptorch.Options, not frozen.
+        Returns: Options, not frozen.
         Raises:
             RuntimeError: there is no device of the second generation, and compile_only is False.
             NotImplementedError: execute_encoder_on_cpu_for_generation is set.
@@ -255,7 +259,7 @@ class IPUConfig(ConfigFiles):
         return self._to_options(for_inference=for_inference, compile_only=compile_only)
 
     def _to_options(self, for_inference=False, compile_only=False):
-        if not compile_only and poptorch.ipuHardwareVersion() not in (2, 21):
+        if not compile_only and ipuHardwareVersion() not in (2, 21):
             raise refused(RuntimeError, "This requires an IPU Mk2 system to run.")
         if self.execute_encoder_on_cpu_for_generation:
             raise NotImplementedError("execute_encoder_on_cpu_for_generation is not supported yet.")
@@ -268,23 +272,23 @@ class IPUConfig(ConfigFiles):
 
     def _optionsOfTheMode(self, compile_only):
         training = self.mode == "training"
-        options = poptorch.Options()
+        options = Options()
         options.autoRoundNumIPUs(True)
         options.replicationFactor(self._of("replication_factor"))
         options.deviceIterations(self._of("device_iterations"))
         if training:
             options.Training.gradientAccumulation(self.gradient_accumulation_steps)
-            options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
+            options.Training.accumulationAndReplicationReductionType(ReductionType.Mean)
             if self.auto_loss_scaling:
                 options.Training.setAutomaticLossScaling(True)
-        options.outputMode(self._outputMode() if training else poptorch.OutputMode.All)
+        options.outputMode(self._outputMode() if training else OutputMode.All)
         if self.seed:
             options.randomSeed(self.seed)
         sharded = self.replicated_tensor_sharding and options.replication_factor > 1
-        location = poptorch.TensorLocationSettings().useOnChipStorage(not self.optimizer_state_offchip)
+        location = TensorLocationSettings().useOnChipStorage(not self.optimizer_state_offchip)
         options.TensorLocations.setOptimizerLocation(location.useReplicatedTensorSharding(sharded))
-        strategy = poptorch.PipelinedExecution if training else poptorch.ShardedExecution
-        options.setExecutionStrategy(strategy(poptorch.AutoStage.AutoIncrement))
+        strategy = PipelinedExecution if training else ShardedExecution
+        options.setExecutionStrategy(strategy(AutoStage.AutoIncrement))
         if compile_only:
             options.useOfflineIpuTarget()
         options.setAvailableMemoryProportion(self._proportions())
@@ -303,7 +307,7 @@ class IPUConfig(ConfigFiles):
     def _outputMode(self):
         if self.output_mode not in OUTPUT_MODES:
             raise KeyError(f"{self.output_mode!r} is not an output mode; there are {', '.join(OUTPUT_MODES)}")
-        return getattr(poptorch.OutputMode, self.output_mode.capitalize())
+        return getattr(OutputMode, self.output_mode.capitalize())
 
     def _proportions(self):
         proportion, ipus = self._matmul_proportion, self._ipus_per_replica

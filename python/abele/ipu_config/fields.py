@@ -3,7 +3,7 @@
 import numbers
 import re
 
-from poptorch._errors import refused
+from .._errors import refused
 
 OUTPUT_MODES = ("all", "sum", "final", "default")
 

@@ -4,8 +4,7 @@ import copy
 import json
 import os
 
-from poptorch._errors import refused
-
+from .._errors import refused
 from .fields import FIELDS
 
 # What files hold beside settings: read by nobody here, and no error.

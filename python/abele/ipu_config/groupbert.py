@@ -3,9 +3,9 @@
 Source: the documents' parallelize() of GroupBERT.
 """
 
-import poptorch
-from poptorch._errors import refused
-
+from .._errors import refused
+from .._logging import logger
+from ..annotations import BeginBlock
 from .layers import get_layer_ipu
 from .modules import SerializedEmbedding, SerializedLinear, SplitProjection
 from .pipelining import PipelineMixin, outline_attribute, recomputation_checkpoint
@@ -34,7 +34,7 @@ class PipelinedBertMixin(PipelineMixin):
         layer_ipu = get_layer_ipu(self.ipu_config, self.bert.encoder.layer)
         self._requireUntiedPieces()
         self._serializeProjection()
-        poptorch.logger.info("-------------------- Device Allocation --------------------")
+        logger.info("-------------------- Device Allocation --------------------")
         self._placeEmbeddings()
         self._hooks.extend(outline_attribute(self.bert.embeddings.LayerNorm, "embeddings"))
         for index, (layer, ipu) in enumerate(zip(self.bert.encoder.layer, layer_ipu, strict=True)):
@@ -45,7 +45,7 @@ class PipelinedBertMixin(PipelineMixin):
             self._begin(self.bert.pooler, "Pooler", "Pooler    ", 0)
         self._begin(self.cls, "Classifier", "Classifier", 0)
         self._placeProjection()
-        poptorch.logger.info("-----------------------------------------------------------")
+        logger.info("-----------------------------------------------------------")
         return self
 
     def deparallelize(self):
@@ -62,8 +62,8 @@ class PipelinedBertMixin(PipelineMixin):
 
     @staticmethod
     def _begin(module, block, text, ipu):
-        poptorch.BeginBlock(module, block, ipu_id=ipu)
-        poptorch.logger.info("%s --> IPU %d", text, ipu)
+        BeginBlock(module, block, ipu_id=ipu)
+        logger.info("%s --> IPU %d", text, ipu)
 
     def _decoder(self):
         predictions = getattr(self.cls, "predictions", None)

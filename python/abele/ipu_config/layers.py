@@ -3,8 +3,7 @@
 import copy
 import itertools
 
-from poptorch._errors import refused
-
+from .._errors import refused
 from .fields import IncompatibleIPUConfigError
 
 

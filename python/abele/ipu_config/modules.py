@@ -1,8 +1,12 @@
 """Embeddings and projections that are computed in pieces."""
 
 import torch
-from poptorch import BeginBlock, MatMulSerializationMode, logger, serializedMatMul
-from poptorch._errors import refused
+
+from .._errors import refused
+from .._logging import logger
+from ..annotations import BeginBlock
+from ..enums import MatMulSerializationMode
+from ..ops import serializedMatMul
 
 
 def _placePieces(pieces, splits_per_ipu, name):
@@ -84,7 +88,7 @@ class SerializedEmbedding(torch.nn.Module):
 
 
 class SerializedLinear(torch.nn.Linear):
-    """A linear layer whose product is computed in pieces (poptorch.serializedMatMul).
+    """A linear layer whose product is computed in pieces (serializedMatMul).
 
     Args:
         in_features, out_features, bias: of torch.nn.Linear; here bias is False by default.

@@ -2,10 +2,12 @@
 
 import copy
 
-import poptorch
 import torch
-from poptorch._errors import refused
 
+from .._errors import refused
+from .._logging import logger
+from ..annotations import Attribute, removeBlocks
+from ..ops import recomputationCheckpoint
 from .config import IPUConfig
 
 _registry = {}  # class of a model -> its pipelined class
@@ -19,7 +21,7 @@ def recomputation_checkpoint(module):
 
     def keep(_module, _inputs, outputs):
         if isinstance(outputs, torch.Tensor):
-            return poptorch.recomputationCheckpoint(outputs)
+            return recomputationCheckpoint(outputs)
         if isinstance(outputs, (tuple, list)):
             return type(outputs)(keep(_module, _inputs, item) for item in outputs)
         return outputs
@@ -32,7 +34,7 @@ def outline_attribute(module, value):
 
     Returns: the handles of the two hooks.
     """
-    attribute = poptorch.Attribute(__outline={"layer": value})
+    attribute = Attribute(__outline={"layer": value})
     return [
         module.register_forward_pre_hook(lambda *_: attribute.__enter__()),
         module.register_forward_hook(lambda *_: attribute.__exit__(None, None, None)),
@@ -72,7 +74,7 @@ class PipelineMixin:
         """
         for hook in self.__dict__.pop("_hooks", ()):
             hook.remove()
-        poptorch.removeBlocks(self)
+        removeBlocks(self)
         return self
 
     @classmethod
@@ -128,6 +130,6 @@ def to_pipelined(model, ipu_config, force=False):
         name = type(model).__name__
         if not force:
             raise KeyError(f"no pipelined form of {name} is registered: see abele.ipu_config.register")
-        poptorch.logger.warning("no pipelined form of %s is registered: its parallelize() places nothing", name)
+        logger.warning("no pipelined form of %s is registered: its parallelize() places nothing", name)
         known = type(f"Pipelined{name}", (PipelineMixin, type(model)), {})
     return known.from_model(model, ipu_config)

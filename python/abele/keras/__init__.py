@@ -18,6 +18,7 @@ from ._require import requireKeras
 
 requireKeras()
 
+from .._process import start as _start  # noqa: E402
 from . import config, gradient_accumulation, ipu_strategy, pipelining_ops  # noqa: E402
 from ._assignments import (  # noqa: E402
     FunctionalLayerPipelineStageAssignment,
@@ -68,4 +69,5 @@ def _publish():
         sys.modules[f"keras.ipu.{module.__name__.rpartition('.')[2]}"] = module
 
 
+_start()
 _publish()

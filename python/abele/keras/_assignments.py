@@ -6,8 +6,8 @@ Source: spec keras.md, section 2.
 from keras.src.models.functional import Functional
 from keras.src.models.sequential import Sequential
 from keras.src.ops.function import _build_map, make_node_key
-from poptorch._errors import refused
 
+from .._errors import refused
 from . import _stages
 
 

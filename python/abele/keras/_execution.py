@@ -5,14 +5,17 @@ Keras optimizer, which updates the model's own variables. So every optimizer, sc
 the numbers that Keras has.
 """
 
-import poptorch
 import torch
 from keras.src import backend
 from keras.src.trainers.data_adapters import data_adapter_utils
-from poptorch._errors import refused
-from poptorch._native import core
-from poptorch._program import Program
 
+from .._errors import refused
+from .._native import core
+from .._policy import Policy
+from .._program import Program
+from ..enums import OutputMode, ReductionType
+from ..options import Options
+from ..strategies import PipelinedExecution, ShardedExecution, Stage
 from ._plan import logger
 from ._step import Stages, StepModule, Structure, blockName
 from .pipelining_ops import PipelineSchedule
@@ -24,7 +27,7 @@ class _Compiled:
     def __init__(self, model, mode, plan, stages, structure, tensors, iterations, *, wants_predictions):
         self.step = StepModule(model, mode, structure, stages, wants_predictions=wants_predictions)
         self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
-        self._program = Program(_options(plan, mode, iterations), training=mode == "train", enforce_limits=False)
+        self._program = Program(_options(plan, mode, iterations), training=mode == "train", policy=Policy())
         before = self._versions(self.step.others)
         with torch.no_grad() if mode != "train" else torch.enable_grad():
             self._program.compile(self.step, (tuple(tensors), {}), tensors, core().OptimizerSpec())
@@ -64,23 +67,23 @@ class _Compiled:
 
 
 def _options(plan, mode, iterations):
-    options = poptorch.Options()
+    options = Options()
     options.deviceIterations(iterations)
     options.replicationFactor(plan.replicas)
     options.broadcastBuffers(False)  # statistics of normalisations: the model gets those of the first replica
-    options.outputMode(poptorch.OutputMode.All)
+    options.outputMode(OutputMode.All)
     if mode == "train":
         options.Training.gradientAccumulation(plan.accumulation)
-        options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+        options.Training.accumulationAndReplicationReductionType(ReductionType.Sum)
     if plan.stochastic_rounding:
         options.Precision.enableStochasticRounding(True)
     if plan.exceptions:
         options.Precision.enableFloatingPointExceptions(True)
-    blocks = [poptorch.Stage(blockName(stage)).ipu(device) for stage, device in enumerate(plan.devices)]
+    blocks = [Stage(blockName(stage)).ipu(device) for stage, device in enumerate(plan.devices)]
     if plan.stages > 1 and plan.schedule == PipelineSchedule.Sequential:
-        options.setExecutionStrategy(poptorch.ShardedExecution(*blocks))
+        options.setExecutionStrategy(ShardedExecution(*blocks))
     elif plan.stages > 1 or plan.recompute:
-        strategy = poptorch.PipelinedExecution(*blocks) if plan.stages > 1 else poptorch.PipelinedExecution()
+        strategy = PipelinedExecution(*blocks) if plan.stages > 1 else PipelinedExecution()
         options.setExecutionStrategy(strategy.recompute(plan.recompute))
     return options
 

@@ -13,8 +13,8 @@ from keras.src.models.functional import Functional
 from keras.src.models.sequential import Sequential
 from keras.src.saving import object_registration
 from keras.src.trainers.data_adapters import data_adapter_utils
-from poptorch._errors import refused
 
+from .._errors import refused
 from . import _assignments, _plan, _summary
 from ._execution import Execution
 from ._options import Settings, positive

@@ -1,7 +1,6 @@
 """What a model was told about its pipeline and its updates. Source: spec keras.md, section 2."""
 
-from poptorch._errors import refused
-
+from .._errors import refused
 from .gradient_accumulation import GradientAccumulationReductionMethod
 from .pipelining_ops import PipelineSchedule, RecomputationMode
 

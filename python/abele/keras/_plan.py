@@ -6,8 +6,7 @@ Source: spec keras.md, section 2.
 import dataclasses
 import logging
 
-from poptorch._errors import refused
-
+from .._errors import refused
 from . import config
 from .gradient_accumulation import GradientAccumulationReductionMethod
 from .pipelining_ops import PipelineSchedule, RecomputationMode

@@ -1,7 +1,6 @@
 """What the last execution of a model did, and where."""
 
-from poptorch._errors import refused
-
+from .._errors import refused
 from ._model import stateOf
 
 

@@ -7,7 +7,8 @@ import contextvars
 
 from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
-from poptorch._errors import refused
+
+from .._errors import refused
 
 _current = contextvars.ContextVar("abele_keras_stage", default=None)
 _ATTRIBUTE = "_abele_pipeline_stage"  # of nodes and of operations, in their __dict__

@@ -3,13 +3,14 @@
 import contextlib
 import functools
 
-import poptorch
 import torch
 from keras.src import backend, tree
 from keras.src.backend.torch import random as torch_random
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import traceback_utils
 
+from ..annotations import Block
+from ..losses import identity_loss
 from . import _assignments
 from ._plan import logger
 
@@ -76,7 +77,7 @@ class Stages:
         graph = self._graph
         values = {self._key(tensor): value for tensor, value in zip(graph.inputs, tree.flatten(inputs), strict=True)}
         for stage, calls in enumerate(self._calls):
-            with poptorch.Block(blockName(stage)):
+            with Block(blockName(stage)):
                 for call in calls:
                     self._call(call, values, operation_fn)
         return tree.pack_sequence_as(graph._outputs_struct, [values[self._key(tensor)] for tensor in graph.outputs])
@@ -178,7 +179,7 @@ def _forward(model, mode, structure, stages, wants_predictions, step, tensors):
         predicted = model(x, training=training) if model._call_has_training_arg else model(x)
         if mode != "predict":
             if stages is not None:
-                stack.enter_context(poptorch.Block(blockName(stages.number - 1)))
+                stack.enter_context(Block(blockName(stages.number - 1)))
             stack.enter_context(_recorded(model, parts))
             loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=sample_weight, training=training)
             results = _losses(model, loss, training) + parts
@@ -198,7 +199,7 @@ def _losses(model, loss, training):
     if not training:
         return [loss]
     scaled = model.optimizer.scale_loss(loss)
-    marked = poptorch.identity_loss(scaled, reduction="none")
+    marked = identity_loss(scaled, reduction="none")
     return [marked] if scaled is loss else [loss.detach(), marked]
 
 

@@ -7,7 +7,7 @@ original hardware had are kept and checked, and change nothing.
 import enum
 import json
 
-from poptorch._errors import refused
+from .._errors import refused
 
 
 class DeviceConnectionType(enum.Enum):

@@ -2,7 +2,7 @@
 
 import enum
 
-from poptorch._errors import refused
+from .._errors import refused
 
 
 class GradientAccumulationReductionMethod(enum.Enum):

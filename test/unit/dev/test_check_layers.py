@@ -1,4 +1,4 @@
-"""check_layers.py finds what the table of folders forbids, and nothing else."""
+"""check_layers.py finds what the tables of folders and packages forbid, and nothing else."""
 
 import subprocess
 import sys
@@ -55,6 +55,42 @@ def test_breach(tmp_path, path, include, finding):
 )
 def test_allowed(tmp_path, path, include):
     result = check(tmp_path, path, f"#include <{include}>\n")
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "finding"),
+    [
+        ("python/abele/_files.py", "from poptorch import wrapping", "abele may not import poptorch"),
+        ("python/abele/_files.py", "import torch, poptorch.optim", "abele may not import poptorch"),
+        ("python/abele/keras/_step.py", "def step():\n    import poptorch", "abele may not import poptorch"),
+        ("python/abele/_files.py", 'importlib.import_module("poptorch")', "abele may not import poptorch"),
+        ("python/abele/_files.py", 'importlib.import_module(f"poptorch.{name}")', "abele may not import poptorch"),
+        ("python/libpvti/__init__.py", "import poptorch", "libpvti may not import poptorch"),
+        ("src/bind/errors.cc", 'py::module_::import("poptorch._errors")', "the native module imports poptorch"),
+        ("src/bind/errors.cc", 'PyImport_ImportModule("abele")', "the native module imports abele"),
+    ],
+)
+def test_wrong_import(tmp_path, path, line, finding):
+    result = check(tmp_path, path, line + "\n")
+    assert result.returncode == 1
+    assert f"{path}:{line.count(chr(10)) + 1}: " in result.stdout
+    assert finding in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("python/abele/_files.py", "from . import poptorch"),
+        ("python/abele/structures.py", "from poptorch_geometric import registerCustomArgParsers"),
+        ("python/abele/_logging.py", 'logger = logging.getLogger("poptorch::python")'),
+        ("python/poptorch/_policy.py", "from abele import wrapping"),
+        ("python/popdist/poptorch.py", "import poptorch"),
+        ("src/bind/module.cc", 'module.doc() = "Use the packages poptorch or abele."'),
+    ],
+)
+def test_right_import(tmp_path, path, line):
+    result = check(tmp_path, path, line + "\n")
     assert result.returncode == 0, result.stdout
 
 

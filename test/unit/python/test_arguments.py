@@ -3,7 +3,7 @@
 import poptorch
 import pytest
 import torch
-from poptorch._arguments import Binding, hasDict, requireSame, signatureOf
+from abele._arguments import Binding, hasDict, requireSame, signatureOf
 
 
 def test_binding_orders_and_defaults():

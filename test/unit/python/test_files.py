@@ -7,7 +7,7 @@ import abele
 import poptorch
 import pytest
 import torch
-from poptorch._native import core
+from abele._native import core
 
 
 class Evil:

@@ -7,7 +7,7 @@ import pickle
 import poptorch
 import pytest
 import torch
-from poptorch import _optimizer_spec
+from abele import _optimizer_spec
 
 
 def parameters():

@@ -1,7 +1,11 @@
 """What `import poptorch` brings."""
 
 import logging
+import pickle
+import subprocess
+import sys
 
+import abele
 import poptorch
 import pytest
 import torch
@@ -76,3 +80,55 @@ def test_devices(monkeypatch):
     monkeypatch.setenv("ABELE_EMULATED_DEVICES", "0")
     with pytest.raises(AssertionError):
         poptorch.ipuHardwareVersion()
+
+
+def test_modules_of_both_packages_are_one_and_show_poptorchs_name():
+    assert poptorch.optim is abele.optim and sys.modules["poptorch.optim"] is abele.optim
+    assert f"{poptorch.Error}" == "<class 'poptorch._errors.Error'>" and poptorch.Error is abele.Error
+    for shown in (poptorch.Options, poptorch.OutputMode, poptorch.optim.SGD, poptorch.identity_loss):
+        assert shown.__module__.startswith("poptorch.")
+        assert getattr(sys.modules[shown.__module__], shown.__name__) is shown
+    assert issubclass(abele.CompiledModel, poptorch.PoplarExecutor)
+    assert isinstance(abele.inferenceModel(torch.nn.Linear(2, 2)), poptorch.PoplarExecutor)
+
+
+def test_pickles_may_name_either_package():
+    options = poptorch.Options().deviceIterations(3)
+    data = pickle.dumps(options, protocol=2)
+    assert b"cpoptorch.options\n" in data
+    for text in (data, data.replace(b"cpoptorch.", b"cabele.")):
+        assert pickle.loads(text).device_iterations == 3
+
+
+WITHOUT_POPTORCH = """
+import sys
+sys.modules["poptorch"] = None  # importing it raises
+import abele, pickle, torch
+
+class Sorted(torch.nn.Module):
+    def forward(self, x):
+        return torch.unique(x)
+
+source, target = sys.argv[1:]
+model = abele.load(source, trust=True)
+model(torch.ones(2, 4))
+model.save(target)
+assert type(pickle.loads(pickle.dumps(model.options))) is abele.Options
+try:
+    abele.inferenceModel(Sorted())(torch.ones(2))
+except abele.Error as error:
+    assert error.code == "E0101" and error.type == "poptorch_cpp_error"
+    print(str(error).splitlines()[1])
+"""
+
+
+def test_abele_runs_where_poptorch_is_absent(tmp_path):
+    source, target, program = tmp_path / "a.poptorch", tmp_path / "b.poptorch", tmp_path / "program.py"
+    model = poptorch.inferenceModel(torch.nn.Linear(4, 4))
+    expected = model(torch.ones(2, 4))
+    model.save(source)
+    program.write_text(WITHOUT_POPTORCH)
+    result = subprocess.run([sys.executable, program, source, target], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "program.py:8" in result.stdout
+    assert torch.equal(poptorch.load(target)(torch.ones(2, 4)), expected)

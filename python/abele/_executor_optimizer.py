@@ -12,7 +12,7 @@ from .enums import ConnectionType, MeanReductionStrategy
 
 
 class OptimizerSync:
-    """Part of PoplarExecutor."""
+    """Part of Executor."""
 
     @oneAtATime
     def setOptimizer(self, optimizer):
@@ -59,7 +59,7 @@ class OptimizerSync:
     @property
     def _as_torch(self):
         """Are updates torch's, where PopTorch's rules are others?"""
-        return not self._enforce_limits
+        return self._policy.torch_updates
 
     def _requireUsable(self, optimizer):
         _optimizer_spec.kindOf(optimizer)

@@ -5,7 +5,7 @@ import os
 import sys
 
 from . import _logging
-from ._errors import refused
+from ._errors import createNativeError, refused
 
 _NAME = "abele._abele"
 
@@ -29,6 +29,7 @@ def core():
                 f"Abele was built for torch {module.torch_version}, this is torch {torch.__version__}: install the "
                 "wheel made for it, or build the target abele_python again",
             )
+        module.setErrorFactory(createNativeError)
         _logging.connectNative(module)
     return module
 
@@ -44,7 +45,13 @@ def isCapturing():
     return module is not None and module.isCapturing()
 
 
-PACKAGE_FOLDERS = [
-    os.path.dirname(os.path.abspath(__file__)) + os.sep,
-    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "abele") + os.sep,
-]
+# Code below these is not the user's: messages name the first line outside of them.
+PACKAGE_FOLDERS = []
+
+
+def addPackageFolder(file):
+    """Says that the package of this __init__.py is part of the product."""
+    PACKAGE_FOLDERS.append(os.path.dirname(os.path.abspath(file)) + os.sep)
+
+
+addPackageFolder(__file__)

@@ -14,7 +14,7 @@ from .enums import ConnectionType
 
 
 class LifeCycle:
-    """Part of PoplarExecutor."""
+    """Part of Executor."""
 
     def isCompiled(self):
         """True between compilation and destroy()."""

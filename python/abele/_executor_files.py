@@ -43,7 +43,7 @@ def requireReadable(file, filename):
 
 
 class Files:
-    """Part of PoplarExecutor."""
+    """Part of Executor."""
 
     @oneAtATime
     def compileAndExport(self, filename, *args, export_model=True, **kwargs):

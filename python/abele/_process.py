@@ -7,6 +7,7 @@ import atexit
 import faulthandler
 import gc
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -38,14 +39,22 @@ def _logUncaught(previous):
     return hook
 
 
+_has_started = False
+
+
 def start():
-    """Called once, by the import of the package.
+    """Called by the import of poptorch and by the first use of anything of abele; only the first call counts.
 
     Raises:
         ImportError: the native module is missing.
         AssertionError: it was built for another torch.
     """
+    global _has_started
+    if _has_started:
+        return
+    os.environ.setdefault("RDMAV_FORK_SAFE", "1")
     _native.core()
+    _has_started = True
     try:
         faulthandler.enable()
         if hasattr(faulthandler, "register"):

@@ -9,7 +9,7 @@ from ._one_at_a_time import oneAtATime
 
 
 class WeightSync:
-    """Part of PoplarExecutor."""
+    """Part of Executor."""
 
     @oneAtATime
     def copyWeightsToHost(self):

@@ -6,14 +6,13 @@ Source: spec executor.md, section 8.
 import datetime
 
 from ._errors import Error, createPoptorchError, refused
-from ._program import narrowed
 from ._target import countsCycles
 
 _NO_COUNTERS = ("input", "input_complete", "output", "output_complete")
 
 
 class Introspection:
-    """Part of PoplarExecutor."""
+    """Part of Executor."""
 
     def getTensorNames(self):
         """Long names of the values of the compiled program, as anchorTensor takes them."""
@@ -29,7 +28,7 @@ class Introspection:
             value = self._executable.session.anchor(short_name)
         except Error as error:
             raise refused(AssertionError, error.message) from error
-        return narrowed(value, f"the anchor {short_name!r}") if self._enforce_limits else value
+        return self._policy.narrowed(value, f"the anchor {short_name!r}")
 
     # Times of the last call ------------------------------------------------------------------------------------------
     def getPerfCounters(self):

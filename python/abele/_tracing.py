@@ -19,7 +19,7 @@ from ._logging import logger
 from ._native import core, isCapturing
 from ._overlap import checkedOverlaps
 from ._raw_reads import noticedReads, typedReads
-from ._redirects import redirectedCalls
+from ._tensor_copies import copiesOfTensors
 from ._widening import widenedOperands
 from .losses import LossMarking, refusedLosses
 
@@ -288,18 +288,18 @@ def aroundCompile(model):
 
 
 @contextlib.contextmanager
-def aroundProgram(model, *, has_device_name):
+def aroundProgram(model, policy):
     """Around forward and backward, which may run parts of forward again (activation checkpointing).
 
     Args:
         model: the module that is captured.
-        has_device_name: tensors of the program are on a device of their own, "ipu", as in PopTorch. Otherwise they are
-            where they are, on the CPU.
+        policy: what else surrounds it.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_printableTensors())
         stack.enter_context(noticedReads())
-        stack.enter_context(redirectedCalls(has_device_name))
+        stack.enter_context(policy.aroundProgram())
+        stack.enter_context(copiesOfTensors())
         stack.enter_context(_withoutDistributionChecks())
         stack.enter_context(_withoutSeeding())
         stack.enter_context(widenedOperands())

@@ -1,8 +1,8 @@
 """Factory calls and moves between host and device, as forward means them while it is captured.
 
 The device of a captured program is this process, so that tensors stay where they are, and a model written for the CPU
-sees the CPU. What is left of PopTorch's rules under its names are the warnings, the device name "ipu" (programs choose
-by tensor.device.type what they may look at), and the refusal to read a device value on the host.
+sees the CPU. What is left of PopTorch's rules are the warnings, the device name "ipu" (programs choose by
+tensor.device.type what they may look at), and the refusal to read a device value on the host.
 Source: spec executor.md, section 5.
 """
 
@@ -12,10 +12,9 @@ import os
 import sys
 
 import torch
-
-from . import wrapping
-from ._logging import logger
-from ._native import core, isCapturing
+from abele import wrapping
+from abele._logging import logger
+from abele._native import core, isCapturing
 
 _FACTORIES = (
     "arange",
@@ -164,28 +163,6 @@ def _members():
 
 
 @contextlib.contextmanager
-def _copiesOfTensors():
-    """copy.copy and copy.deepcopy of a tensor of the program: torch makes them of its storage, past all operators."""
-    deepcopy = torch.Tensor.__deepcopy__
-
-    def copyOf(self):
-        return self.detach().requires_grad_(self.requires_grad)
-
-    def deepCopyOf(self, memo):
-        if id(self) in memo or not self.is_leaf or not core().isCaptured(self):
-            return deepcopy(self, memo)
-        memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
-        return memo[id(self)]
-
-    torch.Tensor.__copy__, torch.Tensor.__deepcopy__ = copyOf, deepCopyOf
-    try:
-        yield
-    finally:
-        torch.Tensor.__deepcopy__ = deepcopy
-        del torch.Tensor.__copy__
-
-
-@contextlib.contextmanager
 def _scriptsOf(originals):
     """torch.jit.script reads source code and knows torch's own functions, not what stands for them."""
     script = torch.jit.script
@@ -217,12 +194,8 @@ def _replacements(warned):
 
 
 @contextlib.contextmanager
-def redirectedCalls(has_device_name):
-    """Around forward and backward. has_device_name: with PopTorch's rules; else only what copies is redirected."""
-    if not has_device_name:
-        with _copiesOfTensors():
-            yield
-        return
+def redirectedCalls():
+    """Around forward and backward."""
     members = {name: member for name, member in _members().items() if name not in vars(torch.Tensor)}
     replacements = _replacements(set())
     originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replacements]
@@ -231,7 +204,7 @@ def redirectedCalls(has_device_name):
     for name, member in members.items():
         setattr(torch.Tensor, name, member)
     try:
-        with _scriptsOf({name: original for _, name, original in originals if name in _FACTORIES}), _copiesOfTensors():
+        with _scriptsOf({name: original for _, name, original in originals if name in _FACTORIES}):
             yield
     finally:
         for owner, name, original in originals:

@@ -8,7 +8,7 @@ import os
 
 import torch
 
-from . import _devices, _environment, _process_group, enums, strategies
+from . import _environment, _process_group, enums, strategies
 from ._errors import userError
 from ._locations import setLocations
 from ._logging import logger
@@ -44,7 +44,7 @@ def commGroup(comm_group_type):
     return getattr(core().CommGroup, enums.CommGroupType(comm_group_type).name)
 
 
-def toSessionOptions(options, *, training, enforce_limits):
+def toSessionOptions(options, *, training, policy):
     """The native options of one compiled program."""
     result = core().SessionOptions()
     result.training = training
@@ -79,16 +79,16 @@ def toSessionOptions(options, *, training, enforce_limits):
             for stage in strategy._stages
         ],
         isinstance(strategy, strategies.ParallelPhasedExecution),
-        _splitDevices(options, enforce_limits),
+        _splitDevices(options, policy),
     )
     setLocations(result, options)
     if options.exists("device_memory_limit"):
         limits = options.device_memory_limit
         limits = limits if isinstance(limits, dict) else {-1: limits}
         result.setDeviceMemory(limits.get(-1, -1), {device: limit for device, limit in limits.items() if device >= 0})
-    result.enforce_pipeline_minimum = enforce_limits and not _popart(options, "abele.allowShortPipeline")
+    result.enforce_pipeline_minimum = not policy.short_pipelines and not _popart(options, "abele.allowShortPipeline")
     share = _popart(options, "abele.shareWeights")
-    result.share_weights = not enforce_limits if share is None else share
+    result.share_weights = policy.shares_weights if share is None else share
     threads = _popart(options, "abele.threadsPerDevice") or 0
     if threads < 0:
         raise userError("E0702", "option-value", f"abele.threadsPerDevice is {threads}", expected="0 or more threads")
@@ -118,14 +118,10 @@ def toSessionOptions(options, *, training, enforce_limits):
     return result
 
 
-def _splitDevices(options, enforce_limits):
+def _splitDevices(options, policy):
     """Devices that an AutoSplit is for; 0: as many as there are cores."""
     devices = getattr(options._execution_strategy, "_devices", None)
-    if devices is not None or not enforce_limits:
-        return devices or 0
-    here = options.replication_factor * _process_group.localProcesses(options.Distributed.numProcesses)
-    cores = max(1, len(os.sched_getaffinity(0)) // here)
-    return 1 << (cores.bit_length() - 1)  # PopTorch reserves powers of two
+    return policy.splitDevices(options) if devices is None else devices
 
 
 def _setLossScaling(result, options):
@@ -160,30 +156,6 @@ def _setCache(result, options):
         result.cache_lock = several
     elif several:
         logger.warning("every process compiles: opts.enableExecutableCaching(path) lets only the first one do it")
-
-
-def requireDeviceCount(options, stage_devices):
-    """Raises poptorch.Error if the number of devices is none that PopTorch can reserve."""
-    if not stage_devices:
-        return
-    replicas = options.replication_factor
-    number = max(len(set(stage_devices)), max(stage_devices) + 1) * replicas
-    uses = f"the model uses {number} devices" + (f" ({replicas} replicas)" if replicas > 1 else "")
-    if number > 64:
-        raise userError("E0402", "device-range", uses, expected="at most 64")
-    if number & (number - 1):
-        rounded = 1 << number.bit_length()
-        if not options.auto_round_num_ipus:
-            raise userError(
-                "E0402",
-                "device-range",
-                uses,
-                expected="a power of two",
-                remedy="opts.autoRoundNumIPUs(True) reserves more devices than the model uses",
-            )
-        logger.warning("the model uses %d devices; %d are reserved (autoRoundNumIPUs)", number, rounded)
-        number = rounded
-    _devices.requireDevices(options, number)
 
 
 def requireShapes(model):

@@ -1,4 +1,4 @@
-"""Model wrapping: trainingModel, inferenceModel and the executor they return.
+"""The executor: what trainingModel and inferenceModel of a package return.
 
 Source: spec executor.md.
 """
@@ -10,7 +10,7 @@ import torch
 
 from . import _files, _saved_programs, optim, profiling, structures, wrapping
 from ._arguments import Binding, hasDict, signatureOf
-from ._errors import createPoptorchError, refused, userError
+from ._errors import AT_COMPILE, createPoptorchError, refused, userError
 from ._executor_files import Files, requireReadable
 from ._executor_introspection import Introspection
 from ._executor_lifecycle import LifeCycle
@@ -24,8 +24,8 @@ from ._program import Program
 from ._progress import ProgressBar
 from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
 from ._runtime_options import keepCompiled
-from ._support import requireDeviceCount, requireShapes, requireSupported
-from ._target import requireGroup, requireTarget
+from ._support import requireShapes, requireSupported
+from ._target import requireTarget
 from ._version import __version__
 from .annotations import module_repr
 from .enums import ConnectionType, OutputMode
@@ -33,20 +33,6 @@ from .options import Options
 from .strategies import PipelinedExecution
 
 _TRACED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
-_DEVICE_DTYPES = frozenset(
-    (
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.bool,
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.float64,
-    )
-)
 
 
 def _shallowCopy(module):
@@ -68,20 +54,16 @@ class _Version:
     number = 0
 
 
-class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
-    """A wrapped model: calling it runs one step on the devices. Made by trainingModel and inferenceModel.
+class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
+    """A wrapped model: calling it runs one step on the devices. A package derives its own and gives it a policy.
 
     Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
     """
 
     _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
 
-    # What the abele front end does differently.
-    _enforce_limits = True  # PopTorch's minimum pipeline length and its numbers of devices
-    _many_programs = False  # one program per input signature instead of an error
-
-    def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None):
-        if isinstance(model, PoplarExecutor):
+    def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None, *, policy):
+        if isinstance(model, Executor):
             model = model._user_model
         if not isinstance(model, torch.nn.Module):
             raise userError(
@@ -96,6 +78,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
                 "E0708", "arguments", f"options are a {type(options).__name__}", expected="poptorch.Options"
             )
         self._lock = threading.RLock()
+        self._policy = policy
         self._training = training
         self._options = _wrappingOptions(options, training)
         if training:
@@ -170,7 +153,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
     def compile(self, *args, **kwargs):
         """Captures and compiles for these arguments, and uploads the weights, without running."""
         given, tensors = self._prepare(args, kwargs)
-        if self.isCompiled() and not self._many_programs:
+        if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
         self._programFor(given, tensors)
@@ -178,7 +161,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
     def _prepare(self, args, kwargs):
         """The call's (positional, named) arguments and its tensors as the device takes them."""
         given = self._binding.bind(args, kwargs)
-        like = self._executable._arguments if self._executable is not None and not self._many_programs else None
+        like = self._executable._arguments if self._executable is not None and not self._policy.many_programs else None
         if like is not None:
             self._executable.requireSame(given)
         tensors = structures.flattenTensorStructure(given, like)
@@ -200,32 +183,14 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
                 f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)}): an input has no elements",
                 expected="at least one element in every input",
             )
-        if self._enforce_limits and tensor.dtype not in _DEVICE_DTYPES:
-            raise userError(
-                "E0708",
-                "arguments",
-                f"an input of type {tensor.dtype}",
-                expected=", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in _DEVICE_DTYPES)),
-            )
+        self._policy.requireType(tensor)
         core().requireMemory(tensor)
         if tensor.requires_grad:
             self._warnOnce(
                 "an input tensor requires a gradient: it is detached, since a step computes no gradients of inputs"
             )
             tensor = tensor.detach()
-        if self._enforce_limits and not tensor.is_contiguous():
-            self._warnOnce(
-                "an input tensor is not contiguous: the program is made for the strides of its first call, and "
-                "tensors with other strides are copied into these"
-            )
-        if tensor.dtype == torch.float64 and self._enforce_limits and not self._hasFloat64():
-            self._warnOnce("float64 inputs are converted to float32")
-            tensor = tensor.float()
-        return tensor
-
-    def _hasFloat64(self):
-        with wrapping.withoutPull():
-            return any(tensor.dtype == torch.float64 for tensor in self._model.parameters())
+        return self._policy.input(tensor, self._model, self._warnOnce)
 
     def _warnOnce(self, text):
         if text not in self._warned:
@@ -235,7 +200,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
     # Compilation -----------------------------------------------------------------------------------------------------
     def _programFor(self, given, tensors):
         """The program for these inputs, compiled if there is none."""
-        key = self._keyOf(signatureOf(given)) if self._many_programs else None
+        key = self._keyOf(signatureOf(given)) if self._policy.many_programs else None
         program = self._programs.get(key)
         if program is None:
             with self._channel.tracepoint("modelCompilation"):
@@ -256,7 +221,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         self._uploadOptimizerState(program)
 
     def _keyOf(self, signature):
-        return repr(signature) if self._many_programs else None
+        return repr(signature) if self._policy.many_programs else None
 
     def _compile(self, given, tensors):
         requireConsistent(self._options)
@@ -273,8 +238,9 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         try:
             program.compile(self._model, given, tensors, spec, bar, self._requireDevices)
         except Exception as error:
-            if getattr(error, "code", "") in ("E0304", "E0305", "E0712"):
-                raise refused(AssertionError, error.message) from error
+            builtin = AT_COMPILE.get(getattr(error, "code", ""))
+            if builtin is not None:
+                raise refused(builtin, error.message) from error
             raise
         finally:
             if bar is not None:
@@ -283,9 +249,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         return program
 
     def _requireDevices(self, stage_devices):
-        if self._enforce_limits:
-            requireDeviceCount(self._options, stage_devices)
-            requireGroup(self._options, len(set(stage_devices)) or 1)
+        self._policy.requireDevices(self._options, stage_devices)
 
     def _rewrap(self):
         """Before a compilation: the model is wrapped and its weights are the newest."""
@@ -304,7 +268,7 @@ class PoplarExecutor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection)
         return Program(
             self._options,
             training=self._training,
-            enforce_limits=self._enforce_limits,
+            policy=self._policy,
             groupings=self._groupings.native(),
             owner=id(self),
         )
@@ -394,53 +358,12 @@ def _wrappingOptions(options, training):
     return result
 
 
-def trainingModel(model, options=None, optimizer=None):
-    """Wraps a module for training.
-
-    Args:
-        model: torch.nn.Module whose forward computes the loss, or an executor (then its model is taken).
-        options: Options; frozen from now on.
-        optimizer: SGD, Adam or AdamW of torch.optim or poptorch.optim; default SGD with learning rate 0.01.
-    Returns: an executor: calling it runs forward, backward and update.
-    Raises:
-        RuntimeError: the model is wrapped for training already.
-    """
-    return PoplarExecutor(model, options, True, __version__, optimizer)
-
-
-def inferenceModel(model, options=None):
-    """Wraps a module for inference. Weights shared with a training executor are kept in step.
-
-    Args:
-        model: torch.nn.Module, or an executor (then its model is taken).
-        options: Options; frozen from now on.
-    Returns: an executor: calling it runs forward.
-    """
-    return PoplarExecutor(model, options, False, __version__)
-
-
-def load(filename, edit_opts_fn=None):
-    """An executor from a file that save() or compileAndExport() wrote, with model, weights, optimizer and random state.
-
-    The file holds the module as a pickle, and reading a pickle runs what its author put there: load files that you
-    trust, as with torch.load(weights_only=False). `executor.loadExecutable(filename)` runs nothing of a file.
-    A file that C++ wrote has no module: its parameters and buffers are then those of a module without a forward.
-
-    Args:
-        filename: the file.
-        edit_opts_fn: called with the options before the model is wrapped. Options of devices, logs, folders, the
-            seed and the output mode count; a warning names others that it changed, which are ignored.
-    Returns: a compiled executor that is not connected to any other.
-    Raises:
-        AssertionError: the file was written by another version, or without the model.
-    """
-    return loadAs(PoplarExecutor, filename, edit_opts_fn)
-
-
 def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
-    """load(), as an executor of this class. Nothing of the file runs before all else of it is checked.
+    """An executor of this class from a file that an executor saved. Nothing of it runs before all else is checked.
 
-    trust: may the file's pickled module be read?
+    Args:
+        filename, edit_opts_fn: see load() of the packages.
+        trust: may the file's pickled module be read?
     """
     file = _files.read(filename)
     if not file.metadata:

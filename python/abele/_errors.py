@@ -73,6 +73,10 @@ _NATIVE = {
 }
 
 
+# Codes of errors that PopTorch asserts when it compiles -> the class of Python's own that its callers expect.
+AT_COMPILE = {"E0304": AssertionError, "E0305": AssertionError, "E0712": AssertionError}
+
+
 def _shorten(text):
     """Text of at most 80 lines; longer text goes to a file in the working directory."""
     if text.count("\n") < _MAX_LINES:
@@ -131,7 +135,7 @@ def refused(builtin, text):
 
 
 def createNativeError(kind, code, text, context, recovery_action):
-    """An exception for a native error. Called only by the exception translator of the native module.
+    """An exception for a native error: the factory that the native module's exception translator calls.
 
     Args:
         kind: a key of _NATIVE.

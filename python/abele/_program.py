@@ -5,7 +5,6 @@ import torch
 from . import _forms, _process_group, structures, wrapping
 from ._arguments import NARROW, requireSame, signatureOf, typeText
 from ._errors import userError
-from ._logging import logger
 from ._native import PACKAGE_FOLDERS, core
 from ._profile import profileOf
 from ._results import markReturned, warnOfHiddenTensors, warnOfHostTensors
@@ -14,41 +13,12 @@ from ._tensor_paths import pathOf
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 
 
-def narrowed(value, name):
-    """The tensor in the type that the original devices have for it.
-
-    Args:
-        name: of the value, for the message.
-    Raises:
-        poptorch.Error: E0609 for an integer that the narrow type does not hold.
-    """
-    if value.dtype not in NARROW:
-        return value
-    result = value.to(NARROW[value.dtype])
-    if value.dtype == torch.int64 and not torch.equal(result.to(torch.int64), value):
-        found = value[result.to(torch.int64) != value].flatten()[0] if value.dim() else value
-        raise userError(
-            "E0609",
-            "integer-range",
-            f"{name} holds an integer that int32 does not: poptorch narrows int64 as PopTorch does",
-            found=str(found.item()),
-            expected="-2147483648 to 2147483647",
-            remedy="wrap the model with abele.inferenceModel or abele.trainingModel, which return int64 as int64",
-        )
-    return result
-
-
-def _ofOneMicroBatch(value, shape):
-    """The first of the equal parts of a result, one per micro-batch."""
-    return value[: shape[0]] if shape else value[0]
-
-
 class Program:
     """A compiled executable. Threads: one caller at a time."""
 
-    def __init__(self, options, *, training, enforce_limits, groupings=(), owner=0):
-        """owner: id of whoever runs one of its programs at a time."""
-        native = toSessionOptions(options, training=training, enforce_limits=enforce_limits)
+    def __init__(self, options, *, training, policy, groupings=(), owner=0):
+        """policy: of the package that runs it. owner: id of whoever runs one of its programs at a time."""
+        native = toSessionOptions(options, training=training, policy=policy)
         native.setGroupings(list(groupings))
         native.setWeightsOwner(owner)
         self.session = core().Session(native)
@@ -56,7 +26,7 @@ class Program:
             _process_group.join(options.Distributed.processId, options.Distributed.numProcesses)
         self._options = options
         self._training = training
-        self._enforce_limits = enforce_limits
+        self._policy = policy
         self._arguments = None  # structure of the call, with empty tensors
         self._signature = None  # the same with types, for later calls
         self._result = None  # structure of the result, with empty tensors
@@ -105,7 +75,7 @@ class Program:
             return flat
 
         model_tensors = _modelTensors(model)
-        with aroundCompile(model), aroundProgram(model, has_device_name=self._enforce_limits):
+        with aroundCompile(model), aroundProgram(model, self._policy):
             self.session.compile(
                 forward,
                 model_tensors,
@@ -119,8 +89,7 @@ class Program:
             )
         self._tensors = {name: tensor for name, tensor, _ in model_tensors}
         self._result = structures.skeleton(returned)  # here: its tensors would be part of the program
-        if self._enforce_limits and self.session.usesFloat64():
-            logger.warning("forward computes in float64: its results are narrowed to float32")
+        self._policy.noteCompiled(self.session)
         self._profile = profileOf(options, self._training, self.session)
 
     def description(self):
@@ -200,9 +169,7 @@ class Program:
 
     def run(self, given, tensors):
         """One call. Returns the results in the structure that forward returned."""
-        if self._enforce_limits:
-            # Results of the last call are narrower than the arguments that they came from.
-            tensors = [tensor.to(dtype) for tensor, dtype in zip(tensors, self._dtypes, strict=True)]
+        tensors = self._policy.inputs(tensors, self._dtypes)
         outputs = self.session.run(tensors)
         if self._profile is not None:
             self._profile.noteRun(self.session)
@@ -214,12 +181,10 @@ class Program:
                     if originals[index].data_ptr() != tensors[index].data_ptr():
                         value, dtype = tensors[index], originals[index].dtype
                         is_narrow = dtype == NARROW.get(value.dtype)
-                        originals[index].copy_(narrowed(value, f"tensor argument {index}") if is_narrow else value)
-        if self._enforce_limits:
-            outputs = [narrowed(value, f"result {index}") for index, value in enumerate(outputs)]
-            for index, shape in self._constants.items():
-                if outputs[index].shape != shape:
-                    outputs[index] = _ofOneMicroBatch(outputs[index], shape)
+                        if is_narrow:
+                            value = self._policy.narrowed(value, f"tensor argument {index}")
+                        originals[index].copy_(value)
+        outputs = self._policy.results(outputs, self._constants)
         markReturned(outputs)
         if isinstance(self._result, torch.Tensor):
             return outputs[0]

@@ -52,7 +52,7 @@ def _startForkServer():
 
     if forkserver._forkserver._preload_modules == ["__main__"]:
         # Its children have what they need when they are born; they would import it otherwise, each anew.
-        multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", "poptorch._async_worker"])
+        multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", "abele._async_worker"])
     destination = os.environ.pop("POPTORCH_LOG_DEST", None)  # the server must not empty this process's log
     try:
         forkserver.ensure_running()

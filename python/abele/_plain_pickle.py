@@ -14,8 +14,10 @@ import torch
 
 from . import structures
 
+# Modules whose classes describe a program. The compatibility package shows some of them under a name of its own, and
+# files hold whichever name a class had when they were written.
 _OURS = frozenset(
-    f"poptorch.{name}"
+    f"{__package__}.{name}"
     for name in (
         "_arguments",
         "_options_dict",
@@ -25,6 +27,7 @@ _OURS = frozenset(
         "strategies",
     )
 )
+_PACKAGES = frozenset((__package__, "poptorch"))
 _PLAIN = frozenset((set, frozenset, complex, slice, torch.device, torch.Size))
 _CONTAINERS = (tuple, list, dict, enum.Enum)
 
@@ -61,14 +64,21 @@ def _dtype(name):
     return dtype
 
 
+def _homeOf(module):
+    """The module of this package behind a name that files have for it; other names as they are."""
+    package, _, name = module.partition(".")
+    home = f"{__package__}.{name}"
+    return home if package in _PACKAGES and home in _OURS else module
+
+
 def _isPlain(found, module):
     if not isinstance(found, type):
         return False
     if found in _PLAIN or found in torch.serialization.get_safe_globals():
         return True
     if module in _OURS:
-        return found.__module__ == module
-    if any(base.__module__ in _OURS for base in found.__mro__):
+        return _homeOf(found.__module__) == module
+    if any(_homeOf(base.__module__) in _OURS for base in found.__mro__):
         return True  # a class of the program that is derived from ours, such as popdist's options
     parsers = structures.registeredParsers()
     return issubclass(found, _CONTAINERS) or any(issubclass(found, cls) for cls in parsers)
@@ -77,11 +87,12 @@ def _isPlain(found, module):
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module, name):
         """A class that is there already: looking for one must not import a module, which would run."""
+        home = _homeOf(module)
         try:
-            found = functools.reduce(getattr, name.split("."), sys.modules[module])
+            found = functools.reduce(getattr, name.split("."), sys.modules[home])
         except (KeyError, AttributeError):
             found = None
-        if not _isPlain(found, module):
+        if not _isPlain(found, home):
             raise UnknownClass(f"{module}.{name}")
         return found
 

@@ -1,0 +1,29 @@
+"""Python's copies of tensors while forward is captured."""
+
+import contextlib
+
+import torch
+
+from ._native import core
+
+
+@contextlib.contextmanager
+def copiesOfTensors():
+    """copy.copy and copy.deepcopy of a tensor of the program: torch makes them of its storage, past all operators."""
+    deepcopy = torch.Tensor.__deepcopy__
+
+    def copyOf(self):
+        return self.detach().requires_grad_(self.requires_grad)
+
+    def deepCopyOf(self, memo):
+        if id(self) in memo or not self.is_leaf or not core().isCaptured(self):
+            return deepcopy(self, memo)
+        memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
+        return memo[id(self)]
+
+    torch.Tensor.__copy__, torch.Tensor.__deepcopy__ = copyOf, deepCopyOf
+    try:
+        yield
+    finally:
+        torch.Tensor.__deepcopy__ = deepcopy
+        del torch.Tensor.__copy__

@@ -1,0 +1,1 @@
+from abele.control_flow import *

@@ -1,0 +1,1 @@
+from abele.custom_ops import *

@@ -1,0 +1,1 @@
+from ._poplar_executor import *

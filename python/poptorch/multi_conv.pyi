@@ -1,0 +1,1 @@
+from abele.multi_conv import *

@@ -1,0 +1,1 @@
+from abele.structures import *
