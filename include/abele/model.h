@@ -73,7 +73,14 @@ struct MemoryReport {
 };
 
 /// What training and inference models have in common.
-/// Throws: E0705 where a call needs a compiled model. Threads: one caller at a time for all models of a module.
+/// Throws: E0705 where a call needs a compiled model. E0608 for a call from within a call of the same model (a hook, a
+/// host function, forward), and where models that call each other would wait for each other for ever. E0607 in a forked
+/// child for a model that its parent compiled; there destroy() and the end of the object copy nothing back, and after
+/// destroy() the model may be called and compiles anew.
+/// Threads: safe, for all models of a module. The calls of a model run one after another, in the order in which threads
+/// asked; calls of different models run at once, but for compilations of one module and copies of its weights. What a
+/// call returns by reference lasts until the next call that changes it. Moving, assigning and destroying the object are
+/// its owner's.
 class ABELE_API CompiledModel {
  public:
   CompiledModel(CompiledModel&&) noexcept;
@@ -96,8 +103,9 @@ class ABELE_API CompiledModel {
   template <class Result, detail::Argument... Inputs>
     requires(detail::IsStructure<Result>::value)
   Result call(const Inputs&... inputs) {
-    const auto results = (*this)(inputs...);  // the first call makes the form
-    return detail::structured<Result>(results, resultForm());
+    std::string form;  // of these results: another thread may destroy() the model meanwhile
+    const auto results = runFlat(flatArguments(inputs...), &form);
+    return detail::structured<Result>(results, form);
   }
 
   /// Captures and compiles for inputs of these shapes without running a step.
@@ -186,19 +194,28 @@ class ABELE_API CompiledModel {
  protected:
   friend class ModelAccess;
   class Core;
+  class Call;
   struct Sharing;
   static std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
   explicit CompiledModel(std::unique_ptr<Core> core);
   /// E0705 where this was moved from.
   Core& core() const;
+  /// Waits until it is this thread's turn. Throws E0608 within a call of the same model.
+  Call enter() const;
   std::unique_ptr<Core> core_;
 
  private:
   friend Verification detail::verify(CompiledModel& model, const std::vector<detail::Flat>& batches);
   Verification verifyFlat(const std::vector<detail::Flat>& batches);
-  std::vector<at::Tensor> runFlat(const detail::Flat& inputs);
+  static detail::Flat flatArguments(const std::vector<at::Tensor>& inputs);
+  template <detail::Argument... Inputs>
+    requires(sizeof...(Inputs) > 0)
+  static detail::Flat flatArguments(const Inputs&... inputs) {
+    return detail::flattened(inputs...);
+  }
+  /// form: of the results, if it is asked for.
+  std::vector<at::Tensor> runFlat(const detail::Flat& inputs, std::string* form = nullptr);
   void compileFlat(const detail::Flat& inputs);
-  std::string resultForm() const;
 };
 
 /// A program compiled for training. The first call captures, compiles and uploads the module's weights; each call then

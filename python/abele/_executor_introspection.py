@@ -6,6 +6,7 @@ Source: spec executor.md, section 8.
 import datetime
 
 from ._errors import Error, createPoptorchError, refused
+from ._one_at_a_time import oneAtATime
 from ._target import countsCycles
 
 _NO_COUNTERS = ("input", "input_complete", "output", "output_complete")
@@ -14,12 +15,14 @@ _NO_COUNTERS = ("input", "input_complete", "output", "output_complete")
 class Introspection:
     """Part of Executor."""
 
+    @oneAtATime
     def getTensorNames(self):
         """Long names of the values of the compiled program, as anchorTensor takes them."""
         if not self.isCompiled():
             raise refused(AssertionError, "getTensorNames: the model is not compiled yet")
         return self._executable.session.tensorNames()
 
+    @oneAtATime
     def getAnchoredTensor(self, short_name):
         """Value, in the last call, of the tensor that opts.anchorTensor(short_name, ...) named."""
         if not self.isCompiled():
@@ -31,6 +34,7 @@ class Introspection:
         return self._policy.narrowed(value, f"the anchor {short_name!r}")
 
     # Times of the last call ------------------------------------------------------------------------------------------
+    @oneAtATime
     def getPerfCounters(self):
         """When the tensors of the last call moved, in seconds since its begin.
 
@@ -75,6 +79,7 @@ class Introspection:
         """(min, max, average) seconds from the first request of an input until all outputs are complete."""
         return self._latency("input", min, "output_complete", max)
 
+    @oneAtATime
     def cycleCount(self):
         """Cycles of the last call, at the clock of the original devices (1.33 GHz): its time, in other units."""
         if not countsCycles(self._options):
@@ -85,6 +90,7 @@ class Introspection:
             raise createPoptorchError("no cycles are known yet\n  try       call the model once first")
         return cycles
 
+    @oneAtATime
     def report(self):
         """Figures of the compiled program and of its last step.
 
@@ -101,6 +107,7 @@ class Introspection:
         self._requireCompiled("report")
         return self._executable.session.report()
 
+    @oneAtATime
     def compilationTime(self):
         """How long capture and compilation took."""
         self._requireCompiled("compilationTime")

@@ -50,6 +50,10 @@ class LifeCycle:
         self._pullAll()
         self._is_attached = False
 
+    def _isOfParent(self):
+        """Was the program compiled before this process was forked off? The devices are the parent's then."""
+        return self._executable is not None and self._executable.session.isOfParent()
+
     def _pullAll(self):
         self.copyWeightsToHostIfNeeded()
         is_stale = (
@@ -60,11 +64,17 @@ class LifeCycle:
 
     @oneAtATime
     def destroy(self):
-        """Reads weights and optimizer state back and releases the program; a training model gets its class back."""
+        """Reads weights and optimizer state back and releases the program; a training model gets its class back.
+
+        In a forked child nothing is read back: the devices are its parent's.
+        """
         self._has_model = False
         if not self.isCompiled():
             return  # the class stays wrapped, as in PopTorch, until somebody wraps the model again
-        self._pullAll()
+        if self._isOfParent():
+            self._weights_are_stale = self._state_is_stale = False
+        else:
+            self._pullAll()
         if isinstance(self._optimizer, optim.Optimizer):
             self._optimizer.ipu_state_is_dirty = self._optimizer.has_state()
         self._executable = None
@@ -76,7 +86,7 @@ class LifeCycle:
 
     def __del__(self):
         # The device holds the only copy of weights that were not read since the last step.
-        if self.__dict__.get("_weights_are_stale") and not sys.is_finalizing():
+        if self.__dict__.get("_weights_are_stale") and not sys.is_finalizing() and not self._isOfParent():
             self.copyWeightsToHostIfNeeded()
 
     def _requireCompiled(self, what):
@@ -89,6 +99,7 @@ class LifeCycle:
             )
 
     @property
+    @oneAtATime
     def rng_state(self):
         """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the stream."""
         self._requireCompiled("rng_state")
@@ -98,6 +109,7 @@ class LifeCycle:
         return list(self._rng_cache)
 
     @rng_state.setter
+    @oneAtATime
     def rng_state(self, state):
         self._requireCompiled("rng_state")
         self._rng_cache = list(state)

@@ -16,8 +16,13 @@ class WeightSync:
         """Copies parameters and buffers from the device into the model's tensors, and the state of a plain torch
         optimizer into the optimizer, so that its state_dict() is complete."""
         self._requireCompiled("copyWeightsToHost")
+        were_stale = self._weights_are_stale
         self._weights_are_stale = False  # first: reading the model below must not come back here
-        self._executable.copyWeightsToHost(self._model)
+        try:
+            self._executable.copyWeightsToHost(self._model)
+        except BaseException:
+            self._weights_are_stale = were_stale
+            raise
         self._host_version.number += 1
         if not self._reads_weights_only and self._training and self._has_torch_state and self._state_is_stale:
             self._pullOptimizerState()
@@ -27,6 +32,8 @@ class WeightSync:
         if not self._weights_are_stale or self._executable is None:
             return False
         with self._lock:
+            if not self._weights_are_stale or self._executable is None:
+                return False  # another thread was here first
             self._reads_weights_only = True
             try:
                 self.copyWeightsToHost()

@@ -68,6 +68,8 @@ def write(path, metadata, program, forms, *, version, model=None, optimizer=None
     file.form, file.result_form = forms
     if model is not None:
         tensors = _namedTensors(model)
+        for name, tensor, _ in tensors:
+            core().requireMemory(tensor, name)
         file.has_model = True
         file.tensors = [(name, tensor.detach(), is_parameter) for name, tensor, is_parameter in tensors]
         file.optimizer_state = optimizer_state

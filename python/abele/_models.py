@@ -10,6 +10,7 @@ import torch
 from . import wrapping
 from ._errors import userError
 from ._native import isCapturing
+from ._one_at_a_time import oneAtATime
 from ._policy import Policy
 from ._simulate import simulate
 from ._version import __version__
@@ -22,25 +23,29 @@ class CompiledModel(Executor):
     """A wrapped model: calling it runs one step. Every shape of the inputs gets a compiled program of its own; weights,
     optimizer state and random numbers move between them.
 
-    Threads: one caller at a time.
+    Threads: safe; calls of several threads run one after another.
     """
 
     def __init__(self, *args, **kwargs):
         self._front_ns = collections.deque(maxlen=32)  # what recent calls took outside the native session
         super().__init__(*args, policy=Policy(), **kwargs)
 
+    @oneAtATime
     def graphText(self):
         """The graph after the passes, in text form."""
         return self._session("graphText").graphText()
 
+    @oneAtATime
     def planText(self):
         """Placement, schedule and memory, in text form."""
         return self._session("planText").planText()
 
+    @oneAtATime
     def executableText(self):
         """The compiled program, in text form."""
         return self._session("executableText").executableText()
 
+    @oneAtATime
     def memoryReport(self):
         """What the devices' memory is for: by lifetime class and by layer, and the largest tensors.
 
@@ -54,10 +59,12 @@ class CompiledModel(Executor):
         """
         return json.loads(self._session("memoryReport").memoryJson())
 
+    @oneAtATime
     def memoryText(self):
         """memoryReport() for people."""
         return self._session("memoryText").memoryText()
 
+    @oneAtATime
     def __call__(self, *args, **kwargs):
         was_compiled = self.isCompiled()
         begin = time.perf_counter_ns()
@@ -66,11 +73,13 @@ class CompiledModel(Executor):
             self._front_ns.append(time.perf_counter_ns() - begin - self._session("a call").callNs())
         return result
 
+    @oneAtATime
     def lossScale(self):
         """What the next step's loss is multiplied by: the optimizer's loss_scaling times the factor that automatic
         loss scaling (opts.Training.setAutomaticLossScaling) has found."""
         return self._session("lossScale").lossScale()
 
+    @oneAtATime
     def costs(self):
         """Times and memory of the stages, for simulate() and PipelinedExecution.costs().
 
@@ -83,6 +92,7 @@ class CompiledModel(Executor):
             costs["host_ns"] += max(0, round(statistics.median(self._front_ns)))
         return costs
 
+    @oneAtATime
     def simulate(self):
         """The simulated step of this program under its own options, from costs(): also where it cannot run, as with
         Options.useOfflineIpuTarget.

@@ -2,9 +2,23 @@
 
 import functools
 
+from ._native import core
+
+
+def newTurns(what="the model"):
+    """A lock that threads get in the order in which they asked, and that whoever has it may take again.
+
+    The workers of a step count as the thread that called it. Waiting threads can be interrupted. A wait that could
+    never end, because whoever has the lock waits for one of this thread's, raises E0608.
+
+    Args:
+        what: is locked, for messages.
+    """
+    return core().Turns(what)
+
 
 def oneAtATime(method):
-    """A method that runs while its object's `_lock` is held. The lock is reentrant."""
+    """A method that runs while its object's `_lock` is held."""
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):

@@ -7,6 +7,7 @@ the group out of c10d's registry; nothing here holds it, so that leaving it clos
 import atexit
 import datetime
 import os
+import threading
 
 from . import _environment
 from ._errors import userError
@@ -59,9 +60,28 @@ def connect(name, process, processes):
     timeout = datetime.timedelta(seconds=_environment.integer("ABELE_PROCESS_TIMEOUT", 1800))
     store = dist.PrefixStore(name, _storeFor(dist, process, processes, timeout))
     try:
-        return dist.ProcessGroupGloo(store, process, processes, timeout), store
+        return _interruptibly(lambda: dist.ProcessGroupGloo(store, process, processes, timeout)), store
     except (RuntimeError, dist.DistError) as error:
         raise _cannotMeet(process, processes, error) from error
+
+
+def _interruptibly(wait):
+    """What wait() returns. Ctrl-C ends this call; the wait goes on, on a thread of its own, until its timeout."""
+    done = []
+
+    def work():
+        try:
+            done.append((wait(), None))
+        except Exception as error:
+            done.append((None, error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join()
+    result, error = done[0]
+    if error is not None:
+        raise error
+    return result
 
 
 def _storeFor(dist, process, processes, timeout):
@@ -79,7 +99,7 @@ def _storeFor(dist, process, processes, timeout):
             remedy="start the program with poprun or torchrun, or set MASTER_ADDR and MASTER_PORT in all processes",
         )
     try:
-        return next(dist.rendezvous("env://", process, processes, timeout=timeout))[0]
+        return _interruptibly(lambda: next(dist.rendezvous("env://", process, processes, timeout=timeout))[0])
     except (RuntimeError, ValueError, dist.DistError) as error:
         raise _cannotMeet(process, processes, error) from error
 

@@ -129,6 +129,7 @@ class Program:
 
     def copyWeightsToHost(self, model):
         """Copies the device's weights into the tensors of the model."""
+        self._requireMemory(model)
         self.session.copyWeightsToHost()
         for _, held, current in self._replacedTensors(model):
             current.copy_(held)
@@ -137,8 +138,9 @@ class Program:
         """Copies the tensors of the model to the device.
 
         Raises:
-            poptorch.Error: one was replaced by another of a different form.
+            poptorch.Error: one was replaced by another of a different form, or its memory was freed.
         """
+        self._requireMemory(model)
         for name, held, current in self._replacedTensors(model):
             if (held.shape, held.dtype) != (current.shape, current.dtype):
                 raise userError(
@@ -151,6 +153,12 @@ class Program:
                 )
             held.copy_(current)
         self.session.copyWeightsToDevice()
+
+    def _requireMemory(self, model):
+        """Raises E0708 where somebody freed the storage of a parameter or buffer."""
+        with wrapping.withoutPull():
+            for name, tensor, _ in _modelTensors(model):
+                core().requireMemory(tensor, name)
 
     def _replacedTensors(self, model):
         """(name, tensor that the session knows, tensor that the model has by now), both detached."""

@@ -12,7 +12,7 @@ import traceback
 import torch
 
 from ._errors import Error, userError
-from ._native import core
+from ._native import core, isCapturing
 
 _READERS = ("numpy", "tolist")
 
@@ -21,6 +21,9 @@ def _readingMethod(name):
     original = getattr(torch.Tensor, name)
 
     def method(self, *args, **kwargs):
+        if not isCapturing():  # another thread, perhaps with weights of the model that is being captured
+            with core().Opened(self):
+                return original(self, *args, **kwargs)
         held = core().readValue(self, f"{name}()")
         result = original(held, *args, **kwargs)
         if held is not self and name == "numpy":

@@ -5,7 +5,6 @@ Source: spec executor.md, section 5.
 
 import contextlib
 import sys
-import threading
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -17,6 +16,7 @@ from ._host_random import refusedDraws
 from ._indexing import indexingByTensors
 from ._logging import logger
 from ._native import core, isCapturing
+from ._one_at_a_time import newTurns
 from ._overlap import checkedOverlaps
 from ._raw_reads import noticedReads, typedReads
 from ._tensor_copies import copiesOfTensors
@@ -269,13 +269,17 @@ def withHooks():
 
 # One capture at a time: what surrounds forward stands in for functions of torch, for all threads. A model whose forward
 # compiles another one takes it twice.
-_capture_lock = threading.RLock()
+_capture_lock = {}  # None: the lock, once somebody has asked for it
+
+
+def _captureLock():
+    return _capture_lock.get(None) or _capture_lock.setdefault(None, newTurns("a compilation"))
 
 
 @contextlib.contextmanager
 def aroundCompile(model):
     """Around the whole compilation: hooks; weights are read as they are on the host. Threads: one after another."""
-    with _capture_lock, withHooks():
+    with _captureLock(), withHooks():
         before = _owned(model)
         try:
             # The checks of anomaly mode read values, which would become part of the program.

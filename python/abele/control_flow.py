@@ -3,6 +3,10 @@
 Source: spec annotations.md, sections 5 and 8.
 """
 
+import functools
+import inspect
+import os
+
 import torch
 
 from ._errors import refused, userError
@@ -71,6 +75,16 @@ def cond(condition, then_body, then_inps, else_body, else_inps):
     )
 
 
+def _lineOf(function):
+    """ "train.py:88", where the function is written; "" if nobody knows."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, torch.nn.Module):
+        function = function.forward
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return "" if code is None else f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+
 class CPU:
     """A function that runs on the host in the middle of a device program, once per micro-batch. Inference only.
 
@@ -95,6 +109,7 @@ class CPU:
                 "E0708",
                 "arguments",
                 f"host function {self._ID} returns something else than tensors",
+                at=_lineOf(self._layer_to_call),
                 found=f"a {type(results).__name__} of other things" if holds else repr(result),
                 expected="a tensor, or a list or tuple of tensors",
                 remedy="return the tensors that the program goes on with",

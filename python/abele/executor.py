@@ -3,8 +3,8 @@
 Source: spec executor.md.
 """
 
+import contextlib
 import copy
-import threading
 
 import torch
 
@@ -18,7 +18,7 @@ from ._executor_optimizer import OptimizerSync
 from ._executor_weights import WeightSync
 from ._logging import logger
 from ._native import core
-from ._one_at_a_time import oneAtATime
+from ._one_at_a_time import newTurns, oneAtATime
 from ._options_validation import requireConsistent
 from ._program import Program
 from ._progress import ProgressBar
@@ -77,7 +77,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
             raise userError(
                 "E0708", "arguments", f"options are a {type(options).__name__}", expected="poptorch.Options"
             )
-        self._lock = threading.RLock()
+        self._lock = newTurns()
         self._policy = policy
         self._training = training
         self._options = _wrappingOptions(options, training)
@@ -137,11 +137,12 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         self._refreshDevice(program)
         if self._training:
             self._warnOfUnsent()
+        if self._training:
+            self._weights_are_stale = self._state_is_stale = True  # also after an interruption that comes too late
         with self._channel.tracepoint("modelExecution"):
             result = program.run(given, tensors)
         self._rng_cache = None
         if self._training:
-            self._weights_are_stale = self._state_is_stale = True
             self._updates += self._options.device_iterations
             if self._optimizer is not None:
                 self._optimizer._opt_called = True  # what torch's schedulers ask for before they step
@@ -165,9 +166,9 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         if like is not None:
             self._executable.requireSame(given)
         tensors = structures.flattenTensorStructure(given, like)
-        return given, [self._deviceTensor(tensor) for tensor in tensors]
+        return given, [self._deviceTensor(tensor, index) for index, tensor in enumerate(tensors)]
 
-    def _deviceTensor(self, tensor):
+    def _deviceTensor(self, tensor, index):
         if tensor.layout != torch.strided or tensor.is_nested:
             raise userError(
                 "E0708",
@@ -184,7 +185,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
                 expected="at least one element in every input",
             )
         self._policy.requireType(tensor)
-        core().requireMemory(tensor)
+        core().requireMemory(tensor, f"input {index}")
         if tensor.requires_grad:
             self._warnOnce(
                 "an input tensor requires a gradient: it is detached, since a step computes no gradients of inputs"
@@ -236,7 +237,8 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         spec = self._optimizerSpec()
         bar = ProgressBar() if self._options.show_compilation_progress_bar else None
         try:
-            program.compile(self._model, given, tensors, spec, bar, self._requireDevices)
+            with self._withoutTraining():
+                program.compile(self._model, given, tensors, spec, bar, self._requireDevices)
         except Exception as error:
             builtin = AT_COMPILE.get(getattr(error, "code", ""))
             if builtin is not None:
@@ -257,6 +259,14 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
             wrapping.claim(self._user_model, self)
             self.copyWeightsToHostIfNeeded()
         self._pullFromTraining()
+
+    @contextlib.contextmanager
+    def _withoutTraining(self):
+        """No step trains the model's weights meanwhile: they are read one after another."""
+        with contextlib.ExitStack() as stack:
+            for executor in wrapping.trainingExecutors(self._model):
+                stack.enter_context(executor._lock)
+            yield
 
     def _noteCompiled(self):
         if self._training:
@@ -324,6 +334,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
             return ParameterProxy(self, name, value)
         return value
 
+    @oneAtATime
     def _groupParameter(self, tensor, comm_group_type, shards, variable_retrieval_mode):
         groupWrapped(self, tensor, comm_group_type, shards, variable_retrieval_mode)
 

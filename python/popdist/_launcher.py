@@ -2,20 +2,25 @@
 
     poprun --num-instances=2 --num-replicas=4 python train.py
 
-The processes find each other through torch.distributed's store, which this process holds: on a port that is free. They
-see the variables of torchrun, of Open MPI and of PopDist. When one fails, the others are ended.
+The processes find each other through torch.distributed's store, which this process holds: on a port that is free, for
+this host alone. They see the variables of torchrun, of Open MPI and of PopDist. When one fails, the others are ended;
+when this process is killed, they are.
 """
 
 import argparse
+import ctypes
 import datetime
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 
 _END = (signal.SIGTERM, signal.SIGINT)
 _PATIENCE_S = 10  # from SIGTERM to SIGKILL
+_ADDRESS = "127.0.0.1"
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def _parser():
@@ -77,12 +82,13 @@ def _environmentOf(index, options, address, port):
     """What process `index` sees."""
     local = options.num_replicas // options.num_instances
     count, rank = str(options.num_instances), str(index)
+    inherited = {**os.environ, **options.variables}
     variables = {
-        **os.environ,
-        **options.variables,
+        **inherited,
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is here already
+        "GLOO_SOCKET_IFNAME": inherited.get("GLOO_SOCKET_IFNAME", "lo"),  # the transfers, too, stay on this host
         "POPDIST_NUM_TOTAL_REPLICAS": str(options.num_replicas),
         "POPDIST_NUM_LOCAL_REPLICAS": str(local),
         "POPDIST_REPLICA_INDEX_OFFSET": str(index * local),
@@ -95,6 +101,34 @@ def _environmentOf(index, options, address, port):
     if options.executable_cache_path:
         variables["POPTORCH_CACHE_DIR"] = options.executable_cache_path
     return variables
+
+
+def _openStore(dist):
+    """The store of the processes, which all are on this host: nobody else can connect."""
+    with socket.socket() as listener:
+        listener.bind((_ADDRESS, 0))
+        listener.listen(socket.SOMAXCONN)
+        timeout = datetime.timedelta(minutes=30)
+        port = listener.getsockname()[1]
+        return dist.TCPStore(
+            _ADDRESS, port, None, True, timeout, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
+
+
+def _dyingWith(parent):
+    """What a new process does first: it dies when its parent does, however that ends.
+
+    Args:
+        parent: the parent's process id.
+    """
+    prctl = ctypes.CDLL(None, use_errno=True).prctl  # here: the new process shall do as little as can be
+
+    def prepare():
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was gone before the request
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return prepare
 
 
 def _say(text):
@@ -140,13 +174,13 @@ def run(options):
     """Starts the processes and waits for them. Returns the exit code of the first that failed, else 0."""
     import torch.distributed as dist
 
-    address = "127.0.0.1"
-    store = dist.TCPStore(address, 0, None, True, datetime.timedelta(minutes=30), wait_for_workers=False)
+    store = _openStore(dist)
+    dies_with_us = _dyingWith(os.getpid())
     processes, started = _Processes(), []  # what is started is held: subprocess looks after what nobody holds
     for number in _END:
         signal.signal(number, lambda received, _: processes.endAll(received))
     for index in range(options.num_instances):
-        variables = _environmentOf(index, options, address, store.port)
+        variables = _environmentOf(index, options, _ADDRESS, store.port)
         silent = options.only_output_from_instance not in (None, index)
         if options.verbose:
             _say(f"instance {index} of {options.num_instances}: {shlex.join(options.program)}")
@@ -155,7 +189,9 @@ def run(options):
             _say(" ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(changed.items())))
         output = subprocess.DEVNULL if silent else None
         try:
-            started.append(subprocess.Popen(options.program, env=variables, stdout=output, stderr=output))
+            started.append(
+                subprocess.Popen(options.program, env=variables, stdout=output, stderr=output, preexec_fn=dies_with_us)
+            )
             processes.running[started[-1].pid] = index
         except OSError as error:
             _say(f"cannot start {options.program[0]}: {error.strerror}")

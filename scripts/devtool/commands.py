@@ -124,14 +124,19 @@ FUZZERS = ("graph_text", "costs_json", "executable", "options_text", "options_js
 
 
 def _test_long(tools: machine.Toolchain, seconds: int) -> None:
-    """1,000 writers that are killed; each fuzzer from its corpus in the tree, what it finds into build/fuzz."""
-    folder = configure_and_build(tools, targets=["unit_base", "unit_host"])
+    """1,000 writers and 200 training processes that are killed; each fuzzer from its corpus in the tree, what it finds
+    into build/fuzz."""
+    folder = configure_and_build(tools, targets=["unit_base", "unit_host", "abele_python"])
     failed = []
     for name in ("unit_base", "unit_host"):
         step(f"1,000 killed writers, {name}")
         killed = [folder / "test" / name, "--gtest_filter=*Killed"]
         if run(killed, env={**tools.env, "ABELE_KILLS": "1000"}, check=False):
             failed.append(name)
+    step("100 kills of one of two and of one of four processes")
+    kills = [tools.python, "-m", "pytest", "-s", "test/multi/test_kills.py"]
+    if run(kills, env={**_python_env(tools, folder), "ABELE_KILLS": "100"}, check=False):
+        failed.append("test_kills.py")
     folder = configure_and_build(tools, "fuzz", targets=[f"fuzz_{name}" for name in FUZZERS])
     for name in FUZZERS:
         step(f"fuzzing {name}")

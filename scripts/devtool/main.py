@@ -27,7 +27,9 @@ def main(argv: list[str]) -> None:
     test.add_argument("-k", metavar="EXPR", help="only tests whose name matches (pytest -k; googletest *EXPR*)")
     test.add_argument("--sanitizers", action="store_true", help="run the C++ tests under ASan, UBSan and TSan instead")
     test.add_argument(
-        "--long", action="store_true", help="run the fuzzers instead, ten minutes each, and 1,000 kills of writers"
+        "--long",
+        action="store_true",
+        help="run the fuzzers instead, ten minutes each, 1,000 kills of writers and 200 of training processes",
     )
     test.add_argument("--seconds", type=int, default=600, help="of each fuzzer, with --long")
     test.add_argument("--models", action="store_true", help="run the walk over published models instead")

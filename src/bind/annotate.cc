@@ -8,6 +8,15 @@
 namespace py = pybind11;
 
 namespace abele::bind {
+namespace {
+
+/// Around reads of a tensor that a capture of another thread may have locked.
+struct Opened {
+  at::Tensor tensor;
+  std::shared_ptr<void> memory;
+};
+
+}  // namespace
 
 void registerAnnotate(py::module_& module) {
   module.def("isCapturing", &capture::isCapturing);
@@ -18,6 +27,10 @@ void registerAnnotate(py::module_& module) {
   module.def("pushScope", &capture::pushScope, py::arg("name"));
   module.def("popScope", &capture::popScope);
   module.def("readValue", &capture::readValue, py::arg("tensor"), py::arg("reader"));
+  py::class_<Opened>(module, "Opened")
+      .def(py::init([](const at::Tensor& tensor) { return Opened{tensor, {}}; }), py::arg("tensor"))
+      .def("__enter__", [](Opened& self) { self.memory = capture::openMemory(self.tensor); })
+      .def("__exit__", [](Opened& self, const py::args&) { self.memory.reset(); });
   module.attr("LOCKED_READ") = capture::kLockedRead;
   module.def("mayVary", &capture::mayVary, py::arg("tensor"));
   module.def("allowReads", &capture::allowReads, py::arg("allow"));

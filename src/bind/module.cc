@@ -6,10 +6,12 @@ PYBIND11_MODULE(_abele, module) {
   module.doc() = "Native part of Abele. Use the packages poptorch or abele.";
   abele::setLanguage(abele::Language::kPython);
   abele::bind::registerErrors(module);
+  abele::bind::registerGil(module);
   abele::bind::registerAnnotate(module);
   abele::bind::registerLog(module);
   abele::bind::registerSessionOptions(module);
   abele::bind::registerOptimizerSpec(module);
+  abele::bind::registerTurns(module);
   abele::bind::registerSession(module);
   abele::bind::registerVerify(module);
   abele::bind::registerProgramFile(module);

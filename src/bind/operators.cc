@@ -6,6 +6,7 @@
 #include "abele/custom_op.h"
 #include "abele/ops.h"
 #include "bind/bind.h"
+#include "bind/gil.h"
 
 namespace py = pybind11;
 
@@ -33,7 +34,10 @@ void registerControlFlow(py::module_& module) {
       py::arg("condition"), py::arg("then_body"), py::arg("then_inputs"), py::arg("else_body"), py::arg("else_inputs"),
       py::arg("mode"));
   py::class_<ops::HostCall>(module, "HostCall")
-      .def(py::init<Body, std::string>(), py::arg("function"), py::arg("id"))
+      .def(py::init([](Body function, std::string id) {
+             return std::make_unique<ops::HostCall>(calledWithGil(std::move(function)), std::move(id));
+           }),
+           py::arg("function"), py::arg("id"))
       .def("__call__", &ops::HostCall::operator(), py::arg("inputs"));
 }
 

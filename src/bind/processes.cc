@@ -2,6 +2,7 @@
 #include "host/processes.h"
 
 #include "bind/bind.h"
+#include "bind/gil.h"
 
 namespace py = pybind11;
 
@@ -10,8 +11,8 @@ namespace abele::bind {
 void registerProcesses(py::module_& module) {
   module.def(
       "joinProcesses", [](int64_t index, int64_t count) { host::joinProcesses({.index = index, .count = count}); },
-      py::arg("index"), py::arg("count"), py::call_guard<py::gil_scoped_release>());
-  module.def("leaveProcesses", &host::leaveProcesses, py::call_guard<py::gil_scoped_release>());
+      py::arg("index"), py::arg("count"), py::call_guard<NoGil>());
+  module.def("leaveProcesses", &host::leaveProcesses, py::call_guard<NoGil>());
 }
 
 }  // namespace abele::bind

@@ -3,6 +3,7 @@
 
 #include "base/whole_file.h"
 #include "bind/bind.h"
+#include "bind/gil.h"
 #include "host/compiled_program.h"
 
 namespace py = pybind11;
@@ -49,23 +50,23 @@ void registerProgramFile(py::module_& module) {
           [](ProgramFile& self, const at::Tensor& state) { self.rng_state = state; })
       .def(
           "write", [](const ProgramFile& self, const std::string& path) { host::writeProgramFile(path, self); },
-          py::arg("path"), py::call_guard<py::gil_scoped_release>())
-      .def_static("read", &host::readProgramFile, py::arg("path"), py::call_guard<py::gil_scoped_release>());
+          py::arg("path"), py::call_guard<NoGil>())
+      .def_static("read", &host::readProgramFile, py::arg("path"), py::call_guard<NoGil>());
 
   module.def(
       "checkProgram", [](const std::string& bytes) { host::decodeProgram(bytes); }, py::arg("bytes"),
-      py::call_guard<py::gil_scoped_release>());
+      py::call_guard<NoGil>());
   // Paths are bytes: names of files need be no text.
   module.attr("MOST_TEXT_BYTES") = kMostTextBytes;
   module.def(
       "writeWholeFile", [](const std::string& path, const std::string& bytes) { writeWholeFile(path, bytes); },
-      py::arg("path"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>());
+      py::arg("path"), py::arg("bytes"), py::call_guard<NoGil>());
   module.def(
       "readWholeFile",
       [](const std::string& path, const std::string& magic, int64_t most_bytes) {
         std::string bytes;
         {
-          const py::gil_scoped_release no_gil;
+          const NoGil no_gil;
           bytes = readWholeFile(path, magic, most_bytes);
         }
         return py::bytes(bytes);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "bind/bind.h"
+#include "bind/gil.h"
 #include "host/compiled_program.h"
 #include "ir/text.h"
 
@@ -21,6 +22,27 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
+
+/// Whether a signal's handler threw while native code waited.
+class Interruption {
+ public:
+  host::Session::Poll poll() {
+    return [this] {
+      if (isEnding()) return true;
+      const WithGil gil;
+      if (PyErr_CheckSignals() == 0) return false;
+      error_.emplace();
+      return true;
+    };
+  }
+  /// Throws what the handler threw. Requires: the GIL.
+  void rethrow() const {
+    if (error_) throw *error_;
+  }
+
+ private:
+  std::optional<py::error_already_set> error_;
+};
 
 /// The session and the model's tensors, which it points to.
 struct PythonSession {
@@ -33,28 +55,39 @@ struct PythonSession {
                std::function<std::string(uintptr_t)> name_of, std::function<void(int, int)> progress,
                std::function<void(const std::vector<int>&)> check_devices) {
     host::Session::Program program;
-    program.check_devices = std::move(check_devices);
-    program.progress = std::move(progress);
-    program.forward = std::move(forward);
+    program.check_devices = calledWithGil(std::move(check_devices));
+    program.progress = calledWithGil(std::move(progress));
+    program.forward = calledWithGil(std::move(forward));
     program.model = hold(model);
     program.source_location = sourceLocator(std::move(excludes));
-    program.name_of = [&](const c10::StorageImpl* storage) { return name_of(reinterpret_cast<uintptr_t>(storage)); };
+    program.name_of = [&](const c10::StorageImpl* storage) {
+      const WithGil gil;
+      return name_of(reinterpret_cast<uintptr_t>(storage));
+    };
     program.mode_object = mode.is_none() ? nullptr : mode.ptr();
-    py::gil_scoped_release no_gil;  // autograd must not run with it; forward takes it back
+    Interruption interruption;
+    program.poll = interruption.poll();
     try {
+      const NoGil no_gil;  // autograd must not run with it; forward takes it back
       session.compile(program, inputs, optimizer);
     } catch (const Error&) {
       // Autograd's engine leaves the Python error of a backward function set, which this error stands for now.
-      const py::gil_scoped_acquire gil;
       PyErr_Clear();
+      interruption.rethrow();
       throw;
     }
   }
 
   void load(const std::string& bytes, const std::vector<NamedTensor>& model) {
     const std::vector<capture::ModelTensor> held = hold(model);
-    py::gil_scoped_release no_gil;
-    session.load(host::decodeProgram(bytes), held);
+    Interruption interruption;
+    try {
+      const NoGil no_gil;
+      session.load(host::decodeProgram(bytes), held, interruption.poll());
+    } catch (const Error&) {
+      interruption.rethrow();
+      throw;
+    }
   }
 
   /// Keeps the model's tensors for the session's lifetime.
@@ -69,18 +102,12 @@ struct PythonSession {
   }
 
   Tensors run(const Tensors& inputs) {
-    std::optional<py::error_already_set> interrupt;
-    auto poll = [&interrupt] {
-      py::gil_scoped_acquire gil;
-      if (PyErr_CheckSignals() == 0) return false;
-      interrupt.emplace();
-      return true;
-    };
+    Interruption interruption;
     try {
-      py::gil_scoped_release no_gil;
-      return session.run(inputs, poll);
+      const NoGil no_gil;
+      return session.run(inputs, interruption.poll());
     } catch (const Error&) {
-      if (interrupt) throw *interrupt;
+      interruption.rethrow();
       throw;
     }
   }
@@ -89,7 +116,7 @@ struct PythonSession {
 template <auto method>
 auto withoutGil() {
   return [](PythonSession& self) {
-    py::gil_scoped_release no_gil;
+    const NoGil no_gil;
     (self.session.*method)();
   };
 }
@@ -98,7 +125,9 @@ auto withoutGil() {
 
 void registerSession(py::module_& module) {
   using host::Session;
-  module.def("requireMemory", [](const at::Tensor& input) { host::requireMemory({input}); }, py::arg("input"));
+  module.def(
+      "requireMemory", [](const at::Tensor& tensor, const std::string& name) { host::requireMemory(tensor, name); },
+      py::arg("tensor"), py::arg("name"));
   py::class_<PythonSession>(module, "Session")
       .def(py::init<host::SessionOptions>(), py::arg("options"))
       .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"),
@@ -108,6 +137,7 @@ void registerSession(py::module_& module) {
       .def("programBytes", [](const PythonSession& self) { return py::bytes(host::encode(self.session.program())); })
       .def("run", &PythonSession::run, py::arg("inputs"))
       .def("isCompiled", [](const PythonSession& self) { return self.session.isCompiled(); })
+      .def("isOfParent", [](const PythonSession& self) { return self.session.isOfParent(); })
       .def("copyWeightsToHost", withoutGil<&Session::copyWeightsToHost>())
       .def("copyWeightsToDevice", withoutGil<&Session::copyWeightsToDevice>())
       .def(

@@ -2,6 +2,7 @@
 #include "abele/simulate.h"
 
 #include "bind/bind.h"
+#include "bind/gil.h"
 
 namespace py = pybind11;
 
@@ -29,7 +30,7 @@ void registerSimulate(py::module_& module) {
       .def_readonly("json", &Simulation::json)
       .def_readonly("chart", &Simulation::chart)
       .def_readonly("trace", &Simulation::trace);
-  module.def("simulate", &simulate, py::arg("costs"), py::arg("options"), py::call_guard<py::gil_scoped_release>());
+  module.def("simulate", &simulate, py::arg("costs"), py::arg("options"), py::call_guard<NoGil>());
 }
 
 }  // namespace abele::bind

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "bind/bind.h"
+#include "bind/gil.h"
 
 namespace py = pybind11;
 
@@ -14,12 +15,16 @@ class Locator {
  public:
   explicit Locator(std::vector<std::string> excludes) : excludes_(std::move(excludes)) {}
   ~Locator() {
-    py::gil_scoped_acquire gil;
+    if (isEnding()) {
+      new auto(std::move(files_));  // nobody may let go of Python's objects any more
+      return;
+    }
+    const py::gil_scoped_acquire gil;
     files_.clear();
   }
 
   std::string operator()() {
-    py::gil_scoped_acquire gil;
+    const WithGil gil;
     auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
     while (frame) {
       auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());

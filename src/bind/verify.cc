@@ -9,6 +9,7 @@
 #include <pybind11/functional.h>
 
 #include "bind/bind.h"
+#include "bind/gil.h"
 
 namespace py = pybind11;
 
@@ -57,9 +58,9 @@ py::dict verify(host::SessionOptions options, Forward forward, Forward eager, co
                 std::vector<std::string> excludes) {
   std::deque<at::Tensor> tensors;
   host::VerifyRequest request{.options = std::move(options),
-                              .program = {.forward = std::move(forward)},
+                              .program = {.forward = calledWithGil(std::move(forward))},
                               .optimizer = optimizer,
-                              .eager = std::move(eager),
+                              .eager = calledWithGil(std::move(eager)),
                               .make_update = {}};
   for (const auto& [name, tensor, is_parameter] : model) {
     tensors.push_back(tensor);
@@ -67,10 +68,14 @@ py::dict verify(host::SessionOptions options, Forward forward, Forward eager, co
   }
   request.program.source_location = sourceLocator(std::move(excludes));
   request.program.mode_object = mode.is_none() ? nullptr : mode.ptr();
-  if (make_update) request.make_update = [&make_update] { return host::Update(make_update()); };
+  if (make_update)
+    request.make_update = [&make_update] {
+      const WithGil gil;
+      return host::Update(calledWithGil(make_update()));
+    };
   host::Verification result;
   {
-    py::gil_scoped_release no_gil;  // autograd must not run with it; the functions take it back
+    const NoGil no_gil;  // autograd must not run with it; the functions take it back
     result = host::verify(request, batches);
   }
   return dictOf(result);

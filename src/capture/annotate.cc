@@ -67,6 +67,11 @@ bool isTraining() {
   return recorder != nullptr && recorder->isTraining();
 }
 
+std::string currentLine() {
+  Recorder* recorder = currentRecorder();
+  return recorder ? recorder->attribution().here(nullptr).source : std::string();
+}
+
 void outsideCapture(const std::function<void()>& function) {
   Recorder* recorder = currentRecorder();
   if (recorder == nullptr) return function();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -47,10 +48,16 @@ void allowReads(bool allow);
 /// Number of the value that the tensor holds in the program being captured; -1 when it is a host tensor.
 int64_t valueId(const at::Tensor& tensor);
 
+/// While the result lives, this thread can read a tensor past torch's operators that is the model's in a capture of
+/// another thread. Null where nothing was locked.
+std::shared_ptr<void> openMemory(const at::Tensor& tensor);
+
 /// Backward shall keep this value of forward rather than make it again, where it would.
 void keepValue(const at::Tensor& tensor);
 /// False outside a capture.
 bool isTraining();
+/// "train.py:88", of the program that is being captured; empty where nobody knows.
+std::string currentLine();
 /// Of the capture on this thread: another one for each.
 int64_t captureNumber();
 /// Runs a function as if there were no capture.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/turns.h"
 #include "capture/annotate.h"
 #include "capture/autograd_bridge.h"
 #include "capture/composite_observer.h"
@@ -235,10 +236,21 @@ int64_t& captureCount() {
 
 int64_t captureNumber() { return captureCount(); }
 
+namespace {
+
+/// One capture at a time: all of them borrow the default generator, and lock memory of models that may share some.
+Turns::Turn captureTurn() {
+  static auto* const turns = new Turns;  // threads may compile while the process ends
+  return turns->isMine() ? Turns::Turn() : turns->take("a compilation");
+}
+
+}  // namespace
+
 Recording capture(const Request& request) {
   ABELE_REQUIRE(currentRecorder() == nullptr || request.is_nested, E0107,
                 {.what = "a capture was started inside another one",
                  .remedy = "compile the inner model before the outer one, or call it as a plain module"});
+  const Turns::Turn turn = captureTurn();
   if (!request.is_nested) ++captureCount();
   const OwnCasts casts;
   const ModelMemory memory(request);

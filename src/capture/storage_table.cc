@@ -4,19 +4,9 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "capture/annotate.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
-namespace {
-
-// Torch's check of storages whose bytes a subclass holds elsewhere. Despite the name nothing is released.
-void lockMemory(c10::StorageImpl& storage, bool locked) {
-  locked ? storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kLockedRead)
-         : storage.clear_data_ptr_access_error_msg_();
-}
-
-}  // namespace
 
 int64_t beginByte(const at::TensorBase& tensor) {
   return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
@@ -85,6 +75,7 @@ void StorageTable::sweep() {
   std::erase_if(records_, [&](const auto& entry) {
     const bool is_dead = entry.second.storage.expired();
     if (is_dead && entry.second.is_watched) watch_.remove(entry.first);
+    if (is_dead && entry.second.is_locked) ThreadWatch::forget(entry.first);
     return is_dead;
   });
   sweep_at_ = records_.size() + records_.size() / 8 + 16;
@@ -108,27 +99,37 @@ const std::vector<Segment>* StorageTable::segmentsOf(const c10::StorageImpl* sto
   return found == records_.end() ? nullptr : &found->second.segments;
 }
 
+// Other threads may be at work with the model's own tensors; with what forward made they are only on its behalf.
+bool StorageTable::isModels(const Record& record) {
+  return std::ranges::any_of(record.segments,
+                             [](const Segment& s) { return s.is_input && s.kind != ir::InputKind::kArgument; });
+}
+
+void StorageTable::lockNow(const Record& record, c10::StorageImpl& storage, bool locked) {
+  isModels(record) ? ThreadWatch::setLocked(&storage, locked) : lockMemory(storage, locked);
+}
+
 void StorageTable::setLocked(c10::StorageImpl* storage, bool locked) {
   Record& record = records_.at(storage);
   record.is_locked = locked;
-  lockMemory(*storage, locked);
-  // Other threads may be at work with the model's own tensors; with what forward made they are only on its behalf.
-  const auto isModel = [](const Segment& s) { return s.is_input && s.kind != ir::InputKind::kArgument; };
-  if (!locked || record.is_watched || std::ranges::any_of(record.segments, isModel)) return;
+  lockNow(record, *storage, locked);
+  if (!locked || record.is_watched || isModels(record)) return;
   record.is_watched = true;
   watch_.add(storage);
 }
 
 void StorageTable::unlockAll() noexcept {
-  for (auto& [impl, record] : records_)
-    if (record.is_locked)
-      if (const auto storage = record.storage.lock()) lockMemory(*storage, false);
+  for (auto& [impl, record] : records_) {
+    if (!record.is_locked) continue;
+    const auto storage = record.storage.lock();
+    storage ? lockNow(record, *storage, false) : ThreadWatch::forget(impl);
+  }
 }
 
 void StorageTable::lockAgain() {
   for (auto& [impl, record] : records_)
     if (record.is_locked)
-      if (const auto storage = record.storage.lock()) lockMemory(*storage, true);
+      if (const auto storage = record.storage.lock()) lockNow(record, *storage, true);
 }
 
 void StorageTable::expose(const at::TensorBase& tensor) { record(tensor).is_exposed = true; }

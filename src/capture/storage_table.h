@@ -70,8 +70,8 @@ class StorageTable {
   /// Segments of a storage; null when it is not known.
   const std::vector<Segment>* segmentsOf(const c10::StorageImpl* storage) const;
   /// Locked memory has no address: torch throws kLockedRead (annotate.h) to everyone who asks for it, on any thread, in
-  /// C++ and in Python (data_ptr, accessors, numpy, DLPack, pickle, the operators of another thread). Requires: it is
-  /// known.
+  /// C++ and in Python (data_ptr, accessors, numpy, DLPack, pickle, the operators of another thread, unless it is the
+  /// model's). Requires: it is known.
   void setLocked(c10::StorageImpl* storage, bool locked);
   void unlockAll() noexcept;
   /// The operator of another thread that has computed with locked memory, if one has.
@@ -104,6 +104,8 @@ class StorageTable {
     std::vector<char> bytes;
   };
   Record& record(const at::TensorBase& tensor);
+  static bool isModels(const Record& record);
+  static void lockNow(const Record& record, c10::StorageImpl& storage, bool locked);
 
   ThreadWatch watch_;
   std::unordered_map<const c10::StorageImpl*, Record> records_;

@@ -1,6 +1,7 @@
 #include "capture/thread_watch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -15,9 +16,16 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include "base/cat.h"
+#include "capture/annotate.h"
 #include "capture/arguments.h"
 
 namespace abele::capture {
+
+// Torch's check of storages whose bytes a subclass holds elsewhere. Despite the name nothing is released.
+void lockMemory(c10::StorageImpl& storage, bool locked) {
+  locked ? storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kLockedRead)
+         : storage.clear_data_ptr_access_error_msg_();
+}
 
 struct ThreadWatch::Finding {
   std::function<std::string()> source_location;
@@ -44,12 +52,35 @@ struct WatchedInputs {
 };
 template struct WatchedInputs<&at::RecordFunction::inputs_>;
 
+/// Memory of a model that is being captured.
+struct ModelMemory {
+  bool is_locked = false;  // but for the readers
+  int readers = 0;         // of other threads
+};
+
 /// All that is watched, by all captures of the process.
 struct Watched {
   std::mutex mutex;
   std::vector<std::shared_ptr<ThreadWatch::Finding>> captures;
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<ThreadWatch::Finding>> storages;
+  std::unordered_map<c10::StorageImpl*, ModelMemory> models;  // what is locked, or read by another thread
   at::CallbackHandle callback = 0;
+
+  // With the mutex held.
+  bool open(c10::StorageImpl* storage) {
+    const auto found = models.find(storage);
+    if (found == models.end()) return false;
+    if (found->second.readers++ == 0) lockMemory(*storage, false);
+    return true;
+  }
+  void close(c10::StorageImpl* storage) {
+    const auto found = models.find(storage);
+    if (--found->second.readers > 0) return;
+    if (found->second.is_locked)
+      lockMemory(*storage, true);
+    else
+      models.erase(found);
+  }
 
   static Watched& instance() {
     static auto* watched = new Watched;  // other threads may ask at exit
@@ -73,8 +104,14 @@ bool isView(const at::RecordFunction& function) {
   });
 }
 
+/// What an operator of another thread opened.
+struct Reading : at::ObserverContext {
+  std::vector<c10::Storage> opened;
+};
+
 std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
   std::shared_ptr<ThreadWatch::Finding> finding;
+  std::unique_ptr<Reading> reading;
   {
     Watched& watched = Watched::instance();
     std::lock_guard lock(watched.mutex);
@@ -84,11 +121,25 @@ std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& fu
         if (!tensor.has_storage()) return;
         auto found = watched.storages.find(tensor.storage().unsafeGetStorageImpl());
         if (found != watched.storages.end()) finding = found->second;
+        if (!watched.open(tensor.storage().unsafeGetStorageImpl())) return;
+        if (!reading) reading = std::make_unique<Reading>();
+        reading->opened.push_back(tensor.storage());
       });
   }
   if (finding && !isView(function)) finding->note(function.name());
-  return nullptr;
+  return reading;
 }
+
+void afterOperator(const at::RecordFunction& /*function*/, at::ObserverContext* context) {
+  if (context == nullptr) return;
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  for (const c10::Storage& storage : static_cast<Reading*>(context)->opened)
+    watched.close(storage.unsafeGetStorageImpl());
+}
+
+// An operator that another thread began before it could be observed reads its operands long before this is over.
+constexpr auto kGrace = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -96,11 +147,17 @@ ThreadWatch::ThreadWatch(std::function<std::string()> source_location) : finding
   finding_->source_location = std::move(source_location);
   finding_->owner = std::this_thread::get_id();
   Watched& watched = Watched::instance();
-  std::lock_guard lock(watched.mutex);
-  if (watched.captures.empty())
-    watched.callback = at::addGlobalCallback(
-        at::RecordFunctionCallback(beforeOperator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-  watched.captures.push_back(finding_);
+  bool is_first = false;
+  {
+    std::lock_guard lock(watched.mutex);
+    is_first = watched.captures.empty();
+    if (is_first)
+      watched.callback = at::addGlobalCallback(at::RecordFunctionCallback(beforeOperator, afterOperator)
+                                                   .needsInputs(true)
+                                                   .scopes({at::RecordScope::FUNCTION}));
+    watched.captures.push_back(finding_);
+  }
+  if (is_first) std::this_thread::sleep_for(kGrace);
 }
 
 ThreadWatch::~ThreadWatch() {
@@ -122,6 +179,37 @@ void ThreadWatch::remove(const c10::StorageImpl* storage) {
   std::lock_guard lock(watched.mutex);
   auto found = watched.storages.find(storage);
   if (found != watched.storages.end() && found->second == finding_) watched.storages.erase(found);
+}
+
+void ThreadWatch::setLocked(c10::StorageImpl* storage, bool locked) {
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  const auto found = watched.models.try_emplace(storage).first;
+  found->second.is_locked = locked;
+  if (found->second.readers > 0) return;  // the last of them does it
+  lockMemory(*storage, locked);
+  if (!locked) watched.models.erase(found);
+}
+
+void ThreadWatch::forget(const c10::StorageImpl* storage) {
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  watched.models.erase(const_cast<c10::StorageImpl*>(storage));
+}
+
+std::shared_ptr<void> openMemory(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return {};
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  const auto here = std::this_thread::get_id();
+  if (std::ranges::any_of(watched.captures, [&](const auto& finding) { return finding->owner == here; })) return {};
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (!watched.open(storage)) return {};
+  return {storage, [held = tensor.storage()](void*) {
+            Watched& all = Watched::instance();
+            std::lock_guard closing(all.mutex);
+            all.close(held.unsafeGetStorageImpl());
+          }};
 }
 
 std::optional<std::string> ThreadWatch::found() const {

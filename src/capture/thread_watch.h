@@ -6,15 +6,17 @@
 #include <optional>
 #include <string>
 
-namespace c10 {
-struct StorageImpl;
-}
+#include <ATen/core/TensorBase.h>
 
 namespace abele::capture {
 
+/// Locks memory for all threads (StorageTable::setLocked), or unlocks it.
+void lockMemory(c10::StorageImpl& storage, bool locked);
+
 /// Torch's lock of memory (StorageTable::setLocked) is open while an operator of the capture runs; meanwhile another
 /// thread could read there. So its operators are noticed too, by torch's own observers of operators.
-/// Threads: owner only; what it watches are all others, except those that take part in a capture.
+/// With the model's own tensors other threads may be at work: the lock opens for their operators, and for openMemory
+/// (annotate.h). Threads: owner only; what it watches are all others, except those that take part in a capture.
 class ThreadWatch {
  public:
   struct Finding;
@@ -27,6 +29,10 @@ class ThreadWatch {
 
   void add(const c10::StorageImpl* storage);
   void remove(const c10::StorageImpl* storage);
+  /// Locks the memory of a tensor of the model for all that read it past torch's operators, or unlocks it.
+  static void setLocked(c10::StorageImpl* storage, bool locked);
+  /// The memory is gone.
+  static void forget(const c10::StorageImpl* storage);
   /// "aten::mul, train.py:88": the first operator of another thread that computed with what is watched.
   std::optional<std::string> found() const;
 

@@ -4,9 +4,11 @@
 #include <xxhash.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -23,6 +25,8 @@
 
 namespace abele::host {
 namespace {
+
+constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
 template <class... Fields>
 void add(exe::Writer& out, Fields... fields) {
@@ -144,12 +148,20 @@ void ExecutableCache::store(const std::string& key, const CompiledProgram& progr
   }
 }
 
-ExecutableCache::Lock ExecutableCache::lock() const {
+ExecutableCache::Lock ExecutableCache::lock(const std::function<bool()>& poll) const {
   // The folder itself is locked: a file of its own would have to be deleted, which cannot be done without a race.
   const int file = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  while (file >= 0 && ::flock(file, LOCK_EX) != 0 && errno == EINTR) {
+  Lock lock(file);
+  const int how = poll ? LOCK_EX | LOCK_NB : LOCK_EX;
+  while (file >= 0 && ::flock(file, how) != 0 && (errno == EINTR || errno == EWOULDBLOCK)) {
+    if (!poll) continue;
+    ABELE_REQUIRE(!poll(), E0602,
+                  {.what = "waiting for another process that compiles was interrupted",
+                   .at = folder_,
+                   .remedy = "compile again"});
+    std::this_thread::sleep_for(kPollPeriod);
   }
-  return Lock(file);
+  return lock;
 }
 
 ExecutableCache::Lock::~Lock() {

@@ -1,6 +1,7 @@
 // A folder of compiled programs, one file each, keyed by what they were compiled from. Used by Session::compile.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +38,8 @@ class ExecutableCache {
    private:
     int file_;
   };
-  Lock lock() const;
+  /// poll: asked about every 50 ms while another process has it; true ends the wait with E0602.
+  Lock lock(const std::function<bool()>& poll = {}) const;
 
  private:
   std::string pathOf(const std::string& key) const { return folder_ + "/" + key + ".abx"; }

@@ -14,6 +14,7 @@ void saveInitializers(const std::vector<capture::ModelTensor>& model, const std:
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   for (const capture::ModelTensor& m : model) {
     if (!m.tensor->defined() || !m.tensor->device().is_cpu() || m.tensor->layout() != at::kStrided) continue;
+    requireMemory(*m.tensor, m.name);
     {
       const at::Tensor dense = m.tensor->detach().contiguous();
       file.write(static_cast<const char*>(dense.const_data_ptr()), static_cast<std::streamsize>(dense.nbytes()));

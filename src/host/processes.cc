@@ -1,6 +1,9 @@
 #include "host/processes.h"
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <future>
 
 #include "base/error.h"
 #include "host/session.h"
@@ -8,6 +11,8 @@
 
 namespace abele::host {
 namespace {
+
+constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
 void refuse(bool is_used, const SessionOptions& options, const char* name, const char* remedy) {
   ABELE_REQUIRE(!is_used, E0711,
@@ -40,8 +45,35 @@ std::shared_ptr<runtime::Peers> joinPeers(const SessionOptions& options) {
   return runtime::Peers::join(processes.group, processes.index, processes.count);
 }
 
-void requireSameProgram(runtime::Peers& peers, const std::string& key) {
-  const std::vector<std::string> keys = peers.exchange(key);
+namespace {
+
+/// exchange(), in which the caller can be interrupted: another thread waits for the messages.
+std::vector<std::string> exchange(runtime::Peers& peers, const std::string& own, const std::function<bool()>& poll) {
+  if (!poll) return peers.exchange(own);
+  std::future<std::vector<std::string>> texts = std::async(std::launch::async, [&] { return peers.exchange(own); });
+  bool stops = false;
+  std::exception_ptr thrown;
+  while (!stops && texts.wait_for(kPollPeriod) != std::future_status::ready) {
+    try {
+      stops = poll();
+    } catch (...) {
+      thrown = std::current_exception();
+      stops = true;
+    }
+  }
+  if (!stops) return texts.get();
+  peers.interrupt();
+  texts.wait();
+  peers.fail("its compilation was interrupted");
+  if (thrown) std::rethrow_exception(thrown);
+  throwUser(ErrorCode::E0602, {.what = "waiting for the other processes was interrupted",
+                               .remedy = "start all processes again, from the last checkpoint"});
+}
+
+}  // namespace
+
+void requireSameProgram(runtime::Peers& peers, const std::string& key, const std::function<bool()>& poll) {
+  const std::vector<std::string> keys = exchange(peers, key, poll);
   const auto other = std::find_if(keys.begin(), keys.end(), [&](const std::string& k) { return k != keys[0]; });
   ABELE_REQUIRE(other == keys.end(), E0713,
                 {.what = cat("process ", other - keys.begin(), " compiled another program than process 0"),

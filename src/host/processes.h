@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,7 +29,8 @@ void checkProcesses(const SessionOptions& options);
 /// The other processes, for training; null where there are none. Throws E0714, E0606.
 std::shared_ptr<runtime::Peers> joinPeers(const SessionOptions& options);
 /// Throws E0713 in all processes where one has another program. key: of cacheKey(). Requires: all processes call it.
-void requireSameProgram(runtime::Peers& peers, const std::string& key);
+/// poll: as in Session; a wait that it ends (E0602) ends the group.
+void requireSameProgram(runtime::Peers& peers, const std::string& key, const std::function<bool()>& poll = {});
 
 /// Takes the registered process group into this process's sessions, which alone hold it then. Throws as joinPeers.
 void joinProcesses(const ProcessOptions& processes);

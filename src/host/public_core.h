@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "abele/version.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/turns.h"
 #include "host/compiled_program.h"
 #include "host/forms.h"
 #include "host/program_file.h"
@@ -50,11 +52,12 @@ struct CompileHooks {
 
 /// What all models of one module share.
 struct CompiledModel::Sharing {
+  Turns turns;  // of the training model, and of whoever reads or writes the module's tensors; guards what follows
   Core* trainer = nullptr;   // the live training model
   int64_t host_version = 0;  // counts copies from a device into the module
 };
 
-/// Source: spec executor.md sections 6 to 8.
+/// Source: spec executor.md sections 6 to 8. Threads: whoever has a turn of turns(), but where it says otherwise.
 class CompiledModel::Core {
  public:
   /// optimizer: of a training model; null for inference. line: where the program wrapped the model.
@@ -71,7 +74,9 @@ class CompiledModel::Core {
     host::Session check(options_);  // refuses options before anything is compiled
     options.freeze();
     user_options_.freeze();
-    if (options_.training) claimTraining();
+    if (!options_.training) return;
+    const Turns::Turn turn = moduleTurn();
+    claimTraining();
   }
   /// From a file: a compiled optimizer goes on with its own values.
   Core(const std::string& path, torch::nn::Module* module, const Options& options, const optim::Optimizer* optimizer)
@@ -79,15 +84,21 @@ class CompiledModel::Core {
     load(path);
   }
 
+  // Waits for other threads that copy its weights.
   ~Core() {
     try {
-      pullIfStale();
+      const Turns::Turn turn = options_.training ? moduleTurn() : Turns::Turn();
+      pullBeforeTheEnd();
+      if (sharing_->trainer == this) sharing_->trainer = nullptr;
     } catch (const std::exception& error) {
       log::warn("weights of a training model were not copied back: ", error.what());
+      if (sharing_->trainer == this) sharing_->trainer = nullptr;
     }
-    if (sharing_->trainer == this) sharing_->trainer = nullptr;
     host::releaseParameters(this);
   }
+
+  /// What calls of this model take before anything else. Threads: any.
+  Turns& turns() { return options_.training ? sharing_->turns : own_turns_; }
 
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -100,6 +111,7 @@ class CompiledModel::Core {
     ABELE_REQUIRE(
         forward_, E0705,
         {.what = "a loaded model that was destroyed has no forward to compile", .remedy = "load the file again"});
+    const Turns::Turn turn = moduleTurn();  // captures lock the memory of the module
     if (options_.training) claimTraining();
     pullFromTrainer();
     tensors_ = module_ ? host::tensorsOf(*module_) : std::vector<host::NamedTensor>();
@@ -114,6 +126,7 @@ class CompiledModel::Core {
     const host::LineScope line(line_);
     program.source_location = host::currentLine;
     program.checks_comparisons = true;
+    program.poll = poll_;
     for (host::NamedTensor& t : tensors_) program.model.push_back({t.name, &t.tensor, t.is_parameter});
     auto session = std::make_unique<host::Session>(options_);
     {
@@ -122,6 +135,7 @@ class CompiledModel::Core {
                        optimizer_ ? host::optimizerSpec(*optimizer_, tensors_) : host::OptimizerSpec());
     }
     session_ = std::move(session);
+    is_compiled_ = true;
     form_ = host::withoutTrailingNothing(std::move(form));
     result_form_ = std::move(result_form);
     is_loaded_ = false;
@@ -135,6 +149,7 @@ class CompiledModel::Core {
     const std::vector<at::Tensor> ordered = inOrder(inputs, form);
     if (!attached_) attach();
     if (!options_.training) {
+      const Turns::Turn turn = moduleTurn();
       pullFromTrainer();
       if (uploaded_version_ != sharing_->host_version) upload();
     }
@@ -148,14 +163,17 @@ class CompiledModel::Core {
         {.what = cat(call, " needs a compiled model"), .remedy = "call the model once, or compile() it, first"});
     return *session_;
   }
-  bool isCompiled() const { return session_ != nullptr; }
+  /// Threads: any.
+  bool isCompiled() const { return is_compiled_; }
 
   void download() {
+    const Turns::Turn turn = moduleTurn();
     compiled("copyWeightsToHost()").copyWeightsToHost();
     stale_ = false;
     uploaded_version_ = ++sharing_->host_version;
   }
   void upload() {
+    const Turns::Turn turn = moduleTurn();
     compiled("copyWeightsToDevice()").copyWeightsToDevice();
     stale_ = false;
     uploaded_version_ = sharing_->host_version;
@@ -163,7 +181,9 @@ class CompiledModel::Core {
 
   void save(const std::string& path) {
     const host::Session& session = compiled("save()");
+    const Turns::Turn turn = moduleTurn();
     pullIfStale();
+    for (const host::NamedTensor& t : tensors_) host::requireMemory(t.tensor, t.name);
     host::ProgramFile file;
     file.version = cat("abele ", version());
     file.program = host::encode(session.program());
@@ -180,6 +200,7 @@ class CompiledModel::Core {
   void load(const std::string& path) {
     ABELE_REQUIRE(!session_, E0705,
                   {.what = "loadExecutable() of a compiled model", .remedy = "destroy() the model first"});
+    const Turns::Turn turn = moduleTurn();
     const host::ProgramFile file = host::readProgramFile(path);
     host::CompiledProgram program = host::decodeProgram(file.program);
     const exe::Executable& executable = program.executable;
@@ -201,10 +222,11 @@ class CompiledModel::Core {
     std::vector<capture::ModelTensor> model;
     for (host::NamedTensor& t : tensors_) model.push_back({t.name, &t.tensor, t.is_parameter});
     auto session = std::make_unique<host::Session>(options_);
-    session->load(std::move(program), model);
+    session->load(std::move(program), model, poll_);
     if (file.has_model) session->setOptimizerState(file.optimizer_state);
     if (file.rng_state.defined()) session->setRngState(file.rng_state);
     session_ = std::move(session);
+    is_compiled_ = true;
     if (optimizer_ && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
       *optimizer_ = host::optimizerOf(optimizer);
     form_ = file.form;
@@ -217,8 +239,11 @@ class CompiledModel::Core {
   const std::string& resultForm() const { return result_form_; }
 
   void destroy() {
-    pullIfStale();
+    const Turns::Turn turn = moduleTurn();
+    pullBeforeTheEnd();
     session_.reset();
+    is_compiled_ = false;
+    stale_ = false;
     attached_ = false;
     if (sharing_->trainer == this) sharing_->trainer = nullptr;
     host::releaseParameters(this);
@@ -229,6 +254,7 @@ class CompiledModel::Core {
                   {.what = "the connection type is Never: the model compiles, and does not run",
                    .remedy = "connectionType(ConnectionType::kAlways) or kOnDemand"});
   }
+  /// Threads: any.
   bool isAttached() const { return attached_; }
   void attach() {
     compiled("attachToDevice()");
@@ -254,6 +280,7 @@ class CompiledModel::Core {
   }
 
   void uploadBuffers() {
+    const Turns::Turn turn = moduleTurn();
     host::Session& session = compiled("copyNamedBuffersToDevice()");
     const std::optional<Setting> listed = user_options_.Popart().get("updatableNamedBuffers");
     const auto* names = listed ? std::get_if<std::vector<std::string>>(&*listed) : nullptr;
@@ -263,6 +290,7 @@ class CompiledModel::Core {
   }
 
   std::map<std::string, at::Tensor> stateDict() {
+    const Turns::Turn turn = moduleTurn();
     pullFromTrainer();
     pullIfStale();
     if (!session_ && module_) tensors_ = host::tensorsOf(*module_);
@@ -272,6 +300,7 @@ class CompiledModel::Core {
   }
 
   void loadStateDict(const std::map<std::string, at::Tensor>& state) {
+    const Turns::Turn turn = moduleTurn();
     const std::map<std::string, at::Tensor> own = stateDict();
     for (const auto& [name, tensor] : state) {
       const auto it = own.find(name);
@@ -279,6 +308,8 @@ class CompiledModel::Core {
                     {.what = cat("the model does not fit the state's ", name),
                      .found = host::shapeOf(tensor),
                      .expected = it == own.end() ? "no such tensor" : host::shapeOf(it->second)});
+      host::requireMemory(tensor, cat("the state's ", name));
+      host::requireMemory(it->second, name);
     }
     for (const auto& [name, tensor] : own)
       ABELE_REQUIRE(state.contains(name), E0708,
@@ -307,6 +338,7 @@ class CompiledModel::Core {
     ABELE_REQUIRE(cycles != 0, E0705, {.what = "cycleCount() before the first call", .remedy = "call the model first"});
     return cycles;
   }
+  /// Threads: any.
   const Options& options() const { return user_options_; }
 
   void group(const std::string& parameter, CommGroupType type, int64_t shards, VariableRetrievalMode mode) {
@@ -327,6 +359,15 @@ class CompiledModel::Core {
   const torch::nn::Module* module() const { return module_; }
 
  private:
+  /// Around what reads or writes the module's tensors, or captures; a training model's own calls have it.
+  Turns::Turn moduleTurn() {
+    return sharing_->turns.isMine() ? Turns::Turn() : sharing_->turns.take("the training model of the module");
+  }
+  /// A forked child has no devices to copy from.
+  void pullBeforeTheEnd() {
+    if (session_ && !session_->isOfParent()) pullIfStale();
+  }
+
   /// The file's weights into the module's tensors of the same names; without a module they are the model's own.
   void takeWeights(const host::ProgramFile& file) {
     at::NoGradGuard no_grad;
@@ -344,6 +385,7 @@ class CompiledModel::Core {
                      .found = own == tensors_.end() ? "no such tensor" : host::shapeOf(own->tensor),
                      .expected = host::shapeOf(saved.tensor),
                      .remedy = "pass a module of the class that was saved, or none"});
+      host::requireMemory(own->tensor, own->name);
       own->tensor.copy_(saved.tensor);
     }
   }
@@ -387,12 +429,25 @@ class CompiledModel::Core {
   bool is_loaded_ = false;          // the program is of a file
   host::SessionOptions options_;
   std::shared_ptr<Sharing> sharing_;
+  Turns own_turns_;                         // of an inference model
   std::vector<host::NamedTensor> tensors_;  // of the compiled session, which points into it
   std::unique_ptr<host::Session> session_;
   std::function<bool()> poll_;
-  bool attached_ = false;
+  std::atomic<bool> is_compiled_ = false;
+  std::atomic<bool> attached_ = false;
   bool stale_ = false;  // the device is newer than the module
   int64_t uploaded_version_ = 0;
+};
+
+/// One call of a model.
+class CompiledModel::Call {
+ public:
+  explicit Call(Core& core) : turn_(core.turns().take("the model")), core_(core) {}
+  Core* operator->() const { return &core_; }
+
+ private:
+  Turns::Turn turn_;
+  Core& core_;
 };
 
 }  // namespace abele

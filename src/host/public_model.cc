@@ -79,40 +79,45 @@ CompiledModel::Core& CompiledModel::core() const {
   ABELE_REQUIRE(core_, E0705, {.what = "this model was moved from", .remedy = "use the object that it was moved to"});
   return *core_;
 }
+CompiledModel::Call CompiledModel::enter() const { return Call(core()); }
 CompiledModel::CompiledModel(std::unique_ptr<Core> core) : core_(std::move(core)) {}
 CompiledModel::CompiledModel(CompiledModel&&) noexcept = default;
 CompiledModel& CompiledModel::operator=(CompiledModel&&) noexcept = default;
 CompiledModel::~CompiledModel() = default;
 
 std::vector<at::Tensor> CompiledModel::operator()(const std::vector<at::Tensor>& inputs) {
-  return core().run(inputs, formOf(inputs));
+  return enter()->run(inputs, formOf(inputs));
 }
-std::vector<at::Tensor> CompiledModel::runFlat(const detail::Flat& inputs) {
-  return core().run(inputs.tensors, inputs.form);
+detail::Flat CompiledModel::flatArguments(const std::vector<at::Tensor>& inputs) { return {inputs, formOf(inputs)}; }
+std::vector<at::Tensor> CompiledModel::runFlat(const detail::Flat& inputs, std::string* form) {
+  const Call call = enter();
+  std::vector<at::Tensor> results = call->run(inputs.tensors, inputs.form);
+  if (form) *form = call->resultForm();
+  return results;
 }
-void CompiledModel::compile(const std::vector<at::Tensor>& inputs) { core().compile(inputs, formOf(inputs)); }
-void CompiledModel::compileFlat(const detail::Flat& inputs) { core().compile(inputs.tensors, inputs.form); }
-std::string CompiledModel::resultForm() const { return core().resultForm(); }
-MemoryReport CompiledModel::memoryReport() const { return core().memoryReport(); }
+void CompiledModel::compile(const std::vector<at::Tensor>& inputs) { enter()->compile(inputs, formOf(inputs)); }
+void CompiledModel::compileFlat(const detail::Flat& inputs) { enter()->compile(inputs.tensors, inputs.form); }
+MemoryReport CompiledModel::memoryReport() const { return enter()->memoryReport(); }
 void CompiledModel::compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs) {
   if (!isCompiled()) compile(inputs);
   save(path);
 }
-void CompiledModel::loadExecutable(const std::string& path) { core().load(path); }
+void CompiledModel::loadExecutable(const std::string& path) { enter()->load(path); }
 bool CompiledModel::isCompiled() const { return core().isCompiled(); }
 const Options& CompiledModel::options() const { return core().options(); }
-void CompiledModel::copyWeightsToHost() { core().download(); }
-bool CompiledModel::copyWeightsToHostIfNeeded() { return core().pullIfStale(); }
-void CompiledModel::copyWeightsToDevice() { core().upload(); }
-void CompiledModel::copyNamedBuffersToDevice() { core().uploadBuffers(); }
-std::map<std::string, at::Tensor> CompiledModel::stateDict() { return core().stateDict(); }
-void CompiledModel::loadStateDict(const std::map<std::string, at::Tensor>& state) { core().loadStateDict(state); }
+void CompiledModel::copyWeightsToHost() { enter()->download(); }
+bool CompiledModel::copyWeightsToHostIfNeeded() { return enter()->pullIfStale(); }
+void CompiledModel::copyWeightsToDevice() { enter()->upload(); }
+void CompiledModel::copyNamedBuffersToDevice() { enter()->uploadBuffers(); }
+std::map<std::string, at::Tensor> CompiledModel::stateDict() { return enter()->stateDict(); }
+void CompiledModel::loadStateDict(const std::map<std::string, at::Tensor>& state) { enter()->loadStateDict(state); }
 bool CompiledModel::isAttachedToDevice() const { return core().isAttached(); }
-void CompiledModel::attachToDevice() { core().attach(); }
-void CompiledModel::detachFromDevice() { core().detach(); }
-at::Tensor CompiledModel::rngState() const { return core().compiled("rngState()").rngState(); }
+void CompiledModel::attachToDevice() { enter()->attach(); }
+void CompiledModel::detachFromDevice() { enter()->detach(); }
+at::Tensor CompiledModel::rngState() const { return enter()->compiled("rngState()").rngState(); }
 void CompiledModel::setRngState(const at::Tensor& state) {
-  host::Session& session = core().compiled("setRngState()");
+  const Call call = enter();
+  host::Session& session = call->compiled("setRngState()");
   const at::Tensor now = session.rngState();
   const auto refuse = [&] {
     throwUser(ErrorCode::E0708, {.what = "this is no state of a random stream",
@@ -128,43 +133,44 @@ void CompiledModel::setRngState(const at::Tensor& state) {
   }
 }
 const std::vector<std::string>& CompiledModel::getTensorNames() const {
-  return core().compiled("getTensorNames()").tensorNames();
+  return enter()->compiled("getTensorNames()").tensorNames();
 }
 at::Tensor CompiledModel::getAnchoredTensor(const std::string& short_name) const {
-  return core().compiled("getAnchoredTensor()").anchor(short_name);
+  return enter()->compiled("getAnchoredTensor()").anchor(short_name);
 }
 ModelTimes CompiledModel::getPerfCounters() const {
-  host::PerfCounters counters = core().compiled("getPerfCounters()").perfCounters();
+  host::PerfCounters counters = enter()->compiled("getPerfCounters()").perfCounters();
   return {std::move(counters.input), std::move(counters.input_complete), std::move(counters.output),
           std::move(counters.output_complete)};
 }
-int64_t CompiledModel::cycleCount() const { return core().cycles(); }
-std::string CompiledModel::report() const { return core().report(); }
-std::string CompiledModel::costs() const { return core().costs(); }
-std::string CompiledModel::explain() const { return core().explain(); }
+int64_t CompiledModel::cycleCount() const { return enter()->cycles(); }
+std::string CompiledModel::report() const { return enter()->report(); }
+std::string CompiledModel::costs() const { return enter()->costs(); }
+std::string CompiledModel::explain() const { return enter()->explain(); }
 std::string explain(const CompiledModel& model) { return model.explain(); }
-void CompiledModel::save(const std::string& path) { core().save(path); }
-void CompiledModel::destroy() { core().destroy(); }
-void CompiledModel::setInterrupt(std::function<bool()> poll) { core().setInterrupt(std::move(poll)); }
+void CompiledModel::save(const std::string& path) { enter()->save(path); }
+void CompiledModel::destroy() { enter()->destroy(); }
+void CompiledModel::setInterrupt(std::function<bool()> poll) { enter()->setInterrupt(std::move(poll)); }
 
 void TrainingModel::replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
                                     VariableRetrievalMode mode) {
-  core().group(parameter, type, shards, mode);
+  enter()->group(parameter, type, shards, mode);
 }
-const optim::Optimizer& TrainingModel::optimizer() const { return core().optimizer(); }
-void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) { core().setOptimizer(optimizer); }
+const optim::Optimizer& TrainingModel::optimizer() const { return enter()->optimizer(); }
+void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) { enter()->setOptimizer(optimizer); }
 void TrainingModel::setOptimizer(const torch::optim::Optimizer& optimizer) {
-  ABELE_REQUIRE(core().module(), E0706,
+  const torch::nn::Module* const module = enter()->module();
+  ABELE_REQUIRE(module, E0706,
                 {.what = "an optimizer of LibTorch for a model that was loaded without a module",
                  .remedy = "pass one of abele::optim, or load the model with its module"});
-  setOptimizer(optim::fromTorch(optimizer, *core().module()));
+  setOptimizer(optim::fromTorch(optimizer, *module));
 }
 std::map<std::string, at::Tensor> TrainingModel::optimizerState() const {
-  return core().compiled("optimizerState()").optimizerState();
+  return enter()->compiled("optimizerState()").optimizerState();
 }
-double TrainingModel::lossScale() const { return core().compiled("lossScale()").lossScale(); }
+double TrainingModel::lossScale() const { return enter()->compiled("lossScale()").lossScale(); }
 void TrainingModel::setOptimizerState(const std::map<std::string, at::Tensor>& state) {
-  core().compiled("setOptimizerState()").setOptimizerState(state);
+  enter()->compiled("setOptimizerState()").setOptimizerState(state);
 }
 
 }  // namespace abele

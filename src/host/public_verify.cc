@@ -10,6 +10,7 @@ Verification CompiledModel::Core::verify(const std::vector<detail::Flat>& batche
   ABELE_REQUIRE(forward_, E0705,
                 {.what = "a loaded model has no forward to compare with",
                  .remedy = "verify the model that the program was saved from"});
+  const Turns::Turn turn = moduleTurn();
   pullFromTrainer();
   pullIfStale();
   std::vector<host::NamedTensor> tensors = module_ ? host::tensorsOf(*module_) : std::vector<host::NamedTensor>();
@@ -20,6 +21,7 @@ Verification CompiledModel::Core::verify(const std::vector<detail::Flat>& batche
   request.program.checks_comparisons = true;
   const host::LineScope line(line_);
   request.program.source_location = host::currentLine;
+  for (host::NamedTensor& t : tensors) host::requireMemory(t.tensor, t.name);
   for (host::NamedTensor& t : tensors) request.program.model.push_back({t.name, &t.tensor, t.is_parameter});
   if (optimizer_) request.optimizer = host::optimizerSpec(*optimizer_, tensors);
   std::vector<std::vector<at::Tensor>> inputs;
@@ -54,6 +56,6 @@ Verification CompiledModel::Core::verify(const std::vector<detail::Flat>& batche
 Verification detail::verify(CompiledModel& model, const std::vector<Flat>& batches) {
   return model.verifyFlat(batches);
 }
-Verification CompiledModel::verifyFlat(const std::vector<detail::Flat>& batches) { return core().verify(batches); }
+Verification CompiledModel::verifyFlat(const std::vector<detail::Flat>& batches) { return enter()->verify(batches); }
 
 }  // namespace abele

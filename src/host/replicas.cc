@@ -153,6 +153,7 @@ std::vector<Slices> slicesOf(const exe::Executable& executable, const std::vecto
 }
 
 void uploadSlices(Compiled& compiled, size_t external, const at::Tensor& host) {
+  requireMemory(host, compiled.executable.externals[external].name);
   const Slices& slices = compiled.slices[external];
   const auto index = static_cast<int32_t>(external);
   if (slices.replica.empty()) return compiled.backend->upload(index, memoryOf(compiled, external, host));
@@ -163,6 +164,7 @@ void uploadSlices(Compiled& compiled, size_t external, const at::Tensor& host) {
 }
 
 void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor& host) {
+  requireMemory(host, compiled.executable.externals[external].name);
   const Slices& slices = compiled.slices[external];
   const auto index = static_cast<int32_t>(external);
   if (slices.replica.empty()) {

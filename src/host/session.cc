@@ -223,7 +223,7 @@ bool lowerOrFind(Compiled& compiled, const capture::Recording& recording, const 
   }
   const ExecutableCache cache(options.cache_path);
   std::optional<ExecutableCache::Lock> lock;
-  if (options.cache_lock) lock.emplace(cache.lock());
+  if (options.cache_lock) lock.emplace(cache.lock(asked.program.poll));
   const std::string& key = compiled.key;
   std::optional<CompiledProgram> found = cache.find(key);
   if (found && loadFound(*std::move(found), compiled, recording, options, generator, cache)) {
@@ -250,20 +250,20 @@ void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepR
 
 }  // namespace
 
-/// Somebody may have resized the storage of a tensor behind its back.
+void requireMemory(const at::Tensor& tensor, const std::string& name) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.has_storage()) return;
+  const auto needed = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
+                                                       static_cast<size_t>(tensor.storage_offset()));
+  ABELE_REQUIRE(tensor.storage().nbytes() >= needed, E0708,
+                {.what = cat("the memory of ", name, " is smaller than its sizes"),
+                 .at = name,
+                 .found = cat(tensor.storage().nbytes(), " bytes"),
+                 .expected = cat(needed, " bytes for ", typeOf(tensor).str()),
+                 .remedy = "keep the storage of the tensor: do not resize or free it"});
+}
+
 void requireMemory(const std::vector<at::Tensor>& inputs) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const at::Tensor& input = inputs[i];
-    if (!input.defined() || input.layout() != at::kStrided || !input.has_storage()) continue;
-    const auto needed = at::detail::computeStorageNbytes(input.sizes(), input.strides(), input.itemsize(),
-                                                         static_cast<size_t>(input.storage_offset()));
-    ABELE_REQUIRE(input.storage().nbytes() >= needed, E0708,
-                  {.what = cat("the memory of input ", i, " is smaller than its sizes"),
-                   .at = cat("tensor argument ", i),
-                   .found = cat(input.storage().nbytes(), " bytes"),
-                   .expected = cat(needed, " bytes for ", typeOf(input).str()),
-                   .remedy = "pass a tensor whose storage was not resized or freed"});
-  }
+  for (size_t i = 0; i < inputs.size(); ++i) requireMemory(inputs[i], cat("input ", i));
 }
 
 capture::Request requestOf(const Session::Program& program, const SessionOptions& options) {
@@ -298,10 +298,37 @@ Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 
 Compiled& Session::Impl::require(const char* call) const {
+  requireIdle(call);
   ABELE_REQUIRE(
       compiled, E0705,
       {.what = cat(call, " needs a compiled model"), .remedy = "call the model once, or compile() it, first"});
+  ABELE_REQUIRE(compiled->home.isHere(), E0607,
+                {.what = cat(call, " of a model that was compiled before this process was forked off"),
+                 .found = "devices whose threads are in the parent process",
+                 .expected = "a model that this process compiled",
+                 .remedy = inLanguage("start the process with the start method \"spawn\", or destroy() the model here "
+                                      "and call it again; copyWeightsToHost() before the fork to have its weights here",
+                                      "destroy() the model here and call it again; copyWeightsToHost() before the fork "
+                                      "to have its weights here")});
   return *compiled;
+}
+
+void Session::Impl::requireIdle(const char* call) const {
+  ABELE_REQUIRE(caller == nullptr || caller != currentCaller(), E0608,
+                {.what = cat(call, " from within a step or compilation of the same model"),
+                 .found = "a hook, a host function or forward that calls it",
+                 .expected = "one call at a time",
+                 .remedy = "call it when the model has returned, or use another model inside"});
+}
+
+Session::Impl::Busy::Busy(Impl& session, const char* call) : session_(session) {
+  session.requireIdle(call);
+  session.caller = currentCaller();
+}
+
+void Session::Impl::drop() {
+  if (compiled && !compiled->home.isHere()) static_cast<void>(compiled.release());
+  compiled.reset();
 }
 
 void Session::compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer) {
@@ -309,6 +336,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   // What is made here outlives the caller's inference mode, and capture looks at versions of tensors.
   const c10::InferenceMode not_inference(false);
   const Clock::time_point start = Clock::now();
+  const Impl::Busy busy(*impl_, "compile()");
   const SessionOptions& options = impl_->options;
   // Shares of the work as large models have them.
   auto reached = [&program](int percent) {
@@ -337,7 +365,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     from_cache = lowerOrFind(*next, recording, options, generator, {program, inputs});
     next->captured = std::move(recording.graph);
   }
-  if (next->peers) requireSameProgram(*next->peers, next->key);
+  if (next->peers) requireSameProgram(*next->peers, next->key, program.poll);
   showCompiled(*next);
   reached(70);
   if (!next->runtime) {
@@ -361,6 +389,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
 
 void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
   if (options.synthetic_data) synthetic = syntheticLike(next->input_types);
+  drop();
   compiled = std::move(next);
   captured_text.clear();
   last_step = {};
@@ -370,12 +399,14 @@ void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
 }
 
 bool Session::isCompiled() const { return impl_->compiled != nullptr; }
+bool Session::isOfParent() const { return impl_->compiled && !impl_->compiled->home.isHere(); }
 
-std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const std::function<bool()>& poll) {
+std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const Poll& poll) {
   log::CallScope scope("Session::run");
   const Clock::time_point start = Clock::now();
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("run()");
+  const Impl::Busy busy(*impl_, "run()");
   requireMemory(given);
   checkSameInputs(compiled.input_types, given);
   const auto sinceBegin = [&] { return std::chrono::nanoseconds(Clock::now() - start).count(); };

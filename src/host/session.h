@@ -147,10 +147,13 @@ struct PerfCounters {
 
 struct CompiledProgram;
 
-/// Throws E0708 for an input whose storage is smaller than its sizes.
+/// Throws E0708 where a tensor's storage is smaller than its sizes: somebody resized or freed it behind its back.
+void requireMemory(const at::Tensor& tensor, const std::string& name);
+/// Of each: "input 0".
 void requireMemory(const std::vector<at::Tensor>& inputs);
 
-/// Threads: one caller at a time.
+/// Threads: one caller at a time. A call from within a step or compilation throws E0608, a call of what was compiled
+/// before this process was forked off E0607; the destructor then leaves alone what lives by threads.
 class Session {
   struct Impl;
 
@@ -161,6 +164,8 @@ class Session {
 
   /// forward and model as in capture::Request; inputs: the full-size tensors of one call. Uploads the weights.
   /// Throws E01xx..E06xx; the model is unchanged then and compile may be called again.
+  /// Asked about every 50 ms, on the calling thread, while it waits; true, or what it throws, ends the wait.
+  using Poll = std::function<bool()>;
   struct Program {
     std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)> forward;
     std::vector<capture::ModelTensor> model;
@@ -172,18 +177,21 @@ class Session {
     std::function<void(const std::vector<int>& stage_devices)> check_devices = {};
     std::function<void(int progress, int total)> progress =
         {};  // called while compiling, first with 0, last with total
+    Poll poll = {};
   };
   void compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer);
   bool isCompiled() const;
+  /// Was it compiled before this process was forked off? Nothing of it can be used then.
+  bool isOfParent() const;
   /// Takes over what another session compiled; model: where its weights are now, by name. Uploads them. Throws E0712
   /// when the model or the options differ from the compiled ones; compile may be called then.
-  void load(CompiledProgram program, const std::vector<capture::ModelTensor>& model);
+  void load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll = {});
   /// What load() takes, constants included.
   CompiledProgram program() const;
 
   /// One call: device_iterations updates. Returns the flattened results shaped by the output mode
   /// (spec executor.md section 3). Throws E0704 when shape or dtype differ from the compiled ones.
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::function<bool()>& poll = {});
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const Poll& poll = {});
 
   /// Between the model's tensors and the device, in place.
   void copyWeightsToHost();

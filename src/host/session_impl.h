@@ -11,6 +11,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/fork.h"
+#include "base/turns.h"
 #include "exe/build/build.h"
 #include "host/compiled_program.h"
 #include "host/session.h"
@@ -45,6 +47,7 @@ class PhaseTimes {
 /// A program on its devices. Built apart from the session and moved in when complete, so that a compile that throws
 /// leaves the session as it was.
 struct Compiled : CompiledProgram {
+  Home home;
   std::vector<capture::ModelTensor> model;
   int32_t loss_gradient = -1;         // the constant that backward starts from, as an external; -1: none
   at::Tensor unscaled_loss_gradient;  // its value without loss scaling
@@ -86,7 +89,22 @@ struct Handover {
 };
 
 struct Session::Impl {
+  /// While it lives the session runs or compiles. Throws E0608 where it does already.
+  class Busy {
+   public:
+    Busy(Impl& session, const char* call);
+    ~Busy() { session_.caller = nullptr; }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+   private:
+    Impl& session_;
+  };
+
+  ~Impl() { drop(); }
+
   SessionOptions options;
+  Caller* caller = nullptr;  // of the step or compilation that is under way
   std::unique_ptr<Compiled> compiled;
   runtime::Watch* watch = nullptr;  // for programs compiled from now on
   runtime::StepReport last_step;
@@ -106,8 +124,12 @@ struct Session::Impl {
   void adopt(std::unique_ptr<Compiled> next);
   /// Keeps the times of the last step for costs().
   void note(int64_t call_ns);
-  /// Throws E0705 naming the call when nothing is compiled.
+  /// Throws E0705 naming the call when nothing is compiled, E0607 when that was before a fork, E0608 within a step.
   Compiled& require(const char* call) const;
+  /// Throws E0608 when this call comes from within a step or compilation of the session.
+  void requireIdle(const char* call) const;
+  /// Destroys what is compiled. In a forked child it is left alone: threads that sleep there were not forked.
+  void drop();
 };
 
 /// Type as the graph would write it.

@@ -160,7 +160,8 @@ bool takesConstants(const exe::Executable& executable) {
 
 }  // namespace
 
-void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model) {
+void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll) {
+  const Impl::Busy busy(*impl_, "load()");
   const c10::InferenceMode not_inference(false);  // as in compile()
   checkFits(program, impl_->options, model);
   requireMemory(program.executable, impl_->options);
@@ -171,7 +172,7 @@ void Session::load(CompiledProgram program, const std::vector<capture::ModelTens
   static_cast<CompiledProgram&>(*next) = std::move(program);
   next->model = model;
   next->peers = joinPeers(impl_->options);
-  if (next->peers) requireSameProgram(*next->peers, next->key);
+  if (next->peers) requireSameProgram(*next->peers, next->key, poll);
   {
     at::NoGradGuard no_grad;
     host::load(*next, impl_->options, makeGenerator(impl_->options));

@@ -10,6 +10,7 @@
 namespace abele::host {
 
 SessionReport Session::report() const {
+  impl_->requireIdle("report()");
   SessionReport report;
   report.capture_s = impl_->capture_s;
   report.compile_s = impl_->compile_s;

@@ -171,6 +171,7 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
   }
   for (const auto& [name, tensor] : state) {
     if (name == kLossScaleFactor) {
+      requireMemory(tensor, name);
       if (impl_->options.auto_loss_scaling) factor = tensor.item<double>();
       continue;
     }
@@ -178,6 +179,7 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
     ABELE_REQUIRE(found_index != index_of.end(), E0706,
                   {.what = cat("the compiled optimizer has no state named ", name),
                    .remedy = "load a state saved from the same model and optimizer"});
+    requireMemory(tensor, name);
     const int32_t index = found_index->second;
     Type expected = compiled.executable.slots[compiled.executable.externals[index].slot].type;
     if (const size_t slices = compiled.slices[index].replica.size())
@@ -240,6 +242,7 @@ at::Tensor Session::rngState() const {
 
 void Session::setRngState(const at::Tensor& state) {
   Compiled& compiled = impl_->require("setRngState()");
+  requireMemory(state, "the state of the random stream");
   at::Generator generator = at::detail::createCPUGenerator();
   const int64_t size = generator.get_state().numel();
   const bool has_rounding = state.numel() == size + kRoundingBytes;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "capture/annotate.h"
 #include "host/session_impl.h"
 
 namespace abele::host {
@@ -10,14 +11,19 @@ namespace {
 
 int64_t bytesOf(const at::Tensor& tensor) { return tensor.numel() * tensor.element_size(); }
 
+// Without torch's check: a capture on another thread may have locked the memory.
+const char* beginOf(const at::Tensor& tensor) {
+  return static_cast<const char*>(tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
+}
+
 const void* addressOf(const at::Tensor& tensor) {
-  return static_cast<const char*>(tensor.storage().data()) + tensor.storage_offset() * tensor.element_size();
+  return beginOf(tensor) + tensor.storage_offset() * tensor.element_size();
 }
 
 /// Has the storage of the tensor room for it?
 bool isWhole(const at::Tensor& tensor) {
   const int64_t end = tensor.storage_offset() * tensor.element_size() + bytesOf(tensor);
-  return tensor.storage().data() != nullptr && static_cast<int64_t>(tensor.storage().nbytes()) >= end;
+  return beginOf(tensor) != nullptr && static_cast<int64_t>(tensor.storage().nbytes()) >= end;
 }
 
 }  // namespace
@@ -33,6 +39,7 @@ bool SharedWeights::place(size_t external, const at::Tensor& memory) {
   const auto index = static_cast<int32_t>(external);
   if (!memory.device().is_cpu() || !memory.is_non_overlapping_and_dense() || bytesOf(memory) == 0 || !isWhole(memory))
     return false;
+  const std::shared_ptr<void> opened = capture::openMemory(memory);
   Place next{memory.detach(), nullptr, backend_.writes(index)};
   next.address = next.memory.mutable_data_ptr();  // a lazy copy becomes one of its own here
   if (!memory_) memory_.emplace();
@@ -82,7 +89,7 @@ void SharedWeights::noteUpdates(const std::vector<at::Tensor*>& model_of) const 
 
 bool SharedWeights::isChanged(const at::Tensor& tensor) const {
   if (!tensor.has_storage() || tensor.storage().nbytes() == 0) return false;
-  return claims_.overlaps(tensor.storage().data(), static_cast<int64_t>(tensor.storage().nbytes()));
+  return claims_.overlaps(beginOf(tensor), static_cast<int64_t>(tensor.storage().nbytes()));
 }
 
 int64_t SharedWeights::bytes() const {

@@ -14,7 +14,10 @@ constexpr int64_t kFewWords = 4, kManyWords = 256;  // of 8 bytes
 
 /// Hash of up to `words` words that lie at equal distances in the tensor's memory, its first and its last among them.
 uint64_t sample(const at::Tensor& tensor, int64_t words) {
-  const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
+  // Without torch's check: a capture on another thread may have locked the memory.
+  const auto* bytes =
+      static_cast<const char*>(tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()) +
+      tensor.storage_offset() * tensor.element_size();
   const auto size = static_cast<int64_t>(tensor.nbytes());
   const int64_t all = std::max<int64_t>(1, size / 8), taken = std::min(words, all);
   uint64_t hash = 14695981039346656037U;

@@ -53,6 +53,7 @@ bool& isInside() {
 struct HostCall::Impl {
   Body function;
   std::string id;
+  std::string line;  // of the call that was captured last
   int64_t number = -1;
   std::map<Kinds, Kinds> outputs;  // by inputs
 
@@ -69,6 +70,7 @@ struct HostCall::Impl {
     for (const at::Tensor& result : results)
       ABELE_REQUIRE(result.defined() && result.has_storage() && result.layout() == at::kStrided, E0708,
                     {.what = cat("host function ", id, " returns something else than dense tensors"),
+                     .at = line,
                      .found = result.defined() ? "a tensor without dense memory" : "an undefined tensor",
                      .expected = "the same number of tensors in every call, of the same shapes and types"});
     return results;
@@ -81,6 +83,7 @@ struct HostCall::Impl {
     const Kinds found = kindsOf(results);
     ABELE_REQUIRE(found == expected, E0708,
                   {.what = cat("host function ", id, " returns tensors of other shapes or types than at compile time"),
+                   .at = line,
                    .found = textOf(found),
                    .expected = textOf(expected),
                    .remedy = "pad the results to one shape; at compile time the function is called with zeros"});
@@ -136,6 +139,7 @@ Tensors HostCall::operator()(const Tensors& inputs) {
     });
   }
   requireOwnId(impl.id, impl.number);
+  impl.line = capture::currentLine();
   const Kinds kinds = kindsOf(inputs);
   Tensors zeros;
   capture::outsideCapture([&] { zeros = zerosOf(kinds); });

@@ -12,6 +12,8 @@
 #include <typeinfo>
 
 #include "base/error.h"
+#include "base/fork.h"
+#include "base/turns.h"
 #include "runtime/pager.h"
 
 namespace abele::runtime {
@@ -90,6 +92,7 @@ struct Runtime::Impl {
       work.wait(lock, [&] { return stopping || (generation != seen && !isLent(worker)); });
       if (stopping) return;
       seen = generation;
+      const WorksFor caller_of_step(caller);
       lock.unlock();
       if (!runActions(worker, {})) abandon();
     }
@@ -243,6 +246,7 @@ struct Runtime::Impl {
       abandoned.store(false);
       error = nullptr;
       begin = Clock::now();
+      caller = currentCaller();
       caller_works = !exe.workers.empty() && backend.canWorkOnThisThread(0);
       busy = exe.workers.size();
       last_poll_ns = 0;
@@ -313,6 +317,7 @@ struct Runtime::Impl {
   int64_t generation = 0;
   bool stopping = false;
   bool caller_works = false;  // in this step, the caller's thread does what worker 0's would
+  Caller* caller = nullptr;   // of this step
   std::exception_ptr error;
 
   // Written by the caller while the workers are parked.
@@ -320,13 +325,22 @@ struct Runtime::Impl {
   int64_t last_poll_ns = 0;
   Clock::time_point begin = Clock::now();
   StepReport report;
+  const Home home;
   std::vector<std::jthread> threads;  // last: joined before anything above goes
 };
 
 Runtime::Runtime(const exe::Executable& executable, Backend& backend)
     : impl_(std::make_unique<Impl>(executable, backend)) {}
-Runtime::~Runtime() = default;
-const StepReport& Runtime::run(const std::function<bool()>& poll) { return impl_->run(poll); }
+// In a forked child nobody ends the threads, and what they sleep on cannot be destroyed: all of it is left alone.
+Runtime::~Runtime() {
+  if (!impl_->home.isHere()) static_cast<void>(impl_.release());
+}
+const StepReport& Runtime::run(const std::function<bool()>& poll) {
+  ABELE_REQUIRE(impl_->home.isHere(), E0607,
+                {.what = "the workers of this model are threads of the process that this one was forked off",
+                 .remedy = "compile the model in this process"});
+  return impl_->run(poll);
+}
 void Runtime::abort() { impl_->interrupt(); }
 
 }  // namespace abele::runtime

@@ -34,7 +34,7 @@ class Runtime {
 
   /// One step. Rethrows the first worker's error with worker, stage and micro-batch as context (E0601 around foreign
   /// exceptions keeps their text). poll is called about every 50 ms while waiting; if it returns true the step is
-  /// aborted and E0602 thrown. After any error the next run() works.
+  /// aborted and E0602 thrown. After any error the next run() works. E0607 in a forked child.
   const StepReport& run(const std::function<bool()>& poll = {});
   void abort();
 

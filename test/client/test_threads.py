@@ -127,6 +127,33 @@ def test_weights_are_fresh_for_a_thread_while_another_compiles():
         thread.join()
 
 
+def test_weights_are_read_while_another_thread_captures_them():
+    inside, go = threading.Event(), threading.Event()
+
+    def pause():
+        inside.set()
+        go.wait(60)
+
+    (model, _), (executor, _) = _models(pause, int)
+    x, target = torch.randn(4, 3), torch.randn(4, 2)
+    before, alias = model.linear.weight.tolist(), model.linear.weight.detach()
+    losses = []
+    thread = threading.Thread(target=lambda: losses.extend(executor(x, target).item() for _ in range(2)))
+    eager = Waiting(int)
+    eager.load_state_dict(model.state_dict())
+    thread.start()
+    assert inside.wait(60)
+    try:
+        for tensor in (model.linear.weight, model.state_dict()["linear.weight"], alias):
+            assert torch.isfinite(tensor).all()
+            assert tensor.tolist() == tensor.detach().numpy().tolist() == before
+            assert torch.equal(tensor.clone(), alias)
+    finally:
+        go.set()
+        thread.join()
+    assert losses == _eagerLosses(eager, x, target, 2)
+
+
 def test_threads_share_an_executor():
     model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
     executor = poptorch.inferenceModel(model, poptorch.Options().deviceIterations(4))

@@ -1,5 +1,6 @@
 """E0708: host functions and inputs that do not fit the program."""
 
+import abele
 import poptorch
 import pytest
 import torch
@@ -33,7 +34,7 @@ def test_results_of_another_form(result):
     is_odd[0] = True
     with pytest.raises(poptorch.Error, match="E0708 arguments: host function host returns") as raised:
         model(X)
-    assert "float" in str(raised.value).lower()
+    assert "float" in str(raised.value).lower() and "test_E0708_calls.py:" in str(raised.value)
     is_odd[0] = False
     assert torch.equal(model(X), X * 4)
 
@@ -46,8 +47,9 @@ def test_results_that_are_no_tensors(result):
     model = poptorch.inferenceModel(Calls(lambda x: result if is_odd[0] else x + 1))
     model(X)
     is_odd[0] = True
-    with pytest.raises(poptorch.Error, match="host function host returns something else"):
+    with pytest.raises(poptorch.Error, match="host function host returns something else") as raised:
         model(X)
+    assert "test_E0708_calls.py:" in str(raised.value)
 
 
 def test_arguments_that_are_no_tensors():
@@ -117,3 +119,58 @@ def test_weights_without_their_memory():
     model.w.data.untyped_storage().resize_(0)
     with pytest.raises(poptorch.Error, match="E0105 unsupported-tensor"):
         poptorch.inferenceModel(model)(X)
+
+
+def test_the_input_that_lacks_its_memory_is_named():
+    class Adds(torch.nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    model = poptorch.inferenceModel(Adds())
+    model(X, X)
+    with pytest.raises(poptorch.Error, match="E0708 arguments: the memory of input 1 is smaller than its sizes"):
+        model(X, freed(lambda x: x))
+
+
+class Trains(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.norm = torch.nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        y = self.norm(self.linear(x))
+        return y, poptorch.identity_loss(y.square(), reduction="mean")
+
+
+@pytest.mark.parametrize("front", [poptorch, abele])
+@pytest.mark.parametrize("name", ["linear.weight", "norm.running_mean"])
+@pytest.mark.parametrize("call", ["copyWeightsToDevice", "copyWeightsToHost", "save"])
+def test_weights_that_were_freed_after_compilation(front, name, call, tmp_path):
+    model = Trains()
+    executor = front.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    executor(X)
+    executor.copyWeightsToHost()
+    tensor = model.get_parameter(name) if "weight" in name else model.get_buffer(name)
+    kept = tensor.detach().clone()
+    size = tensor.data.untyped_storage().nbytes()
+    tensor.data.untyped_storage().resize_(0)
+    arguments = (tmp_path / "file",) if call == "save" else ()
+    with pytest.raises(poptorch.Error, match=f"E070[48] .*{name}"):
+        getattr(executor, call)(*arguments)
+    tensor.data.untyped_storage().resize_(size)
+    with torch.no_grad():
+        tensor.copy_(kept)
+    executor.copyWeightsToDevice()
+    executor(X)
+
+
+def test_weights_that_were_replaced_by_freed_ones():
+    model = torch.nn.Linear(3, 3)
+    executor = poptorch.inferenceModel(model)
+    executor(X)
+    replaced = torch.nn.Parameter(torch.ones(3, 3))
+    replaced.data.untyped_storage().resize_(0)
+    model.weight = replaced
+    with pytest.raises(poptorch.Error, match="E0708 arguments: the memory of weight is smaller than its sizes"):
+        executor.copyWeightsToDevice()

@@ -9,18 +9,22 @@ HERE = pathlib.Path(__file__).parent
 LIMIT_S = 180  # far beyond what anything takes: a test that hangs shall fail
 
 
-def poprun(*arguments, cwd=None, **variables):
-    """Runs poprun with these arguments. Returns the CompletedProcess, its texts as str."""
+def _call(arguments, variables):
+    """The command and its environment."""
     path = os.pathsep.join([str(HERE), *sys.path])
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "POPDIST_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "popdist._launcher", *map(str, arguments)],
-        env={**inherited, "PYTHONPATH": path, **variables},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
+    command = [sys.executable, "-m", "popdist._launcher", *map(str, arguments)]
+    return {"args": command, "env": {**inherited, "PYTHONPATH": path, **variables}, "text": True}
+
+
+def poprun(*arguments, cwd=None, **variables):
+    """Runs poprun with these arguments. Returns the CompletedProcess, its texts as str."""
+    return subprocess.run(**_call(arguments, variables), cwd=cwd, capture_output=True, timeout=LIMIT_S)
+
+
+def start(*arguments, **variables):
+    """The same while it runs: a Popen whose stdout is a pipe."""
+    return subprocess.Popen(**_call(arguments, variables), stdout=subprocess.PIPE)
 
 
 def program(text):

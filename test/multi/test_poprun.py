@@ -1,12 +1,15 @@
 """poprun: what processes see, exit codes, output. spec tools.md."""
 
+import os
 import pathlib
+import signal
 import sys
+import threading
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from launch import poprun, program
+from launch import LIMIT_S, poprun, program, start
 
 
 def test_what_the_processes_see(tmp_path):
@@ -77,3 +80,37 @@ def test_wrong_arguments(arguments, text):
 def test_a_program_that_is_not_there():
     done = poprun("--num-instances=2", "/no/such/program")
     assert done.returncode == 127 and "cannot start /no/such/program" in done.stderr
+
+
+def test_processes_die_with_poprun():
+    """Whatever ends it. Who reads its output sees the end of it when the last of them is gone."""
+    text = "import os, signal\nos.write(1, f'{os.getpid()}\\n'.encode())\nsignal.pause()\n"
+    started = start("--num-instances=2", *program(text))
+    pids, alive = [int(started.stdout.readline()) for _ in range(2)], []
+
+    def end():
+        alive.extend(pids)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    guard = threading.Timer(LIMIT_S, end)
+    guard.start()
+    started.kill()
+    assert started.stdout.read() == ""
+    guard.cancel()
+    started.communicate()
+    assert not alive
+
+
+def test_nobody_else_can_connect_to_the_store():
+    text = (
+        "import os\n"
+        "port = f\"{int(os.environ['MASTER_PORT']):04X}\"\n"
+        "rows = [line.split() for name in ('tcp', 'tcp6') for line in open(f'/proc/net/{name}')]\n"
+        "listening = [row[1] for row in rows if row[1].endswith(':' + port) and row[3] == '0A']\n"
+        "os.write(1, f'{listening}\\n'.encode())\n"
+    )
+    done = poprun("--num-instances=1", *program(text))
+    assert done.returncode == 0, done.stderr
+    (address,) = eval(done.stdout)
+    assert address.startswith("0100007F:"), done.stdout  # 127.0.0.1

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/log.h"
 
 namespace abele::runtime {
@@ -94,20 +95,30 @@ class C10dPeers final : public Peers {
     interrupted_ = false;
   }
 
+  // In a forked child the connections are the parent's, and their threads are not there to be ended.
+  ~C10dPeers() override {
+    if (!home_.isHere()) abandon();
+  }
+
   void fail(const std::string& why) override {
-    if (!group_) return;
+    if (!isOpen()) return;
     leave(noteFailure(cat("process ", process_, ": ", why)));
   }
 
   void leave(const std::string& why) {
     broken_ = why;
+    if (!home_.isHere()) return abandon();
     flush();
     backend_.reset();
     group_.reset();
   }
 
-  bool isOpen() const { return group_ != nullptr; }
+  bool isOpen() const { return group_ != nullptr && home_.isHere(); }
   void requireOpen() const {
+    ABELE_REQUIRE(home_.isHere(), E0607,
+                  {.what = "this process was forked off from one of a group, and is none of them",
+                   .found = "connections that are the parent's",
+                   .remedy = "let the launcher start all processes of the training"});
     if (!isOpen())
       throwDevice(ErrorCode::E0606, {.what = "the processes are out of step", .found = broken_, .remedy = kRestart});
   }
@@ -123,6 +134,13 @@ class C10dPeers final : public Peers {
       }
     }
     acknowledged_.clear();
+  }
+
+  void abandon() {
+    for (auto& [process, transfer] : acknowledged_) static_cast<void>(transfer.release());
+    acknowledged_.clear();
+    static_cast<void>(backend_.release());
+    static_cast<void>(group_.release());
   }
 
   static void stop(c10d::Work& work) {
@@ -192,6 +210,7 @@ class C10dPeers final : public Peers {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;  // null once this process left
   c10::intrusive_ptr<c10d::Backend> backend_;
   int64_t process_, processes_;
+  const Home home_;
   std::vector<at::Tensor> acknowledgement_{at::empty({1}, at::kByte)};
   std::map<int, c10::intrusive_ptr<c10d::Work>> acknowledged_;  // by process; the last one
   std::string broken_;                                          // why it left

@@ -1,0 +1,20 @@
+#include "base/fork.h"
+
+#include <pthread.h>
+
+#include <atomic>
+
+namespace abele {
+namespace {
+
+std::atomic<int64_t> generation{0};
+
+}  // namespace
+
+int64_t forkGeneration() {
+  // Whoever remembers a number has asked for it before the fork, and so was heard of it.
+  [[maybe_unused]] static const int registered = ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
+  return generation.load(std::memory_order_relaxed);
+}
+
+}  // namespace abele

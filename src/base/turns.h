@@ -1,0 +1,82 @@
+// Calls of several threads on one object, one after another.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <utility>
+
+#include "base/fork.h"
+
+namespace abele {
+
+/// A call from outside: the thread that made it, and the workers that run parts of it.
+struct Caller;
+/// The call that this thread works for.
+Caller* currentCaller();
+
+/// While it lives, this thread works for another thread's call. Requires: that call waits for this thread.
+class WorksFor {
+ public:
+  explicit WorksFor(Caller* caller);
+  ~WorksFor();
+  WorksFor(const WorksFor&) = delete;
+  WorksFor& operator=(const WorksFor&) = delete;
+
+ private:
+  Caller* outer_;
+};
+
+/// A lock that callers get in the order in which they asked. A caller that has it, and one whose wait could never end,
+/// gets E0608. In a forked child it is free, unless the thread that forked had it.   Threads: safe.
+class Turns {
+ public:
+  class Turn {
+   public:
+    Turn() = default;
+    explicit Turn(Turns* turns) : turns_(turns) {}
+    Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+    Turn& operator=(Turn&& other) noexcept {
+      std::swap(turns_, other.turns_);
+      return *this;
+    }
+    ~Turn() {
+      if (turns_) turns_->unlock();
+    }
+
+   private:
+    Turns* turns_ = nullptr;
+  };
+
+  Turns() = default;
+  Turns(const Turns&) = delete;
+  Turns& operator=(const Turns&) = delete;
+
+  /// Waits until it is the caller's turn. what: for messages, "the model". poll: asked about every 50 ms of waiting;
+  /// true ends it with E0602, and what it throws passes through.
+  [[nodiscard]] Turn take(const char* what, const std::function<bool()>& poll = {}) {
+    lock(what, poll);
+    return Turn(this);
+  }
+  /// The same for callers that give it back themselves.
+  void lock(const char* what, const std::function<bool()>& poll = {});
+  void unlock() noexcept;
+  /// Does the call that this thread works for have it?
+  bool isMine();
+  /// How many callers wait.
+  int64_t numWaiting();
+
+  struct Waiter;
+
+ private:
+  void passOn();  // all with the mutex of turns.cc held
+  void forgetTheParent();
+  void requireEnd(const Caller* me, const char* what) const;
+  bool waitsForMine(const Caller* me) const;
+
+  Caller* owner_ = nullptr;
+  std::deque<Waiter*> waiting_;
+  int64_t generation_ = forkGeneration();
+};
+
+}  // namespace abele

@@ -1,0 +1,67 @@
+#include "bind/gil.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <unistd.h>
+
+#include "base/error.h"
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+namespace {
+
+std::atomic<bool> ending{false};
+std::atomic<int> asking{0};   // threads that are about to get the lock
+std::atomic<int> running{0};  // threads that run native code
+std::thread::id last;         // the thread that ends the interpreter; set before `ending`
+
+constexpr auto kPatience = std::chrono::seconds(10);  // for kernels that run
+constexpr auto kPeriod = std::chrono::milliseconds(1);
+
+/// At exit: nobody asks for the lock from now on, and calls end.
+void end() {
+  last = std::this_thread::get_id();
+  ending = true;
+  const py::gil_scoped_release no_gil;
+  const auto limit = std::chrono::steady_clock::now() + kPatience;
+  while ((asking > 0 || running > 0) && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(kPeriod);
+}
+
+}  // namespace
+
+bool isEnding() { return ending && std::this_thread::get_id() != last; }
+
+GilRequest::GilRequest(Ended ended) {
+  ++asking;  // first: end() either sees this thread, or is seen by it
+  if (!isEnding()) return;
+  --asking;
+  if (ended == Ended::kThrow) throwUser(ErrorCode::E0602, {.what = "the interpreter ends"});
+  --running;
+  for (;;) ::pause();
+}
+GilRequest::~GilRequest() { --asking; }
+
+NoGil::NoGil() {
+  ++running;
+  released_.emplace();
+}
+NoGil::~NoGil() {
+  {
+    const GilRequest request(GilRequest::Ended::kSleep);
+    released_.reset();
+  }
+  --running;
+}
+
+void registerGil(py::module_& /*module*/) {
+  py::module_::import("atexit").attr("register")(py::cpp_function(&end));
+  // A child has one thread, and counts anew.
+  py::module_::import("os").attr("register_at_fork")(py::arg("after_in_child") =
+                                                         py::cpp_function([] { asking = running = 0; }));
+}
+
+}  // namespace abele::bind

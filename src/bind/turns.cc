@@ -1,0 +1,55 @@
+// Turns as a context manager: what executors lock.
+#include "base/turns.h"
+
+#include <memory>
+#include <optional>
+
+#include "bind/bind.h"
+#include "bind/gil.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+namespace {
+
+/// A caller that has it may enter again. What the core refuses within a step, it refuses itself (E0608).
+class Lock {
+ public:
+  explicit Lock(std::string what) : what_(std::move(what)) {}
+
+  void enter() {
+    if (turns_.isMine()) {
+      ++depth_;
+      return;
+    }
+    {
+      const NoGil no_gil;  // who has it may need the GIL to go on
+      turns_.lock(what_.c_str(), [] {
+        if (isEnding()) return true;
+        const WithGil gil;
+        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+        return false;
+      });
+    }
+    depth_ = 1;
+  }
+  void leave() {
+    if (--depth_ == 0) turns_.unlock();
+  }
+
+ private:
+  const std::string what_;
+  Turns turns_;
+  int depth_ = 0;  // guarded by the GIL
+};
+
+}  // namespace
+
+void registerTurns(py::module_& module) {
+  py::class_<Lock>(module, "Turns")
+      .def(py::init<std::string>(), py::arg("what"))
+      .def("__enter__", &Lock::enter)
+      .def("__exit__", [](Lock& self, const py::args&) { self.leave(); });
+}
+
+}  // namespace abele::bind

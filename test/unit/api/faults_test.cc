@@ -1,0 +1,182 @@
+// What happens behind a model's back: its process is forked, its weights are freed.
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+#include <functional>
+#include <memory>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "abele/abele.h"
+#include "code_of.h"
+
+namespace {
+
+using abele::test::codeOf;
+using abele::test::errorOf;
+namespace nn = torch::nn;
+
+struct NetImpl : nn::Module {
+  NetImpl() {
+    torch::manual_seed(1);
+    first = register_module("first", nn::Linear(4, 8));
+    second = register_module("second", nn::Linear(8, 2));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    abele::Block::start("first", 0);
+    const at::Tensor h = torch::relu(first(x));
+    abele::Block::start("second", 1);
+    return second(h);
+  }
+  nn::Linear first{nullptr}, second{nullptr};
+};
+TORCH_MODULE(Net);
+
+abele::Options options() {
+  abele::Options made;
+  made.threadsPerDevice(1).enforcePipelineMinimum(false);
+  return made;
+}
+
+std::unique_ptr<abele::TrainingModel> train(Net net) {
+  return std::make_unique<abele::TrainingModel>(abele::trainingModel(
+      net, [net](at::Tensor x) mutable { return abele::identityLoss(net(x).square()); }, options(),
+      abele::optim::SGD{.lr = 0.1}));
+}
+
+const at::Tensor& x() {
+  static const at::Tensor tensor = torch::ones({4, 4});
+  return tensor;
+}
+
+/// Runs fn in a forked child, which then ends as programs do. Returns its exit status; -1: a signal ended it, also for
+/// taking too long.
+int inChild(const std::function<bool()>& fn) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(120);
+    std::exit(fn() ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+class Forks : public testing::Test {
+ protected:
+  Forks() {
+    at::set_num_threads(1);
+    (*model)(x());
+  }
+  ~Forks() override { EXPECT_EQ((*model)(x()).size(), 1u); }  // the parent goes on
+  Net net;
+  std::unique_ptr<abele::TrainingModel> model = train(net);
+};
+
+TEST_F(Forks, ChildEnds) {
+  // Destroyed at exit(), in parent and child.
+  static std::unique_ptr<abele::TrainingModel> of_static_lifetime;
+  of_static_lifetime = train(Net());
+  (*of_static_lifetime)(x());
+  EXPECT_EQ(inChild([] { return true; }), 0);
+}
+
+TEST_F(Forks, ChildDestroys) {
+  EXPECT_EQ(inChild([&] {
+              model->destroy();
+              return !model->isCompiled();
+            }),
+            0);
+  EXPECT_EQ(inChild([&] {
+              model.reset();
+              return true;
+            }),
+            0);
+}
+
+TEST_F(Forks, ChildCalls) {
+  EXPECT_EQ(inChild([&] {
+              return codeOf([&] { (*model)(x()); }) == "E0607" &&
+                     codeOf([&] { model->copyWeightsToHost(); }) == "E0607" &&
+                     codeOf([&] { model->save("/dev/null"); }) == "E0607";
+            }),
+            0);
+}
+
+TEST_F(Forks, ChildCompilesAnew) {
+  EXPECT_EQ(inChild([&] {
+              model->destroy();
+              (*model)(x());
+              Net other;
+              auto inference = abele::inferenceModel(other, options());
+              const torch::NoGradGuard no_grad;
+              return torch::equal(inference(x())[0], other(x()));
+            }),
+            0);
+}
+
+TEST_F(Forks, ChildHasALoader) {
+  abele::DataLoaderOptions loading;
+  loading.mode = abele::DataLoaderMode::kAsync;
+  loading.buffer_size = 1;
+  auto loader = std::make_unique<abele::DataLoader>(options(), std::vector<at::Tensor>{torch::ones({64, 4})}, loading);
+  std::vector<at::Tensor> batch;
+  ASSERT_TRUE(loader->next(batch));
+  EXPECT_EQ(inChild([&] {
+              const bool refused = codeOf([&] { loader->next(batch); }) == "E0607";
+              loader.reset();
+              return refused;
+            }),
+            0);
+  EXPECT_TRUE(loader->next(batch));
+}
+
+class FreedMemory : public testing::TestWithParam<bool> {
+ protected:
+  abele::Options chosen() const {
+    abele::Options made = options();
+    made.shareWeights(GetParam());
+    return made;
+  }
+};
+
+TEST_P(FreedMemory, OfAParameter) {
+  Net net;
+  auto model = abele::trainingModel(
+      net, [net](at::Tensor value) mutable { return abele::identityLoss(net(value).square()); }, chosen(),
+      abele::optim::SGD{.lr = 0.1});
+  model(x());
+  model.copyWeightsToHost();
+  auto* const storage = net->second->weight.storage().unsafeGetStorageImpl();
+  const size_t bytes = storage->nbytes();
+  at::DataPtr kept = storage->set_data_ptr(at::DataPtr());
+  storage->set_nbytes(0);
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { model.copyWeightsToDevice(); }, [&] { model.copyWeightsToHost(); },
+           [&] { model.loadStateDict(model.stateDict()); }, [&] { model.save(testing::TempDir() + "/freed.bin"); }}) {
+    const std::string text = errorOf(call);
+    EXPECT_TRUE(text.starts_with("E0708")) << text;
+    EXPECT_NE(text.find("second.weight"), std::string::npos) << text;
+  }
+  storage->set_data_ptr_noswap(std::move(kept));
+  storage->set_nbytes(bytes);
+  model.copyWeightsToDevice();
+  EXPECT_EQ(model(x()).size(), 1u);
+}
+
+TEST_P(FreedMemory, OfAnInput) {
+  Net net;
+  auto model = abele::inferenceModel(net, chosen());
+  model(x());
+  const at::Tensor input = torch::ones({4, 4});
+  input.storage().unsafeGetStorageImpl()->set_nbytes(8);
+  const std::string text = errorOf([&] { model(input); });
+  EXPECT_TRUE(text.starts_with("E0708")) << text;
+  EXPECT_NE(text.find("input 0"), std::string::npos) << text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Api, FreedMemory, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Shared" : "Copied"; });
+
+}  // namespace
