@@ -132,3 +132,9 @@ def test_abele_runs_where_poptorch_is_absent(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "program.py:8" in result.stdout
     assert torch.equal(poptorch.load(target)(torch.ones(2, 4)), expected)
+
+
+def test_native_errors_have_a_text_before_python_registers_their_classes():
+    code = "import torch, abele._abele as native; native.ProgramFile.read('/none')"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "RuntimeError: E0712 file: a file cannot be read" in result.stderr
