@@ -16,7 +16,8 @@ namespace {
 
 std::atomic<bool> ending{false};
 std::atomic<int> asking{0};   // threads that are about to get the lock
-std::atomic<int> running{0};  // threads that run native code
+std::atomic<int> running{0};  // calls and pieces of native code that are under way
+thread_local int own = 0;     // of them, on this thread
 std::thread::id last;         // the thread that ends the interpreter; set before `ending`
 
 constexpr auto kPatience = std::chrono::seconds(10);  // for kernels that run
@@ -28,11 +29,13 @@ void end() {
   ending = true;
   const py::gil_scoped_release no_gil;
   const auto limit = std::chrono::steady_clock::now() + kPatience;
-  while ((asking > 0 || running > 0) && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(kPeriod);
+  while ((asking > 0 || running > own) && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(kPeriod);
 }
 
 }  // namespace
 
+bool hasEnded() { return ending; }
 bool isEnding() { return ending && std::this_thread::get_id() != last; }
 
 GilRequest::GilRequest(Ended ended) {
@@ -40,13 +43,14 @@ GilRequest::GilRequest(Ended ended) {
   if (!isEnding()) return;
   --asking;
   if (ended == Ended::kThrow) throwUser(ErrorCode::E0602, {.what = "the interpreter ends"});
-  --running;
+  running -= own;
   for (;;) ::pause();
 }
 GilRequest::~GilRequest() { --asking; }
 
 NoGil::NoGil() {
   ++running;
+  ++own;
   released_.emplace();
 }
 NoGil::~NoGil() {
@@ -55,6 +59,18 @@ NoGil::~NoGil() {
     released_.reset();
   }
   --running;
+  --own;
+}
+
+void enterCall() {
+  if (isEnding()) NoGil{};
+  ++running;
+  ++own;
+}
+void leaveCall() {
+  --running;
+  --own;
+  if (isEnding()) NoGil{};
 }
 
 void registerGil(py::module_& /*module*/) {

@@ -59,5 +59,12 @@ std::function<Result(Arguments...)> calledWithGil(std::function<Result(Arguments
 
 /// Shall calls of this thread stop, because the interpreter ends?
 bool isEnding();
+/// Does it end at all? Who waits for another thread then may wait for one that sleeps for ever.
+bool hasEnded();
+
+/// Around the calls of an executor, Python code included: torch's own operators, too, let go of the lock and come back.
+/// When the interpreter ends, the call is waited for, and its thread sleeps before or behind it. Requires: the GIL.
+void enterCall();
+void leaveCall();
 
 }  // namespace abele::bind

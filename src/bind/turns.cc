@@ -18,26 +18,35 @@ class Lock {
   explicit Lock(std::string what) : what_(std::move(what)) {}
 
   void enter() {
+    enterCall();
     if (turns_.isMine()) {
       ++depth_;
       return;
     }
-    {
-      const NoGil no_gil;  // who has it may need the GIL to go on
-      turns_.lock(what_.c_str(), [] {
-        if (isEnding()) return true;
-        const WithGil gil;
-        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-        return false;
-      });
+    try {
+      wait();
+    } catch (...) {
+      leaveCall();
+      throw;
     }
     depth_ = 1;
   }
   void leave() {
     if (--depth_ == 0) turns_.unlock();
+    leaveCall();
   }
 
  private:
+  void wait() {
+    const NoGil no_gil;  // who has it may need the GIL to go on
+    turns_.lock(what_.c_str(), [] {
+      if (hasEnded()) return true;
+      const WithGil gil;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      return false;
+    });
+  }
+
   const std::string what_;
   Turns turns_;
   int depth_ = 0;  // guarded by the GIL

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <mutex>
+#include <set>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <vector>
+
+#include <unistd.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -27,9 +33,23 @@ void lockMemory(c10::StorageImpl& storage, bool locked) {
          : storage.clear_data_ptr_access_error_msg_();
 }
 
+namespace {
+
+/// The threads that this process has.
+std::set<pid_t> threadsNow() {
+  std::set<pid_t> threads;
+  std::error_code failed;  // then there are none: nothing opens
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", failed))
+    threads.insert(static_cast<pid_t>(std::atoi(entry.path().filename().c_str())));
+  return threads;
+}
+
+}  // namespace
+
 struct ThreadWatch::Finding {
   std::function<std::string()> source_location;
   std::thread::id owner;
+  std::set<pid_t> before = threadsNow();  // threads that are there without the forward that is captured
   mutable std::mutex mutex;
   std::optional<std::string> text;
 
@@ -66,10 +86,13 @@ struct Watched {
   std::unordered_map<c10::StorageImpl*, ModelMemory> models;  // what is locked, or read by another thread
   at::CallbackHandle callback = 0;
 
-  // With the mutex held.
+  // With the mutex held. False where nothing is locked, and for threads that forward may have started: they work for
+  // it.
   bool open(c10::StorageImpl* storage) {
     const auto found = models.find(storage);
     if (found == models.end()) return false;
+    if (!std::ranges::all_of(captures, [](const auto& finding) { return finding->before.contains(::gettid()); }))
+      return false;
     if (found->second.readers++ == 0) lockMemory(*storage, false);
     return true;
   }

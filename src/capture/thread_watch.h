@@ -15,8 +15,9 @@ void lockMemory(c10::StorageImpl& storage, bool locked);
 
 /// Torch's lock of memory (StorageTable::setLocked) is open while an operator of the capture runs; meanwhile another
 /// thread could read there. So its operators are noticed too, by torch's own observers of operators.
-/// With the model's own tensors other threads may be at work: the lock opens for their operators, and for openMemory
-/// (annotate.h). Threads: owner only; what it watches are all others, except those that take part in a capture.
+/// With the model's own tensors other threads may be at work: the lock opens for operators of those that were there
+/// before the capture, and for their openMemory (annotate.h).
+/// Threads: owner only; what it watches are all others, except those that take part in a capture.
 class ThreadWatch {
  public:
   struct Finding;
