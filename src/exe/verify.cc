@@ -149,11 +149,10 @@ class Verifier {
       require(slot.offset_bytes <= g.frame_bytes - span, where, ": ends behind its group of ", g.frame_bytes, " bytes");
   }
 
-  void checkRead(int64_t slot, const Instruction& i, const std::string& where) {
+  void checkRead(int64_t slot, bool is_emitted, const std::string& where) {
     if (!checkSlotId(slot, where) || slot < 0) return;
     const Group* group = groupOf(slot);
     // A result is bound to a tensor of the caller's or to none.
-    const bool is_emitted = i.op == "abele::emit" && !i.args.empty() && i.args[0].i == slot;
     require(!group || group->kind != GroupKind::kOutput || is_emitted, where, ": uses the result in slot ", slot);
   }
 
@@ -166,9 +165,9 @@ class Verifier {
 
   void checkArgument(const Arg& a, const Instruction& i, const std::string& where) {
     using Kind = Arg::Kind;
-    if (a.kind == Kind::kId) checkRead(a.i, i, where);
+    if (a.kind == Kind::kId) checkRead(a.i, i.op == "abele::emit" && &a == &i.args.front(), where);
     if (a.kind == Kind::kIdList || a.kind == Kind::kOptionalIdList)
-      for (int64_t id : a.ints) checkRead(id, i, where);
+      for (int64_t id : a.ints) checkRead(id, /*is_emitted=*/false, where);
     const Kind n = a.number_kind;
     require(a.kind != Kind::kNumber || n == Kind::kBool || n == Kind::kInt || n == Kind::kDouble || n == Kind::kComplex,
             where, ": a number of no kind");

@@ -159,6 +159,8 @@ void verify(const CompiledProgram& program) {
   for (const exe::Segment& segment : executable.segments)
     require(segment.stage >= 0 && segment.stage < stages, "a segment of a stage that does not exist");
   require(program.constants.empty() || haveTypes(program.constants, executable), "constants of other types");
+  require(program.optimizer.groups.size() == program.optimizer.rules.groups.size(),
+          "numbers of other parameter groups");
   for (const auto& [name, group] : program.optimizer.rules.group_of)
     require(group >= 0 && static_cast<size_t>(group) < program.optimizer.rules.groups.size(),
             "a parameter of a group that does not exist");

@@ -158,6 +158,25 @@ bool takesConstants(const exe::Executable& executable) {
   });
 }
 
+/// What a file says may be anything that the checks of its reader let pass: types of tensors that are not the model's,
+/// operators with arguments that they refuse.
+void loadOrRefuse(Compiled& compiled, const SessionOptions& options) {
+  const auto refuse = [](const char* found) {
+    throwUser(ErrorCode::E0501, {.what = "a program that cannot be brought to its devices",
+                                 .found = found,
+                                 .remedy = "save the program again with this version of Abele"});
+  };
+  try {
+    host::load(compiled, options, makeGenerator(options));
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    refuse(error.what_without_backtrace());
+  } catch (const std::exception& error) {  // of ATen too
+    refuse(error.what());
+  }
+}
+
 }  // namespace
 
 void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll) {
@@ -175,7 +194,7 @@ void Session::load(CompiledProgram program, const std::vector<capture::ModelTens
   if (next->peers) requireSameProgram(*next->peers, next->key, poll);
   {
     at::NoGradGuard no_grad;
-    host::load(*next, impl_->options, makeGenerator(impl_->options));
+    loadOrRefuse(*next, impl_->options);
   }
   impl_->adopt(std::move(next));
   impl_->from_cache = false;

@@ -13,7 +13,7 @@
 namespace abele::plan {
 namespace {
 
-constexpr int64_t kMostStages = 1'000'000;
+constexpr int64_t kMostStages = 100'000;
 constexpr std::string_view kLetters = "FBWU";  // by direction
 
 // Just enough JSON for a file of costs: objects, arrays, strings without escapes, numbers. Unknown keys are faults: a

@@ -13,6 +13,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "base/error.h"
 #include "host/compiled_program.h"
 #include "host/program_file.h"
 #include "mutator.h"
@@ -52,11 +53,7 @@ class FileMutator {
       case 3: return changeState(file.optimizer_state);
       case 4: return change(file.rng_state);
       case 5: file.has_model = !file.has_model; return;
-      default: {
-        host::CompiledProgram program = host::decodeProgram(file.program);
-        (*this)(program);
-        file.program = host::encode(program);
-      }
+      default: changeProgram(file.program);
     }
   }
 
@@ -162,6 +159,16 @@ class FileMutator {
       case 1: grouping.type = static_cast<host::CommGroup>(random_() % 4); return;
       default: change(grouping.shards);
     }
+  }
+  void changeProgram(std::string& bytes) {
+    host::CompiledProgram program;
+    try {
+      program = host::decodeProgram(bytes);
+    } catch (const UserError&) {
+      return;  // changed before, and refused
+    }
+    (*this)(program);
+    bytes = host::encode(program);
   }
   void change(host::SavedTensor& saved) {
     switch (random_() % 4) {

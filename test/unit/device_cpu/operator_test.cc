@@ -225,6 +225,23 @@ TEST(Operator, SteadyStateAllocatesNothing) {
   EXPECT_GT(before, 0);
 }
 
+// ATen's kernel reads them all the same, which ends eager PyTorch by a signal.
+TEST(Operator, BatchNormWithoutStatisticsIsRefusedWhenLoaded) {
+  Program p;
+  const int32_t in = p.input(f32({8, 4})), out = p.value(f32({8, 4}));
+  p.op("aten::native_batch_norm",
+       {Arg::id(in), Arg::none(), Arg::none(), Arg::none(), Arg::none(), Arg::boolean(false), Arg::real(0.1),
+        Arg::real(1e-5)},
+       {out});
+  try {
+    Runner runner(p);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::E0501);
+    EXPECT_NE(std::string(error.what()).find("running_mean"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Operator, UnknownOnesAreRefusedWhenLoaded) {
   Program p;
   p.op("aten::no_such_thing", {});

@@ -178,6 +178,7 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"random draws", [](Executable& e) { e.segments[0].instructions[0].random_offset = 3; }},
       {"writes the input", [](Executable& e) { e.segments[0].instructions[0].results[0][0] = 1; }},
       {"uses the result", [](Executable& e) { e.segments[0].instructions[0].args[0].i = 2; }},
+      {"uses the result", [](Executable& e) { e.segments[0].instructions[1].args[1].i = 2; }},
       {"writes slot", [](Executable& e) { e.segments[0].instructions[0].writes[0] = 3; }},
       {"a number of no kind",
        [](Executable& e) { e.segments[0].instructions[0].args[3].number_kind = Arg::Kind::kString; }},

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "host/compiled_program.h"
 #include "host/executable_cache.h"
+#include "host/program_file.h"
 #include "networks.h"
 
 namespace abele::test {
@@ -85,6 +86,60 @@ TEST(Program, RefusesDamagedBytes) {
       damaged[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
     EXPECT_EQ(codeOf([&] { host::decodeProgram(damaged); }), "E0501");
   }
+}
+
+TEST(Program, RefusesFieldsThatDoNotBelongTogether) {
+  Trained a("dropout");
+  a.compile();
+  host::ProgramFile whole;
+  whole.program = encode(a.session.program());
+  whole.has_model = true;
+  whole.tensors = {{"w", at::ones({2}), true}};
+  whole.optimizer_state = {{"exp_avg/w", at::ones({2})}};
+  whole.rng_state = a.session.rngState();
+  const auto codeWith = [&](auto change) {
+    host::ProgramFile file = whole;
+    change(file);
+    return codeOf([&] { host::decodeProgram(host::decodeProgramFile(encode(file)).program); });
+  };
+  EXPECT_EQ(codeWith([](host::ProgramFile&) {}), "");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.has_model = false; }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.tensors[0].tensor = at::Tensor(); }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.optimizer_state["exp_avg/w"] = at::Tensor(); }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.rng_state = at::ones({5}); }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.rng_state = at::zeros_like(file.rng_state); }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) {
+              at::Tensor flags = at::ones({2}, at::kBool);
+              *static_cast<uint8_t*>(flags.mutable_data_ptr()) = 2;
+              file.tensors[0].tensor = flags;
+            }),
+            "E0501");
+  EXPECT_EQ(codeWith([&](host::ProgramFile& file) {
+              host::CompiledProgram program = a.session.program();
+              program.optimizer.groups.clear();
+              file.program = encode(program);
+            }),
+            "E0501");
+}
+
+// What only a device finds out.
+TEST(Program, RefusesTensorsThatNoDeviceTakes) {
+  Trained a("mlp"), b("mlp");
+  a.compile();
+  const auto codeWith = [&](auto change) {
+    host::CompiledProgram program = a.session.program();
+    for (exe::External& external : program.executable.externals) change(program.executable, external);
+    return codeOf([&] { b.session.load(host::decodeProgram(encode(program)), b.view.program.model); });
+  };
+  EXPECT_EQ(codeWith([](exe::Executable&, exe::External& external) {
+              if (external.kind == exe::ExternalKind::kState) external.initial = 1e300;  // of float
+            }),
+            "E0501");
+  EXPECT_EQ(codeWith([](exe::Executable& executable, exe::External& external) {
+              if (external.name == "layer4.bias") executable.slots[external.slot].type.strides = {0};
+            }),
+            "E0501");
+  EXPECT_FALSE(b.session.isCompiled());
 }
 
 TEST(Program, RefusesAnotherModelAndOtherOptions) {

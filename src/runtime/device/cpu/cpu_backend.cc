@@ -142,7 +142,13 @@ class CpuBackendImpl final : public CpuBackend {
     }
     if (options_.peers) options_.peers->fail("its step failed");
     const c10::InferenceMode no_autograd;
-    for (const Saved& saved : restored_) copyInto(slots_.tensor(saved.slot, 0), saved.copy);
+    for (const Saved& saved : restored_) {
+      // An operator that fails may leave the sizes of its own result with the slot that it writes.
+      const Type& type = executable_.slots[saved.slot].type;
+      const at::Tensor& tensor = slots_.tensor(saved.slot, 0);
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
+      copyInto(tensor, saved.copy);
+    }
     releaseAll();
   }
 

@@ -1,6 +1,8 @@
 #include "runtime/device/cpu/operator_signature.h"
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -68,6 +70,26 @@ bool fits(const Arg& arg, const c10::Argument& parameter) {
          (plain->kind() == c10::TypeKind::ListType && value.type()->isSubtypeOf(*plain));
 }
 
+/// ATen's batch normalization reads its statistics without asking whether they are there: eager PyTorch, too, ends by a
+/// signal. Returns: the one that is missing; empty: none.
+std::string missingStatistics(const exe::Instruction& instruction, const c10::FunctionSchema& schema) {
+  if (instruction.op.find("batch_norm") == std::string::npos) return {};
+  const auto argument = [&](const char* name) -> const Arg* {
+    const std::optional<int> index = schema.argumentIndexWithName(name);
+    return index ? &instruction.args[*index] : nullptr;
+  };
+  const Arg* trains = argument("training");
+  if (!trains) trains = argument("train");
+  if (!trains) trains = argument("update");  // batch_norm_backward
+  if (!trains) return {};
+  for (const char* name : {"running_mean", "running_var", "save_mean", "save_invstd", "save_var"}) {
+    const Arg* statistic = argument(name);
+    const bool is_read = std::string_view(name).starts_with("save") ? statistic && trains->i : !trains->i;
+    if (is_read && !(statistic && statistic->kind == Kind::kId && statistic->i >= 0)) return name;
+  }
+  return {};
+}
+
 [[noreturn]] void refuse(const exe::Instruction& instruction, std::string what, const c10::FunctionSchema& schema) {
   std::string text = toString(schema);
   throwUser(ErrorCode::E0501, {.what = cat(instruction.op, ": ", what),
@@ -83,6 +105,8 @@ void requireSignature(const exe::Instruction& instruction, const c10::FunctionSc
     refuse(instruction, cat(instruction.args.size(), " arguments"), schema);
   for (size_t i = 0; i < parameters.size(); ++i)
     if (!fits(instruction.args[i], parameters[i])) refuse(instruction, cat("argument ", parameters[i].name()), schema);
+  if (const std::string missing = missingStatistics(instruction, schema); !missing.empty())
+    refuse(instruction, cat("argument ", missing), schema);
   if (instruction.results.size() > schema.returns().size())
     refuse(instruction, cat(instruction.results.size(), " results"), schema);
   for (size_t r = 0; r < instruction.results.size(); ++r) {
