@@ -24,6 +24,7 @@ enum class Part : uint8_t {
 
 struct Row {
   const char* op;
+  std::vector<size_t> written;  // arguments that the kernel writes, where they are tensors
   std::vector<Part> parts;
   size_t optional = 0;        // of the last parts, how many may be left out
   bool gives_scalar = false;  // one result, f32[]
@@ -33,19 +34,22 @@ struct Row {
 const std::vector<Row>& rows() {
   using enum Part;
   static const std::vector<Row> table = {
-      {"abele::copy", {kTensor, kSame}},
-      {"abele::zero", {kTensor}},
-      {"abele::emit", {kTensor, kSame}},
-      {"abele::accumulate", {kTensor, kLike}},
-      {"abele::add", {kTensor, kLike}},
-      {"abele::add_previous", {kTensors}, 0, false, true},
-      {"abele::share_sum", {kTensors}, 0, false, true},
-      {"abele::sgd_", {kTensor, kLike, kLikeOrNone, kParameterGroup, kScalarOrNone, kScalarOrNone}, 2},
-      {"abele::adam_", {kTensor, kLike, kLike, kLike, kScalar, kParameterGroup, kScalarOrNone}, 1},
-      {"abele::adamw_", {kTensor, kLike, kLike, kLike, kScalar, kParameterGroup, kScalarOrNone}, 1},
-      {"abele::rmsprop_", {kTensor, kLike, kLike, kLikeOrNone, kLikeOrNone, kParameterGroup, kFlag, kScalarOrNone}, 1},
-      {"abele::lamb_", {kTensor, kLike, kLike, kLike, kScalar, kParameterGroup, kFlag, kScalarOrNone}, 1},
-      {"abele::clip_factor", {kTensors, kReal, kFlag}, 1, true},
+      {"abele::copy", {0}, {kTensor, kSame}},
+      {"abele::zero", {0}, {kTensor}},
+      {"abele::emit", {0}, {kTensor, kSame}},
+      {"abele::accumulate", {0}, {kTensor, kLike}},
+      {"abele::add", {0}, {kTensor, kLike}},
+      {"abele::add_previous", {0}, {kTensors}, 0, false, true},
+      {"abele::share_sum", {0}, {kTensors}, 0, false, true},
+      {"abele::sgd_", {0, 2, 5}, {kTensor, kLike, kLikeOrNone, kParameterGroup, kScalarOrNone, kScalarOrNone}, 2},
+      {"abele::adam_", {0, 2, 3, 4}, {kTensor, kLike, kLike, kLike, kScalar, kParameterGroup, kScalarOrNone}, 1},
+      {"abele::adamw_", {0, 2, 3, 4}, {kTensor, kLike, kLike, kLike, kScalar, kParameterGroup, kScalarOrNone}, 1},
+      {"abele::rmsprop_",
+       {0, 2, 3, 4},
+       {kTensor, kLike, kLike, kLikeOrNone, kLikeOrNone, kParameterGroup, kFlag, kScalarOrNone},
+       1},
+      {"abele::lamb_", {0, 2, 3, 4}, {kTensor, kLike, kLike, kLike, kScalar, kParameterGroup, kFlag, kScalarOrNone}, 1},
+      {"abele::clip_factor", {}, {kTensors, kReal, kFlag}, 1, true},
   };
   return table;
 }
@@ -63,6 +67,8 @@ class OwnVerifier {
     if (count > row->parts.size() || count + row->optional < row->parts.size()) return cat(count, " arguments");
     for (size_t i = 0; i < count; ++i)
       if (!isGood(instruction_.args[i], row->parts[i])) return cat("argument ", i);
+    for (size_t i : row->written)
+      if (i < count && !isSaidToBeWritten(instruction_.args[i])) return cat("writes argument ", i);
     return areResultsGood(row->gives_scalar) ? "" : "results";
   }
 
@@ -74,6 +80,14 @@ class OwnVerifier {
     return isTensor(arg) && typeOf(arg.i).sizes == typeOf(instruction_.args[0].i).sizes;
   }
 
+  bool isSaidToBeWritten(const Arg& arg) const {
+    const auto contains = [&](int64_t slot) {
+      return slot < 0 ||
+             std::find(instruction_.writes.begin(), instruction_.writes.end(), slot) != instruction_.writes.end();
+    };
+    if (arg.kind == Arg::Kind::kIdList) return std::all_of(arg.ints.begin(), arg.ints.end(), contains);
+    return arg.kind != Arg::Kind::kId || contains(arg.i);
+  }
   bool isGood(const Arg& arg, Part part) const {
     switch (part) {
       case Part::kTensor: return isTensor(arg);

@@ -184,6 +184,10 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
        [](Executable& e) { e.segments[0].instructions[0].args[3].number_kind = Arg::Kind::kString; }},
       {"no such operator", [](Executable& e) { e.segments[0].instructions[0].op = "abele::emitt"; }},
       {"abele::emit: argument 1", [](Executable& e) { e.slots[3].type = contiguousType(DType::kBFloat16, {3}); }},
+      {"abele::copy: writes argument 0",
+       [](Executable& e) {
+         e.segments[1].instructions = {{.op = "abele::copy", .args = {Arg::id(1), Arg::id(1)}, .writes = {}}};
+       }},
       {"abele::emit: 1 arguments", [](Executable& e) { e.segments[0].instructions[1].args.pop_back(); }},
       {"of several processes",
        [](Executable& e) {
