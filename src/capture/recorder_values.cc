@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "capture/recorder.h"
 #include "capture/recorder_locks.h"
+#include "capture/thread_watch.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -67,6 +68,13 @@ Place Recorder::placeOf(const at::Tensor& tensor) {
                    .at = position(),
                    .found = typeOf(tensor).str(),
                    .remedy = "clone() the tensor before this operator"});
+    ABELE_REQUIRE(!ThreadWatch::isMadeElsewhere(tensor), E0101,
+                  {.what = "another thread computed with the model's weights while forward was captured, and forward "
+                           "uses the result",
+                   .at = position(),
+                   .found = typeOf(tensor).str(),
+                   .expected = "operators on the thread that runs forward",
+                   .remedy = "compute it on the thread that calls forward"});
     addConstant(tensor, cat("constant/", where_.source.empty() ? op_name_ : where_.source));
     place = table_.find(tensor);
   }

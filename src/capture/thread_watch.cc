@@ -84,6 +84,8 @@ struct Watched {
   std::vector<std::shared_ptr<ThreadWatch::Finding>> captures;
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<ThreadWatch::Finding>> storages;
   std::unordered_map<c10::StorageImpl*, ModelMemory> models;  // what is locked, or read by another thread
+  // What operators of other threads made of memory of models, while something is captured.
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> derived;
   at::CallbackHandle callback = 0;
 
   // With the mutex held. False where nothing is locked, and for threads that forward may have started: they work for
@@ -127,7 +129,7 @@ bool isView(const at::RecordFunction& function) {
   });
 }
 
-/// What an operator of another thread opened.
+/// An operator of another thread that reads memory of a model, or what was made of some.
 struct Reading : at::ObserverContext {
   std::vector<c10::Storage> opened;
 };
@@ -144,19 +146,28 @@ std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& fu
         if (!tensor.has_storage()) return;
         auto found = watched.storages.find(tensor.storage().unsafeGetStorageImpl());
         if (found != watched.storages.end()) finding = found->second;
-        if (!watched.open(tensor.storage().unsafeGetStorageImpl())) return;
+        const bool is_open = watched.open(tensor.storage().unsafeGetStorageImpl());
+        if (!is_open && !watched.derived.contains(tensor.storage().unsafeGetStorageImpl())) return;
         if (!reading) reading = std::make_unique<Reading>();
-        reading->opened.push_back(tensor.storage());
+        if (is_open) reading->opened.push_back(tensor.storage());
       });
   }
   if (finding && !isView(function)) finding->note(function.name());
   return reading;
 }
 
-void afterOperator(const at::RecordFunction& /*function*/, at::ObserverContext* context) {
+void afterOperator(const at::RecordFunction& function, at::ObserverContext* context) {
   if (context == nullptr) return;
   Watched& watched = Watched::instance();
   std::lock_guard lock(watched.mutex);
+  if (!watched.captures.empty() && !isView(function))
+    for (const c10::IValue& output : function.outputs())
+      forEachTensor(output, [&](int32_t, const at::Tensor& tensor) {
+        if (!tensor.has_storage()) return;
+        c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+        if (!watched.models.contains(storage))
+          watched.derived.insert_or_assign(storage, tensor.storage().getWeakStorageImpl());
+      });
   for (const c10::Storage& storage : static_cast<Reading*>(context)->opened)
     watched.close(storage.unsafeGetStorageImpl());
 }
@@ -177,6 +188,7 @@ ThreadWatch::ThreadWatch(std::function<std::string()> source_location) : finding
     if (is_first)
       watched.callback = at::addGlobalCallback(at::RecordFunctionCallback(beforeOperator, afterOperator)
                                                    .needsInputs(true)
+                                                   .needsOutputs(true)
                                                    .scopes({at::RecordScope::FUNCTION}));
     watched.captures.push_back(finding_);
   }
@@ -188,7 +200,9 @@ ThreadWatch::~ThreadWatch() {
   std::lock_guard lock(watched.mutex);
   std::erase_if(watched.storages, [&](const auto& entry) { return entry.second == finding_; });
   std::erase(watched.captures, finding_);
-  if (watched.captures.empty()) at::removeCallback(watched.callback);
+  if (!watched.captures.empty()) return;
+  at::removeCallback(watched.callback);
+  watched.derived.clear();
 }
 
 void ThreadWatch::add(const c10::StorageImpl* storage) {
@@ -218,6 +232,15 @@ void ThreadWatch::forget(const c10::StorageImpl* storage) {
   Watched& watched = Watched::instance();
   std::lock_guard lock(watched.mutex);
   watched.models.erase(const_cast<c10::StorageImpl*>(storage));
+}
+
+bool ThreadWatch::isMadeElsewhere(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return false;
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  const auto found = watched.derived.find(tensor.storage().unsafeGetStorageImpl());
+  // Another storage may lie where a dead one was.
+  return found != watched.derived.end() && !found->second.expired();
 }
 
 std::shared_ptr<void> openMemory(const at::Tensor& tensor) {

@@ -34,6 +34,8 @@ class ThreadWatch {
   static void setLocked(c10::StorageImpl* storage, bool locked);
   /// The memory is gone.
   static void forget(const c10::StorageImpl* storage);
+  /// Did an operator of a thread that was there before make it of the model's memory, during this capture?
+  static bool isMadeElsewhere(const at::Tensor& tensor);
   /// "aten::mul, train.py:88": the first operator of another thread that computed with what is watched.
   std::optional<std::string> found() const;
 

@@ -159,6 +159,25 @@ def test_operators_of_a_thread_while_one_of_forward_runs():
     assert "aten::mul, test_E0101_raw_reads.py:" in str(raised.value) and "another thread" in str(raised.value)
 
 
+@pytest.mark.parametrize("function", [lambda w: w * 2, lambda w: (w * 2).relu() + 1, lambda w: (w * 2)[:2].sum()])
+def test_results_of_a_pool_that_was_there_before(function):
+    """Its threads may belong to somebody else, and so they may read weights; forward cannot have the result."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+
+        class Pooled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = torch.nn.Parameter(torch.ones(4))
+
+            def forward(self, x):
+                return x * pool.submit(lambda: function(self.w.detach())).result()
+
+        with pytest.raises(poptorch.Error, match="E0101 data-dependent: another thread computed") as raised:
+            poptorch.inferenceModel(Pooled())(X)
+        assert "test_E0101_raw_reads.py:" in str(raised.value)
+
+
 def test_other_threads_may_work_with_other_tensors():
     held = torch.ones(4)
 
