@@ -15,6 +15,14 @@ PYTHON = Path(poptorch.__file__).parents[1]
 LIMIT_S = 300
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """A shell starts jobs of the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Training(torch.nn.Module):
     def __init__(self):
         super().__init__()
