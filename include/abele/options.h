@@ -252,7 +252,7 @@ class ABELE_API Options {
   Options& randomSeed(uint64_t random_seed);
   /// Folder of log files. Device: hint.
   Options& logDir(const std::string& log_dir);
-  /// Repeated log lines stop after so many; None means never. Allowed: >= 0. Unit: lines. Device: hint.
+  /// Repeated log lines stop after so many; None means never. Allowed: >= 0. Unit: lines.
   Options& maxRepeatLogs(std::optional<int64_t> max_lines);
   /// Name used in reports.
   Options& modelName(const std::string& name);
@@ -272,7 +272,7 @@ class ABELE_API Options {
   Options& updatableNamedBuffers(const std::vector<std::string>& buffers);
   /// Send messages about unexpected optimizer attributes to debug.
   Options& relaxOptimizerAttributesChecks(bool relax = true);
-  /// Show a bar while compiling. Device: hint.
+  /// Show a bar while compiling.
   Options& showCompilationProgressBar(bool show = true);
   /// Frames whose file name contains one of these are not user code. Replaces the list.
   Options& sourceLocationExcludes(const std::vector<std::string>& excludes);

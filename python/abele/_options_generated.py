@@ -174,7 +174,6 @@ class OptionsSetters:
     def showCompilationProgressBar(self, show=True):
         """Show a bar while compiling.
 
-        Device: hint.
         Returns: self, so that calls chain.
         Source: options.md 2.
         """
