@@ -118,7 +118,7 @@ class Recorder final : public OperatorObserver {
   at::Tensor recordRead(const at::Tensor& tensor);
   void recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   const ir::Node* makerOf(ir::ValueId value);
-  const ir::Node* makerOf(const c10::IValue& tensor);
+  ir::ValueId contentsOf(const c10::IValue& read);
   bool isCertain(const c10::IValue& read);
   bool isQuestionOfInputs(const c10::IValue& read);
   bool isArgument(ir::ValueId value);

@@ -34,9 +34,9 @@ const ir::Node* Recorder::makerOf(ir::ValueId value) {
   const ir::NodeId def = value == ir::kNone ? ir::kNone : graph().values[graph().baseOf(value)].def;
   return def == ir::kNone ? nullptr : &graph().nodes[def];
 }
-const ir::Node* Recorder::makerOf(const c10::IValue& tensor) {
-  const Place place = tensor.isTensor() ? table_.find(tensor.toTensor()) : Place();
-  return place ? makerOf(place.segment->base) : nullptr;
+ir::ValueId Recorder::contentsOf(const c10::IValue& read) {
+  const Place place = read.isTensor() ? table_.find(read.toTensor()) : Place();
+  return place ? place.segment->base : ir::kNone;
 }
 
 /// Is it the answer to `all` or `any`, or to a question about masks, labels or ids alone? Programs that ask so check
@@ -44,11 +44,12 @@ const ir::Node* Recorder::makerOf(const c10::IValue& tensor) {
 /// that it has not.
 bool Recorder::isQuestionOfInputs(const c10::IValue& read) {
   if (!read.isTensor() || read.toTensor().scalar_type() != at::kBool) return false;
-  const ir::Node* question = makerOf(read);
+  const ir::ValueId answer = contentsOf(read);
+  const ir::Node* question = makerOf(answer);
   if (question == nullptr) return false;
   if (question->op == "aten::all" || question->op == "aten::any") return true;
   std::unordered_set<ir::ValueId> seen;
-  std::vector<ir::ValueId> open = {graph().baseOf(question->results.at(0).at(0))};
+  std::vector<ir::ValueId> open = {answer};
   while (!open.empty()) {
     const ir::ValueId value = open.back();
     open.pop_back();
@@ -73,7 +74,7 @@ bool Recorder::isArgument(ir::ValueId value) {
 /// Has the comparison of a uniform random number with a plain number the same answer for all draws? Layers that are
 /// dropped with probability 0 ask so.
 bool Recorder::isCertain(const c10::IValue& read) {
-  const ir::Node* comparison = makerOf(read);
+  const ir::Node* comparison = makerOf(contentsOf(read));
   if (comparison == nullptr || comparison->args.size() != 2 || comparison->args[0].kind != Arg::Kind::kId) return false;
   const ir::Node* draw = makerOf(static_cast<ir::ValueId>(comparison->args[0].i));
   if (draw == nullptr || draw->op != "aten::uniform_") return false;

@@ -49,6 +49,9 @@ QUESTIONS = {
     "any": lambda mask: not (~mask).any(),
     "sum": lambda mask: mask.sum() == mask.numel(),
     "largest": lambda mask: (1 - mask.long()).max() < 1,
+    "written in place": lambda mask: (mask.sum() != mask.numel()).logical_not_(),
+    "one of two results": lambda mask: mask.flatten().long().min(0)[0].bool(),
+    "second of two results": lambda mask: mask.flatten().long().min(0)[1].bool().logical_not(),
 }
 
 
