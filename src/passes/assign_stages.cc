@@ -14,6 +14,7 @@
 
 #include "base/cat.h"
 #include "base/error.h"
+#include "ir/constants.h"
 #include "ir/rewrite.h"
 #include "passes/stage_rules.h"
 
@@ -81,15 +82,11 @@ class StageAssigner {
 
   // stage_ holds the user's stage numbers until number...().
   void askForward() {
-    std::vector<bool> constant(graph_.values.size(), false);  // by base: depends on no argument, parameter or buffer
-    for (const ir::Input& input : graph_.inputs) constant[input.value] = input.kind == ir::InputKind::kConstant;
+    const std::vector<bool> constant = ir::constantForward(graph_);
     std::vector<Node*> free;
     for (Node& node : graph_.nodes) {
       if (!isForward(node)) continue;
-      bool is_constant = true;
-      ir::forEachOperand(node, [&](ValueId v) { is_constant = is_constant && constant[graph_.baseOf(v)]; });
-      if (is_constant) ir::forEachResult(node, [&](ValueId v) { constant[v] = true; });
-      const bool is_free = node.is_view || is_constant;
+      const bool is_free = node.is_view || constant[positions_[node.id]];
       if (splits() ? !is_free || rules_.cuts.empty() : blockOf(node) != kNone)
         stageOf(node) = splits() ? numberOfCut(node.id) : asked_[blockOf(node)].number;
       else if (is_free)
@@ -113,20 +110,7 @@ class StageAssigner {
   // program made it, a view goes where its base is.
   void placeFree(const std::vector<Node*>& free) {
     const std::vector<int> made_in = stagesByPosition();
-    std::vector<int> first_reader(graph_.values.size(), kNoLimit);  // by base
-    for (size_t i = graph_.nodes.size(); i-- > 0;) {
-      Node& node = graph_.nodes[i];
-      if (!isForward(node) || node.is_view) continue;
-      if (stage_[i] == kNone) {
-        int first = kNoLimit;
-        ir::forEachResult(node, [&](ValueId v) { first = std::min(first, first_reader[graph_.baseOf(v)]); });
-        stage_[i] = first != kNoLimit ? first : made_in[i];
-      }
-      ir::forEachOperand(node, [&](ValueId v) {
-        int& first = first_reader[graph_.baseOf(v)];
-        first = std::min(first, stage_[i]);
-      });
-    }
+    ir::placeAtFirstReader(graph_, made_in, stage_);
     for (Node* node : free) {
       if (stageOf(*node) != kNone) continue;
       Node* maker = nullptr;

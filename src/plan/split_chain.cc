@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ir/constants.h"
 #include "plan/cost.h"
 
 namespace abele::plan {
@@ -53,20 +54,14 @@ class ChainBuilder {
   void numberForward() {
     index_of_.assign(graph_.nodes.size(), kNone);
     maker_.assign(graph_.values.size(), kNone);
-    std::vector<bool> constant(graph_.values.size(), false);
-    for (const ir::Input& input : graph_.inputs) constant[input.value] = input.kind == ir::InputKind::kConstant;
-    std::vector<std::pair<size_t, Index>> free;  // positions, and how many operators are in front
+    const std::vector<bool> constant = ir::constantForward(graph_);
+    std::vector<Index> made_in(graph_.nodes.size(), kNone);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (!node.is_view) ir::forEachResult(node, [&](ValueId v) { maker_[graph_.baseOf(v)] = static_cast<Index>(i); });
       if (node.is_view || node.direction != Direction::kForward) continue;
-      bool is_constant = true;
-      ir::forEachOperand(node, [&](ValueId v) { is_constant = is_constant && constant[graph_.baseOf(v)]; });
-      if (is_constant) {
-        ir::forEachResult(node, [&](ValueId v) { constant[v] = true; });
-        free.emplace_back(i, static_cast<Index>(work_.size()));
-        continue;
-      }
+      made_in[i] = static_cast<Index>(work_.size());
+      if (constant[i]) continue;
       index_of_[i] = static_cast<Index>(work_.size());
       Piece piece;
       // Views in front of an operator belong to it.
@@ -75,27 +70,8 @@ class ChainBuilder {
       work_.push_back({piece, {}});
     }
     if (work_.empty()) work_.push_back({});
-    placeFree(free);
-  }
-
-  void placeFree(const std::vector<std::pair<size_t, Index>>& free) {
-    if (free.empty()) return;
-    std::vector<Index> first_reader(graph_.values.size(), kNobody);
-    std::vector<Index> made_in(graph_.nodes.size(), kNone);
-    for (const auto& [i, in_front] : free) made_in[i] = std::min(in_front, static_cast<Index>(work_.size()) - 1);
-    for (size_t i = graph_.nodes.size(); i-- > 0;) {
-      const Node& node = graph_.nodes[i];
-      if (node.direction != Direction::kForward || node.is_view) continue;
-      if (made_in[i] != kNone) {
-        Index first = kNobody;
-        ir::forEachResult(node, [&](ValueId v) { first = std::min(first, first_reader[graph_.baseOf(v)]); });
-        index_of_[i] = first == kNobody ? made_in[i] : first;
-      }
-      ir::forEachOperand(node, [&](ValueId v) {
-        Index& first = first_reader[graph_.baseOf(v)];
-        first = std::min(first, index_of_[i]);
-      });
-    }
+    for (Index& place : made_in) place = std::min(place, static_cast<Index>(work_.size()) - 1);
+    ir::placeAtFirstReader(graph_, made_in, index_of_);
   }
 
   // As assign-stages does it: by the forward node, but not behind a maker of a gradient that is read.

@@ -10,28 +10,13 @@
 
 #include "abele/abele.h"
 #include "code_of.h"
+#include "two_layers.h"
 
 namespace {
 
 using abele::test::codeOf;
 using abele::test::errorOf;
-namespace nn = torch::nn;
-
-struct NetImpl : nn::Module {
-  NetImpl() {
-    torch::manual_seed(1);
-    first = register_module("first", nn::Linear(4, 8));
-    second = register_module("second", nn::Linear(8, 2));
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    abele::Block::start("first", 0);
-    const at::Tensor h = torch::relu(first(x));
-    abele::Block::start("second", 1);
-    return second(h);
-  }
-  nn::Linear first{nullptr}, second{nullptr};
-};
-TORCH_MODULE(Net);
+using Net = abele::test::TwoLayers;
 
 abele::Options options() {
   abele::Options made;

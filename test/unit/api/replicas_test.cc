@@ -4,26 +4,12 @@
 #include <torch/torch.h>
 
 #include "abele/abele.h"
+#include "two_layers.h"
 
 namespace {
 
 namespace nn = torch::nn;
-
-struct TwoLayersImpl : nn::Module {
-  TwoLayersImpl() {
-    torch::manual_seed(1);
-    first = register_module("first", nn::Linear(4, 8));
-    second = register_module("second", nn::Linear(8, 2));
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    abele::Block::start("first", 0);
-    const at::Tensor h = torch::relu(first(x));
-    abele::Block::start("second", 1);
-    return second(h);
-  }
-  nn::Linear first{nullptr}, second{nullptr};
-};
-TORCH_MODULE(TwoLayers);
+using abele::test::TwoLayers;
 
 TEST(Replicas, TrainAsEagerDoesReplicaByReplica) {
   constexpr int64_t kReplicas = 3, kAccumulation = 3, kRows = 2;
