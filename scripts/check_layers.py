@@ -14,9 +14,8 @@ import sys
 from pathlib import Path
 
 TORCH_FREE, TORCH = False, True
-ALL_BELOW_HOST = (
-    "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/collective runtime/device report"
-)
+# What compiles and runs a program, below what a user sees.
+ENGINE = "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/collective runtime/device"
 LAYERS = {
     # folder                 may include                                  LibTorch
     "src/base": ("", TORCH_FREE),
@@ -37,13 +36,17 @@ LAYERS = {
         "runtime/device/cpu/constants.h runtime/device/cpu/operator_lookup.h",
         TORCH,
     ),
-    "src/report": ("base exe", TORCH_FREE),
-    "src/host": (f"{ALL_BELOW_HOST} include", TORCH),
+    # From the user's options to a model that runs, each over those before it.
+    "src/options": ("base include", TORCH_FREE),
+    "src/compile": (f"{ENGINE} options include", TORCH),
+    "src/session": (f"{ENGINE} compile", TORCH),
+    "src/model": (f"{ENGINE} options compile session include", TORCH),
+    "src/api": ("base plan capture/annotate.h options compile session model include", TORCH),
     # bind/ turns Python's annotations into capture's; it has no logic of its own.
-    "src/bind": ("base host include capture/annotate.h ir/text.h", TORCH),
+    "src/bind": ("base options compile session model include capture/annotate.h ir/text.h", TORCH),
     # base/error.h is installed beside the public headers.
     "include": ("base/error.h", TORCH_FREE),
-    "tools": (f"{ALL_BELOW_HOST}", TORCH_FREE),
+    "tools": (ENGINE, TORCH_FREE),
     "test/unit/base": ("base", TORCH_FREE),
     "test/unit/ir": ("base ir", TORCH_FREE),
     "test/unit/passes": ("base ir passes", TORCH_FREE),

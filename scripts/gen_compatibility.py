@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/compatibility.md: the state of every public name of PopTorch, and of torch's operators.
 
-A name works, is accepted without effect, or is refused. What src/host/options.json calls a hint never works.
+A name works, is accepted without effect, or is refused. What src/options/options.json calls a hint never works.
 
 Usage: gen_compatibility.py [--spec FILE --walk FILE]    runs the tests that say so, or reads what they wrote
        gen_compatibility.py --cpp                        renews the column for C++ only, from the headers
@@ -227,9 +227,9 @@ def _exists(name):
 
 
 def _optionOnDevice(name):
-    """What src/host/options.json says of the option on the device, or None where the name is no option."""
+    """What src/options/options.json says of the option on the device, or None where the name is no option."""
     group, _, method = name.partition(".")
-    rows = json.loads((ROOT / "src" / "host" / "options.json").read_text())["options"]
+    rows = json.loads((ROOT / "src/options/options.json").read_text())["options"]
     return next((row["device"] for row in rows if (row["group"], row["method"]) == (group, method)), None)
 
 

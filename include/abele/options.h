@@ -367,7 +367,7 @@ class ABELE_API Options {
   void freeze() const;
   bool isFrozen() const;
 
-  struct Values;  // of host/option_store.h
+  struct Values;  // of options/store.h
 
  private:
   friend struct OptionsAccess;

@@ -8,7 +8,7 @@ import os
 
 from . import enums, strategies
 
-# In the order of the native SessionOptions.setLocations.
+# In the order of the native ProgramOptions.setLocations.
 _USES = ("weight", "optimizer", "accumulator", "activation")
 _MIN_ELEMENTS = 2  # scalars stay on the device unless minElementsForOffChip says otherwise
 _MIN_ELEMENTS_OF_SHARDS = 8192  # PopART's default for minElementsForReplicatedTensorSharding
@@ -36,7 +36,7 @@ def _sharding(options, use):
 
 
 def setLocations(result, options):
-    """Fills the locations of native SessionOptions."""
+    """Fills the locations of native ProgramOptions."""
     strategy = options._execution_strategy
     locations = []
     for use in _USES:

@@ -1,4 +1,4 @@
-"""Refuses numbers that an option cannot have, by the table that C++ has too (src/host/options.json)."""
+"""Refuses numbers that an option cannot have, by the table that C++ has too (src/options/options.json)."""
 
 from ._errors import userError
 from ._option_ranges_generated import RANGES

@@ -8,7 +8,7 @@ from ._errors import userError
 from ._native import PACKAGE_FOLDERS, core
 from ._profile import profileOf
 from ._results import markReturned, warnOfHiddenTensors, warnOfHostTensors
-from ._support import toSessionOptions
+from ._support import toProgramOptions
 from ._tensor_paths import pathOf
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 
@@ -18,7 +18,7 @@ class Program:
 
     def __init__(self, options, *, training, policy, groupings=(), owner=0):
         """policy: of the package that runs it. owner: id of whoever runs one of its programs at a time."""
-        native = toSessionOptions(options, training=training, policy=policy)
+        native = toProgramOptions(options, training=training, policy=policy)
         native.setGroupings(list(groupings))
         native.setWeightsOwner(owner)
         self.session = core().Session(native)

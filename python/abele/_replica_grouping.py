@@ -43,7 +43,7 @@ class Groupings:
         }
 
     def native(self):
-        """For SessionOptions.setGroupings."""
+        """For ProgramOptions.setGroupings."""
         return [
             (name, commGroup(kind), shards, mode == enums.VariableRetrievalMode.AllReplicas)
             for name, (kind, shards, mode) in self._by_name.items()

@@ -1,6 +1,6 @@
-"""What the devices honour: from Options to the native SessionOptions, and errors for what would change behaviour.
+"""What the devices honour: from Options to the native ProgramOptions, and errors for what would change behaviour.
 
-The column "device" of src/host/options.json says the same for users.
+The column "device" of src/options/options.json says the same for users.
 """
 
 import itertools
@@ -44,9 +44,9 @@ def commGroup(comm_group_type):
     return getattr(core().CommGroup, enums.CommGroupType(comm_group_type).name)
 
 
-def toSessionOptions(options, *, training, policy):
+def toProgramOptions(options, *, training, policy):
     """The native options of one compiled program."""
-    result = core().SessionOptions()
+    result = core().ProgramOptions()
     result.training = training
     result.device_iterations = _positive("deviceIterations", options.device_iterations)
     result.gradient_accumulation = _positive("gradientAccumulation", options.Training.gradient_accumulation)

@@ -11,7 +11,7 @@ from ._errors import userError
 from ._models import inferenceModel, trainingModel
 from ._native import PACKAGE_FOLDERS, core
 from ._program import _modelTensors
-from ._support import requireSupported, toSessionOptions
+from ._support import requireSupported, toProgramOptions
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 from .executor import Executor
 
@@ -172,7 +172,7 @@ def _verified(executor, batches):
 
     with aroundCompile(model):
         found = core().verify(
-            toSessionOptions(options, training=training, policy=executor._policy),
+            toProgramOptions(options, training=training, policy=executor._policy),
             captured,
             eager,
             _modelTensors(model),

@@ -1,6 +1,6 @@
 """Option classes: what the user sets before a model is wrapped.
 
-The table of options is src/host/options.json; setters that only store a value are generated from it
+The table of options is src/options/options.json; setters that only store a value are generated from it
 (_options_generated.py), the others are here. Source: spec options.md, sections 1 to 8.
 """
 

@@ -126,9 +126,9 @@ FUZZERS = ("graph_text", "costs_json", "executable", "options_text", "options_js
 def _test_long(tools: machine.Toolchain, seconds: int) -> None:
     """1,000 writers and 200 training processes that are killed; each fuzzer from its corpus in the tree, what it finds
     into build/fuzz."""
-    folder = configure_and_build(tools, targets=["unit_base", "unit_host", "abele_python"])
+    folder = configure_and_build(tools, targets=["unit_base", "unit_session", "abele_python"])
     failed = []
-    for name in ("unit_base", "unit_host"):
+    for name in ("unit_base", "unit_session"):
         step(f"1,000 killed writers, {name}")
         killed = [folder / "test" / name, "--gtest_filter=*Killed"]
         if run(killed, env={**tools.env, "ABELE_KILLS": "1000"}, check=False):

@@ -1,4 +1,4 @@
-// For messages about unknown names: which known one was meant. Used by host/ and bind/.
+// For messages about unknown names: which known one was meant. Used by options/, model/ and bind/.
 #pragma once
 
 #include <string>

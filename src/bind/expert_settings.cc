@@ -1,5 +1,5 @@
 // Expert settings of Python, in the core's form.
-#include "host/expert_settings.h"
+#include "compile/expert_settings.h"
 #include "base/error.h"
 #include "bind/bind.h"
 
@@ -33,7 +33,7 @@ host::OptionValue toOptionValue(const py::handle& given) {
 void registerExpertSettings(py::module_& module) {
   module.def(
       "requireAvailable",
-      [](const py::dict& settings, const host::SessionOptions& session) {
+      [](const py::dict& settings, const host::ProgramOptions& session) {
         host::OptionMap map;
         for (const auto& [name, value] : settings) map.emplace(name.cast<std::string>(), toOptionValue(value));
         return host::requireAvailable(map, session);

@@ -1,5 +1,5 @@
 // Tensors of a module, moved into a file.
-#include "host/offload.h"
+#include "model/offload.h"
 #include "bind/bind.h"
 
 namespace py = pybind11;

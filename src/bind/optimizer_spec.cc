@@ -1,6 +1,6 @@
 // OptimizerSpec: plain data.
 #include "bind/bind.h"
-#include "host/session.h"
+#include "session/session.h"
 
 namespace py = pybind11;
 

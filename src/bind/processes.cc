@@ -1,5 +1,5 @@
 // Joining and leaving the group of processes that train one model.
-#include "host/processes.h"
+#include "session/processes.h"
 
 #include "bind/bind.h"
 #include "bind/gil.h"

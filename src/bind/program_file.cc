@@ -1,10 +1,10 @@
 // .poptorch files: the parts that the Python front end puts in and takes out. Files that are read and written whole.
-#include "host/program_file.h"
+#include "model/program_file.h"
 
 #include "base/whole_file.h"
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "host/compiled_program.h"
+#include "compile/compiled_program.h"
 
 namespace py = pybind11;
 

@@ -4,7 +4,7 @@
 #include "abele/structure.h"
 #include "abele/version.h"
 #include "bind/bind.h"
-#include "host/compiled_program.h"
+#include "compile/compiled_program.h"
 
 namespace py = pybind11;
 

@@ -1,5 +1,5 @@
 // Session: one compiled model. Everything that can take long runs without the GIL.
-#include "host/session.h"
+#include "session/session.h"
 
 #include <algorithm>
 #include <deque>
@@ -12,7 +12,8 @@
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "host/compiled_program.h"
+#include "compile/compiled_program.h"
+#include "compile/tensors.h"
 #include "ir/text.h"
 
 namespace py = pybind11;
@@ -46,7 +47,7 @@ class Interruption {
 
 /// The session and the model's tensors, which it points to.
 struct PythonSession {
-  explicit PythonSession(host::SessionOptions options) : session(std::move(options)) {}
+  explicit PythonSession(host::ProgramOptions options) : session(std::move(options)) {}
   std::deque<at::Tensor> tensors;  // declared first: outlives the session
   host::Session session;
 
@@ -129,7 +130,7 @@ void registerSession(py::module_& module) {
       "requireMemory", [](const at::Tensor& tensor, const std::string& name) { host::requireMemory(tensor, name); },
       py::arg("tensor"), py::arg("name"));
   py::class_<PythonSession>(module, "Session")
-      .def(py::init<host::SessionOptions>(), py::arg("options"))
+      .def(py::init<host::ProgramOptions>(), py::arg("options"))
       .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"),
            py::arg("optimizer"), py::arg("mode"), py::arg("excludes"), py::arg("name_of"),
            py::arg("progress") = py::none(), py::arg("check_devices") = py::none())

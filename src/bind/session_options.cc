@@ -1,15 +1,15 @@
-// SessionOptions: plain data.
+// ProgramOptions: plain data.
 #include "base/error.h"
 #include "bind/bind.h"
-#include "host/session.h"
+#include "session/session.h"
 
 namespace py = pybind11;
 
 namespace abele::bind {
 
 void registerSessionOptions(py::module_& module) {
+  using host::ProgramOptions;
   using host::ScheduleRule;
-  using host::SessionOptions;
   py::enum_<host::OutputMode>(module, "OutputMode")
       .value("Final", host::OutputMode::kFinal)
       .value("EveryN", host::OutputMode::kEveryN)
@@ -27,44 +27,44 @@ void registerSessionOptions(py::module_& module) {
       .value("Consecutive", host::CommGroup::kConsecutive)
       .value("Orthogonal", host::CommGroup::kOrthogonal)
       .value("NoGrouping", host::CommGroup::kNone);
-  py::class_<SessionOptions>(module, "SessionOptions")
+  py::class_<ProgramOptions>(module, "ProgramOptions")
       .def(py::init<>())
-      .def_readwrite("training", &SessionOptions::training)
-      .def_readwrite("device_iterations", &SessionOptions::device_iterations)
-      .def_readwrite("gradient_accumulation", &SessionOptions::gradient_accumulation)
-      .def_readwrite("replicas", &SessionOptions::replicas)
-      .def_readwrite("input_group_size", &SessionOptions::input_group_size)
-      .def_readwrite("input_grouping", &SessionOptions::input_grouping)
+      .def_readwrite("training", &ProgramOptions::training)
+      .def_readwrite("device_iterations", &ProgramOptions::device_iterations)
+      .def_readwrite("gradient_accumulation", &ProgramOptions::gradient_accumulation)
+      .def_readwrite("replicas", &ProgramOptions::replicas)
+      .def_readwrite("input_group_size", &ProgramOptions::input_group_size)
+      .def_readwrite("input_grouping", &ProgramOptions::input_grouping)
       .def(
           "setProcesses",
-          [](SessionOptions& self, int64_t index, int64_t count, int64_t on_host) {
+          [](ProgramOptions& self, int64_t index, int64_t count, int64_t on_host) {
             self.processes.index = index;
             self.processes.count = count;
             self.processes.on_host = on_host;
           },
           py::arg("index"), py::arg("count"), py::arg("on_host"), "Which of how many processes; and of how many here.")
-      .def_readwrite("broadcast_buffers", &SessionOptions::broadcast_buffers)
-      .def_readwrite("trusts_reads", &SessionOptions::trusts_reads)
+      .def_readwrite("broadcast_buffers", &ProgramOptions::broadcast_buffers)
+      .def_readwrite("trusts_reads", &ProgramOptions::trusts_reads)
       .def(
           "setGroupings",
-          [](SessionOptions& self, const std::vector<std::tuple<std::string, host::CommGroup, int64_t, bool>>& list) {
+          [](ProgramOptions& self, const std::vector<std::tuple<std::string, host::CommGroup, int64_t, bool>>& list) {
             self.groupings.clear();
             for (const auto& [parameter, type, shards, one_per_replica] : list)
               self.groupings.push_back({parameter, type, shards, one_per_replica});
           },
           py::arg("groupings"), "(parameter, type, replicas in a group, one value per replica) of each.")
-      .def_readwrite("mean_reduction", &SessionOptions::mean_reduction)
-      .def_readwrite("output_mode", &SessionOptions::output_mode)
-      .def_readwrite("output_period", &SessionOptions::output_period)
-      .def_readwrite("strategy", &SessionOptions::strategy)
+      .def_readwrite("mean_reduction", &ProgramOptions::mean_reduction)
+      .def_readwrite("output_mode", &ProgramOptions::output_mode)
+      .def_readwrite("output_period", &ProgramOptions::output_period)
+      .def_readwrite("strategy", &ProgramOptions::strategy)
       .def_property(
           "schedule",
-          [](const SessionOptions& self) {
+          [](const ProgramOptions& self) {
             return self.schedule_rule == ScheduleRule::kFastest   ? "auto"
                    : self.schedule_rule == ScheduleRule::kDefault ? "default"
                                                                   : plan::scheduleName(self.schedule);
           },
-          [](SessionOptions& self, const std::string& name) {
+          [](ProgramOptions& self, const std::string& name) {
             self.schedule_rule = name == "auto"      ? ScheduleRule::kFastest
                                  : name == "default" ? ScheduleRule::kDefault
                                                      : ScheduleRule::kGiven;
@@ -74,18 +74,18 @@ void registerSessionOptions(py::module_& module) {
                           {.what = cat("there is no schedule ", name),
                            .expected = "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2, auto or default"});
           })
-      .def_readwrite("costs", &SessionOptions::costs)
-      .def_readwrite("recompute", &SessionOptions::recompute)
-      .def_readwrite("recompute_to_fit", &SessionOptions::recompute_to_fit)
+      .def_readwrite("costs", &ProgramOptions::costs)
+      .def_readwrite("recompute", &ProgramOptions::recompute)
+      .def_readwrite("recompute_to_fit", &ProgramOptions::recompute_to_fit)
       .def(
           "setDeviceMemory",
-          [](SessionOptions& self, int64_t every, std::map<int, int64_t> of_device) {
+          [](ProgramOptions& self, int64_t every, std::map<int, int64_t> of_device) {
             self.device_memory = {every, std::move(of_device)};
           },
           py::arg("every"), py::arg("of_device"), "Bytes of each device, -1: no limit; and of those that differ.")
       .def(
           "setLocations",
-          [](SessionOptions& self, const std::vector<std::pair<bool, int64_t>>& of, bool fetch_ahead) {
+          [](ProgramOptions& self, const std::vector<std::pair<bool, int64_t>>& of, bool fetch_ahead) {
             ABELE_CHECK(of.size() == 4, of.size(), " locations");
             const auto at = [&of](size_t i) { return plan::TensorLocation{of[i].first, of[i].second}; };
             self.locations = {at(0), at(1), at(2), at(3), fetch_ahead};
@@ -94,42 +94,42 @@ void registerSessionOptions(py::module_& module) {
           "(off chip?, least elements) of weights, optimizer state, accumulators and activations.")
       .def(
           "setSharding",
-          [](SessionOptions& self, std::pair<bool, int64_t> weights, std::pair<bool, int64_t> states) {
+          [](ProgramOptions& self, std::pair<bool, int64_t> weights, std::pair<bool, int64_t> states) {
             self.sharding = {weights.first, states.first, weights.second, states.second};
           },
           py::arg("weights"), py::arg("states"),
           "(dealt to the replicas?, least elements) of weights and optimizer state.")
-      .def_readwrite("off_chip_memory_limit", &SessionOptions::off_chip_memory_limit)
-      .def_readwrite("off_chip_folder", &SessionOptions::off_chip_folder)
-      .def_readwrite("enforce_pipeline_minimum", &SessionOptions::enforce_pipeline_minimum)
-      .def_readwrite("num_devices", &SessionOptions::num_devices)
-      .def_readwrite("threads_per_device", &SessionOptions::threads_per_device)
-      .def_readwrite("has_seed", &SessionOptions::has_seed)
-      .def_readwrite("seed", &SessionOptions::seed)
-      .def_readwrite("floating_point_exceptions", &SessionOptions::floating_point_exceptions)
-      .def_readwrite("stochastic_rounding", &SessionOptions::stochastic_rounding)
-      .def_readwrite("auto_loss_scaling", &SessionOptions::auto_loss_scaling)
-      .def_readwrite("loss_scale_edge", &SessionOptions::loss_scale_edge)
-      .def_readwrite("loss_scale_threshold", &SessionOptions::loss_scale_threshold)
-      .def_readwrite("loss_scale_period", &SessionOptions::loss_scale_period)
-      .def_readwrite("updatable_buffers", &SessionOptions::updatable_buffers)
-      .def_readwrite("synthetic_data", &SessionOptions::synthetic_data)
-      .def_readwrite("cache_path", &SessionOptions::cache_path)
-      .def_readwrite("share_weights", &SessionOptions::share_weights)
+      .def_readwrite("off_chip_memory_limit", &ProgramOptions::off_chip_memory_limit)
+      .def_readwrite("off_chip_folder", &ProgramOptions::off_chip_folder)
+      .def_readwrite("enforce_pipeline_minimum", &ProgramOptions::enforce_pipeline_minimum)
+      .def_readwrite("num_devices", &ProgramOptions::num_devices)
+      .def_readwrite("threads_per_device", &ProgramOptions::threads_per_device)
+      .def_readwrite("has_seed", &ProgramOptions::has_seed)
+      .def_readwrite("seed", &ProgramOptions::seed)
+      .def_readwrite("floating_point_exceptions", &ProgramOptions::floating_point_exceptions)
+      .def_readwrite("stochastic_rounding", &ProgramOptions::stochastic_rounding)
+      .def_readwrite("auto_loss_scaling", &ProgramOptions::auto_loss_scaling)
+      .def_readwrite("loss_scale_edge", &ProgramOptions::loss_scale_edge)
+      .def_readwrite("loss_scale_threshold", &ProgramOptions::loss_scale_threshold)
+      .def_readwrite("loss_scale_period", &ProgramOptions::loss_scale_period)
+      .def_readwrite("updatable_buffers", &ProgramOptions::updatable_buffers)
+      .def_readwrite("synthetic_data", &ProgramOptions::synthetic_data)
+      .def_readwrite("cache_path", &ProgramOptions::cache_path)
+      .def_readwrite("share_weights", &ProgramOptions::share_weights)
       .def(
           "setWeightsOwner",
-          [](SessionOptions& self, uintptr_t id) { self.weights_owner = reinterpret_cast<const void*>(id); },
+          [](ProgramOptions& self, uintptr_t id) { self.weights_owner = reinterpret_cast<const void*>(id); },
           py::arg("id"), "Sessions of one owner, which never run at once, share the model's memory.")
-      .def_readwrite("initializers_path", &SessionOptions::initializers_path)
-      .def_readwrite("cache_lock", &SessionOptions::cache_lock)
+      .def_readwrite("initializers_path", &ProgramOptions::initializers_path)
+      .def_readwrite("cache_lock", &ProgramOptions::cache_lock)
       .def(
           "addAnchor",
-          [](SessionOptions& self, std::string short_name, std::string long_name, host::OutputMode mode,
+          [](ProgramOptions& self, std::string short_name, std::string long_name, host::OutputMode mode,
              int64_t period) { self.anchors.push_back({std::move(short_name), std::move(long_name), mode, period}); },
           py::arg("short_name"), py::arg("long_name"), py::arg("mode"), py::arg("period"))
       .def(
           "setStages",
-          [](SessionOptions& self, passes::AutoStage auto_stage, bool ordered,
+          [](ProgramOptions& self, passes::AutoStage auto_stage, bool ordered,
              const std::vector<std::tuple<std::vector<std::string>, int, int>>& stages, bool alternating, int devices) {
             self.stages = {};
             self.stages.auto_stage = auto_stage;

@@ -2,7 +2,7 @@
 // "step_ns", "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes", "shared_weight_bytes",
 // "schedule", "schedule_reason"}.
 #include "bind/bind.h"
-#include "host/session.h"
+#include "session/session.h"
 
 namespace py = pybind11;
 

@@ -1,5 +1,5 @@
-// host/verify.h for Python.
-#include "host/verify.h"
+// session/verify.h for Python.
+#include "session/verify.h"
 
 #include <deque>
 #include <string>
@@ -52,7 +52,7 @@ py::dict dictOf(const host::Verification& verification) {
   return dict;
 }
 
-py::dict verify(host::SessionOptions options, Forward forward, Forward eager, const std::vector<NamedTensor>& model,
+py::dict verify(host::ProgramOptions options, Forward forward, Forward eager, const std::vector<NamedTensor>& model,
                 const std::vector<Tensors>& batches, const host::OptimizerSpec& optimizer,
                 const std::function<PythonUpdate()>& make_update, const py::object& mode,
                 std::vector<std::string> excludes) {

@@ -1,4 +1,5 @@
-// What a running forward says about itself: blocks, names, losses. No-ops outside a capture. Used by host/ and bind/.
+// What a running forward says about itself: blocks, names, losses. No-ops outside a capture. Used by api/, session/ and
+// bind/.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Runs one micro-batch of a torch program and records it as an ir::Graph. Used by host/. Next: annotate.h,
+// Runs one micro-batch of a torch program and records it as an ir::Graph. Used by compile/. Next: annotate.h,
 // dispatch_mode.cc.
 #pragma once
 

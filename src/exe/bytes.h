@@ -1,5 +1,6 @@
-// For the .abx codec and what host/ stores around it: numbers, strings and lists as little-endian bytes. One visit()
-// per struct, which takes a Writer or a Reader, describes both directions. Byte order and widths: docs/executable.md.
+// For the .abx codec and what compile/ and model/ store around it: numbers, strings and lists as little-endian bytes.
+// One visit() per struct, which takes a Writer or a Reader, describes both directions. Byte order and widths:
+// docs/executable.md.
 #pragma once
 
 #include <bit>

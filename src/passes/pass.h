@@ -1,4 +1,4 @@
-// Graph -> Graph, one transform a file. List: passes.def. Order: pipeline.cc. Driven by host/ and tools/abele-opt.
+// Graph -> Graph, one transform a file. List: passes.def. Order: pipeline.cc. Driven by compile/ and tools/abele-opt.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Which buffers of a graph are running statistics. Used by host/ for what replicas may write.
+// Which buffers of a graph are running statistics. Used by compile/ for what replicas may write.
 #pragma once
 
 #include <set>

@@ -1,4 +1,4 @@
-// How many stages the pipeline of a staged graph has. Used by host/ for the minimum of micro-batches (E0401).
+// How many stages the pipeline of a staged graph has. Used by compile/ for the minimum of micro-batches (E0401).
 #pragma once
 
 #include "ir/graph.h"

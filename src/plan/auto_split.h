@@ -1,4 +1,4 @@
-// Where to cut a program so that its predicted step is shortest. Docs: docs/placement.md. Driven by host/ and
+// Where to cut a program so that its predicted step is shortest. Docs: docs/placement.md. Driven by compile/ and
 // tools/abele-sim.cc.
 #pragma once
 

@@ -15,7 +15,7 @@ TESTED_ELSEWHERE = {
     "E0201": "test/unit/base/type_test.cc",
     "E0403": "test/unit/plan/plan_test.cc",
     "E0501": "test/unit/exe/codec_test.cc",
-    "E0602": "test/unit/host/errors_test.cc",
+    "E0602": "test/unit/session/errors_test.cc",
     "E0603": "test/unit/runtime/runtime_test.cc",
 }
 CODES = re.findall(r"^ABELE_ERROR\((E\d+)", (ROOT / "src/base/errors.def").read_text(), re.M)

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "file_mutator.h"
-#include "host/forms.h"
+#include "model/forms.h"
 #include "sealed_program.h"
 
 namespace abele::test {

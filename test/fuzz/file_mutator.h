@@ -14,8 +14,8 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
-#include "host/compiled_program.h"
-#include "host/program_file.h"
+#include "compile/compiled_program.h"
+#include "model/program_file.h"
 #include "mutator.h"
 
 namespace abele::test {

@@ -14,7 +14,7 @@
 #include "abele/abele.h"
 #include "base/error.h"
 #include "base/whole_file.h"
-#include "host/program_file.h"
+#include "model/program_file.h"
 #include "sealed_program.h"
 
 namespace abele::test {

@@ -1,9 +1,9 @@
 // Files of programs with their insides sealed anew (sealed.h).
 #pragma once
 
+#include "compile/compiled_program.h"
 #include "exe/fields.h"
-#include "host/compiled_program.h"
-#include "host/program_file.h"
+#include "model/program_file.h"
 #include "sealed.h"
 
 namespace abele::test {

@@ -353,7 +353,7 @@ def test_a_process_waits_for_the_one_that_compiles(tmp_path):
 
     opts = poptorch.Options().enableExecutableCaching(str(tmp_path)).outputMode(poptorch.OutputMode.All)
     opts.Distributed.configureProcessId(0, 2)
-    native = _support.toSessionOptions(opts, training=False, policy=PopTorchPolicy())
+    native = _support.toProgramOptions(opts, training=False, policy=PopTorchPolicy())
     assert native.cache_lock and native.cache_path == str(tmp_path)
     seen = []
     folder = os.open(tmp_path, os.O_RDONLY)
@@ -376,7 +376,7 @@ def test_several_processes_without_a_cache_are_warned(caplog):
     opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
     opts.Distributed.configureProcessId(0, 2)
     poptorch.logger.propagate = True
-    native = _support.toSessionOptions(opts, training=False, policy=PopTorchPolicy())
+    native = _support.toProgramOptions(opts, training=False, policy=PopTorchPolicy())
     assert "enableExecutableCaching" in caplog.text
     assert not native.cache_lock and not native.cache_path
 

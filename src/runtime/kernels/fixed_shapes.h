@@ -1,5 +1,5 @@
 // Torch operators whose results have shapes that depend on values, in a form with fixed shapes: registered with torch's
-// dispatcher as abele_torch::..., called by name. Used by host/ (before a capture) and device/cpu.
+// dispatcher as abele_torch::..., called by name. Used by compile/ (before a capture) and device/cpu.
 #pragma once
 
 namespace abele::runtime {

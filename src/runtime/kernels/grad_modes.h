@@ -1,5 +1,5 @@
 // Torch operators whose kernels ask whether autograd is on, in a form that is told: abele_torch::..., called by name.
-// Used by host/ (before a capture) and device/cpu.
+// Used by compile/ (before a capture) and device/cpu.
 #pragma once
 
 namespace abele::runtime {

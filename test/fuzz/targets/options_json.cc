@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "host/option_store.h"
+#include "options/store.h"
 #include "taken.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

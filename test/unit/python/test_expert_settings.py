@@ -1,4 +1,4 @@
-"""Expert settings are honoured, refused as not available, or hints that say so in the log: src/host/options.json."""
+"""Expert settings are honoured, refused as not available, or hints that say so in the log: src/options/options.json."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ import poptorch
 import pytest
 import torch
 
-TABLE = json.loads((Path(__file__).resolve().parents[3] / "src/host/options.json").read_text())
+TABLE = json.loads((Path(__file__).resolve().parents[3] / "src/options/options.json").read_text())
 EFFECTS = TABLE["popart_effects"]
 KINDS = {name: kind for kind, names in TABLE["popart"].items() for name in names}
 VALUES = {"bool": True, "int": 1, "float": 0.5, "str": "GREEDY", "container": ["0"], "map": {"a": "b"}}

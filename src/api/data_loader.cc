@@ -1,0 +1,134 @@
+// abele::DataLoader: samples in, batches of one call out.
+#include "abele/data_loader.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "model/data_batches.h"
+
+namespace abele {
+namespace {
+
+void checkLoading(const DataLoaderOptions& loading) {
+  ABELE_REQUIRE(
+      loading.batch_size >= 1, E0801,
+      {.what = cat("batch_size is ", loading.batch_size), .expected = "1 or more", .remedy = "pass 1 or more"});
+  ABELE_REQUIRE(
+      loading.buffer_size >= 1, E0801,
+      {.what = cat("buffer_size is ", loading.buffer_size), .expected = "1 or more", .remedy = "pass 1 or more"});
+  ABELE_REQUIRE(loading.process_id >= 0 && loading.process_id < loading.num_processes, E0801,
+                {.what = cat("process_id is ", loading.process_id, " of ", loading.num_processes, " processes"),
+                 .expected = "0 <= process_id < num_processes",
+                 .remedy = "number the processes from 0"});
+}
+
+}  // namespace
+
+struct DataLoader::Impl {
+  const Options options;
+  int64_t combined = 1;
+  std::unique_ptr<host::Batches> batches;
+  bool is_fresh = true;             // nothing was taken from this pass
+  std::vector<at::Tensor> current;  // of the iterator
+
+  Impl(const Options& given, const DataLoaderOptions& loading)
+      : options(given), combined(given.combinedBatchSize(loading.batch_size)) {
+    given.freeze();
+    options.freeze();
+  }
+  host::Batches& open() {
+    ABELE_REQUIRE(batches, E0801, {.what = "the data loader was terminated", .remedy = "make another one"});
+    return *batches;
+  }
+
+  void openSamples(host::SampleSource samples, const DataLoaderOptions& loading) {
+    const int64_t count = samples.count;
+    open(host::sampleBatches(std::move(samples), loading, combined), loading);
+    if (batches->size() == 0)
+      log::warn("the DataLoader has length 0 and yields nothing: ", count, " samples do not fill one tensor of ",
+                combined,
+                "; use a smaller batch_size, fewer deviceIterations, gradientAccumulation or replicas, or drop_last = "
+                "false");
+  }
+
+  void open(std::unique_ptr<host::Batches> source, const DataLoaderOptions& loading) {
+    batches = std::move(source);
+    if (loading.mode != DataLoaderMode::kSync) batches = host::prefetched(std::move(batches), loading.buffer_size);
+    batches->startPass();
+  }
+};
+
+DataLoader::DataLoader(const Options& options, std::vector<at::Tensor> tensors, const DataLoaderOptions& loading) {
+  checkLoading(loading);
+  ABELE_REQUIRE(!tensors.empty(), E0801,
+                {.what = "a data loader without tensors", .remedy = "pass one or more tensors"});
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    ABELE_REQUIRE(tensors[i].dim() > 0, E0801,
+                  {.what = cat("tensor ", i, " has no dim 0 to take samples from"),
+                   .remedy = "pass tensors whose rows are samples"});
+    ABELE_REQUIRE(tensors[i].size(0) == tensors[0].size(0), E0801,
+                  {.what = cat("tensor ", i, " has another number of rows than tensor 0"),
+                   .found = cat(tensors[i].size(0), " rows"),
+                   .expected = cat(tensors[0].size(0), " rows"),
+                   .remedy = "pass tensors with one row per sample"});
+  }
+  impl_ = std::make_unique<Impl>(options, loading);
+  const int64_t count = tensors[0].size(0);
+  impl_->openSamples({std::move(tensors), nullptr, count}, loading);
+}
+
+DataLoader::DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
+                       const DataLoaderOptions& loading) {
+  checkLoading(loading);
+  ABELE_REQUIRE(sample && count >= 0, E0801,
+                {.what = "a data loader without samples", .remedy = "pass a callable and how many samples it gives"});
+  impl_ = std::make_unique<Impl>(options, loading);
+  impl_->openSamples({{}, std::move(sample), count}, loading);
+}
+
+DataLoader::DataLoader(const Options& options, std::function<NextChunk()> start, const DataLoaderOptions& loading) {
+  checkLoading(loading);
+  ABELE_REQUIRE(start != nullptr, E0801,
+                {.what = "a data loader without a stream", .remedy = "pass a callable that starts a pass"});
+  ABELE_REQUIRE(!loading.shuffle && loading.num_processes == 1, E0801,
+                {.what = "a stream cannot be shuffled or shared between processes",
+                 .remedy = "do so in the stream, or pass samples that can be asked for by their index"});
+  impl_ = std::make_unique<Impl>(options, loading);
+  impl_->open(host::chunkBatches(std::move(start), loading, impl_->combined), loading);
+}
+
+DataLoader::DataLoader(DataLoader&&) noexcept = default;
+DataLoader::~DataLoader() = default;
+
+int64_t DataLoader::combinedBatchSize() const { return impl_->combined; }
+int64_t DataLoader::size() const { return impl_->open().size(); }
+
+const Options& DataLoader::options() const { return impl_->options; }
+void DataLoader::terminate() { impl_->batches.reset(); }
+
+bool DataLoader::next(std::vector<at::Tensor>& batch) {
+  impl_->is_fresh = false;
+  return impl_->open().next(batch);
+}
+
+void DataLoader::reset() {
+  impl_->open().startPass();
+  impl_->is_fresh = true;
+}
+
+const std::vector<at::Tensor>& DataLoader::Iterator::operator*() const { return loader_->impl_->current; }
+DataLoader::Iterator& DataLoader::Iterator::operator++() {
+  if (!loader_->next(loader_->impl_->current)) loader_ = nullptr;
+  return *this;
+}
+
+DataLoader::Iterator DataLoader::begin() {
+  // The constructor has started a pass already; a second shuffle before the first batch would only waste one order.
+  if (!impl_->is_fresh) reset();
+  Iterator first(this);
+  ++first;
+  return first;
+}
+
+}  // namespace abele

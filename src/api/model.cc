@@ -1,0 +1,176 @@
+// abele::TrainingModel and InferenceModel: how they are made, and their calls.
+#include "abele/model.h"
+
+#include <map>
+#include <mutex>
+
+#include "model/core.h"
+
+namespace abele {
+
+/// The Sharing of a module; alive while a model of the module is.
+std::shared_ptr<CompiledModel::Sharing> CompiledModel::sharingOf(const torch::nn::Module* module) {
+  static std::mutex mu;
+  static std::map<const torch::nn::Module*, std::weak_ptr<Sharing>> all;
+  std::lock_guard lock(mu);
+  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+  if (!module) return std::make_shared<Sharing>();
+  std::shared_ptr<Sharing> sharing = all[module].lock();
+  if (!sharing) all[module] = sharing = std::make_shared<Sharing>();
+  return sharing;
+}
+
+/// Makes the public objects.
+class ModelAccess {
+ public:
+  template <class Model, class... Parts>
+  static Model build(Parts&&... parts) {
+    return Model(std::make_unique<CompiledModel::Core>(std::forward<Parts>(parts)...));
+  }
+};
+
+namespace {
+
+std::string formOf(const std::vector<at::Tensor>& tensors) { return std::string(tensors.size(), 't'); }
+
+detail::StructuredForward ofLists(Forward forward) {
+  return [forward = std::move(forward)](const std::vector<at::Tensor>& inputs, const std::string&) {
+    return detail::flattenedResults(forward(inputs));
+  };
+}
+
+}  // namespace
+
+TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
+                                const optim::Optimizer& optimizer, const std::source_location& line) {
+  return detail::makeTrainingModel(module, ofLists(std::move(forward)), options, optimizer, line);
+}
+InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, const Options& options,
+                                  const std::source_location& line) {
+  return detail::makeInferenceModel(module, ofLists(std::move(forward)), options, line);
+}
+TrainingModel detail::makeTrainingModel(torch::nn::Module& module, StructuredForward forward, const Options& options,
+                                        const optim::Optimizer& optimizer, const std::source_location& line) {
+  auto model = ModelAccess::build<TrainingModel>(&module, std::move(forward), options, &optimizer, host::textOf(line));
+  host::optimizerSpec(optimizer, host::tensorsOf(module));  // refuses a wrong optimizer at once
+  return model;
+}
+InferenceModel detail::makeInferenceModel(torch::nn::Module* module, StructuredForward forward, const Options& options,
+                                          const std::source_location& line) {
+  return ModelAccess::build<InferenceModel>(module, std::move(forward), options, nullptr, host::textOf(line));
+}
+
+TrainingModel loadTrainingModel(const std::string& path, const Options& options) {
+  const optim::Optimizer unused = optim::SGD{};
+  return ModelAccess::build<TrainingModel>(path, nullptr, options, &unused);
+}
+TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module, const Options& options) {
+  const optim::Optimizer unused = optim::SGD{};
+  return ModelAccess::build<TrainingModel>(path, &module, options, &unused);
+}
+InferenceModel loadInferenceModel(const std::string& path, const Options& options) {
+  return ModelAccess::build<InferenceModel>(path, nullptr, options, nullptr);
+}
+InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module, const Options& options) {
+  return ModelAccess::build<InferenceModel>(path, &module, options, nullptr);
+}
+
+CompiledModel::Core& CompiledModel::core() const {
+  ABELE_REQUIRE(core_, E0705, {.what = "this model was moved from", .remedy = "use the object that it was moved to"});
+  return *core_;
+}
+CompiledModel::Call CompiledModel::enter() const { return Call(core()); }
+CompiledModel::CompiledModel(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+CompiledModel::CompiledModel(CompiledModel&&) noexcept = default;
+CompiledModel& CompiledModel::operator=(CompiledModel&&) noexcept = default;
+CompiledModel::~CompiledModel() = default;
+
+std::vector<at::Tensor> CompiledModel::operator()(const std::vector<at::Tensor>& inputs) {
+  return enter()->run(inputs, formOf(inputs));
+}
+detail::Flat CompiledModel::flatArguments(const std::vector<at::Tensor>& inputs) { return {inputs, formOf(inputs)}; }
+std::vector<at::Tensor> CompiledModel::runFlat(const detail::Flat& inputs, std::string* form) {
+  const Call call = enter();
+  std::vector<at::Tensor> results = call->run(inputs.tensors, inputs.form);
+  if (form) *form = call->resultForm();
+  return results;
+}
+void CompiledModel::compile(const std::vector<at::Tensor>& inputs) { enter()->compile(inputs, formOf(inputs)); }
+void CompiledModel::compileFlat(const detail::Flat& inputs) { enter()->compile(inputs.tensors, inputs.form); }
+MemoryReport CompiledModel::memoryReport() const { return enter()->memoryReport(); }
+void CompiledModel::compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs) {
+  if (!isCompiled()) compile(inputs);
+  save(path);
+}
+void CompiledModel::loadExecutable(const std::string& path) { enter()->load(path); }
+bool CompiledModel::isCompiled() const { return core().isCompiled(); }
+const Options& CompiledModel::options() const { return core().options(); }
+void CompiledModel::copyWeightsToHost() { enter()->download(); }
+bool CompiledModel::copyWeightsToHostIfNeeded() { return enter()->pullIfStale(); }
+void CompiledModel::copyWeightsToDevice() { enter()->upload(); }
+void CompiledModel::copyNamedBuffersToDevice() { enter()->uploadBuffers(); }
+std::map<std::string, at::Tensor> CompiledModel::stateDict() { return enter()->stateDict(); }
+void CompiledModel::loadStateDict(const std::map<std::string, at::Tensor>& state) { enter()->loadStateDict(state); }
+bool CompiledModel::isAttachedToDevice() const { return core().isAttached(); }
+void CompiledModel::attachToDevice() { enter()->attach(); }
+void CompiledModel::detachFromDevice() { enter()->detach(); }
+at::Tensor CompiledModel::rngState() const { return enter()->compiled("rngState()").rngState(); }
+void CompiledModel::setRngState(const at::Tensor& state) {
+  const Call call = enter();
+  host::Session& session = call->compiled("setRngState()");
+  const at::Tensor now = session.rngState();
+  const auto refuse = [&] {
+    throwUser(ErrorCode::E0708, {.what = "this is no state of a random stream",
+                                 .found = state.defined() ? host::shapeOf(state) : "an undefined tensor",
+                                 .expected = host::shapeOf(now),
+                                 .remedy = "pass what rngState() returned"});
+  };
+  if (!state.defined() || state.scalar_type() != now.scalar_type()) refuse();
+  try {
+    session.setRngState(state);  // with or without a part for stochastic rounding
+  } catch (const c10::Error&) {
+    refuse();
+  }
+}
+const std::vector<std::string>& CompiledModel::getTensorNames() const {
+  return enter()->compiled("getTensorNames()").tensorNames();
+}
+at::Tensor CompiledModel::getAnchoredTensor(const std::string& short_name) const {
+  return enter()->compiled("getAnchoredTensor()").anchor(short_name);
+}
+ModelTimes CompiledModel::getPerfCounters() const {
+  host::PerfCounters counters = enter()->compiled("getPerfCounters()").perfCounters();
+  return {std::move(counters.input), std::move(counters.input_complete), std::move(counters.output),
+          std::move(counters.output_complete)};
+}
+int64_t CompiledModel::cycleCount() const { return enter()->cycles(); }
+std::string CompiledModel::report() const { return enter()->report(); }
+std::string CompiledModel::costs() const { return enter()->costs(); }
+std::string CompiledModel::explain() const { return enter()->explain(); }
+std::string explain(const CompiledModel& model) { return model.explain(); }
+void CompiledModel::save(const std::string& path) { enter()->save(path); }
+void CompiledModel::destroy() { enter()->destroy(); }
+void CompiledModel::setInterrupt(std::function<bool()> poll) { enter()->setInterrupt(std::move(poll)); }
+
+void TrainingModel::replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
+                                    VariableRetrievalMode mode) {
+  enter()->group(parameter, type, shards, mode);
+}
+const optim::Optimizer& TrainingModel::optimizer() const { return enter()->optimizer(); }
+void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) { enter()->setOptimizer(optimizer); }
+void TrainingModel::setOptimizer(const torch::optim::Optimizer& optimizer) {
+  const torch::nn::Module* const module = enter()->module();
+  ABELE_REQUIRE(module, E0706,
+                {.what = "an optimizer of LibTorch for a model that was loaded without a module",
+                 .remedy = "pass one of abele::optim, or load the model with its module"});
+  setOptimizer(optim::fromTorch(optimizer, *module));
+}
+std::map<std::string, at::Tensor> TrainingModel::optimizerState() const {
+  return enter()->compiled("optimizerState()").optimizerState();
+}
+double TrainingModel::lossScale() const { return enter()->compiled("lossScale()").lossScale(); }
+void TrainingModel::setOptimizerState(const std::map<std::string, at::Tensor>& state) {
+  enter()->compiled("setOptimizerState()").setOptimizerState(state);
+}
+
+}  // namespace abele

@@ -1,0 +1,7 @@
+#include "base/version.h"
+
+namespace abele {
+
+const char* versionText() { return ABELE_VERSION; }
+
+}  // namespace abele

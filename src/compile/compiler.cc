@@ -1,0 +1,280 @@
+#include "compile/compiler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "compile/default_schedule.h"
+#include "compile/executable_cache.h"
+#include "compile/inputs.h"
+#include "compile/lowering.h"
+#include "compile/placement.h"
+#include "compile/replication.h"
+#include "compile/tensor_names.h"
+#include "compile/tensors.h"
+#include "passes/stage_count.h"
+#include "runtime/device/cpu/offload.h"
+#include "runtime/device/cpu/paged_memory.h"
+#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/kernels/fixed_shapes.h"
+#include "runtime/kernels/grad_modes.h"
+
+namespace abele::host {
+namespace {
+
+// Share of compilation that capture has in large models.
+constexpr int kCapturedPercent = 40;
+
+// Of what a capture works on, beside the limit of the host's memory for off-chip tensors: the operands of a few
+// operators of a large model.
+constexpr int64_t kLeastPagedBytes = int64_t{64} << 20;
+
+/// A capture whose tensors, and the model's own where they are offloaded, leave the process's memory when it has used
+/// so many bytes: where the user limits the host's memory for tensors off chip.
+class PagedCapture {
+ public:
+  PagedCapture(const ProgramOptions& options, const std::vector<capture::ModelTensor>& model)
+      : memory_(options.off_chip_folder),
+        scope_(memory_),
+        model_(model),
+        limit_bytes_(std::max(kLeastPagedBytes, options.off_chip_memory_limit)) {}
+
+  void touched(int64_t bytes) {
+    touched_bytes_ += bytes;
+    if (touched_bytes_ < limit_bytes_) return;
+    touched_bytes_ = 0;
+    memory_.release();
+    for (const capture::ModelTensor& m : model_) runtime::releaseIfOffloaded(*m.tensor);
+  }
+
+ private:
+  runtime::PagedMemory memory_;
+  runtime::PagedScope scope_;
+  const std::vector<capture::ModelTensor>& model_;
+  int64_t limit_bytes_, touched_bytes_ = 0;
+};
+
+capture::Recording record(const Program& program, const ProgramOptions& options, const std::vector<at::Tensor>& inputs,
+                          at::Generator& generator) {
+  capture::Request request = requestOf(program, options);
+  request.arguments = firstMicroBatch(inputs, inputMicroBatches(options));
+  request.generator = &generator;
+  std::optional<PagedCapture> paged;
+  if (options.off_chip_memory_limit >= 0) {
+    paged.emplace(options, program.model);
+    request.touched = [&](int64_t bytes) { paged->touched(bytes); };
+  }
+  const OneValueEach shapes(program.model, options.groupings, options.replicas);
+  return capture::capture(request);
+}
+
+void warnOfWrittenConstants(const capture::Recording& recording) {
+  for (const std::string& name : recording.written_constants)
+    log::warn(
+        "forward writes into ", name,
+        ", which is neither a parameter nor a buffer: each call starts from what it held at compile time, and the "
+        "tensor itself does not change; to keep what is written, make it a buffer (",
+        inLanguage("self.register_buffer", "register_buffer"), ")");
+}
+
+/// Notes anchors and names, and adds them to the outputs of the captured graph.
+Captured addOutputs(MadeProgram& compiled, const capture::Recording& recording, const ProgramOptions& options) {
+  Captured captured{recording.graph, recording.kept, compiled.optimizer.rules};
+  for (size_t i = 0; i < compiled.written.size(); ++i)
+    captured.graph.outputs.push_back(
+        {recording.written_arguments[i].second, ir::OutputKind::kResult, compiled.written[i].target});
+  const TensorNames names(recording, compiled.optimizer);
+  const auto targets = static_cast<int32_t>(compiled.results.size() + compiled.written.size());
+  compiled.anchors = names.addAnchors(options, targets, captured.graph);
+  compiled.tensor_names = names.all();
+  return captured;
+}
+
+/// The same program with other numbers of micro-batches.
+Captured captureAgain(const CompileRequest& asked, const ProgramOptions& options, const OptimizerSpec& optimizer) {
+  at::Generator generator = makeGenerator(options);
+  const capture::Recording recording = record(asked.program, options, asked.inputs, generator);
+  MadeProgram other;
+  other.optimizer = optimizer;
+  describe(other, recording, asked.inputs);
+  return addOutputs(other, recording, options);
+}
+
+/// Resolves ScheduleRule::kFastest for stages that the user placed.
+void chooseSchedule(const Captured& captured, ProgramOptions& options) {
+  options.schedule_rule = ScheduleRule::kGiven;
+  options.schedule = plan::ScheduleKind::k1F1B;
+  const std::vector<ScheduleChoice> choices = compareSchedules(runPasses(captured, options), options);
+  options.schedule = choices.front().schedule;
+  for (const ScheduleChoice& choice : choices)
+    log::info("schedule auto: ", plan::scheduleName(choice.schedule), " is predicted to take ", choice.step_ns,
+              " ns and ", choice.peak_bytes, " bytes a device",
+              &choice == &choices.front() ? ": taken"
+              : choice.fits               ? ""
+                                          : ": too large");
+}
+
+/// Passes, and the schedule where nobody chose one.
+void runPassesAndChoose(MadeProgram& compiled, const Captured& captured, ProgramOptions& options) {
+  if (!leavesSchedule(options)) {
+    compiled.graph = runPasses(captured, options);
+    return;
+  }
+  Lowered lowered = lowerByDefault(captured, options);
+  options.schedule_rule = ScheduleRule::kGiven;
+  options.schedule = lowered.choice.schedule;
+  options.most_held = std::move(lowered.choice.most_held);
+  compiled.graph = std::move(lowered.graph);
+  compiled.schedule_reason = std::move(lowered.choice.reason);
+  log::info("schedule ", plan::scheduleName(options.schedule), ": ", compiled.schedule_reason);
+}
+
+/// E0401 when the pipeline has fewer micro-batches than PopTorch's minimum for its stages.
+void checkPipelineMinimum(const ProgramOptions& options, int64_t forward_stages) {
+  if (!options.enforce_pipeline_minimum || options.strategy != Strategy::kPipelined) return;
+  const int64_t needed = options.training ? 2 * forward_stages - 1 : forward_stages;
+  const int64_t given = options.training ? options.gradient_accumulation : options.device_iterations;
+  const char* name = options.training ? "gradientAccumulation" : "deviceIterations";
+  ABELE_REQUIRE(
+      given >= needed, E0401,
+      {.what = cat(name, " ", given, " is too small for a pipeline of ", forward_stages, " stages"),
+       .found = cat(name, " ", given),
+       .expected = cat(name, " >= ", needed, options.training ? " = 2 * stages - 1" : " = stages"),
+       .remedy = cat(
+           "set ", name, "(", needed, ") and pass ", needed, " micro-batches a call, or lift the minimum with ",
+           inLanguage("_Popart.set(\"abele.allowShortPipeline\", True)", "Options::enforcePipelineMinimum(false)"))});
+}
+
+/// Passes, plan and executable of a recording.
+void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOptions options,
+           const CompileRequest& asked) {
+  const Captured captured = addOutputs(compiled, recording, options);
+  if (splitsByItself(options)) placeBySplit(captured.graph, compiled.optimizer, options);
+  if (choosesSchedule(options)) chooseSchedule(captured, options);
+  runPassesAndChoose(compiled, captured, options);
+  TensorNames::addUpdated(compiled.anchors, compiled.graph);
+  compiled.phases.end("passes");
+  compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
+  compiled.schedule = plan::scheduleName(compiled.plan.options.schedule);
+  compiled.phases.end("plan");
+  checkReplicaDevices(options, compiled.plan);
+  std::vector<int> devices;
+  for (const int32_t worker : compiled.plan.worker_of) devices.push_back(compiled.plan.device_of[worker]);
+  if (asked.program.check_devices) asked.program.check_devices(devices);
+  // After the devices: more micro-batches would not make a device exist. PopTorch's minimum is for stages that the user
+  // placed.
+  if (!splitsByItself(options)) checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
+  checkClipping(options, compiled.optimizer);
+  compiled.executable = exe::build(compiled.graph, compiled.plan, replicationOf(options),
+                                   asked.keeps_origins ? &compiled.origins : nullptr);
+  checkBuffers(options, compiled.executable, compiled.graph);
+  compiled.phases.end("build");
+  const int64_t rows =
+      asked.inputs.empty() || asked.inputs[0].dim() == 0 ? 0 : asked.inputs[0].size(0) / inputMicroBatches(options);
+  requireMemory(compiled.executable, compiled.graph, compiled.plan, captured, options, rows,
+                [&](const ProgramOptions& other) { return captureAgain(asked, other, compiled.optimizer); });
+  describeStages(compiled);
+  compiled.is_made_here = true;
+  compiled.phases.end("memory check");
+}
+
+/// Of the stages of the first replica.
+std::vector<int> firstDevices(const CompiledProgram& program) {
+  std::vector<int> devices;
+  for (const CompiledStage& stage : program.stages)
+    if (stage.replica == 0) devices.push_back(stage.device);
+  return devices;
+}
+
+/// Takes the cache's program and brings it to its devices. False: it does not serve; nothing of it is left then.
+bool loadFound(CompiledProgram found, MadeProgram& made, const ir::Graph& recorded, const CompileRequest& request,
+               const ExecutableCache& cache) {
+  at::NoGradGuard no_grad;
+  try {
+    takeExecutable(std::move(found), made, recorded);
+    requireMemory(made.executable, request.options);
+    request.load();
+    return true;
+  } catch (const Error& error) {
+    cache.warnOf(made.key, error);
+  } catch (const std::exception& error) {  // of ATen
+    cache.warnOf(made.key, UserError(ErrorCode::E0501, {.what = error.what()}));
+  }
+  made.executable = {};
+  made.anchors.clear();
+  made.stages.clear();
+  return false;
+}
+
+/// Lowers the recording, or takes what the cache has of it. Returns: true when it was the cache.
+bool lowerOrFind(MadeProgram& made, const capture::Recording& recording, const CompileRequest& request) {
+  const ProgramOptions& options = request.options;
+  const bool calls_host = std::any_of(recording.graph.nodes.begin(), recording.graph.nodes.end(),
+                                      [](const ir::Node& node) { return node.op == "abele_op::host_call"; });
+  made.key = cacheKey(recording.graph, options, made.optimizer, recording.kept);
+  made.phases.end("key");
+  if (options.cache_path.empty() || calls_host) {
+    lower(made, recording, options, request);
+    return false;
+  }
+  const ExecutableCache cache(options.cache_path);
+  std::optional<ExecutableCache::Lock> lock;
+  if (options.cache_lock) lock.emplace(cache.lock(request.program.poll));
+  const std::string& key = made.key;
+  std::optional<CompiledProgram> found = cache.find(key);
+  if (found && loadFound(*std::move(found), made, recording.graph, request, cache)) {
+    if (request.program.check_devices) request.program.check_devices(firstDevices(made));
+    log::info("executable ", key, " found in ", options.cache_path);
+    return true;
+  }
+  lower(made, recording, options, request);
+  cache.store(key, executableOnly(made));
+  log::info("executable ", key, " stored in ", options.cache_path);
+  return false;
+}
+
+}  // namespace
+
+capture::Request requestOf(const Program& program, const ProgramOptions& options) {
+  capture::Request request;
+  request.forward = program.forward;
+  request.model = program.model;
+  request.training = options.training;
+  const int64_t gradients = options.gradient_accumulation * totalReplicas(options);
+  request.loss_gradient = options.mean_reduction ? 1.0 / static_cast<double>(gradients) : 1.0;
+  request.source_location = program.source_location;
+  request.attributes_nodes = splitsByItself(options);
+  request.mode_object = program.mode_object;
+  request.checks_comparisons = program.checks_comparisons;
+  request.trusts_reads = options.trusts_reads;
+  request.name_of = program.name_of;
+  runtime::registerFixedShapeOperators();
+  runtime::registerGradModeOperators();
+  return request;
+}
+
+at::Generator makeGenerator(const ProgramOptions& options) {
+  if (options.has_seed) return at::detail::createCPUGenerator(options.seed);
+  return at::detail::getDefaultCPUGenerator().clone();
+}
+
+bool compileProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made, double& captured_s) {
+  const auto start = std::chrono::steady_clock::now();
+  capture::Recording recording = record(request.program, request.options, request.inputs, generator);
+  captured_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  warnOfWrittenConstants(recording);
+  if (request.program.progress) request.program.progress(kCapturedPercent, 100);
+  made.phases.end("capture");
+  describe(made, recording, request.inputs);
+  const bool from_cache = lowerOrFind(made, recording, request);
+  made.captured = std::move(recording.graph);
+  return from_cache;
+}
+
+}  // namespace abele::host

@@ -1,0 +1,90 @@
+// From a program to what its devices run: capture, passes, plan, executable, or what the cache has. Used by Session.
+// Next: lowering.h, placement.h, default_schedule.h, memory_limit.cc, executable_cache.h.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/capture.h"
+#include "compile/compiled_program.h"
+#include "exe/build/build.h"
+#include "plan/plan.h"
+
+namespace abele::host {
+
+/// Asked about every 50 ms, on the calling thread, while it waits; true, or what it throws, ends the wait.
+using Poll = std::function<bool()>;
+
+/// What is compiled. forward and model as in capture::Request.
+struct Program {
+  std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)> forward;
+  std::vector<capture::ModelTensor> model;
+  std::function<std::string()> source_location;
+  void* mode_object = nullptr;
+  bool checks_comparisons = false;                                   // as in capture::Request
+  std::function<std::string(const c10::StorageImpl*)> name_of = {};  // as in capture::Request
+  /// Told the devices of the stages of one replica before the program is loaded; may throw.
+  std::function<void(const std::vector<int>& stage_devices)> check_devices = {};
+  std::function<void(int progress, int total)> progress = {};  // called while compiling, first with 0, last with total
+  Poll poll = {};
+};
+
+/// What compilation took, phase by phase, in order.
+class PhaseTimes {
+ public:
+  /// The phase that began with the object, or with the end of the one before, is over.
+  void end(const char* name) {
+    const auto now = std::chrono::steady_clock::now();
+    times_.emplace_back(name, std::chrono::duration<double>(now - begin_).count());
+    begin_ = now;
+  }
+  const std::vector<std::pair<std::string, double>>& times() const { return times_; }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::vector<std::pair<std::string, double>> times_;
+};
+
+/// A compiled program, and how it was made.
+struct MadeProgram : CompiledProgram {
+  // For people; absent when the program was loaded or found in the cache.
+  ir::Graph captured;
+  ir::Graph graph;  // after the passes
+  plan::Plan plan;
+  bool is_made_here = false;
+  PhaseTimes phases;
+  exe::Origins origins;  // where the request asked for them
+};
+
+struct CompileRequest {
+  const Program& program;
+  const std::vector<at::Tensor>& inputs;  // full-size tensors of one call
+  const ProgramOptions& options;
+  bool keeps_origins = false;
+  /// Brings what the cache had to its devices. Throws where it does not serve, and leaves nothing behind then.
+  std::function<void()> load;
+};
+
+/// Fills `made`, whose optimizer and groupings are set. generator: the stream that micro-batch 0 starts from.
+/// captured_s: of it, the capture. Returns: whether the cache had the executable, which `load` was called for.
+/// Throws E01xx to E05xx.
+bool compileProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made, double& captured_s);
+
+/// Everything that describes the recording apart from the executable and the anchors.
+void describe(MadeProgram& compiled, const capture::Recording& recording, const std::vector<at::Tensor>& inputs);
+/// Names and devices of the stages, from graph and plan.
+void describeStages(MadeProgram& compiled);
+/// What the cache keeps: all that does not follow from the recording; and back.
+CompiledProgram executableOnly(const MadeProgram& compiled);
+/// recorded: what the program was captured as. Throws E0501 for the executable of another program.
+void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Graph& recorded);
+/// The stream that micro-batch 0 of the first step starts from. Never the default generator itself.
+at::Generator makeGenerator(const ProgramOptions& options);
+
+/// How this program is captured, without arguments and generator.
+capture::Request requestOf(const Program& program, const ProgramOptions& options);
+
+}  // namespace abele::host

@@ -1,0 +1,43 @@
+#include "compile/default_schedule.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "passes/pass.h"
+
+namespace abele::host {
+
+bool leavesSchedule(const ProgramOptions& options) {
+  return options.schedule_rule == ScheduleRule::kDefault && options.training &&
+         options.strategy == Strategy::kPipelined;
+}
+
+int coresOfReplica(const ProgramOptions& options) {
+  const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+  return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
+}
+
+Lowered lowerByDefault(const Captured& captured, ProgramOptions options) {
+  options.schedule_rule = ScheduleRule::kGiven;
+  options.schedule = plan::ScheduleKind::k1F1B;
+  Lowered result{.graph = runPasses(captured, options), .choice = {}};
+  plan::DefaultScheduleOptions rules{.plan = planOptions(options), .limits = options.device_memory};
+  if (!plan::canCompareSchedules(result.graph, rules.plan, result.choice.reason)) return result;
+  rules.cores = coresOfReplica(options);
+  ir::Graph split;
+  if (options.recompute || options.recompute_to_fit) {
+    // What the last stage makes again depends on the schedule.
+    rules.all_kinds = false;
+    options.schedule = plan::ScheduleKind::kZeroBubble;
+    split = runPasses(captured, options);
+  } else {
+    split = result.graph;
+    passes::PassContext context;
+    passes::splitWeightGradient(split, context);
+  }
+  result.choice = plan::defaultSchedule(result.graph, split, rules);
+  if (plan::splitsBackward(result.choice.schedule)) result.graph = std::move(split);
+  return result;
+}
+
+}  // namespace abele::host

@@ -1,0 +1,86 @@
+// A recording as the host sees it: arguments, results, stages; and what of it the cache keeps.
+#include <algorithm>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "compile/compiler.h"
+#include "compile/tensors.h"
+
+namespace abele::host {
+
+void describe(MadeProgram& compiled, const capture::Recording& recording, const std::vector<at::Tensor>& inputs) {
+  for (const at::Tensor& input : inputs) compiled.input_types.push_back(typeOf(input));
+  std::vector<int32_t> targets;
+  for (const ir::Output& output : recording.graph.outputs)
+    if (output.kind == ir::OutputKind::kResult) targets.push_back(output.target);
+  for (size_t i = 0; i < recording.result_output.size(); ++i) {
+    const int32_t output = recording.result_output[i];
+    compiled.results.push_back({output == ir::kNone ? -1 : targets.at(output), typeOf(recording.results.at(i))});
+  }
+  compiled.host_results = recording.host_results;
+  auto target = static_cast<int32_t>(compiled.results.size());
+  for (const auto& [argument, value] : recording.written_arguments)
+    compiled.written.push_back({argument, target++, recording.graph.values[value].type});
+  compiled.constants = recording.constants;
+}
+
+void describeStages(MadeProgram& compiled) {
+  const plan::Plan& plan = compiled.plan;
+  const auto workers = static_cast<int32_t>(plan.device_of.size());
+  for (int32_t replica = 0; replica < compiled.executable.replicas; ++replica)
+    for (size_t stage = 0; stage < plan.worker_of.size(); ++stage) {
+      const int32_t worker = replica * workers + plan.worker_of[stage];
+      const ir::Stage* marked = stage < compiled.graph.stages.size() ? &compiled.graph.stages[stage] : nullptr;
+      compiled.stages.push_back({.name = marked && !marked->name.empty() ? marked->name : cat("stage", stage),
+                                 .device = compiled.executable.workers[worker].device,
+                                 .worker = worker,
+                                 .replica = replica});
+    }
+}
+
+CompiledProgram executableOnly(const MadeProgram& compiled) {
+  CompiledProgram program;
+  program.key = compiled.key;
+  program.executable = compiled.executable;
+  program.input_types = compiled.input_types;
+  program.anchors = compiled.anchors;
+  program.stages = compiled.stages;
+  program.tensor_names = compiled.tensor_names;
+  program.schedule = compiled.schedule;
+  program.schedule_reason = compiled.schedule_reason;
+  return program;
+}
+
+namespace {
+
+/// Is this executable one of the recorded program? The key says so; this is what the host relies on.
+void checkFits(const CompiledProgram& found, const MadeProgram& compiled, const ir::Graph& recorded) {
+  const auto require = [](bool holds, std::string what) {
+    ABELE_REQUIRE(holds, E0501, {.what = std::move(what), .remedy = "delete the file"});
+  };
+  require(found.input_types == compiled.input_types, "a program with other inputs");
+  const exe::Executable& executable = found.executable;
+  const size_t results = compiled.results.size() + compiled.written.size() + found.anchors.size();
+  require(executable.training == recorded.training && results >= static_cast<size_t>(executable.numOutputs()),
+          "a program with other results");
+  require(executable.externals.size() >= recorded.externals.size(), "a program with fewer tensors");
+  for (size_t i = 0; i < recorded.externals.size(); ++i)
+    require(executable.externals[i].name == recorded.externals[i].name &&
+                static_cast<int>(executable.externals[i].kind) == static_cast<int>(recorded.externals[i].kind) - 1,
+            cat("a program without ", recorded.externals[i].name));
+}
+
+}  // namespace
+
+void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Graph& recorded) {
+  checkFits(found, compiled, recorded);
+  compiled.executable = std::move(found.executable);
+  compiled.anchors = std::move(found.anchors);
+  compiled.stages = std::move(found.stages);
+  compiled.tensor_names = std::move(found.tensor_names);
+  compiled.schedule = std::move(found.schedule);
+  compiled.schedule_reason = std::move(found.schedule_reason);
+}
+
+}  // namespace abele::host

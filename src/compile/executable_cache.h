@@ -1,0 +1,49 @@
+// A folder of compiled programs, one file each, keyed by what they were compiled from. Used by Session::compile.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "compile/compiled_program.h"
+#include "ir/graph.h"
+
+namespace abele::host {
+
+/// Hash of the captured graph, of every option that the compiler sees, and of the version: 32 hexadecimal digits.
+std::string cacheKey(const ir::Graph& captured, const ProgramOptions& options, const OptimizerSpec& optimizer,
+                     const std::vector<ir::ValueId>& kept);
+
+/// Threads, processes: any number of readers and writers at once; a file appears complete or not at all.
+class ExecutableCache {
+ public:
+  /// Makes the folder. Throws E0712 when it cannot be made or written.
+  explicit ExecutableCache(std::string folder);
+  /// Nothing when there is no such file, or one that is damaged or of another key: a warning tells.
+  std::optional<CompiledProgram> find(const std::string& key) const;
+  /// A file that cannot be written is a warning: the program runs without it.
+  void store(const std::string& key, const CompiledProgram& program) const;
+  /// Tells that the entry of a key does not serve.
+  void warnOf(const std::string& key, const Error& error) const;
+
+  /// Until it is destroyed, no other process holds the lock of this folder.
+  class Lock {
+   public:
+    explicit Lock(int file) : file_(file) {}
+    Lock(Lock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+    ~Lock();
+
+   private:
+    int file_;
+  };
+  /// poll: asked about every 50 ms while another process has it; true ends the wait with E0602.
+  Lock lock(const std::function<bool()>& poll = {}) const;
+
+ private:
+  std::string pathOf(const std::string& key) const { return folder_ + "/" + key + ".abx"; }
+  std::string folder_;
+};
+
+}  // namespace abele::host

@@ -1,0 +1,51 @@
+#include "compile/expert_settings.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "options/rows.h"
+
+namespace abele::host {
+namespace {
+
+/// The values of a setting that say what the program does anyway, as JSON.
+std::vector<std::string> agreeing(const std::string& name, const ProgramOptions& session) {
+  const int64_t replicas = session.replicas * session.processes.count;
+  const auto switchOf = [](bool is_needed) {
+    return is_needed ? std::vector<std::string>{"true"} : std::vector<std::string>{"true", "false"};
+  };
+  if (name == "accumulationFactor") return {cat(session.gradient_accumulation)};
+  if (name == "enableGradientAccumulation") return switchOf(session.gradient_accumulation > 1);
+  if (name == "enableReplicatedGraphs") return switchOf(replicas > 1);
+  if (name == "enableDistributedReplicatedGraphs") return switchOf(session.processes.count > 1);
+  if (name == "globalReplicationFactor") return {cat(replicas)};
+  if (name == "globalReplicaOffset") return {cat(session.processes.index * session.replicas)};
+  if (name == "accumulationAndReplicationReductionType") return {session.mean_reduction ? "1" : "0"};
+  throwInternal(__FILE__, __LINE__, "agreeing", cat("no value for the expert setting ", name));
+}
+
+}  // namespace
+
+std::vector<std::string> requireAvailable(const OptionMap& settings, const ProgramOptions& session) {
+  std::vector<std::string> hints;
+  for (const auto& [name, value] : settings) {
+    const ExpertSetting& row = expertSettings().at(name);
+    const auto initial = expertDefaults().find(name);
+    const bool is_set = initial == expertDefaults().end() || !(initial->second == value);
+    if (row.effect == ExpertEffect::kHint && is_set) hints.push_back(name);
+    if (row.effect != ExpertEffect::kOnly && row.effect != ExpertEffect::kLike) continue;
+    const std::vector<std::string> values = row.effect == ExpertEffect::kOnly ? row.values : agreeing(name, session);
+    if (std::find(values.begin(), values.end(), value.text()) != values.end()) continue;
+    std::string expected;
+    for (const std::string& each : values) expected += cat(expected.empty() ? "" : " or ", each);
+    throwUser(
+        ErrorCode::E0702,
+        {.what = cat("option ", name, " = ", value.text(), " is not available: it would change what the model does"),
+         .found = value.text(),
+         .expected = row.option.empty() ? expected : cat(expected, ", as ", row.option, " says"),
+         .remedy = row.option.empty() ? "remove the setting" : cat("remove the setting, and use ", row.option)});
+  }
+  return hints;
+}
+
+}  // namespace abele::host

@@ -1,0 +1,242 @@
+// What a user's options say, as the compiler and the devices need it.
+#include "compile/from_options.h"
+
+#include <algorithm>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "compile/expert_settings.h"
+
+namespace abele::host {
+namespace {
+
+OutputMode resolve(abele::OutputMode mode, bool training) {
+  switch (mode) {
+    case abele::OutputMode::kFinal: return OutputMode::kFinal;
+    case abele::OutputMode::kEveryN: return OutputMode::kEveryN;
+    case abele::OutputMode::kAll: return OutputMode::kAll;
+    case abele::OutputMode::kSum: return OutputMode::kSum;
+    case abele::OutputMode::kDefault: break;
+  }
+  return training ? OutputMode::kFinal : OutputMode::kAll;
+}
+
+int64_t positive(const Options::Values& values, const char* key, const char* name) {
+  const auto value = values.get<int64_t>(key);
+  ABELE_REQUIRE(value >= 1, E0702, {.what = cat(name, " is ", value), .expected = "1 or more"});
+  return value;
+}
+
+bool isOn(const Options::Values& values, const char* name) {
+  const OptionValue* found = values.expert(name);
+  if (!found) return false;
+  return found->as<bool>() ? *found->as<bool>() : found->as<int64_t>() && *found->as<int64_t>() != 0;
+}
+
+double shareOf(const Options::Values& values, const char* name, double otherwise) {
+  const OptionValue* found = values.expert(name);
+  return found && found->as<double>() ? *found->as<double>() : otherwise;
+}
+
+/// Automatic loss scaling and its settings.
+void setLossScaling(const Options::Values& values, ProgramOptions& session) {
+  session.auto_loss_scaling = isOn(values, "automaticLossScalingSettings.enabled");
+  session.loss_scale_edge = shareOf(values, "automaticLossScalingSettings.binEdgeLocation", session.loss_scale_edge);
+  ABELE_REQUIRE(session.loss_scale_edge > 0 && session.loss_scale_edge < 1, E0702,
+                {.what = cat("binEdgeLocation is ", session.loss_scale_edge), .expected = "between 0 and 1"});
+  session.loss_scale_threshold =
+      shareOf(values, "automaticLossScalingSettings.thresholdUpperCountProportion", session.loss_scale_threshold);
+  ABELE_REQUIRE(
+      session.loss_scale_threshold >= 0 && session.loss_scale_threshold <= 1, E0702,
+      {.what = cat("thresholdUpperCountProportion is ", session.loss_scale_threshold), .expected = "between 0 and 1"});
+  if (const OptionValue* period = values.expert("automaticLossScalingSettings.updatePeriod")) {
+    session.loss_scale_period = *period->as<int64_t>();
+    ABELE_REQUIRE(session.loss_scale_period >= 1, E0702,
+                  {.what = cat("updatePeriod is ", session.loss_scale_period), .expected = "1 or more"});
+  }
+}
+
+void setAnchors(const Options::Values& values, bool training, ProgramOptions& session) {
+  for (const auto& [name, entry] : *values.find("anchored_tensors")->as<OptionMap>()) {
+    const OptionList& parts = *entry.as<OptionList>();
+    const bool as_model = *parts[1].as<bool>();
+    const auto mode = static_cast<abele::OutputMode>(parts[2].as<EnumMember>()->value);
+    session.anchors.push_back({name, *parts[0].as<std::string>(),
+                               as_model ? session.output_mode : resolve(mode, training),
+                               as_model ? session.output_period : *parts[3].as<int64_t>()});
+  }
+}
+
+passes::AutoStage ruleOf(AutoStage rule) {
+  switch (rule) {
+    case AutoStage::kSameAsIpu: return passes::AutoStage::kSameAsIpu;
+    case AutoStage::kAutoIncrement: return passes::AutoStage::kAutoIncrement;
+    case AutoStage::kAutoSplit: return passes::AutoStage::kAutoSplit;
+  }
+  throwUser(ErrorCode::E0702, {.what = cat("there is no rule ", static_cast<int>(rule))});
+}
+
+void setStrategy(const ExecutionStrategy& strategy, ProgramOptions& session) {
+  session.strategy = strategy.pipelined ? Strategy::kPipelined : Strategy::kSharded;
+  session.recompute = strategy.recomputes;
+  session.costs = strategy.stage_costs;
+  session.recompute_to_fit = strategy.recomputes_to_fit;
+  session.schedule_rule = strategy.pipeline_schedule == Schedule::kAuto      ? ScheduleRule::kFastest
+                          : strategy.pipeline_schedule == Schedule::kDefault ? ScheduleRule::kDefault
+                                                                             : ScheduleRule::kGiven;
+  if (session.schedule_rule == ScheduleRule::kGiven) session.schedule = kindOf(strategy.pipeline_schedule);
+  session.stages.auto_stage = ruleOf(strategy.auto_stage);
+  session.stages.devices = strategy.split_devices;
+  const std::vector<int>& phase_of = strategy.phase_of;
+  for (size_t i = 0; i < strategy.stages.size(); ++i) {
+    const Stage& stage = strategy.stages[i];
+    session.stages.stages.push_back(
+        {.blocks = stage.blocks, .ipu = stage.device_index, .phase = phase_of.empty() ? -1 : phase_of.at(i)});
+  }
+  session.stages.alternating = strategy.alternating;
+}
+
+/// Where the tensors of a use live: phased strategies put everything off chip, activations where their liveness lets
+/// them leave; a location that was set wins.
+plan::TensorLocation locationOf(const Options::Values& values, const char* key, bool off_chip) {
+  plan::TensorLocation location{.off_chip = off_chip};
+  const OptionValue* found = values.find(key);
+  if (!found) return location;
+  const auto& settings = *found->object<TensorLocationSettings>();
+  location.off_chip = !settings.onChip().value_or(!off_chip);
+  location.min_elements = settings.minElementsForOffChip().value_or(location.min_elements);
+  return location;
+}
+
+/// Are tensors of this use dealt to the replicas, and from how many elements on.
+std::pair<bool, int64_t> shardingOf(const Options::Values& values, const char* key) {
+  const OptionValue* found = values.find(key);
+  if (!found) return {false, exe::kMinElementsForSharding};
+  const auto& settings = *found->object<TensorLocationSettings>();
+  return {settings.useReplicatedTensorSharding().value_or(false),
+          settings.minElementsForReplicatedTensorSharding().value_or(exe::kMinElementsForSharding)};
+}
+
+void setLocations(const Options::Values& values, ProgramOptions& session) {
+  const auto weights = shardingOf(values, "location_weight"), states = shardingOf(values, "location_optimizer");
+  session.sharding = {weights.first, states.first, weights.second, states.second};
+  const bool phased = !values.strategy.phase_of.empty();
+  const Liveness liveness = values.strategy.tensors_liveness;
+  session.locations = {
+      .weights = locationOf(values, "location_weight", phased),
+      .optimizer_state = locationOf(values, "location_optimizer", phased),
+      .accumulators = locationOf(values, "location_accumulator", phased),
+      .activations = locationOf(values, "location_activation", phased && liveness != Liveness::kAlwaysLive),
+      .fetch_ahead = liveness != Liveness::kOffChipAfterFwdNoOverlap};
+  session.device_memory.every = values.get<std::optional<int64_t>>("device_memory_limit").value_or(-1);
+  if (const OptionValue* limits = values.find("device_memory_limit"); limits && limits->as<OptionMap>())
+    for (const auto& [device, bytes] : *limits->as<OptionMap>())
+      session.device_memory.of_device[static_cast<int>(deviceOf(device))] = *bytes.as<int64_t>();
+  session.off_chip_memory_limit = values.get<std::optional<int64_t>>("off_chip_memory_limit").value_or(-1);
+  session.off_chip_folder = values.get<std::optional<std::string>>("off_chip_folder").value_or("");
+}
+
+bool usesModel(const Options::Values& values) {
+  const auto chosen = values.get<std::optional<bool>>("use_model");
+  if (chosen) return *chosen;
+  return environmentInteger("POPTORCH_IPU_MODEL", 0) != 0 || environmentInteger("POPTORCH_SMALL_IPU_MODEL", 0) != 0;
+}
+
+/// Throws for settings of the target that contradict each other, and for those that would change what a model does.
+void requireSupported(const Options::Values& values) {
+  const bool offline = values.find("ipu_version") != nullptr;
+  const bool cycles = isOn(values, "instrumentWithHardwareCycleCounter");
+  for (const auto& [name, is_used] :
+       std::initializer_list<std::pair<const char*, bool>>{{"the IPU model", offline && usesModel(values)},
+                                                           {"useIpuId", offline && values.find("ipu_id")},
+                                                           {"logCycleCount", offline && cycles}})
+    ABELE_REQUIRE(!is_used, E0702,
+                  {.what = cat("useOfflineIpuTarget and ", name, " cannot be combined"), .remedy = "remove one"});
+  ABELE_REQUIRE(
+      !cycles || !usesModel(values), E0702,
+      {.what = "logCycleCount with the IPU model, which has no cycle counter", .remedy = "remove one of the two"});
+}
+
+}  // namespace
+
+plan::ScheduleKind kindOf(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::k1F1B: return plan::ScheduleKind::k1F1B;
+    case Schedule::kGPipe: return plan::ScheduleKind::kGPipe;
+    case Schedule::kInterleaved: return plan::ScheduleKind::kInterleaved;
+    case Schedule::kZeroBubble: return plan::ScheduleKind::kZeroBubble;
+    case Schedule::kZeroBubble2: return plan::ScheduleKind::kZeroBubble2;
+    case Schedule::kAuto:
+    case Schedule::kDefault:
+      throwUser(ErrorCode::E0702, {.what = cat(schedule == Schedule::kAuto ? "Schedule::kAuto" : "Schedule::kDefault",
+                                               " is no schedule of its own"),
+                                   .expected = "the name of one",
+                                   .remedy = "use it in PipelinedExecution::schedule"});
+  }
+  throwUser(ErrorCode::E0702, {.what = cat("there is no schedule ", static_cast<int>(schedule))});
+}
+
+CommGroup commGroup(CommGroupType type) {
+  switch (type) {
+    case CommGroupType::kAll: return CommGroup::kAll;
+    case CommGroupType::kConsecutive: return CommGroup::kConsecutive;
+    case CommGroupType::kOrthogonal: return CommGroup::kOrthogonal;
+    case CommGroupType::kNoGrouping: return CommGroup::kNone;
+  }
+  throwUser(ErrorCode::E0702, {.what = cat("there is no group type ", static_cast<int>(type))});
+}
+
+ProgramOptions programOptions(const Options::Values& values, bool training) {
+  validateExpert(values.popart);
+  requireSupported(values);
+  log::debug("options: ", toText(values));
+  const auto repeats = values.get<int64_t>("max_repeat_logs");
+  log::setMaxRepeats(repeats == kNoMost ? -1 : repeats);
+  ProgramOptions session;
+  session.training = training;
+  session.device_iterations = positive(values, "device_iterations", "deviceIterations");
+  session.gradient_accumulation = positive(values, "gradient_accumulation", "gradientAccumulation");
+  session.replicas = positive(values, "replication_factor", "replicationFactor");
+  session.input_group_size = values.get<int64_t>("input_group_size");
+  session.input_grouping = commGroup(values.get<CommGroupType>("input_cgt"));
+  session.processes.index = values.get<int64_t>("distributed_process_id");
+  session.processes.count = values.get<int64_t>("num_distributed_processes");
+  session.processes.on_host = std::clamp<int64_t>(environmentInteger("LOCAL_WORLD_SIZE", session.processes.count), 1,
+                                                  std::max<int64_t>(1, session.processes.count));
+  session.broadcast_buffers = values.get<bool>("broadcast_buffers");
+  session.trusts_reads = values.get<bool>("trust_reads");
+  session.mean_reduction =
+      values.get<ReductionType>("accumulation_and_replication_reduction_type") == ReductionType::kMean;
+  session.output_mode = resolve(values.get<abele::OutputMode>("output_mode"), training);
+  session.output_period = values.get<int64_t>("output_return_period");
+  setStrategy(values.strategy, session);
+  setLocations(values, session);
+  session.recompute |= isOn(values, "autoRecomputation");
+  session.enforce_pipeline_minimum = values.get<bool>("enforce_pipeline_minimum");
+  session.share_weights = values.get<bool>("share_weights");
+  session.num_devices = values.get<int64_t>("num_devices");
+  if (const OptionValue* threads = values.expert("abele.threadsPerDevice"))
+    session.threads_per_device = static_cast<int>(*threads->as<int64_t>());
+  const auto seed = values.get<std::optional<uint64_t>>("random_seed");
+  session.has_seed = seed.has_value();
+  session.seed = seed.value_or(0);
+  session.floating_point_exceptions = isOn(values, "enableFloatingPointChecks");
+  session.stochastic_rounding = isOn(values, "enableStochasticRounding");
+  session.synthetic_data = isOn(values, "syntheticDataMode");
+  setLossScaling(values, session);
+  setAnchors(values, training, session);
+  if (const OptionValue* buffers = values.expert("updatableNamedBuffers"))
+    for (const OptionValue& name : *buffers->as<OptionList>())
+      session.updatable_buffers.push_back(*name.as<std::string>());
+  const OptionValue* caches = values.expert("enableEngineCaching");
+  if (const OptionValue* path = values.expert("cachePath"); path && (!caches || *caches->as<bool>()))
+    session.cache_path = *path->as<std::string>();
+  if (const OptionValue* path = values.expert("saveInitializersToFile"))
+    session.initializers_path = *path->as<std::string>();
+  for (const std::string& name : requireAvailable(values.popart, session))
+    log::info("option ", name, " is a hint: it has no effect on what the devices do");
+  return session;
+}
+
+}  // namespace abele::host

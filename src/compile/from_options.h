@@ -1,0 +1,17 @@
+// From the values of abele::Options to the options of a program.
+#pragma once
+
+#include "abele/options.h"
+#include "compile/program_options.h"
+#include "options/store.h"
+
+namespace abele::host {
+
+/// training also resolves OutputMode::kDefault. Throws E0701, E0702 for values that contradict each other or that would
+/// change what a model does.
+ProgramOptions programOptions(const Options::Values& values, bool training);
+/// E0702 for a number that is no Schedule, or that names none.
+plan::ScheduleKind kindOf(Schedule schedule);
+CommGroup commGroup(CommGroupType type);
+
+}  // namespace abele::host

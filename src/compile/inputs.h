@@ -1,0 +1,18 @@
+// Whether a model and a batch can be compiled with these options, before anything runs.
+#pragma once
+
+#include <vector>
+
+#include "capture/capture.h"
+#include "compile/program_options.h"
+
+namespace abele::host {
+
+/// Throws E0702 for names in updatable_buffers that no buffer of the model has.
+void requireBuffers(const ProgramOptions& options, const std::vector<capture::ModelTensor>& model);
+/// Throws E0703 when dim 0 of an input cannot be split into the micro-batches of a call.
+void checkBatchSplit(const ProgramOptions& options, const std::vector<at::Tensor>& inputs);
+/// Rows of micro-batch 0: slices of the inputs, so they have the strides that eager PyTorch would see.
+std::vector<at::Tensor> firstMicroBatch(const std::vector<at::Tensor>& inputs, int64_t micro_batches);
+
+}  // namespace abele::host

@@ -1,0 +1,56 @@
+#include "compile/lowering.h"
+
+#include "base/log.h"
+#include "plan/predict.h"
+
+namespace abele::host {
+
+plan::PlanOptions planOptions(const ProgramOptions& options) {
+  plan::PlanOptions p;
+  if (options.strategy == Strategy::kSharded)
+    p.schedule = plan::ScheduleKind::kSharded;
+  else
+    p.schedule = options.training ? options.schedule : plan::ScheduleKind::kForward;
+  p.device_iterations = options.device_iterations / stepsPerCall(options);
+  p.accumulation = options.gradient_accumulation;
+  p.most_held = options.most_held;
+  p.num_devices = options.num_devices;
+  p.locations = options.locations;
+  if (!options.costs.empty()) {
+    const plan::Chain chain = plan::parseChain(options.costs);
+    plan::requireCosts(chain);
+    p.costs = chain.costs.stages;
+    p.hop_ns = chain.costs.hop_ns;
+  }
+  return p;
+}
+
+bool lastStageWaits(plan::ScheduleKind schedule) {
+  return schedule == plan::ScheduleKind::kGPipe || plan::splitsBackward(schedule);
+}
+
+ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
+  passes::PassContext context{.stages = options.stages, .optimizer = captured.rules};
+  context.optimizer.skips_overflow = options.training && options.auto_loss_scaling;
+  context.stages.ordered = options.strategy == Strategy::kPipelined;
+  const plan::ScheduleKind schedule = planOptions(options).schedule;
+  context.recompute = {.enabled = options.recompute, .last_stage = lastStageWaits(schedule), .kept = captured.kept};
+  passes::PipelineOptions pipeline{.passes = passes::defaultPipeline(options.training)};
+  if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
+    ir::Graph lowered = captured.graph;
+    passes::runPipeline(lowered, context, pipeline);
+    const Recomputed found = recomputeToFit(lowered, captured, options);
+    context.recompute = {.enabled = found.needed, .last_stage = true, .kept = found.kept};
+    if (found.needed)
+      log::info("recompute to fit: ", found.values, " of ", found.of, " values, about ", found.extra_ns,
+                " ns a micro-batch");
+  }
+  if (options.training && context.recompute.enabled) pipeline.passes.push_back("recompute");
+  // Last: it looks at who waits for each gradient, and the optimizer is one of them.
+  if (plan::splitsBackward(schedule)) pipeline.passes.push_back("split-weight-gradient");
+  ir::Graph graph = captured.graph;
+  passes::runPipeline(graph, context, pipeline);
+  return graph;
+}
+
+}  // namespace abele::host

@@ -1,0 +1,102 @@
+#include "compile/placement.h"
+
+#include <algorithm>
+#include <thread>
+#include <tuple>
+
+#include "base/log.h"
+#include "passes/pass.h"
+#include "plan/cost.h"
+#include "plan/explain.h"
+
+namespace abele::host {
+bool splitsByItself(const ProgramOptions& options) {
+  return options.stages.stages.empty() && options.stages.auto_stage == passes::AutoStage::kAutoSplit;
+}
+
+bool choosesSchedule(const ProgramOptions& options) {
+  return options.schedule_rule == ScheduleRule::kFastest && options.training &&
+         options.strategy == Strategy::kPipelined;
+}
+
+int splitDevices(const ProgramOptions& options) {
+  if (options.stages.devices > 0) return options.stages.devices;
+  const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+  return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
+}
+
+Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const OptimizerSpec& optimizer, int devices) {
+  Pieces pieces{.graph = graph, .chain = {}};
+  passes::PassContext context{.optimizer = optimizer.rules};
+  context.stages.auto_stage = passes::AutoStage::kAutoSplit;
+  passes::runPipeline(pieces.graph, context, {.passes = passes::defaultPipeline(options.training)});
+  const bool may_interleave =
+      options.schedule_rule == ScheduleRule::kFastest || options.schedule == plan::ScheduleKind::kInterleaved;
+  pieces.chain = plan::splitChain(pieces.graph, may_interleave ? 2 * devices : devices);
+  return pieces;
+}
+
+plan::SplitOptions splitOptions(const ProgramOptions& options, int devices) {
+  plan::SplitOptions split;
+  split.schedule = options.strategy == Strategy::kSharded ? plan::ScheduleKind::kSharded
+                   : options.training                     ? options.schedule
+                                                          : plan::ScheduleKind::kForward;
+  split.any_schedule = choosesSchedule(options);
+  split.devices = devices;
+  split.device_iterations = options.device_iterations;
+  split.accumulation = options.gradient_accumulation;
+  split.recompute = options.recompute && options.training;
+  for (int device = 0; device < devices; ++device) {
+    const int64_t limit = options.device_memory.of(device);
+    if (limit >= 0 && (split.device_bytes == 0 || limit < split.device_bytes))
+      split.device_bytes = std::max<int64_t>(limit, 1);
+  }
+  return split;
+}
+
+void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, ProgramOptions& options) {
+  int devices = splitDevices(options);
+  const Pieces pieces = piecesOf(graph, options, optimizer, devices);
+  // Nobody asked for this number of devices.
+  if (options.stages.devices == 0) devices = std::min(devices, static_cast<int>(pieces.chain.pieces.size()));
+  const plan::Split split = plan::autoSplit(pieces.chain, splitOptions(options, devices)).front();
+  options.stages.cuts = split.node_ids;
+  options.stages.devices = devices;
+  if (choosesSchedule(options)) {
+    options.schedule = split.schedule;
+    options.schedule_rule = ScheduleRule::kGiven;
+  }
+  log::info("AutoSplit: ", split.cuts.size() + 1, " stages on ", devices, " devices under ",
+            plan::scheduleName(split.schedule), ", predicted step ",
+            plan::millisecondsText(split.prediction.run.step_ns), " ms");
+}
+
+std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const ProgramOptions& options) {
+  ir::Graph graph = lowered;
+  passes::PassContext context;
+  passes::splitWeightGradient(graph, context);
+  plan::PlanOptions plan_options{.device_iterations = options.device_iterations,
+                                 .accumulation = options.gradient_accumulation};
+  const plan::Plan plan = plan::makePlan(graph, plan_options);
+  plan::Chain chain{.costs = plan::costModelOf(plan, plan::estimateCosts(graph)), .device_of = {}};
+  for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[worker]);
+  std::vector<ScheduleChoice> choices;
+  for (plan::ScheduleKind schedule : plan::trainingSchedules()) {
+    const plan::Prediction p = plan::predict(chain, {.schedule = schedule,
+                                                     .training = true,
+                                                     .device_iterations = options.device_iterations,
+                                                     .accumulation = options.gradient_accumulation});
+    ScheduleChoice choice{schedule, p.run.step_ns, p.peakBytes()};
+    for (size_t w = 0; w < p.device_of.size(); ++w) {
+      const int64_t limit = options.device_memory.of(p.device_of[w]);
+      choice.fits = choice.fits && (limit < 0 || p.run.workers[w].peak_bytes <= limit);
+    }
+    choices.push_back(choice);
+  }
+  std::stable_sort(choices.begin(), choices.end(), [](const ScheduleChoice& a, const ScheduleChoice& b) {
+    return std::tuple(!a.fits, a.step_ns, a.peak_bytes) < std::tuple(!b.fits, b.step_ns, b.peak_bytes);
+  });
+  return choices;
+}
+
+}  // namespace abele::host

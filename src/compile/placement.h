@@ -1,0 +1,41 @@
+// Decisions about a recording that the user left to us: where stages begin (AutoSplit) and which schedule runs them
+// (schedule "auto"). Used by session.cc and session_explain.cc.
+#pragma once
+
+#include <vector>
+
+#include "capture/capture.h"
+#include "compile/program_options.h"
+#include "plan/auto_split.h"
+
+namespace abele::host {
+
+/// What the session asks for.
+bool splitsByItself(const ProgramOptions& options);
+bool choosesSchedule(const ProgramOptions& options);
+
+/// Devices that an AutoSplit cuts for: as asked for, or as many as there are cores for a replica.
+int splitDevices(const ProgramOptions& options);
+
+/// The graph lowered as one stage, cut into pieces for so many devices.
+struct Pieces {
+  ir::Graph graph;
+  plan::SplitChain chain;
+};
+/// graph: captured, with the outputs and anchors of the session.
+Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const OptimizerSpec& optimizer, int devices);
+plan::SplitOptions splitOptions(const ProgramOptions& options, int devices);
+
+/// Stages and device numbers of the split; resolves ScheduleRule::kFastest. Throws E0406.
+void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, ProgramOptions& options);
+
+/// A schedule and what it was predicted to take.
+struct ScheduleChoice {
+  plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
+  int64_t step_ns = 0, peak_bytes = 0;
+  bool fits = true;  // within the limits of the devices' memory
+};
+/// All schedules that the placed program can train with, the fastest first, those that do not fit last. graph: lowered.
+std::vector<ScheduleChoice> compareSchedules(const ir::Graph& graph, const ProgramOptions& options);
+
+}  // namespace abele::host

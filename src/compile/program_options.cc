@@ -1,0 +1,72 @@
+#include "compile/program_options.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace abele::host {
+namespace {
+
+void refuse(bool is_used, const ProgramOptions& options, const char* name, const char* remedy) {
+  ABELE_REQUIRE(!is_used, E0711,
+                {.what = cat(name, " is not available in training of several processes"),
+                 .found = cat(options.processes.count, " processes"),
+                 .remedy = remedy});
+}
+
+void checkReplicas(const ProgramOptions& options) {
+  const int64_t replicas = options.replicas, size = options.input_group_size;
+  ABELE_REQUIRE(replicas >= 1, E0702,
+                {.what = cat("replicationFactor is ", replicas),
+                 .expected = "1 or more",
+                 .remedy = "set replicationFactor to 1"});
+  ABELE_REQUIRE(size >= 1 && replicas % size == 0, E0702,
+                {.what = cat("the input group size is ", size, " for ", replicas, " replicas"),
+                 .expected = cat("a divisor of ", replicas),
+                 .remedy = "set the input group size to 1"});
+}
+
+void checkProcesses(const ProgramOptions& options) {
+  const ProcessOptions& processes = options.processes;
+  ABELE_REQUIRE(processes.count >= 1 && processes.index >= 0 && processes.index < processes.count, E0702,
+                {.what = cat("this is process ", processes.index, " of ", processes.count),
+                 .expected = "an index from 0 to the number of processes - 1",
+                 .remedy = "call Distributed.configureProcessId(index, number)"});
+  if (processes.count == 1 || !options.training) return;
+  refuse(options.auto_loss_scaling, options, "automatic loss scaling", "set a loss scaling in the optimizer");
+  refuse(options.stochastic_rounding, options, "stochastic rounding", "remove setEnableStochasticRounding");
+  refuse(std::any_of(options.groupings.begin(), options.groupings.end(),
+                     [](const ReplicaGrouping& g) { return g.type != CommGroup::kAll; }),
+         options, "replicaGrouping", "start one process with all replicas");
+}
+
+}  // namespace
+
+int64_t totalReplicas(const ProgramOptions& options) { return options.replicas * options.processes.count; }
+
+int64_t inputMicroBatches(const ProgramOptions& options) {
+  return options.device_iterations * options.gradient_accumulation * (options.replicas / options.input_group_size);
+}
+
+int64_t stepsPerCall(const ProgramOptions& options) {
+  return options.training && options.auto_loss_scaling ? options.device_iterations : 1;
+}
+
+void checkOptions(const ProgramOptions& options) {
+  const auto atLeastOne = [](const char* name, int64_t value) {
+    ABELE_REQUIRE(value >= 1, E0702,
+                  {.what = cat(name, " is ", value), .expected = "1 or more", .remedy = cat("set ", name, " to 1")});
+  };
+  atLeastOne("deviceIterations", options.device_iterations);
+  atLeastOne("gradientAccumulation", options.gradient_accumulation);
+  atLeastOne("the output return period", options.output_period);
+  checkReplicas(options);
+  checkProcesses(options);
+  ABELE_REQUIRE(options.training || options.gradient_accumulation == 1, E0702,
+                {.what = cat("gradientAccumulation is ", options.gradient_accumulation, " for inference"),
+                 .expected = "1",
+                 .remedy = cat("use deviceIterations(", options.device_iterations * options.gradient_accumulation,
+                               ") to run several micro-batches a call")});
+}
+
+}  // namespace abele::host

@@ -1,0 +1,273 @@
+// Chooses what backward makes again, so that a program fits its devices in little extra time.
+#include <algorithm>
+#include <map>
+
+#include "base/log.h"
+#include "compile/lowering.h"
+#include "ir/rewrite.h"
+#include "passes/recompute.h"
+#include "plan/cost.h"
+#include "plan/packing.h"
+
+namespace abele::host {
+namespace {
+
+using ir::Direction;
+using ir::ValueId;
+
+/// Sets of candidates up to this size are all tried when the greedy order finds nothing that fits.
+constexpr size_t kFewCandidates = 12;
+/// Plans that are made to take values out of the choice again.
+constexpr int kMostRemovals = 24;
+
+/// A value of the stash that backward reads and could make again.
+struct Candidate {
+  ValueId value = ir::kNone;
+  int device = 0;
+  int64_t bytes = 0;    // of all frames
+  int64_t time_ns = 0;  // what it adds to those before it in the greedy order
+};
+
+class Chooser {
+ public:
+  Chooser(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options)
+      : graph_(lowered), captured_(captured), options_(options), position_(ir::positionsById(lowered)) {
+    plan_options_ = planOptions(options);
+    plan_ = planOf(graph_);
+    rules_ = {.enabled = true, .last_stage = true, .kept = captured.kept};
+  }
+
+  Recomputed run() {
+    const std::vector<int64_t> peaks = plan::peakDeviceBytes(plan_);
+    if (plan::spareBytes(plan_.device_of, peaks, options_.device_memory) >= 0) return {};
+    repeatable_ = passes::repeatableValues(graph_, rules_);
+    findCandidates();
+    Recomputed result{.needed = true, .of = static_cast<int64_t>(all_.size())};
+    std::vector<Candidate> chosen;
+    for (size_t w = 0; w < plan_.device_of.size(); ++w) {
+      const int64_t limit = options_.device_memory.of(plan_.device_of[w]);
+      if (limit < 0 || peaks[w] <= limit) continue;
+      const std::vector<Candidate> here = chooseFor(w, limit);
+      chosen.insert(chosen.end(), here.begin(), here.end());
+      log::info("recompute to fit: device ", plan_.device_of[w], ": ", here.size(), " values");
+    }
+    result.values = static_cast<int64_t>(chosen.size());
+    result.extra_ns = timeOf(chosen);
+    result.kept = keptWithout(chosen);
+    return result;
+  }
+
+ private:
+  // --- candidates ----------------------------------------------------------------------------------------------------
+  const ir::Node* makerOf(ValueId base) const {
+    const ir::NodeId def = graph_.values[base].def;
+    return def == ir::kNone ? nullptr : &graph_.nodes[position_[def]];
+  }
+
+  void findCandidates() {
+    std::vector<bool> is_candidate(graph_.values.size(), false);
+    for (const ir::Node& node : graph_.nodes) {
+      if (node.direction != Direction::kBackward && node.direction != Direction::kWeightGrad) continue;
+      ir::forEachOperand(node, [&](ValueId v) {
+        const ValueId base = graph_.baseOf(v);
+        const plan::Placement& home = plan_.placement[base];
+        if (is_candidate[base] || !repeatable_[base] || home.home != plan::Home::kStash || home.off_chip >= 0) return;
+        is_candidate[base] = true;
+        all_.push_back({.value = base,
+                        .device = plan_.device_of[plan_.worker_of[home.stage]],
+                        .bytes = plan::alignUp(graph_.values[base].type.extentBytes()) * plan_.frames[home.stage]});
+      });
+    }
+    std::sort(all_.begin(), all_.end(), [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
+    is_candidate_ = std::move(is_candidate);
+  }
+
+  // --- times ---------------------------------------------------------------------------------------------------------
+  /// Nodes to run again for a value, and the bytes of values on the way that must be kept for them.
+  struct Effort {
+    std::vector<const ir::Node*> nodes;
+    std::vector<ValueId> kept;
+    int64_t time_ns = 0, kept_bytes = 0;
+  };
+
+  // again: candidates that are made again. done: nodes that run again anyway.
+  Effort effortFor(ValueId value, const std::vector<bool>& again, const std::vector<bool>& done,
+                   const std::vector<bool>& held) const {
+    Effort effort;
+    std::vector<ValueId> open{value};
+    std::vector<bool> seen(graph_.values.size(), false);
+    while (!open.empty()) {
+      const ValueId base = open.back();
+      open.pop_back();
+      if (seen[base]) continue;
+      seen[base] = true;
+      const ir::Node* node = makerOf(base);
+      if (!node) continue;
+      const bool is_made = repeatable_[base] && (base == value || !is_candidate_[base] || again[base]);
+      if (!is_made) {
+        const plan::Home home = plan_.placement[base].home;
+        if (home == plan::Home::kTransient && !held[base]) {
+          effort.kept.push_back(base);
+          effort.kept_bytes += plan::alignUp(graph_.values[base].type.extentBytes()) * plan_.frames[node->stage];
+        }
+        continue;
+      }
+      const size_t at = static_cast<size_t>(node - graph_.nodes.data());
+      if (done[at]) continue;
+      if (std::find(effort.nodes.begin(), effort.nodes.end(), node) == effort.nodes.end()) {
+        effort.nodes.push_back(node);
+        effort.time_ns += plan::estimateNodeNs(graph_, *node);
+      }
+      ir::forEachOperand(*node, [&](ValueId v) { open.push_back(graph_.baseOf(v)); });
+    }
+    return effort;
+  }
+
+  // Most bytes for its time first. What runs again for one value is there for the next.
+  std::vector<Candidate> greedyOrder(int device) const {
+    std::vector<Candidate> left, order;
+    for (const Candidate& c : all_)
+      if (c.device == device) left.push_back(c);
+    std::vector<bool> again(graph_.values.size(), false), done(graph_.nodes.size(), false), held(again);
+    // What a candidate adds only falls while others are chosen, so old values do for a few rounds.
+    std::vector<double> worth(left.size(), -1);
+    const auto look = [&](size_t i) {
+      const Effort effort = effortFor(left[i].value, again, done, held);
+      left[i].time_ns = effort.time_ns;
+      worth[i] = static_cast<double>(left[i].bytes - effort.kept_bytes) / static_cast<double>(effort.time_ns + 1);
+    };
+    while (!left.empty()) {
+      if (left.size() <= kLookAtAll || order.size() % kRounds == 0)
+        for (size_t i = 0; i < left.size(); ++i) look(i);
+      size_t best = static_cast<size_t>(std::max_element(worth.begin(), worth.end()) - worth.begin());
+      look(best);
+      const Effort effort = effortFor(left[best].value, again, done, held);
+      for (const ir::Node* node : effort.nodes) done[static_cast<size_t>(node - graph_.nodes.data())] = true;
+      for (ValueId v : effort.kept) held[v] = true;
+      again[left[best].value] = true;
+      order.push_back(left[best]);
+      left.erase(left.begin() + static_cast<std::ptrdiff_t>(best));
+      worth.erase(worth.begin() + static_cast<std::ptrdiff_t>(best));
+    }
+    return order;
+  }
+  static constexpr size_t kLookAtAll = 256, kRounds = 16;
+
+  int64_t timeOf(const std::vector<Candidate>& chosen) const {
+    int64_t time_ns = 0;
+    std::vector<bool> again(graph_.values.size(), false), done(graph_.nodes.size(), false), held(again);
+    for (const Candidate& c : chosen) again[c.value] = true;
+    for (const Candidate& c : chosen) {
+      const Effort effort = effortFor(c.value, again, done, held);
+      time_ns += effort.time_ns;
+      for (const ir::Node* node : effort.nodes) done[static_cast<size_t>(node - graph_.nodes.data())] = true;
+    }
+    return time_ns;
+  }
+
+  // --- plans ---------------------------------------------------------------------------------------------------------
+  std::vector<ValueId> keptWithout(const std::vector<Candidate>& chosen) const {
+    std::vector<ValueId> kept = captured_.kept;
+    for (const Candidate& c : all_)
+      if (std::none_of(chosen.begin(), chosen.end(), [&](const Candidate& other) { return other.value == c.value; }))
+        kept.push_back(c.value);
+    return kept;
+  }
+
+  // Of a graph whose backward is not split yet.
+  plan::Plan planOf(ir::Graph graph) const {
+    passes::PassContext context;
+    if (plan::splitsBackward(plan_options_.schedule)) passes::splitWeightGradient(graph, context);
+    return plan::makePlan(graph, plan_options_);
+  }
+
+  int64_t peakWith(const std::vector<Candidate>& chosen, size_t worker) const {
+    ir::Graph graph = graph_;
+    passes::PassContext context;
+    context.recompute = rules_;
+    context.recompute.kept = keptWithout(chosen);
+    passes::recompute(graph, context);
+    return plan::peakDeviceBytes(planOf(std::move(graph)))[worker];
+  }
+
+  std::vector<Candidate> chooseFor(size_t worker, int64_t limit) const {
+    const std::vector<Candidate> order = greedyOrder(plan_.device_of[worker]);
+    const auto first = [&](size_t count) {
+      return std::vector<Candidate>(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
+    };
+    // The least number of the order's first that fits, where more never need more; else any that fits.
+    size_t fits = 0, low = 0, high = order.size();
+    std::map<size_t, int64_t> peaks;
+    const auto peak = [&](size_t count) {
+      auto [it, is_new] = peaks.emplace(count, 0);
+      if (is_new) it->second = peakWith(first(count), worker);
+      return it->second;
+    };
+    const size_t step = std::max<size_t>(1, order.size() / 16);
+    for (size_t count = step; fits == 0 && !order.empty(); count += step) {
+      count = std::min(count, order.size());
+      if (peak(count) <= limit)
+        fits = count;
+      else
+        low = count;
+      if (count == order.size()) break;
+    }
+    if (fits > 0) {
+      for (high = fits; high - low > 1;) {
+        const size_t middle = low + (high - low) / 2;
+        (peak(middle) <= limit ? high : low) = middle;
+      }
+      return withoutTheUnneeded(first(high), worker, limit);
+    }
+    if (order.size() <= kFewCandidates)
+      if (std::vector<Candidate> any = anyThatFits(order, worker, limit); !any.empty()) return any;
+    const auto least =
+        std::min_element(peaks.begin(), peaks.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    return least == peaks.end() ? order : first(least->first);
+  }
+
+  // Keeps what need not be made again after all, the longest time first.
+  std::vector<Candidate> withoutTheUnneeded(std::vector<Candidate> chosen, size_t worker, int64_t limit) const {
+    std::vector<Candidate> by_time = chosen;
+    std::stable_sort(by_time.begin(), by_time.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.time_ns > b.time_ns; });
+    int plans = 0;
+    for (const Candidate& c : by_time) {
+      if (++plans > kMostRemovals) break;
+      std::vector<Candidate> fewer = chosen;
+      std::erase_if(fewer, [&](const Candidate& other) { return other.value == c.value; });
+      if (timeOf(fewer) < timeOf(chosen) && peakWith(fewer, worker) <= limit) chosen = std::move(fewer);
+    }
+    return chosen;
+  }
+
+  // Of all sets the one of the least time that fits; empty: none does.
+  std::vector<Candidate> anyThatFits(const std::vector<Candidate>& order, size_t worker, int64_t limit) const {
+    std::vector<Candidate> best;
+    for (uint32_t set = 1; set < (1U << order.size()); ++set) {
+      std::vector<Candidate> chosen;
+      for (size_t i = 0; i < order.size(); ++i)
+        if ((set >> i) & 1U) chosen.push_back(order[i]);
+      if ((best.empty() || timeOf(chosen) < timeOf(best)) && peakWith(chosen, worker) <= limit) best = chosen;
+    }
+    return best;
+  }
+
+  const ir::Graph& graph_;
+  const Captured& captured_;
+  const ProgramOptions& options_;
+  std::vector<int32_t> position_;  // of nodes, by id
+  plan::PlanOptions plan_options_;
+  plan::Plan plan_;
+  passes::RecomputeRules rules_;
+  std::vector<bool> repeatable_, is_candidate_;  // by value
+  std::vector<Candidate> all_;
+};
+
+}  // namespace
+
+Recomputed recomputeToFit(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options) {
+  return Chooser(lowered, captured, options).run();
+}
+
+}  // namespace abele::host

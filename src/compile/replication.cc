@@ -1,0 +1,119 @@
+#include "compile/replication.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "base/error.h"
+#include "compile/tensors.h"
+#include "passes/running_statistics.h"
+
+namespace abele::host {
+
+exe::Replication replicationOf(const ProgramOptions& options) {
+  exe::Replication replication;
+  replication.replicas = options.replicas;
+  replication.processes = options.processes.count;
+  replication.sharding = options.sharding;
+  replication.input_part = groupsOf(options.input_grouping, options.input_group_size, options.replicas);
+  for (const ReplicaGrouping& g : options.groupings)
+    if (g.type != CommGroup::kAll)
+      replication.parameters.push_back({g.parameter, firstOfGroups(groupsOf(g.type, g.shards, options.replicas))});
+  return replication;
+}
+
+void checkBuffers(const ProgramOptions& options, const exe::Executable& executable, const ir::Graph& graph) {
+  if (!options.broadcast_buffers || options.input_group_size == options.replicas) return;
+  const char* off = inLanguage("broadcastBuffers(False)", "broadcastBuffers(false)");
+  const std::set<std::string> statistics = passes::runningStatistics(graph);
+  for (const exe::External& external : executable.externals)
+    ABELE_REQUIRE(external.kind != exe::ExternalKind::kBuffer || external.replica_slots.empty() ||
+                      statistics.contains(external.name),
+                  E0702,
+                  {.what = cat("forward writes buffer ", external.name, " while ", options.replicas,
+                               " replicas take different inputs"),
+                   .found = inLanguage("broadcastBuffers(True)", "broadcastBuffers(true)"),
+                   .expected = cat(off, ": every replica has a buffer of its own"),
+                   .remedy = cat("set ", inLanguage("opts.", "Options::"), off,
+                                 "; the host then gets the buffers of replica 0")});
+}
+
+void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer) {
+  const bool clips = !std::isinf(optimizer.rules.max_grad_norm);
+  if (!clips && !options.auto_loss_scaling) return;
+  const char* what = clips ? "gradient clipping" : "automatic loss scaling";
+  for (const ReplicaGrouping& grouping : options.groupings)
+    ABELE_REQUIRE(grouping.type == CommGroup::kAll, E0706,
+                  {.what = cat(what, " together with replicaGrouping of ", grouping.parameter),
+                   .found = clips ? cat("max_grad_norm ", optimizer.rules.max_grad_norm) : std::string(),
+                   .expected = cat("no ", what, " where replicas have parameters of their own"),
+                   .remedy = clips ? "leave max_grad_norm out" : "set loss_scaling of the optimizer instead"});
+}
+
+void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan) {
+  int64_t devices = 0;
+  for (int device : plan.device_of) devices = std::max<int64_t>(devices, device + 1);
+  const int64_t needed = devices * options.replicas;
+  ABELE_REQUIRE(options.num_devices == 0 || needed <= options.num_devices, E0402,
+                {.what = cat(options.replicas, " replicas of ", devices, " devices each need ", needed, " devices"),
+                 .found = cat(options.num_devices, " devices"),
+                 .expected = cat("at least ", needed),
+                 .remedy = cat("use at most ", options.num_devices / devices, " replicas")});
+}
+
+namespace {
+
+int64_t slicesIn(const ReplicaGrouping& grouping, int64_t replicas) {
+  if (grouping.one_per_replica || grouping.type == CommGroup::kNone) return replicas;
+  return replicas / grouping.shards;
+}
+
+void checkGrouping(const ReplicaGrouping& grouping, const at::Tensor& whole, int64_t replicas) {
+  ABELE_REQUIRE(fits(grouping, replicas), E0702,
+                {.what = cat("replicaGrouping of ", grouping.parameter, " has ", grouping.shards,
+                             " replicas in a group of ", replicas, " replicas"),
+                 .expected = cat("a divisor of ", replicas)});
+  ABELE_REQUIRE(whole.dim() > 0, E0702,
+                {.what = cat("replicaGrouping of the scalar parameter ", grouping.parameter),
+                 .expected = "a parameter whose first dimension counts the groups",
+                 .remedy = "give the parameter a first dimension"});
+  const int64_t slices = slicesIn(grouping, replicas);
+  ABELE_REQUIRE(whole.size(0) == slices, E0702,
+                {.what = cat("replicaGrouping of ", grouping.parameter, " needs ", slices, " values"),
+                 .found = typeOf(whole).str(),
+                 .expected = cat("a first dimension of ", slices, grouping.one_per_replica ? ", one per replica" : ""),
+                 .remedy = "stack the values along a new first dimension"});
+}
+
+}  // namespace
+
+OneValueEach::OneValueEach(const std::vector<capture::ModelTensor>& model,
+                           const std::vector<ReplicaGrouping>& groupings, int64_t replicas) {
+  at::NoGradGuard no_grad;
+  for (const ReplicaGrouping& grouping : groupings) {
+    if (grouping.type == CommGroup::kAll) continue;
+    const auto found = std::find_if(model.begin(), model.end(), [&](const capture::ModelTensor& m) {
+      return m.is_parameter && m.name == grouping.parameter;
+    });
+    ABELE_REQUIRE(found != model.end(), E0702,
+                  {.what = cat("replicaGrouping names ", grouping.parameter, ", which is no parameter of the model")});
+    checkGrouping(grouping, *found->tensor, replicas);
+  }
+  for (const ReplicaGrouping& grouping : groupings) {
+    if (grouping.type == CommGroup::kAll) continue;
+    const auto found = std::find_if(model.begin(), model.end(),
+                                    [&](const capture::ModelTensor& m) { return m.name == grouping.parameter; });
+    at::Tensor& tensor = *found->tensor;
+    wholes_.emplace_back(tensor, tensor.variable_data());
+    tensor.set_data(tensor.variable_data().select(0, 0).clone());
+  }
+}
+
+OneValueEach::~OneValueEach() {
+  at::NoGradGuard no_grad;
+  for (auto& [tensor, whole] : wholes_) tensor.set_data(whole);
+}
+
+}  // namespace abele::host

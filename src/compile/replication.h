@@ -1,0 +1,36 @@
+// What replicas ask of a program: copies in the executable, buffers that differ, parameters of groups.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "capture/capture.h"
+#include "compile/program_options.h"
+#include "exe/build/build.h"
+
+namespace abele::host {
+
+exe::Replication replicationOf(const ProgramOptions& options);
+/// E0702 where replicas with different inputs write a buffer that they were to share. Running statistics of
+/// normalisations are each replica's own.   graph: what the executable was built of.
+void checkBuffers(const ProgramOptions& options, const exe::Executable& executable, const ir::Graph& graph);
+/// E0706 for gradient clipping, and for updates that an overflow skips, where replicas have parameters of their own:
+/// they would come to different conclusions.
+void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer);
+/// E0402 when all replicas together need more devices than there are.
+void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan);
+/// While it lives, parameters with a ReplicaGrouping have the shape of one value, as forward sees them.
+class OneValueEach {
+ public:
+  /// E0702 for groupings that do not fit; nothing is changed then.
+  OneValueEach(const std::vector<capture::ModelTensor>& model, const std::vector<ReplicaGrouping>& groupings,
+               int64_t replicas);
+  ~OneValueEach();
+  OneValueEach(const OneValueEach&) = delete;
+  OneValueEach& operator=(const OneValueEach&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> wholes_;  // the model's tensor and all its values
+};
+
+}  // namespace abele::host

@@ -1,0 +1,41 @@
+// Long names of the values of a program, and the anchors that read them. Used by Session::compile.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "compile/compiled_program.h"
+
+namespace abele::host {
+
+/// Name under which the factor of the loss of a step can be anchored.
+inline constexpr char kFinalLossScale[] = "finalLossScale";
+
+/// Names as PopTorch programs know them, in the order of the program: "input", "input/1"; parameters and buffers by
+/// their own names; "<module path>/<Op>:<result>", with "/<n>" for its n-th repetition; "loss"; "Gradient___<param>";
+/// "UpdatedVar___<param>"; and the values of the optimizer. Source: spec executor.md section 8; forms of ours where it
+/// says nothing.
+class TensorNames {
+ public:
+  TensorNames(const capture::Recording& recording, const OptimizerSpec& optimizer);
+  const std::vector<std::string>& all() const { return all_; }
+
+  /// Adds a result of its own for every anchor of a value of the captured graph. Throws E0708 for unknown names.
+  /// Requires: the graph is recording.graph, still captured; targets from `next_target` on are free.
+  std::vector<CompiledAnchor> addAnchors(const ProgramOptions& options, int32_t next_target, ir::Graph& graph) const;
+  /// The same for new values of parameters, which exist after the passes only.
+  static void addUpdated(std::vector<CompiledAnchor>& anchors, ir::Graph& lowered);
+
+ private:
+  void add(const std::string& name, ir::ValueId value);
+  void addOperations(const ir::Graph& graph);
+  void addTraining(const ir::Graph& graph, const OptimizerSpec& optimizer);
+
+  std::vector<std::string> all_;
+  std::map<std::string, ir::ValueId> values_;
+  std::map<std::string, int32_t> updated_;  // long name -> external
+};
+
+}  // namespace abele::host

@@ -1,0 +1,57 @@
+// What model/ and api/ share: a module's tensors, its optimizer, hooks, texts of reports.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "abele/model.h"
+#include "abele/optim.h"
+#include "abele/options.h"
+#include "session/session.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace abele {
+
+namespace host {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+  bool is_parameter = false;
+  bool trains = false;  // an optimizer updates it
+};
+
+// module.cc: the only unit that sees torch::nn::Module.
+/// Parameters, then buffers, each once under its first name.
+std::vector<NamedTensor> tensorsOf(const torch::nn::Module& module);
+/// Keeps the module alive when a std::shared_ptr owns it; else null.
+std::shared_ptr<const void> ownerOf(torch::nn::Module& module);
+
+// optimizer.cc
+/// Throws E0706 for values that torch refuses, and for groups that name no parameter or one that another group has.
+OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors);
+
+/// The optimizer that makes this spec. Requires: it has one.
+optim::Optimizer optimizerOf(const OptimizerSpec& spec);
+
+/// Throws E0706 where a value that was fixed at compile is another one now.
+void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimizer& given);
+
+// hooks.cc
+void callPreCompileHooks();
+void callPostCompileHooks();
+
+// report.cc
+MemoryReport publicMemory(const plan::MemoryReport& report, const ProgramOptions& options);
+std::string reportText(const SessionReport& report);
+
+}  // namespace host
+}  // namespace abele

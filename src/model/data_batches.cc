@@ -1,0 +1,203 @@
+#include "model/data_batches.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/randperm.h>
+#include <ATen/ops/stack.h>
+
+#include "base/error.h"
+
+namespace abele::host {
+namespace {
+
+/// Samples of several calls, each a list of tensors, stacked on a new dim 0.
+Batch stackSamples(const std::vector<Batch>& samples) {
+  Batch batch;
+  for (size_t t = 0; t < samples[0].size(); ++t) {
+    std::vector<at::Tensor> column;
+    for (const Batch& sample : samples) {
+      const bool alike = sample.size() == samples[0].size() && sample[t].sizes() == samples[0][t].sizes() &&
+                         sample[t].scalar_type() == samples[0][t].scalar_type();
+      ABELE_REQUIRE(alike, E0801,
+                    {.what = cat("tensor ", t, " of a sample differs in shape or type from the others"),
+                     .expected = "samples that are alike",
+                     .remedy = "pad or convert them in sample()"});
+      column.push_back(sample[t]);
+    }
+    batch.push_back(at::stack(column));
+  }
+  return batch;
+}
+
+/// The positions of one process in the order of all samples.
+class Share {
+ public:
+  Share(const DataLoaderOptions& loading, int64_t combined, int64_t count) {
+    const int64_t processes = loading.num_processes, id = loading.process_id;
+    if (processes == 1) {
+      length_ = count;
+    } else if (loading.drop_last) {
+      length_ = combined * (count / (combined * processes));
+      offset_ = id * length_;
+      leftovers_ = length_ == 0 ? 0 : count % length_;
+    } else {
+      length_ = count / processes + (id < count % processes ? 1 : 0);
+      offset_ = id * (count / processes) + std::min(id, count % processes);
+    }
+    start_ = offset_;
+  }
+  /// Between passes that shuffle: moves the block by the samples that the last pass left out, and back.
+  void toggle() { start_ = start_ == offset_ ? offset_ + leftovers_ : offset_; }
+  int64_t start() const { return start_; }
+  int64_t length() const { return length_; }
+
+ private:
+  int64_t offset_ = 0, length_ = 0, leftovers_ = 0, start_ = 0;
+};
+
+class SampleBatches : public Batches {
+ public:
+  SampleBatches(SampleSource source, const DataLoaderOptions& loading, int64_t combined)
+      : source_(std::move(source)),
+        loading_(loading),
+        combined_(combined),
+        share_(loading, combined, source_.count),
+        generator_(at::detail::createCPUGenerator(loading.seed)) {}
+
+  void startPass() override {
+    position_ = 0;
+    if (!loading_.shuffle) return;
+    order_ = at::randperm(source_.count, generator_, at::TensorOptions(at::kLong));
+    share_.toggle();
+  }
+
+  bool next(Batch& batch) override {
+    const int64_t begin = position_;
+    const int64_t end = std::min(begin + combined_, share_.length());
+    if (begin >= end || (loading_.drop_last && end - begin < combined_)) return false;
+    batch = rows(share_.start() + begin, share_.start() + end);
+    position_ = end;
+    return true;
+  }
+
+  int64_t size() const override {
+    const int64_t full = share_.length() / combined_;
+    return full + (!loading_.drop_last && share_.length() % combined_ != 0 ? 1 : 0);
+  }
+
+ private:
+  Batch rows(int64_t begin, int64_t end) const {
+    Batch batch;
+    if (!source_.sample) {
+      for (const at::Tensor& tensor : source_.tensors)
+        batch.push_back(order_.defined() ? tensor.index_select(0, order_.narrow(0, begin, end - begin))
+                                         : tensor.narrow(0, begin, end - begin));
+      return batch;
+    }
+    std::vector<Batch> samples;
+    for (int64_t i = begin; i < end; ++i)
+      samples.push_back(source_.sample(order_.defined() ? order_.const_data_ptr<int64_t>()[i] : i));
+    return stackSamples(samples);
+  }
+
+  SampleSource source_;
+  DataLoaderOptions loading_;
+  int64_t combined_;
+  Share share_;
+  at::Generator generator_;
+  at::Tensor order_;  // i64[count]; undefined: as they are
+  int64_t position_ = 0;
+};
+
+class ChunkBatches : public Batches {
+ public:
+  ChunkBatches(std::function<NextChunk()> start, const DataLoaderOptions& loading, int64_t combined)
+      : start_(std::move(start)), drop_last_(loading.drop_last), combined_(combined) {}
+
+  void startPass() override {
+    next_chunk_ = start_();
+    chunk_.clear();
+    used_ = 0;
+  }
+
+  bool next(Batch& batch) override {
+    std::vector<Batch> parts;
+    int64_t rows = 0;
+    while (rows < combined_ && fill()) {
+      const int64_t taken = std::min(combined_ - rows, chunk_[0].size(0) - used_);
+      Batch part;
+      for (const at::Tensor& tensor : chunk_) part.push_back(tensor.narrow(0, used_, taken));
+      parts.push_back(std::move(part));
+      used_ += taken;
+      rows += taken;
+    }
+    if (rows == 0 || (drop_last_ && rows < combined_)) return false;
+    batch = joined(parts);
+    return true;
+  }
+
+  int64_t size() const override {
+    throwUser(ErrorCode::E0801, {.what = "a loader of a stream has no size", .remedy = "count the batches of a pass"});
+  }
+
+ private:
+  /// Makes chunk_ have unused rows; false at the end of the stream.
+  bool fill() {
+    while (chunk_.empty() || used_ >= chunk_[0].size(0)) {
+      if (!next_chunk_) return false;
+      chunk_.clear();
+      used_ = 0;
+      if (!next_chunk_(chunk_)) {
+        next_chunk_ = nullptr;
+        chunk_.clear();
+        return false;
+      }
+      bool fits = !chunk_.empty();
+      for (const at::Tensor& tensor : chunk_) fits = fits && tensor.dim() > 0 && tensor.size(0) == chunk_[0].size(0);
+      ABELE_REQUIRE(fits, E0801,
+                    {.what = "a chunk whose tensors have no rows or different numbers of them",
+                     .remedy = "pass one or more tensors with a row for each sample"});
+    }
+    return true;
+  }
+
+  static Batch joined(const std::vector<Batch>& parts) {
+    if (parts.size() == 1) return parts[0];
+    Batch batch;
+    for (size_t t = 0; t < parts[0].size(); ++t) {
+      std::vector<at::Tensor> column;
+      for (const Batch& part : parts) {
+        const bool alike = part.size() == parts[0].size() && part[t].sizes().slice(1) == parts[0][t].sizes().slice(1) &&
+                           part[t].scalar_type() == parts[0][t].scalar_type();
+        ABELE_REQUIRE(
+            alike, E0801,
+            {.what = cat("tensor ", t, " of a chunk differs in the shape or type of its rows from the others"),
+             .expected = "rows that are alike",
+             .remedy = "pad or convert them in the stream"});
+        column.push_back(part[t]);
+      }
+      batch.push_back(at::cat(column));
+    }
+    return batch;
+  }
+
+  std::function<NextChunk()> start_;
+  bool drop_last_;
+  int64_t combined_;
+  NextChunk next_chunk_;
+  Batch chunk_;
+  int64_t used_ = 0;  // rows of chunk_ that were taken
+};
+
+}  // namespace
+
+std::unique_ptr<Batches> sampleBatches(SampleSource source, const DataLoaderOptions& loading, int64_t combined) {
+  return std::make_unique<SampleBatches>(std::move(source), loading, combined);
+}
+
+std::unique_ptr<Batches> chunkBatches(std::function<NextChunk()> start, const DataLoaderOptions& loading,
+                                      int64_t combined) {
+  return std::make_unique<ChunkBatches>(std::move(start), loading, combined);
+}
+
+}  // namespace abele::host

@@ -1,0 +1,125 @@
+// Batches made ahead by a thread.
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/fork.h"
+#include "model/data_batches.h"
+#include "runtime/device/cpu/intra_op_threads.h"
+
+namespace abele::host {
+namespace {
+
+class Prefetched : public Batches {
+ public:
+  Prefetched(std::unique_ptr<Batches> batches, int64_t buffer_size)
+      : parts_(std::make_unique<Parts>(std::move(batches), static_cast<size_t>(buffer_size))) {}
+  // In a forked child nobody ends the thread, and what it sleeps on cannot be destroyed.
+  ~Prefetched() override {
+    if (home_.isHere())
+      parts_->stop();
+    else
+      static_cast<void>(parts_.release());
+  }
+
+  void startPass() override {
+    requireHere();
+    parts_->startPass();
+  }
+  bool next(Batch& batch) override {
+    requireHere();
+    return parts_->next(batch);
+  }
+  int64_t size() const override { return parts_->batches->size(); }
+
+ private:
+  void requireHere() const {
+    ABELE_REQUIRE(home_.isHere(), E0607,
+                  {.what = "a data loader that was made before this process was forked off",
+                   .found = "batches that a thread of the parent process makes",
+                   .remedy = "make the data loader in this process, or with DataLoaderMode::kSync"});
+  }
+
+  struct Parts {
+    Parts(std::unique_ptr<Batches> given, size_t size) : batches(std::move(given)), buffer_size(size) {}
+
+    void startPass() {
+      stop();
+      ready.clear();
+      error = nullptr;
+      is_over = is_stopping = false;
+      thread = std::thread([this] { run(); });
+    }
+
+    bool next(Batch& batch) {
+      std::unique_lock lock(mu);
+      changed.wait(lock, [this] { return !ready.empty() || is_over; });
+      if (!ready.empty()) {
+        batch = std::move(ready.front());
+        ready.pop_front();
+        changed.notify_all();
+        return true;
+      }
+      if (error) std::rethrow_exception(std::exchange(error, nullptr));
+      return false;
+    }
+
+    void run() {
+      runtime::setIntraOpThreads(1);  // the cores belong to the model
+      try {
+        batches->startPass();
+        for (Batch batch; batches->next(batch); batch.clear())
+          if (!put(std::move(batch))) return;
+      } catch (...) {
+        std::lock_guard lock(mu);
+        error = std::current_exception();
+      }
+      std::lock_guard lock(mu);
+      is_over = true;
+      changed.notify_all();
+    }
+
+    /// False when no more batches are wanted.
+    bool put(Batch batch) {
+      std::unique_lock lock(mu);
+      changed.wait(lock, [this] { return ready.size() < buffer_size || is_stopping; });
+      if (is_stopping) return false;
+      ready.push_back(std::move(batch));
+      changed.notify_all();
+      return true;
+    }
+
+    void stop() {
+      {
+        std::lock_guard lock(mu);
+        is_stopping = true;
+        changed.notify_all();
+      }
+      if (thread.joinable()) thread.join();
+    }
+
+    std::unique_ptr<Batches> batches;  // of the thread while it runs
+    size_t buffer_size;
+    std::mutex mu;  // guards what follows, up to the thread
+    std::condition_variable changed;
+    std::deque<Batch> ready;
+    std::exception_ptr error;
+    bool is_over = false, is_stopping = false;
+    std::thread thread;
+  };
+
+  const Home home_;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Batches> prefetched(std::unique_ptr<Batches> batches, int64_t buffer_size) {
+  return std::make_unique<Prefetched>(std::move(batches), buffer_size);
+}
+
+}  // namespace abele::host

@@ -1,0 +1,127 @@
+#include "model/forms.h"
+
+#include <map>
+#include <set>
+
+namespace abele::host {
+namespace {
+
+constexpr size_t kMostNested = 256;
+
+/// Steps over "<length>:<text>". Returns: the text; nothing where there is none.
+std::optional<std::string_view> stepOverText(std::string_view form, size_t& at) {
+  size_t length = 0, digits = 0;
+  while (at < form.size() && form[at] >= '0' && form[at] <= '9' && ++digits < 10)
+    length = length * 10 + (form[at++] - '0');
+  if (digits == 0 || at >= form.size() || form[at] != ':') return std::nullopt;
+  ++at;
+  if (length > form.size() - at) return std::nullopt;
+  const std::string_view text = form.substr(at, length);
+  at += length;
+  return text;
+}
+
+struct Cursor {
+  std::string_view form;
+  size_t at = 0;
+  size_t tensors = 0;  // that it has passed
+
+  bool atEnd() const { return at == form.size(); }
+  char here() const { return atEnd() ? '\0' : form[at]; }
+  std::string_view text() { return *stepOverText(form, at); }
+  void skip() {
+    const char kind = form[at++];
+    if (kind == 't') ++tensors;
+    if (kind == '=') text();
+    if (kind == '[') {
+      while (here() != ']') skip();
+      ++at;
+    }
+    if (kind == '{') {
+      while (here() != '}') {
+        text();
+        skip();
+      }
+      ++at;
+    }
+  }
+};
+
+bool match(Cursor& compiled, Cursor& given, std::vector<size_t>& order);
+
+bool matchMap(Cursor& compiled, Cursor& given, std::vector<size_t>& order) {
+  std::map<std::string_view, Cursor> values;
+  while (given.here() != '}') {
+    const std::string_view key = given.text();
+    values.emplace(key, given);
+    given.skip();
+  }
+  while (compiled.here() != '}') {
+    const auto found = values.find(compiled.text());
+    if (found == values.end() || !match(compiled, found->second, order)) return false;
+    values.erase(found);
+  }
+  ++compiled.at;
+  ++given.at;
+  return values.empty();
+}
+
+bool match(Cursor& compiled, Cursor& given, std::vector<size_t>& order) {
+  if (given.here() != compiled.here()) return false;
+  const char kind = compiled.here();
+  ++compiled.at;
+  ++given.at;
+  if (kind == 't') order.push_back(given.tensors++);
+  if (kind == '=') return compiled.text() == given.text();
+  if (kind == '{') return matchMap(compiled, given, order);
+  if (kind != '[') return true;
+  while (compiled.here() != ']')
+    if (given.here() == ']' || !match(compiled, given, order)) return false;
+  if (given.here() != ']') return false;
+  ++compiled.at;
+  ++given.at;
+  return true;
+}
+
+}  // namespace
+
+bool isForm(std::string_view text) {
+  struct Open {
+    char closing;
+    std::set<std::string_view> keys;
+  };
+  std::vector<Open> open;  // innermost last
+  for (size_t at = 0; at < text.size();) {
+    if (!open.empty() && text[at] == open.back().closing) {
+      open.pop_back();
+      ++at;
+      continue;
+    }
+    if (!open.empty() && open.back().closing == '}') {
+      const std::optional<std::string_view> key = stepOverText(text, at);
+      if (!key || !open.back().keys.insert(*key).second) return false;
+    }
+    if (at == text.size()) return false;
+    const char kind = text[at++];
+    if (kind == '=' && !stepOverText(text, at)) return false;
+    if (kind == '[') open.push_back({']', {}});
+    if (kind == '{') open.push_back({'}', {}});
+    if (open.size() > kMostNested || std::string_view("t-=[{").find(kind) == std::string_view::npos) return false;
+  }
+  return open.empty();
+}
+
+std::string withoutTrailingNothing(std::string form) {
+  while (form.ends_with('-')) form.pop_back();
+  return form;
+}
+
+std::optional<std::vector<size_t>> tensorOrder(std::string_view compiled, std::string_view given) {
+  std::vector<size_t> order;
+  Cursor ours{compiled}, theirs{given};
+  while (!ours.atEnd())
+    if (!match(ours, theirs, order)) return std::nullopt;
+  return theirs.atEnd() ? std::optional(order) : std::nullopt;
+}
+
+}  // namespace abele::host

@@ -1,0 +1,67 @@
+// Hooks around compilation, and answers to questions about devices. Source: spec environment.md section 7.
+#include <map>
+#include <mutex>
+
+#include "abele/model.h"
+#include "base/environment.h"
+#include "base/error.h"
+#include "model/access.h"
+
+namespace abele {
+namespace {
+
+constexpr int64_t kMostDevices = 64;  // that a model may use
+constexpr int64_t kVersion = 2;
+
+using Hooks = std::map<int64_t, std::function<void()>>;
+struct Registry {
+  std::mutex mu;
+  int64_t next = 1;
+  Hooks pre, post;
+};
+Registry& registry() {
+  static Registry all;
+  return all;
+}
+
+int64_t add(Hooks& hooks, std::function<void()> hook) {
+  std::lock_guard lock(registry().mu);
+  hooks.emplace(registry().next, std::move(hook));
+  return registry().next++;
+}
+
+// A hook may register others, so none runs under the lock.
+void callAll(const Hooks& hooks) {
+  Hooks copy;
+  {
+    std::lock_guard lock(registry().mu);
+    copy = hooks;
+  }
+  for (const auto& [handle, hook] : copy) hook();
+}
+
+int64_t numDevices() { return environmentInteger("ABELE_EMULATED_DEVICES", kMostDevices); }
+
+}  // namespace
+
+int64_t registerPreCompileHook(std::function<void()> hook) { return add(registry().pre, std::move(hook)); }
+int64_t registerPostCompileHook(std::function<void()> hook) { return add(registry().post, std::move(hook)); }
+void removeCompileHook(int64_t handle) {
+  std::lock_guard lock(registry().mu);
+  registry().pre.erase(handle);
+  registry().post.erase(handle);
+}
+void host::callPreCompileHooks() { callAll(registry().pre); }
+void host::callPostCompileHooks() { callAll(registry().post); }
+
+bool ipuHardwareIsAvailable(int64_t num_ipus) {
+  const bool simulated =
+      environmentInteger("POPTORCH_IPU_MODEL", 0) != 0 || environmentInteger("POPTORCH_SMALL_IPU_MODEL", 0) != 0;
+  return !simulated && num_ipus <= numDevices();
+}
+int64_t ipuHardwareVersion() {
+  ABELE_REQUIRE(numDevices() > 0, E0402, {.what = "no devices: ABELE_EMULATED_DEVICES is 0"});
+  return kVersion;
+}
+
+}  // namespace abele

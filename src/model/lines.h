@@ -1,0 +1,28 @@
+// Lines of a C++ program, which has no frames to look at: where it wrapped the model, and the block or scope that it is
+// in. For model/ and api/.
+#pragma once
+
+#include <source_location>
+#include <string>
+#include <utility>
+
+namespace abele::host {
+
+/// What the operations that this thread captures are said to come from.
+std::string& currentLine();
+/// "train.cpp:88".
+std::string textOf(const std::source_location& line);
+
+/// While it lives, the line is this one until a block or a scope begins.
+class LineScope {
+ public:
+  explicit LineScope(std::string line) : before_(std::exchange(currentLine(), std::move(line))) {}
+  ~LineScope() { currentLine() = std::move(before_); }
+  LineScope(const LineScope&) = delete;
+  LineScope& operator=(const LineScope&) = delete;
+
+ private:
+  std::string before_;
+};
+
+}  // namespace abele::host

@@ -1,0 +1,25 @@
+// The tensors of a LibTorch module. Alone in its unit: torch/nn/module.h is slow to compile.
+#include <unordered_set>
+
+#include <torch/nn/module.h>
+
+#include "model/access.h"
+
+namespace abele::host {
+
+std::vector<NamedTensor> tensorsOf(const torch::nn::Module& module) {
+  std::vector<NamedTensor> tensors;
+  std::unordered_set<const void*> seen;
+  const auto add = [&](const auto& list, bool is_parameter) {
+    for (const auto& item : list)
+      if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
+        tensors.push_back({item.key(), item.value(), is_parameter, is_parameter && item.value().requires_grad()});
+  };
+  add(module.named_parameters(), true);
+  add(module.named_buffers(), false);
+  return tensors;
+}
+
+std::shared_ptr<const void> ownerOf(torch::nn::Module& module) { return module.weak_from_this().lock(); }
+
+}  // namespace abele::host

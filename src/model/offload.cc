@@ -1,0 +1,11 @@
+#include "model/offload.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "runtime/device/cpu/offload.h"
+
+namespace abele::host {
+
+void offload(const std::vector<at::Tensor>& tensors, const std::string& folder) { runtime::offload(tensors, folder); }
+
+}  // namespace abele::host

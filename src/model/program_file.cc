@@ -1,0 +1,100 @@
+#include "model/program_file.h"
+
+#include <filesystem>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "base/error.h"
+#include "base/whole_file.h"
+#include "compile/tensor_bytes.h"
+#include "exe/bytes.h"
+#include "model/forms.h"
+#include "runtime/device/cpu/cpu_backend.h"
+
+namespace abele::host {
+
+template <class A>
+void visit(A& a, SavedTensor& x) {
+  a(x.name);
+  visitTensor(a, x.tensor);
+  a(x.is_parameter);
+}
+
+template <class A>
+void visitFile(A& a, ProgramFile& x) {
+  a(x.version);
+  a(x.metadata);
+  a(x.objects);
+  a(x.program);
+  a(x.form);
+  a(x.result_form);
+  a(x.has_model);
+  visit(a, x.tensors);
+  exe::visitMap(a, x.optimizer_state, [&](at::Tensor& tensor) { visitTensor(a, tensor); });
+  visitTensor(a, x.rng_state);
+}
+
+namespace {
+
+/// Is it what Session::rngState returns?
+bool isRandomState(const at::Tensor& state) {
+  if (state.scalar_type() != at::kByte || state.dim() != 1) return false;
+  at::Generator generator = at::detail::createCPUGenerator();
+  const int64_t size = generator.get_state().numel();
+  const int64_t rest = state.numel() - size;
+  if (rest != 0 && rest != static_cast<int64_t>(sizeof(runtime::RoundingPosition))) return false;
+  try {
+    generator.set_state(state.narrow(0, 0, size).clone());
+  } catch (const c10::Error&) {
+    return false;
+  }
+  return true;
+}
+
+/// What whoever reads the file relies on.
+void verify(const ProgramFile& file) {
+  for (const std::string* form : {&file.form, &file.result_form})
+    if (!isForm(*form)) exe::reject("a structure of arguments or results that is none");
+  if (!file.has_model && (!file.tensors.empty() || !file.optimizer_state.empty()))
+    exe::reject("tensors of a model that is not in the file");
+  for (const SavedTensor& saved : file.tensors)
+    if (!saved.tensor.defined()) exe::reject("a tensor without elements of a type", saved.name);
+  for (const auto& [name, tensor] : file.optimizer_state)
+    if (!tensor.defined()) exe::reject("a tensor without elements of a type", name);
+  if (file.rng_state.defined() && !isRandomState(file.rng_state)) exe::reject("a random state that is none");
+}
+
+}  // namespace
+
+void writeProgramFile(const std::string& path, const ProgramFile& file) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  for (const std::string* form : {&file.form, &file.result_form})
+    ABELE_REQUIRE(isForm(*form), E0712,
+                  {.what = "arguments or results that are nested too deeply for a file", .at = path});
+  writeWholeFile(path, encode(file));
+}
+
+std::string encode(const ProgramFile& file) {
+  exe::Writer payload;
+  // The fields are described once, for reading and writing, hence not const; a Writer changes nothing.
+  visitFile(payload, const_cast<ProgramFile&>(file));
+  return exe::seal(kProgramFileMagic, kProgramFileVersion, payload.take());
+}
+
+ProgramFile readProgramFile(const std::string& path) {
+  removeLeftovers(std::filesystem::path(path).parent_path());
+  return decodeProgramFile(readWholeFile(path, kProgramFileMagic));
+}
+
+ProgramFile decodeProgramFile(std::string_view bytes) {
+  exe::Reader reader(exe::unseal(kProgramFileMagic, kProgramFileVersion, bytes, "a file that save() wrote"));
+  ProgramFile file;
+  visitFile(reader, file);
+  if (!reader.atEnd()) exe::reject("bytes behind the end");
+  verify(file);
+  return file;
+}
+
+}  // namespace abele::host

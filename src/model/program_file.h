@@ -1,0 +1,44 @@
+// A .poptorch file: a compiled program and the state to go on from. Written by save(), read by load(), in Python and in
+// C++. Docs: docs/executable.md.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace abele::host {
+
+struct SavedTensor {
+  std::string name;
+  at::Tensor tensor;
+  bool is_parameter = false;
+};
+
+struct ProgramFile {
+  std::string version;               // of the package that wrote it
+  std::string metadata;              // the front end's own, plain data; Abele does not look at it
+  std::string objects;               // Python: a pickle of the module, which runs code when it is read
+  std::string program;               // encode(CompiledProgram)
+  std::string form, result_form;     // of the program's arguments and results (model/forms.h)
+  bool has_model = false;            // tensors and optimizer_state are there
+  std::vector<SavedTensor> tensors;  // parameters, then buffers
+  std::map<std::string, at::Tensor> optimizer_state;
+  at::Tensor rng_state;  // undefined when it was not saved
+};
+
+/// Makes missing folders. Throws E0712 when the file cannot be written.
+void writeProgramFile(const std::string& path, const ProgramFile& file);
+/// Throws E0712 when the file cannot be read, E0501 when it is something else or damaged. Runs nothing of it.
+ProgramFile readProgramFile(const std::string& path);
+/// Its bytes; the same fields give the same bytes. decode throws E0501 for anything else than what encode made of
+/// fields that belong together.
+std::string encode(const ProgramFile& file);
+ProgramFile decodeProgramFile(std::string_view bytes);
+
+inline constexpr const char* kProgramFileMagic = "ABELEPTF";
+inline constexpr uint32_t kProgramFileVersion = 2;
+
+}  // namespace abele::host

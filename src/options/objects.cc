@@ -1,0 +1,171 @@
+// Calls of configuration files that build objects. Source: spec options.md section 9.
+#include "options/objects.h"
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "options/rows.h"
+#include "options/store.h"
+
+namespace abele::host {
+namespace {
+
+[[noreturn]] void refuse(const std::string& call, const std::vector<OptionValue>& arguments,
+                         const std::string& expected) {
+  std::string all;
+  for (const OptionValue& each : arguments) all += cat(all.empty() ? "" : ", ", each.text());
+  throwUser(ErrorCode::E0702, {.what = cat(call, "(", all, ")"), .expected = expected});
+}
+
+Stage emptyStage() { return Stage(std::initializer_list<std::string>()); }
+
+/// A Stage, a block id or a list of block ids.
+Stage stageOf(const std::string& call, const OptionValue& value) {
+  if (const Stage* stage = value.object<Stage>()) return *stage;
+  Stage stage = emptyStage();
+  if (value.as<std::string>()) {
+    stage.blocks.push_back(*value.as<std::string>());
+    return stage;
+  }
+  const OptionList* list = value.as<OptionList>();
+  if (!list) refuse(call, {value}, "a Stage, a block id or a list of block ids");
+  for (const OptionValue& block : *list) {
+    if (!block.as<std::string>()) refuse(call, {value}, "block ids");
+    stage.blocks.push_back(*block.as<std::string>());
+  }
+  return stage;
+}
+
+/// Arguments are all stages, or all block ids of one stage.
+Phase phaseOf(const std::vector<OptionValue>& arguments) {
+  Phase phase{std::initializer_list<Stage>()};
+  if (!arguments.empty() && arguments[0].object<Stage>()) {
+    for (const OptionValue& each : arguments) {
+      if (!each.object<Stage>()) refuse("Phase", arguments, "stages or block ids, not a mixture");
+      phase.stages.push_back(*each.object<Stage>());
+    }
+    return phase;
+  }
+  phase.stages.push_back(stageOf("Phase", OptionValue(arguments)));
+  return phase;
+}
+
+ExecutionStrategy stagedStrategy(const std::string& type, const std::vector<OptionValue>& arguments) {
+  ExecutionStrategy strategy;
+  strategy.pipelined = type == "PipelinedExecution";
+  const EnumMember* rule = arguments.size() == 1 ? arguments[0].as<EnumMember>() : nullptr;
+  if (rule && rule->type == "AutoStage") {
+    strategy.auto_stage = static_cast<AutoStage>(rule->value);
+    return strategy;
+  }
+  for (const OptionValue& each : arguments) strategy.stages.push_back(stageOf(type, each));
+  return strategy;
+}
+
+ExecutionStrategy phasedStrategy(const std::string& type, const std::vector<OptionValue>& arguments) {
+  if (arguments.empty()) refuse(type, arguments, "at least one phase");
+  ExecutionStrategy strategy;
+  strategy.pipelined = false;
+  strategy.alternating = type == "ParallelPhasedExecution";
+  int index = 0;
+  for (const OptionValue& each : arguments) {
+    const Phase* given = each.object<Phase>();
+    const OptionList* list = each.as<OptionList>();
+    const Phase phase = given ? *given : phaseOf(list ? *list : std::vector<OptionValue>{each});
+    for (const Stage& stage : phase.stages) {
+      strategy.stages.push_back(stage);
+      strategy.phase_of.push_back(index);
+    }
+    ++index;
+  }
+  return strategy;
+}
+
+bool flag(const std::string& name, const std::vector<OptionValue>& arguments) {
+  if (arguments.empty()) return true;
+  if (arguments.size() > 1 || !arguments[0].as<bool>()) refuse(name, arguments, "true or false");
+  return *arguments[0].as<bool>();
+}
+
+void setSchedule(ExecutionStrategy& strategy, const std::vector<OptionValue>& arguments) {
+  static const std::map<std::string, Schedule> schedules = {{"1f1b", Schedule::k1F1B},
+                                                            {"gpipe", Schedule::kGPipe},
+                                                            {"interleaved", Schedule::kInterleaved},
+                                                            {"zero-bubble", Schedule::kZeroBubble},
+                                                            {"zero-bubble-2", Schedule::kZeroBubble2},
+                                                            {"auto", Schedule::kAuto}};
+  const std::string* name = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
+  const auto it = name ? schedules.find(*name) : schedules.end();
+  if (it == schedules.end())
+    refuse("schedule", arguments, "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2 or auto");
+  strategy.pipeline_schedule = it->second;
+}
+
+void callStrategy(ExecutionStrategy& strategy, const std::string& name, const std::vector<OptionValue>& arguments) {
+  const bool phased = !strategy.phase_of.empty();
+  if (name == "schedule" && strategy.pipelined) {
+    setSchedule(strategy, arguments);
+  } else if (name == "costs" && strategy.pipelined) {
+    const std::string* costs = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
+    if (!costs) refuse(name, arguments, "JSON text");
+    strategy.stage_costs = *costs;
+  } else if (name == "recompute" && strategy.pipelined) {
+    const bool fit = arguments.size() == 1 && arguments[0].as<std::string>();
+    if (fit && *arguments[0].as<std::string>() != "fit") refuse(name, arguments, "true, false or \"fit\"");
+    strategy.recomputes_to_fit = fit;
+    strategy.recomputes = !fit && flag(name, arguments);
+  } else if (name == "devices" && !phased) {
+    const int64_t* count = arguments.size() == 1 ? arguments[0].as<int64_t>() : nullptr;
+    if (!count || *count < 1 || *count > 4096 || strategy.auto_stage != AutoStage::kAutoSplit)
+      refuse(name, arguments, "1 or more devices of an AutoStage.AutoSplit");
+    strategy.split_devices = static_cast<int>(*count);
+  } else if (name == "useSeparateBackwardPhase" && phased) {
+    strategy.separate_backward_phase = flag(name, arguments);
+  } else if (name == "sendTensorsOffChipAfterFwd" && strategy.alternating) {
+    strategy.tensors_liveness = flag(name, arguments) ? Liveness::kOffChipAfterFwd : Liveness::kAlwaysLive;
+  } else if (name == "setTensorsLiveness" && phased && !strategy.alternating) {
+    const EnumMember* liveness = arguments.size() == 1 ? arguments[0].as<EnumMember>() : nullptr;
+    if (!liveness || liveness->type != "Liveness") refuse(name, arguments, "a member of Liveness");
+    strategy.tensors_liveness = static_cast<Liveness>(liveness->value);
+  } else {
+    throwUser(ErrorCode::E0701, {.what = cat("a strategy has no ", name, "()"), .at = textOf(strategy)});
+  }
+}
+
+}  // namespace
+
+OptionObject makeObject(const std::string& type, const std::vector<OptionValue>& arguments) {
+  if (type == "TensorLocationSettings") {
+    if (!arguments.empty()) refuse(type, arguments, "no arguments");
+    return TensorLocationSettings();
+  }
+  if (type == "Stage") return stageOf(type, OptionValue(arguments));
+  if (type == "Phase") return phaseOf(arguments);
+  if (type == "PipelinedExecution" || type == "ShardedExecution") return stagedStrategy(type, arguments);
+  if (type == "SerialPhasedExecution" || type == "ParallelPhasedExecution") return phasedStrategy(type, arguments);
+  throwUser(ErrorCode::E0701, {.what = cat("options cannot be made of ", type, "()"),
+                               .expected = "Stage, Phase, an execution strategy or TensorLocationSettings"});
+}
+
+void callMethod(OptionObject& object, const std::string& name, const std::vector<OptionValue>& arguments,
+                const std::vector<std::pair<std::string, OptionValue>>& named) {
+  if (auto* settings = std::get_if<TensorLocationSettings>(&object)) {
+    const std::string path = cat("TensorLocationSettings.", name);
+    ABELE_REQUIRE(findRow(path), E0701, {.what = cat("there is no ", path), .remedy = didYouMean(path, setterPaths())});
+    std::vector<OptionValue> all = arguments;
+    for (const auto& [key, value] : named) all.push_back(value);  // each takes one
+    setLocation(OptionsAccess::values(*settings), path, std::move(all));
+    return;
+  }
+  std::vector<OptionValue> all = arguments;
+  for (const auto& [key, value] : named) all.push_back(value);
+  if (auto* strategy = std::get_if<ExecutionStrategy>(&object)) return callStrategy(*strategy, name, all);
+  const bool integers = all.size() == 1 && all[0].as<int64_t>();
+  if (auto* stage = std::get_if<Stage>(&object); stage && name == "ipu") {
+    if (!integers) refuse(name, all, "an integer");
+    stage->ipu(static_cast<int>(*all[0].as<int64_t>()));
+    return;
+  }
+  throwUser(ErrorCode::E0701, {.what = cat("there is no method ", name, "()")});
+}
+
+}  // namespace abele::host

@@ -1,0 +1,321 @@
+// Options::Values: what setters store, and the checks of the table of options.
+#include "options/store.h"
+
+#include <algorithm>
+
+#include "base/environment.h"
+#include "base/log.h"
+#include "base/nearest.h"
+
+namespace abele {
+namespace host {
+namespace {
+
+[[noreturn]] void refuse(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value,
+                         const std::string& expected) {
+  throwUser(ErrorCode::E0702, {.what = cat(row.path, ": ", parameter.name, " is ", value.text()),
+                               .found = value.text(),
+                               .expected = expected,
+                               .remedy = cat("pass ", expected)});
+}
+
+bool isNumber(const OptionValue& value) { return value.as<int64_t>() || value.as<double>() || value.as<bool>(); }
+
+bool isSwitches(const OptionMap& map) {
+  return std::all_of(map.begin(), map.end(),
+                     [](const auto& item) { return item.second.template as<bool>() != nullptr; });
+}
+
+bool areShares(const OptionMap& map) {
+  return std::all_of(map.begin(), map.end(), [](const auto& item) {
+    const OptionValue& value = item.second;
+    if (deviceOf(item.first) < 0 || !isNumber(value)) return false;
+    const double share = value.template as<double>() ? *value.template as<double>() : *value.template as<int64_t>();
+    return share >= 0 && share <= 1;
+  });
+}
+
+OptionValue checkedInteger(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
+  if (!value.as<int64_t>() && !value.as<bool>()) refuse(row, parameter, value, "an integer");
+  const int64_t number = value.as<bool>() ? *value.as<bool>() : *value.as<int64_t>();
+  if (number < parameter.least || number > parameter.most) {
+    const std::string range =
+        parameter.most == kNoMost ? cat(parameter.least, " or more") : cat(parameter.least, " to ", parameter.most);
+    refuse(row, parameter, value, range);
+  }
+  if (number % parameter.multiple != 0) refuse(row, parameter, value, cat("a multiple of ", parameter.multiple));
+  if (!parameter.values.empty() &&
+      std::find(parameter.values.begin(), parameter.values.end(), number) == parameter.values.end()) {
+    std::string all;
+    for (const int64_t each : parameter.values) all += cat(all.empty() ? "" : ", ", each);
+    refuse(row, parameter, value, cat("one of ", all));
+  }
+  return OptionValue(number);
+}
+
+/// A number for every device, or a map for some.
+OptionValue checkedBytes(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
+  const OptionMap* map = value.as<OptionMap>();
+  if (!map) return checkedInteger(row, parameter, value);
+  for (const auto& [device, bytes] : *map) {
+    if (deviceOf(device) < 0 || !bytes.as<int64_t>()) refuse(row, parameter, value, "bytes, or {\"IPU<n>\": bytes}");
+    checkedInteger(row, parameter, bytes);
+  }
+  return value;
+}
+
+OptionValue checkedMember(const OptionRow& row, const OptionParameter& parameter, const std::string& type,
+                          const OptionValue& value) {
+  const EnumMember* found = value.as<EnumMember>();
+  if (!found || found->type != type) refuse(row, parameter, value, cat("a member of ", type));
+  const bool allowed = parameter.values.empty() || std::find(parameter.values.begin(), parameter.values.end(),
+                                                             found->value) != parameter.values.end();
+  if (!allowed) {
+    std::string all;
+    for (const int64_t each : parameter.values)
+      all += cat(all.empty() ? "" : ", ", member(type, each).as<EnumMember>()->name);
+    refuse(row, parameter, value, cat("one of ", all));
+  }
+  return value;
+}
+
+/// torch.half, as configuration files name it.
+OptionValue floatType(const OptionValue& value) {
+  static const std::map<std::string, const char*> names = {
+      {"float", "Float"}, {"float32", "Float"}, {"half", "Half"}, {"float16", "Half"}, {"bfloat16", "BFloat16"}};
+  const std::string* text = value.as<std::string>();
+  if (!text) return value;
+  const auto it = names.find(text->starts_with("torch.") ? text->substr(6) : *text);
+  return it == names.end() ? value : member("FloatType", it->second);
+}
+
+OptionValue checkedObject(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
+  OptionValue object = value.as<std::string>() ? parseObject(*value.as<std::string>()) : value;
+  const bool strategy = parameter.type == "strategy";
+  if (!(strategy ? object.object<ExecutionStrategy>() != nullptr : object.object<TensorLocationSettings>() != nullptr))
+    refuse(row, parameter, value, strategy ? "an execution strategy" : "TensorLocationSettings");
+  return object;
+}
+
+OptionValue checked(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
+  std::string type = parameter.type;
+  if (type.ends_with('?')) {
+    if (value.isNone()) return value;
+    type.pop_back();
+  }
+  const auto require = [&](bool fits, const char* expected) {
+    if (!fits) refuse(row, parameter, value, expected);
+    return value;
+  };
+  if (type == "int") return checkedInteger(row, parameter, value);
+  if (type == "bytes") return checkedBytes(row, parameter, value);
+  if (type == "bool") return require(value.as<bool>(), "true or false");
+  if (type == "str") return require(value.as<std::string>(), "a string");
+  if (type == "seed") {
+    if (value.as<int64_t>()) return OptionValue(static_cast<uint64_t>(*value.as<int64_t>()));
+    return require(value.as<uint64_t>(), "an integer of 64 bits");
+  }
+  if (type == "strings") {
+    const OptionList* list = value.as<OptionList>();
+    const bool fits = list && std::all_of(list->begin(), list->end(), [](const auto& e) { return e.kind()[0] == 's'; });
+    return require(fits, "strings");
+  }
+  if (type == "shares")
+    return require(value.as<OptionMap>() && areShares(*value.as<OptionMap>()), "{\"IPU<n>\": a share from 0 to 1}");
+  if (type == "settings") return require(value.as<OptionMap>(), "a map");
+  if (type == "switches")
+    return require(value.as<OptionMap>() && isSwitches(*value.as<OptionMap>()), "a map of names to true or false");
+  if (type == "setting") return require(*value.kind() != 0, "a bool, number, string, list or map");
+  if (type == "strategy" || type == "location") return checkedObject(row, parameter, value);
+  if (type == "FloatType") return checkedMember(row, parameter, type, floatType(value));
+  return checkedMember(row, parameter, type, value);
+}
+
+}  // namespace
+
+int64_t deviceOf(const std::string& name) {
+  const bool named = name.starts_with("IPU") && name.size() > 3 && name.size() < 12 &&
+                     name.find_first_not_of("0123456789", 3) == std::string::npos;
+  return named ? std::stoll(name.substr(3)) : -1;
+}
+
+const OptionRow* findRow(const std::string& path) {
+  for (const OptionRow& row : optionRows())
+    if (row.path == path) return &row;
+  return nullptr;
+}
+
+std::vector<std::string> setterPaths() {
+  std::vector<std::string> paths;
+  for (const OptionRow& row : optionRows()) paths.push_back(row.path);
+  return paths;
+}
+
+OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> positional,
+                            std::vector<std::pair<std::string, OptionValue>> named) {
+  const size_t count = row.parameters.size();
+  if (count != 0 && row.parameters.back().spread &&
+      !(positional.size() == count && positional.back().as<OptionList>())) {
+    OptionList rest(positional.begin() + std::min(count - 1, positional.size()), positional.end());
+    positional.resize(std::min(count - 1, positional.size()));
+    positional.emplace_back(std::move(rest));
+  }
+  const auto wrongCount = [&](const std::string& found) {
+    throwUser(ErrorCode::E0702,
+              {.what = cat(row.path, " is called with ", found), .expected = cat(count, " arguments")});
+  };
+  if (positional.size() > count) wrongCount(cat(positional.size(), " arguments"));
+  OptionList result;
+  for (size_t i = 0; i < count; ++i) {
+    const OptionParameter& parameter = row.parameters[i];
+    auto it = std::find_if(named.begin(), named.end(), [&](const auto& each) { return each.first == parameter.name; });
+    if (i < positional.size()) {
+      if (it != named.end()) wrongCount(cat(parameter.name, " twice"));
+      result.push_back(checked(row, parameter, positional[i]));
+    } else if (it != named.end()) {
+      result.push_back(checked(row, parameter, it->second));
+      named.erase(it);
+    } else {
+      if (!parameter.has_default) wrongCount(cat("no ", parameter.name));
+      result.push_back(parameter.default_value);
+    }
+  }
+  if (!named.empty()) wrongCount(cat("the unknown argument ", named.front().first));
+  return result;
+}
+
+void setLocation(std::map<std::string, int64_t>& values, const std::string& path, std::vector<OptionValue> arguments) {
+  const OptionRow* row = findRow(path);
+  ABELE_CHECK(row, path);
+  const OptionList checked = checkedArguments(*row, std::move(arguments), {});
+  const OptionValue& value = checked.at(0);
+  if (value.isNone())
+    values.erase(row->key);
+  else
+    values[row->key] = value.as<bool>() ? *value.as<bool>() : *value.as<int64_t>();
+}
+
+namespace {
+
+std::vector<std::string> expertNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, setting] : expertSettings()) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+void validateExpert(const OptionMap& settings) {
+  for (const auto& [name, value] : settings) {
+    const auto it = expertSettings().find(name);
+    const bool known = it != expertSettings().end();
+    ABELE_REQUIRE(known && it->second.kind == value.kind(), E0701,
+                  {.what = cat("unknown ", value.kind(), " option ", name),
+                   .found = cat("Popart().set(", quoted(name), ", ", value.text(), ")"),
+                   .expected = known ? cat("a value of kind ", it->second.kind) : "a name that docs/options.md lists",
+                   .remedy = known ? "remove the setting or correct it"
+                                   : didYouMean(name, expertNames(), "remove the setting or correct it")});
+    const bool is_int = it->second.kind == "int";
+    const int64_t number = value.as<int64_t>() ? *value.as<int64_t>() : 0;
+    ABELE_REQUIRE(
+        !is_int || (number >= 0 && (it->second.number_of_values == 0 || number < it->second.number_of_values)), E0702,
+        {.what = cat("option ", name, " is ", value.text()),
+         .expected = it->second.number_of_values == 0 ? std::string("0 or more")
+                                                      : cat("0 to ", it->second.number_of_values - 1),
+         .remedy = "remove the setting or correct it"});
+    if (name == "logDir") log::warn("option logDir is ignored: use logDir(folder)");
+    log::debug("option ", name, " = ", value.text());
+  }
+  ABELE_REQUIRE(!settings.contains("patterns") || settings.contains("patterns_level"), E0702,
+                {.what = "patterns are set without a level", .remedy = "use Popart().setPatterns(patterns, level)"});
+}
+
+}  // namespace host
+
+using host::OptionRow;
+using host::OptionValue;
+
+Options::Values::Values() : popart(host::expertDefaults()) {
+  for (const host::OptionDefault& each : host::optionDefaults()) entries.push_back({each.group, each.key, each.value});
+  call("Distributed.setEnvVarNames", {OptionValue("OMPI_COMM_WORLD_SIZE"), OptionValue("OMPI_COMM_WORLD_RANK")});
+  const std::string cache = environmentText("POPTORCH_CACHE_DIR");
+  if (!cache.empty()) {
+    log::info("POPTORCH_CACHE_DIR is set: executables are cached in ", cache);
+    call("enableExecutableCaching", {OptionValue(cache)});
+  }
+  const std::string defaults = environmentText("POPTORCH_DEFAULT_OPTIONS");
+  if (!defaults.empty()) {
+    log::info("POPTORCH_DEFAULT_OPTIONS is set: ", defaults);
+    host::applyJson(*this, defaults);
+  }
+}
+
+void Options::Values::requireNotFrozen(const std::string& name) const {
+  ABELE_REQUIRE(!frozen, E0707,
+                {.what = cat("can't modify frozen options (", name, ")"),
+                 .remedy = "set options before the model or the DataLoader is made, or copy them"});
+}
+
+void Options::Values::call(const std::string& path, std::vector<OptionValue> arguments,
+                           std::vector<std::pair<std::string, OptionValue>> named) {
+  const OptionRow* row = host::findRow(path);
+  ABELE_REQUIRE(row, E0701,
+                {.what = cat("there is no setter ", path),
+                 .remedy = didYouMean(path, host::setterPaths(), "docs/options.md lists all of them")});
+  requireNotFrozen(path);
+  const host::OptionList checked = host::checkedArguments(*row, std::move(arguments), std::move(named));
+  switch (row->kind) {
+    case host::OptionKind::kValue:
+    case host::OptionKind::kOnDemand: set(row->group, row->key, checked.at(0)); break;
+    case host::OptionKind::kPopart: popart[row->key] = checked.at(0); break;
+    case host::OptionKind::kWritten: host::callWritten(*this, *row, checked); break;
+  }
+}
+
+void Options::Values::assign(const std::string& group, const std::string& key, OptionValue value) {
+  requireNotFrozen(key);
+  const OptionValue* current = find(key);
+  ABELE_REQUIRE(current, E0701,
+                {.what = cat("there is no option ", key),
+                 .remedy = didYouMean(key, keys(), "docs/options.md lists all of them")});
+  if (const auto* old = current->as<host::EnumMember>(); old && value.as<int64_t>())
+    value = host::member(old->type, *value.as<int64_t>());
+  const bool same = std::string(current->kind()) == value.kind() ||
+                    (std::string(current->kind()) == "int" && std::string(value.kind()) == "bool");
+  ABELE_REQUIRE(
+      same, E0702,
+      {.what = cat("option ", key, " is ", value.text()), .expected = cat("a value of kind ", current->kind())});
+  set(group, key, std::move(value));
+}
+
+std::vector<std::string> Options::Values::keys() const {
+  std::vector<std::string> all;
+  for (const Entry& entry : entries) all.push_back(entry.key);
+  return all;
+}
+
+const OptionValue* Options::Values::find(const std::string& key) const {
+  for (const Entry& entry : entries)
+    if (entry.key == key) return &entry.value;
+  return nullptr;
+}
+
+void Options::Values::set(const std::string& group, const std::string& key, OptionValue value) {
+  for (Entry& entry : entries)
+    if (entry.key == key) {
+      entry.value = std::move(value);
+      return;
+    }
+  entries.push_back({group, key, std::move(value)});
+}
+
+void Options::Values::erase(const std::string& key) {
+  std::erase_if(entries, [&](const Entry& entry) { return entry.key == key; });
+}
+
+const OptionValue* Options::Values::expert(const std::string& name) const {
+  const auto it = popart.find(name);
+  return it == popart.end() ? nullptr : &it->second;
+}
+
+}  // namespace abele

@@ -1,0 +1,68 @@
+// What a compilation shows of its graphs: in the log, and in the file that POPTORCH_EXPORT_PROTO_FILE names.
+#include <filesystem>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/whole_file.h"
+#include "exe/executable.h"
+#include "ir/text.h"
+#include "session/impl.h"
+
+namespace abele::host {
+namespace {
+
+/// The first lines of a text, and how many were left out. limit <= 0: all of it.
+std::string firstLines(const std::string& text, int64_t limit) {
+  if (limit <= 0) return text;
+  size_t end = 0;
+  for (int64_t line = 0; line < limit && end != std::string::npos; ++line)
+    end = text.find('\n', end == 0 ? 0 : end + 1);
+  if (end == std::string::npos || end + 1 >= text.size()) return text;
+  int64_t left = 0;
+  for (size_t i = end + 1; i < text.size(); ++i) left += text[i] == '\n';
+  return cat(text.substr(0, end + 1), "... and ", left, " lines (POPTORCH_MAX_GRAPH_LEN)\n");
+}
+
+/// The graph after the passes; the captured one when the cache had the program, which then has no other.
+const ir::Graph& shownGraph(const Compiled& compiled) {
+  return compiled.is_made_here ? compiled.graph : compiled.captured;
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& found) {
+  throwUser(ErrorCode::E0702, {.what = cat("POPTORCH_EXPORT_PROTO_FILE is ", path, ", which cannot be written"),
+                               .found = found,
+                               .expected = "a file or folder that can be written"});
+}
+
+void exportTo(const std::string& target, const Compiled& compiled) {
+  namespace fs = std::filesystem;
+  fs::path path(target);
+  std::error_code error;
+  if (fs::is_directory(path) || !path.has_filename()) path /= "model.proto";
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  if (error) refuse(target, error.message());
+  const bool binary = environmentInteger("POPTORCH_EXPORT_PROTO_AS_BINARY", 0) != 0;
+  try {
+    writeWholeFile(path.string(), binary ? exe::encode(compiled.executable) : ir::print(shownGraph(compiled)));
+  } catch (const UserError& failure) {
+    refuse(target, cat(path.string(), ": ", failure.message().found));
+  }
+  log::info("graph written to ", path.string());
+}
+
+}  // namespace
+
+void showCompiled(const Compiled& compiled) {
+  if (log::enabled(log::Level::kTrace)) {
+    const int64_t limit = environmentInteger("POPTORCH_MAX_GRAPH_LEN", 10);
+    log::trace("captured graph:\n", firstLines(ir::print(compiled.captured), limit));
+    log::trace("lowered graph:\n", firstLines(ir::print(shownGraph(compiled)), limit));
+  } else if (log::shows(log::Detail::kGraphs)) {
+    log::debug("compiled graph:\n", ir::print(shownGraph(compiled)));
+  }
+  const std::string target = environmentText("POPTORCH_EXPORT_PROTO_FILE");
+  if (!target.empty()) exportTo(target, compiled);
+}
+
+}  // namespace abele::host

@@ -1,0 +1,189 @@
+// The parts of a compiled Session, and the free functions it is made of. Private to session/.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/fork.h"
+#include "base/turns.h"
+#include "compile/compiler.h"
+#include "runtime/device/cpu/cpu_backend.h"
+#include "session/session.h"
+#include "session/shared_weights.h"
+#include "session/weight_watch.h"
+
+namespace abele::host {
+
+/// How an external lies in the host's tensor; empty: as it is. See ReplicaGrouping.
+struct Slices {
+  std::vector<int32_t> replica;  // by slice: whose value it is
+  std::vector<bool> first;       // by slice: is that replica the first of its group
+};
+
+/// A program on its devices. Built apart from the session and moved in when complete, so that a compile that throws
+/// leaves the session as it was.
+struct Compiled : MadeProgram {
+  Home home;
+  std::vector<capture::ModelTensor> model;
+  int32_t loss_gradient = -1;         // the constant that backward starts from, as an external; -1: none
+  at::Tensor unscaled_loss_gradient;  // its value without loss scaling
+  std::vector<Slices> slices;         // by external index
+  std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
+  WeightWatch weight_watch;           // of model_of
+  bool warned_of_edits = false;
+  runtime::Watch* watch = nullptr;        // sees all that the devices compute (verify.h); outlives the session
+  std::shared_ptr<runtime::Peers> peers;  // null where there is one process
+  // Automatic loss scaling: the factor beside the optimizer's own, and what was counted since it was looked at.
+  double loss_scale_factor = 1;
+  int64_t updates_counted = 0;
+  runtime::GradientSizes counted;
+  // Declared last: workers stop before the memory and the program they use go away.
+  std::unique_ptr<runtime::CpuBackend> backend;
+  std::optional<SharedWeights> shared;  // absent: the devices have copies of all weights
+  std::unique_ptr<runtime::Runtime> runtime;
+};
+
+/// What a call took, and its actions.
+struct RecentStep {
+  int64_t call_ns = 0;
+  std::vector<runtime::ActionTime> actions;
+};
+
+/// When the tensors of one step of the runtime moved. Units: ns since the call began.
+struct Handover {
+  int64_t asked_ns = 0;   // the host began to make the inputs ready
+  int64_t bound_ns = 0;   // the devices can read them
+  int64_t start_ns = 0;   // the step began
+  int64_t before_ns = 0;  // time of the steps before it, which its actions' times include
+};
+
+struct Session::Impl {
+  /// While it lives the session runs or compiles. Throws E0608 where it does already.
+  class Busy {
+   public:
+    Busy(Impl& session, const char* call);
+    ~Busy() { session_.caller = nullptr; }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+   private:
+    Impl& session_;
+  };
+
+  ~Impl() { drop(); }
+
+  ProgramOptions options;
+  Caller* caller = nullptr;  // of the step or compilation that is under way
+  std::unique_ptr<Compiled> compiled;
+  runtime::Watch* watch = nullptr;  // for programs compiled from now on
+  runtime::StepReport last_step;
+  std::vector<Handover> handovers;  // of the last call, by step
+  int64_t results_ns = 0;           // since it began, until its results were complete
+  std::deque<RecentStep> recent;    // the last calls
+  int64_t last_step_allocations = 0;
+  int64_t workspace_bytes = 0;  // since the program came to its devices
+  double capture_s = 0;
+  double compile_s = 0;
+  bool from_cache = false;
+  std::vector<at::Tensor> synthetic;           // the made-up inputs of every call
+  std::map<std::string, at::Tensor> anchored;  // of the last call
+  mutable std::string captured_text;           // printed when first asked for
+
+  /// Makes a program that is on its devices the session's own.
+  void adopt(std::unique_ptr<Compiled> next);
+  /// Keeps the times of the last step for costs().
+  void note(int64_t call_ns);
+  /// Throws E0705 naming the call when nothing is compiled, E0607 when that was before a fork, E0608 within a step.
+  Compiled& require(const char* call) const;
+  /// Throws E0608 when this call comes from within a step or compilation of the session.
+  void requireIdle(const char* call) const;
+  /// Destroys what is compiled. In a forked child it is left alone: threads that sleep there were not forked.
+  void drop();
+};
+
+// replicas.cc
+std::vector<Slices> slicesOf(const exe::Executable& executable, const std::vector<ReplicaGrouping>& groupings);
+/// Between the host's tensor and every replica's copy of an external.
+void uploadSlices(Compiled& compiled, size_t external, const at::Tensor& host);
+void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor& host);
+/// A copy of the external, its slices stacked.
+at::Tensor copyOf(const Compiled& compiled, size_t external);
+
+// inputs.cc
+/// Throws E0704 at the first input that differs from the compiled ones. Other strides are no difference, unless the
+/// compiled ones repeat elements.
+void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs);
+/// Random numbers like these inputs; zeros for integers.
+std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types);
+
+/// Part `index` of `count` equal parts of the rows.
+std::vector<at::Tensor> partOf(const std::vector<at::Tensor>& inputs, int64_t index, int64_t count);
+
+// results.cc
+/// A replica's micro-batch.
+struct Position {
+  int64_t replica = 0;
+  int64_t micro_batch = 0;
+};
+/// Micro-batches whose results a call returns, in order: that of the inputs, replica fastest. (kSum: those it adds up.)
+std::vector<Position> returnedMicroBatches(const ProgramOptions& options, OutputMode mode, int64_t period);
+/// The tensors of one call's results, and where the result of each micro-batch goes. Arguments that forward writes are
+/// targets too: they reach the caller's tensors only when the step is complete.
+struct Results {
+  std::vector<at::Tensor> returned;            // by flattened result
+  std::vector<at::Tensor> anchored;            // by anchor
+  std::vector<std::vector<at::Tensor>> bound;  // [replica and target][micro-batch]; undefined: not wanted
+  std::vector<at::Tensor> written;             // by entry of CompiledProgram::written: all rows
+  struct Sum {
+    at::Tensor sum;                // a replica's part of what is returned
+    std::vector<at::Tensor> rows;  // its micro-batches
+  };
+  std::vector<Sum> sums;  // results whose micro-batches are still to be added up
+  /// By anchor: of updated parameters, the value before the call, by replica, and where the values between updates go.
+  std::vector<std::vector<at::Tensor>> previous;
+  std::vector<std::vector<at::Tensor>> between;  // by anchor and returned micro-batch
+};
+Results allocateResults(const ProgramOptions& options, const Compiled& compiled);
+/// After the step: sums, and anchored parameters in the micro-batches between updates.
+void finishResults(const ProgramOptions& options, const Compiled& compiled, Results& results);
+/// What to bind for step `index` of the `count` that make up a call.
+std::vector<std::vector<at::Tensor>> partOf(const Results& results, int64_t index, int64_t count);
+void writeBack(const Compiled& compiled, const Results& results, const std::vector<at::Tensor>& inputs);
+
+// load.cc
+/// Intra-op threads of each worker.
+int threadsPerDevice(const ProgramOptions& options, size_t num_workers);
+/// Memory, weights, constants, hyper-parameters, random stream and workers of what was built.
+void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator);
+void uploadModel(Compiled& compiled);
+/// Warns, once, of a tensor of the model that was written since it was last in step with the device.
+void warnOfEdits(Compiled& compiled);
+/// The memory of `host` that external `index` stands for: host itself, or the flat extent of a tensor with gaps.
+at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host);
+void setHypers(Compiled& compiled, const OptimizerSpec& optimizer);
+
+// loss_scaling.cc
+/// What the next step's loss is multiplied by.
+double finalLossScale(const Compiled& compiled);
+/// After a completed step: automatic loss scaling looks at its gradients.
+void adaptLossScale(Compiled& compiled, const ProgramOptions& options);
+/// Name of the automatic factor in the optimizer's state.
+inline constexpr char kLossScaleFactor[] = "lossScaleUpdateFactor";
+/// scales: by step of the call.
+at::Tensor lossScaleAnchor(const ProgramOptions& options, const Anchor& anchor, const std::vector<double>& scales);
+
+// initializers.cc
+/// Writes the model's tensors to a file. Throws E0712.
+void saveInitializers(const std::vector<capture::ModelTensor>& model, const std::string& path);
+
+// dump.cc
+/// Logs the graphs of a compilation, and writes the file that POPTORCH_EXPORT_PROTO_FILE names (E0702).
+void showCompiled(const Compiled& compiled);
+
+}  // namespace abele::host

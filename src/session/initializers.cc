@@ -1,0 +1,32 @@
+// The expert setting saveInitializersToFile: the weights that a program starts from, for whoever looks at them.
+// Form: the elements of every tensor of the model, row by row, one tensor after the other in the order of the model.
+#include <fstream>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "compile/tensors.h"
+#include "runtime/device/cpu/offload.h"
+#include "session/impl.h"
+
+namespace abele::host {
+
+void saveInitializers(const std::vector<capture::ModelTensor>& model, const std::string& path) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  for (const capture::ModelTensor& m : model) {
+    if (!m.tensor->defined() || !m.tensor->device().is_cpu() || m.tensor->layout() != at::kStrided) continue;
+    requireMemory(*m.tensor, m.name);
+    {
+      const at::Tensor dense = m.tensor->detach().contiguous();
+      file.write(static_cast<const char*>(dense.const_data_ptr()), static_cast<std::streamsize>(dense.nbytes()));
+    }
+    runtime::releaseIfOffloaded(*m.tensor);
+  }
+  file.close();
+  ABELE_REQUIRE(file, E0712,
+                {.what = "the weights cannot be written to the file of saveInitializersToFile",
+                 .at = path,
+                 .remedy = "name a file in a folder that exists, or remove the setting"});
+}
+
+}  // namespace abele::host

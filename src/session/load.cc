@@ -1,0 +1,126 @@
+// From an executable to a device that is ready to run it.
+#include <algorithm>
+#include <unordered_map>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "compile/tensors.h"
+#include "runtime/device/cpu/offload.h"
+#include "session/impl.h"
+
+namespace abele::host {
+namespace {
+
+/// The model's tensors by external index.
+std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std::vector<capture::ModelTensor>& model) {
+  std::unordered_map<std::string, at::Tensor*> by_name;
+  for (const capture::ModelTensor& m : model) by_name.emplace(m.name, m.tensor);
+  std::vector<at::Tensor*> matched(executable.externals.size(), nullptr);
+  for (size_t i = 0; i < matched.size(); ++i) {
+    const exe::External& external = executable.externals[i];
+    if (external.kind != exe::ExternalKind::kParameter && external.kind != exe::ExternalKind::kBuffer) continue;
+    auto found = by_name.find(external.name);
+    ABELE_CHECK(found != by_name.end(), "external ", external.name, " is no tensor of the model");
+    matched[i] = found->second;
+  }
+  return matched;
+}
+
+}  // namespace
+
+int threadsPerDevice(const ProgramOptions& options, size_t num_workers) {
+  if (options.threads_per_device > 0) return options.threads_per_device;
+  return std::max(
+      1, at::get_num_threads() / static_cast<int>(std::max<size_t>(1, num_workers) * options.processes.on_host));
+}
+
+void uploadModel(Compiled& compiled) {
+  if (compiled.shared) compiled.shared->lookAgain();
+  for (size_t i = 0; i < compiled.model_of.size(); ++i) {
+    const exe::External& external = compiled.executable.externals[i];
+    if (!compiled.model_of[i] || external.slot < 0) continue;
+    const at::Tensor& host = *compiled.model_of[i];
+    const bool is_shared = compiled.shared && external.kind == exe::ExternalKind::kParameter &&
+                           compiled.slices[i].replica.empty() && compiled.shared->place(i, host);
+    uploadSlices(compiled, i, host);
+    is_shared ? compiled.weight_watch.forget(i) : compiled.weight_watch.note(i, host);
+    runtime::releaseIfOffloaded(host);
+  }
+}
+
+void warnOfEdits(Compiled& compiled) {
+  if (compiled.warned_of_edits) return;
+  const int64_t edited = compiled.weight_watch.firstEdited(compiled.model_of);
+  if (edited < 0) return;
+  compiled.warned_of_edits = true;
+  log::warn(compiled.executable.externals[edited].name,
+            " of the model was written after it was copied to the device, which does not see that: call ",
+            inLanguage("copyWeightsToDevice() of the executor", "model.copyWeightsToDevice()"), " after such writes");
+}
+
+at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host) {
+  const Type& type = compiled.executable.slots[compiled.executable.externals[index].slot].type;
+  if (host.sizes() == at::IntArrayRef(type.sizes)) return host;
+  return host.detach().as_strided(type.sizes, type.strides, host.storage_offset());
+}
+
+namespace {
+
+void setLossScaling(Compiled& compiled, double loss_scaling) {
+  if (!compiled.unscaled_loss_gradient.defined()) {
+    const std::vector<exe::External>& externals = compiled.executable.externals;
+    for (size_t i = 0; i < externals.size(); ++i)
+      if (externals[i].kind == exe::ExternalKind::kConstant && externals[i].name == capture::kLossGradient &&
+          externals[i].slot >= 0)
+        compiled.loss_gradient = static_cast<int32_t>(i);
+    if (compiled.loss_gradient < 0) return;
+    compiled.unscaled_loss_gradient = compiled.backend->external(compiled.loss_gradient).clone();
+  }
+  compiled.backend->upload(compiled.loss_gradient, compiled.unscaled_loss_gradient.mul(loss_scaling));
+}
+
+}  // namespace
+
+void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
+  const double loss_scaling = optimizer.loss_scaling * compiled.loss_scale_factor;
+  for (size_t group = 0; group < optimizer.groups.size(); ++group) {
+    for (const auto& [name, value] : optimizer.groups[group])
+      compiled.backend->setHyper(static_cast<int>(group), name, value);
+    compiled.backend->setHyper(static_cast<int>(group), "gradient_scale", 1 / loss_scaling);
+  }
+  setLossScaling(compiled, loss_scaling);
+}
+
+void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator) {
+  const exe::Executable& executable = compiled.executable;
+  runtime::CpuOptions cpu;
+  cpu.threads_per_device = threadsPerDevice(options, executable.workers.size());
+  cpu.floating_point_exceptions = options.floating_point_exceptions;
+  cpu.stochastic_rounding = options.stochastic_rounding;
+  cpu.rounding_seed = generator.current_seed();
+  if (options.auto_loss_scaling) cpu.gradient_edge = options.loss_scale_edge * 65504;
+  cpu.off_chip_memory_limit = options.off_chip_memory_limit;
+  cpu.off_chip_folder = options.off_chip_folder;
+  cpu.process = options.processes.index;
+  cpu.peers = compiled.peers;
+  cpu.watch = compiled.watch;
+  compiled.backend = runtime::CpuBackend::create(executable, cpu);
+  compiled.model_of = matchModel(executable, compiled.model);
+  compiled.slices = slicesOf(executable, compiled.groupings);
+  if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner);
+  uploadModel(compiled);
+  for (size_t i = 0; i < executable.externals.size(); ++i) {
+    const exe::External& external = executable.externals[i];
+    if (external.kind == exe::ExternalKind::kConstant && external.slot >= 0)
+      compiled.backend->upload(static_cast<int32_t>(i), memoryOf(compiled, i, compiled.constants.at(i)));
+  }
+  setHypers(compiled, compiled.optimizer);
+  compiled.backend->setGenerator(generator);
+  compiled.runtime = std::make_unique<runtime::Runtime>(executable, *compiled.backend);
+  compiled.constants.clear();
+}
+
+}  // namespace abele::host

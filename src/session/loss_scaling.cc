@@ -1,0 +1,72 @@
+// The factor that the loss is multiplied by: the user's number times the one that automatic scaling finds.
+// Source: spec optim.md section 4.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+
+#include <numeric>
+#include <utility>
+
+#include "base/log.h"
+#include "session/impl.h"
+
+namespace abele::host {
+namespace {
+
+// Backward may start in float16, which holds no larger power of two.
+constexpr double kLargest = 32768;
+// Gradients that overflow even so are infinite or NaN whatever the loss is multiplied by.
+constexpr double kLeast = 1.0 / 32768;
+
+/// The updates of the last step were skipped.
+void noteOverflow(Compiled& compiled) {
+  compiled.counted = {};
+  compiled.updates_counted = 0;
+  const double scale = finalLossScale(compiled);
+  if (scale <= kLeast) {
+    log::warn("gradients are not finite with any loss scale: the update is skipped");
+    return;
+  }
+  compiled.loss_scale_factor /= 2;
+  setHypers(compiled, compiled.optimizer);
+  log::info("gradients overflow with a loss scale of ", scale, ": the update is skipped, the scale is halved");
+}
+
+}  // namespace
+
+double finalLossScale(const Compiled& compiled) { return compiled.optimizer.loss_scaling * compiled.loss_scale_factor; }
+
+void adaptLossScale(Compiled& compiled, const ProgramOptions& options) {
+  if (!options.auto_loss_scaling || !options.training) return;
+  const runtime::GradientSizes found = compiled.backend->takeGradientSizes();
+  if (found.overflowed) {
+    noteOverflow(compiled);
+    return;
+  }
+  compiled.counted.large += found.large;
+  compiled.counted.all += found.all;
+  ++compiled.updates_counted;
+  if (compiled.updates_counted < options.loss_scale_period) return;
+  const runtime::GradientSizes counted = std::exchange(compiled.counted, {});
+  compiled.updates_counted = 0;
+  if (counted.all == 0) return;  // nothing in float16
+  const double share = static_cast<double>(counted.large) / static_cast<double>(counted.all);
+  if (share > options.loss_scale_threshold)
+    compiled.loss_scale_factor /= 2;
+  else if (finalLossScale(compiled) * 2 <= kLargest)
+    compiled.loss_scale_factor *= 2;
+  setHypers(compiled, compiled.optimizer);
+}
+
+at::Tensor lossScaleAnchor(const ProgramOptions& options, const Anchor& anchor, const std::vector<double>& scales) {
+  const int64_t per_step = options.device_iterations * options.gradient_accumulation / stepsPerCall(options);
+  std::vector<double> values;
+  for (const Position& p : returnedMicroBatches(options, anchor.mode, anchor.period))
+    values.push_back(scales.at(p.micro_batch / per_step));
+  if (anchor.mode == OutputMode::kSum)
+    values.assign(options.replicas, std::accumulate(values.begin(), values.end(), 0.0) / options.replicas);
+  if (values.size() == 1) return at::full({}, values[0]);
+  return at::tensor(at::ArrayRef<double>(values), at::kFloat);
+}
+
+}  // namespace abele::host

@@ -1,0 +1,64 @@
+#include "session/processes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <future>
+
+#include "base/error.h"
+#include "runtime/collective/peers.h"
+#include "session/session.h"
+
+namespace abele::host {
+std::shared_ptr<runtime::Peers> joinPeers(const ProgramOptions& options) {
+  const ProcessOptions& processes = options.processes;
+  if (processes.count == 1 || !options.training) return {};
+  return runtime::Peers::join(processes.group, processes.index, processes.count);
+}
+
+namespace {
+
+constexpr auto kPollPeriod = std::chrono::milliseconds(50);
+
+/// exchange(), in which the caller can be interrupted: another thread waits for the messages.
+std::vector<std::string> exchange(runtime::Peers& peers, const std::string& own, const std::function<bool()>& poll) {
+  if (!poll) return peers.exchange(own);
+  std::future<std::vector<std::string>> texts = std::async(std::launch::async, [&] { return peers.exchange(own); });
+  bool stops = false;
+  std::exception_ptr thrown;
+  while (!stops && texts.wait_for(kPollPeriod) != std::future_status::ready) {
+    try {
+      stops = poll();
+    } catch (...) {
+      thrown = std::current_exception();
+      stops = true;
+    }
+  }
+  if (!stops) return texts.get();
+  peers.interrupt();
+  texts.wait();
+  peers.fail("its compilation was interrupted");
+  if (thrown) std::rethrow_exception(thrown);
+  throwUser(ErrorCode::E0602, {.what = "waiting for the other processes was interrupted",
+                               .remedy = "start all processes again, from the last checkpoint"});
+}
+
+}  // namespace
+
+void requireSameProgram(runtime::Peers& peers, const std::string& key, const std::function<bool()>& poll) {
+  const std::vector<std::string> keys = exchange(peers, key, poll);
+  const auto other = std::find_if(keys.begin(), keys.end(), [&](const std::string& k) { return k != keys[0]; });
+  ABELE_REQUIRE(other == keys.end(), E0713,
+                {.what = cat("process ", other - keys.begin(), " compiled another program than process 0"),
+                 .at = cat("process ", peers.process(), " of ", peers.processes()),
+                 .expected = "the same model, options, optimizer and shapes in all processes",
+                 .remedy = "let no process choose by its own index what it trains, and give each batches of one size"});
+}
+
+void joinProcesses(const ProcessOptions& processes) {
+  runtime::Peers::join(processes.group, processes.index, processes.count);
+}
+
+void leaveProcesses() { runtime::Peers::leaveAll(); }
+
+}  // namespace abele::host

@@ -1,0 +1,168 @@
+// The compiled program as data: from a recording, out of a session, into a session.
+#include <algorithm>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include "base/error.h"
+#include "compile/lowering.h"
+#include "compile/tensors.h"
+#include "ir/text.h"
+#include "session/impl.h"
+#include "session/processes.h"
+
+namespace abele::host {
+
+CompiledProgram Session::program() const {
+  at::NoGradGuard no_grad;
+  const Compiled& compiled = impl_->require("program()");
+  CompiledProgram program = compiled;
+  program.constants.assign(compiled.executable.externals.size(), at::Tensor());
+  for (size_t i = 0; i < program.constants.size(); ++i) {
+    const exe::External& external = compiled.executable.externals[i];
+    if (external.kind == exe::ExternalKind::kConstant && external.slot >= 0)
+      program.constants[i] = compiled.backend->external(static_cast<int32_t>(i)).clone();
+  }
+  return program;
+}
+
+namespace {
+
+bool isGrouped(const CompiledProgram& program, const std::string& parameter) {
+  return std::any_of(program.groupings.begin(), program.groupings.end(), [&](const ReplicaGrouping& grouping) {
+    return grouping.parameter == parameter && grouping.type != CommGroup::kAll;
+  });
+}
+
+void checkFits(const CompiledProgram& program, const ProgramOptions& options,
+               const std::vector<capture::ModelTensor>& model) {
+  const exe::Executable& executable = program.executable;
+  const auto require = [](bool holds, std::string what, std::string found, std::string expected) {
+    ABELE_REQUIRE(holds, E0712,
+                  {.what = std::move(what),
+                   .found = std::move(found),
+                   .expected = std::move(expected),
+                   .remedy = "wrap the same model with the same options as when the program was saved"});
+  };
+  const auto numbers = [](bool training, int64_t iterations, int64_t accumulation, int64_t replicas, int64_t parts,
+                          int64_t processes) {
+    return cat(training ? "training" : "inference", ", deviceIterations ", iterations, ", gradientAccumulation ",
+               accumulation, ", replicationFactor ", replicas, ", input groups ", parts, ", processes ", processes);
+  };
+  const std::string found =
+      numbers(options.training, options.device_iterations / stepsPerCall(options), options.gradient_accumulation,
+              options.replicas, options.replicas / options.input_group_size, options.processes.count);
+  const std::string expected = numbers(executable.training, executable.device_iterations, executable.accumulation,
+                                       executable.replicas, executable.inputParts(), executable.processes);
+  require(found == expected, "the program was compiled with other options", found, expected);
+  std::map<std::string, const at::Tensor*> by_name;
+  for (const capture::ModelTensor& m : model) by_name.emplace(m.name, m.tensor);
+  for (const exe::External& external : executable.externals) {
+    if (external.slot < 0) continue;
+    if (external.kind != exe::ExternalKind::kParameter && external.kind != exe::ExternalKind::kBuffer) continue;
+    auto it = by_name.find(external.name);
+    require(it != by_name.end(), "the program was compiled for another model", cat("no tensor ", external.name),
+            external.name);
+    const Type& type = executable.slots[external.slot].type;
+    const Type own = typeOf(*it->second);
+    // A tensor with gaps is stored as its flat extent; one with groups has a value for each.
+    std::vector<int64_t> sizes = own.sizes;
+    if (!sizes.empty() && isGrouped(program, external.name)) sizes.erase(sizes.begin());
+    const bool same_size = sizes == type.sizes || (type.sizes.size() == 1 && type.numel() > own.numel());
+    require(own.dtype == type.dtype && same_size, "the program was compiled for another model",
+            cat(external.name, ": ", own.str()), cat(external.name, ": ", type.str()));
+  }
+}
+
+}  // namespace
+
+namespace {
+
+bool takesConstants(const exe::Executable& executable) {
+  return std::any_of(executable.externals.begin(), executable.externals.end(), [](const exe::External& external) {
+    return external.kind == exe::ExternalKind::kConstant && external.slot >= 0;
+  });
+}
+
+/// What a file says may be anything that the checks of its reader let pass: types of tensors that are not the model's,
+/// operators with arguments that they refuse.
+void loadOrRefuse(Compiled& compiled, const ProgramOptions& options) {
+  const auto refuse = [](const char* found) {
+    throwUser(ErrorCode::E0501, {.what = "a program that cannot be brought to its devices",
+                                 .found = found,
+                                 .remedy = "save the program again with this version of Abele"});
+  };
+  try {
+    host::load(compiled, options, makeGenerator(options));
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    refuse(error.what_without_backtrace());
+  } catch (const std::exception& error) {  // of ATen too
+    refuse(error.what());
+  }
+}
+
+}  // namespace
+
+void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll) {
+  const Impl::Busy busy(*impl_, "load()");
+  const c10::InferenceMode not_inference(false);  // as in compile()
+  checkFits(program, impl_->options, model);
+  requireMemory(program.executable, impl_->options);
+  ABELE_REQUIRE(!program.constants.empty() || !takesConstants(program.executable), E0712,
+                {.what = "the program has no constants: it is an entry of a cache",
+                 .remedy = "save() a compiled model, and load that file"});
+  auto next = std::make_unique<Compiled>();
+  static_cast<CompiledProgram&>(*next) = std::move(program);
+  next->model = model;
+  next->peers = joinPeers(impl_->options);
+  if (next->peers) requireSameProgram(*next->peers, next->key, poll);
+  {
+    at::NoGradGuard no_grad;
+    loadOrRefuse(*next, impl_->options);
+  }
+  impl_->adopt(std::move(next));
+  impl_->from_cache = false;
+  impl_->capture_s = impl_->compile_s = 0;
+}
+
+namespace {
+
+/// Throws E0705 when the session did not make the program itself.
+const Compiled& requireMadeHere(const Compiled& compiled, const char* what) {
+  ABELE_REQUIRE(compiled.is_made_here, E0705,
+                {.what = cat(what, " needs a program that was compiled by this process"),
+                 .found = "one that was loaded from a file or found in the cache",
+                 .remedy = "compile without the cache to look at graph and plan"});
+  return compiled;
+}
+
+}  // namespace
+
+const ir::Graph& Session::graph() const { return requireMadeHere(impl_->require("graph()"), "graph()").graph; }
+const plan::Plan& Session::plan() const { return requireMadeHere(impl_->require("plan()"), "plan()").plan; }
+plan::MemoryReport Session::memoryReport() const {
+  const Compiled& compiled = requireMadeHere(impl_->require("memoryReport()"), "memoryReport()");
+  return plan::reportMemory(compiled.graph, compiled.plan);
+}
+const exe::Executable& Session::executable() const { return impl_->require("executable()").executable; }
+
+const std::string& Session::capturedText() const {
+  const Compiled& compiled = requireMadeHere(impl_->require("capturedText()"), "capturedText()");
+  if (impl_->captured_text.empty()) impl_->captured_text = ir::print(compiled.captured);
+  return impl_->captured_text;
+}
+
+const std::vector<std::string>& Session::tensorNames() const { return impl_->require("tensorNames()").tensor_names; }
+
+std::vector<int> Session::stageDevices() const {
+  std::vector<int> devices;
+  for (const CompiledStage& stage : impl_->require("stageDevices()").stages)
+    if (stage.replica == 0) devices.push_back(stage.device);
+  return devices;
+}
+
+}  // namespace abele::host

@@ -1,0 +1,197 @@
+// Which micro-batches a call returns, and in what shape. Source: spec executor.md section 3.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include "base/error.h"
+#include "compile/tensors.h"
+#include "session/impl.h"
+
+namespace abele::host {
+namespace {
+
+/// Shape of `count` results of one micro-batch: dim 0 is multiplied, a scalar becomes a vector; one is left as it is.
+std::vector<int64_t> combinedSizes(std::vector<int64_t> one, int64_t count) {
+  if (count == 1) return one;
+  if (one.empty()) return {count};
+  one[0] *= count;
+  return one;
+}
+
+at::Tensor emptyOf(const Type& one, int64_t count) {
+  return at::empty(combinedSizes(one.sizes, count), at::TensorOptions(static_cast<at::ScalarType>(one.dtype)));
+}
+
+/// Where result `index` of `count` is in the tensor that emptyOf made.
+at::Tensor rowsOf(const at::Tensor& whole, const Type& one, int64_t index, int64_t count) {
+  if (count == 1) return whole;
+  if (one.sizes.empty()) return whole.select(0, index);
+  return whole.narrow(0, index * one.sizes[0], one.sizes[0]);
+}
+
+/// Where the micro-batches of one target go: by replica and micro-batch.
+class Target {
+ public:
+  Target(const ProgramOptions& options, const Compiled& compiled, Results& results, int32_t target)
+      : micro_batches_(options.device_iterations * options.gradient_accumulation),
+        outputs_(compiled.executable.numOutputs()),
+        results_(results),
+        target_(target) {}
+
+  at::Tensor& at(const Position& p) {
+    std::vector<at::Tensor>& rows = results_.bound.at(p.replica * outputs_ + target_);
+    rows.resize(micro_batches_);
+    return rows[p.micro_batch];
+  }
+
+  /// All rows of the wanted micro-batches, bound to them.
+  at::Tensor bind(const Type& one, const std::vector<Position>& chosen) {
+    const auto rows = static_cast<int64_t>(chosen.size());
+    at::Tensor whole = emptyOf(one, rows);
+    for (int64_t j = 0; j < rows; ++j) at(chosen[j]) = rowsOf(whole, one, j, rows);
+    return whole;
+  }
+
+ private:
+  int64_t micro_batches_;
+  int64_t outputs_;
+  Results& results_;
+  int32_t target_;
+};
+
+/// What a call returns of one value: the rows of the chosen micro-batches, or their sums, which are still to be made.
+at::Tensor returnedOf(Results& results, const Type& one, OutputMode mode, int64_t replicas,
+                      const std::vector<Position>& chosen, const std::vector<at::Tensor>& rows,
+                      const at::Tensor& whole) {
+  if (mode != OutputMode::kSum || static_cast<int64_t>(chosen.size()) == replicas) return whole;
+  at::Tensor sums = emptyOf(one, replicas);
+  for (int64_t r = 0; r < replicas; ++r) {
+    Results::Sum& sum = results.sums.emplace_back();
+    sum.sum = rowsOf(sums, one, r, replicas);
+    for (size_t j = 0; j < chosen.size(); ++j)
+      if (chosen[j].replica == r) sum.rows.push_back(rows[j]);
+  }
+  return sums;
+}
+
+/// The rows of what emptyOf made.
+std::vector<at::Tensor> splitRows(const at::Tensor& whole, const Type& one, size_t count) {
+  std::vector<at::Tensor> rows;
+  for (size_t j = 0; j < count; ++j)
+    rows.push_back(rowsOf(whole, one, static_cast<int64_t>(j), static_cast<int64_t>(count)));
+  return rows;
+}
+
+/// The replica that updates the value of an external that this one uses.
+int64_t updaterOf(const exe::Executable& executable, int32_t external, int64_t replica) {
+  int32_t first = 0;
+  while (executable.externals[external].slotOf(first) != executable.externals[external].slotOf(replica)) ++first;
+  return first;
+}
+
+/// Rows that several replicas take are written by the first of them.
+void bindWritten(const ProgramOptions& options, const Compiled& compiled, Results& results) {
+  const int64_t parts = compiled.executable.inputParts();
+  std::vector<Position> writers(static_cast<size_t>(inputMicroBatches(options)));
+  for (int32_t r = static_cast<int32_t>(options.replicas) - 1; r >= 0; --r)
+    for (int64_t k = compiled.executable.inputPart(r); k < inputMicroBatches(options); k += parts)
+      writers[k] = {r, k / parts};
+  for (const WrittenArgument& written : compiled.written)
+    results.written.push_back(Target(options, compiled, results, written.target).bind(written.type, writers));
+}
+
+void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const CompiledAnchor& anchor,
+                Results& results) {
+  const std::vector<Position> wanted = returnedMicroBatches(options, anchor.mode, anchor.period);
+  std::vector<at::Tensor>& previous = results.previous.emplace_back();
+  std::vector<at::Tensor>& between = results.between.emplace_back();
+  Target target(options, compiled, results, anchor.target);
+  at::Tensor whole;
+  if (anchor.updated < 0) {
+    whole = target.bind(anchor.type, wanted);
+  } else {
+    for (int64_t r = 0; r < options.replicas; ++r)
+      previous.push_back(compiled.backend->external(anchor.updated, static_cast<int32_t>(r)).clone());
+    target.bind(anchor.type, returnedMicroBatches(options, OutputMode::kAll, 1));
+    whole = emptyOf(anchor.type, static_cast<int64_t>(wanted.size()));
+  }
+  const std::vector<at::Tensor> rows = splitRows(whole, anchor.type, wanted.size());
+  if (anchor.updated >= 0) between = rows;
+  results.anchored.push_back(returnedOf(results, anchor.type, anchor.mode, options.replicas, wanted, rows, whole));
+}
+
+/// A parameter gets a new value in the last micro-batch of each group; between, it is that of the group before.
+void fillBetweenUpdates(const ProgramOptions& options, const Compiled& compiled, size_t index, Results& results) {
+  const CompiledAnchor& anchor = compiled.anchors[index];
+  const std::vector<Position> chosen = returnedMicroBatches(options, anchor.mode, anchor.period);
+  const int64_t accumulation = options.gradient_accumulation;
+  for (size_t j = 0; j < chosen.size(); ++j) {
+    const int64_t updated = (chosen[j].micro_batch + 1) / accumulation * accumulation - 1;
+    const int64_t updater = updaterOf(compiled.executable, anchor.updated, chosen[j].replica);
+    results.between[index][j].copy_(updated < 0
+                                        ? results.previous[index][chosen[j].replica]
+                                        : Target(options, compiled, results, anchor.target).at({updater, updated}));
+  }
+}
+
+}  // namespace
+
+std::vector<Position> returnedMicroBatches(const ProgramOptions& options, OutputMode mode, int64_t period) {
+  const int64_t count = options.device_iterations * options.gradient_accumulation;
+  int64_t first = 0, step = 1;
+  if (mode == OutputMode::kFinal) first = count - 1;
+  if (mode == OutputMode::kEveryN) {
+    first = period - 1;
+    step = period;
+  }
+  std::vector<Position> chosen;
+  for (int64_t k = first; k < count; k += step)
+    for (int64_t r = 0; r < options.replicas; ++r) chosen.push_back({r, k});
+  return chosen;
+}
+
+Results allocateResults(const ProgramOptions& options, const Compiled& compiled) {
+  const std::vector<Position> chosen = returnedMicroBatches(options, options.output_mode, options.output_period);
+  Results results;
+  results.bound.resize(compiled.executable.output_slots.size());
+  size_t next_host = 0;
+  for (const CompiledResult& result : compiled.results) {
+    if (result.target < 0) {
+      results.returned.push_back(compiled.host_results.at(next_host++));
+      continue;
+    }
+    const at::Tensor whole = Target(options, compiled, results, result.target).bind(result.type, chosen);
+    results.returned.push_back(returnedOf(results, result.type, options.output_mode, options.replicas, chosen,
+                                          splitRows(whole, result.type, chosen.size()), whole));
+  }
+  bindWritten(options, compiled, results);
+  for (const CompiledAnchor& anchor : compiled.anchors) bindAnchor(options, compiled, anchor, results);
+  return results;
+}
+
+void finishResults(const ProgramOptions& options, const Compiled& compiled, Results& results) {
+  for (size_t i = 0; i < compiled.anchors.size(); ++i)
+    if (compiled.anchors[i].updated >= 0) fillBetweenUpdates(options, compiled, i, results);
+  for (Results::Sum& sum : results.sums) {
+    sum.sum.copy_(sum.rows[0]);
+    for (size_t k = 1; k < sum.rows.size(); ++k) sum.sum.add_(sum.rows[k]);
+  }
+}
+
+std::vector<std::vector<at::Tensor>> partOf(const Results& results, int64_t index, int64_t count) {
+  if (count == 1) return results.bound;
+  std::vector<std::vector<at::Tensor>> parts;
+  for (const std::vector<at::Tensor>& rows : results.bound) {
+    const auto size = static_cast<int64_t>(rows.size()) / count;
+    parts.emplace_back(rows.begin() + index * size, rows.begin() + (index + 1) * size);
+  }
+  return parts;
+}
+
+void writeBack(const Compiled& compiled, const Results& results, const std::vector<at::Tensor>& inputs) {
+  for (size_t j = 0; j < results.written.size(); ++j) {
+    const at::Tensor& input = inputs[compiled.written[j].argument];
+    input.copy_(results.written[j].view(input.sizes()));
+  }
+}
+
+}  // namespace abele::host

@@ -1,0 +1,213 @@
+// Session: one compilation, and the calls that run it.
+#include "session/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include <malloc.h>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "compile/compiler.h"
+#include "compile/inputs.h"
+#include "compile/tensor_names.h"
+#include "compile/tensors.h"
+#include "runtime/device/cpu/offload.h"
+#include "runtime/device/cpu/steering_allocator.h"
+#include "session/impl.h"
+#include "session/processes.h"
+
+namespace abele::host {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// From so much memory of the devices on, compilation returns what capture no longer needs to the system first.
+constexpr int64_t kTrimmedBytes = int64_t{64} << 20;
+
+/// Adds a step to those before it: micro_batch is the number of its first one among all, times go on where they ended.
+void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepReport& report) {
+  for (runtime::ActionTime action : step.actions) {
+    action.micro_batch += static_cast<int32_t>(micro_batch);
+    action.begin_ns += report.wall_ns;
+    action.end_ns += report.wall_ns;
+    report.actions.push_back(action);
+  }
+  report.wall_ns += step.wall_ns;
+}
+
+}  // namespace
+
+Session::Session(ProgramOptions options) : impl_(std::make_unique<Impl>()) {
+  checkOptions(options);
+  impl_->options = std::move(options);
+  if (!impl_->options.weights_owner) impl_->options.weights_owner = impl_.get();
+}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+
+Compiled& Session::Impl::require(const char* call) const {
+  requireIdle(call);
+  ABELE_REQUIRE(
+      compiled, E0705,
+      {.what = cat(call, " needs a compiled model"), .remedy = "call the model once, or compile() it, first"});
+  ABELE_REQUIRE(compiled->home.isHere(), E0607,
+                {.what = cat(call, " of a model that was compiled before this process was forked off"),
+                 .found = "devices whose threads are in the parent process",
+                 .expected = "a model that this process compiled",
+                 .remedy = inLanguage("start the process with the start method \"spawn\", or destroy() the model here "
+                                      "and call it again; copyWeightsToHost() before the fork to have its weights here",
+                                      "destroy() the model here and call it again; copyWeightsToHost() before the fork "
+                                      "to have its weights here")});
+  return *compiled;
+}
+
+void Session::Impl::requireIdle(const char* call) const {
+  ABELE_REQUIRE(caller == nullptr || caller != currentCaller(), E0608,
+                {.what = cat(call, " from within a step or compilation of the same model"),
+                 .found = "a hook, a host function or forward that calls it",
+                 .expected = "one call at a time",
+                 .remedy = "call it when the model has returned, or use another model inside"});
+}
+
+Session::Impl::Busy::Busy(Impl& session, const char* call) : session_(session) {
+  session.requireIdle(call);
+  session.caller = currentCaller();
+}
+
+void Session::Impl::drop() {
+  if (compiled && !compiled->home.isHere()) static_cast<void>(compiled.release());
+  compiled.reset();
+}
+
+void Session::compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer) {
+  log::CallScope scope("Session::compile");
+  // What is made here outlives the caller's inference mode, and capture looks at versions of tensors.
+  const c10::InferenceMode not_inference(false);
+  const Clock::time_point start = Clock::now();
+  const Impl::Busy busy(*impl_, "compile()");
+  const ProgramOptions& options = impl_->options;
+  // Shares of the work as large models have them.
+  const auto reached = [&program](int percent) {
+    if (program.progress) program.progress(percent, 100);
+  };
+  reached(0);
+  requireMemory(inputs);
+  checkBatchSplit(options, inputs);
+  requireBuffers(options, program.model);
+  auto next = std::make_unique<Compiled>();
+  next->model = program.model;
+  next->optimizer = optimizer;
+  next->groupings = options.groupings;
+  next->watch = impl_->watch;
+  at::Generator generator = makeGenerator(options);
+  const auto loadFound = [&] {
+    try {
+      host::load(*next, options, generator);
+    } catch (...) {
+      next->runtime.reset();
+      next->shared.reset();
+      next->backend.reset();
+      throw;
+    }
+  };
+  const CompileRequest request{.program = program,
+                               .inputs = inputs,
+                               .options = options,
+                               .keeps_origins = next->watch != nullptr,
+                               .load = loadFound};
+  next->peers = joinPeers(options);
+  double capture_s = 0;
+  const bool from_cache = compileProgram(request, generator, *next, capture_s);
+  if (next->peers) requireSameProgram(*next->peers, next->key, program.poll);
+  showCompiled(*next);
+  reached(70);
+  if (!next->runtime) {
+    // Capture ran the whole model. The C library keeps that memory for other blocks, and the devices' is mapped anew.
+    int64_t device_bytes = exe::offChipBytes(next->executable);
+    for (size_t w = 0; w < next->executable.workers.size(); ++w)
+      device_bytes += exe::residentBytes(next->executable, static_cast<int32_t>(w));
+    if (device_bytes >= kTrimmedBytes) malloc_trim(0);
+    at::NoGradGuard no_grad;
+    host::load(*next, options, generator);
+  }
+  if (!options.initializers_path.empty()) saveInitializers(program.model, options.initializers_path);
+  for (const capture::ModelTensor& m : program.model) runtime::releaseIfOffloaded(*m.tensor);
+  next->phases.end("load");
+  impl_->adopt(std::move(next));
+  impl_->from_cache = from_cache;
+  impl_->capture_s = capture_s;
+  impl_->compile_s = secondsSince(start) - capture_s;
+  reached(100);
+}
+
+void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
+  if (options.synthetic_data) synthetic = syntheticLike(next->input_types);
+  drop();
+  compiled = std::move(next);
+  captured_text.clear();
+  last_step = {};
+  recent.clear();
+  workspace_bytes = 0;
+  anchored.clear();
+}
+
+bool Session::isCompiled() const { return impl_->compiled != nullptr; }
+bool Session::isOfParent() const { return impl_->compiled && !impl_->compiled->home.isHere(); }
+
+std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const Poll& poll) {
+  log::CallScope scope("Session::run");
+  const Clock::time_point start = Clock::now();
+  at::NoGradGuard no_grad;
+  Compiled& compiled = impl_->require("run()");
+  const Impl::Busy busy(*impl_, "run()");
+  requireMemory(given);
+  checkSameInputs(compiled.input_types, given);
+  const auto sinceBegin = [&] { return std::chrono::nanoseconds(Clock::now() - start).count(); };
+  warnOfEdits(compiled);
+  const std::vector<at::Tensor>& inputs = impl_->options.synthetic_data ? impl_->synthetic : given;
+  std::vector<at::Tensor> bound = bindable(inputs);
+  if (compiled.shared) {
+    compiled.shared->follow(compiled.executable.externals);
+    for (at::Tensor& input : bound)
+      if (compiled.shared->isChanged(input)) input = input.clone();  // it is what it was when the call began
+  }
+  Results results = allocateResults(impl_->options, compiled);
+  const int64_t allocations = runtime::cpuAllocatorMisses(), heap_bytes = runtime::cpuAllocatorMissBytes();
+  const int64_t steps = stepsPerCall(impl_->options);
+  std::vector<double> loss_scales;
+  impl_->last_step = {};
+  impl_->handovers.clear();
+  for (int64_t step = 0; step < steps; ++step) {
+    loss_scales.push_back(finalLossScale(compiled));
+    Handover& moved = impl_->handovers.emplace_back();
+    moved.asked_ns = step == 0 ? 0 : sinceBegin();
+    moved.before_ns = impl_->last_step.wall_ns;
+    compiled.backend->bindInputs(partOf(bound, step, steps));
+    moved.bound_ns = sinceBegin();
+    compiled.backend->bindOutputs(partOf(results, step, steps));
+    moved.start_ns = sinceBegin();
+    append(compiled.runtime->run(poll), step * compiled.executable.micro_batches, impl_->last_step);
+    adaptLossScale(compiled, impl_->options);
+  }
+  if (compiled.shared) compiled.shared->noteUpdates(compiled.model_of);
+  impl_->last_step_allocations = runtime::cpuAllocatorMisses() - allocations;
+  impl_->workspace_bytes += runtime::cpuAllocatorMissBytes() - heap_bytes;
+  finishResults(impl_->options, compiled, results);
+  writeBack(compiled, results, inputs);
+  impl_->results_ns = sinceBegin();
+  for (size_t i = 0; i < compiled.anchors.size(); ++i) impl_->anchored[compiled.anchors[i].name] = results.anchored[i];
+  for (const Anchor& anchor : impl_->options.anchors)
+    if (impl_->options.training && anchor.long_name == kFinalLossScale)
+      impl_->anchored[anchor.short_name] = lossScaleAnchor(impl_->options, anchor, loss_scales);
+  impl_->note(std::chrono::nanoseconds(Clock::now() - start).count());
+  return std::move(results.returned);
+}
+
+}  // namespace abele::host

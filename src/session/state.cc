@@ -1,0 +1,259 @@
+// Weights, optimizer and random stream of a compiled Session, to and from the device.
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include "base/error.h"
+#include "compile/tensors.h"
+#include "runtime/device/cpu/offload.h"
+#include "session/impl.h"
+
+namespace abele::host {
+namespace {
+
+constexpr int64_t kRoundingBytes = sizeof(runtime::RoundingPosition);
+
+const char* kindName(passes::OptimizerRules::Kind kind) {
+  switch (kind) {
+    case passes::OptimizerRules::Kind::kNone: return "no optimizer";
+    case passes::OptimizerRules::Kind::kSgd: return "SGD";
+    case passes::OptimizerRules::Kind::kAdam: return "Adam";
+    case passes::OptimizerRules::Kind::kAdamW: return "AdamW";
+    case passes::OptimizerRules::Kind::kRmsprop: return "RMSprop";
+    case passes::OptimizerRules::Kind::kLamb: return "LAMB";
+  }
+  return "?";
+}
+
+std::string flags(const passes::OptimizerRules::Group& group) {
+  return cat("momentum ", group.momentum, ", dampening ", group.torch_dampening, ", amsgrad ", group.amsgrad,
+             ", centered ", group.centered, ", use_tf_variant ", group.tf_variant, ", bias_correction ",
+             group.bias_correction);
+}
+
+/// What the compiled update cannot take from this optimizer: found and expected; empty when it takes all.
+Message difference(const passes::OptimizerRules& compiled, const passes::OptimizerRules& next) {
+  if (compiled.kind != next.kind)
+    return {.what = "the optimizer's type changed", .found = kindName(next.kind), .expected = kindName(compiled.kind)};
+  const auto fixed = [](const passes::OptimizerRules& rules) {
+    return cat("accumulators ", dtypeName(rules.accumulator), ", first moments ", dtypeName(rules.first_moment),
+               ", second moments ", dtypeName(rules.second_moment), ", max_grad_norm ", rules.max_grad_norm);
+  };
+  if (fixed(compiled) != fixed(next))
+    return {.what = "a constant of the optimizer changed", .found = fixed(next), .expected = fixed(compiled)};
+  if (compiled.groups.size() != next.groups.size())
+    return {.what = "the number of parameter groups changed",
+            .found = cat(next.groups.size(), " groups"),
+            .expected = cat(compiled.groups.size(), " groups")};
+  for (size_t i = 0; i < next.groups.size(); ++i) {
+    passes::OptimizerRules::Group given = next.groups[i];
+    given.torch_dampening |= compiled.groups[i].torch_dampening;  // a program that counts steps takes any dampening
+    const std::string found = flags(given);
+    const std::string expected = flags(compiled.groups[i]);
+    if (found != expected)
+      return {.what = cat("a constant of parameter group ", i, " changed"), .found = found, .expected = expected};
+  }
+  const auto place = [](const passes::OptimizerRules& rules, const std::string& name) {
+    auto group = rules.group_of.find(name);
+    return group == rules.group_of.end() ? cat(name, " in no group") : cat(name, " in group ", group->second);
+  };
+  for (const passes::OptimizerRules* rules : {&compiled, &next})
+    for (const auto& [name, group] : rules->group_of)
+      if (place(compiled, name) != place(next, name))
+        return {.what = cat("parameter ", name, " changed its group"),
+                .found = place(next, name),
+                .expected = place(compiled, name)};
+  return {};
+}
+
+/// The rules with element types in place of "those of the parameters", where all parameters have one: C++ and Python
+/// say the same in different words.
+passes::OptimizerRules withTypes(passes::OptimizerRules rules, const exe::Executable& executable) {
+  std::optional<DType> type;
+  for (const exe::External& external : executable.externals) {
+    if (external.kind != exe::ExternalKind::kParameter || external.slot < 0) continue;
+    if (!rules.group_of.contains(external.name)) continue;
+    const DType own = executable.slots[external.slot].type.dtype;
+    if (type && *type != own) return rules;
+    type = own;
+  }
+  for (DType* each : {&rules.accumulator, &rules.first_moment, &rules.second_moment})
+    if (type && *each == DType::kUndefined) *each = *type;
+  return rules;
+}
+
+}  // namespace
+
+void Session::copyWeightsToHost() {
+  at::NoGradGuard no_grad;
+  Compiled& compiled = impl_->require("copyWeightsToHost()");
+  for (size_t i = 0; i < compiled.model_of.size(); ++i) {
+    if (!compiled.model_of[i] || compiled.executable.externals[i].slot < 0) continue;
+    downloadSlices(compiled, i, *compiled.model_of[i]);
+    const bool is_shared = compiled.shared && compiled.shared->contains(i);
+    is_shared ? compiled.weight_watch.forget(i) : compiled.weight_watch.note(i, *compiled.model_of[i]);
+    runtime::releaseIfOffloaded(*compiled.model_of[i]);
+  }
+}
+
+void Session::copyWeightsToDevice() {
+  at::NoGradGuard no_grad;
+  uploadModel(impl_->require("copyWeightsToDevice()"));
+}
+
+void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
+  at::NoGradGuard no_grad;
+  Compiled& compiled = impl_->require("copyBuffersToDevice()");
+  // All names are checked before the first upload: an error leaves the device as it was.
+  std::vector<int32_t> chosen;
+  std::set<std::string> buffers;
+  for (const capture::ModelTensor& m : compiled.model)
+    if (!m.is_parameter) buffers.insert(m.name);
+  std::multimap<std::string, int32_t> used;
+  for (size_t i = 0; i < compiled.executable.externals.size(); ++i)
+    if (compiled.executable.externals[i].slot >= 0 && compiled.model_of[i])
+      used.emplace(compiled.executable.externals[i].name, static_cast<int32_t>(i));
+  for (const std::string& name : names) {
+    ABELE_REQUIRE(
+        buffers.contains(name), E0708,
+        {.what = cat("the model has no buffer named ", name), .remedy = "name buffers as named_buffers() does"});
+    const auto [first, last] = used.equal_range(name);
+    for (auto it = first; it != last; ++it) chosen.push_back(it->second);
+  }
+  for (int32_t i : chosen) {
+    uploadSlices(compiled, static_cast<size_t>(i), *compiled.model_of[i]);
+    compiled.weight_watch.note(static_cast<size_t>(i), *compiled.model_of[i]);
+  }
+}
+
+void Session::setOptimizer(const OptimizerSpec& optimizer) {
+  Compiled& compiled = impl_->require("setOptimizer()");
+  Message found = difference(withTypes(compiled.optimizer.rules, compiled.executable),
+                             withTypes(optimizer.rules, compiled.executable));
+  if (!found.what.empty()) {
+    found.remedy = "change values of the compiled optimizer only, or destroy() the model and compile it again";
+    throwUser(ErrorCode::E0706, std::move(found));
+  }
+  setHypers(compiled, optimizer);
+  compiled.optimizer = optimizer;
+}
+
+std::map<std::string, at::Tensor> Session::optimizerState() const {
+  at::NoGradGuard no_grad;
+  Compiled& compiled = impl_->require("optimizerState()");
+  std::map<std::string, at::Tensor> state;
+  for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
+    const exe::External& external = compiled.executable.externals[i];
+    if (external.kind == exe::ExternalKind::kState && external.slot >= 0)
+      state.emplace(external.name, copyOf(compiled, i));
+  }
+  if (impl_->options.auto_loss_scaling) state.emplace(kLossScaleFactor, at::full({}, compiled.loss_scale_factor));
+  return state;
+}
+
+void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) {
+  at::NoGradGuard no_grad;
+  Compiled& compiled = impl_->require("setOptimizerState()");
+  std::vector<std::pair<int32_t, const at::Tensor*>> uploads;
+  double factor = compiled.loss_scale_factor;
+  std::map<std::string, int32_t> index_of;
+  for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
+    const exe::External& external = compiled.executable.externals[i];
+    if (external.kind == exe::ExternalKind::kState && external.slot >= 0)
+      index_of.insert_or_assign(external.name, static_cast<int32_t>(i));
+  }
+  for (const auto& [name, tensor] : state) {
+    if (name == kLossScaleFactor) {
+      requireMemory(tensor, name);
+      if (impl_->options.auto_loss_scaling) factor = tensor.item<double>();
+      continue;
+    }
+    const auto found_index = index_of.find(name);
+    ABELE_REQUIRE(found_index != index_of.end(), E0706,
+                  {.what = cat("the compiled optimizer has no state named ", name),
+                   .remedy = "load a state saved from the same model and optimizer"});
+    requireMemory(tensor, name);
+    const int32_t index = found_index->second;
+    Type expected = compiled.executable.slots[compiled.executable.externals[index].slot].type;
+    if (const size_t slices = compiled.slices[index].replica.size())
+      expected.sizes.insert(expected.sizes.begin(), static_cast<int64_t>(slices));
+    const Type found = typeOf(tensor);
+    ABELE_REQUIRE(found.dtype == expected.dtype && found.sizes == expected.sizes, E0706,
+                  {.what = cat("optimizer state ", name, " has another shape or type"),
+                   .found = found.str(),
+                   .expected = expected.str(),
+                   .remedy = "load a state saved from the same model and optimizer"});
+    uploads.emplace_back(index, &tensor);
+  }
+  for (const auto& [index, tensor] : uploads) uploadSlices(compiled, static_cast<size_t>(index), *tensor);
+  compiled.loss_scale_factor = factor;
+  setHypers(compiled, compiled.optimizer);
+}
+
+double Session::lossScale() const { return finalLossScale(impl_->require("lossScale()")); }
+
+std::map<std::string, at::Tensor> Session::gradientSums() const {
+  at::NoGradGuard no_grad;
+  const Compiled& compiled = impl_->require("gradientSums()");
+  const passes::OptimizerRules& rules = compiled.optimizer.rules;
+  ABELE_REQUIRE(rules.kind == passes::OptimizerRules::Kind::kNone, E0706,
+                {.what = "the program updates the weights itself and keeps no gradients",
+                 .found = kindName(rules.kind),
+                 .expected = kindName(passes::OptimizerRules::Kind::kNone),
+                 .remedy = "compile the program without an optimizer, or anchor Gradient___ tensors"});
+  const exe::Executable& executable = compiled.executable;
+  ABELE_REQUIRE(
+      executable.processes == 1, E0711,
+      {.what = "gradients of a program without an optimizer are not available in training of several processes",
+       .found = cat(executable.processes, " processes"),
+       .remedy = "start one process with all replicas"});
+  std::map<std::string, at::Tensor> sums;
+  for (size_t i = 0; i < executable.externals.size(); ++i) {
+    const exe::External& external = executable.externals[i];
+    if (external.kind != exe::ExternalKind::kAccumulator || external.slot < 0) continue;
+    at::Tensor sum = copyOf(compiled, i);
+    // In ascending order, as the reduction of replicas before an update.
+    for (int32_t replica = 1; replica < executable.replicas; ++replica)
+      at::add_out(sum, sum, compiled.backend->external(static_cast<int32_t>(i), replica));
+    sums.emplace(executable.externals[external.owner].name, std::move(sum));
+  }
+  return sums;
+}
+
+// The generator's state and, where results are rounded at random, the position of the rounding behind it.
+at::Tensor Session::rngState() const {
+  const Compiled& compiled = impl_->require("rngState()");
+  const at::Tensor state = compiled.backend->generator().get_state();
+  if (!impl_->options.stochastic_rounding) return state;
+  const runtime::RoundingPosition rounding = compiled.backend->rounding();
+  at::Tensor result = at::empty({state.numel() + kRoundingBytes}, state.options());
+  auto* bytes = result.mutable_data_ptr<uint8_t>();
+  std::memcpy(bytes, state.const_data_ptr<uint8_t>(), static_cast<size_t>(state.numel()));
+  std::memcpy(bytes + state.numel(), &rounding, sizeof rounding);
+  return result;
+}
+
+void Session::setRngState(const at::Tensor& state) {
+  Compiled& compiled = impl_->require("setRngState()");
+  requireMemory(state, "the state of the random stream");
+  at::Generator generator = at::detail::createCPUGenerator();
+  const int64_t size = generator.get_state().numel();
+  const bool has_rounding = state.numel() == size + kRoundingBytes;
+  generator.set_state(has_rounding ? state.narrow(0, 0, size).clone() : state);
+  compiled.backend->setGenerator(generator);
+  if (!has_rounding) return;
+  runtime::RoundingPosition rounding;
+  const at::Tensor rest = state.narrow(0, size, kRoundingBytes).contiguous();
+  std::memcpy(&rounding, rest.const_data_ptr<uint8_t>(), sizeof rounding);
+  compiled.backend->setRounding(rounding);
+}
+
+}  // namespace abele::host

@@ -1,0 +1,69 @@
+// The eager side of verify: plain forward and backward, and what puts everything back. Used by verify.cc.
+#pragma once
+
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include "session/verify.h"
+
+namespace abele::host {
+
+/// Puts the contents of the model's tensors back, so that nobody sees that they were changed: versions too.
+class RestoredModel {
+ public:
+  explicit RestoredModel(const std::vector<capture::ModelTensor>& model);
+  ~RestoredModel();
+  RestoredModel(const RestoredModel&) = delete;
+  RestoredModel& operator=(const RestoredModel&) = delete;
+
+ private:
+  struct Saved {
+    at::Tensor tensor, copy;
+    int64_t version = 0;
+  };
+  std::vector<Saved> saved_;
+};
+
+/// While it lives, eager has as many threads as a device and draws the devices' random numbers.
+class ThreadsAndRandom {
+ public:
+  ThreadsAndRandom(int threads, const ProgramOptions& options);
+  ~ThreadsAndRandom();
+  ThreadsAndRandom(const ThreadsAndRandom&) = delete;
+  ThreadsAndRandom& operator=(const ThreadsAndRandom&) = delete;
+
+ private:
+  int threads_;
+  at::Tensor random_;
+};
+
+/// Fingerprints of all that operators return on this thread while it lives.
+class Observer {
+ public:
+  explicit Observer(bool is_on);
+  ~Observer();
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+  std::unordered_set<uint64_t> take() { return std::move(*seen_); }
+
+ private:
+  std::unique_ptr<std::unordered_set<uint64_t>> seen_;
+  uint64_t handle_ = 0;
+};
+
+struct PlainStep {
+  std::vector<at::Tensor> results;    // detached
+  std::vector<at::Tensor> gradients;  // by tensor of the model; empty: the loss is no result of forward
+};
+/// Forward, and in training the gradients, as a program without Abele computes them.
+PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, const std::vector<at::Tensor>& arguments,
+                     double loss_gradient);
+
+/// The gradients that the optimizer sees: without loss scaling.
+std::vector<at::Tensor> unscaledGradients(const std::vector<at::Tensor>& sums, const OptimizerSpec& optimizer);
+
+}  // namespace abele::host

@@ -1,0 +1,70 @@
+#include "session/weight_watch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <ATen/core/Tensor.h>
+
+#include "runtime/device/cpu/offload.h"
+
+namespace abele::host {
+namespace {
+
+constexpr int64_t kFewWords = 4, kManyWords = 256;  // of 8 bytes
+
+/// Hash of up to `words` words that lie at equal distances in the tensor's memory, its first and its last among them.
+uint64_t sample(const at::Tensor& tensor, int64_t words) {
+  // Without torch's check: a capture on another thread may have locked the memory.
+  const auto* bytes =
+      static_cast<const char*>(tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()) +
+      tensor.storage_offset() * tensor.element_size();
+  const auto size = static_cast<int64_t>(tensor.nbytes());
+  const int64_t all = std::max<int64_t>(1, size / 8), taken = std::min(words, all);
+  uint64_t hash = 14695981039346656037U;
+  for (int64_t k = 0; k < taken; ++k) {
+    const int64_t begin = taken == 1 ? 0 : k * (all - 1) / (taken - 1) * 8;
+    // The last word also covers bytes that fill no word.
+    const int64_t end = k == taken - 1 ? size : std::min(size, begin + 8);
+    for (int64_t at = begin; at < end; at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes + at, static_cast<size_t>(std::min<int64_t>(8, end - at)));
+      hash = (hash ^ word) * 1099511628211U;
+    }
+  }
+  return hash;
+}
+
+bool canWatch(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
+         tensor.numel() > 0 && tensor.is_non_overlapping_and_dense() && !tensor.is_inference() &&
+         tensor.storage().nbytes() >= tensor.storage_offset() * tensor.element_size() + tensor.nbytes() &&
+         !runtime::isOffloaded(tensor);
+}
+
+}  // namespace
+
+void WeightWatch::note(size_t index, const at::Tensor& host) {
+  if (marks_.size() <= index) marks_.resize(index + 1);
+  Mark& mark = marks_[index];
+  mark.is_watched = canWatch(host);
+  if (!mark.is_watched) return;
+  mark = {true, static_cast<uint32_t>(host._version()), sample(host, kFewWords), sample(host, kManyWords)};
+}
+
+void WeightWatch::forget(size_t index) {
+  if (index < marks_.size()) marks_[index].is_watched = false;
+}
+
+int64_t WeightWatch::firstEdited(const std::vector<at::Tensor*>& hosts) const {
+  for (size_t i = 0; i < std::min(marks_.size(), hosts.size()); ++i) {
+    const Mark& mark = marks_[i];
+    if (!mark.is_watched || !hosts[i] || !canWatch(*hosts[i])) continue;
+    if (sample(*hosts[i], kFewWords) != mark.few) return static_cast<int64_t>(i);
+    // Whoever wrote may have put back what was there: a capture does.
+    if (static_cast<uint32_t>(hosts[i]->_version()) != mark.version && sample(*hosts[i], kManyWords) != mark.many)
+      return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+}  // namespace abele::host

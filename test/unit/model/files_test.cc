@@ -1,0 +1,289 @@
+// Saved programs and cache entries: of their own program, whole, and nothing else.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <new>
+#include <random>
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../fuzz/file_mutator.h"
+#include "../../fuzz/sealed.h"
+#include "../session/networks.h"
+#include "abele/model.h"
+#include "base/error.h"
+#include "base/whole_file.h"
+#include "compile/compiled_program.h"
+#include "compile/executable_cache.h"
+#include "model/program_file.h"
+
+namespace abele::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Files : public testing::Test {
+ protected:
+  Files() {
+    std::string name = testing::TempDir() + "/abele_files_XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~Files() override { fs::remove_all(folder_); }
+  std::vector<fs::path> entries() const { return {fs::directory_iterator(folder_), fs::directory_iterator()}; }
+  fs::path folder_;
+};
+
+int numMutations() {
+  const char* asked = std::getenv("ABELE_MUTATIONS");
+  return asked ? std::atoi(asked) : 60;
+}
+
+struct Trained {
+  explicit Trained(const std::string& name, const std::string& cache = {})
+      : network(makeNetwork(name, 2)), view(*network), session(options(cache)) {
+    torch::manual_seed(17);
+    data = network->sample(16);
+    session.compile(view.program, data, specFor(*network, optim::Adam{.lr = 0.01}));
+  }
+  static host::ProgramOptions options(const std::string& cache) {
+    host::ProgramOptions options;
+    options.training = true;
+    options.gradient_accumulation = 4;
+    options.threads_per_device = 1;
+    options.has_seed = true;
+    options.cache_path = cache;
+    return options;
+  }
+
+  std::shared_ptr<Network> network;
+  ModelView view;
+  host::Session session;
+  Tensors data;
+};
+
+TEST_F(Files, EntryOfAnotherProgramIsAMiss) {
+  const std::string cache = folder_;
+  Trained first("mlp", cache);
+  const fs::path entry = entries().at(0);
+  const std::string own = readWholeFile(entry);
+  fs::remove(entry);
+  Trained other("conv", cache);
+  // The other program's file under the first one's name, and under its own what is no program.
+  fs::rename(entries().at(0), entry);
+  testing::internal::CaptureStderr();
+  Trained again("mlp", cache);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("it holds another program"), std::string::npos);
+  EXPECT_FALSE(again.session.report().from_cache);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(torch::equal(first.session.run(first.data)[0], again.session.run(again.data)[0]));
+  EXPECT_EQ(readWholeFile(entry), own);  // it was written again
+  Trained found("mlp", cache);
+  EXPECT_TRUE(found.session.report().from_cache);
+}
+
+// The key is right, and the executable is one that does not fit: whatever goes wrong while it is used is a miss.
+TEST_F(Files, EntryThatCannotBeUsedIsAMiss) {
+  const std::string cache = folder_;
+  Trained first("mlp", cache);
+  const fs::path entry = entries().at(0);
+  const auto changed = [&](auto change) {
+    host::CompiledProgram program = host::decodeProgram(readWholeFile(entry));
+    change(program);
+    writeWholeFile(entry, encode(program));
+    testing::internal::CaptureStderr();
+    Trained again("mlp", cache);
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("is compiled again"), std::string::npos);
+    EXPECT_FALSE(again.session.report().from_cache);
+    return again.session.run(again.data)[0];
+  };
+  const at::Tensor loss = first.session.run(first.data)[0];
+  EXPECT_TRUE(torch::equal(loss, changed([](host::CompiledProgram& p) { p.executable.externals[0].name = "other"; })));
+  EXPECT_TRUE(torch::equal(loss, changed([](host::CompiledProgram& p) {
+                             for (exe::Instruction& i : p.executable.segments[0].instructions)
+                               if (i.op.starts_with("aten::")) i.op = "aten::no_such_operator";
+                           })));
+  EXPECT_TRUE(torch::equal(loss, changed([](host::CompiledProgram& p) {
+                             for (exe::Instruction& i : p.executable.segments[0].instructions)
+                               if (i.op.starts_with("aten::")) i.args.push_back(Arg::integer(1));
+                           })));
+  EXPECT_TRUE(torch::equal(loss, changed([](host::CompiledProgram& p) {
+                             for (exe::Group& g : p.executable.groups)
+                               if (g.frame_bytes > 0) g.frame_bytes = int64_t{1} << 44;  // 16 TiB
+                           })));
+}
+
+// Entries with something changed in them, and the checksum of the header repaired, in a folder that is used as a cache.
+// ABELE_MUTATIONS: how many.
+TEST_F(Files, ChangedEntriesAreMisses) {
+  const int count = numMutations();
+  const std::string cache = folder_;
+  Trained first("mlp", cache);
+  const at::Tensor loss = first.session.run(first.data)[0];
+  const fs::path entry = entries().at(0);
+  const std::string original = readWholeFile(entry);
+  std::mt19937_64 random(6);
+  for (int i = 0; i < count; ++i) {
+    host::CompiledProgram program = host::decodeProgram(original);
+    FileMutator{random}(program);
+    std::string bytes = host::encode(program);
+    if (bytes == original) continue;
+    std::ofstream(entry, std::ios::binary) << underIdentityOf(bytes, original);
+    testing::internal::CaptureStderr();
+    Trained again("mlp", cache);
+    const std::string log = testing::internal::GetCapturedStderr();
+    ASSERT_NE(log.find("is compiled again: a changed file"), std::string::npos) << i << log;
+    ASSERT_FALSE(again.session.report().from_cache) << i;
+    ASSERT_TRUE(torch::equal(loss, again.session.run(again.data)[0])) << i;
+    ASSERT_EQ(readWholeFile(entry), original) << i;  // it was written again
+  }
+}
+
+TEST_F(Files, FullDiskInTheFolderOfTheCacheIsAWarning) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{512, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  testing::internal::CaptureStderr();
+  Trained trained("mlp", folder_);
+  const std::string log = testing::internal::GetCapturedStderr();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(entries().empty());
+  EXPECT_FALSE(trained.session.run(trained.data).empty());
+}
+
+/// In a process of its own: 0 when fn returns, 1 when it throws an error of ours, -1 for everything else.
+int inChild(const std::function<void()>& fn) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    try {
+      fn();
+    } catch (const Error&) {
+      ::_exit(1);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(2);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) std::printf("signal %d\n", WTERMSIG(status));
+  return WIFEXITED(status) && WEXITSTATUS(status) <= 1 ? WEXITSTATUS(status) : -1;
+}
+
+// Programs with changed fields and everything around them written anew, on the device: refused, or run to the end. What
+// mutations_test asks of all files on the null device, with ATen's kernels. ABELE_MUTATIONS: how many.
+TEST_F(Files, ChangedProgramsAreRefusedOrRun) {
+  const int count = numMutations();
+  at::set_num_threads(1);  // a child has no other threads
+  std::vector<std::unique_ptr<Trained>> originals;
+  for (const char* name : {"mlp", "conv", "dropout"}) originals.push_back(std::make_unique<Trained>(name));
+  std::mt19937_64 random(5);
+  int refused = 0;
+  for (int i = 0; i < count; ++i) {
+    Trained& original = *originals[static_cast<size_t>(i) % originals.size()];
+    host::CompiledProgram program = original.session.program();
+    for (uint64_t n = 1 + random() % 3; n > 0; --n) exe::mutate(program.executable, random);
+    const int status = inChild([&] {
+      host::Session session(Trained::options({}));
+      session.load(host::decodeProgram(encode(program)), original.view.program.model);
+      for (int step = 0; step < 2; ++step) session.run(original.data);
+    });
+    ASSERT_GE(status, 0) << "file " << i;
+    refused += status;
+  }
+  std::printf("%d files: %d refused, %d ran\n", count, refused, count - refused);
+}
+
+// The same for saved models: their forms, weights, optimizer state and random state too.
+TEST_F(Files, ChangedModelsAreRefusedOrRun) {
+  const int count = numMutations();
+  at::set_num_threads(1);  // a child has no other threads
+  Trained trained("dropout");
+  trained.session.run(trained.data);
+  host::ProgramFile original;
+  original.program = encode(trained.session.program());
+  original.form = original.result_form = "tt";
+  original.has_model = true;
+  for (const capture::ModelTensor& m : trained.view.program.model)
+    original.tensors.push_back({m.name, *m.tensor, m.is_parameter});
+  original.optimizer_state = trained.session.optimizerState();
+  original.rng_state = trained.session.rngState();
+  std::mt19937_64 random(7);
+  int refused = 0;
+  for (int i = 0; i < count; ++i) {
+    host::ProgramFile file = original;
+    for (uint64_t n = 1 + random() % 2; n > 0; --n) FileMutator{random}(file);
+    const std::string path = folder_ / "model.poptorch";
+    std::ofstream(path, std::ios::binary) << encode(file);
+    const int status = inChild([&] {
+      TrainingModel model = loadTrainingModel(path, Options().threadsPerDevice(1));
+      for (int step = 0; step < 2; ++step) model(trained.data);
+      model.copyWeightsToHost();
+    });
+    ASSERT_GE(status, 0) << "file " << i;
+    refused += status;
+  }
+  std::printf("%d files: %d refused, %d ran\n", count, refused, count - refused);
+}
+
+// ABELE_KILLS: how often; `dev test --long` asks for 1,000.
+TEST_F(Files, AreOldOrNewWhenTheirWriterIsKilled) {
+  const char* asked = std::getenv("ABELE_KILLS");
+  const int kills = asked ? std::atoi(asked) : 50;
+  at::set_num_threads(1);  // a child has no other threads
+  Trained trained("conv");
+  const host::CompiledProgram program = trained.session.program();
+  const std::string path = folder_ / "file.poptorch", cache_folder = folder_ / "cache";
+  host::ProgramFile files[2];
+  for (int i = 0; i < 2; ++i) {
+    files[i].has_model = true;
+    files[i].version = i == 0 ? "old" : "new";
+    files[i].program = encode(program);
+    files[i].tensors.assign(1, {"w", torch::full({10'000 * (i + 1)}, i), true});
+  }
+  writeProgramFile(path, files[0]);
+  host::ExecutableCache(cache_folder).store("key", program);
+  auto* const written = static_cast<std::atomic<int>*>(
+      ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::mt19937 random(3);
+  for (int i = 0; i < kills; ++i) {
+    new (written) std::atomic<int>(0);
+    const pid_t child = ::fork();
+    if (child == 0)
+      for (int k = 0;; ++k) {
+        writeProgramFile(path, files[k % 2]);
+        host::ExecutableCache(cache_folder).store("key", program);
+        ++*written;
+      }
+    while (*written < 1) {
+    }
+    for (uint64_t spins = random() % 400'000; spins > 0; --spins) (void)written->load();
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    // The next start.
+    const host::ProgramFile found = host::readProgramFile(path);
+    ASSERT_TRUE(found.version == "old" || found.version == "new") << i;
+    ASSERT_EQ(found.tensors.at(0).tensor.numel(), found.version == "old" ? 10'000 : 20'000);
+    const host::ExecutableCache cache(cache_folder);
+    ASSERT_NO_THROW(host::decodeProgram(readWholeFile(cache_folder + "/key.abx"))) << i;
+    ASSERT_EQ(entries().size(), 2u) << i;
+    ASSERT_EQ(std::distance(fs::directory_iterator(cache_folder), fs::directory_iterator()), 1) << i;
+  }
+  ::munmap(written, sizeof(std::atomic<int>));
+}
+
+}  // namespace
+}  // namespace abele::test

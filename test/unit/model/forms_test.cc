@@ -1,0 +1,44 @@
+#include "model/forms.h"
+
+#include <gtest/gtest.h>
+
+namespace abele::host {
+namespace {
+
+using Order = std::vector<size_t>;
+
+TEST(Forms, WhatIsOne) {
+  for (const char* form : {"", "t", "-", "tt", "[t-[]]", "{1:at2:bc[t]}", "=3:abct", "=0:", "{}", "=4:]}=1"})
+    EXPECT_TRUE(isForm(form)) << form;
+  for (const char* text : {"x", "[", "]", "t]", "{t}", "{1:a}", "{1:a", "=", "=5:abc", "=x:abc", "=99999999999:a",
+                           "{1:at", "[t}", "{9999999999999999999999:at}", "{1:at1:at}"})
+    EXPECT_FALSE(isForm(text)) << text;
+  EXPECT_FALSE(isForm(std::string(100000, '[') + std::string(100000, ']')));
+}
+
+TEST(Forms, TensorsAreMatchedByTheirKeys) {
+  EXPECT_EQ(tensorOrder("tt", "tt"), (Order{0, 1}));
+  EXPECT_EQ(tensorOrder("{1:xt4:maskt}t", "{4:maskt1:xt}t"), (Order{1, 0, 2}));
+  EXPECT_EQ(tensorOrder("{1:b[tt]1:a{1:zt1:yt}}", "{1:a{1:yt1:zt}1:b[tt]}"), (Order{2, 3, 1, 0}));
+  EXPECT_EQ(tensorOrder("=1:3t-", "=1:3t-"), (Order{0}));
+  EXPECT_EQ(tensorOrder("", ""), Order{});
+}
+
+TEST(Forms, OtherDifferencesAreNoMatch) {
+  for (const auto& [compiled, given] : std::vector<std::pair<const char*, const char*>>{
+           {"t", ""},
+           {"t", "tt"},
+           {"t", "-"},
+           {"[t]", "t"},
+           {"[t]", "[tt]"},
+           {"[tt]", "[t]"},
+           {"=1:3", "=1:4"},
+           {"{1:at}", "{1:bt}"},
+           {"{1:at}", "{1:at1:bt}"},
+           {"{1:at1:bt}", "{1:at}"},
+       })
+    EXPECT_EQ(tensorOrder(compiled, given), std::nullopt) << compiled << " " << given;
+}
+
+}  // namespace
+}  // namespace abele::host

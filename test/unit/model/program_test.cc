@@ -1,0 +1,235 @@
+// A compiled program as data: its bytes, sessions that take it over, the cache, anchors and times.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "../session/networks.h"
+#include "base/error.h"
+#include "compile/compiled_program.h"
+#include "compile/executable_cache.h"
+#include "model/program_file.h"
+
+namespace abele::test {
+namespace {
+
+host::ProgramOptions options() {
+  host::ProgramOptions options;
+  options.training = true;
+  options.device_iterations = 2;
+  options.gradient_accumulation = 2;
+  options.threads_per_device = 1;
+  options.has_seed = true;
+  options.seed = 4;
+  return options;
+}
+
+struct Trained {
+  explicit Trained(const std::string& name, host::ProgramOptions chosen = options())
+      : network(makeNetwork(name, 2)), view(*network), session(std::move(chosen)) {
+    torch::manual_seed(17);
+    data = network->sample(16);
+  }
+  void compile() { session.compile(view.program, data, specFor(*network, optim::Adam{.lr = 0.01})); }
+  at::Tensor loss() { return session.run(data)[0]; }
+
+  std::shared_ptr<Network> network;
+  ModelView view;
+  host::Session session;
+  Tensors data;
+};
+
+struct Folder {
+  Folder() : path(std::filesystem::path(testing::TempDir()) / "abele_program_test") { clear(); }
+  ~Folder() { clear(); }
+  void clear() { std::filesystem::remove_all(path); }
+  std::vector<std::filesystem::path> files() const {
+    return {std::filesystem::directory_iterator(path), std::filesystem::directory_iterator()};
+  }
+  std::filesystem::path path;
+};
+
+std::string codeOf(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return errorCodeText(error.code());
+  }
+  return "";
+}
+
+TEST(Program, RunsInAnotherSession) {
+  for (const char* name : {"mlp", "conv", "lstm", "tied", "skip", "dropout"}) {
+    Trained a(name), b(name);
+    a.compile();
+    const std::string bytes = encode(a.session.program());
+    EXPECT_EQ(encode(host::decodeProgram(bytes)), bytes) << name;
+    b.session.load(host::decodeProgram(bytes), b.view.program.model);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(a.loss(), b.loss())) << name << ", step " << i;
+    EXPECT_EQ(a.session.tensorNames(), b.session.tensorNames());
+    EXPECT_EQ(codeOf([&] { b.session.graph(); }), "E0705");
+    EXPECT_EQ(b.session.report().stages.size(), 2u);
+  }
+}
+
+TEST(Program, RefusesDamagedBytes) {
+  Trained a("mlp");
+  a.compile();
+  const std::string bytes = encode(a.session.program());
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string damaged = bytes;
+    if (i % 3 == 0)
+      damaged.resize(random() % bytes.size());
+    else
+      damaged[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
+    EXPECT_EQ(codeOf([&] { host::decodeProgram(damaged); }), "E0501");
+  }
+}
+
+TEST(Program, RefusesFieldsThatDoNotBelongTogether) {
+  Trained a("dropout");
+  a.compile();
+  host::ProgramFile whole;
+  whole.program = encode(a.session.program());
+  whole.has_model = true;
+  whole.tensors = {{"w", at::ones({2}), true}};
+  whole.optimizer_state = {{"exp_avg/w", at::ones({2})}};
+  whole.rng_state = a.session.rngState();
+  const auto codeWith = [&](auto change) {
+    host::ProgramFile file = whole;
+    change(file);
+    return codeOf([&] { host::decodeProgram(host::decodeProgramFile(encode(file)).program); });
+  };
+  EXPECT_EQ(codeWith([](host::ProgramFile&) {}), "");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.has_model = false; }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.tensors[0].tensor = at::Tensor(); }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.optimizer_state["exp_avg/w"] = at::Tensor(); }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.rng_state = at::ones({5}); }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.rng_state = at::zeros_like(file.rng_state); }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) {
+              at::Tensor flags = at::ones({2}, at::kBool);
+              *static_cast<uint8_t*>(flags.mutable_data_ptr()) = 2;
+              file.tensors[0].tensor = flags;
+            }),
+            "E0501");
+  EXPECT_EQ(codeWith([&](host::ProgramFile& file) {
+              host::CompiledProgram program = a.session.program();
+              program.optimizer.groups.clear();
+              file.program = encode(program);
+            }),
+            "E0501");
+}
+
+// What only a device finds out.
+TEST(Program, RefusesTensorsThatNoDeviceTakes) {
+  Trained a("mlp"), b("mlp");
+  a.compile();
+  const auto codeWith = [&](auto change) {
+    host::CompiledProgram program = a.session.program();
+    for (exe::External& external : program.executable.externals) change(program.executable, external);
+    return codeOf([&] { b.session.load(host::decodeProgram(encode(program)), b.view.program.model); });
+  };
+  EXPECT_EQ(codeWith([](exe::Executable&, exe::External& external) {
+              if (external.kind == exe::ExternalKind::kState) external.initial = 1e300;  // of float
+            }),
+            "E0501");
+  EXPECT_EQ(codeWith([](exe::Executable& executable, exe::External& external) {
+              if (external.name == "layer4.bias") executable.slots[external.slot].type.strides = {0};
+            }),
+            "E0501");
+  EXPECT_FALSE(b.session.isCompiled());
+}
+
+TEST(Program, RefusesAnotherModelAndOtherOptions) {
+  Trained a("mlp"), b("conv");
+  a.compile();
+  EXPECT_EQ(codeOf([&] { b.session.load(a.session.program(), b.view.program.model); }), "E0712");
+  EXPECT_FALSE(b.session.isCompiled());
+  host::ProgramOptions other = options();
+  other.gradient_accumulation = 1;
+  Trained c("mlp", other);
+  EXPECT_EQ(codeOf([&] { c.session.load(a.session.program(), c.view.program.model); }), "E0712");
+}
+
+TEST(Cache, FindsWhatItStored) {
+  const Folder folder;
+  host::ProgramOptions cached = options();
+  cached.cache_path = folder.path;
+  cached.cache_lock = true;
+  Trained plain("dropout"), first("dropout", cached), second("dropout", cached);
+  plain.compile();
+  first.compile();
+  second.compile();
+  EXPECT_FALSE(first.session.report().from_cache);
+  EXPECT_TRUE(second.session.report().from_cache);
+  EXPECT_EQ(folder.files().size(), 1u);
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor expected = plain.loss();
+    EXPECT_TRUE(torch::equal(first.loss(), expected) && torch::equal(second.loss(), expected)) << i;
+  }
+  std::ofstream(folder.files()[0]) << "damaged";
+  Trained third("dropout", cached);
+  third.compile();
+  EXPECT_FALSE(third.session.report().from_cache);
+  EXPECT_EQ(codeOf([&] { host::ExecutableCache((folder.files()[0] / "inside").string()); }), "E0712");
+}
+
+TEST(Cache, KeysDifferByWhatIsCompiled) {
+  const ir::Graph graph;
+  const host::ProgramOptions plain = options();
+  const std::string key = host::cacheKey(graph, plain, {}, {});
+  EXPECT_EQ(key.size(), 32u);
+  EXPECT_EQ(host::cacheKey(graph, plain, {}, {}), key);
+  host::ProgramOptions same = plain;
+  same.seed = 99;
+  same.threads_per_device = 3;
+  same.processes.index = 1;
+  EXPECT_EQ(host::cacheKey(graph, same, {}, {}), key);
+  const auto differs = [&](auto change) {
+    host::ProgramOptions other = plain;
+    change(other);
+    EXPECT_NE(host::cacheKey(graph, other, {}, {}), key);
+  };
+  differs([](host::ProgramOptions& o) { o.device_iterations = 3; });
+  differs([](host::ProgramOptions& o) { o.mean_reduction = false; });
+  differs([](host::ProgramOptions& o) { o.processes.count = 2; });
+  differs([](host::ProgramOptions& o) { o.strategy = host::Strategy::kSharded; });
+  differs([](host::ProgramOptions& o) { o.stages.stages.push_back({{"a"}, 1}); });
+  differs([](host::ProgramOptions& o) { o.anchors.push_back({"a", "b"}); });
+  host::OptimizerSpec optimizer;
+  optimizer.rules.kind = passes::OptimizerRules::Kind::kAdam;
+  EXPECT_NE(host::cacheKey(graph, plain, optimizer, {}), key);
+  EXPECT_NE(host::cacheKey(graph, plain, {}, {3}), key);
+}
+
+TEST(Anchors, AreValuesOfTheLastCall) {
+  host::ProgramOptions anchored = options();
+  anchored.anchors = {{"loss", "loss", host::OutputMode::kAll}, {"nothing", "no such name"}};
+  Trained refused("mlp", anchored);
+  EXPECT_EQ(codeOf([&] { refused.compile(); }), "E0708");
+  anchored.anchors.pop_back();
+  Trained a("mlp", anchored);
+  a.compile();
+  EXPECT_EQ(codeOf([&] { a.session.anchor("loss"); }), "E0705");
+  const at::Tensor losses = a.loss();
+  EXPECT_TRUE(torch::equal(a.session.anchor("loss"), losses));
+  EXPECT_EQ(codeOf([&] { a.session.anchor("other"); }), "E0708");
+}
+
+TEST(Times, OfEveryMicroBatch) {
+  Trained a("mlp");
+  a.compile();
+  EXPECT_TRUE(a.session.perfCounters().input.at(0).empty());
+  EXPECT_EQ(a.session.cycles(), 0);
+  a.loss();
+  const host::PerfCounters counters = a.session.perfCounters();
+  ASSERT_EQ(counters.input.at(0).size(), 4u);
+  ASSERT_EQ(counters.output.at(0).size(), 4u);
+  for (int k = 0; k < 4; ++k) EXPECT_LT(counters.input[0][k], counters.output[0][k]);
+  EXPECT_GT(a.session.cycles(), 0);
+}
+
+}  // namespace
+}  // namespace abele::test
