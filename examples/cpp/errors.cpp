@@ -11,7 +11,7 @@ int main() {
   auto model = abele::inferenceModel(net, [&](at::Tensor x) { return net(x); });
   model(torch::ones({3, 4}));
   try {
-    model(torch::ones({5, 4}));
+    model(torch::ones({3, 4}), torch::ones({3, 4}));  // forward takes one tensor
     return 1;
   } catch (const abele::UserError& error) {  // the program is wrong; code() tells which row of docs/errors.md
     std::printf("%s\n", error.what());

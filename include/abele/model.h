@@ -90,6 +90,8 @@ class ABELE_API CompiledModel {
   /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see
   /// OutputMode.
   /// The results are the tensors of what forward returned, in order; constants among them follow the output mode too.
+  /// Inputs of other shapes, types or strides get a compiled program of their own at the first call with them; weights,
+  /// optimizer state and random numbers go on from the program that ran last. A loaded model has one program (E0704).
   /// The structures that the model is called with stay as they were at the first call, maps' keys and empty optionals
   /// too (E0704); forward takes the same (E0708).
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
@@ -108,7 +110,7 @@ class ABELE_API CompiledModel {
     return detail::structured<Result>(results, form);
   }
 
-  /// Captures and compiles for inputs of these shapes without running a step.
+  /// Captures and compiles for inputs of these shapes without running a step; they are the current program's then.
   void compile(const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
     requires(sizeof...(Inputs) > 0)
@@ -181,6 +183,13 @@ class ABELE_API CompiledModel {
   /// was predicted of other cuts, numbers of devices and schedules (docs/placement.md). Throws E0705 before compile,
   /// and for programs that were loaded or found in the cache.
   std::string explain() const;
+  /// The current program as text: its graph after the passes; placement, schedule and memory; the executable. Throws
+  /// E0705 before compile, the first two also for programs that were loaded or found in the cache.
+  std::string graphText() const;
+  std::string planText() const;
+  std::string executableText() const;
+  /// How many programs were compiled: one for each kind of inputs that the model was called with.
+  int64_t numPrograms() const;
   /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state:
   /// loadTrainingModel or loadInferenceModel goes on from there, bit for bit. Missing folders are made. Throws E0712
   /// when the file cannot be written.
@@ -195,8 +204,6 @@ class ABELE_API CompiledModel {
   friend class ModelAccess;
   class Core;
   class Call;
-  struct Sharing;
-  static std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
   explicit CompiledModel(std::unique_ptr<Core> core);
   /// E0705 where this was moved from.
   Core& core() const;

@@ -47,9 +47,6 @@ struct Flat {
   std::string form;
 };
 
-/// A form for people: "a tensor, [a tensor, 3], {mask: a tensor}". Also of the beginning of one.
-ABELE_API std::string formInWords(std::string_view form);
-
 /// No tensor, and known when the program is compiled.
 template <class T>
 concept Constant = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view>;

@@ -1,24 +1,11 @@
 // abele::TrainingModel and InferenceModel: how they are made, and their calls.
 #include "abele/model.h"
 
-#include <map>
-#include <mutex>
-
-#include "model/core.h"
+#include "api/core.h"
+#include "base/error.h"
+#include "model/lines.h"
 
 namespace abele {
-
-/// The Sharing of a module; alive while a model of the module is.
-std::shared_ptr<CompiledModel::Sharing> CompiledModel::sharingOf(const torch::nn::Module* module) {
-  static std::mutex mu;
-  static std::map<const torch::nn::Module*, std::weak_ptr<Sharing>> all;
-  std::lock_guard lock(mu);
-  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
-  if (!module) return std::make_shared<Sharing>();
-  std::shared_ptr<Sharing> sharing = all[module].lock();
-  if (!sharing) all[module] = sharing = std::make_shared<Sharing>();
-  return sharing;
-}
 
 /// Makes the public objects.
 class ModelAccess {
@@ -115,23 +102,7 @@ bool CompiledModel::isAttachedToDevice() const { return core().isAttached(); }
 void CompiledModel::attachToDevice() { enter()->attach(); }
 void CompiledModel::detachFromDevice() { enter()->detach(); }
 at::Tensor CompiledModel::rngState() const { return enter()->compiled("rngState()").rngState(); }
-void CompiledModel::setRngState(const at::Tensor& state) {
-  const Call call = enter();
-  host::Session& session = call->compiled("setRngState()");
-  const at::Tensor now = session.rngState();
-  const auto refuse = [&] {
-    throwUser(ErrorCode::E0708, {.what = "this is no state of a random stream",
-                                 .found = state.defined() ? host::shapeOf(state) : "an undefined tensor",
-                                 .expected = host::shapeOf(now),
-                                 .remedy = "pass what rngState() returned"});
-  };
-  if (!state.defined() || state.scalar_type() != now.scalar_type()) refuse();
-  try {
-    session.setRngState(state);  // with or without a part for stochastic rounding
-  } catch (const c10::Error&) {
-    refuse();
-  }
-}
+void CompiledModel::setRngState(const at::Tensor& state) { enter()->setRngState(state); }
 const std::vector<std::string>& CompiledModel::getTensorNames() const {
   return enter()->compiled("getTensorNames()").tensorNames();
 }
@@ -145,8 +116,12 @@ ModelTimes CompiledModel::getPerfCounters() const {
 }
 int64_t CompiledModel::cycleCount() const { return enter()->cycles(); }
 std::string CompiledModel::report() const { return enter()->report(); }
-std::string CompiledModel::costs() const { return enter()->costs(); }
-std::string CompiledModel::explain() const { return enter()->explain(); }
+std::string CompiledModel::costs() const { return enter()->compiled("costs()").costs(); }
+std::string CompiledModel::explain() const { return enter()->compiled("explain()").explain(); }
+std::string CompiledModel::graphText() const { return enter()->graphText(); }
+std::string CompiledModel::planText() const { return enter()->planText(); }
+std::string CompiledModel::executableText() const { return enter()->executableText(); }
+int64_t CompiledModel::numPrograms() const { return static_cast<int64_t>(enter()->numPrograms()); }
 std::string explain(const CompiledModel& model) { return model.explain(); }
 void CompiledModel::save(const std::string& path) { enter()->save(path); }
 void CompiledModel::destroy() { enter()->destroy(); }

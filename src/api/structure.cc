@@ -6,6 +6,7 @@
 
 #include "abele/forward.h"
 #include "base/error.h"
+#include "model/forms.h"
 
 namespace abele::detail {
 namespace {
@@ -13,44 +14,6 @@ namespace {
 void addText(Flat& flat, const std::string& text) { flat.form += cat('=', text.size(), ':', text); }
 
 }  // namespace
-
-std::string formInWords(std::string_view form) {
-  std::string words;
-  std::string closing;  // of what is open, innermost last
-  bool is_first = true;
-  const auto text = [&](size_t& at) {
-    const size_t colon = form.find(':', at);
-    const size_t length = std::stoul(std::string(form.substr(at, colon - at)));
-    at = colon + 1 + length;
-    return form.substr(colon + 1, length);
-  };
-  for (size_t at = 0; at < form.size();) {
-    const char c = form[at];
-    if (c == ']' || c == '}') {
-      words += c;
-      closing.pop_back();
-      is_first = false;
-      ++at;
-      continue;
-    }
-    if (!is_first) words += ", ";
-    is_first = false;
-    if (closing.ends_with('}')) {
-      words += cat(text(at), ": ");
-      if (at >= form.size()) break;
-    }
-    const char kind = form[at++];
-    if (kind == 't') words += "a tensor";
-    if (kind == '-') words += "nothing";
-    if (kind == '=') words += text(at);
-    if (kind == '[' || kind == '{') {
-      words += kind;
-      closing += kind == '[' ? ']' : '}';
-      is_first = true;
-    }
-  }
-  return words.empty() ? "nothing" : words;
-}
 
 bool FormReader::skip(char c) {
   if (atEnd() || form_[at_] != c) return false;
@@ -129,8 +92,9 @@ void FormReader::refuse(const std::string& expected) const {
   throwUser(
       ErrorCode::E0708,
       {.what = cat(what_, " are built otherwise than asked for"),
-       .found = formInWords(form_),
-       .expected = at_ == 0 ? expected : cat(expected, " after ", formInWords(std::string_view(form_).substr(0, at_))),
+       .found = host::formInWords(form_),
+       .expected =
+           at_ == 0 ? expected : cat(expected, " after ", host::formInWords(std::string_view(form_).substr(0, at_))),
        .remedy =
            "in brackets is a tuple, struct, array or vector, in braces a map by key; nothing is an empty optional"});
 }

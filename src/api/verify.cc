@@ -1,57 +1,8 @@
-// abele::verify.
 #include "abele/verify.h"
 
-#include "model/core.h"
-#include "session/verify.h"
+#include "api/core.h"
 
 namespace abele {
-
-Verification CompiledModel::Core::verify(const std::vector<detail::Flat>& batches) {
-  ABELE_REQUIRE(forward_, E0705,
-                {.what = "a loaded model has no forward to compare with",
-                 .remedy = "verify the model that the program was saved from"});
-  const Turns::Turn turn = moduleTurn();
-  pullFromTrainer();
-  pullIfStale();
-  std::vector<host::NamedTensor> tensors = module_ ? host::tensorsOf(*module_) : std::vector<host::NamedTensor>();
-  const std::string form = batches.empty() ? "" : batches[0].form;
-  host::VerifyRequest request{.options = options_, .program = {}, .optimizer = {}, .eager = {}, .make_update = {}};
-  request.eager = [&](const std::vector<at::Tensor>& inputs) { return forward_(inputs, form).tensors; };
-  request.program.forward = request.eager;
-  request.program.checks_comparisons = true;
-  const host::LineScope line(line_);
-  request.program.source_location = host::currentLine;
-  for (host::NamedTensor& t : tensors) host::requireMemory(t.tensor, t.name);
-  for (host::NamedTensor& t : tensors) request.program.model.push_back({t.name, &t.tensor, t.is_parameter});
-  if (optimizer_) request.optimizer = host::optimizerSpec(*optimizer_, tensors);
-  std::vector<std::vector<at::Tensor>> inputs;
-  for (const detail::Flat& batch : batches) {
-    ABELE_REQUIRE(batch.form == form, E0704,
-                  {.what = "the batches are built differently", .found = batch.form, .expected = form});
-    inputs.push_back(batch.tensors);
-  }
-  const host::CompileHooks hooks;
-  const host::Verification found = host::verify(request, inputs);
-  Verification result{found.batches, found.micro_batches, found.values, {}, found.notes, found.text()};
-  if (!found.difference) return result;
-  const host::Difference& d = *found.difference;
-  result.difference = Difference{host::kindName(d.kind),
-                                 d.op,
-                                 d.line,
-                                 d.scope,
-                                 exe::directionName(static_cast<exe::Direction>(d.direction)),
-                                 d.stage,
-                                 d.batch,
-                                 d.micro_batch,
-                                 d.element,
-                                 d.elements,
-                                 d.of,
-                                 d.type,
-                                 d.found,
-                                 d.expected,
-                                 d.reason};
-  return result;
-}
 
 Verification detail::verify(CompiledModel& model, const std::vector<Flat>& batches) {
   return model.verifyFlat(batches);

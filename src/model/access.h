@@ -48,6 +48,14 @@ void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimiz
 // hooks.cc
 void callPreCompileHooks();
 void callPostCompileHooks();
+/// Around a compilation. A hook is told that it ended, however it ends.
+class CompileHooks {
+ public:
+  CompileHooks() { callPreCompileHooks(); }
+  ~CompileHooks();
+  CompileHooks(const CompileHooks&) = delete;
+  CompileHooks& operator=(const CompileHooks&) = delete;
+};
 
 // report.cc
 MemoryReport publicMemory(const plan::MemoryReport& report, const ProgramOptions& options);

@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include "base/cat.h"
+
 namespace abele::host {
 namespace {
 
@@ -122,6 +124,44 @@ std::optional<std::vector<size_t>> tensorOrder(std::string_view compiled, std::s
   while (!ours.atEnd())
     if (!match(ours, theirs, order)) return std::nullopt;
   return theirs.atEnd() ? std::optional(order) : std::nullopt;
+}
+
+std::string formInWords(std::string_view form) {
+  std::string words;
+  std::string closing;  // of what is open, innermost last
+  bool is_first = true;
+  const auto text = [&](size_t& at) {
+    const size_t colon = form.find(':', at);
+    const size_t length = std::stoul(std::string(form.substr(at, colon - at)));
+    at = colon + 1 + length;
+    return form.substr(colon + 1, length);
+  };
+  for (size_t at = 0; at < form.size();) {
+    const char c = form[at];
+    if (c == ']' || c == '}') {
+      words += c;
+      closing.pop_back();
+      is_first = false;
+      ++at;
+      continue;
+    }
+    if (!is_first) words += ", ";
+    is_first = false;
+    if (closing.ends_with('}')) {
+      words += cat(text(at), ": ");
+      if (at >= form.size()) break;
+    }
+    const char kind = form[at++];
+    if (kind == 't') words += "a tensor";
+    if (kind == '-') words += "nothing";
+    if (kind == '=') words += text(at);
+    if (kind == '[' || kind == '{') {
+      words += kind;
+      closing += kind == '[' ? ']' : '}';
+      is_first = true;
+    }
+  }
+  return words.empty() ? "nothing" : words;
 }
 
 }  // namespace abele::host

@@ -13,6 +13,9 @@ namespace abele::host {
 /// Is the text a form? What files hold may be anything.
 bool isForm(std::string_view text);
 
+/// A form for people: "a tensor, [a tensor, 3], {mask: a tensor}". Also of the beginning of one.
+std::string formInWords(std::string_view form);
+
 /// A form of a call: arguments that are left out at the end are nothing.
 std::string withoutTrailingNothing(std::string form);
 

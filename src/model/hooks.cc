@@ -5,6 +5,7 @@
 #include "abele/model.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "model/access.h"
 
 namespace abele {
@@ -53,6 +54,13 @@ void removeCompileHook(int64_t handle) {
 }
 void host::callPreCompileHooks() { callAll(registry().pre); }
 void host::callPostCompileHooks() { callAll(registry().post); }
+host::CompileHooks::~CompileHooks() {
+  try {
+    callPostCompileHooks();
+  } catch (const std::exception& error) {
+    log::warn("a hook after compilation failed: ", error.what());
+  }
+}
 
 bool ipuHardwareIsAvailable(int64_t num_ipus) {
   const bool simulated =

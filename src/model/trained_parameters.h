@@ -1,4 +1,4 @@
-// Which live training model of this process trains which parameters. Used by public_core.h.
+// Which live training model of this process trains which parameters. Used by model.h.
 #pragma once
 
 #include <vector>

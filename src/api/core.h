@@ -1,0 +1,24 @@
+// Behind the public models.
+#pragma once
+
+#include "base/turns.h"
+#include "model/model.h"
+
+namespace abele {
+
+class CompiledModel::Core : public host::Model {
+  using host::Model::Model;
+};
+
+/// One call of a model.
+class CompiledModel::Call {
+ public:
+  explicit Call(Core& core) : turn_(core.turns().take("the model")), core_(core) {}
+  Core* operator->() const { return &core_; }
+
+ private:
+  Turns::Turn turn_;
+  Core& core_;
+};
+
+}  // namespace abele
