@@ -49,5 +49,5 @@ def test_find_package_builds_and_trains(tmp_path):
     run(cmake, "-S", str(CONSUMER), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefix}", *generator)
     run(cmake, "--build", str(build))
     output = run(str(build / "consumer"))
-    assert "refused: E0704" in output
+    assert "refused: E0703" in output
     assert "bubble" in output
