@@ -264,7 +264,7 @@ class ABELE_API Options {
   Options& enableSyntheticData(bool enabled);
   /// Count device cycles of each run.
   Options& logCycleCount(bool log_cycle_count);
-  /// Write a profile of each run into a folder. Device: Python: docs/tracing.md; C++: none is written, see report().
+  /// Write a profile of each run into a folder. Device: docs/tracing.md.
   Options& enableProfiling(std::optional<std::string> profile_dir = {});
   /// Do not prefix operation names with the module path.
   Options& disableModuleNamescope();

@@ -23,9 +23,10 @@ def createTraceChannel(name):
     return TraceChannel(name)
 
 
-def _recorder():
+def _add(name, channel, phase, **fields):
     tracing = _profiling._tracing()
-    return None if tracing is None else tracing.recorder()
+    if tracing is not None:
+        tracing.add(name, channel, phase, **fields)
 
 
 class Tracepoint:
@@ -51,9 +52,7 @@ class Tracepoint:
     @staticmethod
     def event(channel, text):
         """One moment with this label."""
-        recorder = _recorder()
-        if recorder is not None:
-            recorder.add(text, channel.name, "i", s="t")
+        _add(text, channel.name, "i", s="t")
 
 
 class Series:
@@ -65,9 +64,7 @@ class Series:
 
     def add(self, value):
         """The value from now on."""
-        recorder = _recorder()
-        if recorder is not None:
-            recorder.add(self._graph.name, self._graph.unit, "C", args={self._name: float(value)})
+        _add(self._graph.name, self._graph.unit, "C", args={self._name: float(value)})
 
 
 class Graph:
@@ -98,14 +95,11 @@ class HeatmapDouble:
 
     def add(self, values):
         """Counts these values; those outside of the edges are left out."""
-        recorder = _recorder()
-        if recorder is None:
-            return
         counts = [0] * (len(self.edges) - 1)
         for value in values:
             if self.edges[0] <= value <= self.edges[-1]:
                 counts[min(bisect.bisect_right(self.edges, value), len(counts)) - 1] += 1
-        recorder.add(self.name, self.unit, "i", s="t", args={"unit": self.unit, "edges": self.edges, "counts": counts})
+        _add(self.name, self.unit, "i", s="t", args={"unit": self.unit, "edges": self.edges, "counts": counts})
 
 
 __all__ = ["Graph", "HeatmapDouble", "Series", "TraceChannel", "Tracepoint", "createTraceChannel"]

@@ -8,13 +8,13 @@ import functools
 import os
 
 from abele._errors import refused
-
-from . import _collectives
+from abele._native import core
 
 _TOTAL = "POPDIST_NUM_TOTAL_REPLICAS"
 _LOCAL = "POPDIST_NUM_LOCAL_REPLICAS"
 _OFFSET = "POPDIST_REPLICA_INDEX_OFFSET"
 _IPUS = "POPDIST_NUM_IPUS_PER_REPLICA"
+_GROUP = "popdist"  # not that of the trainings
 
 
 def _integer(name, default):
@@ -62,6 +62,12 @@ def getInstanceIndex():
     return getReplicaIndexOffset() // max(1, getNumLocalReplicas())
 
 
+def _join(process, processes):
+    from abele._process_group import join
+
+    join(process, processes, _GROUP)
+
+
 def init():
     """Connects this process with the others. All of them call it, before anything else of theirs that communicates.
 
@@ -69,7 +75,7 @@ def init():
         poptorch.Error: E0714, the others are not found.
     """
     if getNumInstances() > 1:
-        _collectives.join(getInstanceIndex(), getNumInstances())
+        _join(getInstanceIndex(), getNumInstances())
 
 
 def synchronize(communicator_id=0):
@@ -79,7 +85,8 @@ def synchronize(communicator_id=0):
         communicator_id: no effect: there is one group.
     """
     if getNumInstances() > 1:
-        _collectives.join(getInstanceIndex(), getNumInstances()).barrier()
+        _join(getInstanceIndex(), getNumInstances())
+        core().synchronizeProcesses(getInstanceIndex(), getNumInstances(), _GROUP)
 
 
 def execute_on_instances(instances, function=None, *args, **kwargs):

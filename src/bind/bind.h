@@ -27,6 +27,7 @@ void registerSimulate(pybind11::module_& module);
 void registerOperators(pybind11::module_& module);
 void registerOffload(pybind11::module_& module);
 void registerProcesses(pybind11::module_& module);
+void registerTracing(pybind11::module_& module);
 void registerGil(pybind11::module_& module);
 void registerTurns(pybind11::module_& module);
 void registerExpertSettings(pybind11::module_& module);

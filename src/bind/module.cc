@@ -20,5 +20,6 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerOperators(module);
   abele::bind::registerOffload(module);
   abele::bind::registerProcesses(module);
+  abele::bind::registerTracing(module);
   abele::bind::registerExpertSettings(module);
 }

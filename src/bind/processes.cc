@@ -10,8 +10,17 @@ namespace abele::bind {
 
 void registerProcesses(py::module_& module) {
   module.def(
-      "joinProcesses", [](int64_t index, int64_t count) { host::joinProcesses({.index = index, .count = count}); },
-      py::arg("index"), py::arg("count"), py::call_guard<NoGil>());
+      "joinProcesses",
+      [](int64_t index, int64_t count, const std::string& group) {
+        host::joinProcesses({.index = index, .count = count, .group = group});
+      },
+      py::arg("index"), py::arg("count"), py::arg("group"), py::call_guard<NoGil>());
+  module.def(
+      "synchronizeProcesses",
+      [](int64_t index, int64_t count, const std::string& group) {
+        host::synchronize({.index = index, .count = count, .group = group});
+      },
+      py::arg("index"), py::arg("count"), py::arg("group"), py::call_guard<NoGil>());
   module.def("leaveProcesses", &host::leaveProcesses, py::call_guard<NoGil>());
 }
 

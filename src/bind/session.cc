@@ -1,5 +1,6 @@
 // Session: one compiled model. Everything that can take long runs without the GIL.
 #include "session/session.h"
+#include "session/profile.h"
 
 #include <algorithm>
 #include <deque>
@@ -50,6 +51,7 @@ struct PythonSession {
   explicit PythonSession(host::ProgramOptions options) : session(std::move(options)) {}
   std::deque<at::Tensor> tensors;  // declared first: outlives the session
   host::Session session;
+  std::optional<host::Profile> profile;
 
   void compile(std::function<Tensors(Tensors)> forward, const std::vector<NamedTensor>& model, const Tensors& inputs,
                const host::OptimizerSpec& optimizer, const py::object& mode, std::vector<std::string> excludes,
@@ -166,6 +168,11 @@ void registerSession(py::module_& module) {
       .def("planText", [](const PythonSession& self) { return plan::print(self.session.plan()); })
       .def("memoryText", [](const PythonSession& self) { return plan::memoryText(self.session.memoryReport()); })
       .def("memoryJson", [](const PythonSession& self) { return plan::memoryJson(self.session.memoryReport()); })
+      .def("startProfile",
+           [](PythonSession& self, const std::string& path, int64_t runs) {
+             self.profile.emplace(host::ProfileOptions{.path = path, .runs = runs}, self.session);
+           })
+      .def("noteRun", [](PythonSession& self) { self.profile->noteRun(self.session); })
       .def("costs", [](const PythonSession& self) { return self.session.costs(); })
       .def("callNs", [](const PythonSession& self) { return self.session.callNs(); })
       .def("pieces", [](const PythonSession& self) { return self.session.pieces(); })

@@ -2,6 +2,10 @@
 #include "compile/from_options.h"
 
 #include <algorithm>
+#include <charconv>
+#include <map>
+
+#include <nlohmann/json.hpp>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -137,6 +141,40 @@ void setLocations(const Options::Values& values, ProgramOptions& session) {
   session.off_chip_folder = values.get<std::optional<std::string>>("off_chip_folder").value_or("");
 }
 
+/// The engine options: those of the values, and over them those of POPLAR_ENGINE_OPTIONS.
+std::map<std::string, std::string> engineOptions(const Options::Values& values) {
+  std::map<std::string, std::string> result;
+  if (const OptionValue* engine = values.expert("engineOptions"))
+    for (const auto& [name, value] : *engine->as<OptionMap>()) result[name] = *value.as<std::string>();
+  const std::string text = environmentText("POPLAR_ENGINE_OPTIONS");
+  if (text.empty()) return result;
+  const auto given = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ABELE_REQUIRE(given.is_object(), E0702,
+                {.what = cat("environment variable POPLAR_ENGINE_OPTIONS is '", text, "'"),
+                 .expected = "a JSON object such as {\"autoReport.all\":\"true\"}"});
+  for (const auto& [name, value] : given.items())
+    result[name] = value.is_string() ? value.get<std::string>() : value.dump();
+  return result;
+}
+
+void setProfile(const Options::Values& values, ProgramOptions& session) {
+  constexpr const char* kSwitches[] = {"autoReport.outputGraphProfile", "autoReport.outputExecutionProfile"};
+  const std::map<std::string, std::string> engine = engineOptions(values);
+  const auto get = [&](const std::string& name, const std::string& fallback) {
+    const auto it = engine.find(name);
+    return it == engine.end() ? fallback : it->second;
+  };
+  const std::string everything = get("autoReport.all", "false");
+  if (std::ranges::none_of(kSwitches, [&](const char* name) { return get(name, everything) == "true"; })) return;
+  const auto name = values.get<std::optional<std::string>>("model_name");
+  const std::string folder = get("autoReport.directory", "");
+  session.profile.path = cat(folder.empty() ? "." : folder, "/",
+                             name.value_or(session.training ? "training" : "inference"), "/profile.pop");
+  const std::string runs = get("autoReport.executionProfileProgramRunCount", "2");
+  if (std::from_chars(runs.data(), runs.data() + runs.size(), session.profile.runs).ec != std::errc())
+    session.profile.runs = 2;
+}
+
 bool usesModel(const Options::Values& values) {
   const auto chosen = values.get<std::optional<bool>>("use_model");
   if (chosen) return *chosen;
@@ -226,6 +264,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   session.synthetic_data = isOn(values, "syntheticDataMode");
   setLossScaling(values, session);
   setAnchors(values, training, session);
+  setProfile(values, session);
   if (const OptionValue* buffers = values.expert("updatableNamedBuffers"))
     for (const OptionValue& name : *buffers->as<OptionList>())
       session.updatable_buffers.push_back(*name.as<std::string>());

@@ -23,6 +23,12 @@ struct ProcessOptions {
   std::string group = "abele";  // name of their process group in c10d's registry
 };
 
+/// See session/profile.h.
+struct ProfileOptions {
+  std::string path;  // of the file; empty: none is written
+  int64_t runs = 2;  // how many of the first are in it
+};
+
 enum class OutputMode { kFinal, kEveryN, kAll, kSum };
 enum class Strategy { kPipelined, kSharded };
 
@@ -76,6 +82,7 @@ struct ProgramOptions {
   passes::StageRules stages;
   /// PopTorch's minimum: accumulation >= 2F - 1 in training, device iterations >= F in inference (E0401). abele: off.
   bool enforce_pipeline_minimum = false;
+  ProfileOptions profile;
   int64_t num_devices = 0;     // 0: as many as the model asks for
   int threads_per_device = 0;  // 0: max(1, cores / devices used)
   bool has_seed = false;

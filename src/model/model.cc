@@ -163,7 +163,12 @@ std::unique_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
   }
   next->form = own_form;
   for (const at::Tensor& input : inputs) next->inputs.push_back(typeOf(input));
+  startProfile(*next);
   return next;
+}
+
+void Model::startProfile(ModelProgram& program) const {
+  if (!options_.profile.path.empty()) program.profile.emplace(options_.profile, *program.session);
 }
 
 void Model::use(ModelProgram& next) {
@@ -216,7 +221,9 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
     if (uploaded_version_ != sharing_->host_version) upload();
   }
   if (options_.training) stale_ = true;
-  return program_->session->run(ordered, poll_);
+  std::vector<at::Tensor> results = program_->session->run(ordered, poll_);
+  if (program_->profile) program_->profile->noteRun(*program_->session);
+  return results;
 }
 
 void Model::destroy() {
@@ -440,6 +447,7 @@ void Model::load(const std::string& path) {
   next->session->load(std::move(program), modelOf(next->tensors), poll_);
   if (file.has_model) next->session->setOptimizerState(file.optimizer_state);
   if (file.rng_state.defined()) next->session->setRngState(file.rng_state);
+  startProfile(*next);
   programs_.push_back(std::move(next));
   program_ = programs_.back().get();
   is_compiled_ = true;

@@ -17,6 +17,7 @@
 #include "model/access.h"
 #include "model/forms.h"
 #include "model/program_file.h"
+#include "session/profile.h"
 #include "session/session.h"
 
 namespace abele::host {
@@ -106,6 +107,7 @@ class Model {
     bool is_loaded = false;  // from a file: there is no forward to compile another one
     std::vector<NamedTensor> tensors;
     std::unique_ptr<Session> session;
+    std::optional<Profile> profile;
   };
 
   /// Around what reads or writes the module's tensors, or captures; a training model's own calls have it.
@@ -120,6 +122,7 @@ class Model {
   ModelProgram* find(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// Makes a program the current one, which goes on where the one before it stopped.
   void use(ModelProgram& next);
+  void startProfile(ModelProgram& program) const;
   std::unique_ptr<ModelProgram> compileProgram(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// The file's weights into the module's tensors of the same names; without a module they are the model's own.
   std::vector<NamedTensor> takeWeights(const ProgramFile& file);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <future>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "runtime/collective/peers.h"
 #include "session/session.h"
@@ -57,6 +58,28 @@ void requireSameProgram(runtime::Peers& peers, const std::string& key, const std
 
 void joinProcesses(const ProcessOptions& processes) {
   runtime::Peers::join(processes.group, processes.index, processes.count);
+}
+
+void synchronize(const ProcessOptions& processes) {
+  runtime::Peers::join(processes.group, processes.index, processes.count)->exchange(" ");
+}
+
+ProcessOptions placeOfThisProcess() {
+  constexpr const char* kNames[][2] = {{"WORLD_SIZE", "RANK"}, {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}};
+  for (const auto& [count, index] : kNames)
+    if (!environmentText(count).empty() && !environmentText(index).empty())
+      return {.index = environmentInteger(index, 0), .count = environmentInteger(count, 1)};
+  return {};
+}
+
+PopdistPlace popdistPlace() {
+  PopdistPlace place;
+  place.is_set = !environmentText("POPDIST_NUM_TOTAL_REPLICAS").empty();
+  place.total_replicas = environmentInteger("POPDIST_NUM_TOTAL_REPLICAS", 1);
+  place.local_replicas = environmentInteger("POPDIST_NUM_LOCAL_REPLICAS", place.total_replicas);
+  place.first_replica = environmentInteger("POPDIST_REPLICA_INDEX_OFFSET", 0);
+  place.ipus_per_replica = environmentInteger("POPDIST_NUM_IPUS_PER_REPLICA", 1);
+  return place;
 }
 
 void leaveProcesses() { runtime::Peers::leaveAll(); }

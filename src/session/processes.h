@@ -1,6 +1,8 @@
 // Several processes that train one model, each with replicas of its own. Docs: docs/replicas.md.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,8 +21,25 @@ std::shared_ptr<runtime::Peers> joinPeers(const ProgramOptions& options);
 /// poll: as in Session; a wait that it ends (E0602) ends the group.
 void requireSameProgram(runtime::Peers& peers, const std::string& key, const std::function<bool()>& poll = {});
 
-/// Takes the registered process group into this process's sessions, which alone hold it then. Throws as joinPeers.
+/// The place that the launcher gave this process: torchrun, poprun or mpirun. Throws E0702.
+ProcessOptions placeOfThisProcess();
+/// That of poprun's own variables. Source: spec environment.md section 9.
+struct PopdistPlace {
+  bool is_set = false;
+  int64_t total_replicas = 1, local_replicas = 1, first_replica = 0, ipus_per_replica = 1;
+
+  int64_t instances() const { return std::max<int64_t>(1, total_replicas / std::max<int64_t>(1, local_replicas)); }
+  int64_t instance() const { return first_replica / std::max<int64_t>(1, local_replicas); }
+  /// In a group that is not the training's.
+  ProcessOptions process() const { return {.index = instance(), .count = instances(), .group = "popdist"}; }
+};
+PopdistPlace popdistPlace();
+
+/// Connects this process with the others, or takes the group that the program registered into this process's sessions,
+/// which alone hold it then. Throws as joinPeers.
 void joinProcesses(const ProcessOptions& processes);
+/// Waits until all processes are here. Throws as joinPeers.
+void synchronize(const ProcessOptions& processes);
 /// Before this process ends: the others need not wait for it any more. Later steps of several processes throw E0606.
 void leaveProcesses();
 

@@ -1,6 +1,8 @@
 """The C++ examples say what they show, and find it so themselves: they end with 0."""
 
+import json
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -27,6 +29,7 @@ BUILD = Path(os.environ.get("ABELE_BUILD_DIR", ROOT / "build" / "dev"))
         ("custom_operators", ["the gradient of the operator: as torch's own", "refused: E0106"]),
         ("data_loading", ["2 batches of 24 rows", "ahead of time: 4560 of 4560", "stream: 48 rows"]),
         ("errors", ["E0704 input-changed", "E0101: ", "unchanged: of the program"]),
+        ("processes", ["process 0 of 1: equal to one process"]),
     ],
 )
 def test_example(name, lines):
@@ -34,3 +37,53 @@ def test_example(name, lines):
     assert done.returncode == 0, done.stdout + done.stderr
     for line in lines:
         assert line in done.stdout
+
+
+def started(name, count, port, **variables):
+    """The example's processes, as torchrun starts them."""
+    place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    return [
+        subprocess.Popen(
+            [BUILD / "examples" / name],
+            env={**os.environ, **place, **variables, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+
+
+def freePort():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_two_processes_train_one_model_without_python(tmp_path):
+    traces = {"PVTI_OPTIONS": json.dumps({"enable": "true", "directory": str(tmp_path / "traces")})}
+    processes = started("processes", 2, freePort(), **traces)
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    for rank, output in enumerate(outputs):
+        assert f"process {rank} of 2: equal to one process" in output
+    # One file for each process, with the span of the example's channel.
+    traces = [json.loads(path.read_text())["traceEvents"] for path in (tmp_path / "traces").glob("*.pvti")]
+    assert len(traces) == 2
+    for events in traces:
+        (span,) = [event for event in events if event["ph"] == "X"]
+        assert (span["name"], span["cat"]) == ("train", "processes") and span["dur"] > 0
+
+
+def test_a_process_whose_others_do_not_come_says_so():
+    (first, second) = started("processes", 2, freePort(), ABELE_PROCESS_TIMEOUT="3")
+    second.kill()
+    second.communicate()
+    output = first.communicate(timeout=120)[0]
+    assert first.returncode != 0 and "E0714" in output, output
+
+
+def test_a_place_without_an_address_is_refused():
+    for each in started("processes", 2, "", MASTER_ADDR=""):
+        output = each.communicate(timeout=120)[0]
+        assert each.returncode != 0 and "E0714" in output and "MASTER_ADDR and MASTER_PORT not set" in output, output

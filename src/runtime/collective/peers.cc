@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "runtime/collective/gloo.h"
 
 namespace abele::runtime {
 namespace {
@@ -245,13 +247,13 @@ std::shared_ptr<Peers> Peers::join(const std::string& name, int64_t process, int
   const std::lock_guard lock(joined().mutex);
   std::shared_ptr<C10dPeers>& peers = joined().by_name[name];
   if (!peers || !peers->isOpen()) {
-    if (auto group = takeRegistered(name)) peers = std::make_shared<C10dPeers>(std::move(group));
+    auto group = takeRegistered(name);
+    if (!group && !peers) group = connectProcesses(name, process, processes);
+    if (group) peers = std::make_shared<C10dPeers>(std::move(group));
+    // A program in C++ has nobody else who says good-bye.
+    static const int at_the_end = std::atexit(leaveAll);
+    static_cast<void>(at_the_end);
   }
-  ABELE_REQUIRE(peers, E0714,
-                {.what = cat("there is no process group for ", processes, " processes"),
-                 .expected = cat("a group of c10d's that is registered as ", name),
-                 .remedy = "start the program with poprun or torchrun; in C++ make a c10d::ProcessGroup and call "
-                           "c10d::register_process_group"});
   peers->requireOpen();
   ABELE_REQUIRE(peers->process() == process && peers->processes() == processes, E0714,
                 {.what = cat("this is process ", process, " of ", processes, ", and another one in its process group"),

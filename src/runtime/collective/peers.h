@@ -21,9 +21,9 @@ inline constexpr char kProcessGroup[] = "abele";
 /// depends on who is early. Threads: one call at a time, but for interrupt().
 class Peers {
  public:
-  /// Takes the group out of c10d's registry, which does not keep it alive; further calls with the name share it while
-  /// it works. Throws E0714 when there is none or it has another size, E0606 when it is broken and no new one was
-  /// registered.
+  /// Takes the group out of c10d's registry, which does not keep it alive; where none is registered, connects the
+  /// processes by the launcher's variables (gloo.h). Further calls with the name share it while it works. Throws E0714
+  /// when there is none or it has another size, E0606 when it is broken and no new one was registered.
   static std::shared_ptr<Peers> join(const std::string& group, int64_t process, int64_t processes);
   /// Leaves all groups, so that nobody waits for a process that ends. Later calls throw E0606.
   static void leaveAll();

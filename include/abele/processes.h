@@ -1,0 +1,42 @@
+// For users of the library: this process among those that a launcher started, and what they do together between steps.
+// A training in which Options::Distributed names several processes connects them by itself at its first step; nothing
+// of this is needed for it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+
+#include "abele/export.h"
+
+namespace abele {
+
+class Options;
+
+/// Takes the place of this process from the launcher's variables, those of torchrun (RANK, WORLD_SIZE), poprun or
+/// mpirun, gives it to options.Distributed(), and connects this process with the others; under poprun it also sets the
+/// number of replicas. One process alone connects with nobody. All processes call it, at the same place. Throws E0714
+/// where the others are not found within ABELE_PROCESS_TIMEOUT seconds (1800), E0702 for a variable that is no number.
+ABELE_API void joinProcesses(Options& options);
+
+/// The place of this process, as poprun says by POPDIST_NUM_TOTAL_REPLICAS and its companions; without them there is
+/// one process with one replica. Each throws E0702 for a variable that is no number. Source: spec clients.md, item 21.
+namespace popdist {
+
+/// Did poprun start this process?
+ABELE_API bool isPopdistEnvSet();
+ABELE_API int64_t getNumTotalReplicas();
+ABELE_API int64_t getNumLocalReplicas();
+ABELE_API int64_t getReplicaIndexOffset();
+ABELE_API int64_t getNumIpusPerReplica();
+ABELE_API int64_t getNumInstances();
+ABELE_API int64_t getInstanceIndex();
+/// Connects this process with the others. Throws E0714.
+ABELE_API void init();
+/// Waits until all processes are here. Throws E0714, E0606.
+ABELE_API void synchronize();
+/// Calls the function in these processes only.
+ABELE_API void executeOnInstances(std::initializer_list<int64_t> instances, const std::function<void()>& function);
+
+}  // namespace popdist
+}  // namespace abele

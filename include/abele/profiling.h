@@ -1,0 +1,48 @@
+// For users of the library: spans of work in a trace that opens in Perfetto (docs/tracing.md). Nothing is recorded
+// unless the environment variable PVTI_OPTIONS asks for it: {"enable": "true", "directory": "reports"}.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "abele/export.h"
+
+namespace abele::profiling {
+
+/// A span from its making to its end. Threads: of one thread.
+class ABELE_API Tracepoint {
+ public:
+  /// Throws E0702 where PVTI_OPTIONS is no JSON object, E0712 where the file cannot be made.
+  Tracepoint(std::string channel, std::string name);
+  ~Tracepoint();
+  Tracepoint(Tracepoint&& other) noexcept;
+  Tracepoint(const Tracepoint&) = delete;
+  Tracepoint& operator=(const Tracepoint&) = delete;
+
+ private:
+  std::string channel_, name_;
+  int64_t begin_ = -1;  // ns; -1: nothing is recorded
+};
+
+/// A named source of spans. Source: spec environment.md section 5.
+class ABELE_API Channel {
+ public:
+  explicit Channel(std::string name) : name_(std::move(name)) {}
+  /// What runs until the result ends is one span, "<channel>.<name>":
+  ///   const auto span = channel.tracepoint("load");
+  [[nodiscard]] Tracepoint tracepoint(const std::string& name) const { return {name_, name_ + "." + name}; }
+  /// A callable that does what `call` does, each call a span of this name.
+  template <class Callable>
+  auto instrument(const std::string& name, Callable call) const {
+    return [channel = name_, name, call = std::move(call)](auto&&... arguments) mutable -> decltype(auto) {
+      const Tracepoint span(channel, name);
+      return call(std::forward<decltype(arguments)>(arguments)...);
+    };
+  }
+
+ private:
+  std::string name_;
+};
+
+}  // namespace abele::profiling

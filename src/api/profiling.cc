@@ -1,0 +1,17 @@
+#include "abele/profiling.h"
+
+#include "session/trace_file.h"
+
+namespace abele::profiling {
+
+Tracepoint::Tracepoint(std::string channel, std::string name) : channel_(std::move(channel)), name_(std::move(name)) {
+  if (host::TraceFile::current()) begin_ = host::TraceFile::now();
+}
+Tracepoint::Tracepoint(Tracepoint&& other) noexcept
+    : channel_(std::move(other.channel_)), name_(std::move(other.name_)), begin_(std::exchange(other.begin_, -1)) {}
+Tracepoint::~Tracepoint() {
+  if (begin_ < 0) return;
+  if (host::TraceFile* file = host::TraceFile::current()) file->addSpan(name_, channel_, begin_);
+}
+
+}  // namespace abele::profiling

@@ -1,0 +1,71 @@
+#include "session/profile.h"
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/version.h"
+#include "base/whole_file.h"
+#include "plan/memory_report.h"
+
+namespace abele::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int kVersion = 1;
+
+/// null for a program that was not made here, whose plan nobody has.
+Json memoryOf(const Session& session) {
+  try {
+    return Json::parse(plan::memoryJson(session.memoryReport()));
+  } catch (const UserError&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+Profile::Profile(const ProfileOptions& options, const Session& session)
+    : path_(std::filesystem::absolute(options.path).string()), runs_left_(options.runs) {
+  const SessionReport report = session.report();
+  Json head = {{"format", "abele-profile"}, {"version", kVersion}, {"abele", versionText()}};
+  head["compilation"] = {
+      {"capture_s", report.capture_s}, {"compile_s", report.compile_s}, {"from_cache", report.from_cache}};
+  head["memory"] = memoryOf(session);
+  head_ = head.dump();
+  write();
+}
+
+void Profile::noteRun(const Session& session) {
+  if (runs_left_ <= 0) return;
+  --runs_left_;
+  const SessionReport report = session.report();
+  Json stages = Json::array();
+  for (const SessionReport::Stage& stage : report.stages)
+    stages.push_back({{"name", stage.name},
+                      {"device", stage.device},
+                      {"replica", stage.replica},
+                      {"busy_ns", stage.busy_ns},
+                      {"waiting_ns", stage.waiting_ns}});
+  runs_.push_back(Json{{"step_ns", report.step_ns}, {"bubble", report.bubble}, {"stages", stages}}.dump());
+  write();
+}
+
+void Profile::write() const {
+  Json profile = Json::parse(head_);
+  profile["execution"] = Json::array();
+  for (const std::string& run : runs_) profile["execution"].push_back(Json::parse(run));
+  try {
+    std::filesystem::create_directories(std::filesystem::path(path_).parent_path());
+    writeWholeFile(path_, profile.dump(1));
+  } catch (const std::exception& error) {
+    const auto* typed = dynamic_cast<const Error*>(&error);
+    throwUser(ErrorCode::E0712,
+              {.what = cat("the profile cannot be written: ", typed ? typed->message().what : error.what()),
+               .at = path_,
+               .remedy = "Options::enableProfiling(folder) with a folder that can be written"});
+  }
+}
+
+}  // namespace abele::host

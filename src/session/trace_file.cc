@@ -1,0 +1,173 @@
+#include "session/trace_file.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <mutex>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/fork.h"
+#include "base/log.h"
+
+namespace abele::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kFlushedBytes = size_t{1} << 16;
+constexpr double kNsPerUs = 1e3;
+
+/// The folder of the file; false where tracing is off.
+bool folderOf(std::string* folder) {
+  const std::string text = environmentText("PVTI_OPTIONS");
+  if (text.empty()) return false;
+  const Json options = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ABELE_REQUIRE(options.is_object(), E0702,
+                {.what = cat("PVTI_OPTIONS is '", text, "', expected a JSON object such as {\"enable\":\"true\"}")});
+  const Json enable = options.value("enable", Json("false"));
+  const std::string is_on = enable.is_string() ? enable.get<std::string>() : enable.dump();
+  if (is_on != "true" && is_on != "True" && is_on != "TRUE") return false;
+  const Json directory = options.value("directory", Json("."));
+  ABELE_REQUIRE(
+      directory.is_string(), E0702,
+      {.what = "PVTI_OPTIONS names no folder", .found = directory.dump(), .expected = "\"directory\": \"path\""});
+  *folder = directory.get<std::string>();
+  return true;
+}
+
+std::string fileName() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char date[64];
+  std::strftime(date, sizeof date, "%a_%b_%d_%H:%M:%S_%Y_GMT", &utc);
+  return cat(date, "_", getpid(), ".pvti");
+}
+
+/// Bytes that are no UTF-8 do not end a program.
+std::string textOf(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+[[noreturn]] void refuseFile(const std::string& path, const std::string& reason) {
+  throwUser(ErrorCode::E0712, {.what = cat("the trace cannot be written: ", reason),
+                               .at = path,
+                               .remedy = "name a folder that can be written in PVTI_OPTIONS"});
+}
+
+std::mutex& mutex() {
+  static std::mutex* one = new std::mutex;
+  return *one;
+}
+// Both never freed: the process may end while others trace.
+std::unique_ptr<TraceFile>& held() {
+  static auto* file = new std::unique_ptr<TraceFile>;
+  return *file;
+}
+
+void closeAtTheEnd() {
+  if (held()) held()->close();
+}
+
+}  // namespace
+
+struct TraceFile::Impl {
+  std::string path;
+  int file = -1;
+  std::string buffer;  // not stdio's: a forked child would write it again
+  std::mutex mutex;
+  Home home;
+
+  void flush() {
+    for (size_t done = 0; done < buffer.size() && file >= 0;) {
+      const ssize_t written = ::write(file, buffer.data() + done, buffer.size() - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) {
+        log::warn("the trace ends early: ", std::strerror(errno));
+        ::close(std::exchange(file, -1));
+        break;
+      }
+      done += static_cast<size_t>(written);
+    }
+    buffer.clear();
+  }
+};
+
+TraceFile::TraceFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TraceFile::~TraceFile() {
+  if (impl_->home.isHere())
+    close();
+  else if (impl_->file >= 0)
+    ::close(impl_->file);
+}
+
+TraceFile* TraceFile::current(const std::string& program) {
+  const std::lock_guard lock(mutex());
+  if (held() && held()->impl_->home.isHere()) return held().get();
+  std::string folder;
+  if (!folderOf(&folder)) return nullptr;
+  auto impl = std::make_unique<Impl>();
+  std::error_code ignored;
+  std::filesystem::create_directories(folder, ignored);
+  impl->path = (std::filesystem::path(folder) / fileName()).string();
+  impl->file = ::open(impl->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (impl->file < 0) refuseFile(impl->path, std::strerror(errno));
+  const Json name = {{"name", "process_name"},
+                     {"ph", "M"},
+                     {"pid", getpid()},
+                     {"tid", 0},
+                     {"args", {{"name", program.empty() ? program_invocation_short_name : program}}}};
+  impl->buffer = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + textOf(name);
+  static const int at_the_end = std::atexit(closeAtTheEnd);
+  static_cast<void>(at_the_end);
+  held().reset(new TraceFile(std::move(impl)));
+  return held().get();
+}
+
+int64_t TraceFile::now() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+const std::string& TraceFile::path() const { return impl_->path; }
+
+void TraceFile::add(const std::string& name, const std::string& channel, char phase, int64_t begin,
+                    const std::string& fields) {
+  const Json more = Json::parse(fields, nullptr, /*allow_exceptions=*/false);
+  ABELE_REQUIRE(more.is_object(), E0708, {.what = "the fields of an event are no JSON object", .found = fields});
+  Json event = {{"name", name},
+                {"cat", channel},
+                {"ph", std::string(1, phase)},
+                {"ts", static_cast<double>(begin) / kNsPerUs},
+                {"pid", getpid()},
+                {"tid", syscall(SYS_gettid)}};
+  event.update(more);
+  const std::string line = ",\n" + textOf(event);
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->file < 0) return;
+  impl_->buffer += line;
+  if (impl_->buffer.size() >= kFlushedBytes) impl_->flush();
+}
+
+void TraceFile::addSpan(const std::string& name, const std::string& channel, int64_t begin) {
+  add(name, channel, 'X', begin, textOf(Json{{"dur", static_cast<double>(now() - begin) / kNsPerUs}}));
+}
+
+void TraceFile::close() {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->file < 0 || !impl_->home.isHere()) return;
+  impl_->buffer += "\n]}\n";
+  impl_->flush();
+  if (impl_->file >= 0) ::close(std::exchange(impl_->file, -1));
+}
+
+}  // namespace abele::host

@@ -1,0 +1,111 @@
+// Profiles and traces that a C++ program writes.
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "abele/abele.h"
+#include "code_of.h"
+
+namespace {
+
+using abele::test::codeOf;
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "abele_profile_XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path path;
+};
+
+nlohmann::json read(const fs::path& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+TEST(Profile, IsWrittenAtCompileAndAfterTheFirstRuns) {
+  const Folder folder;
+  abele::Options options;
+  options.enableProfiling((folder.path / "new").string());
+  auto model = abele::inferenceModel([](at::Tensor x) { return torch::relu(x); }, options);
+  const at::Tensor x = torch::ones({2, 3});
+  model.compile(x);
+  const fs::path file = folder.path / "new" / "inference" / "profile.pop";
+  EXPECT_TRUE(read(file)["execution"].empty());
+  for (int run = 0; run < 4; ++run) model(x);
+  const nlohmann::json profile = read(file);
+  EXPECT_EQ(profile["format"], "abele-profile");
+  EXPECT_GT(profile["compilation"]["compile_s"], 0);
+  EXPECT_FALSE(profile["memory"].empty());
+  ASSERT_EQ(profile["execution"].size(), 2);
+  EXPECT_EQ(profile["execution"][0]["stages"][0]["device"], 0);
+}
+
+TEST(Profile, TheVariableAsksForOneAndNamesItsFolder) {
+  const Folder folder;
+  const auto set = [](const std::string& text) { setenv("POPLAR_ENGINE_OPTIONS", text.c_str(), 1); };
+  const auto run = [](const std::string& name) {
+    abele::Options options;
+    options.modelName(name);
+    auto model = abele::inferenceModel([](at::Tensor x) { return torch::relu(x); }, options);
+    model(torch::ones({2}));
+  };
+  const std::string where = nlohmann::json(folder.path.string()).dump();
+  set(R"({"autoReport.directory": )" + where + "}");
+  run("none");
+  EXPECT_TRUE(fs::is_empty(folder.path));
+  set(R"({"autoReport.outputExecutionProfile": "true", "autoReport.directory": )" + where + "}");
+  run("mine");
+  const fs::path file = folder.path / "mine" / "profile.pop";
+  EXPECT_EQ(read(file)["execution"].size(), 1);
+  set(R"({"autoReport.all": "true", "autoReport.directory": )" + nlohmann::json(file.string()).dump() + "}");
+  EXPECT_EQ(codeOf([&] { run("none"); }), "E0712");
+  set("[]");
+  EXPECT_EQ(codeOf([&] { run("none"); }), "E0702");
+  unsetenv("POPLAR_ENGINE_OPTIONS");
+}
+
+TEST(Popdist, WithoutALauncherThereIsOneProcess) {
+  EXPECT_FALSE(abele::popdist::isPopdistEnvSet());
+  EXPECT_EQ(abele::popdist::getNumInstances(), 1);
+  abele::popdist::init();
+  abele::popdist::synchronize();
+  int calls = 0;
+  abele::popdist::executeOnInstances({0}, [&] { ++calls; });
+  abele::popdist::executeOnInstances({1}, [&] { ++calls; });
+  EXPECT_EQ(calls, 1);
+  abele::Options options;
+  abele::joinProcesses(options);
+  EXPECT_EQ(options.Distributed().num_distributed_processes(), 1);
+}
+
+TEST(Popdist, TheLaunchersVariablesSayThePlace) {
+  setenv("POPDIST_NUM_TOTAL_REPLICAS", "6", 1);
+  setenv("POPDIST_NUM_LOCAL_REPLICAS", "2", 1);
+  setenv("POPDIST_REPLICA_INDEX_OFFSET", "4", 1);
+  EXPECT_TRUE(abele::popdist::isPopdistEnvSet());
+  EXPECT_EQ(abele::popdist::getNumInstances(), 3);
+  EXPECT_EQ(abele::popdist::getInstanceIndex(), 2);
+  setenv("POPDIST_NUM_LOCAL_REPLICAS", "two", 1);
+  EXPECT_EQ(codeOf([] { abele::popdist::getNumLocalReplicas(); }), "E0702");
+  for (const char* name : {"POPDIST_NUM_TOTAL_REPLICAS", "POPDIST_NUM_LOCAL_REPLICAS", "POPDIST_REPLICA_INDEX_OFFSET"})
+    unsetenv(name);
+}
+
+TEST(Channel, WithoutTracingDoesNothing) {
+  const abele::profiling::Channel channel("c");
+  const auto span = channel.tracepoint("t");
+  EXPECT_EQ(channel.instrument("add", [](int a, int b) { return a + b; })(1, 2), 3);
+}
+
+}  // namespace
