@@ -86,9 +86,40 @@ def schedules_block(source: Path) -> str:
     return "".join(lines)
 
 
+def rows_of(source: Path, macro: str) -> list[str]:
+    """The text of each row, over several lines or one."""
+    return re.findall(rf"^{macro}\((.*?)\)$", source.read_text(), re.M | re.S)
+
+
+def instructions_block(source: Path) -> str:
+    lines = ["| op | args | does |\n|---|---|---|\n"]
+    for row in rows_of(source, "ABELE_INSTRUCTION"):
+        args = [
+            f"{name} or none" if verb.startswith("may") else name
+            for verb, name in re.findall(r'\b(reads|writes|mayRead|mayWrite)\("(\w+)"', row)
+        ]
+        name, *_, summary = re.findall(STRING, row)
+        lines.append(f"| `{text_of(name)}` | {', '.join(args)} | {cell(text_of(summary))} |\n")
+    return "".join(lines)
+
+
+def optimizers_block(source: Path) -> str:
+    lines = ["| optimizer | op | keeps | numbers | does |\n|---|---|---|---|---|\n"]
+    for row in rows_of(source, "ABELE_OPTIMIZER"):
+        name = row.split(",")[1].strip()
+        op, *_, summary = (text_of(literal) for literal in re.findall(STRING, row))
+        states = re.findall(r'\b(?:(first|second)\("(\w+)"|step\()[^)]*\)(\.onlyIf)?', row)
+        kept = [f"{state or 'step'}{' or none' if may_lack else ''}" for _, state, may_lack in states]
+        numbers = re.findall(r'"(\w+)"', re.search(r"numbers\((.*?)\)", row, re.S)[1])
+        lines.append(f"| {name} | `{op}` | {', '.join(kept)} | {', '.join(numbers)} | {cell(summary)} |\n")
+    return "".join(lines)
+
+
 # (page, name of the block) -> function, table. In the page the block lies between two comments.
 BLOCKS = {
     ("docs/schedules.md", "schedules"): (schedules_block, "src/plan/schedules.def"),
+    ("src/runtime/kernels/README.md", "instructions"): (instructions_block, "src/base/instructions.def"),
+    ("src/runtime/kernels/README.md", "optimizers"): (optimizers_block, "src/base/optimizers.def"),
 }
 PAGES = {
     "docs/errors.md": (errors_page, "src/base/errors.def"),

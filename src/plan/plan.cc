@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/instructions.h"
 #include "plan/cost.h"
 #include "plan/liveness.h"
 #include "plan/packing.h"
@@ -112,7 +113,7 @@ class Planner {
         const ir::Node* earlier = writer[w.before];
         writer[w.after] = earlier ? earlier : &node;
         if (node.direction != Direction::kUpdate || !earlier || earlier->direction == Direction::kUpdate ||
-            earlier->op == "abele::accumulate" || isExternal(w.before))
+            ownOp(earlier->op) == OwnOp::kAccumulate || isExternal(w.before))
           continue;
         throwUser(ErrorCode::E0403,
                   {.what = cat("forward writes into a parameter that is updated after ", options_.accumulation,

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "base/cat.h"
@@ -59,6 +60,44 @@ void expectComplete(const Schedule& schedule, int num_stages, int64_t accumulati
   for (const auto& actions : schedule.workers) count += actions.size();
   const size_t m = static_cast<size_t>(schedule.micro_batches), p = static_cast<size_t>(num_stages);
   EXPECT_EQ(count, training ? 2 * m * p + p * m / static_cast<size_t>(accumulation) : m * p);
+}
+
+TEST(Schedules, EveryRowIsFoundByNameAndMakesSchedulesThatVerify) {
+  for (const ScheduleRow& row : allSchedules()) {
+    SCOPED_TRACE(row.name);
+    ScheduleKind kind{};
+    ASSERT_TRUE(parseSchedule(row.name, kind));
+    EXPECT_EQ(kind, row.kind);
+    for (const bool training : {false, true}) {
+      if (!hasTrait(row.kind, training ? kTrains : kInfers)) continue;
+      const int64_t accumulation = training ? 5 : 1;
+      const Schedule schedule = row.make(
+          {.worker_of = ownWorkers(3), .device_iterations = 2, .accumulation = accumulation, .training = training});
+      EXPECT_EQ(verifySchedule(schedule, 3, accumulation, training), Findings{});
+    }
+    EXPECT_TRUE(!row.is_choice || hasTrait(row.kind, kTrains)) << "users choose schedules for training";
+  }
+}
+
+// The keys of cached executables hold the numbers: a new schedule stands behind the others.
+TEST(Schedules, KeepTheirNumbers) {
+  EXPECT_EQ(static_cast<int>(ScheduleKind::kSharded), 0);
+  EXPECT_EQ(static_cast<int>(ScheduleKind::k1F1B), 1);
+  EXPECT_EQ(static_cast<int>(ScheduleKind::kForward), 2);
+  EXPECT_EQ(static_cast<int>(ScheduleKind::kGPipe), 3);
+  EXPECT_EQ(static_cast<int>(ScheduleKind::kInterleaved), 4);
+  EXPECT_EQ(static_cast<int>(ScheduleKind::kZeroBubble), 5);
+  EXPECT_EQ(static_cast<int>(ScheduleKind::kZeroBubble2), 6);
+}
+
+TEST(Schedules, KnowsTheWordsOfUsers) {
+  ScheduleKind kind = ScheduleKind::kGPipe;
+  EXPECT_FALSE(parseSchedule("fast", kind));
+  EXPECT_EQ(kind, ScheduleKind::kGPipe);
+  const std::vector<std::string> choices = scheduleChoices({"auto"});
+  EXPECT_EQ(choices.front(), "1f1b");
+  EXPECT_EQ(choices.back(), "auto");
+  EXPECT_EQ(std::count(choices.begin(), choices.end(), "sharded"), 0);
 }
 
 TEST(ScheduleProperty, AllKindsVerifyForAnyWorkers) {
