@@ -37,7 +37,7 @@ LAYERS = {
         TORCH,
     ),
     # From the user's options to a model that runs, each over those before it.
-    "src/options": ("base include", TORCH_FREE),
+    "src/options": ("base include plan/schedules.def", TORCH_FREE),
     "src/compile": (f"{ENGINE} options include", TORCH),
     "src/session": (f"{ENGINE} compile", TORCH),
     "src/model": (f"{ENGINE} options compile session include", TORCH),

@@ -203,8 +203,8 @@ def _exists(name):
     opts = poptorch.Options()
     tensors = [torch.nn.Parameter(torch.zeros(1))]
     optimizers = []
-    for kind in ("SGD", "Adam", "AdamW", "RMSprop", "LAMB"):
-        with contextlib.suppress(poptorch.Error, AttributeError):
+    for kind in poptorch.optim.__all__:
+        with contextlib.suppress(poptorch.Error, AttributeError, TypeError):
             optimizers.append(getattr(poptorch.optim, kind)(tensors, lr=0.1))
     places = {
         "poptorch": [poptorch],

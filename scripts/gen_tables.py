@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the pages that repeat a table of the sources: docs/errors.md and docs/passes.md.
+"""Writes what repeats a table of the sources: whole pages, and blocks of pages that are written by hand.
 
 Usage: gen_tables.py [--check]    --check writes nothing and fails if a page is stale.
 """
@@ -76,24 +76,77 @@ def passes_page(source: Path) -> str:
     return "".join(lines)
 
 
+def schedules_block(source: Path) -> str:
+    head = "| word | runs | waiting of a worker in a group, equal stages | micro-batches held by stage s |\n"
+    lines = [head, "|---|---|---|---|\n"]
+    row = rf"^ABELE_(?:SCHEDULE|PIPELINE)\(\w+, {STRING}, .*, {STRING}, {STRING}, {STRING}\)$"
+    for cells in re.findall(row, source.read_text(), re.M):
+        name, *others = (cell(text_of(literal)) for literal in cells)
+        lines.append(f"| `{name}` | {' | '.join(others)} |\n")
+    return "".join(lines)
+
+
+def rows_of(source: Path, macro: str) -> list[str]:
+    """The text of each row, over several lines or one."""
+    return re.findall(rf"^{macro}\((.*?)\)$", source.read_text(), re.M | re.S)
+
+
+def instructions_block(source: Path) -> str:
+    lines = ["| op | args | does |\n|---|---|---|\n"]
+    for row in rows_of(source, "ABELE_INSTRUCTION"):
+        args = [
+            f"{name} or none" if verb.startswith("may") else name
+            for verb, name in re.findall(r'\b(reads|writes|mayRead|mayWrite)\("(\w+)"', row)
+        ]
+        name, *_, summary = re.findall(STRING, row)
+        lines.append(f"| `{text_of(name)}` | {', '.join(args)} | {cell(text_of(summary))} |\n")
+    return "".join(lines)
+
+
+def optimizers_block(source: Path) -> str:
+    lines = ["| optimizer | op | keeps | numbers | does |\n|---|---|---|---|---|\n"]
+    for row in rows_of(source, "ABELE_OPTIMIZER"):
+        name = row.split(",")[1].strip()
+        op, *_, summary = (text_of(literal) for literal in re.findall(STRING, row))
+        states = re.findall(r'\b(?:(first|second)\("(\w+)"|step\()[^)]*\)(\.onlyIf)?', row)
+        kept = [f"{state or 'step'}{' or none' if may_lack else ''}" for _, state, may_lack in states]
+        numbers = re.findall(r'"(\w+)"', re.search(r"numbers\((.*?)\)", row, re.S)[1])
+        lines.append(f"| {name} | `{op}` | {', '.join(kept)} | {', '.join(numbers)} | {cell(summary)} |\n")
+    return "".join(lines)
+
+
+# (page, name of the block) -> function, table. In the page the block lies between two comments.
+BLOCKS = {
+    ("docs/schedules.md", "schedules"): (schedules_block, "src/plan/schedules.def"),
+    ("src/runtime/kernels/README.md", "instructions"): (instructions_block, "src/base/instructions.def"),
+    ("src/runtime/kernels/README.md", "optimizers"): (optimizers_block, "src/base/optimizers.def"),
+}
 PAGES = {
     "docs/errors.md": (errors_page, "src/base/errors.def"),
     "docs/passes.md": (passes_page, "src/passes/passes.def"),
 }
 
 
+def with_block(text: str, name: str, table: str, block: str) -> str:
+    """The page with this block between its comments."""
+    begin, end = rf"<!-- begin {name}\b[^>]*-->\n", f"<!-- end {name} -->"
+    head, found, tail = re.split(f"({begin}.*?{end})", text, maxsplit=1, flags=re.S)
+    assert found
+    says = f"<!-- begin {name}: written by scripts/gen_tables.py from {table} -->\n"
+    return f"{head}{says}{block}{end}{tail}"
+
+
 def main(check: bool) -> int:
     num_stale = 0
-    for page, (write, table) in PAGES.items():
-        source = ROOT / table
-        if not source.exists():
-            continue
-        text = write(source)
+    new = {ROOT / page: write(ROOT / table) for page, (write, table) in PAGES.items()}
+    for (page, name), (write, table) in BLOCKS.items():
         path = ROOT / page
+        new[path] = with_block(new.get(path, path.read_text()), name, table, write(ROOT / table))
+    for path, text in new.items():
         if path.exists() and path.read_text() == text:
             continue
         num_stale += 1
-        print(f"{'stale' if check else 'wrote'}: {page}")
+        print(f"{'stale' if check else 'wrote'}: {path.relative_to(ROOT)}")
         if not check:
             path.write_text(text)
     return 1 if check and num_stale else 0

@@ -9,6 +9,7 @@
 
 #include "base/cat.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "ir/text.h"
 #include "passes/pass.h"
 #include "passes/stage_count.h"
@@ -59,7 +60,6 @@ passes::StageRules::ExplicitStage parseStage(const std::string& text) {
 }
 
 passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& graph) {
-  using Rules = passes::OptimizerRules;
   passes::PassContext context;
   if (arguments.auto_increment) context.stages.auto_stage = passes::AutoStage::kAutoIncrement;
   context.stages.ordered = !arguments.sharded;
@@ -68,18 +68,9 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
   context.recompute.enabled = arguments.recompute;
   for (const std::string& text : arguments.stages) context.stages.stages.push_back(parseStage(text));
   const std::string& optimizer = arguments.optimizer;
-  if (optimizer == "sgd" || optimizer == "sgd-momentum")
-    context.optimizer.kind = Rules::Kind::kSgd;
-  else if (optimizer == "adam")
-    context.optimizer.kind = Rules::Kind::kAdam;
-  else if (optimizer == "adamw")
-    context.optimizer.kind = Rules::Kind::kAdamW;
-  else if (optimizer == "rmsprop")
-    context.optimizer.kind = Rules::Kind::kRmsprop;
-  else if (optimizer == "lamb")
-    context.optimizer.kind = Rules::Kind::kLamb;
-  else if (optimizer != "none")
-    refuse(cat("there is no optimizer ", optimizer), "none, sgd, sgd-momentum, adam, adamw, rmsprop or lamb");
+  context.optimizer.kind = optimizerNamed(optimizer == "sgd-momentum" ? "sgd" : optimizer);
+  if (context.optimizer.kind == OptimizerKind::kNone && optimizer != "none")
+    refuse(cat("there is no optimizer ", optimizer), oneOf(optimizerNames({"none", "sgd-momentum"})));
   context.optimizer.groups = {{.momentum = optimizer == "sgd-momentum"}};
   if (arguments.max_grad_norm > 0) context.optimizer.max_grad_norm = arguments.max_grad_norm;
   for (const ir::External& external : graph.externals)
@@ -133,7 +124,7 @@ int main(int argc, char** argv) {
   app.add_option("--cuts", arguments.cuts, "AutoSplit: ids of nodes that begin stages, ascending")->delimiter(',');
   app.add_flag("--sharded", arguments.sharded, "stages need not follow the data flow");
   app.add_option("--optimizer", arguments.optimizer,
-                 "none, sgd, sgd-momentum, adam, adamw, rmsprop, lamb; for all parameters");
+                 cat(oneOf(optimizerNames({"none", "sgd-momentum"})), "; for all parameters"));
   app.add_option("--max-grad-norm", arguments.max_grad_norm, "clip gradients to this norm together");
   app.add_flag("--recompute", arguments.recompute, "for the pass recompute: in all stages but the last");
   app.add_flag("--count-stages", arguments.count_stages, "also print the number of forward stages");

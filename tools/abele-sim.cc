@@ -12,6 +12,7 @@
 
 #include "base/cat.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "ir/text.h"
 #include "passes/pass.h"
 #include "plan/auto_split.h"
@@ -57,8 +58,7 @@ class AutoSplitter {
   /// explanation: null, or where to write why.
   plan::Prediction predict(const plan::PredictOptions& options, int devices, int64_t hop_ns,
                            std::ostream* explanation) {
-    const bool interleaved = options.schedule == plan::ScheduleKind::kInterleaved;
-    const plan::SplitChain chain = plan::splitChain(whole_, interleaved ? 2 * devices : devices);
+    const plan::SplitChain chain = plan::splitChain(whole_, plan::dealsRound(options.schedule) ? 2 * devices : devices);
     plan::SplitOptions split{.schedule = options.schedule,
                              .devices = devices,
                              .device_iterations = options.device_iterations,
@@ -180,9 +180,8 @@ void run(const Arguments& arguments) {
       for (int64_t micro_batches : arguments.micro_batches) {
         plan::PredictOptions options;
         if (!plan::parseSchedule(name, options.schedule))
-          refuse(cat("there is no schedule ", name),
-                 "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2, sharded or forward");
-        options.training = training && options.schedule != plan::ScheduleKind::kForward;
+          refuse(cat("there is no schedule ", name), oneOf(plan::scheduleNames()));
+        options.training = training && plan::hasTrait(options.schedule, plan::kTrains);
         options.device_iterations = options.training ? arguments.device_iterations : micro_batches;
         options.accumulation = options.training ? micro_batches : 1;
         last = splitter
@@ -206,9 +205,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Predicts time, waiting and memory of pipeline schedules.", "abele-sim");
   app.add_option("file", arguments.file, "costs as JSON or a graph as text; - or nothing: standard input");
-  app.add_option("--schedules", arguments.schedules,
-                 "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2, sharded, forward")
-      ->delimiter(',');
+  app.add_option("--schedules", arguments.schedules, oneOf(plan::scheduleNames()))->delimiter(',');
   app.add_option("--devices", arguments.devices, "share the stages among so many devices; nothing: as the file says")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));

@@ -3,6 +3,7 @@
 Source: spec optim.md, sections 1, 2, 3 and 5.
 """
 
+import functools
 import math
 import numbers
 
@@ -13,17 +14,6 @@ from ._errors import refused, userError
 from ._logging import logger
 from ._native import core
 
-_SUPPORTED = (
-    torch.optim.SGD,
-    torch.optim.Adam,
-    torch.optim.AdamW,
-    torch.optim.RMSprop,
-    optim.SGD,
-    optim.Adam,
-    optim.AdamW,
-    optim.RMSprop,
-    optim.LAMB,
-)
 # Attributes of a group, and the value at which those of torch's own optimizers count as constant.
 _NATIVE_CONSTANTS = {
     "weight_decay": 0.0,
@@ -35,15 +25,10 @@ _NATIVE_CONSTANTS = {
     "loss_scaling": 1.0,
 }
 _ALWAYS_CONSTANT = ("alpha", "betas", "nesterov")
-_GROUP_ATTRIBUTES = {
-    "SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
-    "Adam": ("lr", "betas", "eps", "weight_decay", "amsgrad"),
-    "AdamW": ("lr", "betas", "eps", "weight_decay", "amsgrad"),
-    "RMSprop": ("lr", "momentum", "weight_decay", "alpha", "eps", "centered"),
-    "LAMB": ("lr", "weight_decay", "betas", "eps", "max_weight_norm"),
-}
-# What torch's other implementations compute with: the device has torch's fused one of these.
-_FUSED = ("SGD", "Adam", "AdamW")
+# Attributes of a group that decide what is kept from step to step.
+_KEEPING_ATTRIBUTES = {"Adam": ("amsgrad",), "AdamW": ("amsgrad",), "RMSprop": ("centered",)}
+# Numbers of a group that are no real numbers of their own: betas are a pair, nesterov is a flag.
+_SPECIAL_NUMBERS = ("beta1", "beta2", "nesterov")
 # Attributes of the optimizer that are the same for all groups and never change after compilation, and their values in
 # optimizers that lack them.
 _FIXED = {
@@ -58,9 +43,27 @@ _FIXED = {
 }
 
 
+@functools.cache
+def optimizerRows():
+    """Name -> row of src/base/optimizers.def."""
+    return {row.name: row for row in core().allOptimizers()}
+
+
+@functools.cache
+def _supported():
+    rows = optimizerRows().values()
+    of_torch = [getattr(torch.optim, row.name) for row in rows if row.is_of_torch]
+    return (*of_torch, *(getattr(optim, row.name) for row in rows))
+
+
+def _groupAttributes(kind):
+    numbers = ("betas" if name == "beta1" else name for name in optimizerRows()[kind].numbers if name != "beta2")
+    return (*numbers, *_KEEPING_ATTRIBUTES.get(kind, ()))
+
+
 def _implementationOf(optimizer):
     """The class that the device implements; None if there is none."""
-    return next((base for base in type(optimizer).__mro__ if base in _SUPPORTED), None)
+    return next((base for base in type(optimizer).__mro__ if base in _supported()), None)
 
 
 def warnOfSubclass(optimizer):
@@ -75,7 +78,7 @@ def warnOfSubclass(optimizer):
 
 
 def kindOf(optimizer):
-    """ "SGD", "Adam", "AdamW", "RMSprop" or "LAMB".
+    """The name of its row, such as "SGD".
 
     Raises:
         AssertionError: not an optimizer that the device implements.
@@ -85,11 +88,12 @@ def kindOf(optimizer):
         cls is not known and (torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__)
     )
     if foreign:
+        *of_torch, last = (name for name, row in optimizerRows().items() if row.is_of_torch)
+        ours = "".join(f"poptorch.optim.{name}, " for name, row in optimizerRows().items() if not row.is_of_torch)
         raise refused(
             AssertionError,
             f"E0706 optimizer: unsupported optimizer {cls.__module__}.{cls.__name__}\n"
-            "  expected  SGD, Adam, AdamW or RMSprop of torch.optim or poptorch.optim, poptorch.optim.LAMB, or a "
-            "subclass",
+            f"  expected  {', '.join(of_torch)} or {last} of torch.optim or poptorch.optim, {ours}or a subclass",
         )
     name = known.__name__
     if name == "Adam" and optimizer.defaults.get("decoupled_weight_decay"):
@@ -120,7 +124,7 @@ class Constants:
         scale = lossScaling(optimizer)
         if not scaling_varies:
             self._note("loss_scaling", scale, _isConstant(optimizer, kind, "loss_scaling", scale))
-        names = _GROUP_ATTRIBUTES[kind]
+        names = _groupAttributes(kind)
         if getattr(optimizer, "use_combined_accum", False):
             names += ("velocity_scaling",)
         for index, group in enumerate(optimizer.param_groups):
@@ -197,20 +201,14 @@ def _hypers(kind, group, defaults, *, as_torch):
         raise refused(
             ValueError, "E0706 optimizer: amsgrad=True is not supported\n  try       create the optimizer without it"
         )
-    names = {
-        "SGD": ("lr", "weight_decay", "momentum", "dampening"),
-        "Adam": ("lr", "weight_decay", "eps"),
-        "AdamW": ("lr", "weight_decay", "eps"),
-        "RMSprop": ("lr", "weight_decay", "momentum", "alpha", "eps"),
-        "LAMB": ("lr", "weight_decay", "eps", "max_weight_norm"),
-    }[kind]
-    hypers = {name: _number(name, get(name)) for name in names}
-    if "betas" in _GROUP_ATTRIBUTES[kind]:
+    names = optimizerRows()[kind].numbers
+    hypers = {name: _number(name, get(name)) for name in names if name not in _SPECIAL_NUMBERS}
+    if "beta1" in names:
         betas = get("betas")
         if not isinstance(betas, tuple) or len(betas) != 2:
             raise refused(AssertionError, f"E0706 optimizer: betas are {betas!r}\n  expected  a tuple of two numbers")
         hypers["beta1"], hypers["beta2"] = (_number("betas", beta) for beta in betas)
-    if kind == "SGD":
+    if "nesterov" in names:
         hypers["nesterov"] = float(bool(get("nesterov")))
     hypers["maximize"] = float(bool(get("maximize")))
     if as_torch:
@@ -234,7 +232,7 @@ def _followTorch(kind, get, hypers):
                 f"{name}=True: {why}",
                 remedy=f"create the optimizer without {name}, or use poptorch.trainingModel, which ignores it",
             )
-    hypers["fused"] = float(bool(get("fused")) and kind in _FUSED)
+    hypers["fused"] = float(bool(get("fused")) and optimizerRows()[kind].is_fused)
     lr = get("lr")
     if isinstance(lr, torch.Tensor) and kind in ("Adam", "AdamW"):
         hypers["rounds_rate"] = float(lr.dtype == torch.float32)
@@ -246,7 +244,7 @@ def _groupRules(optimizer, kind, group, hypers, *, as_torch):
     """What the program of one group is made for."""
     get = lambda name: group.get(name, optimizer.defaults.get(name))  # noqa: E731
     rules = core().OptimizerGroup()
-    momentum_may_change = kind == "SGD" or kind == "RMSprop"
+    momentum_may_change = "momentum" in hypers
     # A velocity is kept if momentum is, or may become, non-zero. With momentum 0 and dampening, torch would ignore
     # the dampening; the velocity makes it count, as it does in PopTorch.
     rules.momentum = momentum_may_change and (
@@ -261,7 +259,7 @@ def _groupRules(optimizer, kind, group, hypers, *, as_torch):
     )
     rules.centered = kind == "RMSprop" and bool(get("centered"))
     rules.tf_variant = bool(getattr(optimizer, "use_tf_variant", False))
-    rules.bias_correction = kind != "LAMB" or bool(optimizer.bias_correction)
+    rules.bias_correction = not optimizerRows()[kind].corrects_bias or bool(optimizer.bias_correction)
     return rules
 
 
@@ -436,21 +434,15 @@ def changed(sent, optimizer, *, as_torch):
     return None  # a default, which holds for no group
 
 
-# State of the device -> keys of ipu_state. Source: spec optim.md, section 6.
-_STATE_KEYS = {
-    "exp_avg": "Accl1",
-    "momentum_buffer": "Accl1",
-    "square_avg": "Accl1",
-    "exp_avg_sq": "Accl2",
-    "velocity": "Accl2",
-    "grad_avg": "Accl3",
-    "step": "Step",
-}
+@functools.cache
+def _stateKeys():
+    """State of the device -> key of ipu_state. Source: spec optim.md, section 6."""
+    return {state.name: state.name_in_poptorch for row in optimizerRows().values() for state in row.states}
 
 
 def _stateKey(native_name):
     kind, _, parameter = native_name.partition("/")
-    return f"{_STATE_KEYS.get(kind, kind)}___{parameter}" if parameter else kind
+    return f"{_stateKeys().get(kind, kind)}___{parameter}" if parameter else kind
 
 
 def readState(optimizer, native, parameters):

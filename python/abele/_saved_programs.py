@@ -3,11 +3,14 @@
 Source: include/abele/model.h, save().
 """
 
+import inspect
+
 import torch
 
 from . import _forms, optim
 from ._errors import userError
 from ._native import core
+from ._optimizer_spec import optimizerRows
 from ._replica_grouping import Groupings
 from .enums import CommGroupType
 from .options import Options
@@ -63,19 +66,16 @@ def _optionsOf(said):
 
 
 def _groupValues(kind, hypers, rules):
-    values = {"lr": hypers["lr"], "weight_decay": hypers["weight_decay"]}
-    if "eps" in hypers:
-        values["eps"] = hypers["eps"]
-    if "beta1" in hypers:
-        values["betas"] = (hypers["beta1"], hypers["beta2"])
-    if rules.momentum:
-        values["momentum"] = hypers["momentum"]
-    if kind == "SGD":
-        values.update(dampening=hypers["dampening"], nesterov=bool(hypers["nesterov"]))
+    values = {}
+    for name in optimizerRows()[kind].numbers:
+        if name == "beta1":
+            values["betas"] = (hypers["beta1"], hypers["beta2"])
+        elif name == "nesterov":
+            values[name] = bool(hypers[name])
+        elif name != "beta2" and (name != "momentum" or rules.momentum):
+            values[name] = hypers[name]
     if kind == "RMSprop":
-        values.update(alpha=hypers["alpha"], centered=rules.centered)
-    if kind == "LAMB":
-        values["max_weight_norm"] = hypers["max_weight_norm"]
+        values["centered"] = rules.centered
     return values
 
 
@@ -93,25 +93,26 @@ def optimizerOf(spec, parameters):
     for name, index in spec.group_of.items():
         names[index].append(name)
     groups = [_groupValues(kind, *each) for each in zip(spec.groups, spec.group_rules, strict=True)]
-    fixed = {"loss_scaling": spec.loss_scaling}
     types = [_TYPES.get(name, next((parameters[each].dtype for each in spec.group_of), None)) for name in spec.types]
-    fixed["accum_type"] = types[0]
-    if kind == "SGD":
-        fixed["velocity_accum_type"] = types[1]
-    else:
-        fixed.update(first_order_momentum_accum_type=types[1], second_order_momentum_accum_type=types[2])
-    if kind in ("SGD", "Adam", "AdamW"):
-        fixed["max_grad_norm"] = spec.max_grad_norm
-    if kind in ("AdamW", "LAMB"):
-        fixed["bias_correction"] = all(rules.bias_correction for rules in spec.group_rules)
-    if kind == "RMSprop":
-        fixed["use_tf_variant"] = any(rules.tf_variant for rules in spec.group_rules)
-    if kind != "LAMB" and any(hypers.get("maximize") for hypers in spec.groups):
+    fixed = {
+        "loss_scaling": spec.loss_scaling,
+        "accum_type": types[0],
+        "velocity_accum_type": types[1],
+        "first_order_momentum_accum_type": types[1],
+        "second_order_momentum_accum_type": types[2],
+        "max_grad_norm": spec.max_grad_norm,
+        "bias_correction": all(rules.bias_correction for rules in spec.group_rules),
+        "use_tf_variant": any(rules.tf_variant for rules in spec.group_rules),
+    }
+    if any(hypers.get("maximize") for hypers in spec.groups):
         fixed["maximize"] = True
+    kind_of_optimizer = getattr(optim, kind)
+    taken = inspect.signature(kind_of_optimizer).parameters
+    fixed = {name: value for name, value in fixed.items() if name in taken}
     listed = [
         {"params": [parameters[name] for name in each], **values} for each, values in zip(names, groups, strict=True)
     ]
-    return getattr(optim, kind)(listed, **groups[0], **fixed)
+    return kind_of_optimizer(listed, **groups[0], **fixed)
 
 
 def metadataOf(file):

@@ -5,7 +5,7 @@ import json
 from ._errors import refused
 from ._native import core
 from ._whole_files import writeText
-from .strategies import SCHEDULES
+from .strategies import schedules
 
 __all__ = ["Simulation", "simulate"]
 
@@ -63,7 +63,7 @@ def simulate(
         costs: what CompiledModel.costs() returns, or a list with a dict for each stage: "forward_ns", "backward_ns"
             (without what "weight_grad_ns" holds), "weight_grad_ns", "update_ns", "persistent_bytes", "stash_bytes",
             "transient_bytes", "device", "repeat"; all optional.
-        schedule: "1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2" or "sharded". Inference has one.
+        schedule: a word that PipelinedExecution.schedule takes, such as "1f1b", or "sharded". Inference has one.
         micro_batches: of an update; in inference, of a call.
         device_iterations: updates of a step.
         training: False times forwards only.
@@ -76,7 +76,7 @@ def simulate(
     Raises:
         abele.Error: E0404 for costs that cannot be read or do not fit.
     """
-    known = (*SCHEDULES, "sharded")
+    known = (*schedules(), "sharded")
     if schedule not in known:
         raise refused(AssertionError, f"there is no schedule {schedule!r}; known: {', '.join(known)}")
     costs = dict(costs) if isinstance(costs, dict) else {"stages": list(costs)}

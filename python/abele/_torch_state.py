@@ -5,15 +5,13 @@ poptorch's own optimizers have ipu_state instead (_optimizer_spec.readState).
 
 import torch
 
-from ._optimizer_spec import groupNames, kindOf
+from ._optimizer_spec import groupNames, kindOf, optimizerRows
 
-# State of the device -> torch's name for it.
-_NAMES = {
-    "SGD": {"momentum_buffer": "momentum_buffer"},
-    "Adam": {"step": "step", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"},
-    "AdamW": {"step": "step", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"},
-    "RMSprop": {"square_avg": "square_avg", "grad_avg": "grad_avg", "velocity": "momentum_buffer"},
-}
+
+def _names(kind):
+    """State of the device -> torch's name for it, the number of steps first, as in torch."""
+    states = sorted(optimizerRows()[kind].states, key=lambda state: state.name != "step")
+    return {state.name: state.name_in_torch for state in states if state.name_in_torch}
 
 
 def _parametersOf(optimizer, parameters):
@@ -33,7 +31,7 @@ def toTorch(optimizer, native, parameters, updates):
     """
     if updates == 0:
         return
-    names = _NAMES[kindOf(optimizer)]
+    names = _names(kindOf(optimizer))
     for parameter, name in _parametersOf(optimizer, parameters):
         found = {ours: native[f"{theirs}/{name}"] for theirs, ours in names.items() if f"{theirs}/{name}" in native}
         if not found:
@@ -57,7 +55,7 @@ def fromTorch(optimizer, current, parameters):
     Returns: (state for the session, number of updates that it comes from).
     """
     result, updates = {}, 0
-    names = _NAMES[kindOf(optimizer)]
+    names = _names(kindOf(optimizer))
     for parameter, name in _parametersOf(optimizer, parameters):
         state = optimizer.state.get(parameter, {})
         for theirs, ours in names.items():

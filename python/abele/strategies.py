@@ -7,9 +7,14 @@ import json
 
 from . import enums
 from ._errors import refused
+from ._native import core
 
 BlockId = str
-SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2")
+
+
+def schedules():
+    """The words of schedules that a user may choose, as src/plan/schedules.def has them."""
+    return tuple(core().Schedule.__members__)
 
 
 class Stage:
@@ -159,16 +164,16 @@ class PipelinedExecution(_StageStrategy):
         """Chooses the order of the stages' work in training. Results never depend on it. Ours, not PopTorch's.
 
         Args:
-            name: "1f1b": a stage runs a backward as soon as it can; "gpipe": all forwards of an update
-                first; "interleaved": 1F1B over several stages a device, stage s on device s modulo devices (see
-                Stage.ipu); "zero-bubble": weight gradients wait until a device would idle, in the memory that 1F1B
+            name: a word of docs/schedules.md. "1f1b": a stage runs a backward as soon as it can; "gpipe": all forwards
+                of an update first; "interleaved": 1F1B over several stages a device, stage s on device s modulo devices
+                (see Stage.ipu); "zero-bubble": weight gradients wait until a device would idle, in the memory that 1F1B
                 needs at most; "zero-bubble-2": in twice as much; "auto": the one of these
                 that is predicted to be fastest. Without a choice: "1f1b", or one that is predicted to be noticeably
                 faster, within Options.deviceMemoryLimit or, without a limit, in no more memory than the fullest device
                 needs under "1f1b" (docs/schedules.md).
         Returns: self.
         """
-        known = (*SCHEDULES, "auto")
+        known = (*schedules(), "auto")
         if name not in known:
             raise refused(AssertionError, f"there is no schedule {name!r}; known: {', '.join(known)}")
         self._schedule = name

@@ -52,4 +52,10 @@ std::string didYouMean(std::string_view name, const std::vector<std::string>& kn
   return nearest.empty() ? std::move(otherwise) : "did you mean " + nearest + "?";
 }
 
+std::string oneOf(const std::vector<std::string>& names) {
+  std::string all;
+  for (size_t i = 0; i < names.size(); ++i) all += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
+  return all;
+}
+
 }  // namespace abele

@@ -1,4 +1,4 @@
-// For messages about unknown names: which known one was meant. Used by options/, model/ and bind/.
+// For messages about unknown names: which known one was meant, and which there are.
 #pragma once
 
 #include <string>
@@ -13,5 +13,7 @@ namespace abele {
 std::string nearestName(std::string_view name, const std::vector<std::string>& known);
 /// "did you mean deviceIterations?", or `otherwise` where nothing is near.
 std::string didYouMean(std::string_view name, const std::vector<std::string>& known, std::string otherwise = {});
+/// "a, b or c": what there is.
+std::string oneOf(const std::vector<std::string>& names);
 
 }  // namespace abele

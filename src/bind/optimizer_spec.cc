@@ -9,13 +9,23 @@ namespace abele::bind {
 void registerOptimizerSpec(py::module_& module) {
   using host::OptimizerSpec;
   using Kind = passes::OptimizerRules::Kind;
-  py::enum_<Kind>(module, "OptimizerKind")
-      .value("None_", Kind::kNone)
-      .value("SGD", Kind::kSgd)
-      .value("Adam", Kind::kAdam)
-      .value("AdamW", Kind::kAdamW)
-      .value("RMSprop", Kind::kRmsprop)
-      .value("LAMB", Kind::kLamb);
+  py::enum_<Kind> kinds(module, "OptimizerKind");
+  kinds.value("None_", Kind::kNone);
+  for (const OptimizerRow& row : allOptimizers()) kinds.value(row.name, row.kind);
+  py::class_<OptimizerState>(module, "OptimizerState")
+      .def_readonly("name", &OptimizerState::name)
+      .def_readonly("name_in_torch", &OptimizerState::name_in_torch)
+      .def_readonly("name_in_poptorch", &OptimizerState::name_in_poptorch);
+  py::class_<OptimizerRow>(module, "OptimizerRow")
+      .def_readonly("name", &OptimizerRow::name)
+      .def_readonly("numbers", &OptimizerRow::numbers)
+      .def_readonly("states", &OptimizerRow::states)
+      .def_property_readonly("is_of_torch", [](const OptimizerRow& row) { return (row.traits & kOfTorch) != 0; })
+      .def_property_readonly("is_fused", [](const OptimizerRow& row) { return (row.traits & kFused) != 0; })
+      .def_property_readonly("corrects_bias", [](const OptimizerRow& row) {
+        return row.flag.property == &OptimizerGroup::bias_correction;
+      });
+  module.def("allOptimizers", &allOptimizers, "Rows of src/base/optimizers.def.");
   using Group = passes::OptimizerRules::Group;
   py::class_<Group>(module, "OptimizerGroup")
       .def(py::init<>())

@@ -1,5 +1,6 @@
 // ProgramOptions: plain data.
 #include "base/error.h"
+#include "base/nearest.h"
 #include "bind/bind.h"
 #include "session/session.h"
 
@@ -72,7 +73,7 @@ void registerSessionOptions(py::module_& module) {
                 self.schedule_rule != ScheduleRule::kGiven || plan::parseSchedule(name, self.schedule);
             ABELE_REQUIRE(is_known, E0702,
                           {.what = cat("there is no schedule ", name),
-                           .expected = "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2, auto or default"});
+                           .expected = oneOf(plan::scheduleChoices({"auto", "default"}))});
           })
       .def_readwrite("costs", &ProgramOptions::costs)
       .def_readwrite("recompute", &ProgramOptions::recompute)

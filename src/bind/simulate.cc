@@ -3,18 +3,15 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "options/value.h"
 
 namespace py = pybind11;
 
 namespace abele::bind {
 
 void registerSimulate(py::module_& module) {
-  py::enum_<Schedule>(module, "Schedule")
-      .value("1f1b", Schedule::k1F1B)
-      .value("gpipe", Schedule::kGPipe)
-      .value("interleaved", Schedule::kInterleaved)
-      .value("zero-bubble", Schedule::kZeroBubble)
-      .value("zero-bubble-2", Schedule::kZeroBubble2);
+  py::enum_<Schedule> schedules(module, "Schedule");
+  for (const auto& [name, schedule] : host::schedulesByName()) schedules.value(name.c_str(), schedule);
   py::class_<SimulationOptions>(module, "SimulationOptions")
       .def(py::init<>())
       .def_readwrite("schedule", &SimulationOptions::schedule)

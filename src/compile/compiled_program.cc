@@ -70,7 +70,8 @@ void visitOptimizer(A& a, OptimizerSpec& x) {
   using Kind = passes::OptimizerRules::Kind;
   int32_t kind = static_cast<int32_t>(x.rules.kind);
   a(kind);
-  if (kind < 0 || kind > static_cast<int32_t>(Kind::kLamb)) exe::reject("an optimizer that this version does not know");
+  if (kind < 0 || kind > static_cast<int32_t>(allOptimizers().size()))
+    exe::reject("an optimizer that this version does not know");
   x.rules.kind = static_cast<Kind>(kind);
   exe::visitMap(a, x.rules.group_of, [&](auto& group) { a(group); });
   visitEach(a, x.rules.groups, [&](passes::OptimizerRules::Group& group) {

@@ -200,11 +200,10 @@ void requireSupported(const Options::Values& values) {
 
 plan::ScheduleKind kindOf(Schedule schedule) {
   switch (schedule) {
-    case Schedule::k1F1B: return plan::ScheduleKind::k1F1B;
-    case Schedule::kGPipe: return plan::ScheduleKind::kGPipe;
-    case Schedule::kInterleaved: return plan::ScheduleKind::kInterleaved;
-    case Schedule::kZeroBubble: return plan::ScheduleKind::kZeroBubble;
-    case Schedule::kZeroBubble2: return plan::ScheduleKind::kZeroBubble2;
+#define ABELE_SCHEDULE(...)
+#define ABELE_PIPELINE(kind, ...) \
+  case Schedule::kind: return plan::ScheduleKind::kind;
+#include "plan/schedules.def"
     case Schedule::kAuto:
     case Schedule::kDefault:
       throwUser(ErrorCode::E0702, {.what = cat(schedule == Schedule::kAuto ? "Schedule::kAuto" : "Schedule::kDefault",

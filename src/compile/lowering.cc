@@ -25,16 +25,13 @@ plan::PlanOptions planOptions(const ProgramOptions& options) {
   return p;
 }
 
-bool lastStageWaits(plan::ScheduleKind schedule) {
-  return schedule == plan::ScheduleKind::kGPipe || plan::splitsBackward(schedule);
-}
-
 ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   passes::PassContext context{.stages = options.stages, .optimizer = captured.rules};
   context.optimizer.skips_overflow = options.training && options.auto_loss_scaling;
   context.stages.ordered = options.strategy == Strategy::kPipelined;
   const plan::ScheduleKind schedule = planOptions(options).schedule;
-  context.recompute = {.enabled = options.recompute, .last_stage = lastStageWaits(schedule), .kept = captured.kept};
+  context.recompute = {
+      .enabled = options.recompute, .last_stage = plan::lastStageWaits(schedule), .kept = captured.kept};
   passes::PipelineOptions pipeline{.passes = passes::defaultPipeline(options.training)};
   if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
     ir::Graph lowered = captured.graph;

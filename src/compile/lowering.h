@@ -16,8 +16,6 @@ struct Captured {
 };
 
 plan::PlanOptions planOptions(const ProgramOptions& options);
-/// Does the schedule let the last stage's backwards wait, so that it keeps several micro-batches?
-bool lastStageWaits(plan::ScheduleKind schedule);
 /// Stages, updates, recomputation and what the schedule needs. ProgramOptions::recompute_to_fit is looked at.
 ir::Graph runPasses(const Captured& captured, const ProgramOptions& options);
 

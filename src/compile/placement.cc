@@ -30,8 +30,7 @@ Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const Opt
   passes::PassContext context{.optimizer = optimizer.rules};
   context.stages.auto_stage = passes::AutoStage::kAutoSplit;
   passes::runPipeline(pieces.graph, context, {.passes = passes::defaultPipeline(options.training)});
-  const bool may_interleave =
-      options.schedule_rule == ScheduleRule::kFastest || options.schedule == plan::ScheduleKind::kInterleaved;
+  const bool may_interleave = options.schedule_rule == ScheduleRule::kFastest || plan::dealsRound(options.schedule);
   pieces.chain = plan::splitChain(pieces.graph, may_interleave ? 2 * devices : devices);
   return pieces;
 }

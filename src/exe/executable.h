@@ -42,7 +42,7 @@ struct Slot {
   bool operator==(const Slot&) const = default;
 };
 
-/// One call. op is an ATen name or "abele::...": see runtime/kernels/README.md for the latter's arguments.
+/// One call. op is an ATen name or "abele::...", a row of base/instructions.def or base/optimizers.def.
 /// Ids in args and results are slot indices. Written operands are the slots of the regions themselves (updated in
 /// place).
 struct Instruction {

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/cat.h"
+#include "base/instructions.h"
 #include "exe/verify_parts.h"
 
 namespace abele::exe {
@@ -159,13 +160,13 @@ class Verifier {
   void checkWritten(int64_t slot, const Instruction& i, const std::string& where) {
     const Group* group = groupOf(slot);
     require(!group || group->kind != GroupKind::kInput, where, ": writes the input in slot ", slot);
-    require(!group || group->kind != GroupKind::kOutput || i.op == "abele::emit", where, ": writes the result in slot ",
-            slot);
+    require(!group || group->kind != GroupKind::kOutput || ownOp(i.op) == OwnOp::kEmit, where,
+            ": writes the result in slot ", slot);
   }
 
   void checkArgument(const Arg& a, const Instruction& i, const std::string& where) {
     using Kind = Arg::Kind;
-    if (a.kind == Kind::kId) checkRead(a.i, i.op == "abele::emit" && &a == &i.args.front(), where);
+    if (a.kind == Kind::kId) checkRead(a.i, ownOp(i.op) == OwnOp::kEmit && &a == &i.args.front(), where);
     if (a.kind == Kind::kIdList || a.kind == Kind::kOptionalIdList)
       for (int64_t id : a.ints) checkRead(id, /*is_emitted=*/false, where);
     const Kind n = a.number_kind;

@@ -8,8 +8,8 @@
 
 namespace abele::exe {
 
-/// Arguments of instructions of our own ("abele::..."): kinds, numbers and types, as runtime/kernels/README.md has
-/// them. Requires: all ids are good.
+/// Arguments of instructions of our own ("abele::..."): kinds, numbers and types, as their rows have them
+/// (base/instructions.h). Requires: all ids are good.
 void checkOwnInstructions(const Executable& executable, std::vector<std::string>& findings);
 
 /// Lists of actions: every task once, by one worker, with that worker's memory, and none that waits for ever.

@@ -26,75 +26,44 @@ void requireBeta(const char* name, double value) {
       {.what = cat(name, " is ", value), .expected = "0 <= beta < 1", .remedy = cat("pass a ", name, " such as 0.9")});
 }
 
-Kind kindOf(const optim::SGD&) { return Kind::kSgd; }
-Kind kindOf(const optim::Adam&) { return Kind::kAdam; }
-Kind kindOf(const optim::AdamW&) { return Kind::kAdamW; }
-Kind kindOf(const optim::RMSprop&) { return Kind::kRmsprop; }
-Kind kindOf(const optim::LAMB&) { return Kind::kLamb; }
+#define ABELE_OPTIMIZER(kind, Name, ...) \
+  Kind kindOf(const optim::Name&) { return Kind::kind; }
+#include "base/optimizers.def"
 
-/// torch's dampening shows where a velocity is kept: in its first step. Without momentum there is none.
-passes::OptimizerRules::Group rulesOf(const optim::SGD& group, bool momentum_varies) {
-  const bool keeps = momentum_varies || group.momentum != 0;
-  return {.momentum = keeps, .torch_dampening = keeps && (group.dampening != 0 || group.momentum == 0)};
-}
-passes::OptimizerRules::Group rulesOf(const optim::RMSprop& group, bool momentum_varies) {
-  return {.momentum = momentum_varies || group.momentum != 0,
-          .centered = group.centered,
-          .tf_variant = group.use_tf_variant};
-}
-passes::OptimizerRules::Group rulesOf(const optim::LAMB& group, bool) {
-  return {.bias_correction = group.bias_correction};
-}
-template <class AdamLike>
-passes::OptimizerRules::Group rulesOf(const AdamLike&, bool) {
-  return {};
+/// What a group has decides what is kept of its parameters.
+template <class Group>
+passes::OptimizerRules::Group rulesOf(const Group& group, bool momentum_varies) {
+  passes::OptimizerRules::Group rules;
+  if constexpr (requires { group.momentum; }) rules.momentum = momentum_varies || group.momentum != 0;
+  // torch's dampening shows where a velocity is kept: in its first step. Without momentum there is none.
+  if constexpr (requires { group.dampening; })
+    rules.torch_dampening = rules.momentum && (group.dampening != 0 || group.momentum == 0);
+  if constexpr (requires { group.centered; }) rules.centered = group.centered;
+  if constexpr (requires { group.use_tf_variant; }) rules.tf_variant = group.use_tf_variant;
+  if constexpr (requires { group.bias_correction; }) rules.bias_correction = group.bias_correction;
+  return rules;
 }
 
-Hypers hypersOf(const optim::SGD& group) {
-  requireNotNegative("lr", group.lr);
-  requireNotNegative("momentum", group.momentum);
-  requireNotNegative("weight_decay", group.weight_decay);
-  ABELE_REQUIRE(!group.nesterov || (group.momentum > 0 && group.dampening == 0), E0706,
-                {.what = "nesterov needs a momentum and no dampening",
-                 .found = cat("momentum ", group.momentum, ", dampening ", group.dampening),
-                 .expected = "momentum > 0 and dampening 0",
-                 .remedy = "set momentum to 0.9 and dampening to 0"});
-  return {{"lr", group.lr},
-          {"momentum", group.momentum},
-          {"dampening", group.momentum == 0 ? 0 : group.dampening},
-          {"weight_decay", group.weight_decay},
-          {"nesterov", group.nesterov ? 1.0 : 0.0},
-          {"maximize", group.maximize ? 1.0 : 0.0}};
+double inRange(const char* name, double value, NumberRange range) {
+  if (range == NumberRange::kNotNegative) requireNotNegative(name, value);
+  if (range == NumberRange::kBelowOne) requireBeta(name, value);
+  return value;
 }
 
-Hypers hypersOf(const optim::RMSprop& group) {
-  requireNotNegative("lr", group.lr);
-  requireNotNegative("alpha", group.alpha);
-  requireNotNegative("eps", group.eps);
-  requireNotNegative("weight_decay", group.weight_decay);
-  requireNotNegative("momentum", group.momentum);
-  return {{"lr", group.lr},
-          {"alpha", group.alpha},
-          {"eps", group.eps},
-          {"weight_decay", group.weight_decay},
-          {"momentum", group.momentum},
-          {"maximize", group.maximize ? 1.0 : 0.0}};
-}
-
-template <class AdamLike>
-Hypers hypersOf(const AdamLike& group) {
-  requireNotNegative("lr", group.lr);
-  requireNotNegative("eps", group.eps);
-  requireNotNegative("weight_decay", group.weight_decay);
-  requireBeta("beta1", group.beta1);
-  requireBeta("beta2", group.beta2);
-  Hypers hypers = {{"lr", group.lr},
-                   {"beta1", group.beta1},
-                   {"beta2", group.beta2},
-                   {"eps", group.eps},
-                   {"weight_decay", group.weight_decay},
-                   {"maximize", group.maximize ? 1.0 : 0.0}};
-  if constexpr (std::is_same_v<AdamLike, optim::LAMB>) hypers["max_weight_norm"] = group.max_weight_norm;
+template <class Group>
+Hypers hypersOf(const Group& group) {
+  Hypers hypers;
+#define ABELE_HYPER(name, type, value, range) \
+  if constexpr (requires { group.name; }) hypers[#name] = inRange(#name, group.name, NumberRange::range);
+#include "base/optimizers.def"
+  if constexpr (requires { group.nesterov; })
+    ABELE_REQUIRE(!group.nesterov || (group.momentum > 0 && group.dampening == 0), E0706,
+                  {.what = "nesterov needs a momentum and no dampening",
+                   .found = cat("momentum ", group.momentum, ", dampening ", group.dampening),
+                   .expected = "momentum > 0 and dampening 0",
+                   .remedy = "set momentum to 0.9 and dampening to 0"});
+  if constexpr (requires { group.dampening; })
+    if (group.momentum == 0) hypers["dampening"] = 0;
   return hypers;
 }
 
@@ -182,19 +151,9 @@ void takeHypers(const Hypers& hypers, Group& group) {
     const auto it = hypers.find(name);
     if (it != hypers.end()) field = static_cast<std::remove_reference_t<decltype(field)>>(it->second);
   };
-  take("lr", group.lr);
-  take("weight_decay", group.weight_decay);
-  take("maximize", group.maximize);
-  if constexpr (requires { group.momentum; }) take("momentum", group.momentum);
-  if constexpr (requires { group.dampening; }) take("dampening", group.dampening);
-  if constexpr (requires { group.nesterov; }) take("nesterov", group.nesterov);
-  if constexpr (requires { group.beta1; }) {
-    take("beta1", group.beta1);
-    take("beta2", group.beta2);
-  }
-  if constexpr (requires { group.eps; }) take("eps", group.eps);
-  if constexpr (requires { group.alpha; }) take("alpha", group.alpha);
-  if constexpr (requires { group.max_weight_norm; }) take("max_weight_norm", group.max_weight_norm);
+#define ABELE_HYPER(name, ...) \
+  if constexpr (requires { group.name; }) take(#name, group.name);
+#include "base/optimizers.def"
 }
 
 template <class Group>
@@ -244,11 +203,9 @@ void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimiz
 optim::Optimizer optimizerOf(const OptimizerSpec& spec) {
   const auto make = [&spec]() -> optim::Optimizer {
     switch (spec.rules.kind) {
-      case Kind::kSgd: return groupsOf<optim::SGD>(spec);
-      case Kind::kAdam: return groupsOf<optim::Adam>(spec);
-      case Kind::kAdamW: return groupsOf<optim::AdamW>(spec);
-      case Kind::kRmsprop: return groupsOf<optim::RMSprop>(spec);
-      case Kind::kLamb: return groupsOf<optim::LAMB>(spec);
+#define ABELE_OPTIMIZER(kind, Name, ...) \
+  case Kind::kind: return groupsOf<optim::Name>(spec);
+#include "base/optimizers.def"
       case Kind::kNone: break;
     }
     throwUser(ErrorCode::E0706, {.what = "the program has no optimizer"});
@@ -288,9 +245,10 @@ namespace abele::optim {
 namespace {
 
 void requireKnown(const std::string& attribute) {
+#define ABELE_HYPER(name, ...) #name,
   static const std::set<std::string> known = {
-      "lr",  "momentum", "dampening", "weight_decay", "nesterov", "beta1",          "beta2",
-      "eps", "alpha",    "maximize",  "loss_scaling", "betas",    "max_weight_norm"};
+#include "base/optimizers.def"
+      "betas", "loss_scaling"};
   std::string all;
   for (const std::string& name : known) all += cat(all.empty() ? "" : ", ", name);
   ABELE_REQUIRE(known.contains(attribute), E0706,

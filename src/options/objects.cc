@@ -87,17 +87,17 @@ bool flag(const std::string& name, const std::vector<OptionValue>& arguments) {
 }
 
 void setSchedule(ExecutionStrategy& strategy, const std::vector<OptionValue>& arguments) {
-  static const std::map<std::string, Schedule> schedules = {{"1f1b", Schedule::k1F1B},
-                                                            {"gpipe", Schedule::kGPipe},
-                                                            {"interleaved", Schedule::kInterleaved},
-                                                            {"zero-bubble", Schedule::kZeroBubble},
-                                                            {"zero-bubble-2", Schedule::kZeroBubble2},
-                                                            {"auto", Schedule::kAuto}};
   const std::string* name = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
-  const auto it = name ? schedules.find(*name) : schedules.end();
-  if (it == schedules.end())
-    refuse("schedule", arguments, "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2 or auto");
-  strategy.pipeline_schedule = it->second;
+  std::vector<std::pair<std::string, Schedule>> choices = schedulesByName();
+  choices.emplace_back("auto", Schedule::kAuto);
+  std::vector<std::string> names;
+  for (const auto& [each, schedule] : choices) {
+    names.push_back(each);
+    if (!name || *name != each) continue;
+    strategy.pipeline_schedule = schedule;
+    return;
+  }
+  refuse("schedule", arguments, oneOf(names));
 }
 
 void callStrategy(ExecutionStrategy& strategy, const std::string& name, const std::vector<OptionValue>& arguments) {

@@ -36,17 +36,10 @@ std::string phasesText(const ExecutionStrategy& strategy) {
   return joined(phases, [](const Phase& phase) { return textOf(phase); });
 }
 
-const char* scheduleText(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::k1F1B: return "1f1b";
-    case Schedule::kGPipe: return "gpipe";
-    case Schedule::kInterleaved: return "interleaved";
-    case Schedule::kZeroBubble: return "zero-bubble";
-    case Schedule::kZeroBubble2: return "zero-bubble-2";
-    case Schedule::kAuto: return "auto";
-    case Schedule::kDefault: return "default";
-  }
-  return "";
+std::string scheduleText(Schedule schedule) {
+  for (const auto& [name, each] : schedulesByName())
+    if (each == schedule) return name;
+  return schedule == Schedule::kAuto ? "auto" : schedule == Schedule::kDefault ? "default" : "";
 }
 
 struct Printer {
@@ -74,6 +67,15 @@ struct Printer {
 };
 
 }  // namespace
+
+const std::vector<std::pair<std::string, Schedule>>& schedulesByName() {
+#define ABELE_SCHEDULE(...)
+#define ABELE_PIPELINE(kind, name, ...) {name, Schedule::kind},
+  static const std::vector<std::pair<std::string, Schedule>> schedules = {
+#include "plan/schedules.def"
+  };
+  return schedules;
+}
 
 std::string quoted(const std::string& text) {
   static constexpr char kHex[] = "0123456789abcdef";

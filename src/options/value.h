@@ -57,6 +57,9 @@ struct OptionValue {
 
 inline bool operator==(const OptionValue& a, const OptionValue& b) { return a.text() == b.text(); }
 
+/// The schedules that a user may choose, in the order of plan/schedules.def; without kAuto and kDefault.
+const std::vector<std::pair<std::string, Schedule>>& schedulesByName();
+
 std::string quoted(const std::string& text);
 std::string textOf(const Stage& stage);
 std::string textOf(const Phase& phase);

@@ -9,6 +9,7 @@
 
 #include "base/cat.h"
 #include "base/error.h"
+#include "base/instructions.h"
 #include "ir/rewrite.h"
 #include "passes/pass.h"
 
@@ -105,7 +106,7 @@ class OptimizerLowering {
     Node node;
     node.id = graph_.nextNodeId();
     graph_.node_id_limit = node.id + 1;
-    node.op = "abele::accumulate";
+    node.op = ownOpName(OwnOp::kAccumulate);
     node.direction = ir::Direction::kBackward;
     ValueId summed = addWrittenArg(node, sum.value);
     node.args.push_back(Arg::id(gradient.value));
@@ -154,7 +155,7 @@ class OptimizerLowering {
     return graph_.outputs.emplace_back(ir::Output{value, ir::OutputKind::kUpdate, parameter});
   }
 
-  void addState(Node& node, const char* prefix, int32_t parameter, Type type, double initial = 0) {
+  void addState(Node& node, const char* prefix, int32_t parameter, Type type, double initial) {
     const NewExternal state = addExternal(InputKind::kState, prefix, parameter, std::move(type));
     graph_.externals[state.external].initial = initial;
     ValueId after = addWrittenArg(node, state.value);
@@ -171,60 +172,49 @@ class OptimizerLowering {
                   {.what = "amsgrad is not supported on the device",
                    .at = cat("parameter group ", found->second, ", with ", found->first),
                    .remedy = "create the optimizer with amsgrad=False"});
-    ABELE_REQUIRE(rules_.kind != Rules::Kind::kLamb || !isComplex(graph_.externals[sum.parameter].type.dtype), E0706,
-                  {.what = "LAMB is not defined for complex parameters",
+    const OptimizerRow& row = optimizerRow(rules_.kind);
+    const bool is_real_only = (row.traits & kRealOnly) != 0;
+    ABELE_REQUIRE(!is_real_only || !isComplex(graph_.externals[sum.parameter].type.dtype), E0706,
+                  {.what = cat(row.name, " is not defined for complex parameters"),
                    .at = cat("parameter group ", found->second, ", with ", found->first),
                    .remedy = "put the parameter into another optimizer's model, or hold it as torch.view_as_real"});
     const ValueId factor = clipFactor(sum);
-    Node& node = graph_.addNode(updateName(rules_.kind));
+    Node& node = graph_.addNode(row.op);
     node.direction = ir::Direction::kUpdate;
     node.stage = sum.stage;
     node.source = sum.source;
     ir::Output& output = parameterOutput(sum.parameter);
     output.value = addWrittenArg(node, output.value);
     node.args.push_back(Arg::id(sum.value));
-    addStates(node, sum.parameter, group);
+    addStates(node, row, sum.parameter, group, /*behind_factor=*/false);
     node.args.push_back(Arg::integer(found->second));
-    if (rules_.kind == Rules::Kind::kRmsprop) node.args.push_back(Arg::boolean(group.tf_variant));
-    if (rules_.kind == Rules::Kind::kLamb) node.args.push_back(Arg::boolean(group.bias_correction));
-    const bool counts = rules_.kind == Rules::Kind::kSgd && group.torch_dampening;
-    if (factor != kNone || counts) node.args.push_back(factor == kNone ? Arg::none() : Arg::id(factor));
-    if (counts) addState(node, "step", sum.parameter, contiguousType(DType::kFloat32, {}));
+    if (row.flag.name) node.args.push_back(Arg::boolean(group.*row.flag.property));
+    const bool keeps_more = std::ranges::any_of(
+        row.states, [&](const OptimizerState& state) { return state.is_behind_factor && state.isKept(group); });
+    if (factor != kNone || keeps_more) node.args.push_back(factor == kNone ? Arg::none() : Arg::id(factor));
+    if (keeps_more) addStates(node, row, sum.parameter, group, /*behind_factor=*/true);
   }
 
-  static const char* updateName(Rules::Kind kind) {
-    switch (kind) {
-      case Rules::Kind::kSgd: return "abele::sgd_";
-      case Rules::Kind::kAdam: return "abele::adam_";
-      case Rules::Kind::kAdamW: return "abele::adamw_";
-      case Rules::Kind::kRmsprop: return "abele::rmsprop_";
-      case Rules::Kind::kLamb: return "abele::lamb_";
-      case Rules::Kind::kNone: break;
-    }
-    ABELE_CHECK(false, "no update for optimizer kind ", static_cast<int>(kind));
-    return "";
-  }
-
-  // Arguments of the update that follow parameter and gradient: what it keeps from step to step.
-  void addStates(Node& node, int32_t parameter, const Rules::Group& group) {
-    const Type first = typeLike(parameter, rules_.first_moment), second = typeLike(parameter, rules_.second_moment);
-    const auto addIf = [&](bool kept, const char* prefix) {
-      if (kept)
-        addState(node, prefix, parameter, first);
+  // Arguments of the update: what it keeps from step to step.
+  void addStates(Node& node, const OptimizerRow& row, int32_t parameter, const Rules::Group& group,
+                 bool behind_factor) {
+    for (const OptimizerState& state : row.states) {
+      if (state.is_behind_factor != behind_factor) continue;
+      if (state.isKept(group))
+        addState(node, state.name, parameter, typeOf(state, parameter),
+                 /*initial=*/state.starts_at_one && group.*state.starts_at_one ? 1 : 0);
       else
         node.args.push_back(Arg::none());
-    };
-    if (rules_.kind == Rules::Kind::kSgd) {
-      addIf(group.momentum, "momentum_buffer");
-    } else if (rules_.kind == Rules::Kind::kRmsprop) {
-      addState(node, "square_avg", parameter, second, /*initial=*/group.tf_variant ? 1 : 0);
-      addIf(group.centered, "grad_avg");
-      addIf(group.momentum, "velocity");
-    } else {
-      addState(node, "exp_avg", parameter, first);
-      addState(node, "exp_avg_sq", parameter, second);
-      addState(node, "step", parameter, contiguousType(DType::kFloat32, {}));
     }
+  }
+
+  Type typeOf(const OptimizerState& state, int32_t parameter) const {
+    switch (state.type) {
+      case OptimizerState::Type::kFirstMoment: return typeLike(parameter, rules_.first_moment);
+      case OptimizerState::Type::kSecondMoment: return typeLike(parameter, rules_.second_moment);
+      case OptimizerState::Type::kStep: break;
+    }
+    return contiguousType(DType::kFloat32, {});
   }
 
   // What every gradient is multiplied by so that all together are no longer than max_grad_norm; kNone: not asked for.
@@ -238,7 +228,7 @@ class OptimizerLowering {
     std::vector<int64_t> all;
     for (const Sum& other : sums_)
       if (rules_.group_of.count(graph_.externals[other.parameter].name) > 0) all.push_back(other.value);
-    const ir::NodeId id = graph_.addNode("abele::clip_factor").id;
+    const ir::NodeId id = graph_.addNode(ownOpName(OwnOp::kClipFactor)).id;
     const ValueId value = graph_.addValue(contiguousType(DType::kFloat32, {}), id);
     Node& node = graph_.nodes.back();
     node.direction = ir::Direction::kUpdate;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/optimizers.h"
 #include "ir/graph.h"
 #include "ir/verify.h"
 
@@ -37,19 +38,11 @@ struct StageRules {
 
 /// What the device update needs to know at compile time; values that change per step live in the runtime.
 struct OptimizerRules {
-  enum class Kind { kNone, kSgd, kAdam, kAdamW, kRmsprop, kLamb };
+  using Kind = OptimizerKind;
   Kind kind = Kind::kNone;
   /// Parameter name -> index of its parameter group. A parameter without a group is not updated.
   std::map<std::string, int> group_of;
-  /// Per group.
-  struct Group {
-    bool momentum = false;
-    bool torch_dampening = false;  // SGD: the first step with momentum takes the whole gradient; counts those steps
-    bool amsgrad = false;
-    bool centered = false;        // RMSprop
-    bool tf_variant = false;      // RMSprop: epsilon under the root, state starting at 1
-    bool bias_correction = true;  // LAMB
-  };
+  using Group = OptimizerGroup;
   std::vector<Group> groups;
   /// Element types of the gradient sums and of the first and second moments; kUndefined: the parameter's.
   DType accumulator = DType::kUndefined, first_moment = DType::kUndefined, second_moment = DType::kUndefined;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/instructions.h"
 #include "ir/rewrite.h"
 #include "passes/pass.h"
 
@@ -72,8 +73,7 @@ class Recomputation {
   bool isRepeatable(ValueId v) const {
     if (graph_.baseOf(v) != v || isInput(v)) return false;
     const Node& node = *makerOf(v);
-    if (node.direction != Direction::kForward || node.stage >= last_stage_ || node.op.starts_with("abele::"))
-      return false;
+    if (node.direction != Direction::kForward || node.stage >= last_stage_ || isOwn(node.op)) return false;
     bool repeatable = true;
     forEachOperand(node, [&](ValueId operand) {
       const ValueId base = graph_.baseOf(operand);

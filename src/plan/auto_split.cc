@@ -19,10 +19,6 @@ constexpr size_t kMostTried = 4000;
 constexpr size_t kSearchedTried = 6;
 constexpr int64_t kMostMicroBatches = 64;  // the best cuts for more are the same
 
-bool isInterleaved(ScheduleKind kind) { return kind == ScheduleKind::kInterleaved; }
-
-bool lastStageWaits(ScheduleKind kind) { return kind == ScheduleKind::kGPipe || splitsBackward(kind); }
-
 PredictOptions predictOptions(const SplitChain& chain, const SplitOptions& options) {
   return {.schedule = options.schedule,
           .training = chain.training,
@@ -30,19 +26,8 @@ PredictOptions predictOptions(const SplitChain& chain, const SplitOptions& optio
           .accumulation = options.accumulation};
 }
 
-// Micro-batches that stage s of p keeps at most, as docs/schedules.md says.
 int64_t heldBy(const SplitOptions& options, size_t s, size_t p) {
-  const int64_t m = options.accumulation, behind = static_cast<int64_t>(p - s);
-  switch (options.schedule) {
-    case ScheduleKind::kGPipe: return m;
-    case ScheduleKind::k1F1B: return std::min(m, behind);
-    case ScheduleKind::kInterleaved:
-    case ScheduleKind::kZeroBubble: return std::min(m, static_cast<int64_t>(p));
-    case ScheduleKind::kZeroBubble2: return std::min(m, 2 * static_cast<int64_t>(p) - 1);
-    case ScheduleKind::kSharded:
-    case ScheduleKind::kForward: return 1;
-  }
-  return 1;
+  return scheduleRow(options.schedule).held(options.accumulation, static_cast<int64_t>(p), static_cast<int64_t>(s));
 }
 
 // Smaller is better.
@@ -53,7 +38,7 @@ class Search {
  public:
   Search(const SplitChain& chain, const SplitOptions& options) : chain_(chain), options_(options), quick_(options) {
     stages_ = static_cast<size_t>(options.devices);
-    if (isInterleaved(options.schedule) && 2 * stages_ <= chain.pieces.size()) stages_ *= 2;
+    if (dealsRound(options.schedule) && 2 * stages_ <= chain.pieces.size()) stages_ *= 2;
     ABELE_REQUIRE(stages_ <= chain.pieces.size(), E0406,
                   {.what = cat("the program cannot be cut into ", stages_, " stages"),
                    .found = cat(chain.pieces.size(), chain.pieces.size() == 1 ? " piece" : " pieces",
@@ -265,8 +250,10 @@ Split Search::splitCosts(const std::vector<size_t>& cuts) const { return stagesO
 }  // namespace
 
 std::vector<ScheduleKind> trainingSchedules() {
-  return {ScheduleKind::k1F1B, ScheduleKind::kGPipe, ScheduleKind::kInterleaved, ScheduleKind::kZeroBubble,
-          ScheduleKind::kZeroBubble2};
+  std::vector<ScheduleKind> kinds;
+  for (const ScheduleRow& row : allSchedules())
+    if (row.is_choice) kinds.push_back(row.kind);
+  return kinds;
 }
 
 Split splitAt(const SplitChain& chain, const SplitOptions& options, std::vector<size_t> cuts) {

@@ -38,7 +38,8 @@ Split splitAt(const SplitChain& chain, const SplitOptions& options, std::vector<
 /// The cuts with the least bytes above the limit, then the shortest predicted step, then the fewest bytes to hand over.
 /// Few cuts are all tried; of many, those that balance the stages best are improved step by step. Deterministic.
 /// Returns: the best first, then the next best that were looked at, at most `alternatives` of them.
-/// Under kInterleaved a device gets two stages if there are pieces enough. Throws E0406 when a device would get none.
+/// Under a schedule that deals stages round a device gets two stages if there are pieces enough. Throws E0406 when a
+/// device would get none.
 std::vector<Split> autoSplit(const SplitChain& chain, const SplitOptions& options, size_t alternatives = 0);
 
 /// The schedules that a program can train with: those that `any_schedule` chooses from.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/instructions.h"
 
 namespace abele::plan {
 namespace {
@@ -96,7 +97,7 @@ class Analysis {
   void placeNode(int32_t position) {
     const ir::Node& node = graph_.nodes[position];
     if (node.is_view) return;
-    if (sums_of_one_ && node.op == "abele::accumulate") makeGradientInSum(node, position);
+    if (sums_of_one_ && ownOp(node.op) == OwnOp::kAccumulate) makeGradientInSum(node, position);
     for (const ir::Write& w : node.writes) {
       const ValueId before = graph_.baseOf(w.before), after = graph_.baseOf(w.after);
       if (result_.buffer_of[after] >= 0) continue;
@@ -157,7 +158,7 @@ class Analysis {
   // --- externals -----------------------------------------------------------------------------------------------------
   // Updates and gradient sums own the external they write: their readers are ordered by the schedule.
   static bool isAlwaysInPlace(const ir::Node& node) {
-    return node.direction == Direction::kUpdate || node.op == "abele::accumulate";
+    return node.direction == Direction::kUpdate || ownOp(node.op) == OwnOp::kAccumulate;
   }
 
   // An external updated in every micro-batch (running statistics) may be written in place when only one task ever looks

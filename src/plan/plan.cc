@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/instructions.h"
 #include "plan/cost.h"
 #include "plan/liveness.h"
 #include "plan/packing.h"
@@ -112,7 +113,7 @@ class Planner {
         const ir::Node* earlier = writer[w.before];
         writer[w.after] = earlier ? earlier : &node;
         if (node.direction != Direction::kUpdate || !earlier || earlier->direction == Direction::kUpdate ||
-            earlier->op == "abele::accumulate" || isExternal(w.before))
+            ownOp(earlier->op) == OwnOp::kAccumulate || isExternal(w.before))
           continue;
         throwUser(ErrorCode::E0403,
                   {.what = cat("forward writes into a parameter that is updated after ", options_.accumulation,
@@ -136,9 +137,8 @@ class Planner {
   void makeSchedule() {
     const bool training = graph_.training;
     ABELE_CHECK(training || options_.accumulation == 1, "inference with accumulation ", options_.accumulation);
-    const bool either = options_.schedule == ScheduleKind::kSharded || options_.schedule == ScheduleKind::kForward;
-    ABELE_CHECK(training || either, "the schedule ", scheduleName(options_.schedule), " needs a training graph");
-    ABELE_CHECK(!training || options_.schedule != ScheduleKind::kForward, "a forward schedule cannot train");
+    ABELE_CHECK(hasTrait(options_.schedule, training ? kTrains : kInfers), "the schedule ",
+                scheduleName(options_.schedule), training ? " cannot train" : " needs a training graph");
     const std::vector<StageCost> costs = options_.costs.empty() ? estimateCosts(graph_) : options_.costs;
     ABELE_REQUIRE(costs.size() == graph_.stages.size(), E0404,
                   {.what = cat("costs of ", costs.size(), " stages for a program of ", num_stages_),

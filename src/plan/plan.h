@@ -8,17 +8,9 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "plan/schedules.h"
 
 namespace abele::plan {
-
-/// kForward: the inference pipeline; kSharded: either; all others train. Drawn and compared in docs/schedules.md.
-enum class ScheduleKind : uint8_t { kSharded, k1F1B, kForward, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2 };
-/// "1f1b"; the words that options, tools and print() use.
-const char* scheduleName(ScheduleKind kind);
-/// By name. False, and kind as it was, for a word that is no schedule.
-bool parseSchedule(const std::string& name, ScheduleKind& kind);
-/// Does it run weight gradients as actions of their own (pass split-weight-gradient)?
-bool splitsBackward(ScheduleKind kind);
 
 /// Times of one micro-batch in one stage. backward_ns: all of it but what weight_grad_ns holds.
 /// Units: nanoseconds, or any other as long as it is the same for all.
@@ -73,30 +65,23 @@ struct Schedule {
   int64_t micro_batches = 0;
 };
 
-// One function per kind. worker_of: by stage. Every stage takes its micro-batches in order in each direction, so that
-// sums and running statistics are those of eager PyTorch. An update closes each group of `accumulation` micro-batches.
-Schedule scheduleSharded(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                         int64_t accumulation, bool training);
-/// Source: Narayanan et al. 2019 (PipeDream-flush). Holds num_stages - s micro-batches in stage s.
-Schedule schedule1F1B(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                      int64_t accumulation);
-Schedule scheduleForward(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations);
-/// All forwards of a group, then all backwards. Source: Huang et al. 2019. Holds the whole group in every stage.
-Schedule scheduleGPipe(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                       int64_t accumulation);
-/// For v stages a worker, dealt round (stage s on worker s % workers): micro-batches visit the chunks in turns of as
-/// many as there are workers, which divides the bubble by v. Other placements: 1F1B.   Source: Narayanan et al.
-/// 2021, 2.2.
-Schedule scheduleInterleaved(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                             int64_t accumulation);
-/// Backward split in two: weight gradients (W) wait until a worker would idle. Ordered by `costs` (by stage; empty: all
-/// actions equal); in their time never slower than 1F1B. A stage holds at most memory_factor * num_stages micro-batches
-/// between forward and W (less one for factor 2): factor 1 is the most that 1F1B holds anywhere. hop_ns, most_held: as
-/// in PlanOptions.
-/// Source: Qi et al. 2023 (ZB-H1: factor 1, ZB-H2: factor 2), sections 2 and 3.
-Schedule scheduleZeroBubble(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                            int64_t accumulation, const std::vector<StageCost>& costs, int memory_factor,
-                            int64_t hop_ns = 0, const std::vector<int64_t>& most_held = {});
+/// What a schedule is made for. An update closes each group of `accumulation` micro-batches.
+struct ScheduleRequest {
+  std::vector<int> worker_of;  // by stage
+  int64_t device_iterations = 1;
+  int64_t accumulation = 1;
+  bool training = true;
+  std::vector<StageCost> costs = {};    // by stage, for those that order by time; empty: all actions equal
+  int64_t hop_ns = 0;                   // as in PlanOptions
+  std::vector<int64_t> most_held = {};  // as in PlanOptions
+  int numStages() const { return static_cast<int>(worker_of.size()); }
+};
+
+// One function per row of schedules.def. Every stage takes its micro-batches in order in each direction, so that sums
+// and running statistics are those of eager PyTorch.
+#define ABELE_SCHEDULE(kind, name, traits, make, ...) Schedule make(const ScheduleRequest& request);
+#include "plan/schedules.def"
+
 /// Every micro-batch once per stage and direction, in order; forward before backward before weight gradients, stages in
 /// order, no deadlock, updates between groups. All findings; empty = good.
 std::vector<std::string> verifySchedule(const Schedule& schedule, int num_stages, int64_t accumulation, bool training);

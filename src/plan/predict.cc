@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/nearest.h"
 
 namespace abele::plan {
 namespace {
@@ -12,12 +13,11 @@ void requireOptions(const PredictOptions& o) {
   ABELE_REQUIRE(o.device_iterations >= 1 && o.accumulation >= 1, E0404,
                 {.what = cat(o.device_iterations, " device iterations of ", o.accumulation, " micro-batches"),
                  .expected = "1 or more of both"});
-  const bool either = o.schedule == ScheduleKind::kSharded;
+  const ScheduleTrait needed = o.training ? kTrains : kInfers;
   ABELE_REQUIRE(
-      either || o.training == (o.schedule != ScheduleKind::kForward), E0404,
+      hasTrait(o.schedule, needed), E0404,
       {.what = cat("the schedule ", scheduleName(o.schedule), " is not for ", o.training ? "training" : "inference"),
-       .expected =
-           o.training ? "1f1b, gpipe, interleaved, zero-bubble, zero-bubble-2 or sharded" : "forward or sharded"});
+       .expected = oneOf(scheduleNames(needed))});
   ABELE_REQUIRE(o.training || o.accumulation == 1, E0404,
                 {.what = "inference with gradient accumulation", .expected = "device iterations"});
 }
@@ -103,21 +103,14 @@ int64_t Prediction::peakBytes() const {
 
 Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of, const std::vector<StageCost>& costs,
                       int64_t hop_ns) {
-  const int stages = static_cast<int>(worker_of.size());
-  switch (o.schedule) {
-    case ScheduleKind::kSharded:
-      return scheduleSharded(stages, worker_of, o.device_iterations, o.accumulation, o.training);
-    case ScheduleKind::k1F1B: return schedule1F1B(stages, worker_of, o.device_iterations, o.accumulation);
-    case ScheduleKind::kForward: return scheduleForward(stages, worker_of, o.device_iterations);
-    case ScheduleKind::kGPipe: return scheduleGPipe(stages, worker_of, o.device_iterations, o.accumulation);
-    case ScheduleKind::kInterleaved: return scheduleInterleaved(stages, worker_of, o.device_iterations, o.accumulation);
-    case ScheduleKind::kZeroBubble:
-    case ScheduleKind::kZeroBubble2:
-      return scheduleZeroBubble(stages, worker_of, o.device_iterations, o.accumulation, costs,
-                                /*memory_factor=*/o.schedule == ScheduleKind::kZeroBubble ? 1 : 2, hop_ns, o.most_held);
-  }
-  ABELE_CHECK(false, "there is no schedule ", static_cast<int>(o.schedule));
-  return {};
+  return scheduleRow(o.schedule)
+      .make({.worker_of = worker_of,
+             .device_iterations = o.device_iterations,
+             .accumulation = o.accumulation,
+             .training = o.training,
+             .costs = costs,
+             .hop_ns = hop_ns,
+             .most_held = o.most_held});
 }
 
 Prediction predict(const Chain& chain, const PredictOptions& options) {

@@ -10,36 +10,6 @@ namespace abele::plan {
 
 using ir::Direction;
 
-namespace {
-
-struct NamedSchedule {
-  ScheduleKind kind;
-  const char* name;
-};
-constexpr NamedSchedule kSchedules[] = {
-    {ScheduleKind::kSharded, "sharded"},           {ScheduleKind::k1F1B, "1f1b"},
-    {ScheduleKind::kForward, "forward"},           {ScheduleKind::kGPipe, "gpipe"},
-    {ScheduleKind::kInterleaved, "interleaved"},   {ScheduleKind::kZeroBubble, "zero-bubble"},
-    {ScheduleKind::kZeroBubble2, "zero-bubble-2"},
-};
-
-}  // namespace
-
-const char* scheduleName(ScheduleKind kind) { return kSchedules[static_cast<size_t>(kind)].name; }
-
-bool parseSchedule(const std::string& name, ScheduleKind& kind) {
-  for (const NamedSchedule& row : kSchedules) {
-    if (name != row.name) continue;
-    kind = row.kind;
-    return true;
-  }
-  return false;
-}
-
-bool splitsBackward(ScheduleKind kind) {
-  return kind == ScheduleKind::kZeroBubble || kind == ScheduleKind::kZeroBubble2;
-}
-
 Schedule merge(const std::vector<std::vector<Action>>& stages, const std::vector<int>& worker_of, int64_t micro_batches,
                int64_t accumulation) {
   ABELE_CHECK(stages.size() == worker_of.size(), stages.size(), " stages, ", worker_of.size(), " entries of worker_of");
@@ -69,9 +39,9 @@ Schedule merge(const std::vector<std::vector<Action>>& stages, const std::vector
   return schedule;
 }
 
-void checkCounts(int num_stages, int64_t device_iterations, int64_t accumulation) {
-  ABELE_CHECK(num_stages >= 1 && device_iterations >= 1 && accumulation >= 1, num_stages, " stages, ",
-              device_iterations, " device iterations, accumulation ", accumulation);
+void checkCounts(const ScheduleRequest& r) {
+  ABELE_CHECK(r.numStages() >= 1 && r.device_iterations >= 1 && r.accumulation >= 1, r.numStages(), " stages, ",
+              r.device_iterations, " device iterations, accumulation ", r.accumulation);
 }
 
 Schedule repeatGroup(const Schedule& group, int64_t device_iterations) {
@@ -87,10 +57,12 @@ Schedule repeatGroup(const Schedule& group, int64_t device_iterations) {
   return schedule;
 }
 
-Schedule scheduleSharded(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                         int64_t accumulation, bool training) {
-  checkCounts(num_stages, device_iterations, accumulation);
-  const int64_t micro_batches = device_iterations * accumulation;
+Schedule scheduleSharded(const ScheduleRequest& request) {
+  checkCounts(request);
+  const std::vector<int>& worker_of = request.worker_of;
+  const int num_stages = request.numStages();
+  const int64_t accumulation = request.accumulation;
+  const int64_t micro_batches = request.device_iterations * accumulation;
   Schedule schedule;
   schedule.micro_batches = micro_batches;
   int num_workers = 0;
@@ -101,7 +73,7 @@ Schedule scheduleSharded(int num_stages, const std::vector<int>& worker_of, int6
   };
   for (int64_t k = 0; k < micro_batches; ++k) {
     for (int s = 0; s < num_stages; ++s) run(s, Direction::kForward, k);
-    if (!training) continue;
+    if (!request.training) continue;
     for (int s = num_stages - 1; s >= 0; --s) run(s, Direction::kBackward, k);
     if ((k + 1) % accumulation == 0)
       for (int s = 0; s < num_stages; ++s) run(s, Direction::kUpdate, k);
@@ -109,14 +81,16 @@ Schedule scheduleSharded(int num_stages, const std::vector<int>& worker_of, int6
   return schedule;
 }
 
-Schedule schedule1F1B(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                      int64_t accumulation) {
-  checkCounts(num_stages, device_iterations, accumulation);
+// Source: Narayanan et al. 2019 (PipeDream-flush). Holds num_stages - s micro-batches in stage s.
+Schedule schedule1F1B(const ScheduleRequest& request) {
+  checkCounts(request);
+  const int num_stages = request.numStages();
+  const int64_t accumulation = request.accumulation;
   std::vector<std::vector<Action>> stages(static_cast<size_t>(num_stages));
   for (int s = 0; s < num_stages; ++s) {
     auto& actions = stages[static_cast<size_t>(s)];
     const int64_t warm_up = std::min<int64_t>(accumulation, num_stages - 1 - s);
-    for (int64_t d = 0; d < device_iterations; ++d) {
+    for (int64_t d = 0; d < request.device_iterations; ++d) {
       const int64_t first = d * accumulation, last = first + accumulation - 1;
       for (int64_t k = 0; k < warm_up; ++k) actions.push_back(act(s, Direction::kForward, first + k));
       for (int64_t k = warm_up; k < accumulation; ++k) {
@@ -128,21 +102,24 @@ Schedule schedule1F1B(int num_stages, const std::vector<int>& worker_of, int64_t
       actions.push_back(act(s, Direction::kUpdate, last));
     }
   }
-  return merge(stages, worker_of, device_iterations * accumulation, accumulation);
+  return merge(stages, request.worker_of, request.device_iterations * accumulation, accumulation);
 }
 
-Schedule scheduleForward(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations) {
-  checkCounts(num_stages, device_iterations, 1);
+Schedule scheduleForward(const ScheduleRequest& request) {
+  checkCounts(request);
+  const int num_stages = request.numStages();
   std::vector<std::vector<Action>> stages(static_cast<size_t>(num_stages));
   for (int s = 0; s < num_stages; ++s)
-    for (int64_t k = 0; k < device_iterations; ++k)
+    for (int64_t k = 0; k < request.device_iterations; ++k)
       stages[static_cast<size_t>(s)].push_back(act(s, Direction::kForward, k));
-  return merge(stages, worker_of, device_iterations, 1);
+  return merge(stages, request.worker_of, request.device_iterations, 1);
 }
 
-Schedule scheduleGPipe(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                       int64_t accumulation) {
-  checkCounts(num_stages, device_iterations, accumulation);
+// All forwards of a group, then all backwards. Source: Huang et al. 2019. Holds the whole group in every stage.
+Schedule scheduleGPipe(const ScheduleRequest& request) {
+  checkCounts(request);
+  const int num_stages = request.numStages();
+  const int64_t accumulation = request.accumulation;
   std::vector<std::vector<Action>> stages(static_cast<size_t>(num_stages));
   for (int s = 0; s < num_stages; ++s) {
     auto& actions = stages[static_cast<size_t>(s)];
@@ -150,7 +127,7 @@ Schedule scheduleGPipe(int num_stages, const std::vector<int>& worker_of, int64_
     for (int64_t k = 0; k < accumulation; ++k) actions.push_back(act(s, Direction::kBackward, k));
     actions.push_back(act(s, Direction::kUpdate, accumulation - 1));
   }
-  return repeatGroup(merge(stages, worker_of, accumulation, accumulation), device_iterations);
+  return repeatGroup(merge(stages, request.worker_of, accumulation, accumulation), request.device_iterations);
 }
 
 }  // namespace abele::plan

@@ -36,13 +36,16 @@ bool isDealtRound(const std::vector<int>& worker_of, int num_workers) {
 
 }  // namespace
 
-Schedule scheduleInterleaved(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                             int64_t accumulation) {
-  checkCounts(num_stages, device_iterations, accumulation);
+// For v stages a worker, dealt round (stage s on worker s % workers): micro-batches visit the chunks in turns of as
+// many as there are workers, which divides the bubble by v. Other placements: 1F1B. Source: Narayanan et al. 2021, 2.2.
+Schedule scheduleInterleaved(const ScheduleRequest& request) {
+  checkCounts(request);
+  const std::vector<int>& worker_of = request.worker_of;
+  const int num_stages = request.numStages();
+  const int64_t accumulation = request.accumulation;
   const int num_workers = 1 + *std::max_element(worker_of.begin(), worker_of.end());
   const int chunks = num_stages / num_workers;
-  if (chunks < 2 || !isDealtRound(worker_of, num_workers))
-    return schedule1F1B(num_stages, worker_of, device_iterations, accumulation);
+  if (chunks < 2 || !isDealtRound(worker_of, num_workers)) return schedule1F1B(request);
   const std::vector<Turn> turns = makeTurns(accumulation, num_workers);
   Schedule group;
   group.micro_batches = accumulation;
@@ -64,7 +67,7 @@ Schedule scheduleInterleaved(int num_stages, const std::vector<int>& worker_of, 
     }
     for (int c = 0; c < chunks; ++c) actions.push_back(act(c * num_workers + w, Direction::kUpdate, accumulation - 1));
   }
-  return repeatGroup(group, device_iterations);
+  return repeatGroup(group, request.device_iterations);
 }
 
 }  // namespace abele::plan

@@ -13,7 +13,7 @@ inline Action act(int stage, ir::Direction direction, int64_t micro_batch) {
 }
 
 /// InternalError unless all are >= 1.
-void checkCounts(int num_stages, int64_t device_iterations, int64_t accumulation);
+void checkCounts(const ScheduleRequest& request);
 
 /// Orders the stages that share a worker by running all of them in unit time.
 Schedule merge(const std::vector<std::vector<Action>>& stages, const std::vector<int>& worker_of, int64_t micro_batches,

@@ -219,19 +219,20 @@ auto worth(const Schedule& schedule, const Problem& p) {
   return std::tuple(run.step_ns, longest, all, held);
 }
 
-}  // namespace
-
-Schedule scheduleZeroBubble(int num_stages, const std::vector<int>& worker_of, int64_t device_iterations,
-                            int64_t accumulation, const std::vector<StageCost>& costs, int memory_factor,
-                            int64_t hop_ns, const std::vector<int64_t>& most_held) {
-  checkCounts(num_stages, device_iterations, accumulation);
-  ABELE_CHECK(memory_factor == 1 || memory_factor == 2, "memory factor ", memory_factor);
+// Backward split in two: weight gradients (W) wait until a worker would idle. Ordered by the stages' costs; in their
+// time never slower than 1F1B. most: micro-batches that a stage holds at most between forward and W.
+Schedule zeroBubble(const ScheduleRequest& request, int64_t most) {
+  checkCounts(request);
+  const std::vector<int>& worker_of = request.worker_of;
+  const std::vector<StageCost>& costs = request.costs;
+  const std::vector<int64_t>& most_held = request.most_held;
+  const int num_stages = request.numStages();
+  const int64_t accumulation = request.accumulation;
   ABELE_CHECK(costs.empty() || static_cast<int>(costs.size()) == num_stages, costs.size(), " costs for ", num_stages,
               " stages");
   ABELE_CHECK(most_held.empty() || static_cast<int>(most_held.size()) == num_stages, most_held.size(), " limits for ",
               num_stages, " stages");
-  const int64_t most = memory_factor == 1 ? num_stages : 2 * num_stages - 1;
-  Problem p{num_stages, worker_of, accumulation, costs, most_held, hop_ns};
+  Problem p{num_stages, worker_of, accumulation, costs, most_held, request.hop_ns};
   p.limits.resize(static_cast<size_t>(num_stages), most);
   for (int64_t& limit : p.limits) limit = std::clamp<int64_t>(limit, 1, most);
   if (p.costs.empty()) p.costs.resize(static_cast<size_t>(num_stages));
@@ -257,7 +258,17 @@ Schedule scheduleZeroBubble(int num_stages, const std::vector<int>& worker_of, i
   for (int s = 0; s < num_stages; ++s)
     best.workers[static_cast<size_t>(worker_of[static_cast<size_t>(s)])].push_back(
         act(s, Direction::kUpdate, accumulation - 1));
-  return repeatGroup(best, device_iterations);
+  return repeatGroup(best, request.device_iterations);
+}
+
+}  // namespace
+
+// As much as 1F1B holds anywhere. Source: Qi et al. 2023 (ZB-H1), sections 2 and 3.
+Schedule scheduleZeroBubble(const ScheduleRequest& request) { return zeroBubble(request, request.numStages()); }
+
+// Twice that, less one. Source: ZB-H2 of the same.
+Schedule scheduleZeroBubble2(const ScheduleRequest& request) {
+  return zeroBubble(request, 2 * request.numStages() - 1);
 }
 
 }  // namespace abele::plan

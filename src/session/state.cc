@@ -22,15 +22,7 @@ namespace {
 constexpr int64_t kRoundingBytes = sizeof(runtime::RoundingPosition);
 
 const char* kindName(passes::OptimizerRules::Kind kind) {
-  switch (kind) {
-    case passes::OptimizerRules::Kind::kNone: return "no optimizer";
-    case passes::OptimizerRules::Kind::kSgd: return "SGD";
-    case passes::OptimizerRules::Kind::kAdam: return "Adam";
-    case passes::OptimizerRules::Kind::kAdamW: return "AdamW";
-    case passes::OptimizerRules::Kind::kRmsprop: return "RMSprop";
-    case passes::OptimizerRules::Kind::kLamb: return "LAMB";
-  }
-  return "?";
+  return kind == passes::OptimizerRules::Kind::kNone ? "no optimizer" : optimizerRow(kind).name;
 }
 
 std::string flags(const passes::OptimizerRules::Group& group) {

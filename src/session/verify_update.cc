@@ -94,7 +94,8 @@ bool isTorchs(const passes::OptimizerRules& rules) {
   const auto is_parameters = [](DType dtype) { return dtype == DType::kUndefined || dtype == DType::kFloat32; };
   const bool is_plain = is_parameters(rules.first_moment) && is_parameters(rules.second_moment);
   // Gradients are shortened by PopTorch's rule, which torch has not.
-  bool is_known = is_plain && std::isinf(rules.max_grad_norm) && rules.kind != Kind::kLamb && rules.kind != Kind::kNone;
+  bool is_known = is_plain && std::isinf(rules.max_grad_norm) && rules.kind != Kind::kNone &&
+                  (optimizerRow(rules.kind).traits & kOfTorch) != 0;
   for (const passes::OptimizerRules::Group& group : rules.groups)
     is_known = is_known && !group.amsgrad && !group.tf_variant;
   return is_known;

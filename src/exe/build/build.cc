@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/instructions.h"
 #include "exe/build/dependencies.h"
 #include "exe/build/fetches.h"
 #include "exe/build/replicate.h"
@@ -178,7 +179,7 @@ class Builder {
   }
 
   void emit(int32_t segment, const ir::Output& out) {
-    Instruction instruction{.op = "abele::emit"};
+    Instruction instruction{.op = ownOpName(OwnOp::kEmit)};
     instruction.args = {Arg::id(exe_.output_slots[out.target]), Arg::id(slotOf(out.value))};
     instruction.writes = {exe_.output_slots[out.target]};
     noteRead(segment, out.value);
@@ -197,7 +198,7 @@ class Builder {
   }
 
   void copy(int32_t segment, ValueId to, ValueId from, int32_t source) {
-    Instruction instruction{.op = "abele::copy", .source = source};
+    Instruction instruction{.op = ownOpName(OwnOp::kCopy), .source = source};
     instruction.args = {Arg::id(slotOf(to)), Arg::id(slotOf(from))};
     instruction.writes = {slotOf(to)};
     noteRead(segment, from);

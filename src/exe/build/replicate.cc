@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/instructions.h"
 #include "exe/build/shards.h"
 
 namespace abele::exe {
@@ -202,7 +203,7 @@ class Replicator {
     for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
       bool is_kept = false;
       forEachWritten(*it, [&](int32_t slot) { is_kept |= isOwnUpdate(replica, slot) || overlapsAny(slot, needed); });
-      if (it->op == "abele::emit") is_kept = isOwnResult(replica, static_cast<int32_t>(it->args[1].i));
+      if (ownOp(it->op) == OwnOp::kEmit) is_kept = isOwnResult(replica, static_cast<int32_t>(it->args[1].i));
       if (!is_kept) continue;
       for (const auto& group : it->results)
         for (int32_t slot : group)
@@ -352,12 +353,12 @@ class Replicator {
     for (const auto& [e, segment] : segment_of_sum)
       for (int32_t r = 0; r < num_replicas_; ++r)
         if (firstOf(e, r) == r) totals.push_back(slotOf(r, exe_.externals[e].slot));
-    const auto joint = [&](const char* op) {
-      Instruction i{.op = op, .args = {Arg::idList(totals)}};
+    const auto joint = [&](OwnOp op) {
+      Instruction i{.op = ownOpName(op), .args = {Arg::idList(totals)}};
       i.writes.assign(totals.begin(), totals.end());
       return i;
     };
-    sums.instructions.push_back(joint("abele::add_previous"));
+    sums.instructions.push_back(joint(OwnOp::kAddPrevious));
     for (const auto& [e, segment] : segment_of_sum)
       for (int32_t r = 0; r < num_replicas_; ++r)
         if (firstOf(e, r) == r) {
@@ -365,7 +366,7 @@ class Replicator {
           uses.writes.push_back(memoryOf(r, {slot.group, slot.offset_bytes, kReduceOrder}));
           addSum(r, e, sums, uses);
         }
-    sums.instructions.push_back(joint("abele::share_sum"));
+    sums.instructions.push_back(joint(OwnOp::kShareSum));
     reductions_[{0, static_cast<size_t>(at)}] = static_cast<int32_t>(exe_.segments.size());
     exe_.segments.push_back(std::move(sums));
     uses_.push_back(std::move(uses));
@@ -405,7 +406,7 @@ class Replicator {
     const MemoryUse memory{slot.group, slot.offset_bytes, kReduceOrder};
     for (int32_t r = first + 1; r < num_replicas_; ++r) {
       if (firstOf(e, r) != first) continue;
-      Instruction add{.op = "abele::add"};
+      Instruction add{.op = ownOpName(OwnOp::kAdd)};
       add.args = {Arg::id(slotOf(first, exe_.externals[e].slot)), Arg::id(slotOf(r, exe_.externals[e].slot))};
       add.writes = {slotOf(first, exe_.externals[e].slot)};
       sums.instructions.push_back(std::move(add));

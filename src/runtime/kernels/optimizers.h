@@ -13,20 +13,11 @@ namespace abele::runtime {
 
 /// Hyper-parameters of one parameter group.
 struct Hyper {
-  double lr = 0;
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double alpha = 0.99;
-  double max_weight_norm = 65500;
+#define ABELE_HYPER(name, type, value, range) type name = value;
+#include "base/optimizers.def"
   double gradient_scale = 1;  // the gradient sum is multiplied by it first, when it is not 1
-  bool maximize = false;
-  bool nesterov = false;
-  bool rounds_rate = false;  // Adam: lr is a float32 tensor in torch, which rounds what it makes of it
-  bool fused = false;        // by torch's fused kernels, whose bits differ from those of its other implementations
+  bool rounds_rate = false;   // Adam: lr is a float32 tensor in torch, which rounds what it makes of it
+  bool fused = false;         // by torch's fused kernels, whose bits differ from those of its other implementations
 };
 
 // Tensors of an update may differ in element type: it is computed in the widest of them. Of complex tensors, real and

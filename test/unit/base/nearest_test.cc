@@ -27,5 +27,12 @@ TEST(Nearest, SaysNothingOfNamesThatAreFar) {
   EXPECT_EQ(didYouMean("outputMod", kNames), "did you mean outputMode?");
 }
 
+TEST(Nearest, ListsWhatThereIs) {
+  EXPECT_EQ(oneOf({}), "");
+  EXPECT_EQ(oneOf({"a"}), "a");
+  EXPECT_EQ(oneOf({"a", "b"}), "a or b");
+  EXPECT_EQ(oneOf({"a", "b", "c"}), "a, b or c");
+}
+
 }  // namespace
 }  // namespace abele

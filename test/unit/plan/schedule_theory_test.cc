@@ -47,8 +47,8 @@ TEST(ScheduleTheory, GPipeAnd1F1BWaitOnceThroughThePipeline) {
         SCOPED_TRACE(cat("stages ", p, " micro-batches ", m, " F ", cost.forward_ns, " B ", cost.backward_ns));
         const std::vector<StageCost> costs = equalCosts(p, cost);
         const int64_t theory = (p - 1) * (cost.forward_ns + cost.backward_ns);
-        const Simulation gpipe = timed(scheduleGPipe(p, dealtRound(p, p), 1, m), p, m, costs);
-        const Simulation one = timed(schedule1F1B(p, dealtRound(p, p), 1, m), p, m, costs);
+        const Simulation gpipe = timed(scheduleGPipe({.worker_of = dealtRound(p, p), .accumulation = m}), p, m, costs);
+        const Simulation one = timed(schedule1F1B({.worker_of = dealtRound(p, p), .accumulation = m}), p, m, costs);
         EXPECT_EQ(idle(gpipe), theory);
         EXPECT_EQ(idle(one), theory);
         EXPECT_EQ(one.step_ns, theory + m * (cost.forward_ns + cost.backward_ns));
@@ -67,8 +67,8 @@ TEST(ScheduleTheory, InterleavingDividesTheBubbleByTheChunks) {
           SCOPED_TRACE(cat("workers ", p, " chunks ", v, " micro-batches ", m, " F ", cost.forward_ns));
           // A stage is one v-th of what a worker does for a micro-batch.
           const int stages = p * v;
-          const Simulation run =
-              timed(scheduleInterleaved(stages, dealtRound(stages, p), 1, m), stages, m, equalCosts(stages, cost));
+          const Simulation run = timed(scheduleInterleaved({.worker_of = dealtRound(stages, p), .accumulation = m}),
+                                       stages, m, equalCosts(stages, cost));
           const int64_t theory = (p - 1) * (cost.forward_ns + cost.backward_ns);
           if (m >= p || v == 1)
             EXPECT_EQ(idle(run), theory);
@@ -76,7 +76,9 @@ TEST(ScheduleTheory, InterleavingDividesTheBubbleByTheChunks) {
             EXPECT_GE(idle(run), theory);
           // Never behind 1F1B of the same workers with all their chunks in one stage.
           const StageCost whole{v * cost.forward_ns, v * cost.backward_ns, 0, 0};
-          EXPECT_LE(run.step_ns, timed(schedule1F1B(p, dealtRound(p, p), 1, m), p, m, equalCosts(p, whole)).step_ns);
+          EXPECT_LE(run.step_ns,
+                    timed(schedule1F1B({.worker_of = dealtRound(p, p), .accumulation = m}), p, m, equalCosts(p, whole))
+                        .step_ns);
         }
 }
 
@@ -90,9 +92,12 @@ TEST(ScheduleTheory, ZeroBubbleFillsTheBubbleWithWeightGradients) {
                          cost.weight_grad_ns));
         const std::vector<StageCost> costs = equalCosts(p, cost);
         const int64_t f = cost.forward_ns, w = cost.weight_grad_ns, b = cost.backward_ns + w;
-        const Simulation h1 = timed(scheduleZeroBubble(p, dealtRound(p, p), 1, m, costs, 1), p, m, costs);
-        const Simulation h2 = timed(scheduleZeroBubble(p, dealtRound(p, p), 1, m, costs, 2), p, m, costs);
-        const Simulation one = timed(schedule1F1B(p, dealtRound(p, p), 1, m), p, m, equalCosts(p, {f, b, 0, 0}));
+        const Simulation h1 =
+            timed(scheduleZeroBubble({.worker_of = dealtRound(p, p), .accumulation = m, .costs = costs}), p, m, costs);
+        const Simulation h2 =
+            timed(scheduleZeroBubble2({.worker_of = dealtRound(p, p), .accumulation = m, .costs = costs}), p, m, costs);
+        const Simulation one =
+            timed(schedule1F1B({.worker_of = dealtRound(p, p), .accumulation = m}), p, m, equalCosts(p, {f, b, 0, 0}));
         EXPECT_LE(h1.step_ns, one.step_ns);
         EXPECT_LE(h2.step_ns, h1.step_ns);
         if (m >= p) {
@@ -127,9 +132,11 @@ TEST(ScheduleTheory, ZeroBubbleIsNeverSlowerThan1F1BUnderAnyCosts) {
     if (trial % 2)
       for (int& w : worker_of) w = static_cast<int>(below(workers));
     SCOPED_TRACE(cat("trial ", trial, " stages ", stages, " workers ", workers, " micro-batches ", m));
-    const int64_t limit = timed(schedule1F1B(stages, worker_of, 1, m), stages, m, whole).step_ns;
+    const int64_t limit = timed(schedule1F1B({.worker_of = worker_of, .accumulation = m}), stages, m, whole).step_ns;
     for (int factor : {1, 2}) {
-      const Simulation run = timed(scheduleZeroBubble(stages, worker_of, 1, m, costs, factor), stages, m, costs);
+      const Simulation run = timed((factor == 1 ? scheduleZeroBubble : scheduleZeroBubble2)(
+                                       {.worker_of = worker_of, .accumulation = m, .costs = costs}),
+                                   stages, m, costs);
       EXPECT_LE(run.step_ns, limit);
       for (int64_t held : run.held) EXPECT_LE(held, factor == 1 ? stages : 2 * stages - 1);
     }
@@ -150,8 +157,8 @@ TEST(ScheduleTheory, ZeroBubbleHoldsNoMoreThanItMay) {
     }
     SCOPED_TRACE(cat("trial ", trial, " stages ", stages, " workers ", workers, " micro-batches ", m));
     for (int factor : {1, 2}) {
-      const Schedule schedule =
-          scheduleZeroBubble(stages, dealtRound(stages, workers), 1, m, costs, factor, /*hop_ns=*/0, most_held);
+      const Schedule schedule = (factor == 1 ? scheduleZeroBubble : scheduleZeroBubble2)(
+          {.worker_of = dealtRound(stages, workers), .accumulation = m, .costs = costs, .most_held = most_held});
       timed(schedule, stages, m, costs);
       std::vector<int64_t> now(static_cast<size_t>(stages), 0);
       for (const auto& actions : schedule.workers)
@@ -174,30 +181,30 @@ TEST(ScheduleTheory, AllKindsRunForAnyWorkersAndSeveralGroups) {
         if (trial > 1)
           for (int& w : workers) w = static_cast<int>(random() % static_cast<unsigned>(p));
         SCOPED_TRACE(cat("stages ", p, " accumulation ", a, " trial ", trial));
-        timed(scheduleGPipe(p, workers, 2, a), p, a, {});
-        timed(scheduleInterleaved(p, workers, 2, a), p, a, {});
-        timed(scheduleZeroBubble(p, workers, 2, a, {}, 1), p, a, {});
-        timed(scheduleZeroBubble(p, workers, 2, a, {}, 2), p, a, {});
+        timed(scheduleGPipe({.worker_of = workers, .device_iterations = 2, .accumulation = a}), p, a, {});
+        timed(scheduleInterleaved({.worker_of = workers, .device_iterations = 2, .accumulation = a}), p, a, {});
+        timed(scheduleZeroBubble({.worker_of = workers, .device_iterations = 2, .accumulation = a}), p, a, {});
+        timed(scheduleZeroBubble2({.worker_of = workers, .device_iterations = 2, .accumulation = a}), p, a, {});
       }
 }
 
 TEST(ScheduleGPipe, RunsAllForwardsFirst) {
-  EXPECT_EQ(printSchedule(scheduleGPipe(2, {0, 1}, 1, 3)),
+  EXPECT_EQ(printSchedule(scheduleGPipe({.worker_of = {0, 1}, .accumulation = 3})),
             "worker 0: F0 F1 F2 . . B0 B1 B2 U2\n"
             "worker 1: . F0 F1 F2 B0 B1 B2 . U2\n");
 }
 
 TEST(ScheduleInterleaved, VisitsEveryWorkerOnceAChunk) {
-  EXPECT_EQ(printSchedule(scheduleInterleaved(4, {0, 1, 0, 1}, 1, 2)),
+  EXPECT_EQ(printSchedule(scheduleInterleaved({.worker_of = {0, 1, 0, 1}, .accumulation = 2})),
             "worker 0: F0.0 F0.1 F2.0 F2.1 . B2.0 . B2.1 B0.0 B0.1 U0.1 U2.1\n"
             "worker 1: . F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 B1.0 B1.1 . U1.1 U3.1\n");
 }
 
 TEST(ScheduleZeroBubble, PutsWeightGradientsWhereWorkersWaited) {
-  EXPECT_EQ(printSchedule(scheduleZeroBubble(2, {0, 1}, 1, 3, {}, 1)),
+  EXPECT_EQ(printSchedule(scheduleZeroBubble({.worker_of = {0, 1}, .accumulation = 3})),
             "worker 0: F0 F1 . B0 W0 F2 B1 W1 B2 W2 U2\n"
             "worker 1: . F0 B0 F1 B1 W0 F2 B2 W1 W2 U2\n");
-  EXPECT_EQ(printSchedule(scheduleZeroBubble(2, {0, 1}, 1, 3, {}, 2)),
+  EXPECT_EQ(printSchedule(scheduleZeroBubble2({.worker_of = {0, 1}, .accumulation = 3})),
             "worker 0: F0 F1 F2 B0 W0 B1 W1 B2 W2 . U2\n"
             "worker 1: . F0 B0 F1 B1 F2 B2 W0 W1 W2 U2\n");
 }

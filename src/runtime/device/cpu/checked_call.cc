@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/instructions.h"
 
 namespace abele::runtime {
 namespace {
@@ -65,10 +66,8 @@ bool comparesNumbers(std::string_view name) {
 
 // What these give is either not written yet, or no result of arithmetic.
 bool isNoArithmetic(std::string_view op) {
-  static constexpr std::string_view kOurs[] = {"abele::copy", "abele::zero", "abele::emit"};
   const std::string_view name = plainName(op);
-  return name.starts_with("empty") || name.starts_with("new_empty") ||
-         std::find(std::begin(kOurs), std::end(kOurs), op) != std::end(kOurs);
+  return name.starts_with("empty") || name.starts_with("new_empty") || hasTrait(op, kMovesBits);
 }
 
 class CheckedCall final : public Call {

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "base/instructions.h"
+
 namespace abele::runtime {
 namespace {
 
@@ -39,9 +41,7 @@ class CountedCall final : public Call {
 
 std::unique_ptr<Call> makeCountedCall(std::unique_ptr<Call> call, const exe::Instruction& instruction,
                                       const SlotTable& slots, double edge, GradientCount& count) {
-  if (instruction.op == "abele::copy" || instruction.op == "abele::zero" || instruction.op == "abele::emit" ||
-      instruction.op.starts_with("aten::empty"))
-    return call;
+  if (hasTrait(instruction.op, kMovesBits) || instruction.op.starts_with("aten::empty")) return call;
   std::vector<SlotRef> halves;
   const auto add = [&](int32_t id) {
     if (id >= 0 && slots.typeOf(id).dtype == DType::kFloat16) halves.push_back(slots.ref(id));

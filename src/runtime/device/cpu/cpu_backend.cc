@@ -12,6 +12,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
+#include "base/instructions.h"
 #include "runtime/collective/peers.h"
 #include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/counted_call.h"
@@ -24,19 +25,12 @@
 namespace abele::runtime {
 namespace {
 
-// Groups named by update instructions: the argument after the tensors.
-// Position of the parameter group among an update's arguments; -1: no update.
-int groupArgument(const std::string& op) {
-  if (op == "abele::sgd_") return 3;
-  const bool update = op == "abele::adam_" || op == "abele::adamw_" || op == "abele::rmsprop_" || op == "abele::lamb_";
-  return update ? 5 : -1;
-}
-
 std::size_t countHyperGroups(const exe::Executable& executable) {
   int64_t last = 0;
   for (const exe::Segment& segment : executable.segments)
     for (const exe::Instruction& instruction : segment.instructions) {
-      const int at = groupArgument(instruction.op);
+      const OwnOpRow* row = ownOpRow(instruction.op);
+      const int at = row ? row->groupOperand() : -1;
       if (at >= 0 && instruction.args.size() > static_cast<std::size_t>(at))
         last = std::max(last, instruction.args[static_cast<std::size_t>(at)].i);
     }
@@ -396,31 +390,30 @@ void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& out
   }
 }
 
+// False: there is no such number.
+bool setNumber(Hyper& hyper, const std::string& name, double value) {
+#define ABELE_HYPER(field, type, ...)       \
+  if (name == #field) {                     \
+    hyper.field = static_cast<type>(value); \
+    return true;                            \
+  }
+#include "base/optimizers.def"
+  if (name == "gradient_scale")
+    hyper.gradient_scale = value;
+  else if (name == "fused")
+    hyper.fused = value != 0;
+  else if (name == "rounds_rate")
+    hyper.rounds_rate = value != 0;
+  else
+    return false;
+  return true;
+}
+
 void CpuBackendImpl::setHyper(int group, const std::string& name, double value) {
-  static const std::unordered_map<std::string, double Hyper::*> fields = {{"lr", &Hyper::lr},
-                                                                          {"momentum", &Hyper::momentum},
-                                                                          {"dampening", &Hyper::dampening},
-                                                                          {"weight_decay", &Hyper::weight_decay},
-                                                                          {"beta1", &Hyper::beta1},
-                                                                          {"beta2", &Hyper::beta2},
-                                                                          {"eps", &Hyper::eps},
-                                                                          {"alpha", &Hyper::alpha},
-                                                                          {"max_weight_norm", &Hyper::max_weight_norm},
-                                                                          {"gradient_scale", &Hyper::gradient_scale}};
   if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;  // a group without parameters here
   agreement_.setHyper(group, name, value);
-  static const std::unordered_map<std::string, bool Hyper::*> flags = {{"maximize", &Hyper::maximize},
-                                                                       {"nesterov", &Hyper::nesterov},
-                                                                       {"fused", &Hyper::fused},
-                                                                       {"rounds_rate", &Hyper::rounds_rate}};
-  if (const auto flag = flags.find(name); flag != flags.end()) {
-    hypers_[group].*(flag->second) = value != 0;
-    return;
-  }
-  const auto field = fields.find(name);
-  ABELE_REQUIRE(field != fields.end(), E0706,
+  ABELE_REQUIRE(setNumber(hypers_[static_cast<std::size_t>(group)], name, value), E0706,
                 {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});
-  hypers_[group].*(field->second) = value;
 }
 
 }  // namespace

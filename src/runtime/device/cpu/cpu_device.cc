@@ -5,6 +5,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "base/error.h"
+#include "base/instructions.h"
 #include "runtime/device/cpu/checked_call.h"
 #include "runtime/device/cpu/intra_op_threads.h"
 #include "runtime/device/cpu/joint_call.h"
@@ -29,7 +30,7 @@ namespace {
 RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruction) {
   RoundingSeed own = seed.of(~uint64_t{0});
   if (!instruction.writes.empty()) own = own.of(static_cast<uint64_t>(instruction.writes[0]));
-  return instruction.op == "abele::add" ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
+  return ownOp(instruction.op) == OwnOp::kAdd ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
 
 std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, exe::Direction direction,
                                           const SlotTable& slots, std::vector<Hyper>& hypers) const {
-  const bool is_ours = instruction.op.starts_with("abele::");
+  const bool is_ours = isOwn(instruction.op);
   if (isJoint(instruction)) {
     ABELE_CHECK(options_.peers, instruction.op, " without other processes");
     return makeJointCall(instruction, slots, *options_.peers, agreement_);

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
+#include "base/instructions.h"
 #include "runtime/kernels/basic.h"
 
 namespace abele::runtime {
@@ -144,14 +145,12 @@ class ShareSum final : public Call {
 
 }  // namespace
 
-bool isJoint(const exe::Instruction& instruction) {
-  return instruction.op == "abele::add_previous" || instruction.op == "abele::share_sum";
-}
+bool isJoint(const exe::Instruction& instruction) { return hasTrait(instruction.op, kJoint); }
 
 std::unique_ptr<Call> makeJointCall(const exe::Instruction& instruction, const SlotTable& slots, Peers& peers,
                                     Agreement& agreement) {
   const std::vector<at::Tensor> sums = sumsOf(instruction, slots);
-  if (instruction.op == "abele::add_previous") return std::make_unique<AddPrevious>(sums, peers, agreement);
+  if (ownOp(instruction.op) == OwnOp::kAddPrevious) return std::make_unique<AddPrevious>(sums, peers, agreement);
   return std::make_unique<ShareSum>(sums, peers);
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/instructions.h"
 #include "runtime/kernels/basic.h"
 
 namespace abele::runtime {
@@ -87,6 +88,15 @@ std::unique_ptr<Call> makeEmit(const Arguments& args) {
     const bool again = frame > 0 && output.frames[frame - 1].defined() &&
                        output.frames[frame - 1].const_data_ptr() == bound.const_data_ptr();
     addInto(bound, source.at(state.frame_of_group), /*first=*/!again);
+  });
+}
+
+std::unique_ptr<Call> makeAccumulate(const Arguments& args) {
+  return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
+    const at::Tensor &to = sum.at(state.frame_of_group), &from = term.at(state.frame_of_group);
+    const bool first = state.action.group_index == 0;
+    // The plan makes a gradient that is not added to others in the accumulator's memory.
+    if (!first || to.const_data_ptr() != from.const_data_ptr()) addInto(to, from, first);
   });
 }
 
@@ -183,32 +193,29 @@ std::unique_ptr<Call> makeClipFactor(const Arguments& args, std::vector<Hyper>& 
 std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const SlotLookup& slots,
                                  std::vector<Hyper>& hypers, GradientCount& gradients) {
   const Arguments args(instruction, slots);
-  const std::string& op = instruction.op;
-  if (op == "abele::copy")
-    return callOf([to = args.slot(0), from = args.slot(1)](CallState& state) {
-      copyInto(to.at(state.frame_of_group), from.at(state.frame_of_group));
-    });
-  if (op == "abele::zero")
-    return callOf([to = args.slot(0)](CallState& state) { fillZero(to.at(state.frame_of_group)); });
-  if (op == "abele::emit") return makeEmit(args);
-  if (op == "abele::accumulate")
-    return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
-      const at::Tensor &to = sum.at(state.frame_of_group), &from = term.at(state.frame_of_group);
-      const bool first = state.action.group_index == 0;
-      // The plan makes a gradient that is not added to others in the accumulator's memory.
-      if (!first || to.const_data_ptr() != from.const_data_ptr()) addInto(to, from, first);
-    });
-  if (op == "abele::add")
-    return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
-      addInto(sum.at(state.frame_of_group), term.at(state.frame_of_group), /*first=*/false);
-    });
-  if (op == "abele::sgd_") return makeSgd(args, hypers);
-  if (op == "abele::adam_") return makeAdam(args, hypers, /*decoupled=*/false);
-  if (op == "abele::adamw_") return makeAdam(args, hypers, /*decoupled=*/true);
-  if (op == "abele::rmsprop_") return makeRmsprop(args, hypers);
-  if (op == "abele::lamb_") return makeLamb(args, hypers);
-  if (op == "abele::clip_factor") return makeClipFactor(args, hypers, gradients);
-  throwInternal(__FILE__, __LINE__, "makeOwnCall", cat("no kernel for ", op));
+  switch (ownOp(instruction.op)) {
+    case OwnOp::kCopy:
+      return callOf([to = args.slot(0), from = args.slot(1)](CallState& state) {
+        copyInto(to.at(state.frame_of_group), from.at(state.frame_of_group));
+      });
+    case OwnOp::kZero: return callOf([to = args.slot(0)](CallState& state) { fillZero(to.at(state.frame_of_group)); });
+    case OwnOp::kEmit: return makeEmit(args);
+    case OwnOp::kAccumulate: return makeAccumulate(args);
+    case OwnOp::kAdd:
+      return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
+        addInto(sum.at(state.frame_of_group), term.at(state.frame_of_group), /*first=*/false);
+      });
+    case OwnOp::kSgdUpdate: return makeSgd(args, hypers);
+    case OwnOp::kAdamUpdate: return makeAdam(args, hypers, /*decoupled=*/false);
+    case OwnOp::kAdamWUpdate: return makeAdam(args, hypers, /*decoupled=*/true);
+    case OwnOp::kRmspropUpdate: return makeRmsprop(args, hypers);
+    case OwnOp::kLambUpdate: return makeLamb(args, hypers);
+    case OwnOp::kClipFactor: return makeClipFactor(args, hypers, gradients);
+    case OwnOp::kAddPrevious:
+    case OwnOp::kShareSum:  // joint_call.cc
+    case OwnOp::kNone: break;
+  }
+  throwInternal(__FILE__, __LINE__, "makeOwnCall", cat("no kernel for ", instruction.op));
 }
 
 // Works on float32 copies of float16 slots, and rounds what it wrote back.
@@ -256,9 +263,7 @@ std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const Slo
 std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
                                          std::vector<Hyper>& hypers, GradientCount& gradients) {
   // Sums and updates write memory of one frame; copies move bits.
-  if (instruction.writes.empty() || instruction.op == "abele::copy" || instruction.op == "abele::zero" ||
-      instruction.op == "abele::emit")
-    return nullptr;
+  if (instruction.writes.empty() || hasTrait(instruction.op, kMovesBits)) return nullptr;
   std::vector<int32_t> halves;
   for (const Arg& arg : instruction.args) {
     if (arg.kind != Arg::Kind::kId || arg.i < 0) continue;

@@ -1,4 +1,4 @@
-// Instructions whose op starts with "abele::". Table: runtime/kernels/README.md.
+// Instructions whose op starts with "abele::". Table: base/instructions.h.
 #pragma once
 
 #include <memory>

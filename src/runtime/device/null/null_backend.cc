@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/instructions.h"
 
 namespace abele::runtime {
 
@@ -116,14 +117,15 @@ void NullBackend::write(int32_t slot, int32_t micro_batch, const Bytes& contents
 
 void NullBackend::execute(const exe::Instruction& instruction, const ActionContext& context) {
   const int32_t k = context.micro_batch;
-  if (instruction.op == "abele::copy") return write(instruction.args[0].i, k, read(instruction.args[1].i, k));
-  if (instruction.op == "abele::emit") {
+  const OwnOp own = ownOp(instruction.op);
+  if (own == OwnOp::kCopy) return write(instruction.args[0].i, k, read(instruction.args[1].i, k));
+  if (own == OwnOp::kEmit) {
     auto target = std::find(exe_.output_slots.begin(), exe_.output_slots.end(), instruction.args[0].i);
     outputs_[target - exe_.output_slots.begin()][k] = read(instruction.args[1].i, k);
     return;
   }
   Symbol symbol(instruction.op);
-  const bool first_sum = instruction.op == "abele::accumulate" && context.group_index == 0;
+  const bool first_sum = own == OwnOp::kAccumulate && context.group_index == 0;
   for (size_t a = 0; a < instruction.args.size(); ++a) {
     const Arg& arg = instruction.args[a];
     symbol.mixConstants(arg);

@@ -1,0 +1,84 @@
+#include "base/optimizers.h"
+
+#include "base/error.h"
+
+namespace abele {
+namespace {
+
+// The words of optimizers.def.
+template <class... Names>
+std::vector<std::string> numbers(Names... names) {
+  return {names...};
+}
+template <class... States>
+std::vector<OptimizerState> keeps(States... states) {
+  return {states...};
+}
+OptimizerState first(const char* name, const char* name_in_poptorch) {
+  return {name, name_in_poptorch, name, OptimizerState::Type::kFirstMoment};
+}
+OptimizerState second(const char* name, const char* name_in_poptorch) {
+  return {name, name_in_poptorch, name, OptimizerState::Type::kSecondMoment};
+}
+OptimizerState step(const char* name_in_poptorch) {
+  return {"step", name_in_poptorch, "step", OptimizerState::Type::kStep};
+}
+OptimizerFlag flag(const char* name, GroupProperty property) { return {name, property}; }
+OptimizerFlag noFlag() { return {}; }
+
+std::string inLowerCase(std::string name) {
+  for (char& c : name)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return name;
+}
+
+}  // namespace
+
+OptimizerState OptimizerState::onlyIf(GroupProperty property) const {
+  OptimizerState state = *this;
+  state.kept_if = property;
+  return state;
+}
+OptimizerState OptimizerState::fromOneIf(GroupProperty property) const {
+  OptimizerState state = *this;
+  state.starts_at_one = property;
+  return state;
+}
+OptimizerState OptimizerState::inTorch(const char* torch_name) const {
+  OptimizerState state = *this;
+  state.name_in_torch = torch_name;
+  return state;
+}
+OptimizerState OptimizerState::behindFactor() const {
+  OptimizerState state = *this;
+  state.is_behind_factor = true;
+  return state;
+}
+
+const std::vector<OptimizerRow>& allOptimizers() {
+#define ABELE_OPTIMIZER(kind, name, op, traits, numbers, states, flag, summary) \
+  { OptimizerKind::kind, #name, op, traits, numbers, states, flag, summary }    \
+  ,
+  static const std::vector<OptimizerRow> rows = {
+#include "base/optimizers.def"
+  };
+  return rows;
+}
+
+const OptimizerRow& optimizerRow(OptimizerKind kind) {
+  ABELE_CHECK(kind != OptimizerKind::kNone, "no optimizer has no row");
+  return allOptimizers().at(static_cast<size_t>(kind) - 1);
+}
+
+OptimizerKind optimizerNamed(std::string_view lower_case) {
+  for (const OptimizerRow& row : allOptimizers())
+    if (inLowerCase(row.name) == lower_case) return row.kind;
+  return OptimizerKind::kNone;
+}
+
+std::vector<std::string> optimizerNames(std::vector<std::string> first) {
+  for (const OptimizerRow& row : allOptimizers()) first.push_back(inLowerCase(row.name));
+  return first;
+}
+
+}  // namespace abele
