@@ -21,11 +21,13 @@ struct Arguments {
   std::string file = "-";
   std::vector<std::string> passes, disabled;
   bool no_passes = false, print_after_all = false, list_passes = false, count_stages = false, quiet = false;
-  bool auto_increment = false, sharded = false, recompute = false;
+  bool auto_increment = false, sharded = false, recompute = false, recompute_last_stage = false,
+       split_weight_gradients = false;
   std::string verify, optimizer = "none";
   double max_grad_norm = 0;
   std::vector<std::string> stages;
   std::vector<ir::NodeId> cuts;
+  std::vector<ir::ValueId> kept;
 };
 
 [[noreturn]] void refuse(std::string what, std::string expected) {
@@ -65,7 +67,11 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
   context.stages.ordered = !arguments.sharded;
   if (!arguments.cuts.empty()) context.stages.auto_stage = passes::AutoStage::kAutoSplit;
   context.stages.cuts = arguments.cuts;
-  context.recompute.enabled = arguments.recompute;
+  context.recompute = {
+      .enabled = arguments.recompute, .last_stage = arguments.recompute_last_stage, .kept = arguments.kept};
+  for (ir::ValueId kept : arguments.kept)
+    if (kept < 0 || static_cast<size_t>(kept) >= graph.values.size())
+      refuse(cat("--keep names the value %", kept), cat("an id below ", graph.values.size()));
   for (const std::string& text : arguments.stages) context.stages.stages.push_back(parseStage(text));
   const std::string& optimizer = arguments.optimizer;
   if (optimizer == "sgd" || optimizer == "sgd-momentum")
@@ -106,6 +112,10 @@ void run(const Arguments& arguments) {
   if (!arguments.no_passes) {
     passes::PassContext context = makeContext(arguments, graph);
     passes::PipelineOptions options{.passes = arguments.passes, .disabled = arguments.disabled};
+    if (options.passes.empty())
+      options.passes = passes::defaultPipeline({.training = graph.training,
+                                                .recomputes = arguments.recompute,
+                                                .splits_weight_gradients = arguments.split_weight_gradients});
     if (arguments.print_after_all)
       options.after_pass = [](const std::string& pass, const ir::Graph& after) {
         std::cout << "# after " << pass << "\n" << ir::print(after) << "\n";
@@ -135,7 +145,13 @@ int main(int argc, char** argv) {
   app.add_option("--optimizer", arguments.optimizer,
                  "none, sgd, sgd-momentum, adam, adamw, rmsprop, lamb; for all parameters");
   app.add_option("--max-grad-norm", arguments.max_grad_norm, "clip gradients to this norm together");
-  app.add_flag("--recompute", arguments.recompute, "for the pass recompute: in all stages but the last");
+  CLI::Option* recompute =
+      app.add_flag("--recompute", arguments.recompute, "backward makes values again, in all stages but the last");
+  app.add_flag("--recompute-last-stage", arguments.recompute_last_stage, "in the last stage too")->needs(recompute);
+  app.add_option("--keep", arguments.kept, "ids of values that are kept all the same")
+      ->delimiter(',')
+      ->needs(recompute);
+  app.add_flag("--split-weight-gradients", arguments.split_weight_gradients, "as for zero-bubble schedules");
   app.add_flag("--count-stages", arguments.count_stages, "also print the number of forward stages");
   app.add_flag("--quiet", arguments.quiet, "do not print the graph");
   try {

@@ -89,12 +89,18 @@ struct PassRow {
 const std::vector<PassRow>& allPasses();
 
 struct PipelineOptions {
-  std::vector<std::string> passes;                                            // empty: the default pipeline
+  std::vector<std::string> passes;  // empty: the default, weight gradients whole
   std::function<void(const std::string& pass, const ir::Graph&)> after_pass;  // --print-after-all
   std::vector<std::string> disabled;                                          // "dce" or "dce:2" (second occurrence)
 };
-/// The default order, each with the reason of its position in pipeline.cc.
-std::vector<std::string> defaultPipeline(bool training);
+/// What decides which passes a program needs.
+struct PipelineFacts {
+  bool training = false;
+  bool recomputes = false;               // some values are made again: PassContext::recompute says which
+  bool splits_weight_gradients = false;  // the schedule runs weight gradients apart from backward
+};
+/// All passes of a program in order, each with the reason of its position in pipeline.cc.
+std::vector<std::string> defaultPipeline(const PipelineFacts& facts);
 /// Runs them, verifying the form after each change; a pass that lies about Changed is an InternalError.
 void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options = {});
 

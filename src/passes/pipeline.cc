@@ -52,24 +52,29 @@ const std::vector<PassRow>& allPasses() {
   return rows;
 }
 
-std::vector<std::string> defaultPipeline(bool training) {
+std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   std::vector<std::string> p;
   // First: later passes look for equal values by id.
   p.push_back("normalise-views");
   // Before dce, which removes what only the dropped operands needed.
-  if (training) p.push_back("drop-unused-saved");
+  if (facts.training) p.push_back("drop-unused-saved");
   // Before stages are assigned, so that no dead node makes a stage or breaks the order of stages.
   p.push_back("dce");
   p.push_back("assign-stages");
   // After assign-stages, which says who reads from where; before lower-optimizer, whose writes the schedule orders.
   p.push_back("snapshot-written");
   // After assign-stages: an update runs on the stage of its gradient.
-  if (training) p.push_back("lower-optimizer");
+  if (facts.training) p.push_back("lower-optimizer");
+  // After lower-optimizer, when the backward of every stage is complete: what nobody reads there is not made again.
+  if (facts.training && facts.recomputes) p.push_back("recompute");
+  // Last: it looks at who waits for each backward node, and updates and nodes that run again are among them.
+  if (facts.training && facts.splits_weight_gradients) p.push_back("split-weight-gradient");
   return p;
 }
 
 void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options) {
-  std::vector<std::string> names = options.passes.empty() ? defaultPipeline(graph.training) : options.passes;
+  std::vector<std::string> names = options.passes;
+  if (names.empty()) names = defaultPipeline({.training = graph.training, .recomputes = context.recompute.enabled});
   checkDisabled(options.disabled);
   for (const std::string& name : names) findPass(name);
   std::map<std::string, int> occurrences;
