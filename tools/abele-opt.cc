@@ -1,6 +1,11 @@
 // Reads a graph as text, runs passes over it and prints it. For golden tests and for looking at what Abele does.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -10,7 +15,9 @@
 #include "base/cat.h"
 #include "base/error.h"
 #include "ir/text.h"
+#include "passes/bisect.h"
 #include "passes/pass.h"
+#include "passes/reduce.h"
 #include "passes/stage_count.h"
 
 namespace {
@@ -23,6 +30,7 @@ struct Arguments {
   bool no_passes = false, print_after_all = false, list_passes = false, count_stages = false, quiet = false;
   bool auto_increment = false, sharded = false, recompute = false, recompute_last_stage = false,
        split_weight_gradients = false;
+  std::string bisect, reduce;  // shell commands
   std::string verify, optimizer = "none";
   double max_grad_norm = 0;
   std::vector<std::string> stages;
@@ -105,17 +113,102 @@ void listPasses() {
               << row.summary << "\n";
 }
 
+passes::PipelineOptions pipelineOf(const Arguments& arguments, const ir::Graph& graph) {
+  passes::PipelineOptions options{.passes = arguments.passes, .disabled = arguments.disabled};
+  if (options.passes.empty())
+    options.passes = passes::defaultPipeline({.training = graph.training,
+                                              .recomputes = arguments.recompute,
+                                              .splits_weight_gradients = arguments.split_weight_gradients});
+  return options;
+}
+
+// A shell command that is asked about graphs: exit status 0 is yes. It gets the graph in a file, in place of each {} or
+// as its last argument. What it prints is dropped: a search asks hundreds of times.
+class Question {
+ public:
+  explicit Question(std::string command) : command_(std::move(command)) {
+    std::string name = (std::filesystem::temp_directory_path() / "abele-opt-XXXXXX.air").string();
+    const int file = mkstemps(name.data(), 4);
+    if (file < 0) refuse(cat("cannot make the file ", name), "a folder for temporary files: TMPDIR names it");
+    close(file);
+    file_ = name;
+    std::string text = command_;
+    if (text.find("{}") == std::string::npos) text += " {}";
+    for (size_t at = 0; (at = text.find("{}", at)) != std::string::npos; at += name.size() + 2)
+      text.replace(at, 2, cat("'", name, "'"));
+    line_ = cat("( ", text, "\n) >/dev/null 2>&1 </dev/null");
+  }
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+  ~Question() { unlink(file_.c_str()); }
+
+  bool operator()(const ir::Graph& graph) const {
+    std::ofstream out(file_, std::ios::binary | std::ios::trunc);
+    out << ir::print(graph);
+    out.close();
+    if (!out) refuse(cat("cannot write ", file_), "space for a graph: TMPDIR names the folder");
+    const int status = std::system(line_.c_str());
+    // Ctrl-C goes to the command, while this program waits for it.
+    if (status < 0 || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT)))
+      refuse(cat("the command was interrupted: ", command_), "an exit status");
+    if (WIFEXITED(status) && (WEXITSTATUS(status) == 126 || WEXITSTATUS(status) == 127))
+      refuse(cat("the shell cannot run: ", command_), "a command whose exit status says yes (0) or no");
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+
+ private:
+  std::string command_, file_, line_;
+};
+
+std::string commented(const std::string& text) {
+  std::string out = "#   ";
+  for (char c : text) out += c == '\n' ? std::string("\n#   ") : std::string(1, c);
+  return out + "\n";
+}
+
+void bisect(const Arguments& arguments, const ir::Graph& graph) {
+  using End = passes::Bisection::End;
+  passes::PassContext context = makeContext(arguments, graph);
+  const Question works(arguments.bisect);
+  const passes::Bisection found =
+      passes::bisectPipeline(graph, context, pipelineOf(arguments, graph), std::cref(works));
+  if (found.end == End::kBrokenBefore)
+    refuse("--bisect: the command fails for the graph as it is, before any pass", "a command that succeeds for it");
+  if (found.end == End::kNeverBroken)
+    refuse(cat("--bisect: the command succeeds after each of ", found.num_steps, " passes"),
+           "a command that fails after one of them");
+  const std::string name = cat(found.step.pass->name, ":", found.step.occurrence);
+  std::cout << "# broken by " << name << ", pass " << found.position + 1 << " of " << found.num_steps << "\n";
+  if (!found.error.empty()) std::cout << "# it throws\n" << commented(found.error);
+  std::cout << "# what it is given:\n" << ir::print(found.before);
+}
+
+// The most that a graph keeps: what is made smaller shall stay as lowered as it is.
+ir::Form formOf(const ir::Graph& graph) {
+  ir::Form form = ir::Form::kCaptured;
+  for (ir::Form next : {ir::Form::kNormal, ir::Form::kStaged, ir::Form::kLowered})
+    if (ir::verify(graph, next).empty()) form = next;
+  return form;
+}
+
+void reduce(const Arguments& arguments, const ir::Graph& graph) {
+  const ir::Form form = arguments.verify.empty() ? formOf(graph) : parseForm(arguments.verify);
+  ir::requireValid(graph, form, /*from_user=*/true);
+  const Question shows(arguments.reduce);
+  if (!shows(graph))
+    refuse("--reduce: the command fails for the graph as it is", "a command that succeeds where the mistake shows");
+  std::cout << ir::print(passes::reduceGraph(graph, form, std::cref(shows)));
+}
+
 void run(const Arguments& arguments) {
   if (arguments.list_passes) return listPasses();
   ir::Graph graph = ir::parse(readAll(arguments.file));
+  if (!arguments.reduce.empty()) return reduce(arguments, graph);
   if (!arguments.verify.empty()) ir::requireValid(graph, parseForm(arguments.verify), /*from_user=*/true);
+  if (!arguments.bisect.empty()) return bisect(arguments, graph);
   if (!arguments.no_passes) {
     passes::PassContext context = makeContext(arguments, graph);
-    passes::PipelineOptions options{.passes = arguments.passes, .disabled = arguments.disabled};
-    if (options.passes.empty())
-      options.passes = passes::defaultPipeline({.training = graph.training,
-                                                .recomputes = arguments.recompute,
-                                                .splits_weight_gradients = arguments.split_weight_gradients});
+    passes::PipelineOptions options = pipelineOf(arguments, graph);
     if (arguments.print_after_all)
       options.after_pass = [](const std::string& pass, const ir::Graph& after) {
         std::cout << "# after " << pass << "\n" << ir::print(after) << "\n";
@@ -132,11 +225,18 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Runs passes over a graph in text form and prints the result.", "abele-opt");
   app.add_option("file", arguments.file, "file with the graph; - or nothing: standard input");
-  app.add_option("--passes", arguments.passes, "passes in order; nothing: the default pipeline")->delimiter(',');
-  app.add_flag("--no-passes", arguments.no_passes, "only read, verify and print");
+  CLI::Option* passes =
+      app.add_option("--passes", arguments.passes, "passes in order; nothing: the default pipeline")->delimiter(',');
+  CLI::Option* no_passes = app.add_flag("--no-passes", arguments.no_passes, "only read, verify and print");
   app.add_option("--disable", arguments.disabled, "pass, or pass:n for its n-th occurrence")->delimiter(',');
   app.add_flag("--print-after-all", arguments.print_after_all, "print the graph after each pass");
   app.add_flag("--list-passes", arguments.list_passes, "name all passes and stop");
+  CLI::Option* bisect = app.add_option("--bisect", arguments.bisect,
+                                       "name the first pass after which this command fails; {}: a file with the graph");
+  bisect->excludes(no_passes);
+  app.add_option("--reduce", arguments.reduce, "make the graph smaller while this command succeeds; {}: its file")
+      ->excludes(bisect)
+      ->excludes(passes);
   app.add_option("--verify", arguments.verify, "first check the graph against this form");
   app.add_flag("--auto-increment", arguments.auto_increment, "blocks are numbered as stages in the order of the code");
   app.add_option("--stages", arguments.stages, "explicit stages: block+block@device,...")->delimiter(',');

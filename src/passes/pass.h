@@ -101,6 +101,15 @@ struct PipelineFacts {
 };
 /// All passes of a program in order, each with the reason of its position in pipeline.cc.
 std::vector<std::string> defaultPipeline(const PipelineFacts& facts);
+/// One run of a pass in a pipeline. The second dce has occurrence 2.
+struct PipelineStep {
+  const PassRow* pass = nullptr;
+  int occurrence = 1;
+};
+/// What runPipeline runs on this graph: the default where no passes are given, without those that are disabled.
+/// Throws E0301.
+std::vector<PipelineStep> pipelineSteps(const ir::Graph& graph, const PassContext& context,
+                                        const PipelineOptions& options);
 /// Runs them, verifying the form after each change; a pass that lies about Changed is an InternalError.
 void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options = {});
 

@@ -72,30 +72,39 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   return p;
 }
 
-void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options) {
+std::vector<PipelineStep> pipelineSteps(const ir::Graph& graph, const PassContext& context,
+                                        const PipelineOptions& options) {
   std::vector<std::string> names = options.passes;
   if (names.empty()) names = defaultPipeline({.training = graph.training, .recomputes = context.recompute.enabled});
   checkDisabled(options.disabled);
-  for (const std::string& name : names) findPass(name);
   std::map<std::string, int> occurrences;
+  std::vector<PipelineStep> steps;
+  for (const std::string& name : names) {
+    const PipelineStep step{.pass = &findPass(name), .occurrence = ++occurrences[name]};
+    if (!isDisabled(options.disabled, name, step.occurrence)) steps.push_back(step);
+  }
+  return steps;
+}
+
+void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options) {
+  const std::vector<PipelineStep> steps = pipelineSteps(graph, context, options);
   // The form that the graph is known to have. The first check is of the caller's graph.
   ir::Form form = ir::Form::kCaptured;
   ir::requireValid(graph, form, /*from_user=*/true);
   std::string text = ir::print(graph);
-  for (const std::string& name : names) {
-    const PassRow& pass = findPass(name);
-    if (isDisabled(options.disabled, name, ++occurrences[name])) continue;
+  for (const PipelineStep& step : steps) {
+    const PassRow& pass = *step.pass;
     if (pass.needs > form) ir::requireValid(graph, form = pass.needs, /*from_user=*/true);
     bool changed = pass.run(graph, context) == Changed::kYes;
     std::string text_after = ir::print(graph);
-    ABELE_CHECK(changed == (text_after != text), "pass ", name,
+    ABELE_CHECK(changed == (text_after != text), "pass ", pass.name,
                 changed ? " changed nothing and says it did" : " changed the graph and says it did not");
     text = std::move(text_after);
     ir::Form gives = std::max(form, pass.gives);
     if (changed || gives > form) ir::requireValid(graph, gives);
     form = gives;
-    log::debug("pass ", name, changed ? " changed graph @" : " left as it was graph @", graph.name);
-    if (options.after_pass) options.after_pass(name, graph);
+    log::debug("pass ", pass.name, changed ? " changed graph @" : " left as it was graph @", graph.name);
+    if (options.after_pass) options.after_pass(pass.name, graph);
   }
 }
 
