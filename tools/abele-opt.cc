@@ -1,4 +1,5 @@
-// Reads a graph as text, runs passes over it and prints it. For golden tests and for looking at what Abele does.
+// Reads a graph as text, runs passes over it and prints it, its plan or its executable; reads plans and executables
+// too. For golden tests and for looking at what Abele does.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,11 +15,13 @@
 
 #include "base/cat.h"
 #include "base/error.h"
+#include "exe/build/build.h"
 #include "ir/text.h"
 #include "passes/bisect.h"
 #include "passes/pass.h"
 #include "passes/reduce.h"
 #include "passes/stage_count.h"
+#include "plan/plan.h"
 
 namespace {
 
@@ -31,6 +34,9 @@ struct Arguments {
   bool auto_increment = false, sharded = false, recompute = false, recompute_last_stage = false,
        split_weight_gradients = false;
   std::string bisect, reduce;  // shell commands
+  std::string from = "graph", emit, graph;
+  std::string schedule;
+  int64_t accumulation = 1, device_iterations = 1;
   std::string verify, optimizer = "none";
   double max_grad_norm = 0;
   std::vector<std::string> stages;
@@ -200,8 +206,68 @@ void reduce(const Arguments& arguments, const ir::Graph& graph) {
   std::cout << ir::print(passes::reduceGraph(graph, form, std::cref(shows)));
 }
 
+// --- plan and executable ---------------------------------------------------------------------------------------------
+plan::PlanOptions planOptionsOf(const Arguments& arguments, const ir::Graph& graph) {
+  plan::PlanOptions options{.schedule = graph.training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward,
+                            .device_iterations = arguments.device_iterations,
+                            .accumulation = arguments.accumulation};
+  if (!arguments.schedule.empty() && !plan::parseSchedule(arguments.schedule, options.schedule))
+    refuse(cat("there is no schedule ", arguments.schedule), "one of docs/schedules.md");
+  if (options.accumulation < 1 || options.device_iterations < 1)
+    refuse(cat("--accumulation ", options.accumulation, ", --device-iterations ", options.device_iterations),
+           "at least 1 each");
+  if (!graph.training && options.accumulation > 1) refuse("--accumulation for inference", "--device-iterations");
+  return options;
+}
+
+void printExecutable(const ir::Graph& graph, const plan::Plan& plan) {
+  const exe::Executable executable = exe::build(graph, plan);
+  std::string list;
+  for (const std::string& finding : exe::verify(executable)) list += cat(list.empty() ? "" : "\n", finding);
+  ABELE_REQUIRE(list.empty(), E0501,
+                {.what = "the plan makes an executable that cannot run",
+                 .found = list,
+                 .remedy = "start from what --emit=plan prints"});
+  std::cout << exe::print(executable);
+}
+
+// What --emit names of a graph that passes have left.
+void emit(const Arguments& arguments, const ir::Graph& graph) {
+  ir::requireValid(graph, graph.training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
+  if (graph.stages.empty()) refuse("the graph has no stages", "a graph that assign-stages has seen");
+  const plan::Plan plan = plan::makePlan(graph, planOptionsOf(arguments, graph));
+  if (arguments.emit == "plan")
+    std::cout << plan::print(plan);
+  else
+    printExecutable(graph, plan);
+}
+
+void readPlan(const Arguments& arguments) {
+  const plan::Plan plan = plan::parse(readAll(arguments.file));
+  if (arguments.emit != "executable") {
+    std::cout << plan::print(plan);
+    return;
+  }
+  if (arguments.graph.empty()) refuse("--from=plan --emit=executable", "--graph with the graph of the plan");
+  const ir::Graph graph = ir::parse(readAll(arguments.graph));
+  ir::requireValid(graph, graph.training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
+  std::string list;
+  for (const std::string& finding : plan::verify(plan, graph)) list += cat(list.empty() ? "" : "\n", finding);
+  ABELE_REQUIRE(list.empty(), E0901,
+                {.what = cat("the plan ", arguments.file, " is not of the graph ", arguments.graph),
+                 .found = list,
+                 .expected = "a plan that --emit=plan prints for this graph",
+                 .remedy = "abele-opt --help"});
+  printExecutable(graph, plan);
+}
+
 void run(const Arguments& arguments) {
   if (arguments.list_passes) return listPasses();
+  if (arguments.from == "plan") return readPlan(arguments);
+  if (arguments.from == "executable") {
+    std::cout << exe::print(exe::parse(readAll(arguments.file)));
+    return;
+  }
   ir::Graph graph = ir::parse(readAll(arguments.file));
   if (!arguments.reduce.empty()) return reduce(arguments, graph);
   if (!arguments.verify.empty()) ir::requireValid(graph, parseForm(arguments.verify), /*from_user=*/true);
@@ -215,7 +281,10 @@ void run(const Arguments& arguments) {
       };
     passes::runPipeline(graph, context, options);
   }
-  if (!arguments.quiet && !arguments.print_after_all) std::cout << ir::print(graph);
+  if (arguments.emit == "plan" || arguments.emit == "executable")
+    emit(arguments, graph);
+  else if (!arguments.quiet && !arguments.print_after_all)
+    std::cout << ir::print(graph);
   if (arguments.count_stages) std::cout << "# forward stages: " << passes::forwardStageCount(graph) << "\n";
 }
 
@@ -237,6 +306,14 @@ int main(int argc, char** argv) {
   app.add_option("--reduce", arguments.reduce, "make the graph smaller while this command succeeds; {}: its file")
       ->excludes(bisect)
       ->excludes(passes);
+  app.add_option("--from", arguments.from, "what the file holds: graph, plan or executable")
+      ->check(CLI::IsMember({"graph", "plan", "executable"}));
+  app.add_option("--emit", arguments.emit, "print this instead: plan or executable")
+      ->check(CLI::IsMember({"graph", "plan", "executable"}));
+  app.add_option("--graph", arguments.graph, "the file with the graph of a plan that is read");
+  app.add_option("--schedule", arguments.schedule, "of the plan; nothing: 1f1b, or forward for inference");
+  app.add_option("--accumulation", arguments.accumulation, "micro-batches of a weight update");
+  app.add_option("--device-iterations", arguments.device_iterations, "groups of them in a step");
   app.add_option("--verify", arguments.verify, "first check the graph against this form");
   app.add_flag("--auto-increment", arguments.auto_increment, "blocks are numbered as stages in the order of the code");
   app.add_option("--stages", arguments.stages, "explicit stages: block+block@device,...")->delimiter(',');

@@ -285,6 +285,7 @@ class Parser {
 
   // Of actions whose stage is not written: the only one of their worker.
   void setStages() {
+    if (!mistakes_.empty()) return;
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w) {
       const auto of_worker = std::count(plan_.worker_of.begin(), plan_.worker_of.end(), static_cast<int>(w));
       const auto stage = std::find(plan_.worker_of.begin(), plan_.worker_of.end(), static_cast<int>(w));
