@@ -68,7 +68,8 @@ def passes_page(source: Path) -> str:
         GENERATED.format(source="src/passes/passes.def"),
         "# Passes\nGraph to graph, one transform a file of `src/passes/`. The default order, each position with its "
         "reason, is in\n`src/passes/pipeline.cc`. `needs` and `gives` are forms of the graph (`src/ir/verify.h`). Run "
-        "one with\n`abele-opt in.air --passes=NAME`.\n\n| pass | needs | gives | does |\n|---|---|---|---|\n",
+        "one with\n`abele-opt in.air --passes=NAME`; find one that is wrong with `--bisect` ([abele-opt](abele-opt.md)"
+        ").\n\n| pass | needs | gives | does |\n|---|---|---|---|\n",
     ]
     for _, name, needs, gives, summary in re.findall(row, source.read_text(), re.M):
         forms = [form.split("::")[-1].removeprefix("k").lower() for form in (needs, gives)]

@@ -1,6 +1,12 @@
-// Reads a graph as text, runs passes over it and prints it. For golden tests and for looking at what Abele does.
+// Reads a graph as text, runs passes over it and prints it, its plan or its executable; reads plans and executables
+// too. For golden tests and for looking at what Abele does.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -10,9 +16,13 @@
 #include "base/cat.h"
 #include "base/error.h"
 #include "base/nearest.h"
+#include "exe/build/build.h"
 #include "ir/text.h"
+#include "passes/bisect.h"
 #include "passes/pass.h"
+#include "passes/reduce.h"
 #include "passes/stage_count.h"
+#include "plan/plan.h"
 
 namespace {
 
@@ -22,11 +32,17 @@ struct Arguments {
   std::string file = "-";
   std::vector<std::string> passes, disabled;
   bool no_passes = false, print_after_all = false, list_passes = false, count_stages = false, quiet = false;
-  bool auto_increment = false, sharded = false, recompute = false;
+  bool auto_increment = false, sharded = false, recompute = false, recompute_last_stage = false,
+       split_weight_gradients = false;
+  std::string bisect, reduce;  // shell commands
+  std::string from = "graph", emit, graph;
+  std::string schedule;
+  int64_t accumulation = 1, device_iterations = 1;
   std::string verify, optimizer = "none";
   double max_grad_norm = 0;
   std::vector<std::string> stages;
   std::vector<ir::NodeId> cuts;
+  std::vector<ir::ValueId> kept;
 };
 
 [[noreturn]] void refuse(std::string what, std::string expected) {
@@ -65,7 +81,11 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
   context.stages.ordered = !arguments.sharded;
   if (!arguments.cuts.empty()) context.stages.auto_stage = passes::AutoStage::kAutoSplit;
   context.stages.cuts = arguments.cuts;
-  context.recompute.enabled = arguments.recompute;
+  context.recompute = {
+      .enabled = arguments.recompute, .last_stage = arguments.recompute_last_stage, .kept = arguments.kept};
+  for (ir::ValueId kept : arguments.kept)
+    if (kept < 0 || static_cast<size_t>(kept) >= graph.values.size())
+      refuse(cat("--keep names the value %", kept), cat("an id below ", graph.values.size()));
   for (const std::string& text : arguments.stages) context.stages.stages.push_back(parseStage(text));
   const std::string& optimizer = arguments.optimizer;
   context.optimizer.kind = optimizerNamed(optimizer == "sgd-momentum" ? "sgd" : optimizer);
@@ -90,20 +110,172 @@ void listPasses() {
               << row.summary << "\n";
 }
 
+passes::PipelineOptions pipelineOf(const Arguments& arguments, const ir::Graph& graph) {
+  passes::PipelineOptions options{.passes = arguments.passes, .disabled = arguments.disabled};
+  if (options.passes.empty())
+    options.passes = passes::defaultPipeline({.training = graph.training,
+                                              .recomputes = arguments.recompute,
+                                              .splits_weight_gradients = arguments.split_weight_gradients});
+  return options;
+}
+
+// A shell command that is asked about graphs: exit status 0 is yes. It gets the graph in a file, in place of each {} or
+// as its last argument. What it prints is dropped: a search asks hundreds of times.
+class Question {
+ public:
+  explicit Question(std::string command) : command_(std::move(command)) {
+    std::string name = (std::filesystem::temp_directory_path() / "abele-opt-XXXXXX.air").string();
+    const int file = mkstemps(name.data(), 4);
+    if (file < 0) refuse(cat("cannot make the file ", name), "a folder for temporary files: TMPDIR names it");
+    close(file);
+    file_ = name;
+    std::string text = command_;
+    if (text.find("{}") == std::string::npos) text += " {}";
+    for (size_t at = 0; (at = text.find("{}", at)) != std::string::npos; at += name.size() + 2)
+      text.replace(at, 2, cat("'", name, "'"));
+    line_ = cat("( ", text, "\n) >/dev/null 2>&1 </dev/null");
+  }
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+  ~Question() { unlink(file_.c_str()); }
+
+  bool operator()(const ir::Graph& graph) const {
+    std::ofstream out(file_, std::ios::binary | std::ios::trunc);
+    out << ir::print(graph);
+    out.close();
+    if (!out) refuse(cat("cannot write ", file_), "space for a graph: TMPDIR names the folder");
+    const int status = std::system(line_.c_str());
+    // Ctrl-C goes to the command, while this program waits for it.
+    if (status < 0 || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT)))
+      refuse(cat("the command was interrupted: ", command_), "an exit status");
+    if (WIFEXITED(status) && (WEXITSTATUS(status) == 126 || WEXITSTATUS(status) == 127))
+      refuse(cat("the shell cannot run: ", command_), "a command whose exit status says yes (0) or no");
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+
+ private:
+  std::string command_, file_, line_;
+};
+
+std::string commented(const std::string& text) {
+  std::string out = "#   ";
+  for (char c : text) out += c == '\n' ? std::string("\n#   ") : std::string(1, c);
+  return out + "\n";
+}
+
+void bisect(const Arguments& arguments, const ir::Graph& graph) {
+  using End = passes::Bisection::End;
+  passes::PassContext context = makeContext(arguments, graph);
+  const Question works(arguments.bisect);
+  const passes::Bisection found =
+      passes::bisectPipeline(graph, context, pipelineOf(arguments, graph), std::cref(works));
+  if (found.end == End::kBrokenBefore)
+    refuse("--bisect: the command fails for the graph as it is, before any pass", "a command that succeeds for it");
+  if (found.end == End::kNeverBroken)
+    refuse(cat("--bisect: the command succeeds after each of ", found.num_steps, " passes"),
+           "a command that fails after one of them");
+  const std::string name = cat(found.step.pass->name, ":", found.step.occurrence);
+  std::cout << "# broken by " << name << ", pass " << found.position + 1 << " of " << found.num_steps << "\n";
+  if (!found.error.empty()) std::cout << "# it throws\n" << commented(found.error);
+  std::cout << "# what it is given:\n" << ir::print(found.before);
+}
+
+// The most that a graph keeps: what is made smaller shall stay as lowered as it is.
+ir::Form formOf(const ir::Graph& graph) {
+  ir::Form form = ir::Form::kCaptured;
+  for (ir::Form next : {ir::Form::kNormal, ir::Form::kStaged, ir::Form::kLowered})
+    if (ir::verify(graph, next).empty()) form = next;
+  return form;
+}
+
+void reduce(const Arguments& arguments, const ir::Graph& graph) {
+  const ir::Form form = arguments.verify.empty() ? formOf(graph) : parseForm(arguments.verify);
+  ir::requireValid(graph, form, /*from_user=*/true);
+  const Question shows(arguments.reduce);
+  if (!shows(graph))
+    refuse("--reduce: the command fails for the graph as it is", "a command that succeeds where the mistake shows");
+  std::cout << ir::print(passes::reduceGraph(graph, form, std::cref(shows)));
+}
+
+// --- plan and executable ---------------------------------------------------------------------------------------------
+plan::PlanOptions planOptionsOf(const Arguments& arguments, const ir::Graph& graph) {
+  plan::PlanOptions options{.schedule = graph.training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward,
+                            .device_iterations = arguments.device_iterations,
+                            .accumulation = arguments.accumulation};
+  if (!arguments.schedule.empty() && !plan::parseSchedule(arguments.schedule, options.schedule))
+    refuse(cat("there is no schedule ", arguments.schedule), "one of docs/schedules.md");
+  if (options.accumulation < 1 || options.device_iterations < 1)
+    refuse(cat("--accumulation ", options.accumulation, ", --device-iterations ", options.device_iterations),
+           "at least 1 each");
+  if (!graph.training && options.accumulation > 1) refuse("--accumulation for inference", "--device-iterations");
+  return options;
+}
+
+void printExecutable(const ir::Graph& graph, const plan::Plan& plan) {
+  const exe::Executable executable = exe::build(graph, plan);
+  std::string list;
+  for (const std::string& finding : exe::verify(executable)) list += cat(list.empty() ? "" : "\n", finding);
+  ABELE_REQUIRE(list.empty(), E0501,
+                {.what = "the plan makes an executable that cannot run",
+                 .found = list,
+                 .remedy = "start from what --emit=plan prints"});
+  std::cout << exe::print(executable);
+}
+
+// What --emit names of a graph that passes have left.
+void emit(const Arguments& arguments, const ir::Graph& graph) {
+  ir::requireValid(graph, graph.training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
+  if (graph.stages.empty()) refuse("the graph has no stages", "a graph that assign-stages has seen");
+  const plan::Plan plan = plan::makePlan(graph, planOptionsOf(arguments, graph));
+  if (arguments.emit == "plan")
+    std::cout << plan::print(plan);
+  else
+    printExecutable(graph, plan);
+}
+
+void readPlan(const Arguments& arguments) {
+  const plan::Plan plan = plan::parse(readAll(arguments.file));
+  if (arguments.emit != "executable") {
+    std::cout << plan::print(plan);
+    return;
+  }
+  if (arguments.graph.empty()) refuse("--from=plan --emit=executable", "--graph with the graph of the plan");
+  const ir::Graph graph = ir::parse(readAll(arguments.graph));
+  ir::requireValid(graph, graph.training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
+  std::string list;
+  for (const std::string& finding : plan::verify(plan, graph)) list += cat(list.empty() ? "" : "\n", finding);
+  ABELE_REQUIRE(list.empty(), E0901,
+                {.what = cat("the plan ", arguments.file, " is not of the graph ", arguments.graph),
+                 .found = list,
+                 .expected = "a plan that --emit=plan prints for this graph",
+                 .remedy = "abele-opt --help"});
+  printExecutable(graph, plan);
+}
+
 void run(const Arguments& arguments) {
   if (arguments.list_passes) return listPasses();
+  if (arguments.from == "plan") return readPlan(arguments);
+  if (arguments.from == "executable") {
+    std::cout << exe::print(exe::parse(readAll(arguments.file)));
+    return;
+  }
   ir::Graph graph = ir::parse(readAll(arguments.file));
+  if (!arguments.reduce.empty()) return reduce(arguments, graph);
   if (!arguments.verify.empty()) ir::requireValid(graph, parseForm(arguments.verify), /*from_user=*/true);
+  if (!arguments.bisect.empty()) return bisect(arguments, graph);
   if (!arguments.no_passes) {
     passes::PassContext context = makeContext(arguments, graph);
-    passes::PipelineOptions options{.passes = arguments.passes, .disabled = arguments.disabled};
+    passes::PipelineOptions options = pipelineOf(arguments, graph);
     if (arguments.print_after_all)
       options.after_pass = [](const std::string& pass, const ir::Graph& after) {
         std::cout << "# after " << pass << "\n" << ir::print(after) << "\n";
       };
     passes::runPipeline(graph, context, options);
   }
-  if (!arguments.quiet && !arguments.print_after_all) std::cout << ir::print(graph);
+  if (arguments.emit == "plan" || arguments.emit == "executable")
+    emit(arguments, graph);
+  else if (!arguments.quiet && !arguments.print_after_all)
+    std::cout << ir::print(graph);
   if (arguments.count_stages) std::cout << "# forward stages: " << passes::forwardStageCount(graph) << "\n";
 }
 
@@ -113,11 +285,26 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Runs passes over a graph in text form and prints the result.", "abele-opt");
   app.add_option("file", arguments.file, "file with the graph; - or nothing: standard input");
-  app.add_option("--passes", arguments.passes, "passes in order; nothing: the default pipeline")->delimiter(',');
-  app.add_flag("--no-passes", arguments.no_passes, "only read, verify and print");
+  CLI::Option* passes =
+      app.add_option("--passes", arguments.passes, "passes in order; nothing: the default pipeline")->delimiter(',');
+  CLI::Option* no_passes = app.add_flag("--no-passes", arguments.no_passes, "only read, verify and print");
   app.add_option("--disable", arguments.disabled, "pass, or pass:n for its n-th occurrence")->delimiter(',');
   app.add_flag("--print-after-all", arguments.print_after_all, "print the graph after each pass");
   app.add_flag("--list-passes", arguments.list_passes, "name all passes and stop");
+  CLI::Option* bisect = app.add_option("--bisect", arguments.bisect,
+                                       "name the first pass after which this command fails; {}: a file with the graph");
+  bisect->excludes(no_passes);
+  app.add_option("--reduce", arguments.reduce, "make the graph smaller while this command succeeds; {}: its file")
+      ->excludes(bisect)
+      ->excludes(passes);
+  app.add_option("--from", arguments.from, "what the file holds: graph, plan or executable")
+      ->check(CLI::IsMember({"graph", "plan", "executable"}));
+  app.add_option("--emit", arguments.emit, "print this instead: plan or executable")
+      ->check(CLI::IsMember({"graph", "plan", "executable"}));
+  app.add_option("--graph", arguments.graph, "the file with the graph of a plan that is read");
+  app.add_option("--schedule", arguments.schedule, "of the plan; nothing: 1f1b, or forward for inference");
+  app.add_option("--accumulation", arguments.accumulation, "micro-batches of a weight update");
+  app.add_option("--device-iterations", arguments.device_iterations, "groups of them in a step");
   app.add_option("--verify", arguments.verify, "first check the graph against this form");
   app.add_flag("--auto-increment", arguments.auto_increment, "blocks are numbered as stages in the order of the code");
   app.add_option("--stages", arguments.stages, "explicit stages: block+block@device,...")->delimiter(',');
@@ -126,7 +313,13 @@ int main(int argc, char** argv) {
   app.add_option("--optimizer", arguments.optimizer,
                  cat(oneOf(optimizerNames({"none", "sgd-momentum"})), "; for all parameters"));
   app.add_option("--max-grad-norm", arguments.max_grad_norm, "clip gradients to this norm together");
-  app.add_flag("--recompute", arguments.recompute, "for the pass recompute: in all stages but the last");
+  CLI::Option* recompute =
+      app.add_flag("--recompute", arguments.recompute, "backward makes values again, in all stages but the last");
+  app.add_flag("--recompute-last-stage", arguments.recompute_last_stage, "in the last stage too")->needs(recompute);
+  app.add_option("--keep", arguments.kept, "ids of values that are kept all the same")
+      ->delimiter(',')
+      ->needs(recompute);
+  app.add_flag("--split-weight-gradients", arguments.split_weight_gradients, "as for zero-bubble schedules");
   app.add_flag("--count-stages", arguments.count_stages, "also print the number of forward stages");
   app.add_flag("--quiet", arguments.quiet, "do not print the graph");
   try {

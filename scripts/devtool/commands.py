@@ -120,7 +120,17 @@ def _test_sanitizers(tools: machine.Toolchain, expression: str | None) -> None:
     step("sanitizers: all passed")
 
 
-FUZZERS = ("graph_text", "costs_json", "executable", "options_text", "options_json", "program_file", "cache_entry")
+FUZZERS = (
+    "graph_text",
+    "plan_text",
+    "executable_text",
+    "costs_json",
+    "executable",
+    "options_text",
+    "options_json",
+    "program_file",
+    "cache_entry",
+)
 
 
 def _test_long(tools: machine.Toolchain, seconds: int) -> None:

@@ -33,7 +33,7 @@ Lowered lowerByDefault(const Captured& captured, ProgramOptions options) {
   } else {
     split = result.graph;
     passes::PassContext context;
-    passes::splitWeightGradient(split, context);
+    passes::runPipeline(split, context, {.passes = {"split-weight-gradient"}});
   }
   result.choice = plan::defaultSchedule(result.graph, split, rules);
   if (plan::splitsBackward(result.choice.schedule)) result.graph = std::move(split);

@@ -32,21 +32,19 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   const plan::ScheduleKind schedule = planOptions(options).schedule;
   context.recompute = {
       .enabled = options.recompute, .last_stage = plan::lastStageWaits(schedule), .kept = captured.kept};
-  passes::PipelineOptions pipeline{.passes = passes::defaultPipeline(options.training)};
+  passes::PipelineFacts facts{.training = options.training, .splits_weight_gradients = plan::splitsBackward(schedule)};
   if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
     ir::Graph lowered = captured.graph;
-    passes::runPipeline(lowered, context, pipeline);
+    passes::runPipeline(lowered, context, {.passes = passes::defaultPipeline({.training = true})});
     const Recomputed found = recomputeToFit(lowered, captured, options);
     context.recompute = {.enabled = found.needed, .last_stage = true, .kept = found.kept};
     if (found.needed)
       log::info("recompute to fit: ", found.values, " of ", found.of, " values, about ", found.extra_ns,
                 " ns a micro-batch");
   }
-  if (options.training && context.recompute.enabled) pipeline.passes.push_back("recompute");
-  // Last: it looks at who waits for each gradient, and the optimizer is one of them.
-  if (plan::splitsBackward(schedule)) pipeline.passes.push_back("split-weight-gradient");
+  facts.recomputes = context.recompute.enabled;
   ir::Graph graph = captured.graph;
-  passes::runPipeline(graph, context, pipeline);
+  passes::runPipeline(graph, context, {.passes = passes::defaultPipeline(facts)});
   return graph;
 }
 

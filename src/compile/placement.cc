@@ -29,7 +29,7 @@ Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const Opt
   Pieces pieces{.graph = graph, .chain = {}};
   passes::PassContext context{.optimizer = optimizer.rules};
   context.stages.auto_stage = passes::AutoStage::kAutoSplit;
-  passes::runPipeline(pieces.graph, context, {.passes = passes::defaultPipeline(options.training)});
+  passes::runPipeline(pieces.graph, context, {.passes = passes::defaultPipeline({.training = options.training})});
   const bool may_interleave = options.schedule_rule == ScheduleRule::kFastest || plan::dealsRound(options.schedule);
   pieces.chain = plan::splitChain(pieces.graph, may_interleave ? 2 * devices : devices);
   return pieces;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/arg.h"
@@ -153,7 +154,10 @@ int64_t fetchedBytes(const Executable& executable, int32_t worker);
 int64_t peakBytes(const Executable& executable, int32_t worker);
 /// Bytes of all off-chip groups.
 int64_t offChipBytes(const Executable& executable);
+/// Text form and its inverse: docs/executable.md. parse throws UserError E0501 that lists every mistake with its line,
+/// or what verify finds.
 std::string print(const Executable& executable);
+Executable parse(std::string_view text);
 /// All findings about ids, sizes and offsets that a runtime relies on; empty = good.
 std::vector<std::string> verify(const Executable& executable);
 /// Binary form (.abx), docs/executable.md: versioned and checksummed. decode throws E0501 for anything else than what

@@ -5,32 +5,23 @@
 #include <string>
 #include <utility>
 
+#include "base/arg_text.h"
 #include "base/cat.h"
+#include "base/cursor.h"
 #include "base/error.h"
-#include "ir/cursor_impl.h"
 #include "ir/text.h"
 #include "ir/text_impl.h"
 
 namespace abele::ir {
 namespace {
 
-// Ids index tables, so that an absurd one must not allocate them.
-constexpr int64_t kMaxId = 10'000'000;
-constexpr int64_t kMaxOffset = 1'000'000'000'000'000;
+using text::Cursor;
+using text::fail;
+using text::parseType;
 
-// Everything before a # that is not inside a string.
-std::string_view withoutComment(std::string_view line) {
-  bool in_string = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    if (in_string && line[i] == '\\')
-      ++i;
-    else if (line[i] == '"')
-      in_string = !in_string;
-    else if (line[i] == '#' && !in_string)
-      return line.substr(0, i);
-  }
-  return line;
-}
+// Ids index tables, so that an absurd one must not allocate them.
+constexpr int64_t kMaxId = text::kMaxId;
+constexpr int64_t kMaxOffset = 1'000'000'000'000'000;
 
 template <size_t kSize>
 int findName(const std::array<std::string_view, kSize>& names, std::string_view name, const char* what) {
@@ -42,17 +33,7 @@ int findName(const std::array<std::string_view, kSize>& names, std::string_view 
 class Parser {
  public:
   Graph run(std::string_view text) {
-    while (!text.empty()) {
-      size_t end = text.find('\n');
-      std::string_view line = withoutComment(text.substr(0, end));
-      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-      ++line_;
-      try {
-        parseLine(Cursor(line));
-      } catch (const Mistake& mistake) {
-        report(line_, mistake.text);
-      }
-    }
+    text::forEachLine(text, line_, mistakes_, [&](Cursor& c) { parseLine(c); });
     finish();
     return std::move(graph_);
   }
@@ -76,17 +57,10 @@ class Parser {
       graph_.node_id_limit = node_id_limit_;
       return;
     }
-    std::stable_sort(mistakes_.begin(), mistakes_.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::string found;
-    for (const auto& [line, what] : mistakes_) found += cat(found.empty() ? "" : "\n", "line ", line, ": ", what);
-    throwUser(ErrorCode::E0202, {.what = cat(mistakes_.size(), mistakes_.size() == 1 ? " mistake" : " mistakes",
-                                             " in the text of a graph"),
-                                 .found = std::move(found),
-                                 .expected = "the text form of docs/ir.md"});
+    text::refuseMistakes(std::move(mistakes_), ErrorCode::E0202, "a graph", "the text form of docs/ir.md");
   }
 
-  void parseLine(Cursor c) {
+  void parseLine(Cursor& c) {
     if (c.atEnd()) return;
     if (closed_) fail("text after the closing brace ", c.here());
     if (!opened_) return parseHeader(c);
@@ -230,50 +204,6 @@ class Parser {
     int32_t index = c.index();
     c.expect(')');
     return index;
-  }
-
-  Type parseType(Cursor& c) {
-    std::string_view name = c.word("a type");
-    bool known = false;
-    Type type;
-    type.dtype = parseDType(name, &known);
-    if (!known) fail("unknown type ", name);
-    if (!type.defined()) return type;
-    c.expect('[');
-    type.sizes = parseIntegers(c, ']');
-    type.strides.assign(type.sizes.size(), 0);
-    for (int64_t size : type.sizes)
-      if (size < 0) fail("negative size in type ", name);
-    requireAddressable(type, name);
-    type = contiguousType(type.dtype, std::move(type.sizes));
-    if (!c.acceptAdjacent('{')) return type;  // after a blank it opens attributes
-    type.strides = parseIntegers(c, '}');
-    if (type.strides.size() != type.sizes.size())
-      fail("type ", name, " has ", type.sizes.size(), " sizes but ", type.strides.size(), " strides");
-    requireAddressable(type, name);
-    return type;
-  }
-
-  // Sizes and places in bytes must not overflow anywhere later.
-  void requireAddressable(const Type& type, std::string_view name) {
-    constexpr double kLimit = 1e15;
-    double numel = 1, extent = 1;
-    for (size_t i = 0; i < type.sizes.size(); ++i) {
-      double size = static_cast<double>(std::max<int64_t>(type.sizes[i], 1)),
-             stride = static_cast<double>(type.strides[i]);
-      numel *= size;
-      extent += (size - 1) * std::abs(stride);
-    }
-    if (numel > kLimit || extent > kLimit) fail("type ", name, " is larger than any memory");
-  }
-
-  std::vector<int64_t> parseIntegers(Cursor& c, char close) {
-    std::vector<int64_t> numbers;
-    if (c.accept(close)) return numbers;
-    do numbers.push_back(c.integer());
-    while (c.accept(','));
-    c.expect(close);
-    return numbers;
   }
 
   ValueId valueId(Cursor& c) {
@@ -435,109 +365,7 @@ class Parser {
   }
 
   Arg parseArg(Cursor& c) {
-    if (c.accept('%')) {
-      if (c.acceptWord("none")) return Arg::id(kNone);
-      ValueId id = c.index(kMaxId);
-      references_.emplace_back(id, line_);
-      return Arg::id(id);
-    }
-    if (c.peek('"')) return Arg::string(c.string());
-    if (c.accept('[')) return parseListArg(c);
-    std::string_view word = c.peekWord();
-    if (c.acceptWord("none")) return Arg::none();
-    if (c.acceptWord("true")) return Arg::boolean(true);
-    if (c.acceptWord("false")) return Arg::boolean(false);
-    if (word == "generator") return parseMarked(c, Arg::Kind::kGenerator);
-    if (word == "device") return parseMarked(c, Arg::Kind::kDevice);
-    if (word == "complex") return parseMarked(c, Arg::Kind::kComplex);
-    if (word == "number") return parseMarked(c, Arg::Kind::kNumber);
-    if (word == "optional") return parseMarked(c, Arg::Kind::kOptionalIdList);
-    if (word == "tensors") return parseMarked(c, Arg::Kind::kIdList);
-    if (word == "doubles") return parseMarked(c, Arg::Kind::kDoubleList);
-    if (word == "bools") return parseMarked(c, Arg::Kind::kBoolList);
-    if (word == "strings") return parseMarked(c, Arg::Kind::kStringList);
-    return parseNumberArg(c);
-  }
-
-  Arg parseNumberArg(Cursor& c) {
-    int64_t whole = 0;
-    bool is_integer = false;
-    double number = c.number(&whole, &is_integer);
-    return is_integer ? Arg::integer(whole) : Arg::real(number);
-  }
-
-  // Arguments that start with a word of their own.
-  Arg parseMarked(Cursor& c, Arg::Kind kind) {
-    c.word("an argument");
-    Arg a;
-    a.kind = kind;
-    switch (kind) {
-      case Arg::Kind::kDevice:
-        c.expect('(');
-        a.s = c.string();
-        c.expect(')');
-        break;
-      case Arg::Kind::kComplex:
-        c.expect('(');
-        a.d = c.real();
-        c.expect(',');
-        a.d2 = c.real();
-        c.expect(')');
-        break;
-      case Arg::Kind::kNumber:
-        c.expect('(');
-        if (c.peekWord() == "number" || c.peek('[')) fail("number(...) cannot be nested");
-        a = parseArg(c);
-        if (a.kind != Arg::Kind::kBool && a.kind != Arg::Kind::kInt && a.kind != Arg::Kind::kDouble &&
-            a.kind != Arg::Kind::kComplex)
-          fail("number(...) takes a bool, an integer, a double or complex(...)");
-        a.number_kind = std::exchange(a.kind, Arg::Kind::kNumber);
-        c.expect(')');
-        break;
-      case Arg::Kind::kOptionalIdList:
-        c.expect('[');
-        if (c.accept(']')) break;
-        do a.ints.push_back(c.acceptWord("none") ? kNone : reference(c));
-        while (c.accept(','));
-        c.expect(']');
-        break;
-      case Arg::Kind::kGenerator: break;
-      default:  // an empty list of a kind
-        c.expect('[');
-        c.expect(']');
-    }
-    return a;
-  }
-
-  // After the bracket. The first element tells the kind; [] is a list of integers.
-  Arg parseListArg(Cursor& c) {
-    Arg list = Arg::intList({});
-    if (c.accept(']')) return list;
-    std::vector<Arg> elements;
-    bool has_double = false;
-    do {
-      if (c.peek('[')) fail("a list cannot hold a list");
-      elements.push_back(parseArg(c));
-      has_double = has_double || elements.back().kind == Arg::Kind::kDouble;
-    } while (c.accept(','));
-    c.expect(']');
-    Arg::Kind kind = has_double ? Arg::Kind::kDouble : elements[0].kind;
-    for (const Arg& element : elements) {
-      bool promoted = has_double && element.kind == Arg::Kind::kInt;
-      if (element.kind != kind && !promoted) fail("elements of different kinds in one list");
-      switch (kind) {
-        case Arg::Kind::kInt: list.ints.push_back(element.i); break;
-        case Arg::Kind::kBool: list.kind = Arg::Kind::kBoolList, list.ints.push_back(element.i); break;
-        case Arg::Kind::kId: list.kind = Arg::Kind::kIdList, list.ints.push_back(element.i); break;
-        case Arg::Kind::kString: list.kind = Arg::Kind::kStringList, list.strings.push_back(element.s); break;
-        case Arg::Kind::kDouble:
-          list.kind = Arg::Kind::kDoubleList;
-          list.doubles.push_back(promoted ? static_cast<double>(element.i) : element.d);
-          break;
-        default: fail("a list cannot hold this kind of element");
-      }
-    }
-    return list;
+    return text::parseArg(c, '%', [this](int64_t id) { references_.emplace_back(static_cast<ValueId>(id), line_); });
   }
 
   Graph graph_;
@@ -546,11 +374,11 @@ class Parser {
   int32_t num_values_ = 0;
   NodeId next_node_ = 0;  // default id: one more than the node before
   NodeId node_id_limit_ = 0;
-  std::vector<bool> defined_;                          // by value id
-  std::vector<ValueId> definitions_;                   // by nodes, in order
-  std::vector<std::pair<ValueId, int>> references_;    // value, line
-  std::vector<std::pair<size_t, bool>> view_flags_;    // position of a node, was the flag written
-  std::vector<std::pair<int, std::string>> mistakes_;  // line, text
+  std::vector<bool> defined_;                        // by value id
+  std::vector<ValueId> definitions_;                 // by nodes, in order
+  std::vector<std::pair<ValueId, int>> references_;  // value, line
+  std::vector<std::pair<size_t, bool>> view_flags_;  // position of a node, was the flag written
+  text::Mistakes mistakes_;
 };
 
 }  // namespace

@@ -3,38 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/arg_text.h"
 #include "base/cat.h"
+#include "base/cursor.h"
 #include "ir/text_impl.h"
 
 namespace abele::ir {
 namespace {
 
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (unsigned char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += static_cast<char>(c);
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c < 0x20 || c == 0x7f) {
-      constexpr char kHex[] = "0123456789abcdef";
-      out += "\\x";
-      out += kHex[c >> 4];
-      out += kHex[c & 15];
-    } else {
-      out += static_cast<char>(c);
-    }
-  }
-  return out + '"';
-}
-
-// The shortest text that reads back as the same number, marked as a double.
-std::string doubleText(double number) {
-  std::string out = cat(number);
-  if (out.find_first_not_of("-0123456789") == std::string::npos) out += ".0";
-  return out;
-}
+using text::doubleText;
+using text::isDottedWord;
+using text::isWord;
+using text::quoted;
 
 std::string idText(int64_t id) { return id >= 0 ? cat("%", id) : std::string("none"); }
 
@@ -46,40 +26,6 @@ std::string joined(const List& list, Fn&& text) {
     out += text(element);
   }
   return out;
-}
-
-// Lists say their kind by their elements; empty ones by a word.
-template <class List, class Fn>
-std::string listText(const List& list, const char* empty, Fn&& text) {
-  return list.empty() ? std::string(empty) : cat("[", joined(list, text), "]");
-}
-
-std::string argText(const Arg& a) {
-  using Kind = Arg::Kind;
-  switch (a.kind) {
-    case Kind::kNone: return "none";
-    case Kind::kBool: return a.i ? "true" : "false";
-    case Kind::kInt: return cat(a.i);
-    case Kind::kDouble: return doubleText(a.d);
-    case Kind::kComplex: return cat("complex(", doubleText(a.d), ", ", doubleText(a.d2), ")");
-    case Kind::kString: return quoted(a.s);
-    case Kind::kIntList: return listText(a.ints, "[]", [](int64_t i) { return cat(i); });
-    case Kind::kDoubleList: return listText(a.doubles, "doubles[]", doubleText);
-    case Kind::kBoolList: return listText(a.ints, "bools[]", [](int64_t i) { return i ? "true" : "false"; });
-    case Kind::kStringList: return listText(a.strings, "strings[]", quoted);
-    case Kind::kDevice: return cat("device(", quoted(a.s), ")");
-    case Kind::kGenerator: return "generator";
-    case Kind::kId: return a.i >= 0 ? idText(a.i) : std::string("%none");
-    case Kind::kIdList: return listText(a.ints, "tensors[]", [](int64_t i) { return i < 0 ? "%none" : idText(i); });
-    case Kind::kOptionalIdList: return cat("optional[", joined(a.ints, idText), "]");
-    case Kind::kNumber: {
-      Arg plain = a;
-      plain.kind = a.number_kind;
-      plain.number_kind = Kind::kNone;
-      return cat("number(", argText(plain), ")");
-    }
-  }
-  return "none";
 }
 
 // Collects "key=value" pairs and flags that differ from their defaults.
@@ -184,7 +130,7 @@ class Printer {
       });
       out_ += " = ";
     }
-    out_ += cat(opText(node.op), "(", joined(node.args, argText), ")");
+    out_ += cat(opText(node.op), "(", joined(node.args, [](const Arg& a) { return text::argText(a, '%'); }), ")");
     if (!node.writes.empty())
       out_ += cat(" writes(", joined(node.writes, [&](const Write& w) { return writeText(w); }), ")");
     out_ += cat(nodeAttributes(node, expected_id), "\n");

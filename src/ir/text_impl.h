@@ -18,23 +18,6 @@ inline std::string_view inputKindName(InputKind kind) { return kInputKindNames[s
 inline std::string_view outputKindName(OutputKind kind) { return kOutputKindNames[static_cast<size_t>(kind)]; }
 inline std::string_view directionName(Direction d) { return kDirectionNames[static_cast<size_t>(d)]; }
 
-/// Letters, digits and underscores, not starting with a digit.
-inline bool isWord(std::string_view text) {
-  if (text.empty() || (text[0] >= '0' && text[0] <= '9')) return false;
-  for (char c : text)
-    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) return false;
-  return true;
-}
-/// Words joined by single dots.
-inline bool isDottedWord(std::string_view text) {
-  while (true) {
-    size_t dot = text.find('.');
-    if (!isWord(text.substr(0, dot))) return false;
-    if (dot == std::string_view::npos) return true;
-    text.remove_prefix(dot + 1);
-  }
-}
-
 /// Default of Node::is_view in the text.
 inline bool makesOnlyViews(const Graph& graph, const Node& node) {
   bool any = false, all = node.writes.empty();

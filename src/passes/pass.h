@@ -82,12 +82,27 @@ struct PassRow {
 const std::vector<PassRow>& allPasses();
 
 struct PipelineOptions {
-  std::vector<std::string> passes;                                            // empty: the default pipeline
+  std::vector<std::string> passes;  // empty: the default, weight gradients whole
   std::function<void(const std::string& pass, const ir::Graph&)> after_pass;  // --print-after-all
   std::vector<std::string> disabled;                                          // "dce" or "dce:2" (second occurrence)
 };
-/// The default order, each with the reason of its position in pipeline.cc.
-std::vector<std::string> defaultPipeline(bool training);
+/// What decides which passes a program needs.
+struct PipelineFacts {
+  bool training = false;
+  bool recomputes = false;               // some values are made again: PassContext::recompute says which
+  bool splits_weight_gradients = false;  // the schedule runs weight gradients apart from backward
+};
+/// All passes of a program in order, each with the reason of its position in pipeline.cc.
+std::vector<std::string> defaultPipeline(const PipelineFacts& facts);
+/// One run of a pass in a pipeline. The second dce has occurrence 2.
+struct PipelineStep {
+  const PassRow* pass = nullptr;
+  int occurrence = 1;
+};
+/// What runPipeline runs on this graph: the default where no passes are given, without those that are disabled.
+/// Throws E0301.
+std::vector<PipelineStep> pipelineSteps(const ir::Graph& graph, const PassContext& context,
+                                        const PipelineOptions& options);
 /// Runs them, verifying the form after each change; a pass that lies about Changed is an InternalError.
 void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options = {});
 

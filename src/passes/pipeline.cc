@@ -52,45 +52,59 @@ const std::vector<PassRow>& allPasses() {
   return rows;
 }
 
-std::vector<std::string> defaultPipeline(bool training) {
+std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   std::vector<std::string> p;
   // First: later passes look for equal values by id.
   p.push_back("normalise-views");
   // Before dce, which removes what only the dropped operands needed.
-  if (training) p.push_back("drop-unused-saved");
+  if (facts.training) p.push_back("drop-unused-saved");
   // Before stages are assigned, so that no dead node makes a stage or breaks the order of stages.
   p.push_back("dce");
   p.push_back("assign-stages");
   // After assign-stages, which says who reads from where; before lower-optimizer, whose writes the schedule orders.
   p.push_back("snapshot-written");
   // After assign-stages: an update runs on the stage of its gradient.
-  if (training) p.push_back("lower-optimizer");
+  if (facts.training) p.push_back("lower-optimizer");
+  // After lower-optimizer, when the backward of every stage is complete: what nobody reads there is not made again.
+  if (facts.training && facts.recomputes) p.push_back("recompute");
+  // Last: it looks at who waits for each backward node, and updates and nodes that run again are among them.
+  if (facts.training && facts.splits_weight_gradients) p.push_back("split-weight-gradient");
   return p;
 }
 
-void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options) {
-  std::vector<std::string> names = options.passes.empty() ? defaultPipeline(graph.training) : options.passes;
+std::vector<PipelineStep> pipelineSteps(const ir::Graph& graph, const PassContext& context,
+                                        const PipelineOptions& options) {
+  std::vector<std::string> names = options.passes;
+  if (names.empty()) names = defaultPipeline({.training = graph.training, .recomputes = context.recompute.enabled});
   checkDisabled(options.disabled);
-  for (const std::string& name : names) findPass(name);
   std::map<std::string, int> occurrences;
+  std::vector<PipelineStep> steps;
+  for (const std::string& name : names) {
+    const PipelineStep step{.pass = &findPass(name), .occurrence = ++occurrences[name]};
+    if (!isDisabled(options.disabled, name, step.occurrence)) steps.push_back(step);
+  }
+  return steps;
+}
+
+void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options) {
+  const std::vector<PipelineStep> steps = pipelineSteps(graph, context, options);
   // The form that the graph is known to have. The first check is of the caller's graph.
   ir::Form form = ir::Form::kCaptured;
   ir::requireValid(graph, form, /*from_user=*/true);
   std::string text = ir::print(graph);
-  for (const std::string& name : names) {
-    const PassRow& pass = findPass(name);
-    if (isDisabled(options.disabled, name, ++occurrences[name])) continue;
+  for (const PipelineStep& step : steps) {
+    const PassRow& pass = *step.pass;
     if (pass.needs > form) ir::requireValid(graph, form = pass.needs, /*from_user=*/true);
     bool changed = pass.run(graph, context) == Changed::kYes;
     std::string text_after = ir::print(graph);
-    ABELE_CHECK(changed == (text_after != text), "pass ", name,
+    ABELE_CHECK(changed == (text_after != text), "pass ", pass.name,
                 changed ? " changed nothing and says it did" : " changed the graph and says it did not");
     text = std::move(text_after);
     ir::Form gives = std::max(form, pass.gives);
     if (changed || gives > form) ir::requireValid(graph, gives);
     form = gives;
-    log::debug("pass ", name, changed ? " changed graph @" : " left as it was graph @", graph.name);
-    if (options.after_pass) options.after_pass(name, graph);
+    log::debug("pass ", pass.name, changed ? " changed graph @" : " left as it was graph @", graph.name);
+    if (options.after_pass) options.after_pass(pass.name, graph);
   }
 }
 

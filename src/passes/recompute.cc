@@ -1,6 +1,6 @@
-// Before:  %y = aten.gelu(%x) {stage=0}                       aten.gelu_backward(%g, %x) {dir=bwd, stage=0}, %x made by
-// F After:   backward makes %x again from what the stage was given, so that only that is kept for it Order:   after
-// lower-optimizer, when the backward of every stage is complete; before split-weight-gradient, which
+// Before:  %y = aten.gelu(%x) {stage=0}, aten.gelu_backward(%g, %x) {dir=bwd, stage=0}, %x made by forward
+// After:   backward makes %x again from what the stage was given, so that only that is kept for it
+// Order:   after lower-optimizer, when the backward of every stage is complete; before split-weight-gradient, which
 //          decides for the copies as for all of backward.
 // Cost:    O(nodes + copies).   Undone by: nothing.
 #include "passes/recompute.h"

@@ -3,8 +3,8 @@
 // Before:  %gx, %gw, %gb = aten.convolution_backward(%g, %x, %w, ..., [true, true, true]) {dir=bwd}
 // After:   %gx, _, _ = aten.convolution_backward(%g, %x, %w, ..., [true, false, false]) {dir=bwd}
 //          _, %gw, %gb = aten.convolution_backward(%g, %x, %w, ..., [false, true, true]) {dir=wgrad}
-// Order:   after lower-optimizer, whose accumulate nodes it moves; only for schedules with weight gradients of their
-// own. Cost:    O(edges).   Undone by: nothing.
+// Order:   last; only for schedules that run weight gradients apart.
+// Cost:    O(edges).   Undone by: nothing.
 #include <algorithm>
 #include <string_view>
 #include <vector>

@@ -335,31 +335,4 @@ int64_t Plan::totalPersistentBytes() const {
   return std::accumulate(persistent_bytes.begin(), persistent_bytes.end(), int64_t{0});
 }
 
-std::string print(const Plan& plan) {
-  static constexpr const char* kHome[] = {"none", "persistent", "stash", "transient", "input"};
-  std::string out =
-      cat("plan ", scheduleName(plan.options.schedule), " device_iterations=", plan.options.device_iterations,
-          " accumulation=", plan.options.accumulation, "\n");
-  for (size_t w = 0; w < plan.device_of.size(); ++w)
-    out += cat("  worker ", w, " device=", plan.device_of[w], " persistent=", plan.persistent_bytes[w],
-               " transient=", plan.transient_bytes[w], "\n");
-  for (size_t s = 0; s < plan.worker_of.size(); ++s)
-    out += cat("  stage ", s, " worker=", plan.worker_of[s], " frames=", plan.frames[s], " frame=", plan.stash_bytes[s],
-               "\n");
-  for (size_t g = 0; g < plan.off_chip.size(); ++g)
-    out += cat("  off-chip ", g, " stage=", plan.off_chip[g].stage, " ", tensorUseName(plan.off_chip[g].use),
-               " bytes=", plan.off_chip[g].bytes, "\n");
-  for (size_t v = 0; v < plan.placement.size(); ++v) {
-    const Placement& p = plan.placement[v];
-    if (p.home == Home::kNone) continue;
-    out += cat("  %", v, " ", kHome[static_cast<int>(p.home)]);
-    if (p.home == Home::kStash) out += cat(" stage=", p.stage);
-    if (p.home == Home::kPersistent || p.home == Home::kTransient) out += cat(" worker=", plan.worker_of[p.stage]);
-    if (p.off_chip >= 0) out += cat(" off-chip=", p.off_chip);
-    if (p.home != Home::kInput) out += cat(" at=", p.offset_bytes);
-    out += '\n';
-  }
-  return out + printSchedule(plan.schedule);
-}
-
 }  // namespace abele::plan

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct PlanOptions {
   /// For zero-bubble orders, by stage: the most micro-batches between forward and weight gradient, at least 1. Empty:
   /// the schedule's own limits.
   std::vector<int64_t> most_held = {};
+  bool operator==(const PlanOptions&) const = default;
 };
 
 /// What a worker does, in order. For kUpdate, micro_batch is the last one of the accumulation group.
@@ -63,6 +65,7 @@ struct Task {
 struct Schedule {
   std::vector<std::vector<Action>> workers;
   int64_t micro_batches = 0;
+  bool operator==(const Schedule&) const = default;
 };
 
 /// What a schedule is made for. An update closes each group of `accumulation` micro-batches.
@@ -124,11 +127,17 @@ struct Plan {
   std::vector<int64_t> persistent_bytes;  // by worker
   std::vector<OffChipGroup> off_chip;     // in none of the three above
   int64_t totalPersistentBytes() const;
+  bool operator==(const Plan&) const = default;
 };
 
 /// Throws E0401..E0403. Requires form kLowered (training) or kStaged (inference).
 Plan makePlan(const ir::Graph& graph, const PlanOptions& options);
+/// Text form and its inverse: docs/plan.md. parse throws UserError E0202 that lists every mistake with its line; what
+/// it returns is consistent in itself.
 std::string print(const Plan& plan);
+Plan parse(std::string_view text);
+/// Where a plan that was read does not fit a graph: all findings, empty for what makePlan makes of it.
+std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph);
 /// Most bytes of each worker's device in use at once: what is always there, and of off-chip groups those that an action
 /// and (Locations::fetch_ahead) the next one of its worker need.
 std::vector<int64_t> peakDeviceBytes(const Plan& plan);

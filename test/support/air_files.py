@@ -4,7 +4,7 @@
     # RUN: abele-opt %s --sharded | filecheck %s --check-prefix=SHARDED
     # RUN: not abele-opt %s --auto-increment
 
-%s is the file. "not" expects exit status 1 and matches the error text. Without a pipe the prefix is CHECK.
+%s is the file, %S its folder. Plans (.plan) and executables as text (.abt) are tests in the same way. "not" expects exit status 1 and matches the error text. Without a pipe the prefix is CHECK.
 In a file with a line "# GENERATED", everything below that line is the output of its first RUN line;
 pytest --update-golden rewrites it.
 """
@@ -71,12 +71,15 @@ class AirTest(pytest.Item):
             if status != 0:
                 raise Mismatch(f"{report.getvalue()}\n--- output of {command.strip()}\n{output}")
 
+    def expand(self, word):
+        return word.replace("%s", str(self.path)).replace("%S", str(self.path.parent))
+
     def run_tool(self, words):
         expect_error = words[0] == "not"
         words = words[1:] if expect_error else words
         if words[0] not in TOOLS:
             raise Mismatch(f"RUN lines start one of {sorted(TOOLS)}, found {words[0]}")
-        words = [str(tool(words[0])), *(word.replace("%s", str(self.path)) for word in words[1:])]
+        words = [str(tool(words[0])), *map(self.expand, words[1:])]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
         if done.returncode != (1 if expect_error else 0):
             raise Mismatch(f"exit status {done.returncode}: {self.command}\n{done.stdout}{done.stderr}")
@@ -99,6 +102,6 @@ class AirTest(pytest.Item):
 
 
 def pytest_collect_file(parent, file_path):
-    if file_path.suffix == ".air":
+    if file_path.suffix in (".air", ".plan", ".abt"):
         return AirFile.from_parent(parent, path=file_path)
     return None

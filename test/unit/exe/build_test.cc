@@ -44,9 +44,9 @@ graph @main {
                                      kInference);
   EXPECT_EQ(section(text, "  segment 0 fwd/0"),
             "$2 = aten::a($0)\n"
-            "none = aten::relu_($3)  # net.py:7\n"
+            "none = aten::relu_($3) writes($3) source=0  # net.py:7\n"
             "$5 = aten::b($4)\n"
-            "abele::emit($1, $5)\n");
+            "abele::emit($1, $5) writes($1)\n");
   EXPECT_NE(text.find("$3 %3 f32[2] group=1 at=8\n"), std::string::npos) << text;
 }
 
@@ -65,12 +65,12 @@ graph @main {
                                      kInference);
   EXPECT_EQ(section(text, "  segment 0 fwd/0"),
             "$2 = aten::a($0)\n"
-            "abele::copy($3, $2)\n"
-            "none = aten::relu_($3)\n"
-            "abele::copy($4, $0)\n"
-            "none = aten::relu_($4)\n"
+            "abele::copy($3, $2) writes($3)\n"
+            "none = aten::relu_($3) writes($3)\n"
+            "abele::copy($4, $0) writes($4)\n"
+            "none = aten::relu_($4) writes($4)\n"
             "$5 = aten::b($2, $3, $4)\n"
-            "abele::emit($1, $5)\n");
+            "abele::emit($1, $5) writes($1)\n");
 }
 
 TEST(Build, ResultsLeaveRightBehindTheirNode) {
@@ -87,11 +87,11 @@ graph @main {
 )",
                                      kInference);
   EXPECT_EQ(section(text, "  segment 0 fwd/0"),
-            "abele::emit($2, $0)\n"
+            "abele::emit($2, $0) writes($2)\n"
             "$4 = aten::a($0)\n"
-            "abele::emit($1, $4)\n"
-            "none = aten::relu_($5)\n"
-            "abele::emit($3, $5)\n");
+            "abele::emit($1, $4) writes($1)\n"
+            "none = aten::relu_($5) writes($5)\n"
+            "abele::emit($3, $5) writes($3)\n");
 }
 
 TEST(Build, WaitsForDataAndForFreeFrames) {

@@ -97,6 +97,7 @@ TEST(Codec, DecodeIsTheInverseOfEncode) {
   EXPECT_EQ(decode(encode(executable)), executable);
   EXPECT_EQ(encode(decode(encode(executable))), encode(executable));
   EXPECT_EQ(print(decode(encode(executable))), print(executable));
+  EXPECT_TRUE(parse(print(executable)) == executable) << print(executable);
 }
 
 TEST(Codec, RefusesEveryTruncation) {

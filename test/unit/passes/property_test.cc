@@ -14,6 +14,7 @@ namespace abele::passes {
 namespace {
 
 constexpr uint32_t kNumSeeds = 300;
+constexpr PipelineFacts kAllFacts{.training = true, .recomputes = true, .splits_weight_gradients = true};
 
 ir::Graph randomGraph(uint32_t seed) { return test::RandomGraph(seed).make(); }
 
@@ -98,9 +99,8 @@ TEST(Property, EachPassIsIdempotent) {
   for (uint32_t seed = 0; seed < kNumSeeds; ++seed) {
     ir::Graph graph = randomGraph(seed);
     PassContext context = contextFor(graph);
-    std::vector<std::string> names = defaultPipeline(/*training=*/true);
-    names.push_back("split-weight-gradient");
-    for (const std::string& name : names) {
+    context.recompute = {.enabled = true, .last_stage = true};
+    for (const std::string& name : defaultPipeline(kAllFacts)) {
       PipelineOptions options{.passes = {name}};
       runPipeline(graph, context, options);
       std::string text = ir::print(graph);
@@ -123,6 +123,29 @@ TEST(Property, OutputsKeepTheirMeaning) {
     runPipeline(graph, context, {.passes = passes});
     ASSERT_EQ(meaning(graph), expected) << "seed " << seed;
   }
+}
+
+TEST(Property, TheDefaultPipelineHasEveryPassOnce) {
+  std::vector<std::string> names, known;
+  for (const PassRow& pass : allPasses()) known.push_back(pass.name);
+  names = defaultPipeline(kAllFacts);
+  std::sort(names.begin(), names.end());
+  std::sort(known.begin(), known.end());
+  EXPECT_EQ(names, known);
+}
+
+TEST(Property, EveryFactKeepsTheMeaningOfOutputs) {
+  int copies = 0;
+  for (uint32_t seed = 0; seed < kNumSeeds; ++seed) {
+    ir::Graph plain = randomGraph(seed), graph = plain;
+    PassContext context = contextFor(graph);
+    runPipeline(plain, context);
+    context.recompute = {.enabled = true, .last_stage = true};
+    runPipeline(graph, context, {.passes = defaultPipeline(kAllFacts)});
+    ASSERT_EQ(meaning(graph), meaning(plain)) << "seed " << seed;
+    copies += graph.nodes.size() > plain.nodes.size();
+  }
+  EXPECT_GT(copies, 100);
 }
 
 // Late are exactly the backward nodes from which no way leads to another stage or out of the micro-batch.

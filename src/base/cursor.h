@@ -1,17 +1,36 @@
-// Tokens of the text form. Used by parse.cc only.
+// For parsers of the text forms of graph, plan and executable: lines, tokens, and mistakes that are told all at once.
 #pragma once
 
 #include <charconv>
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/cat.h"
-#include "ir/text_impl.h"
+#include "base/error.h"
 
-namespace abele::ir {
+namespace abele::text {
 
-/// Why a line cannot be read; the parser adds the line.
+/// Letters, digits and underscores, not starting with a digit.
+inline bool isWord(std::string_view text) {
+  if (text.empty() || (text[0] >= '0' && text[0] <= '9')) return false;
+  for (char c : text)
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) return false;
+  return true;
+}
+/// Words joined by single dots.
+inline bool isDottedWord(std::string_view text) {
+  while (true) {
+    size_t dot = text.find('.');
+    if (!isWord(text.substr(0, dot))) return false;
+    if (dot == std::string_view::npos) return true;
+    text.remove_prefix(dot + 1);
+  }
+}
+
+/// Why a line cannot be read; forEachLine adds the line.
 struct Mistake {
   std::string text;
 };
@@ -54,6 +73,34 @@ class Cursor {
     if (line_.substr(at_, 2) != "->") return false;
     at_ += 2;
     return true;
+  }
+  /// "key="; nothing is read where it is not there.
+  bool acceptKey(std::string_view key) {
+    skipBlanks();
+    const bool is_there = line_.substr(at_, key.size()) == key && line_.substr(at_ + key.size(), 1) == "=";
+    if (is_there) at_ += key.size() + 1;
+    return is_there;
+  }
+  void expectKey(std::string_view key) {
+    if (!acceptKey(key)) fail("expected ", key, "= ", here());
+  }
+  /// These characters in this order.
+  bool acceptText(std::string_view text) {
+    skipBlanks();
+    if (line_.substr(at_, text.size()) != text) return false;
+    at_ += text.size();
+    return true;
+  }
+  void expectText(std::string_view text) {
+    if (!acceptText(text)) fail("expected '", text, "' ", here());
+  }
+  /// The characters up to the next blank or one of these; may be none.
+  std::string_view until(std::string_view stops) {
+    size_t start = (skipBlanks(), at_);
+    while (at_ < line_.size() && line_[at_] != ' ' && line_[at_] != '\t' && line_[at_] != '\r' &&
+           stops.find(line_[at_]) == std::string_view::npos)
+      ++at_;
+    return line_.substr(start, at_ - start);
   }
   void expectEnd() {
     if (!atEnd()) fail("unexpected text ", here());
@@ -167,4 +214,42 @@ class Cursor {
   size_t at_ = 0;
 };
 
-}  // namespace abele::ir
+/// Everything before a # that is not inside a string.
+inline std::string_view withoutComment(std::string_view line) {
+  bool in_string = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (in_string && line[i] == '\\')
+      ++i;
+    else if (line[i] == '"')
+      in_string = !in_string;
+    else if (line[i] == '#' && !in_string)
+      return line.substr(0, i);
+  }
+  return line;
+}
+
+/// Line and what is wrong there.
+using Mistakes = std::vector<std::pair<int, std::string>>;
+
+/// Calls parse(Cursor&) for every line; `line` counts them from 1. A line with a mistake is noted and skipped, so that
+/// all mistakes are told at once.
+template <class Parse>
+void forEachLine(std::string_view text, int& line, Mistakes& mistakes, Parse&& parse) {
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    Cursor cursor(withoutComment(text.substr(0, end)));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    ++line;
+    try {
+      parse(cursor);
+    } catch (const Mistake& mistake) {
+      mistakes.emplace_back(line, mistake.text);
+    }
+  }
+}
+
+/// Throws UserError with all mistakes in the order of their lines; does nothing where there are none.
+/// of_what: "a graph". expected: "the text form of docs/ir.md".
+void refuseMistakes(Mistakes mistakes, ErrorCode code, std::string_view of_what, std::string expected);
+
+}  // namespace abele::text

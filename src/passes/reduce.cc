@@ -1,0 +1,414 @@
+#include "passes/reduce.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/rewrite.h"
+#include "ir/text.h"
+
+namespace abele::passes {
+namespace {
+
+using ir::Graph;
+using ir::kNone;
+using ir::Node;
+using ir::NodeId;
+using ir::ValueId;
+
+constexpr int32_t kUndefined = -2, kInput = -1;
+
+/// By value: the position of the node that defines it, kInput, or kUndefined.
+std::vector<int32_t> definitions(const Graph& graph) {
+  std::vector<int32_t> defined(graph.values.size(), kUndefined);
+  for (const ir::Input& input : graph.inputs) defined[input.value] = kInput;
+  for (size_t i = 0; i < graph.nodes.size(); ++i)
+    forEachResult(graph.nodes[i], [&](ValueId v) { defined[v] = static_cast<int32_t>(i); });
+  return defined;
+}
+
+/// Values in the order in which they are defined.
+std::vector<ValueId> valuesInOrder(const Graph& graph) {
+  std::vector<ValueId> order;
+  for (const ir::Input& input : graph.inputs) order.push_back(input.value);
+  for (const Node& node : graph.nodes) forEachResult(node, [&](ValueId v) { order.push_back(v); });
+  return order;
+}
+
+/// By value: does a node, an output or a view that is left need it?
+std::vector<bool> readValues(const Graph& graph) {
+  std::vector<bool> read(graph.values.size(), false);
+  for (const Node& node : graph.nodes) {
+    forEachOperand(node, [&](ValueId v) { read[v] = read[graph.baseOf(v)] = true; });
+    forEachResult(node, [&](ValueId v) {
+      if (graph.baseOf(v) != v) read[graph.baseOf(v)] = true;
+    });
+  }
+  for (const ir::Output& output : graph.outputs) read[output.value] = read[graph.baseOf(output.value)] = true;
+  return read;
+}
+
+enum class Substitute { kEarlierValue, kNewArgument };
+
+// A graph without some of its nodes. What read their results reads something else.
+class Removal {
+ public:
+  Removal(const Graph& graph, const std::vector<bool>& remove, Substitute substitute)
+      : graph_(graph), remove_(remove), substitute_(substitute), defined_(definitions(graph)) {
+    order_ = valuesInOrder(graph);
+    instead_.assign(graph.values.size(), kNone);
+  }
+
+  Graph run() {
+    out_ = graph_;
+    for (size_t i = 0; i < out_.nodes.size(); ++i)
+      if (!remove_[i]) readOthers(out_.nodes[i]);
+    for (ir::Output& output : out_.outputs) output.value = survivor(output.value);
+    ir::removeNodes(out_, remove_);
+    return std::move(out_);
+  }
+
+ private:
+  bool isRemoved(ValueId v) const { return defined_[v] >= 0 && remove_[static_cast<size_t>(defined_[v])]; }
+
+  void readOthers(Node& node) {
+    const auto read = [&](int64_t& id) {
+      if (id < 0) return;
+      // A view node only names whose memory it shows.
+      const bool moves = node.is_view && isRemoved(static_cast<ValueId>(id));
+      id = survivor(moves ? graph_.baseOf(static_cast<ValueId>(id)) : static_cast<ValueId>(id));
+    };
+    for (Arg& arg : node.args) {
+      if (arg.kind == Arg::Kind::kId) read(arg.i);
+      if (arg.holdsIds()) std::for_each(arg.ints.begin(), arg.ints.end(), read);
+    }
+    for (ir::Write& w : node.writes) w.before = survivor(w.before);
+    forEachResult(node, [&](ValueId v) {
+      if (graph_.baseOf(v) != v) out_.values[v].base = survivor(graph_.baseOf(v));
+    });
+  }
+
+  ValueId survivor(ValueId v) {
+    if (!isRemoved(v)) return v;
+    if (instead_[v] == kNone) instead_[v] = find(v);
+    return instead_[v];
+  }
+
+  ValueId find(ValueId v) {
+    const Node& maker = graph_.nodes[static_cast<size_t>(defined_[v])];
+    for (const ir::Write& w : maker.writes)
+      if (w.after == v) return survivor(w.before);
+    const ir::Value& value = graph_.values[v];
+    if (substitute_ == Substitute::kEarlierValue)
+      for (ValueId other : order_) {
+        if (defined_[other] >= defined_[v]) break;
+        const bool fits = graph_.values[other].type == value.type && (value.base != v || graph_.baseOf(other) == other);
+        if (fits && !isRemoved(other)) return other;
+      }
+    int32_t arguments = 0;
+    for (const ir::Input& input : out_.inputs)
+      if (input.kind == ir::InputKind::kArgument) arguments = std::max(arguments, input.external + 1);
+    return out_.addInput(value.type, ir::InputKind::kArgument, arguments, "");
+  }
+
+  const Graph& graph_;
+  const std::vector<bool>& remove_;
+  Substitute substitute_;
+  std::vector<int32_t> defined_;
+  std::vector<ValueId> order_;
+  std::vector<ValueId> instead_;  // by removed value
+  Graph out_;
+};
+
+/// Without the externals whose flag is set, which nobody names.
+void dropExternals(Graph& graph, const std::vector<bool>& drop) {
+  std::vector<int32_t> index(drop.size(), kNone);
+  std::vector<ir::External> kept;
+  for (size_t i = 0; i < drop.size(); ++i) {
+    if (drop[i]) continue;
+    index[i] = static_cast<int32_t>(kept.size());
+    kept.push_back(std::move(graph.externals[i]));
+  }
+  const auto rename = [&](int32_t& external) {
+    if (external >= 0 && static_cast<size_t>(external) < index.size()) external = index[static_cast<size_t>(external)];
+  };
+  for (ir::External& external : kept) rename(external.owner);
+  for (ir::Input& input : graph.inputs)
+    if (input.kind != ir::InputKind::kArgument) rename(input.external);
+  for (ir::Output& output : graph.outputs)
+    if (output.kind == ir::OutputKind::kGradient || output.kind == ir::OutputKind::kUpdate) rename(output.target);
+  graph.externals = std::move(kept);
+}
+
+/// By external: does an input, an output or another external name it?
+std::vector<bool> namedExternals(const Graph& graph) {
+  std::vector<bool> named(graph.externals.size(), false);
+  const auto name = [&](int32_t external) {
+    if (external >= 0 && static_cast<size_t>(external) < named.size()) named[static_cast<size_t>(external)] = true;
+  };
+  for (const ir::External& external : graph.externals) name(external.owner);
+  for (const ir::Input& input : graph.inputs)
+    if (input.kind != ir::InputKind::kArgument) name(input.external);
+  for (const ir::Output& output : graph.outputs)
+    if (output.kind == ir::OutputKind::kGradient || output.kind == ir::OutputKind::kUpdate) name(output.target);
+  return named;
+}
+
+/// Ids of values and nodes and numbers of arguments without gaps, in the order of the text.
+Graph renumbered(const Graph& graph) {
+  Graph out = graph;
+  std::vector<ValueId> new_id(graph.values.size(), kNone);
+  out.values.clear();
+  for (ValueId v : valuesInOrder(graph)) {
+    new_id[v] = static_cast<ValueId>(out.values.size());
+    out.values.push_back(graph.values[v]);
+  }
+  const std::vector<int32_t> position = ir::positionsById(graph);
+  const auto nodeId = [&](NodeId id) {
+    const bool is_left = id >= 0 && static_cast<size_t>(id) < position.size();
+    return is_left ? position[static_cast<size_t>(id)] : kNone;
+  };
+  for (ir::Value& value : out.values) {
+    value.base = new_id[value.base];
+    value.def = nodeId(value.def);
+  }
+  int32_t arguments = 0;
+  for (ir::Input& input : out.inputs) {
+    input.value = new_id[input.value];
+    if (input.kind == ir::InputKind::kArgument) input.external = arguments++;
+  }
+  ir::renameOperands(out, new_id);
+  for (size_t i = 0; i < out.nodes.size(); ++i) {
+    Node& node = out.nodes[i];
+    node.id = static_cast<NodeId>(i);
+    node.forward = nodeId(node.forward);
+    for (auto& group : node.results)
+      for (ValueId& v : group)
+        if (v >= 0) v = new_id[v];
+    for (ir::Write& w : node.writes) w.after = new_id[w.after];
+  }
+  out.node_id_limit = static_cast<NodeId>(out.nodes.size());
+  return out;
+}
+
+class Reducer {
+ public:
+  Reducer(Graph graph, ir::Form form, const std::function<bool(const Graph&)>& shows)
+      : graph_(std::move(graph)), form_(form), shows_(shows) {
+    isNew(graph_);
+  }
+
+  Graph run() {
+    do {
+      progress_ = false;
+      dropOutputs();
+      dropNodes();
+      dropResults();
+      readEarlier();
+      dropInputs();
+      dropTables();
+      dropDetails();
+    } while (progress_);
+    accept(renumbered(graph_));
+    return std::move(graph_);
+  }
+
+ private:
+  bool accept(Graph candidate) {
+    if (!ir::verify(candidate, form_).empty() || !isNew(candidate) || !shows_(candidate)) return false;
+    graph_ = std::move(candidate);
+    return progress_ = true;
+  }
+
+  // Two texts with one hash would cost a candidate, the texts themselves gigabytes.
+  bool isNew(const Graph& graph) { return asked_.insert(std::hash<std::string>()(ir::print(graph))).second; }
+
+  // Tries ranges of count() things from the last to the first: all, halves, quarters, single ones. `tries(begin, end)`
+  // says whether the range is gone; then those behind it have moved up.
+  template <class Count, class Try>
+  void overRanges(Count&& count, Try&& tries) {
+    for (size_t length = count(); length > 0; length /= 2)
+      for (size_t end = count(); end > 0;) {
+        const size_t begin = end > length ? end - length : 0;
+        tries(begin, end);
+        end = begin;
+      }
+  }
+  static std::vector<bool> flags(size_t size, size_t begin, size_t end) {
+    std::vector<bool> set(size, false);
+    std::fill(set.begin() + static_cast<std::ptrdiff_t>(begin), set.begin() + static_cast<std::ptrdiff_t>(end), true);
+    return set;
+  }
+
+  void dropOutputs() {
+    overRanges([&] { return graph_.outputs.size(); },
+               [&](size_t begin, size_t end) {
+                 Graph candidate = graph_;
+                 candidate.outputs.erase(candidate.outputs.begin() + static_cast<std::ptrdiff_t>(begin),
+                                         candidate.outputs.begin() + static_cast<std::ptrdiff_t>(end));
+                 accept(std::move(candidate));
+               });
+  }
+
+  void dropNodes() {
+    overRanges([&] { return graph_.nodes.size(); },
+               [&](size_t begin, size_t end) {
+                 const std::vector<bool> remove = flags(graph_.nodes.size(), begin, end);
+                 accept(Removal(graph_, remove, Substitute::kEarlierValue).run()) ||
+                     accept(Removal(graph_, remove, Substitute::kNewArgument).run());
+               });
+  }
+
+  // Results that nobody reads. A list keeps its length.
+  void dropResults() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      for (size_t r = 0; r < graph_.nodes[i].results.size(); ++r)
+        for (size_t e = 0; e < graph_.nodes[i].results[r].size(); ++e) {
+          const ValueId v = graph_.nodes[i].results[r][e];
+          if (v < 0 || readValues(graph_)[v]) continue;
+          Graph candidate = graph_;
+          candidate.nodes[i].results[r][e] = kNone;
+          ir::forgetValue(candidate, v);
+          accept(std::move(candidate));
+        }
+  }
+
+  // Operands and outputs become the first value of their type, which frees the nodes between.
+  void readEarlier() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (graph_.nodes[i].is_view) continue;
+      size_t operands = 0;
+      forEachOperand(graph_.nodes[i], [&](ValueId) { ++operands; });
+      overRanges([&] { return operands; }, [&](size_t begin, size_t end) { readEarlier(i, begin, end); });
+    }
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      Graph candidate = graph_;
+      ValueId& v = candidate.outputs[i].value;
+      v = firstLike(v, static_cast<int32_t>(graph_.nodes.size()));
+      if (v != graph_.outputs[i].value) accept(std::move(candidate));
+    }
+  }
+
+  void readEarlier(size_t at, size_t begin, size_t end) {
+    Graph candidate = graph_;
+    Node& node = candidate.nodes[at];
+    size_t operand = 0;
+    bool changed = false;
+    const auto read = [&](int64_t& id) {
+      if (id < 0) return;
+      const size_t number = operand++;
+      const auto v = static_cast<ValueId>(id);
+      const bool is_written =
+          std::any_of(node.writes.begin(), node.writes.end(), [&](const ir::Write& w) { return w.before == v; });
+      if (number < begin || number >= end || is_written) return;
+      id = firstLike(v, static_cast<int32_t>(at));
+      changed = changed || id != v;
+    };
+    for (Arg& arg : node.args) {
+      if (arg.kind == Arg::Kind::kId) read(arg.i);
+      if (arg.holdsIds()) std::for_each(arg.ints.begin(), arg.ints.end(), read);
+    }
+    if (changed) accept(std::move(candidate));
+  }
+
+  /// The first value of the type of v, if it is defined before v and before this position.
+  ValueId firstLike(ValueId v, int32_t position) const {
+    const std::vector<int32_t> defined = definitions(graph_);
+    for (ValueId other : valuesInOrder(graph_)) {
+      if (other == v || defined[other] >= position) break;
+      if (graph_.values[other].type == graph_.values[v].type) return other;
+    }
+    return v;
+  }
+
+  void dropInputs() {
+    overRanges([&] { return graph_.inputs.size(); },
+               [&](size_t begin, size_t end) {
+                 const std::vector<bool> read = readValues(graph_);
+                 Graph candidate = graph_;
+                 candidate.inputs.clear();
+                 for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+                   const ir::Input& input = graph_.inputs[i];
+                   if (i < begin || i >= end || read[input.value])
+                     candidate.inputs.push_back(input);
+                   else
+                     ir::forgetValue(candidate, input.value);
+                 }
+                 if (candidate.inputs.size() < graph_.inputs.size()) accept(std::move(candidate));
+               });
+    overRanges([&] { return graph_.externals.size(); },
+               [&](size_t begin, size_t end) {
+                 const std::vector<bool> named = namedExternals(graph_);
+                 std::vector<bool> drop = flags(named.size(), begin, end);
+                 for (size_t i = begin; i < end; ++i) drop[i] = !named[i];
+                 Graph candidate = graph_;
+                 dropExternals(candidate, drop);
+                 if (candidate.externals.size() < graph_.externals.size()) accept(std::move(candidate));
+               });
+  }
+
+  // Blocks and stages: all, or one that becomes part of the one before.
+  void dropTables() {
+    Graph no_blocks = graph_;
+    no_blocks.blocks.clear();
+    for (Node& node : no_blocks.nodes) node.block = kNone;
+    if (no_blocks != graph_) accept(std::move(no_blocks));
+    for (size_t i = graph_.blocks.size(); i-- > 1;) {
+      Graph candidate = graph_;
+      candidate.blocks.erase(candidate.blocks.begin() + static_cast<std::ptrdiff_t>(i));
+      for (Node& node : candidate.nodes) node.block -= node.block >= static_cast<int32_t>(i);
+      accept(std::move(candidate));
+    }
+    Graph no_stages = graph_;
+    no_stages.stages.clear();
+    for (Node& node : no_stages.nodes) node.stage = kNone;
+    if (no_stages != graph_) accept(std::move(no_stages));
+    for (size_t i = graph_.stages.size(); i-- > 1;) {
+      Graph candidate = graph_;
+      candidate.stages.erase(candidate.stages.begin() + static_cast<std::ptrdiff_t>(i));
+      for (Node& node : candidate.nodes) node.stage -= node.stage >= static_cast<int32_t>(i);
+      accept(std::move(candidate));
+    }
+  }
+
+  // What is said about nodes and values, one kind after the other.
+  void dropDetails() {
+    const auto ofNodes = [&](auto&& clear) {
+      overRanges([&] { return graph_.nodes.size(); },
+                 [&](size_t begin, size_t end) {
+                   Graph candidate = graph_;
+                   for (size_t i = begin; i < end; ++i) clear(candidate.nodes[i]);
+                   if (candidate != graph_) accept(std::move(candidate));
+                 });
+    };
+    ofNodes([](Node& node) { node.source.clear(); });
+    ofNodes([](Node& node) { node.scope.clear(); });
+    ofNodes([](Node& node) { node.forward = kNone; });
+    ofNodes([](Node& node) { node.phase = kNone; });
+    ofNodes([](Node& node) { node.random_draws = node.random_offset = kNone; });
+    Graph candidate = graph_;
+    candidate.random_draws = 0;
+    if (candidate != graph_) accept(std::move(candidate));
+    candidate = graph_;
+    for (ir::Value& value : candidate.values) value.name.clear();
+    if (candidate != graph_) accept(std::move(candidate));
+    candidate = graph_;
+    for (ir::Block& block : candidate.blocks) block.source.clear();
+    if (candidate != graph_) accept(std::move(candidate));
+  }
+
+  Graph graph_;
+  ir::Form form_;
+  const std::function<bool(const Graph&)>& shows_;
+  std::unordered_set<size_t> asked_;  // hashes of texts
+  bool progress_ = false;
+};
+
+}  // namespace
+
+ir::Graph reduceGraph(ir::Graph graph, ir::Form form, const std::function<bool(const ir::Graph&)>& shows) {
+  return Reducer(std::move(graph), form, shows).run();
+}
+
+}  // namespace abele::passes
