@@ -26,7 +26,7 @@ class ABELE_API Tracepoint {
 };
 
 /// A named source of spans. Source: spec environment.md section 5.
-class ABELE_API Channel {
+class Channel {
  public:
   explicit Channel(std::string name) : name_(std::move(name)) {}
   /// What runs until the result ends is one span, "<channel>.<name>":
