@@ -1,6 +1,7 @@
 #include "capture/annotate.h"
 
 #include "base/cat.h"
+#include "capture/queries.h"
 #include "capture/recorder.h"
 
 namespace abele::capture {
@@ -45,21 +46,21 @@ at::Tensor readValue(const at::Tensor& tensor, const std::string& reader) {
 
 bool mayVary(const at::Tensor& tensor) {
   Recorder* recorder = currentRecorder();
-  return recorder != nullptr && recorder->mayVary(tensor);
+  return recorder != nullptr && recorder->values().mayVary(tensor);
 }
 
 void allowReads(bool allow) {
-  if (Recorder* recorder = currentRecorder()) recorder->allowReads(allow);
+  if (Recorder* recorder = currentRecorder()) recorder->reads().allow(allow);
 }
 
 int64_t valueId(const at::Tensor& tensor) {
   Recorder* recorder = currentRecorder();
-  return recorder && recorder->knows(tensor) ? recorder->valueOf(tensor) : -1;
+  return recorder && recorder->values().knows(tensor) ? recorder->valueOf(tensor) : -1;
 }
 
 void keepValue(const at::Tensor& tensor) {
   Recorder* recorder = currentRecorder();
-  if (recorder && recorder->knows(tensor)) recorder->keep(recorder->valueOf(tensor));
+  if (recorder && recorder->values().knows(tensor)) recorder->keep(tensor);
 }
 
 bool isTraining() {
@@ -79,10 +80,10 @@ void outsideCapture(const std::function<void()>& function) {
   struct Outside {
     explicit Outside(Recorder* r) : recorder(r) {
       currentRecorder() = nullptr;
-      recorder->unlockAll();
+      recorder->locks().unlockAll();
     }
     ~Outside() {
-      recorder->lockAgain();
+      recorder->locks().lockAgain();
       currentRecorder() = recorder;
     }
     Recorder* recorder;
@@ -92,27 +93,30 @@ void outsideCapture(const std::function<void()>& function) {
 
 std::optional<int64_t> constantDifference(const at::Tensor& start, const at::Tensor& stop) {
   Recorder* recorder = currentRecorder();
-  return recorder ? recorder->constantDifference(start, stop) : std::nullopt;
+  if (recorder == nullptr) return std::nullopt;
+  const DispatchMode::Paused paused(recorder->mode());
+  const ir::ValueId from = recorder->valueOf(start), to = recorder->valueOf(stop);
+  return constantDifference(recorder->recording(), recorder->writer(), from, to);
 }
 
 int64_t numOperators(const std::string& part) {
   Recorder* recorder = currentRecorder();
-  return recorder ? recorder->numOperators(part) : 0;
+  return recorder ? numOperators(recorder->graph(), part) : 0;
 }
 
 int64_t numReaders(const at::Tensor& tensor) {
   Recorder* recorder = currentRecorder();
-  return recorder ? recorder->numReaders(tensor) : 0;
+  return recorder ? numReaders(recorder->graph(), recorder->valueOf(tensor)) : 0;
 }
 
 bool isCaptured(const at::Tensor& tensor) {
   Recorder* recorder = currentRecorder();
-  return recorder != nullptr && recorder->knows(tensor);
+  return recorder != nullptr && recorder->values().knows(tensor);
 }
 
 bool isArgument(const at::Tensor& tensor) {
   Recorder* recorder = currentRecorder();
-  return recorder != nullptr && recorder->isArgument(tensor);
+  return recorder != nullptr && recorder->inputs().isArgument(tensor);
 }
 
 }  // namespace abele::capture

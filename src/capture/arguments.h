@@ -1,4 +1,4 @@
-// One argument of a boxed ATen call -> Arg. Used by recorder.cc.
+// One argument of a boxed ATen call -> Arg. Used by the parts of recorder.h.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Says of every recorded operator which block, scope, line and direction it belongs to. Used by recorder.cc.
+// Says of every recorded operator which block, scope, line and direction it belongs to. Used by position.h.
 #pragma once
 
 #include <cstdint>

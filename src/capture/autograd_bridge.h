@@ -1,4 +1,4 @@
-// The only unit that includes torch's autograd headers. Used by capture.cc and recorder.cc.
+// The only unit that includes torch's autograd headers. Used by capture.cc and attribution.cc.
 #pragma once
 
 #include <cstdint>

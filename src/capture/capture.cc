@@ -76,7 +76,7 @@ void recordResults(Recorder& recorder, const std::vector<at::Tensor>& results, s
     // A tensor without memory is no result: valueOf refuses it.
     const bool is_meta = results[i].defined() && results[i].is_meta();
     const bool is_host =
-        !is_meta && (!results[i].defined() || !results[i].has_storage() || !recorder.knows(results[i]));
+        !is_meta && (!results[i].defined() || !results[i].has_storage() || !recorder.values().knows(results[i]));
     result_output->push_back(is_host ? ir::kNone : num_outputs);
     if (is_host) {
       host_results->push_back(results[i]);
@@ -96,7 +96,8 @@ std::vector<at::Tensor> detached(Recorder& recorder, const std::vector<at::Tenso
       values.emplace_back();
       continue;
     }
-    values.push_back(result.has_storage() && recorder.isExternal(result) ? result.detach().clone() : result.detach());
+    values.push_back(result.has_storage() && recorder.inputs().contains(result) ? result.detach().clone()
+                                                                                : result.detach());
   }
   return values;
 }
@@ -137,7 +138,7 @@ void warnOfReturnedLoss(const std::vector<at::Tensor>& results, const at::Tensor
 void requireOwnParameters(Recorder& recorder, const Request& request, const at::Tensor& loss) {
   if (!loss.requires_grad()) return;
   for (const at::Tensor& leaf : leavesOf(loss)) {
-    const std::optional<std::string> line = recorder.constantOf(leaf);
+    const std::optional<std::string> line = recorder.inputs().lineOfConstant(leaf);
     if (!line) continue;
     const std::string name = request.name_of ? request.name_of(leaf.storage().unsafeGetStorageImpl()) : std::string();
     throwUser(
@@ -155,7 +156,7 @@ void requireOwnParameters(Recorder& recorder, const Request& request, const at::
 
 void recordBackward(Recorder& recorder, const Request& request, const std::vector<at::Tensor>& results,
                     const DispatchMode& mode, std::vector<at::Tensor>* kept) {
-  const auto [loss, loss_value] = recorder.findLoss();
+  const auto [loss, loss_value] = recorder.losses().find(recorder.graph());
   warnOfReturnedLoss(results, loss);
   recorder.graph().outputs.push_back({loss_value, ir::OutputKind::kLoss, ir::kNone});
   requireOwnParameters(recorder, request, loss);
@@ -174,7 +175,7 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
   {
     const DispatchMode::Paused paused(mode);
     loss_gradient = at::full_like(loss.detach(), request.loss_gradient);
-    recorder.addConstant(loss_gradient, kLossGradient);
+    recorder.inputs().addConstant(loss_gradient, kLossGradient);
   }
   const std::vector<at::Tensor> grads = [&] {
     const DispatchMode::Hidden hidden(mode);
@@ -205,7 +206,7 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
     memory.requireUnreplaced();
     recordResults(recorder, results, result_output, host_results);
     if (request.training) recordBackward(recorder, request, results, mode, gradients);
-    recorder.unlockAll();
+    recorder.locks().unlockAll();
     const DispatchMode::Paused paused(mode);
     return detached(recorder, results);
   } catch (const std::exception& error) {

@@ -41,7 +41,7 @@ BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<
   Recording recording;
   // The body's recorder has unlocked what both programs know.
   struct Relock {
-    ~Relock() { recorder->lockAgain(); }
+    ~Relock() { recorder->locks().lockAgain(); }
     Recorder* recorder;
   } relock{outer};
   {

@@ -52,8 +52,8 @@ const RawRead* rawRead(const at::RecordFunction& function) {
 /// one_hot reads the largest class only to compare it with the number of classes that the program gives; istft reads
 /// its window's least overlap only to refuse it.
 struct AllowedReads final : at::ObserverContext {
-  explicit AllowedReads(Recorder* r) : recorder(r) { recorder->allowReads(true); }
-  ~AllowedReads() override { recorder->allowReads(false); }
+  explicit AllowedReads(Recorder* r) : recorder(r) { recorder->reads().allow(true); }
+  ~AllowedReads() override { recorder->reads().allow(false); }
   Recorder* recorder;
 };
 
@@ -83,7 +83,7 @@ std::unique_ptr<at::ObserverContext> beforeSum(c10::ArrayRef<const c10::IValue> 
 
 std::unique_ptr<at::ObserverContext> beforeDivision(const Recorder& recorder, c10::ArrayRef<const c10::IValue> inputs) {
   if (inputs.size() != 2 || !inputs[0].isTensor() || !inputs[1].isScalar()) return nullptr;
-  const bool is_mean = recorder.isSumOver(inputs[0].toTensor(), inputs[1].toScalar().toDouble());
+  const bool is_mean = recorder.losses().isSumOver(inputs[0].toTensor(), inputs[1].toScalar().toDouble());
   return is_mean ? std::make_unique<MeanOfLoss>() : nullptr;
 }
 

@@ -1,4 +1,4 @@
-// The random numbers of one capture, and where in the stream each operator draws. Used by recorder.cc.
+// The random numbers of one capture, and where in the stream each operator draws. Used by draws.cc.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Knows every storage seen while recording: which value its bytes hold now, and how to put them back. Used by
-// recorder.cc.
+// the parts of recorder.h.
 #pragma once
 
 #include <cstdint>

@@ -1,21 +1,16 @@
-// Recorder: operators that are not recorded as they come. Read first: recorder.cc.
-#include <algorithm>
-#include <string_view>
-#include <unordered_map>
+#include "capture/rewrites.h"
 
-#include <ATen/MemoryOverlap.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty.h>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
 #include <ATen/ops/max.h>
-#include <ATen/ops/set.h>
 #include <c10/core/GradMode.h>
 
 #include "base/error.h"
 #include "capture/arguments.h"
 #include "capture/linear_layers.h"
-#include "capture/recorder.h"
-#include "capture/recorder_locks.h"
-#include "capture/type_bridge.h"
 
 namespace abele::capture {
 namespace {
@@ -82,67 +77,77 @@ const c10::OperatorHandle& materialised(const std::string& view) {
   return view == "aten::_conj" ? conj : neg;
 }
 
-/// Does the operator take or make a tensor without memory? Forward-mode derivatives ask such tensors for shapes.
-bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+}  // namespace
+
+void Rewrites::keepOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  for (size_t i = stack->size() - numArguments(op); i < stack->size(); ++i)
+    if ((*stack)[i].isDevice() && (*stack)[i].toDevice().type() == c10::DeviceType::IPU)
+      (*stack)[i] = c10::Device(c10::DeviceType::CPU);
+}
+
+bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   bool found = false;
-  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+  for (size_t i = stack.size() - numArguments(op); i < stack.size(); ++i) {
     found = found || (stack[i].isDevice() && stack[i].toDevice().is_meta());
     forEachTensor(stack[i], [&](int32_t, const at::Tensor& tensor) { found = found || tensor.is_meta(); });
   }
   return found;
 }
 
-}  // namespace
+// --- another operator in its place -----------------------------------------------------------------------------------
 
-bool isAllocation(const ir::Node& node) {
-  return std::string_view(node.op).substr(0, 11) == "aten::empty" || node.op == "aten::new_empty";
+bool Rewrites::recordAnother(torch::jit::Stack* stack) {
+  return recordLazyView(stack) || recordWithFixedShapes(stack) || recordWithGradMode(stack);
 }
 
-// No value comes out of a tensor without memory.
-bool Recorder::passMetaTensors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (!isOnMetaDevice(op, *stack)) return false;
-  op.callBoxed(stack);
+// What eager would see through the view when either side is written later is refused then.
+bool Rewrites::recordLazyView(torch::jit::Stack* stack) {
+  if (position_.op_name != "aten::_conj" && position_.op_name != "aten::_neg_view") return false;
+  const at::Tensor source = stack->back().toTensor();
+  record_(materialised(position_.op_name), stack);
+  lazy_copies_.add(source, stack->back().toTensor());
   return true;
 }
 
-bool Recorder::recordWithFixedShapes(torch::jit::Stack* stack) {
-  const char* form = fixedShapeForm(op_name_);
+bool Rewrites::recordWithFixedShapes(torch::jit::Stack* stack) {
+  const char* form = fixedShapeForm(position_.op_name);
   if (form == nullptr) return false;
-  if (op_name_ == "aten::bincount") {
+  if (position_.op_name == "aten::bincount") {
     const at::Tensor& values = (*stack)[stack->size() - 3].toTensor();
     const int64_t count = stack->back().toInt();
     const bool says_shape = count > 0 && (values.numel() == 0 || at::max(values).item<int64_t>() < count);
-    if (!says_shape || !mayVary(values)) return false;
+    if (!says_shape || !values_.mayVary(values)) return false;
   }
   const auto found = c10::Dispatcher::singleton().findSchema({form, ""});
   if (!found) return false;  // a program without the CPU kernels
-  record(*found, stack);
+  record_(*found, stack);
   return true;
 }
 
-bool Recorder::recordWithGradMode(torch::jit::Stack* stack) {
+bool Rewrites::recordWithGradMode(torch::jit::Stack* stack) {
   const bool mode = c10::GradMode::is_enabled();
-  const char* form = mode == request_.training ? nullptr : toldGradMode(op_name_);
+  const char* form = mode == training_ ? nullptr : toldGradMode(position_.op_name);
   if (form == nullptr) return false;
   const auto found = c10::Dispatcher::singleton().findSchema({form, ""});
   if (!found) return false;  // a program without the CPU kernels
   stack->emplace_back(mode);
-  record(*found, stack);
+  record_(*found, stack);
   return true;
 }
 
-// "ipu", the name that programs know the device of a captured tensor by, is this process.
-void Recorder::stayAtHome(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  for (size_t i = stack->size() - op.schema().arguments().size(); i < stack->size(); ++i)
-    if ((*stack)[i].isDevice() && (*stack)[i].toDevice().type() == c10::DeviceType::IPU)
-      (*stack)[i] = c10::Device(c10::DeviceType::CPU);
+// --- operands of other types
+// ------------------------------------------------------------------------------------------
+
+void Rewrites::widen(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  widenOperands(op, stack);
+  widenIndices(op, stack);
 }
 
-void Recorder::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const Widening* widening = wideningOf(op_name_);
+void Rewrites::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Widening* widening = wideningOf(position_.op_name);
   if (widening == nullptr) return;
   if (*widening == Widening::kWeights) return widenWeights(op, stack);
-  const size_t first = stack->size() - op.schema().arguments().size();
+  const size_t first = stack->size() - numArguments(op);
   std::optional<at::ScalarType> type, widest;
   bool is_mixed = false;
   for (size_t i = first; i < stack->size(); ++i) {
@@ -161,11 +166,11 @@ void Recorder::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* s
     if (isFloatingTensor((*stack)[i]) && (*stack)[i].toTensor().scalar_type() != type) cast((*stack)[i], *type);
 }
 
-void Recorder::widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void Rewrites::widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const auto named = [&](const char* name) -> c10::IValue* {
     for (size_t i = 0; i < arguments.size(); ++i)
-      if (arguments[i].name() == name) return &(*stack)[stack->size() - arguments.size() + i];
+      if (arguments[i].name() == name) return &argumentAt(op, *stack, i);
     return nullptr;
   };
   const c10::IValue* statistics = named("running_mean");
@@ -178,102 +183,51 @@ void Recorder::widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* st
   }
 }
 
-void Recorder::widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const std::optional<size_t> operand = longIndices(op_name_);
+void Rewrites::widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::optional<size_t> operand = longIndices(position_.op_name);
   if (!operand) return;
-  c10::IValue& indices = (*stack)[stack->size() - op.schema().arguments().size() + *operand];
+  c10::IValue& indices = argumentAt(op, *stack, *operand);
   if (indices.isTensor() && indices.toTensor().defined() && indices.toTensor().scalar_type() == at::kInt)
     cast(indices, at::kLong);
 }
 
 /// Replaces a tensor on the stack by one of another type, as an operator of its own.
-void Recorder::cast(c10::IValue& tensor, at::ScalarType type) {
+void Rewrites::cast(c10::IValue& tensor, at::ScalarType type) {
   static const c10::OperatorHandle to_copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
-  const std::string name = op_name_;
+  const std::string name = position_.op_name;
   const c10::IValue none;
   torch::jit::Stack arguments = {tensor, type, none, none, none, false, none};
-  record(to_copy, &arguments);
+  record_(to_copy, &arguments);
   tensor = std::move(arguments.back());
-  op_name_ = name;
+  position_.op_name = name;
 }
 
+// --- shapes ----------------------------------------------------------------------------------------------------------
+
 // What the program would have to be captured anew for: shapes are part of a graph.
-void Recorder::requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+void Rewrites::requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!op.hasTag(at::Tag::dynamic_output_shape)) return;
-  const size_t num_arguments = op.schema().arguments().size();
-  const auto argument = [&](size_t i) -> const c10::IValue& { return stack[stack.size() - num_arguments + i]; };
-  if (op_name_ == "aten::repeat_interleave.Tensor" && !argument(1).isNone()) return;
+  const auto argument = [&](size_t i) -> const c10::IValue& { return argumentAt(op, stack, i); };
+  if (position_.op_name == "aten::repeat_interleave.Tensor" && !argument(1).isNone()) return;
   bool may_vary = false;
   const auto look = [&](int32_t, const at::Tensor& tensor) {
-    const bool decides =
-        op_name_ != "aten::index.Tensor" || tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
-    may_vary = may_vary || (decides && mayVary(tensor));
+    const bool decides = position_.op_name != "aten::index.Tensor" || tensor.scalar_type() == at::kBool ||
+                         tensor.scalar_type() == at::kByte;
+    may_vary = may_vary || (decides && values_.mayVary(tensor));
   };
-  if (const std::vector<size_t>* operands = shapeOperands(op_name_))
+  if (const std::vector<size_t>* operands = shapeOperands(position_.op_name))
     for (const size_t i : *operands) forEachTensor(argument(i), look);
   else
-    for (size_t i = 0; i < num_arguments; ++i) forEachTensor(argument(i), look);
+    for (size_t i = 0; i < numArguments(op); ++i) forEachTensor(argument(i), look);
   if (!may_vary) return;
-  where_ = attribution_.here(nullptr);
+  position_.moveHere();
   throwUser(ErrorCode::E0101,
             {.what = "an operator whose result has another shape for other values",
-             .at = position(),
+             .at = position_.str(),
              .found = "a value that depends on the inputs, the weights or random numbers",
              .expected = "shapes that are the same for every input",
              .remedy = cat("keep all elements and mask them (", inLanguage("torch.where", "torch::where"),
                            ", multiplication by the mask), or compute this part before the call")});
-}
-
-// Lazy conjugates and negatives are computed at once: a view in the graph is geometry and nothing else. What eager
-// would see through the view when either side is written later is refused then.
-void Recorder::recordLazyView(torch::jit::Stack* stack) {
-  const at::Tensor source = stack->back().toTensor();
-  record(materialised(op_name_), stack);
-  lazy_copies_.push_back(
-      {source.storage().getWeakStorageImpl(), stack->back().toTensor().storage().getWeakStorageImpl()});
-}
-
-void Recorder::requireNoLazyCopy(const at::Tensor& written) {
-  if (lazy_copies_.empty()) return;
-  std::erase_if(lazy_copies_, [](const auto& pair) { return pair.first.expired() || pair.second.expired(); });
-  const c10::StorageImpl* storage = written.storage().unsafeGetStorageImpl();
-  const bool is_shared = std::any_of(lazy_copies_.begin(), lazy_copies_.end(), [&](const auto& pair) {
-    return pair.first._unsafe_get_target() == storage || pair.second._unsafe_get_target() == storage;
-  });
-  ABELE_REQUIRE(!is_shared, E0106,
-                {.what = "a write into a tensor of which a conjugated or negated view is in use",
-                 .at = position(),
-                 .remedy = cat("use ", inLanguage("torch.conj_physical", "torch::conj_physical"),
-                               ", or clone() the tensor before it is written")});
-}
-
-// ATen makes tensors of lists by filling new memory behind the dispatcher's back (at::tensor). Whoever reads memory
-// that no operator wrote reads what lies there now.
-void Recorder::adoptContents(const at::Tensor& tensor) {
-  if (!tensor.has_storage()) return;
-  const Place place = table_.find(tensor);
-  if (!place || place.segment->is_input || place.segment->written) return;
-  Segment& segment = *place.segment;
-  const ir::Value made = graph().values[segment.base];
-  if (made.def == ir::kNone || !isAllocation(graph().nodes[made.def]) || made.type.numel() == 0) return;
-  at::Tensor whole = at::empty({0}, at::TensorOptions().dtype(static_cast<at::ScalarType>(made.type.dtype)));
-  whole.set_(tensor.storage(), segment.begin / elementBytes(made.type.dtype), made.type.sizes, made.type.strides);
-  if (at::has_internal_overlap(whole) == at::MemOverlap::Yes) return;  // copy_ could not fill it
-  const at::Tensor contents = whole.clone(at::MemoryFormat::Contiguous);
-  addConstant(contents, cat("constant/", where_.source.empty() ? op_name_ : where_.source));
-  const ir::ValueId from = table_.find(contents).segment->base;
-
-  Segment& filled = *table_.find(tensor).segment;
-  const ir::ValueId before = filled.base;
-  const ir::ValueId after = graph().addValue(made.type, graph().nextNodeId());
-  setVaries(after, false);
-  ir::Node& node = addNode("aten::copy_", where_);
-  node.args = {Arg::id(before), Arg::id(from), Arg::boolean(false)};
-  node.results = {{ir::kNone}};
-  node.writes = {{.arg = 0, .view = made.type, .before = before, .after = after}};
-  filled.base = after;
-  filled.views.clear();
-  filled.written = true;
 }
 
 }  // namespace abele::capture

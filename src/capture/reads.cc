@@ -1,14 +1,11 @@
-// Recorder: values that the program reads and that may differ in the next micro-batch, where something better than
-// E0101 can be done.
+#include "capture/reads.h"
+
 #include <algorithm>
 #include <unordered_set>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-
-#include "capture/recorder.h"
-#include "capture/recorder_locks.h"
+#include "base/error.h"
+#include "capture/arguments.h"
 
 namespace abele::capture {
 namespace {
@@ -19,43 +16,75 @@ c10::OperatorHandle operatorOfOurs(const char* name) {
 
 }  // namespace
 
+bool Reads::isRead(const std::string& op) {
+  return op == "aten::_local_scalar_dense" || op == "aten::equal" || op == "aten::is_nonzero" || op == "aten::allclose";
+}
+
+void Reads::answer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  bool may_vary = false;
+  for (size_t i = 0; i < numArguments(op); ++i)
+    forEachTensor(argumentAt(op, *stack, i),
+                  [&](int32_t, const at::Tensor& tensor) { may_vary = may_vary || values_.mayVary(tensor); });
+  const std::string& name = position_.op_name;
+  if (name == "aten::equal" && argumentAt(op, *stack, 0).toTensor().is_same(argumentAt(op, *stack, 1).toTensor()))
+    may_vary = false;
+  position_.moveHere();
+  if (may_vary && !areAllowed() && !isCertain(stack->back())) {
+    if (name == "aten::equal" && (request_.checks_comparisons || request_.trusts_reads))
+      return recordComparison(op, stack);
+    if (name == "aten::_local_scalar_dense" && (request_.trusts_reads || isQuestionOfInputs(stack->back())))
+      recordRead(stack->back().toTensor());
+    else if (!countsBatches(*stack))
+      position_.refuseRead();
+  }
+  op.callBoxed(stack);
+}
+
+at::Tensor Reads::readMemory(const at::Tensor& tensor, const std::string& reader, const DispatchMode& mode) {
+  if (!values_.mayVary(tensor)) {
+    if (values_.knows(tensor)) table_.expose(tensor);
+    return tensor;
+  }
+  position_.op_name = reader;
+  position_.moveHere();
+  if (!request_.trusts_reads) position_.refuseRead();
+  const DispatchMode::Paused paused(mode);
+  const torch::jit::Stack operands = {tensor};
+  const Locks::Unlocked unlocked(locks_, operands, operands.size());
+  return recordRead(tensor);
+}
+
 /// The program goes on with this micro-batch's answer, and the graph checks it in every other.
-void Recorder::recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void Reads::recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static const c10::OperatorHandle require_equal = operatorOfOurs("abele_op::require_equal");
   const at::Tensor x = stack->at(stack->size() - 2).toTensor(), y = stack->back().toTensor();
   op.callBoxed(stack);
   const bool answer = stack->back().toBool();
-  if (x.sizes() != y.sizes() || (answer && lookUp(x) == lookUp(y))) return;
+  if (x.sizes() != y.sizes() || (answer && values_.lookUp(x) == values_.lookUp(y))) return;
   torch::jit::Stack arguments = {x, y, answer};
-  record(require_equal, &arguments);
+  record_(require_equal, &arguments);
 }
 
-const ir::Node* Recorder::makerOf(ir::ValueId value) {
-  const ir::NodeId def = value == ir::kNone ? ir::kNone : graph().values[graph().baseOf(value)].def;
-  return def == ir::kNone ? nullptr : &graph().nodes[def];
-}
-ir::ValueId Recorder::contentsOf(const c10::IValue& read) {
-  const Place place = read.isTensor() ? table_.find(read.toTensor()) : Place();
-  return place ? place.segment->base : ir::kNone;
+const ir::Node* Reads::makerOf(const c10::IValue& read) const {
+  return read.isTensor() ? writer_.makerOf(values_.contentsOf(read.toTensor())) : nullptr;
 }
 
 /// Is it the answer to `all` or `any`, or to a question about masks, labels or ids alone? Programs that ask so check
 /// their inputs, or choose a shorter way where nothing is masked: the answer rarely changes, and each step makes sure
 /// that it has not.
-bool Recorder::isQuestionOfInputs(const c10::IValue& read) {
+bool Reads::isQuestionOfInputs(const c10::IValue& read) const {
   if (!read.isTensor() || read.toTensor().scalar_type() != at::kBool) return false;
-  const ir::ValueId answer = contentsOf(read);
-  const ir::Node* question = makerOf(answer);
+  const ir::Node* question = makerOf(read);
   if (question == nullptr) return false;
   if (question->op == "aten::all" || question->op == "aten::any") return true;
   std::unordered_set<ir::ValueId> seen;
-  std::vector<ir::ValueId> open = {answer};
+  std::vector<ir::ValueId> open = {values_.contentsOf(read.toTensor())};
   while (!open.empty()) {
     const ir::ValueId value = open.back();
     open.pop_back();
-    if (!varies(value) || !seen.insert(value).second) continue;
+    if (!writer_.varies(value) || !seen.insert(value).second) continue;
     const auto dtype = static_cast<at::ScalarType>(graph().values[value].type.dtype);
-    const ir::Node* maker = makerOf(value);
+    const ir::Node* maker = writer_.makerOf(value);
     if (!at::isIntegralType(dtype, /*includeBool=*/true) || (maker != nullptr && maker->random_draws > 0)) return false;
     if (maker != nullptr)
       ir::forEachOperand(*maker, [&](ir::ValueId operand) { open.push_back(graph().baseOf(operand)); });
@@ -65,7 +94,7 @@ bool Recorder::isQuestionOfInputs(const c10::IValue& read) {
   return true;
 }
 
-bool Recorder::isArgument(ir::ValueId value) {
+bool Reads::isArgument(ir::ValueId value) const {
   return std::ranges::any_of(graph().inputs, [&](const ir::Input& input) {
     return input.value == value && input.kind == ir::InputKind::kArgument;
   });
@@ -73,10 +102,10 @@ bool Recorder::isArgument(ir::ValueId value) {
 
 /// Has the comparison of a uniform random number with a plain number the same answer for all draws? Layers that are
 /// dropped with probability 0 ask so.
-bool Recorder::isCertain(const c10::IValue& read) {
-  const ir::Node* comparison = makerOf(contentsOf(read));
+bool Reads::isCertain(const c10::IValue& read) const {
+  const ir::Node* comparison = makerOf(read);
   if (comparison == nullptr || comparison->args.size() != 2 || comparison->args[0].kind != Arg::Kind::kId) return false;
-  const ir::Node* draw = makerOf(static_cast<ir::ValueId>(comparison->args[0].i));
+  const ir::Node* draw = writer_.makerOf(static_cast<ir::ValueId>(comparison->args[0].i));
   if (draw == nullptr || draw->op != "aten::uniform_") return false;
   const auto number = [](const Arg& arg) { return arg.kind == Arg::Kind::kInt ? static_cast<double>(arg.i) : arg.d; };
   const double low = number(draw->args[1]), high = number(draw->args[2]), limit = number(comparison->args[1]);
@@ -86,55 +115,54 @@ bool Recorder::isCertain(const c10::IValue& read) {
 }
 
 /// The program goes on with what it has read, and the graph checks that every other micro-batch has the same.
-at::Tensor Recorder::recordRead(const at::Tensor& tensor) {
+at::Tensor Reads::recordRead(const at::Tensor& tensor) {
   static const c10::OperatorHandle require_same = operatorOfOurs("abele_op::require_same");
-  const std::string name = op_name_;
+  const std::string name = position_.op_name;
   const at::Tensor read = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  torch::jit::Stack arguments = {tensor.detach(), read, position()};
-  record(require_same, &arguments);
-  op_name_ = name;
+  torch::jit::Stack arguments = {tensor.detach(), read, position_.str()};
+  record_(require_same, &arguments);
+  position_.op_name = name;
   return read;
 }
 
 /// Batch normalisation without a momentum reads its counter, and the next operator takes 1 / counter as a number.
-bool Recorder::countsBatches(const torch::jit::Stack& stack) {
-  if (op_name_ != "aten::_local_scalar_dense") return false;
+bool Reads::countsBatches(const torch::jit::Stack& stack) {
+  if (position_.op_name != "aten::_local_scalar_dense") return false;
   const at::Tensor& tensor = stack.back().toTensor();
   if (tensor.scalar_type() != at::kLong) return false;
-  const Place place = table_.find(tensor);
-  if (!place || !place.segment->is_input || place.segment->kind != ir::InputKind::kBuffer) return false;
-  if (!request_.model[place.segment->origin].name.ends_with("num_batches_tracked")) return false;
-  count_ = {tensor, *tensor.const_data_ptr<int64_t>(), where_};
+  const ModelTensor* buffer = inputs_.bufferOf(tensor);
+  if (buffer == nullptr || !buffer->name.ends_with("num_batches_tracked")) return false;
+  count_ = {tensor, *tensor.const_data_ptr<int64_t>(), position_.where};
   return true;
 }
 
-/// Before the operator after a counter was read: the weight of its statistics becomes a value of the device.
-void Recorder::averageStatistics(torch::jit::Stack* stack) {
+// The weight of the statistics becomes a value of the device.
+void Reads::beforeOperator(torch::jit::Stack* stack) {
+  if (!count_) return;
   static const c10::OperatorHandle average = operatorOfOurs("abele_op::average_statistics");
   constexpr size_t kArguments = 8, kMean = 3, kVar = 4, kTraining = 5, kMomentum = 6;
   const auto argument = [&](size_t i) -> c10::IValue& { return (*stack)[stack->size() - kArguments + i]; };
-  if (op_name_ == "aten::empty.memory_format") return;  // memory that torch reserves in between
+  if (position_.op_name == "aten::empty.memory_format") return;  // memory that torch reserves in between
   const double weight = 1.0 / static_cast<double>(count_->value);
-  if (op_name_ != "aten::native_batch_norm" || !argument(kTraining).toBool() ||
+  if (position_.op_name != "aten::native_batch_norm" || !argument(kTraining).toBool() ||
       argument(kMomentum).toDouble() != weight || !argument(kMean).isTensor() || !argument(kVar).isTensor())
     return requireNoCount();
-  const std::string name = op_name_;
+  const std::string name = position_.op_name;
   torch::jit::Stack arguments = {argument(0), argument(kMean), argument(kVar), count_->tensor};
   torch::jit::Stack counter = {count_->tensor};  // the others are operands of the operator at hand
-  const Unlocked unlocked(*this, &counter, counter.size());
+  const Locks::Unlocked unlocked(locks_, counter, counter.size());
   count_.reset();
-  record(average, &arguments);
-  op_name_ = name;
+  record_(average, &arguments);
+  position_.op_name = name;
   argument(kMean) = argument(kVar) = c10::IValue();
   argument(kMomentum) = 0.0;
 }
 
-/// E0101 where the last value that was read is a counter.
-void Recorder::requireNoCount() {
+void Reads::requireNoCount() {
   if (!count_) return;
-  where_ = count_->where;
-  op_name_ = "aten::_local_scalar_dense";
-  refuseRead();
+  position_.where = count_->where;
+  position_.op_name = "aten::_local_scalar_dense";
+  position_.refuseRead();
 }
 
 }  // namespace abele::capture

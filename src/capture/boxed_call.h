@@ -1,0 +1,36 @@
+// One boxed call of an operator, seen by its schema. Used by the parts of recorder.h.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+namespace abele::capture {
+
+/// Runs an operator on a stack in one of the capture's ways: records it, or records what it calls.
+using RunOperator = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
+
+/// "aten::mul.Tensor".
+std::string fullName(const c10::OperatorHandle& op);
+inline size_t numArguments(const c10::OperatorHandle& op) { return op.schema().arguments().size(); }
+/// The n-th argument, while it is on the stack.
+inline const c10::IValue& argumentAt(const c10::OperatorHandle& op, const torch::jit::Stack& stack, size_t index) {
+  return stack[stack.size() - numArguments(op) + index];
+}
+inline c10::IValue& argumentAt(const c10::OperatorHandle& op, torch::jit::Stack& stack, size_t index) {
+  return stack[stack.size() - numArguments(op) + index];
+}
+/// Index of the generator among the arguments, or -1.
+int generatorArgument(const c10::OperatorHandle& op);
+/// Is it resize_ or resize_as_?
+bool isResize(const std::string& op);
+/// Does it only look at its operands' memory in another way?
+bool isViewOperator(const c10::OperatorHandle& op);
+/// Of each argument: does the call write into its memory? Knows the rows of hidden_writes.def. name: fullName(op).
+std::vector<bool> writtenArguments(const c10::OperatorHandle& op, const std::string& name,
+                                   const torch::jit::Stack& stack);
+
+}  // namespace abele::capture

@@ -1,0 +1,44 @@
+#include "capture/graph_writer.h"
+
+#include <string_view>
+
+namespace abele::capture {
+
+bool isAllocation(const ir::Node& node) {
+  return std::string_view(node.op).substr(0, 11) == "aten::empty" || node.op == "aten::new_empty";
+}
+
+ir::Node& GraphWriter::addNode(const std::string& op, const Where& where) {
+  ir::Node& node = graph_.addNode(op);
+  node.direction = where.direction;
+  node.block = where.block;
+  if (attributes_nodes_ && where.direction == ir::Direction::kBackward) node.forward = where.forward;
+  node.scope = where.scope;
+  node.source = where.source;
+  return node;
+}
+
+ir::ValueId GraphWriter::addValue(const Type& type, ir::NodeId node, bool varies) {
+  const ir::ValueId value = graph_.addValue(type, node);
+  setVaries(value, varies);
+  return value;
+}
+
+ir::ValueId GraphWriter::addInput(const Type& type, ir::InputKind kind, int32_t external, const std::string& name,
+                                  bool varies) {
+  const ir::ValueId value = graph_.addInput(type, kind, external, name);
+  setVaries(value, varies);
+  return value;
+}
+
+void GraphWriter::setVaries(ir::ValueId base, bool varies) {
+  if (varies_.size() <= static_cast<size_t>(base)) varies_.resize(base + 1, false);
+  varies_[base] = varies;
+}
+
+const ir::Node* GraphWriter::makerOf(ir::ValueId value) const {
+  const ir::NodeId def = value == ir::kNone ? ir::kNone : graph_.values[graph_.baseOf(value)].def;
+  return def == ir::kNone ? nullptr : &graph_.nodes[def];
+}
+
+}  // namespace abele::capture

@@ -1,0 +1,40 @@
+// Adds nodes and values to the graph of a recording, and remembers which values may differ between micro-batches.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "capture/attribution.h"
+#include "ir/graph.h"
+
+namespace abele::capture {
+
+/// Does the node hand out memory that nobody has written yet?
+bool isAllocation(const ir::Node& node);
+
+/// Threads: owner only.
+class GraphWriter {
+ public:
+  /// attributes_nodes: backward nodes name their forward node.
+  GraphWriter(ir::Graph* graph, bool attributes_nodes) : graph_(*graph), attributes_nodes_(attributes_nodes) {}
+
+  ir::Graph& graph() { return graph_; }
+  const ir::Graph& graph() const { return graph_; }
+
+  ir::Node& addNode(const std::string& op, const Where& where);
+  /// A base value. node: the one that makes it.
+  ir::ValueId addValue(const Type& type, ir::NodeId node, bool varies);
+  ir::ValueId addInput(const Type& type, ir::InputKind kind, int32_t external, const std::string& name, bool varies);
+  /// May the value, or the one that it is a view of, differ between micro-batches?
+  bool varies(ir::ValueId value) const { return varies_.at(graph_.baseOf(value)); }
+  void setVaries(ir::ValueId base, bool varies);
+  /// The node that made the memory of a value; null for inputs and for kNone.
+  const ir::Node* makerOf(ir::ValueId value) const;
+
+ private:
+  ir::Graph& graph_;
+  const bool attributes_nodes_;
+  std::vector<bool> varies_;  // by base value
+};
+
+}  // namespace abele::capture

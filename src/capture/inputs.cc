@@ -1,0 +1,158 @@
+#include "capture/inputs.h"
+
+#include <algorithm>
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "base/cat.h"
+#include "capture/type_bridge.h"
+#include "capture/values.h"
+
+namespace abele::capture {
+namespace {
+
+/// The type of the memory that belongs to an input: its own, or its flat extent when it has gaps or overlaps.
+Type memoryType(const at::Tensor& tensor) {
+  Type type = typeOf(tensor);
+  return tensor.is_non_overlapping_and_dense() ? type : contiguousType(type.dtype, {type.extent()});
+}
+
+at::Tensor memoryCopy(const at::Tensor& tensor) {
+  const Type type = memoryType(tensor);
+  return tensor.detach().as_strided(type.sizes, type.strides, tensor.storage_offset()).clone();
+}
+
+/// A copy whose elements lie as the tensor's do, with gaps and with elements that share memory: kernels choose by that.
+at::Tensor copyWithGeometry(const at::Tensor& tensor) {
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    const Type type = typeOf(tensor);
+    const at::Tensor memory = tensor.as_strided({type.extent()}, {1}).clone();
+    return memory.as_strided(type.sizes, type.strides);
+  }
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor);
+}
+
+/// The line in a constant's name.
+std::string lineOf(const std::string& constant) { return constant.substr(constant.find('/') + 1); }
+
+}  // namespace
+
+Inputs::Inputs(const Request& request, Recording* recording, StorageTable* table, GraphWriter* writer, Values* outer)
+    : request_(request), recording_(*recording), table_(*table), writer_(*writer), outer_(outer) {
+  for (size_t i = 0; i < request.model.size(); ++i) {
+    const at::Tensor& tensor = *request.model[i].tensor;
+    // What cannot be captured is an error only when the program uses it.
+    if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.has_storage()) continue;
+    if (!isKnown(tensor.scalar_type()) || table_.find(tensor)) continue;
+    Segment& segment = table_.add(tensor);
+    segment.is_input = true;
+    segment.kind = request.model[i].is_parameter ? ir::InputKind::kParameter : ir::InputKind::kBuffer;
+    segment.origin = static_cast<int32_t>(i);
+  }
+}
+
+void Inputs::addArgument(const at::Tensor& given) {
+  // The body of a loop gets other results of the program at every turn.
+  arguments_.push_back(request_.is_nested ? given.detach().clone() : copyWithGeometry(given.detach()));
+  const auto index = static_cast<int32_t>(arguments_.size()) - 1;
+  Segment& segment = table_.add(arguments_.back());
+  segment.is_input = true;
+  segment.kind = ir::InputKind::kArgument;
+  segment.origin = index;
+  segment.base =
+      writer_.addInput(typeOf(arguments_.back()), ir::InputKind::kArgument, index, cat("x", index), /*varies=*/true);
+}
+
+void Inputs::addConstant(const at::Tensor& given, const std::string& name) {
+  // A nested program knows memory as the program around it does: two tensors that share some are views of one value.
+  const at::Tensor tensor = outer_ != nullptr ? outer_->memoryOf(given) : given;
+  Segment& segment = table_.add(tensor);
+  segment.is_input = true;
+  segment.external = static_cast<int32_t>(writer_.graph().externals.size());
+  const Type type = memoryType(tensor);
+  writer_.graph().externals.push_back({.name = name, .kind = ir::InputKind::kConstant, .type = type});
+  constants_.emplace_back(tensor.storage().getWeakStorageImpl(), segment.external);
+  // A copy: the program may write into its tensor later.
+  recording_.constants.push_back(memoryCopy(tensor));
+  if (request_.is_nested) {
+    recording_.constant_sources.resize(recording_.constants.size());
+    recording_.constant_sources.back() = tensor;
+  }
+  segment.base = writer_.addInput(type, ir::InputKind::kConstant, segment.external, name,
+                                  /*varies=*/outer_ != nullptr && outer_->mayVary(tensor));
+}
+
+void Inputs::addModelTensor(Segment& segment) {
+  const ModelTensor& source = request_.model[segment.origin];
+  const Type type = memoryType(*source.tensor);
+  segment.external = static_cast<int32_t>(writer_.graph().externals.size());
+  writer_.graph().externals.push_back(
+      {.name = source.name,
+       .kind = segment.kind,
+       .type = type,
+       .trainable = request_.training && source.is_parameter && source.tensor->requires_grad()});
+  recording_.constants.emplace_back();
+  segment.base = writer_.addInput(type, segment.kind, segment.external, source.name, /*varies=*/true);
+}
+
+bool Inputs::contains(const at::Tensor& tensor) const {
+  const Place place = table_.find(tensor);
+  return place && place.segment->is_input;
+}
+
+bool Inputs::isArgument(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.has_storage()) return false;
+  const Place place = table_.find(tensor);
+  return place && place.segment->is_input && place.segment->kind == ir::InputKind::kArgument && !place.segment->written;
+}
+
+const ModelTensor* Inputs::bufferOf(const at::Tensor& tensor) const {
+  const Place place = table_.find(tensor);
+  const bool is_buffer = place && place.segment->is_input && place.segment->kind == ir::InputKind::kBuffer;
+  return is_buffer ? &request_.model[place.segment->origin] : nullptr;
+}
+
+std::optional<std::string> Inputs::lineOfConstant(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.has_storage()) return std::nullopt;
+  const Place place = table_.find(tensor);
+  if (!place || !place.segment->is_input || place.segment->kind != ir::InputKind::kConstant) return std::nullopt;
+  return lineOf(writer_.graph().externals[place.segment->external].name);
+}
+
+/// Constants that are alive after forward and have other contents than before: what an eager program would find in
+/// them in its next step is lost.
+void Inputs::noteWrittenConstants() {
+  if (request_.is_nested) return;
+  for (const auto& [weak, external] : constants_) {
+    const auto storage = weak.lock();
+    const std::vector<Segment>* segments = storage ? table_.segmentsOf(storage.get()) : nullptr;
+    if (segments == nullptr) continue;
+    const bool is_written = std::ranges::any_of(
+        *segments, [&, index = external](const Segment& s) { return s.external == index && s.written; });
+    if (!is_written) continue;
+    std::string name = request_.name_of ? request_.name_of(storage.get()) : std::string();
+    if (name.empty()) name = cat("a tensor first used at ", lineOf(writer_.graph().externals[external].name));
+    recording_.written_constants.push_back(std::move(name));
+  }
+}
+
+void Inputs::recordWrites() {
+  noteWrittenConstants();
+  ir::Graph& graph = writer_.graph();
+  std::vector<bool> is_done(graph.externals.size(), false);
+  for (const ModelTensor& tensor : request_.model) {
+    if (!tensor.tensor->defined() || !tensor.tensor->has_storage()) continue;
+    const Place place = table_.find(*tensor.tensor);
+    if (!place || !place.segment->written || is_done[place.segment->external]) continue;
+    is_done[place.segment->external] = true;
+    graph.outputs.push_back({place.segment->base, ir::OutputKind::kUpdate, place.segment->external});
+  }
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const Place place = table_.find(arguments_[i]);
+    if (place && place.segment->written)
+      recording_.written_arguments.emplace_back(static_cast<int>(i), place.segment->base);
+  }
+}
+
+}  // namespace abele::capture

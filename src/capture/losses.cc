@@ -1,0 +1,52 @@
+#include "capture/losses.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace abele::capture {
+
+void Losses::mark(const at::Tensor& loss, ir::ValueId value, const std::string& line, int64_t summed_rows) {
+  marks_.push_back({loss, value, line, summed_rows});
+}
+
+bool Losses::isSumOver(const at::Tensor& loss, double rows) const {
+  return !marks_.empty() && marks_.back().summed_rows > 0 && marks_.back().tensor.is_same(loss) &&
+         rows == static_cast<double>(marks_.back().summed_rows);
+}
+
+std::pair<at::Tensor, ir::ValueId> Losses::find(const ir::Graph& graph) const {
+  std::vector<const Mark*> marks;
+  for (const Mark& mark : marks_) {
+    auto same = std::find_if(marks.begin(), marks.end(), [&](const Mark* m) { return m->value == mark.value; });
+    if (same == marks.end()) marks.push_back(&mark);
+  }
+  ABELE_REQUIRE(!marks.empty(), E0102,
+                {.what = "a training model marks no loss",
+                 .expected = cat("one loss in forward: a loss function of torch, or ",
+                                 inLanguage("poptorch.identity_loss", "abele::identityLoss")),
+                 .remedy = cat("return ",
+                               inLanguage("poptorch.identity_loss(loss, reduction=\"none\")",
+                                          "abele::identityLoss(loss, abele::Reduction::kNone)"),
+                               " from forward")});
+  std::vector<const Mark*> left;
+  for (const Mark* mark : marks) {
+    const bool feeds_another = std::any_of(marks.begin(), marks.end(), [&](const Mark* other) {
+      return other != mark && ir::reaches(graph, mark->value, other->value);
+    });
+    if (!feeds_another) left.push_back(mark);
+  }
+  std::string found = cat(left.size(), " losses");
+  for (const Mark* mark : left) found += cat(", ", mark->line.empty() ? "at an unknown line" : mark->line);
+  ABELE_REQUIRE(
+      left.size() == 1, E0103,
+      {.what = "Multiple independent losses found in graph",
+       .found = found,
+       .expected = "one",
+       .remedy = cat("combine them: ", inLanguage("poptorch.identity_loss(loss_a + loss_b, reduction=\"none\")",
+                                                  "abele::identityLoss(loss_a + loss_b, "
+                                                  "abele::Reduction::kNone)"))});
+  return {left.front()->tensor, left.front()->value};
+}
+
+}  // namespace abele::capture

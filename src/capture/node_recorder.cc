@@ -1,0 +1,242 @@
+#include "capture/node_recorder.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "capture/arguments.h"
+#include "capture/type_bridge.h"
+
+namespace abele::capture {
+namespace {
+
+int64_t bytesOf(const torch::jit::Stack& stack) {
+  int64_t bytes = 0;
+  for (const c10::IValue& value : stack)
+    forEachTensor(value, [&](int32_t, const at::Tensor& t) { bytes += t.numel() * t.element_size(); });
+  return bytes;
+}
+
+}  // namespace
+
+// --- before ----------------------------------------------------------------------------------------------------------
+
+NodeRecorder::Call NodeRecorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  table_.sweep();
+  const auto& arguments = op.schema().arguments();
+  Call call;
+  call.op = position_.op_name;
+  call.is_view_operator = isViewOperator(op);
+  position_.moveHere(producerOf(op, stack));
+  call.where = position_.where;
+  const std::vector<bool> written = writtenArguments(op, call.op, stack);
+  for (size_t i = 0; i < arguments.size(); ++i)
+    call.args.push_back(argumentOf(arguments[i], argumentAt(op, stack, i), static_cast<int32_t>(i), written[i], call));
+  for (const PendingWrite& write : call.writes) {
+    const Place place = table_.find(write.tensor);
+    if (place.segment->is_input && place.segment->kind != ir::InputKind::kArgument) table_.snapshot(write.tensor);
+  }
+  return call;
+}
+
+/// In backward: the node that made the last operand. The block of sums of gradients is that of it.
+const ir::Node* NodeRecorder::producerOf(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  const ir::Node* producer = nullptr;
+  if (!position_.attribution.isBackward()) return producer;
+  for (size_t i = 0; i < numArguments(op); ++i) {
+    forEachTensor(argumentAt(op, stack, i), [&](int32_t, const at::Tensor& tensor) {
+      if (!tensor.has_storage()) return;
+      if (const ir::Node* maker = writer_.makerOf(values_.contentsOf(tensor))) producer = maker;
+    });
+  }
+  return producer;
+}
+
+Arg NodeRecorder::argumentOf(const c10::Argument& schema, const c10::IValue& value, int32_t index, bool is_written,
+                             Call& call) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) return Arg::id(ir::kNone);
+    if (!is_written && tensor.dim() == 0 && tensor.unsafeGetTensorImpl()->is_wrapped_number() && !table_.knows(tensor))
+      return numberArg(tensor);
+    return Arg::id(operandOf(tensor, index, ir::kNone, is_written, call));
+  }
+  const bool optional_elements = isOptionalTensorList(schema);
+  if (!value.isNone() && (optional_elements || isTensorList(schema))) {
+    Arg arg = Arg::idList(std::vector<int64_t>(value.toListRef().size(), ir::kNone));
+    if (optional_elements) arg.kind = Arg::Kind::kOptionalIdList;
+    forEachTensor(value, [&](int32_t element, const at::Tensor& tensor) {
+      arg.ints[element] = operandOf(tensor, index, element, is_written, call);
+    });
+    return arg;
+  }
+  if (value.isStorage() && locks_.holdsVarying(value.toStorage().unsafeGetStorageImpl())) position_.refuseRead();
+  std::optional<Arg> arg = plainArg(value);
+  ABELE_REQUIRE(arg, E0106,
+                {.what = "an operator that cannot be replayed",
+                 .at = position_.str(),
+                 .found = cat("argument ", schema.name(), " of kind ", value.tagKind()),
+                 .expected = "tensors, numbers, strings, lists of them, devices and generators",
+                 .remedy = "compute this part before the call and pass its result as an input"});
+  return *std::move(arg);
+}
+
+int64_t NodeRecorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t element, bool is_written, Call& call) {
+  if (is_written) return writtenOperand(tensor, index, element, call);
+  if (!call.is_view_operator) values_.adoptContents(tensor);
+  const ir::ValueId value = values_.lookUp(tensor);
+  call.varies = call.varies || writer_.varies(value);
+  return value;
+}
+
+int64_t NodeRecorder::writtenOperand(const at::Tensor& tensor, int32_t index, int32_t element, Call& call) {
+  const Place place = values_.placeOf(tensor);
+  const ir::ValueId base = place.segment->base;
+  lazy_copies_.requireNoneOf(tensor, position_);
+  ABELE_REQUIRE(!table_.overlapsAnother(tensor, *place.segment), E0106,
+                {.what = "a write into memory that several inputs of the model share",
+                 .at = position_.str(),
+                 .remedy = "clone() one of the overlapping tensors before the call"});
+  for (const PendingWrite& other : call.writes)
+    ABELE_REQUIRE(other.write.before != base, E0106,
+                  {.what = "an operator that writes twice into the memory of one tensor",
+                   .at = position_.str(),
+                   .remedy = "clone() one of the written tensors, or write them one after the other"});
+  Type type = typeOf(tensor);
+  ir::Write write{.arg = index, .element = element, .view = type, .offset = place.offset, .before = base};
+  call.writes.push_back(
+      {tensor, std::move(type), tensor.storage().unsafeGetStorageImpl(), place.segment->is_input, std::move(write)});
+  call.varies = call.varies || writer_.varies(base);
+  return base;
+}
+
+void NodeRecorder::run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call) {
+  const auto start = std::chrono::steady_clock::now();
+  int64_t bytes = request_.touched ? bytesOf(*stack) : 0;
+  op.callBoxed(stack);
+  call.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+  if (request_.touched) request_.touched(bytes + bytesOf(*stack));
+}
+
+// --- after -----------------------------------------------------------------------------------------------------------
+
+bool NodeRecorder::end(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call) {
+  for (PendingWrite& write : call.writes) resolveResize(write, call);
+  // A resize of nothing is the allocation that resolveResize recorded.
+  if (isResize(call.op)) return false;
+  const ir::NodeId id = writer_.graph().nextNodeId();
+  const size_t num_values = writer_.graph().values.size();
+  applyWrites(call, id);
+
+  const auto& returns = op.schema().returns();
+  std::vector<std::vector<ir::ValueId>> results;
+  bool is_computed = !call.writes.empty() || returns.empty();  // without either: run for its effect
+  for (size_t i = 0; i < returns.size(); ++i) {
+    const c10::IValue& value = stack[stack.size() - returns.size() + i];
+    auto& ids = results.emplace_back();
+    if (value.isTensor()) ids.push_back(ir::kNone);
+    if (value.isTensorList()) ids.resize(value.toListRef().size(), ir::kNone);
+    forEachTensor(value, [&](int32_t element, const at::Tensor& tensor) {
+      ids[std::max(element, 0)] = resultOf(tensor, call, id, &is_computed);
+    });
+  }
+  // It returned what was known already (or plain numbers, which the program has baked in).
+  if (writer_.graph().values.size() == num_values && !returns.empty()) return false;
+  if (request_.made && is_computed) tellMade(results, stack, call);
+  addNode(call, std::move(results), /*is_view=*/!is_computed);
+  return true;
+}
+
+void NodeRecorder::tellMade(const std::vector<std::vector<ir::ValueId>>& results, const torch::jit::Stack& stack,
+                            const Call& call) const {
+  for (size_t i = 0; i < results.size(); ++i)
+    forEachTensor(stack[stack.size() - results.size() + i], [&](int32_t element, const at::Tensor& tensor) {
+      const ir::ValueId value = results[i][std::max(element, 0)];
+      if (value != ir::kNone) request_.made(value, tensor);
+    });
+  for (const PendingWrite& pending : call.writes) request_.made(pending.write.after, pending.tensor);
+}
+
+void NodeRecorder::addNode(Call& call, std::vector<std::vector<ir::ValueId>> results, bool is_view) {
+  ir::Node& node = writer_.addNode(call.op, call.where);
+  node.args = std::move(call.args);
+  node.results = std::move(results);
+  for (PendingWrite& write : call.writes) node.writes.push_back(std::move(write.write));
+  node.is_view = is_view;
+  node.random_draws = call.random_draws;
+  node.random_offset = call.random_offset;
+  node.time_ns = call.time_ns;
+  // The batch sizes follow from the lengths alone, which are constant (raw_reads.def).
+  if (node.op == "aten::_pack_padded_sequence") writer_.setVaries(node.results[1][0], false);
+}
+
+void NodeRecorder::resolveResize(PendingWrite& pending, Call& call) {
+  const at::Tensor& tensor = pending.tensor;
+  if (tensor.storage().unsafeGetStorageImpl() == pending.storage && typeOf(tensor) == pending.type) return;
+  // An out= tensor is written all over; resize_ leaves elements that nobody has written.
+  const bool is_own = !pending.is_input && !isResize(call.op);
+  ABELE_REQUIRE((pending.type.numel() == 0 || is_own) && tensor.storage().unsafeGetStorageImpl() == pending.storage &&
+                    tensor.storage_offset() == 0,
+                E0106,
+                {.what = "an operator that resizes a tensor which has elements",
+                 .at = position_.str(),
+                 .found = cat(pending.type.str(), " becomes ", typeOf(tensor).str()),
+                 .expected = "an out= tensor that forward has made, or one of the final shape",
+                 .remedy = "let the operator return a new tensor instead of using out="});
+  // As if it had been allocated with the final geometry.
+  table_.erase(tensor);
+  Segment& segment = table_.add(tensor);
+  const Type type = typeOf(tensor);
+  const ir::ValueId base = writer_.addValue(type, writer_.graph().nextNodeId(), /*varies=*/false);
+  segment.base = base;
+  ir::Node& node = writer_.addNode("aten::empty_strided", call.where);
+  node.args = {Arg::intList(type.sizes),
+               Arg::intList(type.strides),
+               Arg::integer(static_cast<int64_t>(type.dtype)),
+               Arg::none(),
+               Arg::none(),
+               Arg::none()};
+  node.results = {{base}};
+  ir::Write& write = pending.write;
+  write.view = type;
+  write.offset = 0;
+  write.before = base;
+  Arg& arg = call.args[write.arg];
+  (write.element < 0 ? arg.i : arg.ints[write.element]) = base;
+}
+
+void NodeRecorder::applyWrites(Call& call, ir::NodeId node) {
+  for (PendingWrite& pending : call.writes) {
+    if (call.varies && table_.isExposed(pending.tensor)) position_.refuseRead();
+    Segment& segment = *table_.find(pending.tensor).segment;
+    pending.write.after = writer_.addValue(writer_.graph().values[pending.write.before].type, node, call.varies);
+    segment.base = pending.write.after;
+    segment.views.clear();
+    segment.written = true;
+  }
+}
+
+ir::ValueId NodeRecorder::resultOf(const at::Tensor& tensor, const Call& call, ir::NodeId node, bool* is_computed) {
+  requireSupported(tensor, position_);
+  for (const PendingWrite& write : call.writes)
+    if (write.storage == tensor.storage().unsafeGetStorageImpl()) return ir::kNone;
+  const bool is_new_memory = !table_.knows(tensor) || table_.madeBy(tensor, writer_.graph(), node);
+  const Type type = typeOf(tensor);
+  if (is_new_memory && !table_.find(tensor)) {
+    *is_computed = true;
+    // The value has the result's own geometry, also where it has gaps: what lies between belongs to nobody. (mse_loss,
+    // for one, leaves its result in memory that was larger while it worked.)
+    const ir::ValueId value = writer_.addValue(type, node, call.varies);
+    table_.add(tensor).base = value;
+    return value;
+  }
+  const Place place = values_.placeOf(tensor);
+  Segment& segment = *place.segment;
+  // A view that an earlier node made stays that node's; whoever reads it finds it by its place.
+  if (values_.findView(segment, type, place.offset) != ir::kNone) return ir::kNone;
+  const ir::ValueId view = writer_.graph().addView(type, node, segment.base, place.offset);
+  segment.views.emplace(place.offset, view);
+  return view;
+}
+
+}  // namespace abele::capture

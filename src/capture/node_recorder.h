@@ -1,0 +1,77 @@
+// One operator becomes a node: its operands before it runs, its results and writes after. Used by recorder.cc.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/arg.h"
+#include "capture/boxed_call.h"
+#include "capture/capture.h"
+#include "capture/lazy_copies.h"
+#include "capture/locks.h"
+#include "capture/values.h"
+
+namespace abele::capture {
+
+/// Threads: one at a time, as Recorder.
+class NodeRecorder {
+ public:
+  struct PendingWrite {
+    at::Tensor tensor;
+    Type type;  // before the operator
+    const c10::StorageImpl* storage = nullptr;
+    bool is_input = false;
+    ir::Write write;
+  };
+  /// An operator between before and after.
+  struct Call {
+    std::string op;
+    std::vector<Arg> args;
+    std::vector<PendingWrite> writes;
+    Where where;
+    bool varies = false;  // may its results differ between micro-batches?
+    int64_t random_draws = ir::kNone;
+    int64_t random_offset = ir::kNone;
+    int64_t time_ns = 0;
+    bool is_view_operator = false;
+  };
+
+  NodeRecorder(const Request& request, Position* position, StorageTable* table, GraphWriter* writer, Values* values,
+               const Locks* locks, LazyCopies* lazy_copies)
+      : request_(request),
+        position_(*position),
+        table_(*table),
+        writer_(*writer),
+        values_(*values),
+        locks_(*locks),
+        lazy_copies_(*lazy_copies) {}
+
+  /// Looks the operands up, which are on the stack. Throws E0101, E0105, E0106.
+  Call begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
+  /// Adds the node, with the results that are on the stack now. Returns whether there is one: not of an operator that
+  /// returned only what was known already. Throws E0101, E0105, E0106.
+  bool end(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call);
+
+ private:
+  const ir::Node* producerOf(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
+  Arg argumentOf(const c10::Argument& schema, const c10::IValue& value, int32_t index, bool is_written, Call& call);
+  int64_t operandOf(const at::Tensor& tensor, int32_t index, int32_t element, bool is_written, Call& call);
+  int64_t writtenOperand(const at::Tensor& tensor, int32_t index, int32_t element, Call& call);
+  void resolveResize(PendingWrite& write, Call& call);
+  void applyWrites(Call& call, ir::NodeId node);
+  ir::ValueId resultOf(const at::Tensor& tensor, const Call& call, ir::NodeId node, bool* is_computed);
+  void tellMade(const std::vector<std::vector<ir::ValueId>>& results, const torch::jit::Stack& stack,
+                const Call& call) const;
+  void addNode(Call& call, std::vector<std::vector<ir::ValueId>> results, bool is_view);
+
+  const Request& request_;
+  Position& position_;
+  StorageTable& table_;
+  GraphWriter& writer_;
+  Values& values_;
+  const Locks& locks_;
+  LazyCopies& lazy_copies_;
+};
+
+}  // namespace abele::capture

@@ -1,0 +1,29 @@
+// Where the program is: the operator that is being recorded, and what messages and nodes say of it. Used by the parts
+// of recorder.h.
+#pragma once
+
+#include <string>
+
+#include "capture/attribution.h"
+
+namespace abele::capture {
+
+/// Threads: one at a time, as Recorder.
+struct Position {
+  explicit Position(Attribution* a) : attribution(*a) {}
+
+  /// To where the program is now. producer: as of Attribution::here.
+  void moveHere(const ir::Node* producer = nullptr) { where = attribution.here(producer); }
+  /// "aten::mul.Tensor, train.py:88".
+  std::string str() const;
+  /// The user's line, or the operator where the line is not known.
+  const std::string& line() const { return where.source.empty() ? op_name : where.source; }
+  /// E0101: the program reads a value that may be another one in the next micro-batch.
+  [[noreturn]] void refuseRead() const;
+
+  Attribution& attribution;
+  std::string op_name;  // with its overload; also "result", or what reads memory past all operators
+  Where where;
+};
+
+}  // namespace abele::capture

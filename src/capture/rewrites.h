@@ -1,0 +1,50 @@
+// Operators that are not recorded as they come (dynamic_shapes.def, fixed_shapes.def, grad_modes.def,
+// mixed_operands.def, long_indices.def). Used by recorder.cc.
+#pragma once
+
+#include "capture/boxed_call.h"
+#include "capture/lazy_copies.h"
+#include "capture/values.h"
+
+namespace abele::capture {
+
+/// Threads: one at a time, as Recorder.
+class Rewrites {
+ public:
+  /// record: records one more operator, as if the program had called it.
+  Rewrites(bool training, Position* position, const Values* values, LazyCopies* lazy_copies, RunOperator record)
+      : training_(training),
+        position_(*position),
+        values_(*values),
+        lazy_copies_(*lazy_copies),
+        record_(std::move(record)) {}
+
+  /// "ipu", the name that programs know the device of a captured tensor by, is this process.
+  static void keepOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  /// Does the operator take or make a tensor without memory? Forward-mode derivatives ask such tensors for shapes, and
+  /// no value comes out of them.
+  static bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// Records another operator in the place of one that is not recorded itself. Returns whether it did.
+  bool recordAnother(torch::jit::Stack* stack);
+  /// Throws E0101 for an operator whose result has another shape for other values.
+  void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// Gives an operator operands of the types that it takes.
+  void widen(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+ private:
+  bool recordLazyView(torch::jit::Stack* stack);
+  bool recordWithFixedShapes(torch::jit::Stack* stack);
+  bool recordWithGradMode(torch::jit::Stack* stack);
+  void widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void cast(c10::IValue& tensor, at::ScalarType type);
+
+  const bool training_;
+  Position& position_;
+  const Values& values_;
+  LazyCopies& lazy_copies_;
+  const RunOperator record_;
+};
+
+}  // namespace abele::capture

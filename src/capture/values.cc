@@ -1,0 +1,147 @@
+#include "capture/values.h"
+
+#include <algorithm>
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/set.h>
+
+#include "base/error.h"
+#include "capture/thread_watch.h"
+#include "capture/type_bridge.h"
+
+namespace abele::capture {
+
+void requireSupported(const at::Tensor& tensor, const Position& position) {
+  const bool is_strided = tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage();
+  std::string found;
+  if (tensor.defined() && tensor.is_nested())
+    found = "a nested tensor";
+  else if (!is_strided)
+    found = tensor.defined() ? cat("layout ", static_cast<int>(tensor.layout())) : "an undefined tensor";
+  else if (!tensor.device().is_cpu())
+    found = cat("device ", tensor.device().str());
+  else if (tensor.key_set().has(c10::DispatchKey::Python) || tensor.unsafeGetTensorImpl()->is_python_dispatch())
+    found = "a tensor subclass with its own dispatch";
+  else if (tensor.is_conj() || tensor.is_neg())
+    found = "a lazily conjugated or negated tensor";
+  else if (tensor.storage().nbytes() < at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
+                                                                        tensor.itemsize(),
+                                                                        static_cast<size_t>(tensor.storage_offset())))
+    found = cat("memory of ", tensor.storage().nbytes(), " bytes, too little for ", typeOf(tensor).str());
+  else if (!isKnown(tensor.scalar_type()))
+    found = cat("element type ", c10::toString(tensor.scalar_type()));
+  ABELE_REQUIRE(found.empty(), E0105,
+                {.what = "a tensor that cannot be captured",
+                 .at = position.str(),
+                 .found = std::move(found),
+                 .expected = "a dense, strided CPU tensor of an element type that Abele knows",
+                 .remedy = "convert it (.to_dense(), .cpu(), .to(dtype), .resolve_conj()) before this operator"});
+}
+
+Place Values::placeOf(const at::Tensor& tensor) {
+  requireSupported(tensor, position_);
+  Place place = table_.find(tensor);
+  if (!place) {
+    ABELE_REQUIRE(table_.isFromOutside(tensor), E0105,
+                  {.what = "a tensor that reaches beyond the one whose memory it shares",
+                   .at = position_.str(),
+                   .found = typeOf(tensor).str(),
+                   .remedy = "clone() the tensor before this operator"});
+    ABELE_REQUIRE(!ThreadWatch::isMadeElsewhere(tensor), E0101,
+                  {.what = "another thread computed with the model's weights while forward was captured, and forward "
+                           "uses the result",
+                   .at = position_.str(),
+                   .found = typeOf(tensor).str(),
+                   .expected = "operators on the thread that runs forward",
+                   .remedy = "compute it on the thread that calls forward"});
+    inputs_.addConstant(tensor, cat("constant/", position_.line()));
+    place = table_.find(tensor);
+  }
+  if (place.segment->base == ir::kNone) inputs_.addModelTensor(*place.segment);
+  return place;
+}
+
+ir::ValueId Values::findView(const Segment& segment, const Type& type, int64_t offset) const {
+  const std::vector<ir::Value>& values = writer_.graph().values;
+  const auto matches = [&](ir::ValueId v) { return values[v].offset == offset && values[v].type == type; };
+  if (matches(segment.base)) return segment.base;
+  const auto [begin, end] = segment.views.equal_range(offset);
+  const auto found = std::find_if(begin, end, [&](const auto& view) { return matches(view.second); });
+  return found == end ? ir::kNone : found->second;
+}
+
+ir::ValueId Values::lookUp(const at::Tensor& tensor) {
+  const Place place = placeOf(tensor);
+  Segment& segment = *place.segment;
+  const Type type = typeOf(tensor);
+  const ir::ValueId known = findView(segment, type, place.offset);
+  if (known != ir::kNone) return known;
+  ir::Graph& graph = writer_.graph();
+  const ir::ValueId view = graph.addView(type, graph.nextNodeId(), segment.base, place.offset);
+  segment.views.emplace(place.offset, view);
+  const bool same_dtype = graph.values[segment.base].type.dtype == type.dtype;
+  ir::Node& node = writer_.addNode(same_dtype ? "aten::as_strided" : "aten::view.dtype", position_.where);
+  node.args = {Arg::id(segment.base)};
+  if (same_dtype) {
+    node.args.push_back(Arg::intList(type.sizes));
+    node.args.push_back(Arg::intList(type.strides));
+    node.args.push_back(Arg::integer(place.offset));
+  } else {
+    node.args.push_back(Arg::integer(static_cast<int64_t>(type.dtype)));
+  }
+  node.results = {{view}};
+  node.is_view = true;
+  return view;
+}
+
+ir::ValueId Values::contentsOf(const at::Tensor& tensor) const {
+  const Place place = table_.find(tensor);
+  return place ? place.segment->base : ir::kNone;
+}
+
+bool Values::mayVary(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.has_storage()) return false;
+  const Place place = table_.find(tensor);
+  if (!place) return outer_ != nullptr && outer_->mayVary(tensor);
+  return place.segment->base == ir::kNone || writer_.varies(place.segment->base);
+}
+
+at::Tensor Values::memoryOf(const at::Tensor& tensor) {
+  const Segment& segment = *placeOf(tensor).segment;
+  const Type& type = writer_.graph().values[segment.base].type;
+  at::Tensor memory = at::empty({0}, at::TensorOptions().dtype(static_cast<at::ScalarType>(type.dtype)));
+  return memory.set_(tensor.storage(), segment.begin / elementBytes(type.dtype), type.sizes, type.strides);
+}
+
+// ATen makes tensors of lists by filling new memory behind the dispatcher's back (at::tensor). Whoever reads memory
+// that no operator wrote reads what lies there now.
+void Values::adoptContents(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return;
+  const Place place = table_.find(tensor);
+  if (!place || place.segment->is_input || place.segment->written) return;
+  Segment& segment = *place.segment;
+  ir::Graph& graph = writer_.graph();
+  const ir::Value made = graph.values[segment.base];
+  if (made.def == ir::kNone || !isAllocation(graph.nodes[made.def]) || made.type.numel() == 0) return;
+  at::Tensor whole = at::empty({0}, at::TensorOptions().dtype(static_cast<at::ScalarType>(made.type.dtype)));
+  whole.set_(tensor.storage(), segment.begin / elementBytes(made.type.dtype), made.type.sizes, made.type.strides);
+  if (at::has_internal_overlap(whole) == at::MemOverlap::Yes) return;  // copy_ could not fill it
+  const at::Tensor contents = whole.clone(at::MemoryFormat::Contiguous);
+  inputs_.addConstant(contents, cat("constant/", position_.line()));
+  const ir::ValueId from = table_.find(contents).segment->base;
+
+  Segment& filled = *table_.find(tensor).segment;
+  const ir::ValueId before = filled.base;
+  const ir::ValueId after = writer_.addValue(made.type, graph.nextNodeId(), /*varies=*/false);
+  ir::Node& node = writer_.addNode("aten::copy_", position_.where);
+  node.args = {Arg::id(before), Arg::id(from), Arg::boolean(false)};
+  node.results = {{ir::kNone}};
+  node.writes = {{.arg = 0, .view = made.type, .before = before, .after = after}};
+  filled.base = after;
+  filled.views.clear();
+  filled.written = true;
+}
+
+}  // namespace abele::capture
