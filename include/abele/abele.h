@@ -8,8 +8,9 @@
 #include "abele/error.h"        // IWYU pragma: export
 #include "abele/model.h"        // IWYU pragma: export
 #include "abele/ops.h"
-#include "abele/optim.h"    // IWYU pragma: export
-#include "abele/options.h"  // IWYU pragma: export
+#include "abele/optim.h"      // IWYU pragma: export
+#include "abele/options.h"    // IWYU pragma: export
+#include "abele/placement.h"  // IWYU pragma: export
 #include "abele/processes.h"
 #include "abele/profiling.h"
 #include "abele/simulate.h"  // IWYU pragma: export

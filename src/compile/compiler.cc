@@ -252,6 +252,7 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
   request.attributes_nodes = splitsByItself(options);
   request.mode_object = program.mode_object;
   request.checks_comparisons = program.checks_comparisons;
+  request.reads_model = program.reads_model;
   request.trusts_reads = options.trusts_reads;
   request.name_of = program.name_of;
   runtime::registerFixedShapeOperators();

@@ -35,6 +35,9 @@ std::vector<NamedTensor> tensorsOf(const torch::nn::Module& module);
 /// Keeps the module alive when a std::shared_ptr owns it; else null.
 std::shared_ptr<const void> ownerOf(torch::nn::Module& module);
 
+/// "encoder.0" of all that are registered, parents first.
+std::vector<std::string> modulePaths(const torch::nn::Module& module);
+
 // optimizer.cc
 /// Throws E0706 for values that torch refuses, and for groups that name no parameter or one that another group has.
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors);

@@ -15,6 +15,7 @@
 #include "exe/executable.h"
 #include "ir/text.h"
 #include "model/lines.h"
+#include "model/placed_modules.h"
 #include "model/trained_parameters.h"
 #include "plan/plan.h"
 
@@ -145,8 +146,10 @@ std::unique_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
   next->tensors = moduleTensors();
   if (options_.training) claimParameters(this, next->tensors);
   const std::string own_form = withoutTrailingNothing(form);
+  PlacedModules placed(module_, next->tensors);
   Program program;
   program.forward = [&](const std::vector<at::Tensor>& tensors) {
+    placed.begin();
     detail::Flat results = forward_(tensors, form);
     next->result_form = std::move(results.form);
     return std::move(results.tensors);
@@ -155,6 +158,7 @@ std::unique_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
   program.source_location = currentLine;
   program.checks_comparisons = true;
   program.poll = poll_;
+  program.reads_model = placed.reader();
   program.model = modelOf(next->tensors);
   next->session = std::make_unique<Session>(options_);
   {

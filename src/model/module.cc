@@ -20,6 +20,12 @@ std::vector<NamedTensor> tensorsOf(const torch::nn::Module& module) {
   return tensors;
 }
 
+std::vector<std::string> modulePaths(const torch::nn::Module& module) {
+  std::vector<std::string> paths;
+  for (const auto& item : module.named_modules(/*name_prefix=*/"", /*include_self=*/false)) paths.push_back(item.key());
+  return paths;
+}
+
 std::shared_ptr<const void> ownerOf(torch::nn::Module& module) { return module.weak_from_this().lock(); }
 
 }  // namespace abele::host

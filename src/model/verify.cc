@@ -5,6 +5,7 @@
 #include "compile/tensors.h"
 #include "model/lines.h"
 #include "model/model.h"
+#include "model/placed_modules.h"
 
 namespace abele::host {
 
@@ -18,8 +19,13 @@ abele::Verification Model::verify(const std::vector<detail::Flat>& batches) {
   std::vector<NamedTensor> tensors = moduleTensors();
   const std::string form = batches.empty() ? "" : batches[0].form;
   VerifyRequest request{.options = options_, .program = {}, .optimizer = {}, .eager = {}, .make_update = {}};
+  PlacedModules placed(module_, tensors);
   request.eager = [&](const std::vector<at::Tensor>& inputs) { return forward_(inputs, form).tensors; };
-  request.program.forward = request.eager;
+  request.program.forward = [&](const std::vector<at::Tensor>& inputs) {
+    placed.begin();
+    return request.eager(inputs);
+  };
+  request.program.reads_model = placed.reader();
   request.program.checks_comparisons = true;
   const LineScope line(line_);
   request.program.source_location = currentLine;

@@ -1,0 +1,45 @@
+// For users of the library: blocks for modules by their paths, without a change to forward. Read annotate.h first.
+//
+//   abele::placeModules(net, {{"embedding", 0}, {"encoder", 1}, {"head", 2}});
+//   abele::placeModules(net, abele::layersPerIpu(net, "encoder.layer", {2, 3, -1}));
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "abele/export.h"
+#include "abele/forward.h"
+
+namespace abele {
+
+/// Path of a submodule, as register_module made it ("encoder.0"), and the index of its device.
+using ModulePlacement = std::vector<std::pair<std::string, int>>;
+
+namespace detail {
+ABELE_API void placeModules(torch::nn::Module& module, const ModulePlacement& placement);
+ABELE_API ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
+                                       const std::vector<int>& layers_per_ipu, int first_ipu);
+}  // namespace detail
+
+/// Makes a block of each of these submodules, in models of `module` that are compiled from now on. A forward in C++
+/// calls its submodules unseen, so that a block begins at the first operation that reads a parameter or buffer of its
+/// module, and lasts until another one begins; of nested modules the inner one counts. What forward does before is in
+/// the block of the first module of the list. Takes the place of what was said before; an empty list removes all
+/// blocks. Throws E0708 for a path that there is not, and for a module without parameters and buffers.
+template <detail::ModuleLike Module>
+void placeModules(Module&& module, const ModulePlacement& placement) {
+  detail::placeModules(detail::moduleOf(module), placement);
+}
+
+/// A placement of the children of `layers` ("encoder.layer"), in their order: the first layers_per_ipu[0] of them on
+/// device first_ipu, and so on. -1 stands for an equal share of the layers that the numbers leave; what cannot be
+/// shared equally is the last -1's. Throws E0708 where the numbers do not make up the layers. Source:
+/// IPUConfig.layers_per_ipu.
+template <detail::ModuleLike Module>
+ModulePlacement layersPerIpu(Module&& module, const std::string& layers, const std::vector<int>& layers_per_ipu,
+                             int first_ipu = 0) {
+  return detail::layersPerIpu(detail::moduleOf(module), layers, layers_per_ipu, first_ipu);
+}
+
+}  // namespace abele

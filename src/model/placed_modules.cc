@@ -1,0 +1,139 @@
+#include "model/placed_modules.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <c10/util/intrusive_ptr.h>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "capture/annotate.h"
+
+namespace abele::host {
+namespace {
+
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+struct Placed {
+  ModulePlacement placement;
+  WeakTensor first;  // of the module's tensors: another module may be at the same address later
+};
+struct Registry {
+  std::mutex mutex;
+  std::map<const torch::nn::Module*, Placed> all;
+};
+Registry& registry() {
+  static auto* one = new Registry;
+  return *one;
+}
+
+bool isIn(std::string_view name, std::string_view module) {
+  return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
+}
+
+std::string listed(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += cat(text.empty() ? "" : ", ", number);
+  return cat("[", text, "]");
+}
+
+std::vector<std::string> requirePath(const torch::nn::Module& module, const std::string& path) {
+  std::vector<std::string> paths = modulePaths(module);
+  ABELE_REQUIRE(std::find(paths.begin(), paths.end(), path) != paths.end(), E0708,
+                {.what = cat("there is no module ", path),
+                 .expected = "the path of a submodule, as register_module named it",
+                 .remedy = didYouMean(path, paths, "print the module to see them")});
+  return paths;
+}
+
+}  // namespace
+
+void placeModules(const torch::nn::Module& module, const ModulePlacement& placement) {
+  const std::vector<NamedTensor> tensors = tensorsOf(module);
+  for (const auto& [path, ipu] : placement) {
+    requirePath(module, path);
+    const bool has_any = std::ranges::any_of(tensors, [&](const NamedTensor& t) { return isIn(t.name, path); });
+    ABELE_REQUIRE(
+        has_any, E0708,
+        {.what = cat("the module ", path, " has no parameter or buffer by which forward could be seen to use it"),
+         .remedy = "place the module before it, or begin a Block in forward"});
+    ABELE_REQUIRE(ipu >= 0, E0708, {.what = cat("device of module ", path), .found = cat(ipu), .expected = ">= 0"});
+  }
+  const std::lock_guard lock(registry().mutex);
+  std::erase_if(registry().all, [](const auto& entry) { return entry.second.first.expired(); });
+  registry().all.erase(&module);
+  if (!placement.empty())
+    registry().all.emplace(&module, Placed{placement, WeakTensor(tensors.front().tensor.getIntrusivePtr())});
+}
+
+ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
+                             std::vector<int> layers_per_ipu, int first_ipu) {
+  std::vector<std::string> children;
+  for (const std::string& path : requirePath(module, layers))
+    if (isIn(path, layers) && path.find('.', layers.size() + 1) == std::string::npos) children.push_back(path);
+  const auto open = std::ranges::count(layers_per_ipu, -1);
+  int left = static_cast<int>(children.size());
+  for (const int share : layers_per_ipu) left -= std::max(share, 0);
+  ABELE_REQUIRE(
+      left >= 0 && (left == 0 || open > 0) && std::ranges::none_of(layers_per_ipu, [](int n) { return n < -1; }), E0708,
+      {.what = cat("the layers per IPU do not make up the ", children.size(), " layers of ", layers),
+       .found = listed(layers_per_ipu),
+       .expected = "numbers that add up to them, or -1 for equal shares of what is left"});
+  int share_of_open = open ? left / static_cast<int>(open) : 0, shares_left = static_cast<int>(open);
+  ModulePlacement placement;
+  size_t child = 0;
+  for (size_t i = 0; i < layers_per_ipu.size(); ++i) {
+    int share = layers_per_ipu[i];
+    if (share == -1) share = --shares_left == 0 ? left : share_of_open, left -= share_of_open;
+    for (; share > 0; --share) placement.emplace_back(children.at(child++), first_ipu + static_cast<int>(i));
+  }
+  return placement;
+}
+
+PlacedModules::PlacedModules(const torch::nn::Module* module, const std::vector<NamedTensor>& tensors) {
+  {
+    const std::lock_guard lock(registry().mutex);
+    const auto found = registry().all.find(module);
+    if (found == registry().all.end() || tensors.empty()) return;
+    const auto first = found->second.first.lock();
+    if (!first || first.get() != tensors.front().tensor.unsafeGetTensorImpl()) return;
+    placement_ = found->second.placement;
+  }
+  for (const NamedTensor& tensor : tensors) {
+    int32_t block = -1;
+    size_t longest = 0;
+    for (size_t i = 0; i < placement_.size(); ++i) {
+      const std::string& path = placement_[i].first;
+      if (!isIn(tensor.name, path) || path.size() < longest) continue;
+      longest = path.size();
+      block = static_cast<int32_t>(i);
+    }
+    block_of_.push_back(block);
+  }
+}
+
+void PlacedModules::begin() {
+  current_ = -1;
+  if (!placement_.empty()) enter(0);
+}
+
+std::function<void(int32_t)> PlacedModules::reader() {
+  if (placement_.empty()) return {};
+  return [this](int32_t tensor) {
+    if (const int32_t block = block_of_.at(static_cast<size_t>(tensor)); block >= 0) enter(block);
+  };
+}
+
+void PlacedModules::enter(int32_t block) {
+  if (block == current_ || !capture::isCapturing()) return;
+  current_ = block;
+  const auto& [path, ipu] = placement_[static_cast<size_t>(block)];
+  capture::beginBlock(path, ipu);
+}
+
+}  // namespace abele::host
