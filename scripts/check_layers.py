@@ -52,7 +52,9 @@ LAYERS = {
     "test/unit/passes": ("base ir passes", TORCH_FREE),
     "test/unit/plan": ("base ir passes plan", TORCH_FREE),
     "test/unit/exe": ("base ir passes plan exe exe/build", TORCH_FREE),
+    "test/unit/options": ("base include", TORCH_FREE),
     "test/unit/runtime": ("base ir passes plan exe exe/build runtime runtime/device/null", TORCH_FREE),
+    "test/unit/runtime/device/cpu": ("base exe runtime runtime/kernels runtime/device/cpu", TORCH),
 }
 # Python package -> which of the others it may import.
 PACKAGES = {

@@ -19,7 +19,7 @@ DOCS = ROOT / "docs/options.md"
 CPP_ENUMS = ROOT / "include/abele/enums.h"
 CPP_HEADER = ROOT / "include/abele/options.h"
 CPP_ROWS = ROOT / "src/options/rows.cc"
-CPP_TESTS = ROOT / "test/unit/api/option_samples.h"
+CPP_TESTS = ROOT / "test/unit/options/option_samples.h"
 CPP_SETTERS = ROOT / "src/options/setters.cc"
 # kind -> statement that stores the value
 STORE = {

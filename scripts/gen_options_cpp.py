@@ -383,7 +383,7 @@ def sample(table, each):
 
 
 def tests(table):
-    """Text of test/unit/api/option_samples.h: each setter once, with the JSON that does the same."""
+    """Text of test/unit/options/option_samples.h: each setter once, with the JSON that does the same."""
     lines = [
         f"// Each setter of the table of options. {MARK}",
         "#pragma once",

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "passes/reduce.h"
 #include "passes/stage_count.h"
 #include "plan/plan.h"
+#include "tool.h"
 
 namespace {
 
@@ -46,15 +46,10 @@ struct Arguments {
 };
 
 [[noreturn]] void refuse(std::string what, std::string expected) {
-  throwUser(ErrorCode::E0901, {.what = std::move(what), .expected = std::move(expected), .remedy = "abele-opt --help"});
+  tools::refuse("abele-opt", std::move(what), std::move(expected));
 }
 
-std::string readAll(const std::string& file) {
-  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream in(file, std::ios::binary);
-  if (!in) refuse(cat("cannot read ", file), "a file with a graph, or - for standard input");
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+std::string readAll(const std::string& file) { return tools::readAll("abele-opt", file, "a graph"); }
 
 // "a+b@2": blocks a and b are one stage on device 2.
 passes::StageRules::ExplicitStage parseStage(const std::string& text) {
@@ -322,21 +317,5 @@ int main(int argc, char** argv) {
   app.add_flag("--split-weight-gradients", arguments.split_weight_gradients, "as for zero-bubble schedules");
   app.add_flag("--count-stages", arguments.count_stages, "also print the number of forward stages");
   app.add_flag("--quiet", arguments.quiet, "do not print the graph");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    UserError refused(ErrorCode::E0901, {.what = error.what(), .remedy = "abele-opt --help"});
-    std::cerr << refused.what() << "\n";
-    return 1;
-  }
-  try {
-    run(arguments);
-  } catch (const Error& error) {
-    std::cout.flush();
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+  return tools::runTool(app, argc, argv, [&] { run(arguments); });
 }

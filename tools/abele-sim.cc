@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -19,6 +18,7 @@
 #include "plan/cost.h"
 #include "plan/explain.h"
 #include "plan/predict.h"
+#include "tool.h"
 
 namespace {
 
@@ -35,15 +35,10 @@ struct Arguments {
 };
 
 [[noreturn]] void refuse(std::string what, std::string expected) {
-  throwUser(ErrorCode::E0901, {.what = std::move(what), .expected = std::move(expected), .remedy = "abele-sim --help"});
+  tools::refuse("abele-sim", std::move(what), std::move(expected));
 }
 
-std::string readAll(const std::string& file) {
-  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream in(file, std::ios::binary);
-  if (!in) refuse(cat("cannot read ", file), "a file with costs or a graph, or - for standard input");
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+std::string readAll(const std::string& file) { return tools::readAll("abele-sim", file, "costs or a graph"); }
 
 // A graph without stages is cut automatically, for every line of the table.
 class AutoSplitter {
@@ -222,21 +217,5 @@ int main(int argc, char** argv) {
   app.add_flag("--chart", arguments.chart, "draw each schedule, every action one slot long");
   app.add_flag("--explain", arguments.explain, "say why a captured graph is cut as it is; with --devices");
   app.add_flag("--print-costs", arguments.print_costs, "print the costs as JSON and stop");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    UserError refused(ErrorCode::E0901, {.what = error.what(), .remedy = "abele-sim --help"});
-    std::cerr << refused.what() << "\n";
-    return 1;
-  }
-  try {
-    run(arguments);
-  } catch (const Error& error) {
-    std::cout.flush();
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+  return tools::runTool(app, argc, argv, [&] { run(arguments); });
 }

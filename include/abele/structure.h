@@ -12,7 +12,6 @@
 #pragma once
 
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -106,7 +105,7 @@ void flattenEach(Flat& flat, const T& values) {
   for (const auto& value : values) flatten(flat, value);
   flat.form += ']';
 }
-/// Texts that ConstantReader reads back.
+/// Texts that FormReader reads back.
 ABELE_API void addConstant(Flat& flat, bool value);
 ABELE_API void addConstant(Flat& flat, int64_t value);
 ABELE_API void addConstant(Flat& flat, double value);

@@ -27,7 +27,7 @@ struct Difference {
   std::string kind;
   std::string op;         // for gradients and weights the parameter or buffer
   std::string line;       // of the program; empty: unknown
-  std::string scope;      // names of modules and NameScopes, with "/" between them
+  std::string scope;      // names of modules and of name scopes, with "/" between them
   std::string direction;  // "fwd", "bwd", "wgrad", "update"
   int stage = -1;         // -1: no stage runs it
   int64_t batch = 0, micro_batch = 0;

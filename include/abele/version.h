@@ -1,4 +1,5 @@
-// For users of the library: which Abele this is. Source stability holds within a major version. See abele.h.
+// For users of the library: which Abele this is; CMakeLists.txt and pyproject.toml read it here. Source stability holds
+// within a major version. See abele.h.
 #pragma once
 
 #include "abele/export.h"

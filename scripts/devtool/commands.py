@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from . import selection
 from . import setup as machine
 from .shell import ROOT, fail, quiet, run, run_silently, show, step
 
@@ -56,9 +57,10 @@ def _pytest(tools, folder, arguments) -> int:
     return run([tools.python, "-m", "pytest", *arguments], env=_python_env(tools, folder), check=False)
 
 
-def _ctest(tools, folder, env=None) -> int:
+def _ctest(tools, folder, arguments=(), env=None) -> int:
+    ctest = [tools.tool("ctest"), "--test-dir", folder, "-j", min(2, int(JOBS)), "--output-on-failure"]
     return run(
-        [tools.tool("ctest"), "--test-dir", folder, "-j", min(2, int(JOBS)), "--output-on-failure", "--no-tests=error"],
+        [*ctest, "--no-tests=error", *arguments],
         env={**tools.env, **(env or {})},
         check=False,
     )
@@ -83,20 +85,45 @@ def test(options) -> None:
         return _test_long(machine.setup_fuzz(), options.seconds)
     if options.models:
         return _test_models(options.k)
-    tools = machine.setup() if options.sanitizers else machine.setup_tests()
     if options.sanitizers:
-        return _test_sanitizers(tools, options.k)
+        return _test_sanitizers(machine.setup(), options.k)
+    tools = machine.setup_tests()
+    if options.paths or options.k:
+        return _test_selected(tools, options.paths, options.k)
     folder = configure_and_build(tools)
     step("C++ tests")
-    ctest = _ctest(tools, folder, {"GTEST_FILTER": f"*{options.k}*"} if options.k else None)
+    ctest = _ctest(tools, folder)
     num_cpp = _tests_run(folder)
     step(f"Python tests ({num_cpp} C++ tests {'FAILED' if ctest else 'passed'} before)")
-    pytest = _pytest(tools, folder, ["test", *(["-k", options.k] if options.k else [])])
-    if pytest == 5 and options.k and num_cpp:
-        pytest = 0  # the expression names C++ tests only
+    pytest = _pytest(tools, folder, ["test"])
     if ctest:
         fail(f"FAILED: C++ tests (see above); Python tests {'failed too' if pytest else 'passed'}")
     sys.exit(pytest)
+
+
+def _test_selected(tools: machine.Toolchain, paths: list[str], expression: str | None) -> None:
+    """Builds what these tests need, and runs them alone."""
+    chosen = selection.select(paths, expression)
+    targets = chosen.targets()
+    folder = configure_and_build(tools, targets=targets) if targets else ROOT / "build" / "dev"
+    failed = []
+    for program, cases in chosen.programs.items():
+        step(f"C++ tests, {program}")
+        if run([folder / "test" / program, "--gtest_brief=1", f"--gtest_filter={cases}"], env=tools.env, check=False):
+            failed.append(program)
+    if chosen.ctests:
+        step(f"C++ tests, {' '.join(chosen.ctests)}")
+        failed += ["ctest"] * bool(_ctest(tools, folder, ["-R", f"^({'|'.join(chosen.ctests)})$"]))
+    status = 5
+    if chosen.files:
+        step(f"Python tests, {len(chosen.files)} files")
+        status = _pytest(tools, folder, [*chosen.files, *(["-k", expression] if expression else [])])
+        failed += ["Python tests"] * (status not in (0, 5))
+    if failed:
+        fail(f"FAILED: {', '.join(failed)}")
+    if status == 5 and not chosen.programs and not chosen.ctests:
+        fail("no test was selected", 5)
+    step("all passed")
 
 
 def _test_sanitizers(tools: machine.Toolchain, expression: str | None) -> None:
@@ -113,7 +140,7 @@ def _test_sanitizers(tools: machine.Toolchain, expression: str | None) -> None:
     for preset in ("tsan", "asan"):
         folder = configure_and_build(tools, preset)
         step(f"C++ tests, preset {preset}")
-        if _ctest(tools, folder, env):
+        if _ctest(tools, folder, env=env):
             failed.append(preset)
     if failed:
         fail(f"FAILED: {', '.join(failed)}")
@@ -136,9 +163,9 @@ FUZZERS = (
 def _test_long(tools: machine.Toolchain, seconds: int) -> None:
     """1,000 writers and 200 training processes that are killed; each fuzzer from its corpus in the tree, what it finds
     into build/fuzz."""
-    folder = configure_and_build(tools, targets=["unit_base", "unit_session", "abele_python"])
+    folder = configure_and_build(tools, targets=["unit_base", "unit_model", "abele_python"])
     failed = []
-    for name in ("unit_base", "unit_session"):
+    for name in ("unit_base", "unit_model"):
         step(f"1,000 killed writers, {name}")
         killed = [folder / "test" / name, "--gtest_filter=*Killed"]
         if run(killed, env={**tools.env, "ABELE_KILLS": "1000"}, check=False):
@@ -164,7 +191,7 @@ def _test_long(tools: machine.Toolchain, seconds: int) -> None:
 
 def golden(options) -> None:
     tools = machine.setup()
-    folder = configure_and_build(tools)
+    folder = configure_and_build(tools, targets=selection.select(["test/golden"]).targets())
     arguments = ["test/golden"]
     if options.update:
         arguments.append("--update-golden")
@@ -215,6 +242,7 @@ def _lint(tools: machine.Toolchain) -> None:
             "ruff check": [tools.tool("ruff"), "check", "--quiet", "."],
             "ruff format": [tools.tool("ruff"), "format", "--check", "--quiet", "."],
             "layers": [tools.python, "scripts/check_layers.py"],
+            "references": [tools.python, "scripts/check_references.py"],
         }.items()
         if run(command, env=tools.env, check=False)
     ]

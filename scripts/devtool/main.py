@@ -23,8 +23,9 @@ def main(argv: list[str]) -> None:
     add_preset(build)
     build.add_argument("--werror", action="store_true", help="warnings are errors")
     build.add_argument("targets", nargs="*", help="ninja targets (all)")
-    test = add("test", commands.test, "Set up, build and run all tests: C++ first, then Python.")
-    test.add_argument("-k", metavar="EXPR", help="only tests whose name matches (pytest -k; googletest *EXPR*)")
+    test = add("test", commands.test, "Set up, build and run tests: all, C++ first, or those that are named.")
+    test.add_argument("paths", nargs="*", metavar="PATH", help="only tests of these files and folders below test/")
+    test.add_argument("-k", metavar="EXPR", help="only tests whose name matches, as of pytest -k; of googletest too")
     test.add_argument("--sanitizers", action="store_true", help="run the C++ tests under ASan, UBSan and TSan instead")
     test.add_argument(
         "--long",
@@ -37,7 +38,7 @@ def main(argv: list[str]) -> None:
     golden.add_argument("--update", action="store_true", help="rewrite the files marked # GENERATED")
     golden.add_argument("-k", metavar="EXPR")
     add("format", commands.format_, "Format all C++ and Python files.")
-    add("lint", commands.lint, "Check format, style and layers; change nothing.")
+    add("lint", commands.lint, "Check format, style, layers, and names in comments; change nothing.")
     demo = add("demo", commands.demo, "Set up, build and run the demonstration.")
     demo.add_argument("rest", nargs=argparse.REMAINDER, help="options of the demonstration")
     add("check", commands.check, "What must hold before a change lands: lint, generated files, build, fast tests.")

@@ -15,7 +15,6 @@ TORCH = "torch==2.13.0"
 OLDEST_TORCH = (2, 11)
 DEBIAN_PACKAGES = [
     "libgtest-dev",
-    "libgmock-dev",
     "libspdlog-dev",
     "libfmt-dev",
     "libcli11-dev",

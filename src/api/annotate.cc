@@ -6,7 +6,6 @@
 #include <ATen/ops/sum.h>
 
 #include "abele/annotate.h"
-#include "base/cat.h"
 #include "capture/annotate.h"
 #include "model/lines.h"
 

@@ -1,6 +1,5 @@
 #include "base/error.h"
 
-#include <array>
 #include <atomic>
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// The version of the library, which CMake says once.
+// The version of the library: that of include/abele/version.h, as CMake reads it.
 #pragma once
 
 namespace abele {

@@ -1,9 +1,6 @@
 // Turns as a context manager: what executors lock.
 #include "base/turns.h"
 
-#include <memory>
-#include <optional>
-
 #include "bind/bind.h"
 #include "bind/gil.h"
 

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <ATen/core/Reduction.h>

@@ -1,4 +1,4 @@
-// The linear layers that run on this thread. Set by composite_observer.cc, asked by recorder_rules.cc.
+// The linear layers that run on this thread. Set by composite_observer.cc, asked by rewrites.cc.
 #pragma once
 
 #include <vector>

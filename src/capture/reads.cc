@@ -4,7 +4,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/error.h"
 #include "capture/arguments.h"
 
 namespace abele::capture {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {

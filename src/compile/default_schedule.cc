@@ -1,8 +1,5 @@
 #include "compile/default_schedule.h"
 
-#include <algorithm>
-#include <thread>
-
 #include "passes/pass.h"
 
 namespace abele::host {
@@ -10,11 +7,6 @@ namespace abele::host {
 bool leavesSchedule(const ProgramOptions& options) {
   return options.schedule_rule == ScheduleRule::kDefault && options.training &&
          options.strategy == Strategy::kPipelined;
-}
-
-int coresOfReplica(const ProgramOptions& options) {
-  const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-  return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
 }
 
 Lowered lowerByDefault(const Captured& captured, ProgramOptions options) {

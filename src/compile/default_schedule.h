@@ -9,9 +9,6 @@ namespace abele::host {
 /// A pipeline in training, and nobody named a schedule.
 bool leavesSchedule(const ProgramOptions& options);
 
-/// Cores for the devices of one replica.
-int coresOfReplica(const ProgramOptions& options);
-
 /// A lowered program under the schedule that was chosen for it.
 struct Lowered {
   ir::Graph graph;

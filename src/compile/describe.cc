@@ -1,5 +1,4 @@
 // A recording as the host sees it: arguments, results, stages; and what of it the cache keeps.
-#include <algorithm>
 
 #include <ATen/core/Tensor.h>
 

@@ -31,15 +31,15 @@ int64_t spareOf(const exe::Executable& executable, const ProgramOptions& options
   return plan::spareBytes(devicesOf(executable), peaksOf(executable), options.device_memory);
 }
 
-/// The worker that lacks most; -1: everything fits.
+/// The worker with the largest deficit; -1: everything fits.
 int fullestWorker(const exe::Executable& executable, const ProgramOptions& options) {
   int fullest = -1;
   int64_t least = 0;
   const std::vector<int64_t> peaks = peaksOf(executable);
   for (size_t w = 0; w < peaks.size(); ++w) {
-    const int64_t limit = options.device_memory.of(executable.workers[w].device);
-    if (limit < 0 || limit - peaks[w] >= least) continue;
-    least = limit - peaks[w];
+    const int64_t spare = options.device_memory.spare(executable.workers[w].device, peaks[w]);
+    if (spare >= least) continue;
+    least = spare;
     fullest = static_cast<int>(w);
   }
   return fullest;

@@ -1,7 +1,6 @@
 #include "compile/placement.h"
 
 #include <algorithm>
-#include <thread>
 #include <tuple>
 
 #include "base/log.h"
@@ -20,9 +19,7 @@ bool choosesSchedule(const ProgramOptions& options) {
 }
 
 int splitDevices(const ProgramOptions& options) {
-  if (options.stages.devices > 0) return options.stages.devices;
-  const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-  return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
+  return options.stages.devices > 0 ? options.stages.devices : coresOfReplica(options);
 }
 
 Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const OptimizerSpec& optimizer, int devices) {
@@ -86,10 +83,8 @@ std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const Pro
                                                      .device_iterations = options.device_iterations,
                                                      .accumulation = options.gradient_accumulation});
     ScheduleChoice choice{schedule, p.run.step_ns, p.peakBytes()};
-    for (size_t w = 0; w < p.device_of.size(); ++w) {
-      const int64_t limit = options.device_memory.of(p.device_of[w]);
-      choice.fits = choice.fits && (limit < 0 || p.run.workers[w].peak_bytes <= limit);
-    }
+    for (size_t w = 0; w < p.device_of.size(); ++w)
+      choice.fits = choice.fits && options.device_memory.spare(p.device_of[w], p.run.workers[w].peak_bytes) >= 0;
     choices.push_back(choice);
   }
   std::stable_sort(choices.begin(), choices.end(), [](const ScheduleChoice& a, const ScheduleChoice& b) {

@@ -1,5 +1,5 @@
 // Decisions about a recording that the user left to us: where stages begin (AutoSplit) and which schedule runs them
-// (schedule "auto"). Used by session.cc and session_explain.cc.
+// (schedule "auto"). Used by compiler.cc and session/explain.cc.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,7 @@
 #include "compile/program_options.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/error.h"
 
@@ -41,6 +42,11 @@ void checkProcesses(const ProgramOptions& options) {
 }
 
 }  // namespace
+
+int coresOfReplica(const ProgramOptions& options) {
+  const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+  return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
+}
 
 int64_t totalReplicas(const ProgramOptions& options) { return options.replicas * options.processes.count; }
 

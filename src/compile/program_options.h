@@ -119,6 +119,8 @@ struct OptimizerSpec {
 
 /// Throws E0702 for values outside their range, E0711 for options that several processes do not have.
 void checkOptions(const ProgramOptions& options);
+/// Cores of this machine for the devices of one replica, at least 1.
+int coresOfReplica(const ProgramOptions& options);
 /// Replicas of all processes.
 int64_t totalReplicas(const ProgramOptions& options);
 /// Micro-batches that the inputs of one call are split into.

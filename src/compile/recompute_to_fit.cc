@@ -45,11 +45,11 @@ class Chooser {
     Recomputed result{.needed = true, .of = static_cast<int64_t>(all_.size())};
     std::vector<Candidate> chosen;
     for (size_t w = 0; w < plan_.device_of.size(); ++w) {
-      const int64_t limit = options_.device_memory.of(plan_.device_of[w]);
-      if (limit < 0 || peaks[w] <= limit) continue;
-      const std::vector<Candidate> here = chooseFor(w, limit);
+      const int device = plan_.device_of[w];
+      if (options_.device_memory.spare(device, peaks[w]) >= 0) continue;
+      const std::vector<Candidate> here = chooseFor(w, options_.device_memory.of(device));
       chosen.insert(chosen.end(), here.begin(), here.end());
-      log::info("recompute to fit: device ", plan_.device_of[w], ": ", here.size(), " values");
+      log::info("recompute to fit: device ", device, ": ", here.size(), " values");
     }
     result.values = static_cast<int64_t>(chosen.size());
     result.extra_ns = timeOf(chosen);

@@ -1,7 +1,6 @@
 // Reads the text form line by line: a line with a mistake is reported and skipped, so that all mistakes are told at
 // once.
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 

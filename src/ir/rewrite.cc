@@ -46,6 +46,22 @@ void removeNodes(Graph& graph, const std::vector<bool>& remove) {
   graph.nodes.resize(kept);
 }
 
+// View nodes are met after their readers, so one walk finds chains of unread views.
+bool removeUnreadViews(Graph& graph) {
+  std::vector<bool> is_read(graph.values.size(), false), remove(graph.nodes.size(), false);
+  for (const Output& output : graph.outputs) is_read[static_cast<size_t>(output.value)] = true;
+  bool any = false;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    remove[i] = node.is_view;
+    forEachResult(node, [&](ValueId v) { remove[i] = remove[i] && !is_read[static_cast<size_t>(v)]; });
+    any = any || remove[i];
+    if (!remove[i]) forEachOperand(node, [&](ValueId v) { is_read[static_cast<size_t>(v)] = true; });
+  }
+  if (any) removeNodes(graph, remove);
+  return any;
+}
+
 std::string describe(const Graph& graph, const Node& node) {
   std::string where = node.scope;
   if (!node.source.empty()) where += where.empty() ? node.source : cat(" (", node.source, ")");

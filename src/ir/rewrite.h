@@ -19,6 +19,9 @@ void forgetValue(Graph& graph, ValueId v);
 /// Removes the nodes whose flag (by position) is set, and forgets what they made.
 void removeNodes(Graph& graph, const std::vector<bool>& remove);
 
+/// Removes views that nothing reads, and those that only such views read. Returns whether there were any.
+bool removeUnreadViews(Graph& graph);
+
 /// The node that makes the memory of a value (views are looked through), or nullptr for an input. Pointers are into
 /// graph.nodes.
 class Makers {

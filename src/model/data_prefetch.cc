@@ -3,7 +3,6 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 #include "base/error.h"

@@ -1,7 +1,6 @@
 // The text table of a model's last step, and what its memory is for.
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 
 #include "model/access.h"
 

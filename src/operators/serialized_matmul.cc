@@ -6,7 +6,6 @@
 
 #include "abele/ops.h"
 #include "base/error.h"
-#include "operators/library.h"
 
 namespace abele::ops {
 

@@ -11,7 +11,6 @@
 #include "abele/ops.h"
 #include "base/error.h"
 #include "capture/annotate.h"
-#include "operators/library.h"
 
 namespace abele::ops {
 namespace {

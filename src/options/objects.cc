@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
-#include "options/rows.h"
 #include "options/store.h"
 
 namespace abele::host {

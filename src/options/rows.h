@@ -15,7 +15,7 @@ enum class OptionKind {
   kValue,     // stored under the key
   kOnDemand,  // the same, without a default
   kPopart,    // stored as an expert setting
-  kWritten,   // a function of option_written.cc stores it
+  kWritten,   // a function of written.cc stores it
 };
 
 inline constexpr int64_t kNoLeast = std::numeric_limits<int64_t>::min();

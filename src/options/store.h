@@ -73,7 +73,7 @@ std::vector<std::string> setterPaths();
 /// A setter of TensorLocationSettings.
 void setLocation(std::map<std::string, int64_t>& values, const std::string& path, std::vector<OptionValue> arguments);
 
-/// Stores what a setter of kind kWritten was given (option_written.cc).
+/// Stores what a setter of kind kWritten was given (written.cc).
 void callWritten(Options::Values& values, const OptionRow& row, const OptionList& arguments);
 /// Throws E0701 for an unknown expert setting, E0702 for a value that is none of its own.
 void validateExpert(const OptionMap& settings);

@@ -1,5 +1,4 @@
 // Options as text and as JSON.
-#include <set>
 
 #include "options/store.h"
 

@@ -35,23 +35,6 @@ std::vector<ValueId> firstLikeIt(const ir::Graph& graph, bool* any) {
   return first;
 }
 
-// View nodes are met after their readers, so one walk finds chains of unread views.
-bool dropUnreadViews(ir::Graph& graph) {
-  std::vector<bool> is_read(graph.values.size(), false);
-  for (const ir::Output& output : graph.outputs) is_read[output.value] = true;
-  std::vector<bool> remove(graph.nodes.size(), false);
-  bool any = false;
-  for (size_t i = graph.nodes.size(); i-- > 0;) {
-    const ir::Node& node = graph.nodes[i];
-    remove[i] = node.is_view;
-    ir::forEachResult(node, [&](ValueId v) { remove[i] = remove[i] && !is_read[v]; });
-    any = any || remove[i];
-    if (!remove[i]) ir::forEachOperand(node, [&](ValueId v) { is_read[v] = true; });
-  }
-  if (any) ir::removeNodes(graph, remove);
-  return any;
-}
-
 }  // namespace
 
 Changed normaliseViews(ir::Graph& graph, PassContext&) {
@@ -68,7 +51,7 @@ Changed normaliseViews(ir::Graph& graph, PassContext&) {
             v = ir::kNone;
           }
   }
-  bool dropped = dropUnreadViews(graph);
+  bool dropped = ir::removeUnreadViews(graph);
   return merged || dropped ? Changed::kYes : Changed::kNo;
 }
 

@@ -28,7 +28,7 @@ struct StageRules {
   std::vector<ExplicitStage> stages;
   /// Pipelined: stage numbers must not fall along the data flow (E0303). Sharded: free.
   bool ordered = true;
-  /// AutoSplit: forward nodes with at least this id begin the next stage; ascending. plan/split.h chooses them.
+  /// AutoSplit: forward nodes with at least this id begin the next stage; ascending. plan/auto_split.h chooses them.
   std::vector<ir::NodeId> cuts;
   /// AutoSplit: stages are dealt round so many devices. 0: a device each.
   int devices = 0;

@@ -48,7 +48,7 @@ class Snapshots {
       append(behind_[i]);
     }
     if (copy_of_.empty()) return Changed::kNo;
-    dropUnreadViews();
+    ir::removeUnreadViews(graph_);  // that only readers of copies read
     return Changed::kYes;
   }
 
@@ -155,19 +155,6 @@ class Snapshots {
     node.source = writer.source;
     node.scope = writer.scope;
     return node;
-  }
-
-  // Views that only readers of copies read.
-  void dropUnreadViews() {
-    std::vector<bool> is_read(graph_.values.size(), false), remove(graph_.nodes.size(), false);
-    for (const ir::Output& output : graph_.outputs) is_read[index(output.value)] = true;
-    for (size_t i = graph_.nodes.size(); i-- > 0;) {
-      const Node& node = graph_.nodes[i];
-      remove[i] = node.is_view;
-      ir::forEachResult(node, [&](ValueId v) { remove[i] = remove[i] && !is_read[index(v)]; });
-      if (!remove[i]) ir::forEachOperand(node, [&](ValueId v) { is_read[index(v)] = true; });
-    }
-    ir::removeNodes(graph_, remove);
   }
 
   void append(std::vector<Node>& nodes) {

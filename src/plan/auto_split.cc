@@ -4,7 +4,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <set>
 #include <tuple>
 
 #include "base/error.h"

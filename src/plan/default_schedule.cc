@@ -156,10 +156,7 @@ class Chooser {
     const PredictOptions predicted{
         .schedule = kind, .accumulation = options_.plan.accumulation, .most_held = most_held};
     Schedule schedule = makeSchedule(predicted, worker_of_, costs, options_.plan.hop_ns);
-    for (auto& actions : schedule.workers)
-      std::erase_if(actions, [&](const Action& a) {
-        return a.direction == ir::Direction::kWeightGrad && costs[static_cast<size_t>(a.stage)].weight_grad_ns == 0;
-      });
+    dropFreeWeightGradients(schedule, costs);
     return simulate(schedule, static_cast<int>(costs.size()), options_.plan.accumulation, modelOf(costs));
   }
 

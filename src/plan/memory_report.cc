@@ -353,8 +353,7 @@ MemoryReport reportMemory(const ir::Graph& graph, const Plan& plan, size_t num_t
 int64_t spareBytes(const std::vector<int>& devices, const std::vector<int64_t>& peak_bytes,
                    const MemoryLimits& limits) {
   int64_t spare = std::numeric_limits<int64_t>::max();
-  for (size_t w = 0; w < devices.size(); ++w)
-    if (const int64_t limit = limits.of(devices[w]); limit >= 0) spare = std::min(spare, limit - peak_bytes[w]);
+  for (size_t w = 0; w < devices.size(); ++w) spare = std::min(spare, limits.spare(devices[w], peak_bytes[w]));
   return spare;
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -67,12 +68,17 @@ struct MemoryLimits {
     auto it = of_device.find(device);
     return it == of_device.end() ? every : it->second;
   }
+  /// Bytes that a device has to spare beside this many; negative: what it lacks. The largest number there is where it
+  /// has no limit.
+  int64_t spare(int device, int64_t bytes) const {
+    const int64_t limit = of(device);
+    return limit < 0 ? std::numeric_limits<int64_t>::max() : limit - bytes;
+  }
   bool any() const { return every >= 0 || !of_device.empty(); }
   bool operator==(const MemoryLimits&) const = default;
 };
 
-/// The least bytes that a device has to spare; negative: so many are missing on the worst device. The largest number
-/// there is where nothing is limited.
+/// The least that a device has to spare (MemoryLimits::spare). devices, peak_bytes: by worker.
 int64_t spareBytes(const std::vector<int>& devices, const std::vector<int64_t>& peak_bytes, const MemoryLimits& limits);
 
 }  // namespace abele::plan

@@ -1,7 +1,6 @@
 #include "plan/predict.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -113,6 +112,13 @@ Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of
              .most_held = o.most_held});
 }
 
+void dropFreeWeightGradients(Schedule& schedule, const std::vector<StageCost>& costs) {
+  for (auto& actions : schedule.workers)
+    std::erase_if(actions, [&](const Action& a) {
+      return a.direction == ir::Direction::kWeightGrad && costs[static_cast<size_t>(a.stage)].weight_grad_ns == 0;
+    });
+}
+
 Prediction predict(const Chain& chain, const PredictOptions& options) {
   requireCosts(chain);
   requireOptions(options);
@@ -129,11 +135,7 @@ Prediction predict(const Chain& chain, const PredictOptions& options) {
   if (splitsBackward(options.schedule) && !chain.split_memory.empty()) costs.memory = chain.split_memory;
   if (options.schedule == ScheduleKind::kSharded && !chain.sharded_memory.empty()) costs.memory = chain.sharded_memory;
   prediction.schedule = makeSchedule(options, worker_of, costs.stages, costs.hop_ns);
-  for (auto& actions : prediction.schedule.workers)
-    std::erase_if(actions, [&](const Action& a) {
-      return a.direction == ir::Direction::kWeightGrad &&
-             costs.stages[static_cast<size_t>(a.stage)].weight_grad_ns == 0;
-    });
+  dropFreeWeightGradients(prediction.schedule, costs.stages);
   prediction.run = simulate(prediction.schedule, prediction.num_stages, options.accumulation, costs);
   ABELE_CHECK(prediction.run.complete, "the schedule ", scheduleName(options.schedule), " does not end");
   for (size_t w = 0; w < prediction.device_of.size(); ++w)

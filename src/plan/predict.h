@@ -44,6 +44,9 @@ void requireCosts(const Chain& chain);
 Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& worker_of,
                       const std::vector<StageCost>& costs, int64_t hop_ns = 0);
 
+/// Drops the weight gradients of stages in which they take no time. costs: by stage.
+void dropFreeWeightGradients(Schedule& schedule, const std::vector<StageCost>& costs);
+
 /// Schedules without weight gradients of their own run them inside the backward; stages whose weight gradients take no
 /// time have none. Throws E0404 for a chain without
 /// stages, negative figures, or a schedule that cannot train or infer as asked.

@@ -1,7 +1,6 @@
 // Text form of a plan: print and parse are inverse. Grammar: docs/plan.md.
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <set>
 
 #include "base/arg_text.h"

@@ -1,7 +1,6 @@
 // What a kind of device offers the runtime. Torch-free; each backend is a folder under device/ (cpu, null).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 

@@ -1,7 +1,6 @@
 // Runs an Executable: one thread per worker, counters between them, no schedule logic of its own.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>

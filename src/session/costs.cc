@@ -1,7 +1,6 @@
 // Session::costs: what recent steps took, for the simulator. Everything is a median over steps, so that a step during
 // which somebody else used the machine does not count.
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <thread>
 

@@ -1,14 +1,9 @@
-#include <algorithm>
-#include <cmath>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
 
-#include "base/error.h"
-#include "compile/replication.h"
 #include "compile/tensors.h"
-#include "passes/running_statistics.h"
 #include "session/impl.h"
 
 namespace abele::host {

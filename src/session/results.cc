@@ -2,7 +2,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include "base/error.h"
 #include "compile/tensors.h"
 #include "session/impl.h"
 

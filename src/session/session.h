@@ -2,7 +2,6 @@
 // are thin over it.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>

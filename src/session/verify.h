@@ -1,5 +1,5 @@
 // Proves that a compiled program gives the bits of eager PyTorch on given batches, value by value, or names the first
-// operator where it does not. Used by bind/ and public_verify.cc. Next: verify.cc (runs both), verify_captures.cc.
+// operator where it does not. Used by bind/ and model/verify.cc. Next: verify.cc (runs both), verify_captures.cc.
 #pragma once
 
 #include <functional>

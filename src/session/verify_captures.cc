@@ -13,7 +13,6 @@
 #include "base/cat.h"
 #include "compile/tensors.h"
 #include "ir/rewrite.h"
-#include "session/impl.h"
 #include "session/verify.h"
 
 namespace abele::host {

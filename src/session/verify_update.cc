@@ -1,7 +1,6 @@
 // torch.optim's weight updates as the sequence of operators that torch runs: what the devices' kernels are compared to.
 #include <cmath>
 #include <memory>
-#include <unordered_map>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros_like.h>

@@ -1,9 +1,7 @@
 // Notices a model's tensors that somebody wrote after they were copied to or from the device. Used by session.cc.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace at {

@@ -16,12 +16,8 @@ def built_tree() -> Path | None:
     """The build folder whose library the tests use: ABELE_BUILD_DIR, else the newest under build/."""
     if "ABELE_BUILD_DIR" in os.environ:
         return Path(os.environ["ABELE_BUILD_DIR"])
-    found = [
-        cache.parent
-        for cache in (ROOT / "build").glob("*/CMakeCache.txt")
-        if (cache.parent / "libabele_host.a").exists()
-    ]
-    return max(found, key=lambda folder: (folder / "libabele_host.a").stat().st_mtime, default=None)
+    found = [library.parent for library in (ROOT / "build").glob("*/libabele_api.a")]
+    return max(found, key=lambda folder: (folder / "libabele_api.a").stat().st_mtime, default=None)
 
 
 def tool(name: str) -> str | None:

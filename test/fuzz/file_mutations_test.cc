@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <optional>
 
 #include "base/error.h"
 #include "base/whole_file.h"

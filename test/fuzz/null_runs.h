@@ -1,7 +1,6 @@
 // What an executable calculates on the null device: symbolic contents of all it gives and keeps.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "base/error.h"

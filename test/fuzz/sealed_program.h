@@ -3,7 +3,6 @@
 
 #include "compile/compiled_program.h"
 #include "exe/fields.h"
-#include "model/program_file.h"
 #include "sealed.h"
 
 namespace abele::test {

@@ -1,15 +1,15 @@
-// What a call of the public API throws. Used by the tests of this folder.
+// What a call throws.
 #pragma once
 
 #include <string>
 
-#include "abele/error.h"
+#include "base/error.h"
 
 namespace abele::test {
 
 /// The text of the Error that fn throws; nothing thrown: an empty string.
 template <class Fn>
-std::string errorOf(Fn fn) {
+std::string errorOf(const Fn& fn) {
   try {
     fn();
   } catch (const Error& error) {
@@ -19,9 +19,13 @@ std::string errorOf(Fn fn) {
 }
 /// Its code: "E0704".
 template <class Fn>
-std::string codeOf(Fn fn) {
-  const std::string text = errorOf(fn);
-  return text.substr(0, text.find(' '));
+std::string codeOf(const Fn& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return errorCodeText(error.code());
+  }
+  return "";
 }
 
 }  // namespace abele::test

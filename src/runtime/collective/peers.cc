@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

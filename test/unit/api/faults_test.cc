@@ -5,11 +5,11 @@
 #include <functional>
 #include <memory>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../support/child.h"
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 #include "two_layers.h"
 
 namespace {
@@ -38,14 +38,10 @@ const at::Tensor& x() {
 /// Runs fn in a forked child, which then ends as programs do. Returns its exit status; -1: a signal ended it, also for
 /// taking too long.
 int inChild(const std::function<bool()>& fn) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+  return abele::test::inChild([&]() -> int {
     ::alarm(120);
     std::exit(fn() ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  });
 }
 
 class Forks : public testing::Test {

@@ -5,23 +5,14 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 
 namespace {
 
+using abele::test::codeOf;
 using abele::test::errorOf;
 namespace nn = torch::nn;
-
-template <class Call>
-std::string codeOf(const Call& call) {
-  try {
-    call();
-  } catch (const abele::Error& error) {
-    return abele::errorCodeText(error.code());
-  }
-  return "none";
-}
 
 struct Training {
   explicit Training(const abele::Options& options = {}, const abele::optim::Optimizer& optimizer = abele::optim::SGD{})

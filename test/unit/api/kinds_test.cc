@@ -5,8 +5,8 @@
 
 #include <unordered_map>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 
 namespace {
 

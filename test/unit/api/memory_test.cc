@@ -2,22 +2,14 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
 
 namespace {
 
 namespace nn = torch::nn;
+using abele::test::errorOf;
 using at::Tensor;
-
-template <class Fn>
-std::string messageOf(Fn fn) {
-  try {
-    fn();
-  } catch (const abele::Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 struct NetImpl : nn::Module {
   NetImpl() {
@@ -46,7 +38,7 @@ TEST(Memory, ReportAddsUpAndKnowsTheLimits) {
   abele::Options options = accumulating();
   options.deviceMemoryLimit({{"IPU1", 1 << 20}});
   auto model = abele::trainingModel(Net(), options, abele::optim::Adam{});
-  EXPECT_NE(messageOf([&] { model.memoryReport(); }).find("E0705"), std::string::npos);
+  EXPECT_NE(errorOf([&] { model.memoryReport(); }).find("E0705"), std::string::npos);
   model.compile(kX, kY);
   const abele::MemoryReport report = model.memoryReport();
   ASSERT_EQ(report.devices.size(), 2u);
@@ -69,7 +61,7 @@ TEST(Memory, LimitsOfSingleDevices) {
   small.deviceMemoryLimit({{"IPU0", 1000}});
   {
     auto model = abele::trainingModel(net, small);
-    EXPECT_NE(messageOf([&] { model(kX, kY); }).find("E0405 device-memory: out of memory on device 0"),
+    EXPECT_NE(errorOf([&] { model(kX, kY); }).find("E0405 device-memory: out of memory on device 0"),
               std::string::npos);
   }
   abele::Options other = accumulating();
@@ -88,8 +80,8 @@ TEST(Memory, LimitsAreOptionsLikeOthers) {
   options.deviceMemoryLimit(300);
   EXPECT_EQ(options.device_memory_limit(), 300);
   EXPECT_TRUE(options.device_memory_limits().empty());
-  EXPECT_NE(messageOf([&] { options.deviceMemoryLimit({{"GPU0", 1}}); }).find("E0702"), std::string::npos);
-  EXPECT_NE(messageOf([&] { options.deviceMemoryLimit({{"IPU0", -1}}); }).find("E0702"), std::string::npos);
+  EXPECT_NE(errorOf([&] { options.deviceMemoryLimit({{"GPU0", 1}}); }).find("E0702"), std::string::npos);
+  EXPECT_NE(errorOf([&] { options.deviceMemoryLimit({{"IPU0", -1}}); }).find("E0702"), std::string::npos);
   EXPECT_EQ(options.device_memory_limit(), 300);
 }
 

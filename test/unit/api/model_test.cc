@@ -4,8 +4,8 @@
 #include <torch/torch.h>
 #include <cmath>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 
 namespace {
 

@@ -3,21 +3,13 @@
 
 #include <torch/torch.h>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
 
 namespace {
 
 using abele::ops::Tensors;
-
-template <class Call>
-std::string codeOf(const Call& call) {
-  try {
-    call();
-  } catch (const abele::Error& error) {
-    return abele::errorCodeText(error.code());
-  }
-  return "none";
-}
+using abele::test::codeOf;
 
 /// The results of forward in an inference model.
 Tensors inferred(const abele::Forward& forward, const Tensors& inputs) {

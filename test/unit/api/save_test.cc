@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include <latch>
 #include <thread>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
 #include "abele/ops.h"
-#include "code_of.h"
 #include "two_layers.h"
 
 namespace {

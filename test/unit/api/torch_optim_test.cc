@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 
 namespace {
 

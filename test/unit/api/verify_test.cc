@@ -2,13 +2,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <atomic>
 #include <thread>
 
 #include <torch/library.h>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 
 namespace {
 

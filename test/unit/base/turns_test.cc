@@ -7,34 +7,19 @@
 #include <thread>
 #include <vector>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
+#include "../../support/child.h"
+#include "../../support/code_of.h"
 #include "base/error.h"
 #include "base/fork.h"
 
 namespace abele {
 namespace {
 
-std::string codeOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return errorCodeText(error.code());
-  }
-  return "";
-}
+using test::codeOf;
+using test::inChild;
 
 void waitUntil(Turns& turns, int64_t waiting) {
   while (turns.numWaiting() != waiting) std::this_thread::yield();
-}
-
-int inChild(const std::function<int()>& fn) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(fn());
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 TEST(Turns, AreGivenInTheOrderInWhichTheyWereAskedFor) {

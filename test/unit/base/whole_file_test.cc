@@ -3,23 +3,19 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <new>
-#include <random>
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../support/child.h"
+#include "../../support/code_of.h"
 #include "base/error.h"
 #include "base/utf8.h"
 
@@ -27,6 +23,9 @@ namespace abele {
 namespace {
 
 namespace fs = std::filesystem;
+using test::codeOf;
+using test::inChild;
+using test::killWriters;
 
 class WholeFile : public testing::Test {
  protected:
@@ -41,24 +40,6 @@ class WholeFile : public testing::Test {
 
   fs::path folder_;
 };
-
-std::string codeOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return errorCodeText(error.code());
-  }
-  return "";
-}
-
-/// Runs fn in a process of its own; its exit status, -1 when a signal ended it.
-int inChild(const std::function<int()>& fn) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(fn());
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 TEST_F(WholeFile, ReadsWhatItWrote) {
   const std::string bytes("a\0b\xff", 4);
@@ -130,34 +111,16 @@ TEST_F(WholeFile, RemovesLeftoversOfTheDeadOnly) {
   EXPECT_FALSE(fs::exists(alive));
 }
 
-// ABELE_KILLS: how often; `dev test --long` asks for 1,000.
 TEST_F(WholeFile, IsOldOrNewWhenItsWriterIsKilled) {
-  const char* asked = std::getenv("ABELE_KILLS");
-  const int kills = asked ? std::atoi(asked) : 50;
   const std::string contents[] = {std::string(200'000, 'a'), std::string(300'000, 'b')};
   writeWholeFile(path("file"), contents[0]);
-  auto* const written = static_cast<std::atomic<int>*>(
-      ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  std::mt19937 random(3);
-  for (int i = 0; i < kills; ++i) {
-    new (written) std::atomic<int>(0);
-    const pid_t child = ::fork();
-    if (child == 0)
-      for (int k = 0;; ++k) {
-        writeWholeFile(path("file"), contents[k % 2]);
-        ++*written;
-      }
-    while (*written < 1) {
-    }
-    for (uint64_t spins = random() % 200'000; spins > 0; --spins) (void)written->load();
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
+  const auto write = [&](int k) { writeWholeFile(path("file"), contents[k % 2]); };
+  killWriters(200'000, write, [&](int i) {
     const std::string found = readWholeFile(path("file"));
     ASSERT_TRUE(found == contents[0] || found == contents[1]) << i << ": " << found.size() << " bytes";
     removeLeftovers(folder_);
     ASSERT_EQ(entries(), 1u) << i;
-  }
-  ::munmap(written, sizeof(std::atomic<int>));
+  });
 }
 
 TEST_F(WholeFile, TakesNamesThatAreNoText) {

@@ -1,23 +1,19 @@
 // Saved programs and cache entries: of their own program, whole, and nothing else.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <new>
 #include <random>
 
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../fuzz/file_mutator.h"
 #include "../../fuzz/sealed.h"
+#include "../../support/child.h"
 #include "../session/networks.h"
 #include "abele/model.h"
 #include "base/error.h"
@@ -163,24 +159,20 @@ TEST_F(Files, FullDiskInTheFolderOfTheCacheIsAWarning) {
 }
 
 /// In a process of its own: 0 when fn returns, 1 when it throws an error of ours, -1 for everything else.
-int inChild(const std::function<void()>& fn) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+int outcomeOf(const std::function<void()>& fn) {
+  const int status = inChild([&] {
     ::alarm(30);
     try {
       fn();
     } catch (const Error&) {
-      ::_exit(1);
+      return 1;
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s\n", error.what());
-      ::_exit(2);
+      return 2;
     }
-    ::_exit(0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (WIFSIGNALED(status)) std::printf("signal %d\n", WTERMSIG(status));
-  return WIFEXITED(status) && WEXITSTATUS(status) <= 1 ? WEXITSTATUS(status) : -1;
+    return 0;
+  });
+  return status <= 1 ? status : -1;
 }
 
 // Programs with changed fields and everything around them written anew, on the device: refused, or run to the end. What
@@ -196,7 +188,7 @@ TEST_F(Files, ChangedProgramsAreRefusedOrRun) {
     Trained& original = *originals[static_cast<size_t>(i) % originals.size()];
     host::CompiledProgram program = original.session.program();
     for (uint64_t n = 1 + random() % 3; n > 0; --n) exe::mutate(program.executable, random);
-    const int status = inChild([&] {
+    const int status = outcomeOf([&] {
       host::Session session(Trained::options({}));
       session.load(host::decodeProgram(encode(program)), original.view.program.model);
       for (int step = 0; step < 2; ++step) session.run(original.data);
@@ -228,7 +220,7 @@ TEST_F(Files, ChangedModelsAreRefusedOrRun) {
     for (uint64_t n = 1 + random() % 2; n > 0; --n) FileMutator{random}(file);
     const std::string path = folder_ / "model.poptorch";
     std::ofstream(path, std::ios::binary) << encode(file);
-    const int status = inChild([&] {
+    const int status = outcomeOf([&] {
       TrainingModel model = loadTrainingModel(path, Options().threadsPerDevice(1));
       for (int step = 0; step < 2; ++step) model(trained.data);
       model.copyWeightsToHost();
@@ -239,10 +231,7 @@ TEST_F(Files, ChangedModelsAreRefusedOrRun) {
   std::printf("%d files: %d refused, %d ran\n", count, refused, count - refused);
 }
 
-// ABELE_KILLS: how often; `dev test --long` asks for 1,000.
 TEST_F(Files, AreOldOrNewWhenTheirWriterIsKilled) {
-  const char* asked = std::getenv("ABELE_KILLS");
-  const int kills = asked ? std::atoi(asked) : 50;
   at::set_num_threads(1);  // a child has no other threads
   Trained trained("conv");
   const host::CompiledProgram program = trained.session.program();
@@ -256,23 +245,11 @@ TEST_F(Files, AreOldOrNewWhenTheirWriterIsKilled) {
   }
   writeProgramFile(path, files[0]);
   host::ExecutableCache(cache_folder).store("key", program);
-  auto* const written = static_cast<std::atomic<int>*>(
-      ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  std::mt19937 random(3);
-  for (int i = 0; i < kills; ++i) {
-    new (written) std::atomic<int>(0);
-    const pid_t child = ::fork();
-    if (child == 0)
-      for (int k = 0;; ++k) {
-        writeProgramFile(path, files[k % 2]);
-        host::ExecutableCache(cache_folder).store("key", program);
-        ++*written;
-      }
-    while (*written < 1) {
-    }
-    for (uint64_t spins = random() % 400'000; spins > 0; --spins) (void)written->load();
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
+  const auto write = [&](int k) {
+    writeProgramFile(path, files[k % 2]);
+    host::ExecutableCache(cache_folder).store("key", program);
+  };
+  killWriters(400'000, write, [&](int i) {
     // The next start.
     const host::ProgramFile found = host::readProgramFile(path);
     ASSERT_TRUE(found.version == "old" || found.version == "new") << i;
@@ -281,8 +258,7 @@ TEST_F(Files, AreOldOrNewWhenTheirWriterIsKilled) {
     ASSERT_NO_THROW(host::decodeProgram(readWholeFile(cache_folder + "/key.abx"))) << i;
     ASSERT_EQ(entries().size(), 2u) << i;
     ASSERT_EQ(std::distance(fs::directory_iterator(cache_folder), fs::directory_iterator()), 1) << i;
-  }
-  ::munmap(written, sizeof(std::atomic<int>));
+  });
 }
 
 }  // namespace

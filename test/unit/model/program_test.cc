@@ -5,6 +5,7 @@
 #include <fstream>
 #include <random>
 
+#include "../../support/code_of.h"
 #include "../session/networks.h"
 #include "base/error.h"
 #include "compile/compiled_program.h"
@@ -49,15 +50,6 @@ struct Folder {
   }
   std::filesystem::path path;
 };
-
-std::string codeOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return errorCodeText(error.code());
-  }
-  return "";
-}
 
 TEST(Program, RunsInAnotherSession) {
   for (const char* name : {"mlp", "conv", "lstm", "tied", "skip", "dropout"}) {

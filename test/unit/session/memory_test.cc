@@ -3,7 +3,6 @@
 
 #include "../runtime/random_staged_graph.h"
 #include "base/error.h"
-#include "compile/compiled_program.h"
 #include "compile/lowering.h"
 #include "networks.h"
 #include "passes/recompute.h"

@@ -1,7 +1,6 @@
 // Small LibTorch networks, marked with blocks for 1..5 stages, and the eager loop that a Session has to equal.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "../../support/code_of.h"
 #include "base/error.h"
 #include "networks.h"
 
@@ -91,15 +92,6 @@ struct Trained {
   ModelView view;
   host::Session session;
 };
-
-std::string codeOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return errorCodeText(error.code());
-  }
-  return "";
-}
 
 // Micro-batches of one process, of [micro-batch, process] all together.
 Tensors shareOf(const Tensors& data, int64_t process, int64_t processes) {

@@ -4,7 +4,6 @@
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "runtime/collective/peers.h"
 #include "runtime/device/cpu/arena.h"

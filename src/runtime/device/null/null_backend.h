@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "exe/executable.h"
@@ -45,8 +44,8 @@ class NullBackend : public Backend {
   bool canWorkOnThisThread(int32_t) const override { return caller_may_work_; }
 
   /// Gives every tensor symbolic contents: an operator's result is a mix of its name, constants and operands, so that
-  /// one wrong byte read anywhere shows in the outputs. Persistent memory starts with symbolicBytes("external/<i>",
-  /// ...).
+  /// one wrong byte read anywhere shows in the outputs. Persistent memory starts with what
+  /// Symbol("external/<i>") stands for.
   void enableContents();
   /// Contents of argument i (of replica r: r * numInputs() + i; results alike) for one micro-batch; the same number of
   /// bytes as the slot spans.

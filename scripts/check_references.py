@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Do the files and symbols exist that comments and documents name? Usage: scripts/check_references.py
+
+Files: words that start with a folder of this tree (src/plan/plan.h, docs/ir.md, test/golden) or end as sources do
+(plan.h, ir/text.h), in comments and documents. Symbols: names in backticks with :: or with () behind them, in comments
+and in the READMEs of folders; their last part must be a word of some source. What belongs to others is listed below.
+"""
+
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = {".py", ".pyi"}
+CPP = {".h", ".cc", ".cpp", ".def"}
+TOP = "src|include|docs|python|test|tools|scripts|bench|examples|cmake"
+# Nothing that belongs to a longer path or a URL stands before it.
+BEFORE = r"(?<![\w/.:$~{}<>@*-])"
+PATH = re.compile(rf"{BEFORE}(?:{TOP})/[\w./*-]*[\w*]")
+NAME = re.compile(rf"{BEFORE}(?:[A-Za-z_]\w*/)*[A-Za-z_]\w*\.(?:h|cc|def|py|md|air|cmake|cpp)\b(?!:\d|[\w/(-])")
+# Qualified names, and words with a capital inside.
+SYMBOL = re.compile(
+    r"(?<![\w.:/\"-])(?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*|(?<![\w./:\"-])[A-Za-z]+[a-z0-9][A-Z]\w*\b(?![\"/.-])"
+)
+CPP_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|(//[^\n]*)')
+
+FOREIGN_FILES = {
+    # pages of the specification, in comments "Source: spec executor.md section 3"
+    *("annotations.md", "clients.md", "design.md", "executor.md", "optim.md", "spec/index.md", "tools.md"),
+    # where headers are installed
+    "include/abele/detail",
+    # LibTorch
+    *("ATen/ATen.h", "ATen/ops/add.h", "torch/csrc/utils/pybind.h", "torch/extension.h", "torch/nn/module.h"),
+    *("torch/optim/adam.py", "torch/optim/rmsprop.py", "torch/optim/sgd.py", "torch/torch.h"),
+    # what users write
+    *("before.air", "captured.air", "in.air", "train.py"),
+}
+FORMER_FOLDERS = ("docs/adr/",)  # what was decided when other folders stood there
+FOREIGN_SYMBOLS = {
+    *(
+        "AddressSanitizer",
+        "ThreadSanitizer",
+        "CamelCase",
+        "camelBack",
+        "NaNs",
+        "TiB",
+        "CompletedProcess",
+        "PermissionError",
+    ),
+    *("GroupBERT", "OpenMP", "OpenMPI", "PopART", "PopDist", "PopVision", "SpectralNormalization", "TensorFlow"),
+    *("TorchScript", "ZeRO", "isTensorSubclassLike", "oneDNN"),
+}
+
+
+def tracked() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=True,
+    ).stdout.split("\n")
+    return [name for name in listed if name and (ROOT / name).exists()]
+
+
+def split(name: str, text: str) -> tuple[str, str]:
+    """(comments, code) of a file: the text twice, with the other part made blank so that lines stay where they are."""
+    suffix = PurePosixPath(name).suffix
+    if suffix == ".md":
+        return re.sub(r"^( *)(`{3,}).*?^\1\2", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.M | re.S), ""
+    if suffix in CPP:
+        kept = [(m.start(1), m.end(1)) for m in CPP_COMMENT.finditer(text) if m[1]]
+    elif suffix in PYTHON or name == "dev":
+        kept = _python_comments(text)
+    elif "CMake" in name and suffix != ".json":
+        kept = [m.span() for m in re.finditer(r"#[^\n]*", text)]
+    else:
+        kept = []
+    blank = re.sub(r"[^\n]", " ", text)
+    said, code = list(blank), list(text)
+    for begin, end in kept:
+        said[begin:end] = text[begin:end]
+        code[begin:end] = blank[begin:end]
+    return "".join(said), "".join(code)
+
+
+def _python_comments(text: str) -> list[tuple[int, int]]:
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    kept, at_start = [], True
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        documents = token.type == tokenize.STRING and at_start and token.string.startswith(('"""', 'r"""'))
+        if token.type == tokenize.COMMENT or documents:
+            kept.append((starts[token.start[0] - 1] + token.start[1], starts[token.end[0] - 1] + token.end[1]))
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            at_start = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    return kept
+
+
+class References:
+    def __init__(self, files: list[str]):
+        self.files = set(files)
+        self.folders = {folder.as_posix() for name in files for folder in PurePosixPath(name).parents}
+        self.endings = {"/".join(parts[i:]) for parts in (n.split("/") for n in files) for i in range(len(parts))}
+        self.words: set[str] = set()
+        self.comments = {}
+        for name in files:
+            suffix = PurePosixPath(name).suffix
+            if suffix in CPP | PYTHON | {".json", ".md", ".txt", ".cmake", ".toml"} or name == "dev":
+                self.comments[name], code = split(name, (ROOT / name).read_text(errors="replace"))
+                self.words.update(re.findall(r"\w+", code))
+
+    def has_path(self, word: str) -> bool:
+        word = word.rstrip("/.").replace("NAME", "*")
+        if "*" in word:
+            return any(PurePosixPath(name).match(word) for name in self.files | self.folders)
+        return (
+            word in self.files or word in self.folders or any(f"{word}{s}" in self.files for s in (".h", ".cc", ".py"))
+        )
+
+    def has_name(self, word: str) -> bool:
+        return word in self.endings or word in FOREIGN_FILES
+
+    def findings_of(self, name: str) -> list[str]:
+        found = []
+        text = self.comments[name]
+
+        def add(match, what):
+            found.append(f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {what}")
+
+        for match in PATH.finditer(text):
+            beside = (PurePosixPath(name).parent / match[0]).as_posix()
+            known = match[0] in FOREIGN_FILES or self.has_path(match[0]) or self.has_path(beside)
+            if not known and not name.startswith(FORMER_FOLDERS):
+                add(match, f"there is no {match[0]}")
+        for match in NAME.finditer(text):
+            if not match[0].startswith(tuple(f"{top}/" for top in TOP.split("|"))) and not self.has_name(match[0]):
+                add(match, f"there is no file {match[0]}")
+        if not name.endswith(".md") or PurePosixPath(name).name == "README.md":
+            for match in SYMBOL.finditer(text):
+                if match[0].split("::")[-1] not in self.words and match[0] not in FOREIGN_SYMBOLS:
+                    add(match, f"no source has {match[0]}")
+        return found
+
+
+def main() -> int:
+    references = References(tracked())
+    findings = [finding for name in sorted(references.comments) for finding in references.findings_of(name)]
+    for finding in findings:
+        print(finding)
+    print(f"references: {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

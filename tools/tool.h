@@ -1,0 +1,51 @@
+// What the command-line tools share: the text of a file, arguments that are refused, and main().
+#pragma once
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "base/cat.h"
+#include "base/error.h"
+
+namespace abele::tools {
+
+/// Throws E0901. tool: its name.
+[[noreturn]] inline void refuse(const std::string& tool, std::string what, std::string expected) {
+  throwUser(ErrorCode::E0901,
+            {.what = std::move(what), .expected = std::move(expected), .remedy = cat(tool, " --help")});
+}
+
+/// All of a file, or of standard input where it is "-". holds: what is expected in it. Throws E0901.
+inline std::string readAll(const std::string& tool, const std::string& file, const std::string& holds) {
+  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream in(file, std::ios::binary);
+  if (!in) refuse(tool, cat("cannot read ", file), cat("a file with ", holds, ", or - for standard input"));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Reads the command line and runs the tool. Returns its exit status; prints errors of Abele's own.
+template <class Run>
+int runTool(CLI::App& app, int argc, char** argv, const Run& run) {
+  try {
+    app.parse(argc, argv);
+    run();
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    const UserError refused(ErrorCode::E0901, {.what = error.what(), .remedy = cat(app.get_name(), " --help")});
+    std::cerr << refused.what() << "\n";
+    return 1;
+  } catch (const Error& error) {
+    std::cout.flush();
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace abele::tools
