@@ -8,17 +8,58 @@ import importlib
 
 # Module of this package -> the public names that it defines.
 _HOMES = {
+    "_async_accessor": ("AsynchronousDataAccessor",),
+    "_devices": ("ipuHardwareIsAvailable", "ipuHardwareVersion"),
     "_errors": ("Error", "RecoverableError", "UnrecoverableError"),
+    "_hooks": ("registerPostCompileHook", "registerPreCompileHook"),
+    "_logging": ("setLogLevel",),
     "_models": ("CompiledModel", "explain", "inferenceModel", "load", "trainingModel"),
     "_native": ("isCapturing",),
     "_offload": ("offload",),
     "_simulate": ("Simulation", "simulate"),
     "_verify": ("Difference", "Verification", "verify"),
-    "annotations": ("BeginBlock", "Block", "BlockFunction", "NameScope", "module_repr", "removeBlocks"),
+    "annotations": (
+        "BeginBlock",
+        "Block",
+        "BlockFunction",
+        "NameScope",
+        "module_repr",
+        "removeBlocks",
+    ),
+    "control_flow": ("CPU", "cond", "for_loop"),
+    "custom_ops": ("custom_op",),
     "data": ("DataLoader",),
-    "enums": ("AutoStage", "DataLoaderMode", "Liveness", "OutputMode", "ReductionType"),
+    "enums": (
+        "AutoStage",
+        "CommGroupType",
+        "ConnectionType",
+        "DataLoaderMode",
+        "Liveness",
+        "MatMulSerializationMode",
+        "MeanReductionStrategy",
+        "MultiConvPlanType",
+        "OutputMode",
+        "OverlapMode",
+        "ReductionType",
+        "SharingStrategy",
+        "SyncPattern",
+        "VariableRetrievalMode",
+    ),
     "losses": ("identity_loss",),
-    "ops": ("nop", "recomputationCheckpoint"),
+    "multi_conv": ("MultiConv",),
+    "ops": (
+        "ctc_beam_search_decoder",
+        "dynamic_slice",
+        "dynamic_update",
+        "fps",
+        "ipu_print_tensor",
+        "isRunningOnIpu",
+        "nearest",
+        "nop",
+        "recomputationCheckpoint",
+        "serializedMatMul",
+        "set_available_memory",
+    ),
     "options": ("Options", "TensorLocationSettings"),
     "strategies": (
         "ParallelPhasedExecution",
@@ -28,9 +69,10 @@ _HOMES = {
         "ShardedExecution",
         "Stage",
     ),
+    "structures": ("ICustomArgParser", "registerCustomArgParser"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = frozenset(("ipu_config", "optim", "pipeline"))
+_MODULES = frozenset(("ipu_config", "optim", "pipeline", "profiling"))
 
 __all__ = sorted([*_HOME_OF, *_MODULES])
 

@@ -2,12 +2,14 @@
 round; the same losses and weights, with the module and without."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import poptorch
 import pytest
 import torch
+from test_guide import DOCS, program
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ABELE_BUILD_DIR", ROOT / "build" / "dev"))
@@ -157,6 +159,12 @@ def test_damaged_files_are_refused(tmp_path):
     assert "E0712" in done.stderr or "E0501" in done.stderr
 
 
-def test_cpp_blocks_of_the_documents_run(tmp_path):
+def test_cpp_blocks_of_the_documents_run(tmp_path, monkeypatch, capsys):
     done = subprocess.run([BUILD / "test" / "cpp_blocks"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    # The page with both languages: they print the same lines.
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "guide" / "side_by_side.md"
+    exec(compile(program(page), page, "exec"), {"__name__": "side_by_side"})
+    of_python, of_cpp = (re.findall(r"^\d\d .+: \S+$", text, re.M) for text in (capsys.readouterr().out, done.stdout))
+    assert of_cpp == of_python and len(of_python) >= 20

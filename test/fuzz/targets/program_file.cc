@@ -1,5 +1,6 @@
 // Fields of a .poptorch file, sealed as a writer would with the program and the executable inside: read, or E0501; what
 // is read is written as the same bytes, and its forms match themselves.
+#include "model/program_file.h"
 #include "base/error.h"
 #include "model/forms.h"
 #include "sealed_program.h"

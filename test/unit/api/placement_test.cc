@@ -3,8 +3,8 @@
 
 #include <torch/torch.h>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 
 namespace {
 
@@ -29,12 +29,12 @@ struct TowerImpl : nn::Module {
 };
 TORCH_MODULE(Tower);
 
-/// Blocks of the compiled program, in the order of its stages: "embedding on 0".
-std::string reportOf(Tower net) {
+/// The captured program, where every operation names its block, after a run that equals eager.
+std::string graphOf(Tower net) {
   auto model = abele::inferenceModel(net);
   const at::Tensor x = torch::ones({2, 4});
   EXPECT_TRUE(torch::equal(model(x)[0], net(x)));
-  return model.report();
+  return model.graphText();
 }
 
 std::vector<at::Tensor> trained(Tower net) {
@@ -52,12 +52,15 @@ std::vector<at::Tensor> trained(Tower net) {
 TEST(PlaceModules, MakesStagesOfModules) {
   Tower net(2);
   abele::placeModules(net, {{"embedding", 0}, {"layer.0", 1}, {"layer.1", 1}, {"head", 2}});
-  const std::string report = reportOf(net);
-  // Stages are named by their blocks, which begin where forward uses the module.
-  for (const char* name : {"embedding", "layer.0", "layer.1", "head"})
-    EXPECT_NE(report.find(name), std::string::npos) << report;
+  const std::string graph = graphOf(net);
+  // A block begins where forward uses its module, the first one with forward; a stage is a device's blocks in a row.
+  for (const char* part :
+       {"block 1 \"embedding\" {ipu=0", "block 2 \"layer.0\" {ipu=1", "block 4 \"head\" {ipu=2",
+        "= aten.mul.Scalar(%0, 2) {block=1, stage=0", "%10: f32[2,8] = aten.relu(%9) {block=2, stage=1",
+        "%15: f32[2,8] = aten.relu(%14) {block=3, stage=1", "{block=4, stage=2"})
+    EXPECT_NE(graph.find(part), std::string::npos) << part << "\n" << graph;
   abele::placeModules(net, {});
-  EXPECT_EQ(reportOf(net).find("embedding"), std::string::npos);
+  EXPECT_EQ(graphOf(net).find("block 1"), std::string::npos);
 }
 
 TEST(PlaceModules, NumbersStay) {
