@@ -15,7 +15,10 @@ from pathlib import Path
 
 TORCH_FREE, TORCH = False, True
 # What compiles and runs a program, below what a user sees.
-ENGINE = "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/collective runtime/device"
+ENGINE = (
+    "base ir capture passes plan exe exe/build "
+    "runtime runtime/kernels runtime/memory runtime/collective runtime/device"
+)
 LAYERS = {
     # folder                 may include                                  LibTorch
     "src/base": ("", TORCH_FREE),
@@ -27,13 +30,14 @@ LAYERS = {
     "src/exe/build": ("base ir plan exe", TORCH_FREE),
     "src/runtime": ("base exe", TORCH_FREE),
     "src/runtime/kernels": ("base exe runtime", TORCH),
+    "src/runtime/memory": ("base", TORCH),
     "src/runtime/collective": ("base", TORCH),
     "src/runtime/device/null": ("base exe runtime", TORCH_FREE),
-    "src/runtime/device/cpu": ("base exe runtime runtime/kernels runtime/collective", TORCH),
+    "src/runtime/device/cpu": ("base exe runtime runtime/kernels runtime/memory runtime/collective", TORCH),
     # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
     "src/operators": (
         "base ir capture/annotate.h capture/capture_body.h include "
-        "runtime/device/cpu/constants.h runtime/device/cpu/operator_lookup.h",
+        "runtime/kernels/constants.h runtime/kernels/operator_lookup.h",
         TORCH,
     ),
     # From the user's options to a model that runs, each over those before it.

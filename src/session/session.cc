@@ -17,8 +17,8 @@
 #include "compile/inputs.h"
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
-#include "runtime/device/cpu/offload.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/offload.h"
+#include "runtime/memory/steering_allocator.h"
 #include "session/impl.h"
 #include "session/processes.h"
 

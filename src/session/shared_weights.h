@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "runtime/device/cpu/cpu_backend.h"
-#include "runtime/device/cpu/private_memory.h"
+#include "runtime/memory/private_memory.h"
 
 namespace abele::host {
 

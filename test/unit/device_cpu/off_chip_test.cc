@@ -4,9 +4,9 @@
 
 #include "harness.h"
 #include "runtime/device/cpu/arena.h"
-#include "runtime/device/cpu/offload.h"
-#include "runtime/device/cpu/paged_memory.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/offload.h"
+#include "runtime/memory/paged_memory.h"
+#include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime::testing {
 namespace {

@@ -37,13 +37,6 @@ std::size_t countHyperGroups(const exe::Executable& executable) {
   return static_cast<std::size_t>(last) + 1;
 }
 
-// Do the rows of a tensor lie as this type says? Dimensions of one element lie anyhow.
-bool isLaidOutAs(const at::Tensor& tensor, const Type& type) {
-  for (std::size_t d = 0; d < type.sizes.size(); ++d)
-    if (type.sizes[d] > 1 && tensor.stride(static_cast<int64_t>(d)) != type.strides[d]) return false;
-  return true;
-}
-
 // What the instructions of an executable write.
 class WrittenMemory {
  public:

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/device/cpu/checked_call.h"
-#include "runtime/device/cpu/intra_op_threads.h"
+#include "runtime/kernels/intra_op_threads.h"
 #include "runtime/device/cpu/joint_call.h"
 #include "runtime/device/cpu/own_call.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/steering_allocator.h"
 #include "runtime/device/cpu/watched_call.h"
 
 namespace abele::runtime {
