@@ -48,7 +48,7 @@ struct OffChip : ::testing::Test {
   }
 
   std::unique_ptr<CpuBackend> create(int64_t limit, std::string folder = "") {
-    CpuOptions options;
+    DeviceOptions options;
     options.off_chip_memory_limit = limit;
     options.off_chip_folder = std::move(folder);
     return CpuBackend::create(p.executable, options);

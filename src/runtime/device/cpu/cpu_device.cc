@@ -36,7 +36,7 @@ RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruc
 }  // namespace
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
-                     std::vector<Hyper>& hypers, RandomStream& random, const CpuOptions& options,
+                     std::vector<Hyper>& hypers, RandomStream& random, const DeviceOptions& options,
                      GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement)
     : executable_(executable),
       options_(options),
