@@ -35,6 +35,10 @@ LAYERS = {
     "src/runtime/device/null": ("base exe runtime", TORCH_FREE),
     # Every kind of device is a folder below the contract, which is all that the rooms above see of it.
     "src/runtime/device": ("base exe runtime runtime/memory", TORCH),
+    "src/runtime/device/null/tensors": (
+        "base exe runtime runtime/device runtime/device/null runtime/kernels runtime/memory",
+        TORCH,
+    ),
     "src/runtime/device/cpu": (
         "base exe runtime runtime/device runtime/kernels runtime/memory runtime/collective",
         TORCH,

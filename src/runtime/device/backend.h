@@ -65,6 +65,7 @@ struct Allocations {
 };
 
 /// A loaded executable: its memory, and all that goes in and out of it. Tensors of the host are CPU tensors.
+/// Persistent memory starts as zeros, accumulators and optimizer state as External::initial.
 /// Order: a step sees what was uploaded, bound and set before it began, and what is asked for after it sees the step.
 /// upload() is done with the host's tensor when it returns, download() and value() have filled theirs, and bound results
 /// are complete when finish() returns: a device that copies or computes asynchronously waits there.

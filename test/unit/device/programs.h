@@ -96,7 +96,10 @@ struct Program {
   exe::Instruction& update(std::string name, std::vector<Arg> args) {
     return op(std::move(name), std::move(args), {}, 1);
   }
-  void emit(int32_t from) { op("abele::emit", {Arg::id(output(executable.slots[from].type)), Arg::id(from)}); }
+  void emit(int32_t from) {
+    const int32_t to = output(executable.slots[from].type);
+    op("abele::emit", {Arg::id(to), Arg::id(from)}).writes = {to};
+  }
 };
 
 /// Runs steps of worker 0 on the calling thread.

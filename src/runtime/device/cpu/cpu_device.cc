@@ -30,7 +30,7 @@ namespace {
 RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruction) {
   RoundingSeed own = seed.of(~uint64_t{0});
   if (!instruction.writes.empty()) own = own.of(static_cast<uint64_t>(instruction.writes[0]));
-  return ownOp(instruction.op) == OwnOp::kAdd ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
+  return instruction.op == ownOpName(OwnOp::kAdd) ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
 }
 
 }  // namespace
