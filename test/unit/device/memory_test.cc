@@ -105,7 +105,7 @@ TEST_P(Memory, CopiesAreDoneWhenTheCallReturns) {
 TEST_P(Memory, ViewsShareMemory) {
   Program p;
   const int32_t whole = p.external(f32({2, 3}), ExternalKind::kParameter);
-  const int32_t row = p.slotAt(p.executable.slots[whole].group, 3 * 4, f32({3}));
+  const int32_t row = p.viewOf(whole, 3 * 4, f32({3}));
   p.executable.externals.push_back({"row", ExternalKind::kBuffer, row, -1, 0});
   const auto backend = load(p);
   const at::Tensor host = at::randn({2, 3});
@@ -236,7 +236,7 @@ TEST_P(Memory, InputsAreRowsAndResultsComeByMicroBatch) {
   Program p(/*micro_batches=*/4, /*frames=*/2);
   const int32_t in = p.input(f32({2, 3})), other = p.input(contiguousType(DType::kInt64, {1}));
   p.emit(in);
-  p.emit(p.slotAt(p.inputs, 12, f32({3})));  // its last row
+  p.emit(p.viewOf(in, 12, f32({3})));  // its last row
   p.emit(other);
   expectVerified(p);
   Runner runner(p);

@@ -42,14 +42,12 @@ inline Arg randomStream() {
 /// One worker, one segment per stage; slots are laid out one after the other.
 struct Program {
   exe::Executable executable;
-  int32_t weights, values, inputs, outputs;
+  int32_t weights, values;
 
   explicit Program(int64_t micro_batches = 1, int32_t frames = 1) {
     executable.micro_batches = executable.accumulation = micro_batches;
     weights = group(exe::GroupKind::kPersistent, 1, "weights");
     values = group(exe::GroupKind::kStash, frames, "values");
-    inputs = group(exe::GroupKind::kInput, 1, "inputs");
-    outputs = group(exe::GroupKind::kOutput, 1, "outputs");
     executable.segments.push_back({0, exe::Direction::kForward, "fwd/0", {}});
     executable.segments.push_back({0, exe::Direction::kUpdate, "update", {}});
     exe::WorkerProgram worker;
@@ -73,13 +71,21 @@ struct Program {
     return static_cast<int32_t>(executable.slots.size()) - 1;
   }
   int32_t value(Type type) { return slot(values, std::move(type)); }
+  // The caller's tensors: groups without bytes.
   int32_t input(Type type) {
-    executable.input_slots.push_back(slot(inputs, std::move(type)));
+    const auto frames = static_cast<int32_t>(executable.micro_batches);
+    executable.input_slots.push_back(slotAt(group(exe::GroupKind::kInput, frames, "input"), 0, std::move(type)));
     return executable.input_slots.back();
   }
   int32_t output(Type type) {
-    executable.output_slots.push_back(slot(outputs, std::move(type)));
+    const auto frames = static_cast<int32_t>(executable.micro_batches);
+    executable.output_slots.push_back(slotAt(group(exe::GroupKind::kOutput, frames, "output"), 0, std::move(type)));
     return executable.output_slots.back();
+  }
+  /// A view of a slot.
+  int32_t viewOf(int32_t whole, int64_t offset_bytes, Type type) {
+    const exe::Slot& of = executable.slots[whole];
+    return slotAt(of.group, of.offset_bytes + offset_bytes, std::move(type));
   }
   /// A persistent tensor; its external index is the order of these calls.
   int32_t external(Type type, exe::ExternalKind kind, double initial = 0) {
