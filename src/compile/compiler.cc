@@ -19,9 +19,9 @@
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
 #include "passes/stage_count.h"
-#include "runtime/device/cpu/offload.h"
-#include "runtime/device/cpu/paged_memory.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/offload.h"
+#include "runtime/memory/paged_memory.h"
+#include "runtime/memory/steering_allocator.h"
 #include "runtime/kernels/fixed_shapes.h"
 #include "runtime/kernels/grad_modes.h"
 

@@ -109,7 +109,7 @@ struct ProgramOptions {
   bool cache_lock = false;              // processes that share cache_path compile one after another
 };
 
-/// Device optimizer. Hyper-parameters by group; names as in runtime/device/cpu/cpu_backend.h.
+/// Device optimizer. Hyper-parameters by group; names as in runtime/device/backend.h.
 struct OptimizerSpec {
   passes::OptimizerRules rules;
   std::vector<std::map<std::string, double>> groups;

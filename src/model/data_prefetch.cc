@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "model/data_batches.h"
-#include "runtime/device/cpu/intra_op_threads.h"
+#include "runtime/kernels/intra_op_threads.h"
 
 namespace abele::host {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "runtime/device/cpu/offload.h"
+#include "runtime/memory/offload.h"
 
 namespace abele::host {
 

@@ -1,4 +1,4 @@
-// The user's own tensors in a file: runtime/device/cpu/offload.h for the layers above host.
+// The user's own tensors in a file: runtime/memory/offload.h for the layers above this one.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 #include "compile/tensor_bytes.h"
 #include "exe/bytes.h"
 #include "model/forms.h"
-#include "runtime/device/cpu/cpu_backend.h"
+#include "runtime/device/backend.h"
 
 namespace abele::host {
 

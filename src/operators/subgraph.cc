@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "ir/graph.h"
 #include "ir/text.h"
-#include "runtime/device/cpu/constants.h"
-#include "runtime/device/cpu/operator_lookup.h"
+#include "runtime/kernels/constants.h"
+#include "runtime/kernels/operator_lookup.h"
 
 namespace abele::operators {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/fork.h"
 #include "base/turns.h"
 #include "compile/compiler.h"
-#include "runtime/device/cpu/cpu_backend.h"
+#include "runtime/device/backend.h"
 #include "session/session.h"
 #include "session/shared_weights.h"
 #include "session/weight_watch.h"
@@ -43,7 +43,7 @@ struct Compiled : MadeProgram {
   int64_t updates_counted = 0;
   runtime::GradientSizes counted;
   // Declared last: workers stop before the memory and the program they use go away.
-  std::unique_ptr<runtime::CpuBackend> backend;
+  std::unique_ptr<runtime::DeviceBackend> backend;
   std::optional<SharedWeights> shared;  // absent: the devices have copies of all weights
   std::unique_ptr<runtime::Runtime> runtime;
 };

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "compile/tensors.h"
-#include "runtime/device/cpu/offload.h"
+#include "runtime/memory/offload.h"
 #include "session/impl.h"
 
 namespace abele::host {

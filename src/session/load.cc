@@ -8,11 +8,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "compile/tensors.h"
-#include "runtime/device/cpu/offload.h"
+#include "runtime/memory/offload.h"
 #include "session/impl.h"
 
 namespace abele::host {
 namespace {
+
+// The kind of device that runs everything, a row of runtime/device/backends.def.
+constexpr char kDevice[] = "cpu";
 
 /// The model's tensors by external index.
 std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std::vector<capture::ModelTensor>& model) {
@@ -77,7 +80,7 @@ void setLossScaling(Compiled& compiled, double loss_scaling) {
           externals[i].slot >= 0)
         compiled.loss_gradient = static_cast<int32_t>(i);
     if (compiled.loss_gradient < 0) return;
-    compiled.unscaled_loss_gradient = compiled.backend->external(compiled.loss_gradient).clone();
+    compiled.unscaled_loss_gradient = compiled.backend->value(compiled.loss_gradient);
   }
   compiled.backend->upload(compiled.loss_gradient, compiled.unscaled_loss_gradient.mul(loss_scaling));
 }
@@ -96,18 +99,18 @@ void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
 
 void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator) {
   const exe::Executable& executable = compiled.executable;
-  runtime::CpuOptions cpu;
-  cpu.threads_per_device = threadsPerDevice(options, executable.workers.size());
-  cpu.floating_point_exceptions = options.floating_point_exceptions;
-  cpu.stochastic_rounding = options.stochastic_rounding;
-  cpu.rounding_seed = generator.current_seed();
-  if (options.auto_loss_scaling) cpu.gradient_edge = options.loss_scale_edge * 65504;
-  cpu.off_chip_memory_limit = options.off_chip_memory_limit;
-  cpu.off_chip_folder = options.off_chip_folder;
-  cpu.process = options.processes.index;
-  cpu.peers = compiled.peers;
-  cpu.watch = compiled.watch;
-  compiled.backend = runtime::CpuBackend::create(executable, cpu);
+  runtime::DeviceOptions device;
+  device.threads_per_device = threadsPerDevice(options, executable.workers.size());
+  device.floating_point_exceptions = options.floating_point_exceptions;
+  device.stochastic_rounding = options.stochastic_rounding;
+  device.rounding_seed = generator.current_seed();
+  if (options.auto_loss_scaling) device.gradient_edge = options.loss_scale_edge * 65504;
+  device.off_chip_memory_limit = options.off_chip_memory_limit;
+  device.off_chip_folder = options.off_chip_folder;
+  device.process = options.processes.index;
+  device.peers = compiled.peers;
+  device.watch = compiled.watch;
+  compiled.backend = runtime::makeBackend(kDevice, executable, device);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);
   if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner);

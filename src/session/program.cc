@@ -23,7 +23,7 @@ CompiledProgram Session::program() const {
   for (size_t i = 0; i < program.constants.size(); ++i) {
     const exe::External& external = compiled.executable.externals[i];
     if (external.kind == exe::ExternalKind::kConstant && external.slot >= 0)
-      program.constants[i] = compiled.backend->external(static_cast<int32_t>(i)).clone();
+      program.constants[i] = compiled.backend->value(static_cast<int32_t>(i));
   }
   return program;
 }

@@ -56,9 +56,9 @@ void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor&
 at::Tensor copyOf(const Compiled& compiled, size_t external) {
   const Slices& slices = compiled.slices[external];
   const auto index = static_cast<int32_t>(external);
-  if (slices.replica.empty()) return compiled.backend->external(index).clone();
+  if (slices.replica.empty()) return compiled.backend->value(index);
   std::vector<at::Tensor> values;
-  for (int32_t replica : slices.replica) values.push_back(compiled.backend->external(index, replica));
+  for (int32_t replica : slices.replica) values.push_back(compiled.backend->value(index, replica));
   return at::stack(values);
 }
 

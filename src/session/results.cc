@@ -109,7 +109,7 @@ void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const C
     whole = target.bind(anchor.type, wanted);
   } else {
     for (int64_t r = 0; r < options.replicas; ++r)
-      previous.push_back(compiled.backend->external(anchor.updated, static_cast<int32_t>(r)).clone());
+      previous.push_back(compiled.backend->value(anchor.updated, static_cast<int32_t>(r)));
     target.bind(anchor.type, returnedMicroBatches(options, OutputMode::kAll, 1));
     whole = emptyOf(anchor.type, static_cast<int64_t>(wanted.size()));
   }

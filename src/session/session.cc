@@ -16,8 +16,7 @@
 #include "compile/inputs.h"
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
-#include "runtime/device/cpu/offload.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/offload.h"
 #include "session/impl.h"
 #include "session/processes.h"
 
@@ -178,7 +177,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
       if (compiled.shared->isChanged(input)) input = input.clone();  // it is what it was when the call began
   }
   Results results = allocateResults(impl_->options, compiled);
-  const int64_t allocations = runtime::cpuAllocatorMisses(), heap_bytes = runtime::cpuAllocatorMissBytes();
+  const runtime::Allocations before = compiled.backend->allocations();
   const int64_t steps = stepsPerCall(impl_->options);
   std::vector<double> loss_scales;
   impl_->last_step = {};
@@ -196,8 +195,9 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
     adaptLossScale(compiled, impl_->options);
   }
   if (compiled.shared) compiled.shared->noteUpdates(compiled.model_of);
-  impl_->last_step_allocations = runtime::cpuAllocatorMisses() - allocations;
-  impl_->workspace_bytes += runtime::cpuAllocatorMissBytes() - heap_bytes;
+  const runtime::Allocations after = compiled.backend->allocations();
+  impl_->last_step_allocations = after.count - before.count;
+  impl_->workspace_bytes += after.bytes - before.bytes;
   finishResults(impl_->options, compiled, results);
   writeBack(compiled, results, inputs);
   impl_->results_ns = sinceBegin();

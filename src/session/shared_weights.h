@@ -7,8 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "runtime/device/cpu/cpu_backend.h"
-#include "runtime/device/cpu/private_memory.h"
+#include "runtime/device/backend.h"
+#include "runtime/memory/private_memory.h"
 
 namespace abele::host {
 
@@ -16,7 +16,7 @@ namespace abele::host {
 class SharedWeights {
  public:
   /// Shares nothing at first. owner: as MemoryClaims. backend: outlives this.
-  SharedWeights(runtime::CpuBackend& backend, const void* owner) : backend_(backend), claims_(owner) {}
+  SharedWeights(runtime::DeviceBackend& backend, const void* owner) : backend_(backend), claims_(owner) {}
 
   /// The device works in this memory from now on, if it may: it must be this process's own, writable where the program
   /// writes it, dense, and no other owner's. Returns whether it does; if not, it has memory of its own, with old
@@ -44,7 +44,7 @@ class SharedWeights {
   static bool isThere(const Place& place, const at::Tensor& memory);
   void drop(size_t external);
 
-  runtime::CpuBackend& backend_;
+  runtime::DeviceBackend& backend_;
   runtime::MemoryClaims claims_;
   std::vector<Place> places_;  // by external
   std::optional<runtime::PrivateMemory> memory_;

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "compile/tensors.h"
-#include "runtime/device/cpu/offload.h"
+#include "runtime/memory/offload.h"
 #include "session/impl.h"
 
 namespace abele::host {
@@ -214,7 +214,7 @@ std::map<std::string, at::Tensor> Session::gradientSums() const {
     at::Tensor sum = copyOf(compiled, i);
     // In ascending order, as the reduction of replicas before an update.
     for (int32_t replica = 1; replica < executable.replicas; ++replica)
-      at::add_out(sum, sum, compiled.backend->external(static_cast<int32_t>(i), replica));
+      at::add_out(sum, sum, compiled.backend->value(static_cast<int32_t>(i), replica));
     sums.emplace(executable.externals[external.owner].name, std::move(sum));
   }
   return sums;

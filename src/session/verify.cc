@@ -17,7 +17,7 @@
 #include "compile/inputs.h"
 #include "compile/tensors.h"
 #include "ir/rewrite.h"
-#include "runtime/device/cpu/cpu_backend.h"
+#include "runtime/device/backend.h"
 #include "session/impl.h"
 #include "session/verify_eager.h"
 
@@ -395,7 +395,7 @@ class Run {
                                     [&](const auto& m) { return m.name == external.name; });
       if (own == request_.program.model.end()) continue;
       const at::Tensor expected = memoryOf(*compiled_, e, *own->tensor).detach();
-      const at::Tensor found = compiled_->backend->external(static_cast<int32_t>(e));
+      const at::Tensor found = compiled_->backend->value(static_cast<int32_t>(e));
       if (kind == exe::ExternalKind::kParameter && request_.options.training && !update_) {
         expected.copy_(found);
         continue;
@@ -405,7 +405,7 @@ class Run {
       take({.place = {micro_batches_, static_cast<int64_t>(own - request_.program.model.begin())},
             .model_tensor = static_cast<int32_t>(own - request_.program.model.begin()),
             .kind = Difference::Kind::kWeight,
-            .found = found.clone(),
+            .found = found,
             .expected = expected.clone()});
     }
   }

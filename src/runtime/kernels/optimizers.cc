@@ -398,6 +398,24 @@ void adamByTorch(const Tensors& tensors, const at::Tensor& step, bool decoupled_
 
 }  // namespace
 
+bool setNumber(Hyper& hyper, const std::string& name, double value) {
+#define ABELE_HYPER(field, type, ...)       \
+  if (name == #field) {                     \
+    hyper.field = static_cast<type>(value); \
+    return true;                            \
+  }
+#include "base/optimizers.def"
+  if (name == "gradient_scale")
+    hyper.gradient_scale = value;
+  else if (name == "fused")
+    hyper.fused = value != 0;
+  else if (name == "rounds_rate")
+    hyper.rounds_rate = value != 0;
+  else
+    return false;
+  return true;
+}
+
 void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& velocity, const at::Tensor& step,
                const Hyper& given_hyper) {
   Hyper hyper = given_hyper;

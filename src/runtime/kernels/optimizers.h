@@ -1,6 +1,7 @@
 // Weight updates, bit-equal to torch.optim's single-tensor implementations. Used by device/cpu.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <ATen/core/TensorBase.h>
@@ -19,6 +20,9 @@ struct Hyper {
   bool rounds_rate = false;   // Adam: lr is a float32 tensor in torch, which rounds what it makes of it
   bool fused = false;         // by torch's fused kernels, whose bits differ from those of its other implementations
 };
+
+/// By its name. False: there is no such number.
+bool setNumber(Hyper& hyper, const std::string& name, double value);
 
 // Tensors of an update may differ in element type: it is computed in the widest of them. Of complex tensors, real and
 // imaginary parts are updated like real numbers, as torch does; LAMB takes no complex ones.

@@ -8,7 +8,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime {
 namespace {
@@ -24,27 +24,6 @@ c10::DataPtr borrow(void* address) { return {address, c10::Device(c10::DeviceTyp
 bool hasMemory(exe::GroupKind kind) { return kind != exe::GroupKind::kInput && kind != exe::GroupKind::kOutput; }
 
 }  // namespace
-
-c10::ScalarType scalarType(DType dtype) { return static_cast<c10::ScalarType>(dtype); }
-
-at::Tensor tensorOver(c10::DataPtr memory, const Type& type) {
-  c10::Storage storage(c10::Storage::use_byte_size_t{}, static_cast<std::size_t>(type.extentBytes()), std::move(memory),
-                       /*allocator=*/nullptr, /*resizable=*/false);
-  at::Tensor tensor =
-      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                               caffe2::TypeMeta::fromScalarType(scalarType(type.dtype)));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
-  return tensor;
-}
-
-bool hasShape(const at::Tensor& tensor, const Type& type) {
-  return tensor.scalar_type() == scalarType(type.dtype) && tensor.sizes() == c10::IntArrayRef(type.sizes);
-}
-
-std::string describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "none";
-  return contiguousType(static_cast<DType>(tensor.scalar_type()), tensor.sizes().vec()).str();
-}
 
 Region::Region(int64_t frame_bytes, int64_t frames, const std::string& name)
     : frame_bytes_(roundUp(frame_bytes, kAlignment)), bytes_(frame_bytes_ * frames) {

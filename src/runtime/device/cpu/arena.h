@@ -10,7 +10,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "exe/executable.h"
-#include "runtime/device/cpu/mapped_file.h"
+#include "runtime/memory/mapped_file.h"
+#include "runtime/memory/tensors.h"
 
 namespace abele::runtime {
 
@@ -111,13 +112,5 @@ class SlotTable {
   std::vector<std::vector<int32_t>> persistent_;     // by group: its slots in the order of offsets; made when needed
   std::unordered_map<int32_t, at::Tensor> placed_;   // by slot: the memory that it lies in
 };
-
-/// A CPU tensor of this type over foreign memory.
-at::Tensor tensorOver(c10::DataPtr memory, const Type& type);
-c10::ScalarType scalarType(DType dtype);
-/// Does the tensor have this element type and these sizes (strides aside)?
-bool hasShape(const at::Tensor& tensor, const Type& type);
-/// "f32[4,8]".
-std::string describe(const at::Tensor& tensor);
 
 }  // namespace abele::runtime

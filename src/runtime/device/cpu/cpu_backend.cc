@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/collective/peers.h"
+#include "runtime/device/checks.h"
 #include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/cpu_device.h"
@@ -21,6 +22,8 @@
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/fixed_shapes.h"
 #include "runtime/kernels/grad_modes.h"
+#include "runtime/memory/steering_allocator.h"
+#include "runtime/written_memory.h"
 
 namespace abele::runtime {
 namespace {
@@ -37,52 +40,9 @@ std::size_t countHyperGroups(const exe::Executable& executable) {
   return static_cast<std::size_t>(last) + 1;
 }
 
-// Do the rows of a tensor lie as this type says? Dimensions of one element lie anyhow.
-bool isLaidOutAs(const at::Tensor& tensor, const Type& type) {
-  for (std::size_t d = 0; d < type.sizes.size(); ++d)
-    if (type.sizes[d] > 1 && tensor.stride(static_cast<int64_t>(d)) != type.strides[d]) return false;
-  return true;
-}
-
-// What the instructions of an executable write.
-class WrittenMemory {
- public:
-  explicit WrittenMemory(const exe::Executable& executable) : ranges_(executable.groups.size()) {
-    const auto note = [&](int32_t id) {
-      if (id < 0) return;
-      const exe::Slot& slot = executable.slots[id];
-      ranges_[slot.group].push_back({slot.offset_bytes, slot.offset_bytes + slot.type.extentBytes()});
-    };
-    for (const exe::Segment& segment : executable.segments)
-      for (const exe::Instruction& instruction : segment.instructions) {
-        for (int32_t id : instruction.writes) note(id);
-        for (const auto& ids : instruction.results)
-          for (int32_t id : ids) note(id);
-      }
-    for (std::vector<Range>& group : ranges_) {
-      std::sort(group.begin(), group.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-      int64_t end = 0;
-      for (Range& range : group) range.end = end = std::max(end, range.end);
-    }
-  }
-
-  bool overlaps(const exe::Slot& slot) const {
-    const std::vector<Range>& group = ranges_[slot.group];
-    const auto behind = std::lower_bound(group.begin(), group.end(), slot.offset_bytes + slot.type.extentBytes(),
-                                         [](const Range& range, int64_t offset) { return range.begin < offset; });
-    return behind != group.begin() && (behind - 1)->end > slot.offset_bytes;
-  }
-
- private:
-  struct Range {
-    int64_t begin, end;  // end: the last one of this and those before
-  };
-  std::vector<std::vector<Range>> ranges_;  // by group, in the order of their begins
-};
-
 class CpuBackendImpl final : public CpuBackend {
  public:
-  CpuBackendImpl(const exe::Executable& executable, const CpuOptions& options)
+  CpuBackendImpl(const exe::Executable& executable, const DeviceOptions& options)
       : executable_(executable),
         options_(options),
         slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}),
@@ -91,8 +51,7 @@ class CpuBackendImpl final : public CpuBackend {
         rounding_{.seed = options.rounding_seed},
         agreement_(executable, slots_),
         start_(at::detail::createCPUGenerator()) {
-    ABELE_REQUIRE(options.threads_per_device >= 1, E0702,
-                  {.what = cat("threads per device is ", options.threads_per_device), .expected = "1 or more"});
+    checkOptions(options);
     const size_t num_workers = executable.workers.size();
     const bool is_alone = num_workers == 1 && executable.processes == 1;
     for (size_t i = 0; i < num_workers; ++i) streams_.emplace_back(is_alone);
@@ -147,14 +106,9 @@ class CpuBackendImpl final : public CpuBackend {
   }
 
   void upload(int32_t external, const at::Tensor& host, int32_t replica) override {
-    const exe::External& what = externalAt(external);
+    const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
-    const Type& type = executable_.slots[what.slot].type;
-    ABELE_REQUIRE(hasShape(host, type), E0704,
-                  {.what = cat("tensor for ", what.name, " differs from the compiled one"),
-                   .found = describe(host),
-                   .expected = type.str(),
-                   .remedy = "compile the model again"});
+    checkUpload(executable_, what, host);
     if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
     const c10::InferenceMode no_autograd;
     for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : std::vector<int32_t>{what.slotOf(replica)}) {
@@ -165,22 +119,22 @@ class CpuBackendImpl final : public CpuBackend {
   }
 
   void download(int32_t external, at::Tensor& host, int32_t replica) const override {
-    const exe::External& what = externalAt(external);
+    const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
-    const Type& type = executable_.slots[what.slot].type;
-    ABELE_REQUIRE(hasShape(host, type), E0704,
-                  {.what = cat("tensor that receives ", what.name, " differs from the compiled one"),
-                   .found = describe(host),
-                   .expected = type.str(),
-                   .remedy = "compile the model again"});
+    checkDownload(executable_, what, host);
     if (isPlacedIn(what.slotOf(replica), host)) return;
     const c10::AutoGradMode no_grad(false);
     host.copy_(slots_.sharedTensor(what.slotOf(replica)));
     letGo(what.slotOf(replica));
   }
 
+  at::Tensor value(int32_t external, int32_t replica) const override {
+    const at::Tensor inside = this->external(external, replica);
+    return inside.defined() ? inside.clone() : inside;
+  }
+
   bool placeIn(int32_t external, const at::Tensor& host) override {
-    const exe::External& what = externalAt(external);
+    const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return false;
     const std::vector<int32_t> slots = slotsOf(what);
     const Type& type = executable_.slots[what.slot].type;
@@ -190,13 +144,13 @@ class CpuBackendImpl final : public CpuBackend {
   }
 
   bool writes(int32_t external) const override {
-    const exe::External& what = externalAt(external);
+    const exe::External& what = externalAt(executable_, external);
     return what.slot >= 0 &&
            std::ranges::any_of(slotsOf(what), [&](int32_t slot) { return written_.overlaps(executable_.slots[slot]); });
   }
 
   at::Tensor external(int32_t index, int32_t replica) const override {
-    const exe::External& what = externalAt(index);
+    const exe::External& what = externalAt(executable_, index);
     return what.slot < 0 ? at::Tensor() : slots_.sharedTensor(what.slotOf(replica));
   }
 
@@ -237,6 +191,8 @@ class CpuBackendImpl final : public CpuBackend {
     return bytes;
   }
 
+  Allocations allocations() const override { return {cpuAllocatorMisses(), cpuAllocatorMissBytes()}; }
+
   void releaseAll() override {
     for (std::size_t g = 0; g < executable_.groups.size(); ++g)
       if (const Region* region = slots_.region(static_cast<int32_t>(g)); region && region->isInFile())
@@ -249,18 +205,6 @@ class CpuBackendImpl final : public CpuBackend {
     at::Tensor copy;
   };
 
-  const exe::External& externalAt(int32_t index) const {
-    ABELE_CHECK(index >= 0 && index < static_cast<int32_t>(executable_.externals.size()), "external ", index);
-    return executable_.externals[index];
-  }
-  // The slots of an external that is used, each once.
-  static std::vector<int32_t> slotsOf(const exe::External& external) {
-    std::vector<int32_t> slots = external.replica_slots;
-    if (slots.empty()) slots.push_back(external.slot);
-    std::sort(slots.begin(), slots.end());
-    slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
-    return slots;
-  }
   bool isPlacedIn(int32_t slot, const at::Tensor& host) const {
     return slots_.placedIn(slot).defined() && host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
   }
@@ -275,11 +219,10 @@ class CpuBackendImpl final : public CpuBackend {
   void fillInitial();
   void findRestored();
   void advanceGenerator();
-  void checkInput(const at::Tensor& input, int64_t index) const;
   void bindInput(int64_t index, const at::Tensor& input);
 
   const exe::Executable& executable_;
-  CpuOptions options_;
+  DeviceOptions options_;
   SlotTable slots_;
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
@@ -329,29 +272,12 @@ void CpuBackendImpl::advanceGenerator() {
   start_ = last->draw(draws, 0).clone();
 }
 
-void CpuBackendImpl::checkInput(const at::Tensor& input, int64_t index) const {
-  Type whole = executable_.slots[executable_.input_slots[index]].type;
-  const int64_t parts = executable_.micro_batches * executable_.inputParts();
-  const bool split = parts > 1;
-  if (split && !whole.sizes.empty()) whole.sizes[0] *= parts;
-  ABELE_REQUIRE(hasShape(input, whole) && !(split && whole.sizes.empty()), E0704,
-                {.what = cat("input ", index, " differs from the compiled one"),
-                 .found = describe(input),
-                 .expected = contiguousType(whole.dtype, whole.sizes).str(),
-                 .remedy = "compile the model again"});
-}
-
 void CpuBackendImpl::bindInputs(const std::vector<at::Tensor>& inputs) {
   const c10::InferenceMode no_autograd;
-  const int64_t count = executable_.numInputs();
-  ABELE_REQUIRE(static_cast<int64_t>(inputs.size()) == count, E0704,
-                {.what = cat(inputs.size(), " inputs for a model that was compiled for ", count)});
+  checkInputs(executable_, inputs);
   bound_inputs_.clear();
-  for (int64_t i = 0; i < count; ++i) {
-    if (executable_.input_slots[i] < 0) continue;
-    checkInput(inputs[i], i);
-    bindInput(i, inputs[i]);
-  }
+  for (int64_t i = 0; i < executable_.numInputs(); ++i)
+    if (executable_.input_slots[i] >= 0) bindInput(i, inputs[i]);
 }
 
 void CpuBackendImpl::bindInput(int64_t index, const at::Tensor& input) {
@@ -376,37 +302,14 @@ void CpuBackendImpl::bindInput(int64_t index, const at::Tensor& input) {
 }
 
 void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) {
-  ABELE_CHECK(outputs.size() == executable_.output_slots.size(), outputs.size(), " outputs of ",
-              executable_.output_slots.size());
+  checkOutputs(executable_, outputs);
   for (std::size_t target = 0; target < outputs.size(); ++target) {
     const int32_t slot = executable_.output_slots[target];
     if (slot < 0) continue;
-    for (int64_t k = 0; k < executable_.micro_batches; ++k) {
-      const at::Tensor tensor = k < static_cast<int64_t>(outputs[target].size()) ? outputs[target][k] : at::Tensor();
-      ABELE_CHECK(!tensor.defined() || hasShape(tensor, executable_.slots[slot].type), "output ", target, " is ",
-                  describe(tensor));
-      slots_.bindOutput(slot, k, tensor);
-    }
+    for (int64_t k = 0; k < executable_.micro_batches; ++k)
+      slots_.bindOutput(slot, k,
+                        k < static_cast<int64_t>(outputs[target].size()) ? outputs[target][k] : at::Tensor());
   }
-}
-
-// False: there is no such number.
-bool setNumber(Hyper& hyper, const std::string& name, double value) {
-#define ABELE_HYPER(field, type, ...)       \
-  if (name == #field) {                     \
-    hyper.field = static_cast<type>(value); \
-    return true;                            \
-  }
-#include "base/optimizers.def"
-  if (name == "gradient_scale")
-    hyper.gradient_scale = value;
-  else if (name == "fused")
-    hyper.fused = value != 0;
-  else if (name == "rounds_rate")
-    hyper.rounds_rate = value != 0;
-  else
-    return false;
-  return true;
 }
 
 void CpuBackendImpl::setHyper(int group, const std::string& name, double value) {
@@ -418,10 +321,14 @@ void CpuBackendImpl::setHyper(int group, const std::string& name, double value) 
 
 }  // namespace
 
-std::unique_ptr<CpuBackend> CpuBackend::create(const exe::Executable& executable, const CpuOptions& options) {
+std::unique_ptr<CpuBackend> CpuBackend::create(const exe::Executable& executable, const DeviceOptions& options) {
   registerFixedShapeOperators();
   registerGradModeOperators();
   return std::make_unique<CpuBackendImpl>(executable, options);
+}
+
+std::unique_ptr<DeviceBackend> makeCpuBackend(const exe::Executable& executable, const DeviceOptions& options) {
+  return CpuBackend::create(executable, options);
 }
 
 }  // namespace abele::runtime

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/device/cpu/checked_call.h"
-#include "runtime/device/cpu/intra_op_threads.h"
+#include "runtime/kernels/intra_op_threads.h"
 #include "runtime/device/cpu/joint_call.h"
 #include "runtime/device/cpu/own_call.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/steering_allocator.h"
 #include "runtime/device/cpu/watched_call.h"
 
 namespace abele::runtime {
@@ -30,13 +30,13 @@ namespace {
 RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruction) {
   RoundingSeed own = seed.of(~uint64_t{0});
   if (!instruction.writes.empty()) own = own.of(static_cast<uint64_t>(instruction.writes[0]));
-  return ownOp(instruction.op) == OwnOp::kAdd ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
+  return instruction.op == ownOpName(OwnOp::kAdd) ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
 }
 
 }  // namespace
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
-                     std::vector<Hyper>& hypers, RandomStream& random, const CpuOptions& options,
+                     std::vector<Hyper>& hypers, RandomStream& random, const DeviceOptions& options,
                      GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement)
     : executable_(executable),
       options_(options),

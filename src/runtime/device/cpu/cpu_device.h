@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "runtime/backend.h"
+#include "runtime/device/backend.h"
 #include "runtime/device/cpu/agreement.h"
 #include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/counted_call.h"
-#include "runtime/device/cpu/cpu_backend.h"
 #include "runtime/device/cpu/operator_call.h"
 #include "runtime/kernels/optimizers.h"
 
@@ -18,7 +18,7 @@ namespace abele::runtime {
 class CpuDevice final : public Device {
  public:
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
-            RandomStream& random, const CpuOptions& options, GradientCount& gradients, const RoundingPosition& rounding,
+            RandomStream& random, const DeviceOptions& options, GradientCount& gradients, const RoundingPosition& rounding,
             Agreement& agreement);
   void attach() override;
   void run(const ActionContext& context) override;
@@ -28,7 +28,7 @@ class CpuDevice final : public Device {
                                  std::vector<Hyper>& hypers) const;
 
   const exe::Executable& executable_;
-  CpuOptions options_;
+  DeviceOptions options_;
   GradientCount& gradients_;
   const RoundingPosition& rounding_;
   Agreement& agreement_;

@@ -9,10 +9,10 @@
 #include <ATen/ops/copy.h>
 
 #include "base/error.h"
-#include "runtime/device/cpu/constants.h"
-#include "runtime/device/cpu/operator_lookup.h"
+#include "runtime/kernels/constants.h"
+#include "runtime/kernels/operator_lookup.h"
 #include "runtime/device/cpu/operator_signature.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/steering_allocator.h"
 #include "runtime/kernels/basic.h"
 
 namespace abele::runtime {

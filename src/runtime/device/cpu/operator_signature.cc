@@ -8,7 +8,7 @@
 #include <ATen/core/jit_type.h>
 
 #include "base/error.h"
-#include "runtime/device/cpu/constants.h"
+#include "runtime/kernels/constants.h"
 
 namespace abele::runtime {
 namespace {

@@ -1,9 +1,9 @@
-// A call that shows what it has computed. Used by cpu_device.cc where CpuOptions::watch is set.
+// A call that shows what it has computed. Used by cpu_device.cc where DeviceOptions::watch is set.
 #pragma once
 
 #include <memory>
 
-#include "runtime/device/cpu/cpu_backend.h"
+#include "runtime/device/backend.h"
 #include "runtime/device/cpu/operator_call.h"
 
 namespace abele::runtime {

@@ -1,6 +1,8 @@
 #include "runtime/device/null/null_backend.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
 
 #include "base/error.h"
 #include "base/instructions.h"
@@ -24,8 +26,8 @@ class NullBackend::NullDevice : public Device {
       if (backend_.exe_.groups[g].kind == exe::GroupKind::kTransient &&
           backend_.exe_.groups[g].worker == context.worker)
         std::fill(backend_.memory_[g][0].begin(), backend_.memory_[g][0].end(), std::byte{0xdd});
-    for (const exe::Instruction& instruction : backend_.exe_.segments[context.segment].instructions)
-      backend_.execute(instruction, context);
+    const size_t count = backend_.exe_.segments[context.segment].instructions.size();
+    for (size_t i = 0; i < count; ++i) backend_.execute(static_cast<int32_t>(i), context);
   }
 
  private:
@@ -72,8 +74,10 @@ std::vector<NullBackend::Move> NullBackend::moves() const {
 void NullBackend::enableContents() {
   has_contents_ = true;
   memory_.clear();
-  for (const exe::Group& g : exe_.groups)
-    memory_.emplace_back(static_cast<size_t>(g.frames), Bytes(static_cast<size_t>(g.frame_bytes), std::byte{0xdd}));
+  for (const exe::Group& g : exe_.groups) {
+    const int64_t frames = g.kind == exe::GroupKind::kInput ? exe_.micro_batches : g.frames;
+    memory_.emplace_back(static_cast<size_t>(frames), Bytes(static_cast<size_t>(g.frame_bytes), std::byte{0xdd}));
+  }
   outputs_.assign(exe_.output_slots.size(), std::vector<Bytes>(static_cast<size_t>(exe_.micro_batches)));
   for (size_t e = 0; e < exe_.externals.size(); ++e) {
     if (exe_.externals[e].slot < 0) continue;
@@ -85,7 +89,15 @@ void NullBackend::enableContents() {
 
 void NullBackend::setInput(int32_t argument, int32_t micro_batch, Bytes contents) {
   const int32_t slot = exe_.input_slots[argument];
-  if (slot >= 0) memory_[exe_.slots[slot].group][micro_batch] = std::move(contents);
+  if (slot < 0) return;
+  Bytes& memory = memory_[exe_.slots[slot].group][static_cast<size_t>(micro_batch)];
+  const auto begin = static_cast<size_t>(exe_.slots[slot].offset_bytes);
+  memory.resize(std::max(memory.size(), begin + contents.size()));
+  std::copy(contents.begin(), contents.end(), memory.begin() + static_cast<std::ptrdiff_t>(begin));
+}
+
+void NullBackend::setExternal(int32_t index, int32_t replica, const Bytes& contents) {
+  write(exe_.externals[index].slotOf(replica), 0, contents);
 }
 
 Bytes NullBackend::external(int32_t index, int32_t replica) const {
@@ -94,7 +106,7 @@ Bytes NullBackend::external(int32_t index, int32_t replica) const {
 }
 
 Bytes& NullBackend::frame(int32_t group, int32_t micro_batch) {
-  return memory_[group][static_cast<size_t>(micro_batch % exe_.groups[group].frames)];
+  return memory_[group][static_cast<size_t>(micro_batch) % memory_[group].size()];
 }
 
 Bytes NullBackend::read(int32_t slot, int32_t micro_batch) {
@@ -115,7 +127,21 @@ void NullBackend::write(int32_t slot, int32_t micro_batch, const Bytes& contents
   scatter(memory.data() + s.offset_bytes, s.type, contents);
 }
 
-void NullBackend::execute(const exe::Instruction& instruction, const ActionContext& context) {
+void NullBackend::execute(int32_t index, const ActionContext& context) {
+  const exe::Instruction& instruction = exe_.segments[context.segment].instructions[static_cast<size_t>(index)];
+  compute(instruction, context);
+  if (!write_hook_) return;
+  const bool is_emitted = ownOp(instruction.op) == OwnOp::kEmit;
+  const auto show = [&](int32_t slot) {
+    if (slot >= 0)
+      write_hook_(context, index, slot, read(is_emitted ? instruction.args[1].i : slot, context.micro_batch));
+  };
+  for (int32_t slot : instruction.writes) show(slot);
+  for (const auto& group : instruction.results)
+    for (int32_t slot : group) show(slot);
+}
+
+void NullBackend::compute(const exe::Instruction& instruction, const ActionContext& context) {
   const int32_t k = context.micro_batch;
   const OwnOp own = ownOp(instruction.op);
   if (own == OwnOp::kCopy) return write(instruction.args[0].i, k, read(instruction.args[1].i, k));
@@ -135,6 +161,13 @@ void NullBackend::execute(const exe::Instruction& instruction, const ActionConte
       for (int64_t slot : arg.ints)
         if (slot >= 0) symbol.mix(read(slot, k));
   }
+  const OwnOpRow* row = ownOpRow(instruction.op);
+  if (const int group = row ? row->groupOperand() : -1; group >= 0)
+    if (const auto found = numbers_.find(instruction.args[static_cast<size_t>(group)].i); found != numbers_.end())
+      for (const auto& [name, value] : found->second) {
+        symbol.mix(name);
+        symbol.mix(std::bit_cast<int64_t>(value));
+      }
   if (instruction.random_draws >= 0) {
     const int64_t at = exe_.globalMicroBatch(k, exe_.segments[context.segment].replica);
     symbol.mix(instruction.random_offset + at * exe_.random_draws);

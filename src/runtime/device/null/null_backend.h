@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -53,6 +54,13 @@ class NullBackend : public Backend {
   const Bytes& output(int32_t target, int32_t micro_batch) const { return outputs_[target][micro_batch]; }
   /// Contents of a persistent external in logical order.
   Bytes external(int32_t index, int32_t replica = 0) const;
+  void setExternal(int32_t index, int32_t replica, const Bytes& contents);
+  /// Updates of a parameter group mix its numbers in.
+  void setNumber(int64_t group, const std::string& name, double value) { numbers_[group][name] = value; }
+  /// Called with what an instruction has just written, in logical order; by all workers at once.
+  using WriteHook =
+      std::function<void(const ActionContext&, int32_t instruction, int32_t slot, const Bytes& contents)>;
+  void setWriteHook(WriteHook hook) { write_hook_ = std::move(hook); }
 
   /// Actions of all steps so far in the order in which they began.
   std::vector<Event> events() const;
@@ -64,7 +72,8 @@ class NullBackend : public Backend {
  private:
   class NullDevice;
 
-  void execute(const exe::Instruction& instruction, const ActionContext& context);
+  void execute(int32_t index, const ActionContext& context);
+  void compute(const exe::Instruction& instruction, const ActionContext& context);
   /// First byte of the frame that a micro-batch uses.
   Bytes& frame(int32_t group, int32_t micro_batch);
   Bytes read(int32_t slot, int32_t micro_batch);
@@ -73,6 +82,8 @@ class NullBackend : public Backend {
   const exe::Executable& exe_;
   std::function<void(const ActionContext&)> hook_;
   std::function<void(const exe::FrameUse&)> fetch_hook_;
+  WriteHook write_hook_;
+  std::map<int64_t, std::map<std::string, double>> numbers_;  // by parameter group
   bool caller_may_work_ = false;
   bool moves_ = false;
   bool has_contents_ = false;

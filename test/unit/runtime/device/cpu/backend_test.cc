@@ -14,7 +14,7 @@ const exe::ExternalKind kBuffer = exe::ExternalKind::kBuffer;
 
 TEST(Backend, InputsAreRowsAndFramesAreARing) {
   Program p(/*micro_batches=*/4, /*frames=*/2);
-  const int32_t in = p.input(f32({2, 3})), doubled = p.value(f32({2, 3})), last_row = p.slotAt(p.inputs, 12, f32({3}));
+  const int32_t in = p.input(f32({2, 3})), doubled = p.value(f32({2, 3})), last_row = p.viewOf(in, 12, f32({3}));
   const int32_t sum = p.value(f32({2, 3}));
   p.op("aten::add.Tensor", {Arg::id(in), Arg::id(in), Arg::integer(1)}, {doubled});
   p.op("aten::add.Tensor", {Arg::id(doubled), Arg::id(last_row), Arg::integer(1)}, {sum});

@@ -4,9 +4,9 @@
 
 #include "harness.h"
 #include "runtime/device/cpu/arena.h"
-#include "runtime/device/cpu/offload.h"
-#include "runtime/device/cpu/paged_memory.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/offload.h"
+#include "runtime/memory/paged_memory.h"
+#include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime::testing {
 namespace {
@@ -48,7 +48,7 @@ struct OffChip : ::testing::Test {
   }
 
   std::unique_ptr<CpuBackend> create(int64_t limit, std::string folder = "") {
-    CpuOptions options;
+    DeviceOptions options;
     options.off_chip_memory_limit = limit;
     options.off_chip_folder = std::move(folder);
     return CpuBackend::create(p.executable, options);

@@ -1,6 +1,6 @@
 // Operators give eager's bits, whichever way they are called.
 #include "harness.h"
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime::testing {
 namespace {

@@ -1,7 +1,7 @@
 // Many operators: results in planned slots have the bits that the functional operator returns.
 #include "harness.h"
-#include "runtime/device/cpu/constants.h"
-#include "runtime/device/cpu/operator_lookup.h"
+#include "runtime/kernels/constants.h"
+#include "runtime/kernels/operator_lookup.h"
 
 namespace abele::runtime::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/operator_lookup.h"
+#include "runtime/kernels/operator_lookup.h"
 
 #include <algorithm>
 #include <unordered_map>

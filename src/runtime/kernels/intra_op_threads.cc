@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/intra_op_threads.h"
+#include "runtime/kernels/intra_op_threads.h"
 
 #include <mutex>
 #include <thread>

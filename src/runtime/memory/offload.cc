@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/offload.h"
+#include "runtime/memory/offload.h"
 
 #include <cstring>
 #include <map>
@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "runtime/device/cpu/mapped_file.h"
+#include "runtime/memory/mapped_file.h"
 
 namespace abele::runtime {
 namespace {

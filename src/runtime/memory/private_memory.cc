@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/private_memory.h"
+#include "runtime/memory/private_memory.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/mapped_file.h"
+#include "runtime/memory/mapped_file.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-// Finds the operator behind a name and its `out=` twin. Used by operator_call.cc.
+// Finds the operator behind a name and its `out=` twin. Used by device/cpu and operators/.
 #pragma once
 
 #include <optional>

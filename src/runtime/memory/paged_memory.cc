@@ -1,11 +1,11 @@
-#include "runtime/device/cpu/paged_memory.h"
+#include "runtime/memory/paged_memory.h"
 
 #include <map>
 #include <mutex>
 
 #include <sys/mman.h>
 
-#include "runtime/device/cpu/mapped_file.h"
+#include "runtime/memory/mapped_file.h"
 
 namespace abele::runtime {
 namespace {

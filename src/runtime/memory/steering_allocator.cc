@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/steering_allocator.h"
+#include "runtime/memory/steering_allocator.h"
 
 #include <malloc.h>
 
@@ -11,7 +11,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
-#include "runtime/device/cpu/paged_memory.h"
+#include "runtime/memory/paged_memory.h"
 
 namespace abele::runtime {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/constants.h"
+#include "runtime/kernels/constants.h"
 
 #include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>

@@ -1,0 +1,30 @@
+#include "base/error.h"
+#include "base/nearest.h"
+#include "runtime/device/backend.h"
+
+namespace abele::runtime {
+
+// No folder of a device is included here: a device is found by its row.
+#define ABELE_BACKEND(name, make, ...) \
+  std::unique_ptr<DeviceBackend> make(const exe::Executable& executable, const DeviceOptions& options);
+#include "runtime/device/backends.def"
+
+const std::vector<BackendRow>& allBackends() {
+#define ABELE_BACKEND(name, make, computes) {name, &make, computes},
+  static const std::vector<BackendRow> rows = {
+#include "runtime/device/backends.def"
+  };
+  return rows;
+}
+
+std::unique_ptr<DeviceBackend> makeBackend(const std::string& name, const exe::Executable& executable,
+                                           const DeviceOptions& options) {
+  std::vector<std::string> known;
+  for (const BackendRow& row : allBackends()) {
+    if (name == row.name) return row.make(executable, options);
+    known.emplace_back(row.name);
+  }
+  throwUser(ErrorCode::E0702, {.what = cat("there is no device ", name), .expected = oneOf(known)});
+}
+
+}  // namespace abele::runtime

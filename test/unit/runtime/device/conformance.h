@@ -1,0 +1,43 @@
+// What the tests of the device contract share: a fixture that runs once for every row of backends.def. Nothing here
+// knows which one it is; a test of arithmetic asks BackendRow::computes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "programs.h"
+#include "runtime/device/backend.h"
+
+namespace abele::runtime::testing {
+
+class Conformance : public ::testing::TestWithParam<BackendRow> {
+ protected:
+  static std::unique_ptr<DeviceBackend> load(const Program& program, const DeviceOptions& options = {}) {
+    return makeBackend(GetParam().name, program.executable, options);
+  }
+  struct Runner : RunnerOf<DeviceBackend> {
+    explicit Runner(const Program& program, const DeviceOptions& options = {})
+        : RunnerOf(program, load(program, options)) {}
+  };
+};
+
+/// "E0704"; "none".
+template <class Call>
+std::string codeOf(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return errorCodeText(error.code());
+  }
+  return "none";
+}
+
+// An executable may be read from a file: what the tests run is what a device is given.
+inline void expectVerified(const Program& program) {
+  EXPECT_EQ(exe::verify(program.executable), std::vector<std::string>{});
+}
+
+inline std::string nameOf(const ::testing::TestParamInfo<BackendRow>& row) { return row.param.name; }
+
+}  // namespace abele::runtime::testing
