@@ -3,8 +3,8 @@
 
 #include <torch/torch.h>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 
 namespace {
 

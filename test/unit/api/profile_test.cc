@@ -10,8 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
-#include "code_of.h"
 
 namespace {
 
