@@ -1,5 +1,5 @@
 // The device contract: what a session needs of a kind of device. A kind is a folder below this one and a row of
-// backends.def; test/unit/device runs the same tests against each of them.
+// backends.def; test/unit/runtime/device runs the same tests against each of them.
 #pragma once
 
 #include <cstdint>
