@@ -1,7 +1,7 @@
 // What the tests of the CPU devices share.
 #pragma once
 
-#include "../device/programs.h"
+#include "../programs.h"
 #include "runtime/device/cpu/cpu_backend.h"
 
 namespace abele::runtime::testing {
