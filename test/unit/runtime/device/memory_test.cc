@@ -292,9 +292,12 @@ TEST_P(Memory, ReplicasTakeTheirPartsOfTheInputs) {
   e.replicas = 2;
   e.input_part = {0, 1};
   e.segments[1] = {0, exe::Direction::kForward, "fwd/0", {}, /*replica=*/1};
-  for (int r = 0; r < 2; ++r)
-    p.op("abele::emit", {Arg::id(p.output(f32({2}))), Arg::id(e.input_slots[r])}, {}, r).writes = {e.output_slots[r]};
+  for (int r = 0; r < 2; ++r) {
+    const int32_t out = p.output(f32({2}));
+    p.op("abele::emit", {Arg::id(out), Arg::id(e.input_slots[r])}, {}, r).writes = {out};
+  }
   e.workers = {{0, {{0, 0, {}}, {0, 1, {}}}, 0}, {1, {{1, 0, {}}, {1, 1, {}}}, 1}};
+  expectVerified(p);
   const auto backend = load(p);
   Runtime runtime(e, *backend);
   const at::Tensor x = at::arange(8, at::kFloat);
