@@ -9,9 +9,6 @@ include(GNUInstallDirs)
 set_target_properties(abele PROPERTIES EXPORT_NAME abele INSTALL_RPATH "$ORIGIN;${ABELE_TORCH_DIR}/lib")
 install(TARGETS abele EXPORT AbeleTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/abele DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT cpp)
-# What abele/error.h includes.
-install(FILES ${CMAKE_SOURCE_DIR}/src/base/error.h ${CMAKE_SOURCE_DIR}/src/base/cat.h ${CMAKE_SOURCE_DIR}/src/base/errors.def
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/abele/detail/base COMPONENT cpp)
 
 set(ABELE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Abele)
 install(EXPORT AbeleTargets NAMESPACE abele:: DESTINATION ${ABELE_PACKAGE_DIR} COMPONENT cpp)

@@ -16,12 +16,11 @@ from pathlib import Path
 TORCH_FREE, TORCH = False, True
 # What compiles and runs a program, below what a user sees.
 ENGINE = (
-    "base ir capture passes plan exe exe/build "
-    "runtime runtime/kernels runtime/memory runtime/collective runtime/device"
+    "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/memory runtime/collective runtime/device"
 )
 LAYERS = {
     # folder                 may include                                  LibTorch
-    "src/base": ("", TORCH_FREE),
+    "src/base": ("abele/error.h abele/errors.def", TORCH_FREE),
     "src/ir": ("base", TORCH_FREE),
     "src/capture": ("base ir", TORCH),
     "src/passes": ("base ir", TORCH_FREE),
@@ -57,8 +56,7 @@ LAYERS = {
     "src/api": ("base plan capture/annotate.h options compile session model include", TORCH),
     # bind/ turns Python's annotations into capture's; it has no logic of its own.
     "src/bind": ("base options compile session model include capture/annotate.h ir/text.h", TORCH),
-    # base/error.h is installed beside the public headers.
-    "include": ("base/error.h", TORCH_FREE),
+    "include": ("", TORCH_FREE),
     "tools": (ENGINE, TORCH_FREE),
     "test/unit/base": ("base", TORCH_FREE),
     "test/unit/ir": ("base ir", TORCH_FREE),

@@ -52,7 +52,7 @@ def cell(text: str) -> str:
 
 def errors_page(source: Path) -> str:
     rows = re.findall(rf"^ABELE_ERROR\(\s*(E\d+),\s*{STRING},\s*{STRING}\)", source.read_text(), re.M)
-    lines = [GENERATED.format(source="src/base/errors.def"), ERRORS_HEAD]
+    lines = [GENERATED.format(source="include/abele/errors.def"), ERRORS_HEAD]
     layer = None
     for code, name, summary in rows:
         if code[:3] != layer:
@@ -123,7 +123,7 @@ BLOCKS = {
     ("src/runtime/kernels/README.md", "optimizers"): (optimizers_block, "src/base/optimizers.def"),
 }
 PAGES = {
-    "docs/errors.md": (errors_page, "src/base/errors.def"),
+    "docs/errors.md": (errors_page, "include/abele/errors.def"),
     "docs/passes.md": (passes_page, "src/passes/passes.def"),
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -136,6 +137,80 @@ class ABELE_API DataLoader {
   template <class Sample>
   DataLoader(const Options& options, std::pair<Sample, int64_t> samples, const DataLoaderOptions& loading)
       : DataLoader(options, std::move(samples.first), samples.second, loading) {}
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+namespace detail {
+
+/// Batches of one pass over a range; of a data loader of torch::data too.
+template <class Range>
+std::function<NextChunk()> passesOf(Range& range) {
+  return [&range]() -> NextChunk {
+    auto at = std::make_shared<decltype(range.begin())>(range.begin());
+    return [&range, at, is_first = true](std::vector<at::Tensor>& batch) mutable {
+      if (!is_first) ++*at;
+      is_first = false;
+      if (!(*at != range.end())) return false;
+      if constexpr (std::convertible_to<decltype(**at), std::vector<at::Tensor>>)
+        batch = **at;
+      else
+        batch = tensorsOfSample(**at);
+      return true;
+    };
+  };
+}
+
+}  // namespace detail
+
+struct AccessorOptions {
+  int64_t buffer_size = 3;        // batches made ahead
+  bool load_indefinitely = true;  // the next pass begins by itself at the end of one
+  bool early_preload = false;     // the first pass begins at once, not when it is asked for
+  /// Rows of each batch: those of the source are joined and split. Empty: batches as the source has them.
+  std::optional<int64_t> rebatched_size = {};
+  bool drop_last = true;  // with rebatched_size: leave out the rows that do not fill a batch
+};
+
+/// Batches of any source, made by a thread ahead of their use. What the source throws comes out of next(), after the
+/// batches made before it. A batch is the caller's.
+/// Threads: owner only. Source: spec data.md section 4, whose process is a thread here.
+class ABELE_API AsynchronousDataAccessor {
+ public:
+  /// start() begins a pass over batches, on the accessor's thread. Throws E0801 for sizes below 1.
+  explicit AsynchronousDataAccessor(std::function<NextChunk()> start, const AccessorOptions& options = {});
+  /// A range of batches, which are tensors, vectors of tensors or examples of torch::data; iterated anew in each pass.
+  /// Requires: it outlives this object, and nobody else iterates it.
+  template <class Range>
+    requires requires(Range& range) { range.begin() != range.end(); }
+  explicit AsynchronousDataAccessor(Range& range, const AccessorOptions& options = {})
+      : AsynchronousDataAccessor(detail::passesOf(range), options) {}
+  AsynchronousDataAccessor(AsynchronousDataAccessor&&) noexcept;
+  ~AsynchronousDataAccessor();
+
+  /// The next batch of this pass; false at its end.
+  bool next(std::vector<at::Tensor>& batch);
+  /// Begins a pass from the first batch; a pass that began by itself and was not used is kept.
+  void reset();
+  /// Ends the thread. No more batches come (E0801).
+  void terminate();
+
+  /// One pass, for range-based for; begin() calls reset(). A batch is valid until the next one.
+  class ABELE_API Iterator {
+   public:
+    const std::vector<at::Tensor>& operator*() const;
+    Iterator& operator++();
+    bool operator!=(const Iterator& other) const { return accessor_ != other.accessor_; }
+
+   private:
+    friend class AsynchronousDataAccessor;
+    explicit Iterator(AsynchronousDataAccessor* accessor) : accessor_(accessor) {}
+    AsynchronousDataAccessor* accessor_;
+  };
+  Iterator begin();
+  Iterator end() { return Iterator(nullptr); }
+
+ private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -15,7 +15,7 @@ struct ErrorRow {
 };
 constexpr ErrorRow kErrors[] = {
 #define ABELE_ERROR(code, name, summary) {#code, name, summary},
-#include "base/errors.def"
+#include "abele/errors.def"
 #undef ABELE_ERROR
 };
 

@@ -19,11 +19,11 @@
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
 #include "passes/stage_count.h"
+#include "runtime/kernels/fixed_shapes.h"
+#include "runtime/kernels/grad_modes.h"
 #include "runtime/memory/offload.h"
 #include "runtime/memory/paged_memory.h"
 #include "runtime/memory/steering_allocator.h"
-#include "runtime/kernels/fixed_shapes.h"
-#include "runtime/kernels/grad_modes.h"
 
 namespace abele::host {
 namespace {

@@ -189,6 +189,18 @@ class ChunkBatches : public Batches {
   int64_t used_ = 0;  // rows of chunk_ that were taken
 };
 
+class PassBatches : public Batches {
+ public:
+  explicit PassBatches(std::function<NextChunk()> start) : start_(std::move(start)) {}
+  void startPass() override { next_ = start_(); }
+  bool next(Batch& batch) override { return next_(batch); }
+  int64_t size() const override { throwUser(ErrorCode::E0801, {.what = "nobody knows how many batches a source has"}); }
+
+ private:
+  std::function<NextChunk()> start_;
+  NextChunk next_;
+};
+
 }  // namespace
 
 std::unique_ptr<Batches> sampleBatches(SampleSource source, const DataLoaderOptions& loading, int64_t combined) {
@@ -198,6 +210,10 @@ std::unique_ptr<Batches> sampleBatches(SampleSource source, const DataLoaderOpti
 std::unique_ptr<Batches> chunkBatches(std::function<NextChunk()> start, const DataLoaderOptions& loading,
                                       int64_t combined) {
   return std::make_unique<ChunkBatches>(std::move(start), loading, combined);
+}
+
+std::unique_ptr<Batches> passBatches(std::function<NextChunk()> start) {
+  return std::make_unique<PassBatches>(std::move(start));
 }
 
 }  // namespace abele::host

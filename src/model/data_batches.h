@@ -36,6 +36,9 @@ std::unique_ptr<Batches> sampleBatches(SampleSource source, const DataLoaderOpti
 std::unique_ptr<Batches> chunkBatches(std::function<NextChunk()> start, const DataLoaderOptions& loading,
                                       int64_t combined);
 
+/// The batches of a source as they are.
+std::unique_ptr<Batches> passBatches(std::function<NextChunk()> start);
+
 /// The same batches, made by a thread of its own, up to `buffer_size` ahead of their use.
 std::unique_ptr<Batches> prefetched(std::unique_ptr<Batches> batches, int64_t buffer_size);
 

@@ -40,6 +40,7 @@ def test_find_package_builds_and_trains(tmp_path):
     run(cmake, "--install", str(built_tree()), "--prefix", str(prefix), "--component", "cpp")
     installed = {path.relative_to(prefix).as_posix() for path in prefix.rglob("*")}
     assert "include/abele/abele.h" in installed
+    assert not any("base" in Path(path).parts for path in installed if path.startswith("include/"))
     assert not any(ROOT.as_posix() in path.read_text() for path in prefix.rglob("*Targets*.cmake"))
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"] if tool("ninja") else []
     run(cmake, "-S", str(CONSUMER), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefix}", *generator)

@@ -4,6 +4,8 @@ round; the same losses and weights, with the module and without."""
 import os
 import re
 import subprocess
+import sys
+import types
 from pathlib import Path
 
 import poptorch
@@ -165,6 +167,8 @@ def test_cpp_blocks_of_the_documents_run(tmp_path, monkeypatch, capsys):
     # The page with both languages: they print the same lines.
     monkeypatch.chdir(tmp_path)
     page = DOCS / "guide" / "side_by_side.md"
-    exec(compile(program(page), page, "exec"), {"__name__": "side_by_side"})
+    module = types.ModuleType("side_by_side")  # can be imported, so that its classes can be pickled
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(program(page), page, "exec"), vars(module))
     of_python, of_cpp = (re.findall(r"^\d\d .+: \S+$", text, re.M) for text in (capsys.readouterr().out, done.stdout))
     assert of_cpp == of_python and len(of_python) >= 20

@@ -5,6 +5,10 @@
 
 #include <cstdio>
 
+#if defined(ABELE_CHECK) || defined(ABELE_REQUIRE)
+#error "the library's own macros are seen by programs"
+#endif
+
 int main() {
   at::set_num_threads(1);
   torch::manual_seed(0);

@@ -18,7 +18,7 @@ TESTED_ELSEWHERE = {
     "E0602": "test/unit/session/errors_test.cc",
     "E0603": "test/unit/runtime/runtime_test.cc",
 }
-CODES = re.findall(r"^ABELE_ERROR\((E\d+)", (ROOT / "src/base/errors.def").read_text(), re.M)
+CODES = re.findall(r"^ABELE_ERROR\((E\d+)", (ROOT / "include/abele/errors.def").read_text(), re.M)
 
 
 @pytest.mark.parametrize("code", [code for code in CODES if code != "E0001"])

@@ -67,14 +67,14 @@ struct Allocations {
 /// A loaded executable: its memory, and all that goes in and out of it. Tensors of the host are CPU tensors.
 /// Persistent memory starts as zeros, accumulators and optimizer state as External::initial.
 /// Order: a step sees what was uploaded, bound and set before it began, and what is asked for after it sees the step.
-/// upload() is done with the host's tensor when it returns, download() and value() have filled theirs, and bound results
-/// are complete when finish() returns: a device that copies or computes asynchronously waits there.
-/// Threads: the caller's of Runtime::run, between steps; interrupt() on any.
+/// upload() is done with the host's tensor when it returns, download() and value() have filled theirs, and bound
+/// results are complete when finish() returns: a device that copies or computes asynchronously waits there. Threads:
+/// the caller's of Runtime::run, between steps; interrupt() on any.
 class DeviceBackend : public Backend {
  public:
   /// Copies a host tensor into / out of external `index` (Executable::externals); nothing happens to one that the
-  /// program does not use. A tensor of the wrong type: E0704. upload's replica: kAllReplicas, or the one whose copy (and
-  /// of all that share it) is meant.
+  /// program does not use. A tensor of the wrong type: E0704. upload's replica: kAllReplicas, or the one whose copy
+  /// (and of all that share it) is meant.
   static constexpr int32_t kAllReplicas = -1;
   virtual void upload(int32_t external, const at::Tensor& host, int32_t replica = kAllReplicas) = 0;
   virtual void download(int32_t external, at::Tensor& host, int32_t replica = 0) const = 0;
@@ -82,8 +82,8 @@ class DeviceBackend : public Backend {
   virtual at::Tensor value(int32_t external, int32_t replica = 0) const = 0;
   /// The device works in the memory of `host`, which it keeps alive, instead of its own copy; undefined: in its own
   /// memory again, whose contents are old. upload() and download() from and to that memory do nothing then. False: this
-  /// external cannot, because it is no tensor of the compiled geometry, replicas have copies of their own, it lives in a
-  /// file, or the device does not work in the host's memory.
+  /// external cannot, because it is no tensor of the compiled geometry, replicas have copies of their own, it lives in
+  /// a file, or the device does not work in the host's memory.
   virtual bool placeIn(int32_t external, const at::Tensor& host) = 0;
   /// Does the program write this external?
   virtual bool writes(int32_t external) const = 0;
@@ -128,7 +128,8 @@ struct BackendRow {
   bool computes;  // false: contents stand for values (null/symbolic.h)
 };
 const std::vector<BackendRow>& allBackends();
-/// The executable outlives it. Throws E0702 for a name that no row has, and what the device throws: E0603, E0605, E0702.
+/// The executable outlives it. Throws E0702 for a name that no row has, and what the device throws: E0603, E0605,
+/// E0702.
 std::unique_ptr<DeviceBackend> makeBackend(const std::string& name, const exe::Executable& executable,
                                            const DeviceOptions& options);
 

@@ -307,8 +307,7 @@ void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& out
     const int32_t slot = executable_.output_slots[target];
     if (slot < 0) continue;
     for (int64_t k = 0; k < executable_.micro_batches; ++k)
-      slots_.bindOutput(slot, k,
-                        k < static_cast<int64_t>(outputs[target].size()) ? outputs[target][k] : at::Tensor());
+      slots_.bindOutput(slot, k, k < static_cast<int64_t>(outputs[target].size()) ? outputs[target][k] : at::Tensor());
   }
 }
 

@@ -7,11 +7,11 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/device/cpu/checked_call.h"
-#include "runtime/kernels/intra_op_threads.h"
 #include "runtime/device/cpu/joint_call.h"
 #include "runtime/device/cpu/own_call.h"
-#include "runtime/memory/steering_allocator.h"
 #include "runtime/device/cpu/watched_call.h"
+#include "runtime/kernels/intra_op_threads.h"
+#include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime {
 namespace {

@@ -18,8 +18,8 @@ namespace abele::runtime {
 class CpuDevice final : public Device {
  public:
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
-            RandomStream& random, const DeviceOptions& options, GradientCount& gradients, const RoundingPosition& rounding,
-            Agreement& agreement);
+            RandomStream& random, const DeviceOptions& options, GradientCount& gradients,
+            const RoundingPosition& rounding, Agreement& agreement);
   void attach() override;
   void run(const ActionContext& context) override;
 

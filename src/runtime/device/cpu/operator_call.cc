@@ -9,11 +9,11 @@
 #include <ATen/ops/copy.h>
 
 #include "base/error.h"
+#include "runtime/device/cpu/operator_signature.h"
+#include "runtime/kernels/basic.h"
 #include "runtime/kernels/constants.h"
 #include "runtime/kernels/operator_lookup.h"
-#include "runtime/device/cpu/operator_signature.h"
 #include "runtime/memory/steering_allocator.h"
-#include "runtime/kernels/basic.h"
 
 namespace abele::runtime {
 namespace {

@@ -58,8 +58,7 @@ class NullBackend : public Backend {
   /// Updates of a parameter group mix its numbers in.
   void setNumber(int64_t group, const std::string& name, double value) { numbers_[group][name] = value; }
   /// Called with what an instruction has just written, in logical order; by all workers at once.
-  using WriteHook =
-      std::function<void(const ActionContext&, int32_t instruction, int32_t slot, const Bytes& contents)>;
+  using WriteHook = std::function<void(const ActionContext&, int32_t instruction, int32_t slot, const Bytes& contents)>;
   void setWriteHook(WriteHook hook) { write_hook_ = std::move(hook); }
 
   /// Actions of all steps so far in the order in which they began.

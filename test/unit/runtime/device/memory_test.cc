@@ -59,8 +59,8 @@ TEST_P(Memory, MemoryStartsAsTheExecutableSays) {
 }
 
 TEST_P(Memory, CopiesInAndOutKeepEveryElementType) {
-  for (const at::ScalarType type :
-       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte, at::kBool, at::kComplexFloat}) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte,
+                                    at::kBool, at::kComplexFloat}) {
     SCOPED_TRACE(at::toString(type));
     const at::Tensor host = at::randn({3, 4}).mul(3).abs().to(type);
     EXPECT_TRUE(sameBits(roundTrip(contiguousType(static_cast<DType>(type), {3, 4}), host), host));
@@ -69,8 +69,8 @@ TEST_P(Memory, CopiesInAndOutKeepEveryElementType) {
 
 TEST_P(Memory, CopiesInAndOutTakeAnyLayout) {
   const at::Tensor whole = at::randn({4, 6});
-  for (const at::Tensor& host : {at::randn({4, 3}).t(), whole.narrow(1, 1, 4).narrow(0, 0, 3), at::ones({1}).expand({3, 4}),
-                                 at::randn({3, 4}).set_requires_grad(true)})
+  for (const at::Tensor& host : {at::randn({4, 3}).t(), whole.narrow(1, 1, 4).narrow(0, 0, 3),
+                                 at::ones({1}).expand({3, 4}), at::randn({3, 4}).set_requires_grad(true)})
     EXPECT_TRUE(sameBits(roundTrip(f32({3, 4}), host.requires_grad() ? host : host.clone()), host));
   Program p;
   p.external({DType::kFloat32, {3, 4}, {1, 3}}, ExternalKind::kParameter);  // lies otherwise on the device

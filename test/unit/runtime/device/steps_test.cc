@@ -263,8 +263,9 @@ TEST_P(Steps, AWatchSeesEveryWriteInOrder) {
   Runner runner(p, {.watch = &seen});
   const at::Tensor x = at::randn({4});
   runner.stepInto({x}, {{at::Tensor(), at::empty({2})}});  // what nobody wants is not filled
-  EXPECT_EQ(seen.events, (std::vector<Seen::Event>{
-                             {0, 0, 0, first}, {0, 0, 1, second}, {0, 1, 0, first}, {0, 1, 1, second}, {0, 1, 2, out}}));
+  EXPECT_EQ(seen.events,
+            (std::vector<Seen::Event>{
+                {0, 0, 0, first}, {0, 0, 1, second}, {0, 1, 0, first}, {0, 1, 1, second}, {0, 1, 2, out}}));
   for (size_t i = 0; i < seen.values.size(); ++i)
     EXPECT_TRUE(sameBits(seen.values[i].cpu(), x.narrow(0, i < 2 ? 0 : 2, 2)));
 }

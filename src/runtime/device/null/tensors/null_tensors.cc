@@ -46,11 +46,11 @@ class NullTensors final : public DeviceBackend {
     null_.enableContents();
     fillInitial();
     if (Watch* watch = options.watch)
-      null_.setWriteHook([this, watch](const ActionContext& action, int32_t instruction, int32_t slot,
-                                       const Bytes& contents) {
-        if (isWanted(slot, action.micro_batch))
-          watch->computed(action, instruction, slot, tensorOf(contents, executable_.slots[slot].type));
-      });
+      null_.setWriteHook(
+          [this, watch](const ActionContext& action, int32_t instruction, int32_t slot, const Bytes& contents) {
+            if (isWanted(slot, action.micro_batch))
+              watch->computed(action, instruction, slot, tensorOf(contents, executable_.slots[slot].type));
+          });
   }
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override { return null_.makeDevice(worker); }

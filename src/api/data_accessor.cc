@@ -1,0 +1,78 @@
+// abele::AsynchronousDataAccessor: any source, ahead of its use.
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "abele/data_loader.h"
+#include "base/error.h"
+#include "model/data_batches.h"
+
+namespace abele {
+
+struct AsynchronousDataAccessor::Impl {
+  std::unique_ptr<host::Batches> batches;
+  bool loads_indefinitely = true;
+  bool has_begun = false, is_fresh = false;  // a pass; nothing was taken from it
+  host::Batch current;                       // of the iterator
+
+  host::Batches& open() {
+    ABELE_REQUIRE(batches, E0801, {.what = "the data accessor was terminated", .remedy = "make another one"});
+    return *batches;
+  }
+  void startPass() {
+    open().startPass();
+    has_begun = is_fresh = true;
+  }
+};
+
+AsynchronousDataAccessor::AsynchronousDataAccessor(std::function<NextChunk()> start, const AccessorOptions& options)
+    : impl_(std::make_unique<Impl>()) {
+  ABELE_REQUIRE(start != nullptr, E0801,
+                {.what = "a data accessor without a source", .remedy = "pass a callable that starts a pass"});
+  ABELE_REQUIRE(
+      options.buffer_size >= 1 && options.rebatched_size.value_or(1) >= 1, E0801,
+      {.what = "a data accessor with an empty buffer or empty batches",
+       .found = cat("buffer_size ", options.buffer_size, ", rebatched_size ", options.rebatched_size.value_or(1)),
+       .expected = "1 or more"});
+  auto source = options.rebatched_size
+                    ? host::chunkBatches(std::move(start), {.drop_last = options.drop_last}, *options.rebatched_size)
+                    : host::passBatches(std::move(start));
+  impl_->batches = host::prefetched(std::move(source), options.buffer_size);
+  impl_->loads_indefinitely = options.load_indefinitely;
+  if (options.early_preload) impl_->startPass();
+}
+
+AsynchronousDataAccessor::AsynchronousDataAccessor(AsynchronousDataAccessor&&) noexcept = default;
+AsynchronousDataAccessor::~AsynchronousDataAccessor() = default;
+
+bool AsynchronousDataAccessor::next(std::vector<at::Tensor>& batch) {
+  if (!impl_->has_begun) impl_->startPass();
+  impl_->is_fresh = false;
+  if (impl_->open().next(batch)) return true;
+  impl_->has_begun = false;
+  if (impl_->loads_indefinitely) impl_->startPass();
+  return false;
+}
+
+void AsynchronousDataAccessor::reset() {
+  impl_->open();
+  if (!impl_->is_fresh) impl_->startPass();
+}
+
+void AsynchronousDataAccessor::terminate() { impl_->batches.reset(); }
+
+AsynchronousDataAccessor::Iterator AsynchronousDataAccessor::begin() {
+  reset();
+  Iterator first(this);
+  ++first;
+  return first;
+}
+const std::vector<at::Tensor>& AsynchronousDataAccessor::Iterator::operator*() const {
+  return accessor_->impl_->current;
+}
+AsynchronousDataAccessor::Iterator& AsynchronousDataAccessor::Iterator::operator++() {
+  if (!accessor_->next(accessor_->impl_->current)) accessor_ = nullptr;
+  return *this;
+}
+
+}  // namespace abele
