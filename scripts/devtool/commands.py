@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import selection
 from . import setup as machine
-from .shell import ROOT, fail, quiet, run, run_silently, show, step
+from .shell import ROOT, Beside, fail, quiet, run, run_silently, show, step
 
 JOBS = str(len(os.sched_getaffinity(0)))
 
@@ -255,12 +255,11 @@ def check(options) -> None:
     _lint(tools)
     _generate(tools, ["--check"])
     folder = configure_and_build(tools, werror=True)
-    failed = _ctest(tools, folder)
-    # The slow kinds (parity, property, client, examples) are left to `dev test`.
-    fast = [
-        f"test/{kind}" for kind in ("golden", "error", "unit") if _tracked(f"test/{kind}/**.py", f"test/{kind}/*.py")
-    ]
-    status = _pytest(tools, folder, ["-q", *fast]) if fast else 0
+    # Beside each other: either has parts in which one core works. `dev test` runs the slow kinds, too.
+    pytest = [tools.python, "-m", "pytest", "-q", "test/golden", "test/error", "test/unit"]
+    with Beside(pytest, env=_python_env(tools, folder)) as python_tests:
+        failed = _ctest(tools, folder)
+        status = python_tests.finish()
     if failed or status:
         fail("check: FAILED")
     step("check: all good")

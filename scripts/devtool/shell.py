@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -39,6 +40,39 @@ def run(command: list, *, env: dict | None = None, cwd: Path = ROOT, check: bool
     if check and status != 0:
         fail(f"failed with status {status}: {' '.join(map(str, command))}", status if 0 < status < 126 else 1)
     return status
+
+
+class Beside:
+    """A command that runs while others do; what it prints is shown when it is finished."""
+
+    def __init__(self, command: list, *, env: dict):
+        show(command)
+        self._output = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [str(w) for w in command],
+            cwd=ROOT,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def __enter__(self) -> "Beside":
+        return self
+
+    def __exit__(self, *_) -> None:
+        """Ends it where an error or an interrupt has kept it from its end."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        self._output.close()
+
+    def finish(self) -> int:
+        """Waits, shows the output, returns the exit status."""
+        status = self._process.wait()
+        self._output.seek(0)
+        print(self._output.read().decode(errors="replace"), end="", flush=True)
+        return status
 
 
 def quiet(command: list, *, env: dict | None = None) -> tuple[int, str]:
