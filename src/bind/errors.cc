@@ -4,6 +4,7 @@
 #include "base/nearest.h"
 
 #include "bind/bind.h"
+#include "options/store.h"
 
 namespace py = pybind11;
 
@@ -29,6 +30,8 @@ void raise(const char* kind, const Error& error, const std::string& recovery_act
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
+  } catch (const host::OptionError& error) {
+    raise(cat("option ", error.builtin()).c_str(), error, {});
   } catch (const UserError& error) {
     raise("user", error, {});
   } catch (const DeviceError& error) {

@@ -28,71 +28,530 @@ const std::vector<OptionEnum>& optionEnums() {
 
 const std::vector<OptionRow>& optionRows() {
   static const std::vector<OptionRow> all = {
-      {"deviceIterations", "Options", "device_iterations", OptionKind::kValue, {{"device_iterations", "int", false, OptionValue(), false, 1, kNoMost, 1, {}}}},
-      {"replicationFactor", "Options", "replication_factor", OptionKind::kValue, {{"replication_factor", "int", false, OptionValue(), false, 1, kNoMost, 1, {}}}},
-      {"inputReplicaGrouping", "Options", "input_group_size", OptionKind::kWritten, {{"input_group_size", "int", false, OptionValue(), false, 1, kNoMost, 1, {}}, {"input_group_type", "CommGroupType", true, member("CommGroupType", "Consecutive"), false, kNoLeast, kNoMost, 1, {}}}},
-      {"broadcastBuffers", "Options", "broadcast_buffers", OptionKind::kValue, {{"broadcast_buffers", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"trustReads", "Options", "trust_reads", OptionKind::kValue, {{"trust_reads", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"setExecutionStrategy", "Options", "_execution_strategy", OptionKind::kWritten, {{"strategy", "strategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"setAvailableMemoryProportion", "Options", "available_memory_proportion", OptionKind::kWritten, {{"available_memory_proportion", "shares", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"outputMode", "Options", "output_mode", OptionKind::kWritten, {{"output_mode", "OutputMode", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}, {"output_return_period", "int?", true, OptionValue(), false, 1, kNoMost, 1, {}}}},
-      {"anchorTensor", "Options", "anchored_tensors", OptionKind::kWritten, {{"short_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}, {"long_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}, {"output_mode", "OutputMode?", true, OptionValue(), false, kNoLeast, kNoMost, 1, {}}, {"output_return_period", "int", true, OptionValue(int64_t{1}), false, kNoLeast, kNoMost, 1, {}}}},
-      {"autoRoundNumIPUs", "Options", "auto_round_num_ipus", OptionKind::kValue, {{"auto_round_num_ipus", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"useIpuModel", "Options", "use_model", OptionKind::kOnDemand, {{"use_model", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"useIpuId", "Options", "ipu_id", OptionKind::kOnDemand, {{"ipu_id", "int", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
-      {"useOfflineIpuTarget", "Options", "ipu_version", OptionKind::kWritten, {{"ipu_version", "int", true, OptionValue(int64_t{2}), false, kNoLeast, kNoMost, 1, {1, 2, 21}}}},
-      {"connectionType", "Options", "connection_type", OptionKind::kValue, {{"connection_type", "ConnectionType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"syncPattern", "Options", "sync_pattern", OptionKind::kValue, {{"sync_pattern", "SyncPattern", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"deviceMemoryLimit", "Options", "device_memory_limit", OptionKind::kWritten, {{"limit_bytes", "bytes", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
-      {"offChipMemoryLimit", "Options", "off_chip_memory_limit", OptionKind::kWritten, {{"limit_bytes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
-      {"offChipFolder", "Options", "off_chip_folder", OptionKind::kWritten, {{"path", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"randomSeed", "Options", "random_seed", OptionKind::kWritten, {{"random_seed", "seed", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"logDir", "Options", "log_dir", OptionKind::kValue, {{"log_dir", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"maxRepeatLogs", "Options", "max_repeat_logs", OptionKind::kWritten, {{"max_lines", "int?", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
-      {"modelName", "Options", "model_name", OptionKind::kOnDemand, {{"name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"enableExecutableCaching", "Options", "cachePath", OptionKind::kWritten, {{"path", "str?", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"enableStableNorm", "Options", "enableStableNorm", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"enableSyntheticData", "Options", "syntheticDataMode", OptionKind::kWritten, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"logCycleCount", "Options", "instrumentWithHardwareCycleCounter", OptionKind::kPopart, {{"log_cycle_count", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"enableProfiling", "Options", "engineOptions", OptionKind::kWritten, {{"profile_dir", "str?", true, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"disableModuleNamescope", "Options", "module_namescope_enabled", OptionKind::kWritten, {}},
-      {"updatableNamedBuffers", "Options", "updatableNamedBuffers", OptionKind::kPopart, {{"buffers", "strings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"relaxOptimizerAttributesChecks", "Options", "relax_optimizer_checks", OptionKind::kValue, {{"relax", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"showCompilationProgressBar", "Options", "show_compilation_progress_bar", OptionKind::kValue, {{"show", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"sourceLocationExcludes", "Options", "source_location_excludes", OptionKind::kWritten, {{"excludes", "strings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"appendToLocationExcludes", "Options", "source_location_excludes", OptionKind::kWritten, {{"excludes", "strings", false, OptionValue(), true, kNoLeast, kNoMost, 1, {}}}},
-      {"devices", "Options", "num_devices", OptionKind::kValue, {{"count", "int", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
-      {"enforcePipelineMinimum", "Options", "enforce_pipeline_minimum", OptionKind::kValue, {{"enforce", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"shareWeights", "Options", "share_weights", OptionKind::kValue, {{"share", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"threadsPerDevice", "Options", "abele.threadsPerDevice", OptionKind::kPopart, {{"threads", "int", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
-      {"Training.gradientAccumulation", "Training", "gradient_accumulation", OptionKind::kValue, {{"gradient_accumulation", "int", false, OptionValue(), false, 1, kNoMost, 1, {}}}},
-      {"Training.accumulationAndReplicationReductionType", "Training", "accumulation_and_replication_reduction_type", OptionKind::kWritten, {{"reduction_type", "ReductionType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {0, 1}}}},
-      {"Training.setMeanAccumulationAndReplicationReductionStrategy", "Training", "meanAccumulationAndReplicationReductionStrategy", OptionKind::kValue, {{"mean_reduction_strategy", "MeanReductionStrategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"Training.setAutomaticLossScaling", "Training", "automaticLossScalingSettings.enabled", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"Training.setConvolutionDithering", "Training", "convolutionOptions", OptionKind::kWritten, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"Precision.enableFloatingPointExceptions", "Precision", "enableFloatingPointChecks", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"Precision.enableStochasticRounding", "Precision", "enableStochasticRounding", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"Precision.setPartialsType", "Precision", "partialsTypeMatMuls", OptionKind::kWritten, {{"dtype", "FloatType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {0, 1}}}},
-      {"Precision.halfFloatCasting", "Precision", "-", OptionKind::kWritten, {{"half_float_casting", "HalfFloatCastingBehavior", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"Precision.runningStatisticsAlwaysFloat", "Precision", "-", OptionKind::kWritten, {{"value", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"Jit.traceModel", "Jit", "-", OptionKind::kWritten, {{"trace_model", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"_Popart.set", "_Popart", "-", OptionKind::kWritten, {{"key", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}, {"value", "setting", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"_Popart.setEngineOptions", "_Popart", "engineOptions", OptionKind::kWritten, {{"engine_options", "settings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"_Popart.setPatterns", "_Popart", "patterns", OptionKind::kWritten, {{"patterns", "switches", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}, {"level", "int", true, OptionValue(int64_t{2}), false, 0, kNoMost, 1, {}}}},
-      {"Distributed.configureProcessId", "Distributed", "distributed_process_id", OptionKind::kWritten, {{"process_id", "int", false, OptionValue(), false, 0, kNoMost, 1, {}}, {"num_processes", "int", false, OptionValue(), false, 1, kNoMost, 1, {}}}},
-      {"Distributed.setEnvVarNames", "Distributed", "num_distributed_processes", OptionKind::kWritten, {{"var_num_processes", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}, {"var_process_id", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"Distributed.disable", "Distributed", "num_distributed_processes", OptionKind::kWritten, {}},
-      {"TensorLocations.numIOTiles", "TensorLocations", "num_io_tiles", OptionKind::kWritten, {{"num_tiles", "int", false, OptionValue(), false, 32, 192, 2, {}}}},
-      {"TensorLocations.setActivationLocation", "TensorLocations", "location_activation", OptionKind::kWritten, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"TensorLocations.setWeightLocation", "TensorLocations", "location_weight", OptionKind::kWritten, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"TensorLocations.setOptimizerLocation", "TensorLocations", "location_optimizer", OptionKind::kWritten, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"TensorLocations.setAccumulatorLocation", "TensorLocations", "location_accumulator", OptionKind::kWritten, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}}}},
-      {"TensorLocationSettings.minElementsForOffChip", "TensorLocationSettings", "minElementsForOffChip", OptionKind::kWritten, {{"min_elements", "int", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
-      {"TensorLocationSettings.minElementsForReplicatedTensorSharding", "TensorLocationSettings", "minElementsForReplicatedTensorSharding", OptionKind::kWritten, {{"min_elements", "int", false, OptionValue(), false, 0, kNoMost, 1, {}}}},
-      {"TensorLocationSettings.useOnChipStorage", "TensorLocationSettings", "onChip", OptionKind::kWritten, {{"use", "bool?", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"TensorLocationSettings.useReplicatedTensorSharding", "TensorLocationSettings", "useReplicatedTensorSharding", OptionKind::kWritten, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"TensorLocationSettings.useIOTilesToLoad", "TensorLocationSettings", "useIOTilesToLoad", OptionKind::kWritten, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
-      {"TensorLocationSettings.useIOTilesToStore", "TensorLocationSettings", "useIOTilesToStore", OptionKind::kWritten, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}}}},
+      {"deviceIterations", "Options", "device_iterations", OptionKind::kValue, {{"device_iterations", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Optimizer steps (training) or micro-batches (inference) that one call runs before it returns. Multiplies the\n"
+       "batch dimension of inputs and results.\n"
+       "\n"
+       "Allowed: >= 1.\n"
+       "Unit: iterations.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"replicationFactor", "Options", "replication_factor", OptionKind::kValue, {{"replication_factor", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Data-parallel copies of the model in this process. Gradients are reduced over all of them.\n"
+       "\n"
+       "Allowed: >= 1.\n"
+       "Unit: replicas.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"inputReplicaGrouping", "Options", "input_group_size", OptionKind::kWritten, {{"input_group_size", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}, {"input_group_type", "CommGroupType", true, member("CommGroupType", "Consecutive"), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "ValueError", true, true,
+       "Replicas of one group receive the same slice of the inputs. NoGrouping means (1, Consecutive). Call\n"
+       "replicationFactor first.\n"
+       "\n"
+       "Allowed: divides the replication factor.\n"
+       "Unit: replicas.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"broadcastBuffers", "Options", "broadcast_buffers", OptionKind::kValue, {{"broadcast_buffers", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "False lets every replica own the buffers that forward writes. Running statistics of normalisations are\n"
+       "always its own.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"trustReads", "Options", "trust_reads", OptionKind::kValue, {{"trust_reads", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "What forward reads of tensors (.item(), a branch, numpy()) stays what it was at compile time, and every step\n"
+       "checks that it still is: E0101 where it is not. For models that check their inputs. False refuses such reads\n"
+       "at compile time.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: executor.md 5."
+      },
+      {"setExecutionStrategy", "Options", "_execution_strategy", OptionKind::kWritten, {{"strategy", "strategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "How blocks become stages or phases.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"setAvailableMemoryProportion", "Options", "available_memory_proportion", OptionKind::kValue, {{"available_memory_proportion", "shares", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "AssertionError", false, true,
+       "Share of each device's memory that temporaries may use: {\"IPU0\": 0.3}. Returns None.\n"
+       "\n"
+       "Allowed: keys \"IPU<n>\", values 0..1.\n"
+       "Unit: share.\n"
+       "Device: hint.\n"
+       "Returns None.\n"
+       "Source: options.md 2."
+      },
+      {"outputMode", "Options", "output_mode", OptionKind::kWritten, {{"output_mode", "OutputMode", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_return_period", "int?", true, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
+       "AssertionError", true, true,
+       "Which micro-batch results a call returns. EveryN needs a period.\n"
+       "\n"
+       "Allowed: OutputMode.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"anchorTensor", "Options", "anchored_tensors", OptionKind::kWritten, {{"short_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"long_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_mode", "OutputMode?", true, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_return_period", "int", true, OptionValue(int64_t{1}), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "AssertionError", false, true,
+       "Observe an inner tensor. Returns None.\n"
+       "\n"
+       "Returns None.\n"
+       "Source: options.md 2."
+      },
+      {"autoRoundNumIPUs", "Options", "auto_round_num_ipus", OptionKind::kValue, {{"auto_round_num_ipus", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Round the number of devices up to a power of two instead of refusing the model.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"useIpuModel", "Options", "use_model", OptionKind::kOnDemand, {{"use_model", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Use the modelled device. Overrides POPTORCH_IPU_MODEL.\n"
+       "\n"
+       "Device: results are the same; time and memory are not modelled yet.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"useIpuId", "Options", "ipu_id", OptionKind::kOnDemand, {{"ipu_id", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Use this device.\n"
+       "\n"
+       "Allowed: >= 0.\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"useOfflineIpuTarget", "Options", "ipu_version", OptionKind::kOnDemand, {{"ipu_version", "int", true, OptionValue(int64_t{2}), false, kNoLeast, kNoMost, 1, {1, 2, 21}, {}, "", ""}}, {{"connection_type", member("ConnectionType", "Never")}},
+       "AssertionError", true, true,
+       "Compile without a device; running is an error. Sets the connection type to Never.\n"
+       "\n"
+       "Allowed: 1, 2, 21.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"connectionType", "Options", "connection_type", OptionKind::kValue, {{"connection_type", "ConnectionType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "When the executor attaches to its devices.\n"
+       "\n"
+       "Allowed: ConnectionType.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"syncPattern", "Options", "sync_pattern", OptionKind::kValue, {{"sync_pattern", "SyncPattern", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Synchronisation between devices.\n"
+       "\n"
+       "Allowed: SyncPattern.\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"deviceMemoryLimit", "Options", "device_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "bytes", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Bytes that a device has. A program that needs more is E0405 when it is compiled.\n"
+       "\n"
+       "Allowed: >= 0; {\"IPU0\": bytes} for some devices.\n"
+       "Unit: bytes.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
+      {"offChipMemoryLimit", "Options", "off_chip_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host\n"
+       "memory.\n"
+       "\n"
+       "Allowed: >= 0.\n"
+       "Unit: bytes.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
+      {"offChipFolder", "Options", "off_chip_folder", OptionKind::kOnDemand, {{"path", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Folder of the file for tensors off chip; by default the system's temporary folder. Nothing is left in it,\n"
+       "also after a crash.\n"
+       "\n"
+       "Allowed: a folder that can be written.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
+      {"randomSeed", "Options", "random_seed", OptionKind::kOnDemand, {{"random_seed", "seed", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Seed of the device's random numbers and of torch (torch.manual_seed).\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"logDir", "Options", "log_dir", OptionKind::kValue, {{"log_dir", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Folder of log files.\n"
+       "\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"maxRepeatLogs", "Options", "max_repeat_logs", OptionKind::kValue, {{"max_lines", "int?", false, OptionValue(), false, 0, kNoMost, 1, {}, {{OptionValue(), OptionValue(uint64_t{18446744073709551615u})}}, "", ""}}, {},
+       "", true, true,
+       "Repeated log lines stop after so many; None means never.\n"
+       "\n"
+       "Allowed: >= 0.\n"
+       "Unit: lines.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"modelName", "Options", "model_name", OptionKind::kOnDemand, {{"name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Name used in reports.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"enableExecutableCaching", "Options", "cachePath", OptionKind::kWritten, {{"path", "str?", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Keep compiled executables in this folder; None disables.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"enableStableNorm", "Options", "enableStableNorm", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "More accurate variance in normalisations.\n"
+       "\n"
+       "Device: hint: torch's own kernels are used.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"enableSyntheticData", "Options", "syntheticDataMode", OptionKind::kPopart, {{"enabled", "truth", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{2})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
+       "", true, true,
+       "No host input and output; the device makes up data.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"logCycleCount", "Options", "instrumentWithHardwareCycleCounter", OptionKind::kPopart, {{"log_cycle_count", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Count device cycles of each run.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"enableProfiling", "Options", "engineOptions", OptionKind::kWritten, {{"profile_dir", "str?", true, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Write a profile of each run into a folder.\n"
+       "\n"
+       "Device: Python: docs/tracing.md; C++: none is written, see report().\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"disableModuleNamescope", "Options", "module_namescope_enabled", OptionKind::kValue, {}, {{"module_namescope_enabled", OptionValue(false)}},
+       "", true, true,
+       "Do not prefix operation names with the module path.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"updatableNamedBuffers", "Options", "updatableNamedBuffers", OptionKind::kPopart, {{"buffers", "strings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Buffers that copyNamedBuffersToDevice uploads.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"relaxOptimizerAttributesChecks", "Options", "relax_optimizer_checks", OptionKind::kValue, {{"relax", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Send messages about unexpected optimizer attributes to debug.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"showCompilationProgressBar", "Options", "show_compilation_progress_bar", OptionKind::kValue, {{"show", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Show a bar while compiling.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"sourceLocationExcludes", "Options", "source_location_excludes", OptionKind::kValue, {{"excludes", "strings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Frames whose file name contains one of these are not user code. Replaces the list.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"appendToLocationExcludes", "Options", "source_location_excludes", OptionKind::kWritten, {{"excludes", "strings", false, OptionValue(), true, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Extends the list of sourceLocationExcludes.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 2."
+      },
+      {"devices", "Options", "num_devices", OptionKind::kValue, {{"count", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, false,
+       "Devices that exist; 0: as many as the model asks for. A model that names more is refused (E0402).\n"
+       "\n"
+       "Allowed: >= 0.\n"
+       "Unit: devices.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
+      {"enforcePipelineMinimum", "Options", "enforce_pipeline_minimum", OptionKind::kValue, {{"enforce", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, false,
+       "Refuse pipelines with fewer micro-batches than PopTorch asks for: gradientAccumulation >= 2 * stages - 1 in\n"
+       "training, deviceIterations >= stages in inference (E0401). Off: they run, with more waiting. Python:\n"
+       "abele.allowShortPipeline.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
+      {"shareWeights", "Options", "share_weights", OptionKind::kValue, {{"share", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, false,
+       "The devices work in the memory of the model's own parameters where they can, instead of on copies: no weight\n"
+       "is held twice, and what either side writes is seen at once. Off: the device's weights change and are seen by\n"
+       "copies only. Python: abele.shareWeights.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
+      {"threadsPerDevice", "Options", "abele.threadsPerDevice", OptionKind::kPopart, {{"threads", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, false,
+       "Intra-op threads of each device; 0: torch's number of threads shared among the devices.\n"
+       "\n"
+       "Allowed: >= 0.\n"
+       "Unit: threads.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
+      {"Training.gradientAccumulation", "Training", "gradient_accumulation", OptionKind::kValue, {{"gradient_accumulation", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Micro-batches per weight update. Must be 1 for inference.\n"
+       "\n"
+       "Allowed: >= 1.\n"
+       "Unit: micro-batches.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 3."
+      },
+      {"Training.accumulationAndReplicationReductionType", "Training", "accumulation_and_replication_reduction_type", OptionKind::kValue, {{"reduction_type", "ReductionType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {0, 1}, {}, "", ""}}, {},
+       "ValueError", true, true,
+       "Gradients are the mean or the sum over accumulation steps and replicas.\n"
+       "\n"
+       "Allowed: Mean, Sum.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 3."
+      },
+      {"Training.setMeanAccumulationAndReplicationReductionStrategy", "Training", "meanAccumulationAndReplicationReductionStrategy", OptionKind::kValue, {{"mean_reduction_strategy", "MeanReductionStrategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "When the mean divides.\n"
+       "\n"
+       "Allowed: MeanReductionStrategy.\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 3."
+      },
+      {"Training.setAutomaticLossScaling", "Training", "automaticLossScalingSettings.enabled", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Adapt the loss scale to the range of float16.\n"
+       "\n"
+       "Device: yes; between calls.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 3."
+      },
+      {"Training.setConvolutionDithering", "Training", "convolutionOptions", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "enableConvDithering", ""}}, {},
+       "", true, true,
+       "Convolution layout.\n"
+       "\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 3."
+      },
+      {"Precision.enableFloatingPointExceptions", "Precision", "enableFloatingPointChecks", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Raise an Error at a division by zero, an overflow or a NaN.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 4."
+      },
+      {"Precision.enableStochasticRounding", "Precision", "enableStochasticRounding", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Round float16 results randomly, without bias.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 4."
+      },
+      {"Precision.setPartialsType", "Precision", "partialsTypeMatMuls", OptionKind::kWritten, {{"dtype", "FloatType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {0, 1}, {}, "", ""}}, {},
+       "ValueError", true, true,
+       "Accumulation type inside matrix products and convolutions.\n"
+       "\n"
+       "Allowed: torch.float, torch.half.\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 4."
+      },
+      {"Precision.halfFloatCasting", "Precision", "-", OptionKind::kIgnored, {{"half_float_casting", "HalfFloatCastingBehavior", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Deprecated; ignored with a warning.\n"
+       "\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 4."
+      },
+      {"Precision.runningStatisticsAlwaysFloat", "Precision", "-", OptionKind::kIgnored, {{"value", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "ValueError", true, true,
+       "Deprecated; ignored with a warning.\n"
+       "\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 4."
+      },
+      {"Jit.traceModel", "Jit", "-", OptionKind::kWritten, {{"trace_model", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "ValueError", true, true,
+       "Deprecated; only False is accepted.\n"
+       "\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 4."
+      },
+      {"_Popart.set", "_Popart", "-", OptionKind::kWritten, {{"key", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"value", "setting", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Stores an expert setting; its name and type are checked at compile.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 5."
+      },
+      {"_Popart.setEngineOptions", "_Popart", "engineOptions", OptionKind::kPopart, {{"engine_options", "settings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Engine options.\n"
+       "\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 5."
+      },
+      {"_Popart.setPatterns", "_Popart", "patterns", OptionKind::kPopart, {{"patterns", "switches", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"level", "int", true, OptionValue(int64_t{2}), false, 0, kNoMost, 1, {}, {}, "", "patterns_level"}}, {},
+       "", true, true,
+       "Switches optimisations of the original compiler.\n"
+       "\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 5."
+      },
+      {"Distributed.configureProcessId", "Distributed", "distributed_process_id", OptionKind::kValue, {{"process_id", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}, {"num_processes", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", "num_distributed_processes"}}, {},
+       "", true, true,
+       "Index and number of processes.\n"
+       "\n"
+       "Allowed: 0 <= process_id < num_processes.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"Distributed.setEnvVarNames", "Distributed", "num_distributed_processes", OptionKind::kWritten, {{"var_num_processes", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"var_process_id", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Environment variables that hold the number of processes and the index.\n"
+       "\n"
+       "Unit: processes.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"Distributed.disable", "Distributed", "num_distributed_processes", OptionKind::kValue, {}, {{"distributed_process_id", OptionValue(int64_t{0})}, {"num_distributed_processes", OptionValue(int64_t{1})}},
+       "", false, true,
+       "Back to one process. Returns None.\n"
+       "\n"
+       "Returns None.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocations.numIOTiles", "TensorLocations", "num_io_tiles", OptionKind::kOnDemand, {{"num_tiles", "int", false, OptionValue(), false, 32, 192, 2, {}, {}, "", ""}}, {},
+       "AssertionError", true, true,
+       "Tiles reserved for input and output.\n"
+       "\n"
+       "Allowed: even, 32..192.\n"
+       "Unit: tiles.\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocations.setActivationLocation", "TensorLocations", "location_activation", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Placement of activations.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocations.setWeightLocation", "TensorLocations", "location_weight", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Placement of weights.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocations.setOptimizerLocation", "TensorLocations", "location_optimizer", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Placement of optimizer state.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocations.setAccumulatorLocation", "TensorLocations", "location_accumulator", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Placement of gradient accumulators.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocationSettings.minElementsForOffChip", "TensorLocationSettings", "minElementsForOffChip", OptionKind::kOnDemand, {{"min_elements", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Smallest tensor that leaves the device.\n"
+       "\n"
+       "Allowed: >= 0.\n"
+       "Unit: elements.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocationSettings.minElementsForReplicatedTensorSharding", "TensorLocationSettings", "minElementsForReplicatedTensorSharding", OptionKind::kOnDemand, {{"min_elements", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Smallest tensor that is sharded; default 8192.\n"
+       "\n"
+       "Allowed: >= 0.\n"
+       "Unit: elements.\n"
+       "Device: weights and optimizer state; else a hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocationSettings.useOnChipStorage", "TensorLocationSettings", "onChip", OptionKind::kOnDemand, {{"use", "bool?", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
+       "", true, true,
+       "Keep on the device; None removes the setting.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocationSettings.useReplicatedTensorSharding", "TensorLocationSettings", "useReplicatedTensorSharding", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
+       "", true, true,
+       "Deal the tensors to the replicas (docs/replicas.md).\n"
+       "\n"
+       "Device: weights and optimizer state; else a hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocationSettings.useIOTilesToLoad", "TensorLocationSettings", "useIOTilesToLoad", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
+       "", true, true,
+       "Load through input and output tiles.\n"
+       "\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
+      {"TensorLocationSettings.useIOTilesToStore", "TensorLocationSettings", "useIOTilesToStore", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
+       "", true, true,
+       "Store through input and output tiles.\n"
+       "\n"
+       "Device: hint.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: options.md 6."
+      },
   };
   return all;
 }
@@ -126,6 +585,54 @@ const std::vector<OptionDefault>& optionDefaults() {
       {"Training", "meanAccumulationAndReplicationReductionStrategy", member("MeanReductionStrategy", "Post")},
       {"Distributed", "distributed_process_id", OptionValue(int64_t{0})},
       {"Distributed", "num_distributed_processes", OptionValue(int64_t{1})},
+      {"Distributed", "ipuof_configs", OptionValue(OptionMap())},
+  };
+  return all;
+}
+
+const std::vector<OptionKey>& optionKeys() {
+  static const std::vector<OptionKey> all = {
+      {"Options", "device_iterations", "int", true},
+      {"Options", "replication_factor", "int", true},
+      {"Options", "input_group_size", "int", true},
+      {"Options", "broadcast_buffers", "bool", true},
+      {"Options", "trust_reads", "bool", true},
+      {"Options", "available_memory_proportion", "dict", true},
+      {"Options", "output_mode", "int", true},
+      {"Options", "anchored_tensors", "dict", true},
+      {"Options", "auto_round_num_ipus", "bool", true},
+      {"Options", "use_model", "bool", true},
+      {"Options", "ipu_id", "int", true},
+      {"Options", "ipu_version", "int", true},
+      {"Options", "connection_type", "int", true},
+      {"Options", "sync_pattern", "int", true},
+      {"Options", "device_memory_limit", "bytes", true},
+      {"Options", "off_chip_memory_limit", "int", true},
+      {"Options", "off_chip_folder", "str", true},
+      {"Options", "random_seed", "int", true},
+      {"Options", "log_dir", "str", true},
+      {"Options", "max_repeat_logs", "int", true},
+      {"Options", "model_name", "str", true},
+      {"Options", "module_namescope_enabled", "bool", true},
+      {"Options", "relax_optimizer_checks", "bool", true},
+      {"Options", "show_compilation_progress_bar", "bool", true},
+      {"Options", "source_location_excludes", "list", true},
+      {"Options", "num_devices", "int", false},
+      {"Options", "enforce_pipeline_minimum", "bool", false},
+      {"Options", "share_weights", "bool", false},
+      {"Training", "gradient_accumulation", "int", true},
+      {"Training", "accumulation_and_replication_reduction_type", "ReductionType", true},
+      {"Training", "meanAccumulationAndReplicationReductionStrategy", "MeanReductionStrategy", true},
+      {"Distributed", "distributed_process_id", "int", true},
+      {"Distributed", "num_distributed_processes", "int", true},
+      {"TensorLocations", "num_io_tiles", "int", true},
+      {"TensorLocations", "location_activation", "TensorLocationSettings", true},
+      {"TensorLocations", "location_weight", "TensorLocationSettings", true},
+      {"TensorLocations", "location_optimizer", "TensorLocationSettings", true},
+      {"TensorLocations", "location_accumulator", "TensorLocationSettings", true},
+      {"Options", "input_cgt", "CommGroupType", true},
+      {"Options", "output_return_period", "int", true},
+      {"Distributed", "ipuof_configs", "dict", true},
   };
   return all;
 }

@@ -15,7 +15,8 @@ enum class OptionKind {
   kValue,     // stored under the key
   kOnDemand,  // the same, without a default
   kPopart,    // stored as an expert setting
-  kWritten,   // a function of option_written.cc stores it
+  kIgnored,   // deprecated: a warning
+  kWritten,   // a function of written.cc stores it
 };
 
 inline constexpr int64_t kNoLeast = std::numeric_limits<int64_t>::min();
@@ -29,6 +30,9 @@ struct OptionParameter {
   bool spread = false;  // takes all positional arguments that are left
   int64_t least = kNoLeast, most = kNoMost, multiple = 1;
   std::vector<int64_t> values;  // empty: all
+  std::vector<std::pair<OptionValue, OptionValue>> stored;  // argument -> what is stored in its place
+  std::string stored_as;  // what is stored is a map with this one name; empty: the value itself
+  std::string key;        // of its own, where a setter has several; empty: the row's
 };
 
 struct OptionRow {
@@ -37,11 +41,22 @@ struct OptionRow {
   std::string key;
   OptionKind kind = OptionKind::kValue;
   std::vector<OptionParameter> parameters;
+  std::vector<std::pair<std::string, OptionValue>> implies;  // key -> value that a call sets too
+  std::string error;         // the exception of Python that refuses an argument; see OptionError
+  bool returns_self = true;  // Python's setter; else None
+  bool in_python = true;
+  const char* documentation = "";
 };
 
 struct OptionDefault {
   std::string group, key;
   OptionValue value;
+};
+
+/// A value that is no expert setting. type: of the column "type", or of its only parameter.
+struct OptionKey {
+  std::string group, key, type;
+  bool in_python = true;
 };
 
 struct OptionEnum {
@@ -62,6 +77,7 @@ struct ExpertSetting {
 
 const std::vector<OptionRow>& optionRows();
 const std::vector<OptionDefault>& optionDefaults();
+const std::vector<OptionKey>& optionKeys();
 const std::vector<OptionEnum>& optionEnums();
 const std::map<std::string, ExpertSetting>& expertSettings();
 /// Defaults of the expert settings.
