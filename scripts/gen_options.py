@@ -52,7 +52,7 @@ def stubs(table):
             for row in table["options"]
             if row["group"] == group and row.get("only") != "C++" and row["kind"] != "expert"
         ]
-        lines += ["", "", f"class {group.strip('_')}Setters:"]
+        lines += ["", f"class {group.strip('_')}Setters:"]
         for row in rows:
             lines += stub(row, table["enums"])
     return "\n".join(lines) + "\n"
@@ -88,8 +88,11 @@ def stub(row, enum_names):
     returns = "None" if row.get("returns") == "None" else "Self"
     text = gen_options_cpp.docstring(row).splitlines()
     body = [f"        {line}".rstrip() for line in text[1:]]
+    head = [f"    def {row['method']}({', '.join(arguments)}) -> {returns}:"]
+    if len(head[0]) > 120:
+        head = [f"    def {row['method']}(", *[f"        {each}," for each in arguments], f"    ) -> {returns}:"]
     return [
-        f"    def {row['method']}({', '.join(arguments)}) -> {returns}:",
+        *head,
         f'        """{text[0]}',
         *body,
         '        """',

@@ -60,6 +60,9 @@ class _WrongAttribute(Error, AttributeError):
 _AND = {each.__bases__[1]: each for each in (_AssertionFailed, _WrongValue, _WrongState, _WrongType, _WrongAttribute)}
 
 
+_AND_NAMED = {builtin.__name__: each for builtin, each in _AND.items()}
+
+
 class ConfigFileError(Exception):
     """A file for Options.loadFromFile that does not parse."""
 
@@ -138,13 +141,17 @@ def createNativeError(kind, code, text, context, recovery_action):
     """An exception for a native error: the factory that the native module's exception translator calls.
 
     Args:
-        kind: a key of _NATIVE.
+        kind: a key of _NATIVE, or "option" and the name of an exception of Python.
         code: "E0214".
         text: the whole message without context.
         context: lines that say where in the step it happened; may be empty.
         recovery_action: for kind "recoverable".
     """
-    cls, type_name = _NATIVE[kind]
+    layer, _, builtin = kind.partition(" ")
+    if layer == "option":  # with the exception of Python that refuses it, or none
+        cls, type_name = _AND_NAMED.get(builtin, Error), Error.type
+    else:
+        cls, type_name = _NATIVE[kind]
     return makeError(cls, text, type_name, context, code, recovery_action)
 
 

@@ -4,7 +4,6 @@ from typing import Any, Self
 
 from . import enums
 
-
 class OptionsSetters:
     def deviceIterations(self, device_iterations: int) -> Self:
         """Optimizer steps (training) or micro-batches (inference) that one call runs before it returns. Multiplies the
@@ -23,7 +22,11 @@ class OptionsSetters:
         Returns: self, so that calls chain.
         Source: options.md 2.
         """
-    def inputReplicaGrouping(self, input_group_size: int, input_group_type: enums.CommGroupType = enums.CommGroupType.Consecutive) -> Self:
+    def inputReplicaGrouping(
+        self,
+        input_group_size: int,
+        input_group_type: enums.CommGroupType = enums.CommGroupType.Consecutive,
+    ) -> Self:
         """Replicas of one group receive the same slice of the inputs. NoGrouping means (1, Consecutive). Call
         replicationFactor first.
 
@@ -69,7 +72,13 @@ class OptionsSetters:
         Returns: self, so that calls chain.
         Source: options.md 2.
         """
-    def anchorTensor(self, short_name: str, long_name: str, output_mode: enums.OutputMode | None = None, output_return_period: int = 1) -> None:
+    def anchorTensor(
+        self,
+        short_name: str,
+        long_name: str,
+        output_mode: enums.OutputMode | None = None,
+        output_return_period: int = 1,
+    ) -> None:
         """Observe an inner tensor. Returns None.
 
         Returns None.
@@ -239,7 +248,6 @@ class OptionsSetters:
         Source: options.md 2.
         """
 
-
 class TrainingSetters:
     def gradientAccumulation(self, gradient_accumulation: int) -> Self:
         """Micro-batches per weight update. Must be 1 for inference.
@@ -256,7 +264,10 @@ class TrainingSetters:
         Returns: self, so that calls chain.
         Source: options.md 3.
         """
-    def setMeanAccumulationAndReplicationReductionStrategy(self, mean_reduction_strategy: enums.MeanReductionStrategy) -> Self:
+    def setMeanAccumulationAndReplicationReductionStrategy(
+        self,
+        mean_reduction_strategy: enums.MeanReductionStrategy,
+    ) -> Self:
         """When the mean divides.
 
         Allowed: MeanReductionStrategy.
@@ -278,7 +289,6 @@ class TrainingSetters:
         Returns: self, so that calls chain.
         Source: options.md 3.
         """
-
 
 class PrecisionSetters:
     def enableFloatingPointExceptions(self, enabled: bool) -> Self:
@@ -316,7 +326,6 @@ class PrecisionSetters:
         Source: options.md 4.
         """
 
-
 class JitSetters:
     def traceModel(self, trace_model: bool) -> Self:
         """Deprecated; only False is accepted.
@@ -325,7 +334,6 @@ class JitSetters:
         Returns: self, so that calls chain.
         Source: options.md 4.
         """
-
 
 class PopartSetters:
     def set(self, key: str, value: Any) -> Self:
@@ -349,7 +357,6 @@ class PopartSetters:
         Source: options.md 5.
         """
 
-
 class DistributedSetters:
     def configureProcessId(self, process_id: int, num_processes: int) -> Self:
         """Index and number of processes.
@@ -371,7 +378,6 @@ class DistributedSetters:
         Returns None.
         Source: options.md 6.
         """
-
 
 class TensorLocationsSetters:
     def numIOTiles(self, num_tiles: int) -> Self:
@@ -407,7 +413,6 @@ class TensorLocationsSetters:
         Returns: self, so that calls chain.
         Source: options.md 6.
         """
-
 
 class TensorLocationSettingsSetters:
     def minElementsForOffChip(self, min_elements: int) -> Self:

@@ -19,6 +19,7 @@ from . import structures
 _OURS = frozenset(
     f"{__package__}.{name}"
     for name in (
+        "_abele",
         "_arguments",
         "_options_dict",
         "_replica_grouping",

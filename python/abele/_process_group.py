@@ -17,15 +17,6 @@ _NAME = "abele"  # in c10d's registry
 _joined = []  # (process, processes) once this process has joined
 
 
-def localProcesses(processes):
-    """How many of the processes are on this host, as the launcher says; all of them where it does not."""
-    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
-        number = _environment.integer(name)
-        if number > 0:
-            return min(number, processes)
-    return processes
-
-
 def join(process, processes):
     """Connects the native sessions of this process with those of the others, at its first call. All processes call it.
 

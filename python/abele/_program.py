@@ -8,7 +8,6 @@ from ._errors import userError
 from ._native import PACKAGE_FOLDERS, core
 from ._profile import profileOf
 from ._results import markReturned, warnOfHiddenTensors, warnOfHostTensors
-from ._support import toProgramOptions
 from ._tensor_paths import pathOf
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 
@@ -16,9 +15,9 @@ from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 class Program:
     """A compiled executable. Threads: one caller at a time."""
 
-    def __init__(self, options, *, training, policy, groupings=(), owner=0):
-        """policy: of the package that runs it. owner: id of whoever runs one of its programs at a time."""
-        native = toProgramOptions(options, training=training, policy=policy)
+    def __init__(self, native, options, *, training, policy, groupings=(), owner=0):
+        """native: of toProgramOptions. policy: of the package that runs it. owner: id of whoever runs one of its
+        programs at a time."""
         native.setGroupings(list(groupings))
         native.setWeightsOwner(owner)
         self.session = core().Session(native)

@@ -197,7 +197,8 @@ PyObject* note_receiver = nullptr;  // receiver(level of Python's logging, text)
 
 void toPython(log::Level level, const std::string& text) {
   const int number = level <= log::Level::kDebug ? 10 : level == log::Level::kInfo ? 20 : 30;
-  if (note_receiver != nullptr) py::handle(note_receiver)(number, "%s", fromText(text, "replace"));
+  const auto receiver = py::reinterpret_borrow<py::object>(note_receiver);
+  if (receiver) receiver(number, "%s", fromText(text, "replace"));
 }
 
 // Values -------------------------------------------------------------------------------------------------------------
@@ -356,7 +357,7 @@ void registerOptions(py::module_& module) {
       .def("programOptions", programOptions, py::arg("strategy"), py::arg("training"), py::arg("short_pipelines"),
            py::arg("shares_weights"))
       .def("__deepcopy__", copyOf)
-      .def(py::pickle(stateOf, ofState));
+      .def(py::pickle(&stateOf, &ofState));
   module.def("optionSetters", setters, py::arg("group"));
   module.def("optionKeys", [] {
     py::dict types;
