@@ -278,7 +278,10 @@ def rows(table):
             f'{{"{member}", {value if isinstance(value, int) else place}}}'
             for place, (member, value) in enumerate(enum["members"].items())
         )
-        lines.append(f'      {{"{name}", {{{members}}}}},')
+        texts = ", ".join(json.dumps(value) for value in enum["members"].values() if isinstance(value, str))
+        shared = str(enum.get("only") != "C++").lower()
+        lines.append(f'      {{"{name}", {{{members}}}, {{{texts}}}, {shared},')
+        lines.append(f"       {json.dumps(enum['meaning'])}}},")
     lines += ["  };", "  return all;", "}", "", "const std::vector<OptionRow>& optionRows() {"]
     lines.append("  static const std::vector<OptionRow> all = {")
     for group in GROUP_CLASSES:

@@ -128,7 +128,10 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def deviceMemoryLimit(self, limit_bytes: int | dict[str, int]) -> Self:
-        """Bytes that a device has. A program that needs more is E0405 when it is compiled.
+        """Bytes that a device has. A program that needs more is E0405 when it is compiled. Counted is what the plan
+        places on a device (docs/memory.md): weights, optimizer state, gradient sums, constants, activations and
+        values inside a task. PipelinedExecution.recompute("fit") recomputes to stay below. Devices that a map
+        leaves out have no limit.
 
         Allowed: >= 0; {"IPU0": bytes} for some devices.
         Unit: bytes.
@@ -137,7 +140,7 @@ class OptionsSetters:
         """
     def offChipMemoryLimit(self, limit_bytes: int) -> Self:
         """Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host
-        memory.
+        memory (docs/phases.md).
 
         Allowed: >= 0.
         Unit: bytes.
@@ -146,7 +149,8 @@ class OptionsSetters:
         """
     def offChipFolder(self, path: str) -> Self:
         """Folder of the file for tensors off chip; by default the system's temporary folder. Nothing is left in it,
-        also after a crash.
+        also after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be written is
+        E0605 when the model is compiled.
 
         Allowed: a folder that can be written.
         Returns: self, so that calls chain.
@@ -439,7 +443,8 @@ class TensorLocationSettingsSetters:
         Source: options.md 6.
         """
     def useReplicatedTensorSharding(self, use: bool = True) -> Self:
-        """Deal the tensors to the replicas (docs/replicas.md).
+        """Deal the tensors to the replicas: each is in one replica's memory, which runs its updates
+        (docs/replicas.md). Activations and gradient sums stay every replica's own.
 
         Device: weights and optimizer state; else a hint.
         Returns: self, so that calls chain.

@@ -329,6 +329,21 @@ py::list setters(const std::string& group) {
   return result;
 }
 
+/// (name, documentation, [(member, value)]) of each enumeration.
+py::list enumerations() {
+  py::list result;
+  for (const host::OptionEnum& each : host::optionEnums()) {
+    if (!each.in_python) continue;
+    py::list members;
+    for (size_t i = 0; i < each.members.size(); ++i) {
+      const auto& [name, number] = each.members[i];
+      members.append(py::make_tuple(name, each.texts.empty() ? py::object(py::int_(number)) : py::str(each.texts[i])));
+    }
+    result.append(py::make_tuple(each.name, each.meaning, members));
+  }
+  return result;
+}
+
 }  // namespace
 
 void registerOptions(py::module_& module) {
@@ -359,6 +374,7 @@ void registerOptions(py::module_& module) {
       .def("__deepcopy__", copyOf)
       .def(py::pickle(&stateOf, &ofState));
   module.def("optionSetters", setters, py::arg("group"));
+  module.def("optionEnums", enumerations);
   module.def("optionKeys", [] {
     py::dict types;
     for (const host::OptionKey& key : host::optionKeys())

@@ -6,22 +6,38 @@ namespace abele::host {
 
 const std::vector<OptionEnum>& optionEnums() {
   static const std::vector<OptionEnum> all = {
-      {"OutputMode", {{"Final", 0}, {"EveryN", 1}, {"All", 2}, {"Sum", 3}, {"Default", 4}}},
-      {"ConnectionType", {{"Always", 0}, {"OnDemand", 1}, {"Never", 2}}},
-      {"SyncPattern", {{"Full", 0}, {"SinglePipeline", 1}, {"ReplicaAndLadder", 2}}},
-      {"ReductionType", {{"Sum", 0}, {"Mean", 1}, {"NoReduction", 2}}},
-      {"MeanReductionStrategy", {{"Running", 0}, {"Post", 1}, {"PostAndLoss", 2}}},
-      {"HalfFloatCastingBehavior", {{"FloatDowncastToHalf", 0}, {"HalfUpcastToFloat", 1}, {"Default", 2}}},
-      {"AutoStage", {{"SameAsIpu", 0}, {"AutoIncrement", 1}, {"AutoSplit", 2}}},
-      {"Liveness", {{"AlwaysLive", 0}, {"OffChipAfterFwd", 1}, {"OffChipAfterFwdNoOverlap", 2}, {"OffChipAfterEachPhase", 3}}},
-      {"DataLoaderMode", {{"Sync", 0}, {"Async", 1}, {"AsyncRebatched", 2}}},
-      {"SharingStrategy", {{"SharedMemory", 0}, {"FileSystem", 1}, {"Fork", 2}, {"ForkServer", 3}}},
-      {"MultiConvPlanType", {{"Parallel", 0}, {"Serial", 1}}},
-      {"CommGroupType", {{"All", 0}, {"Consecutive", 1}, {"Orthogonal", 2}, {"NoGrouping", 3}}},
-      {"VariableRetrievalMode", {{"OnePerGroup", 0}, {"AllReplicas", 2}}},
-      {"OverlapMode", {{"NoOverlap", 0}, {"OverlapAccumulationLoop", 1}, {"OverlapDeviceIterationLoop", 2}}},
-      {"MatMulSerializationMode", {{"InputChannels", 0}, {"ReducingDim", 1}, {"OutputChannels", 2}, {"Disabled", 3}}},
-      {"FloatType", {{"Float", 0}, {"Half", 1}, {"BFloat16", 2}}},
+      {"OutputMode", {{"Final", 0}, {"EveryN", 1}, {"All", 2}, {"Sum", 3}, {"Default", 4}}, {}, true,
+       "Which micro-batch results a call returns. With M of them dim 0 of a result is multiplied by M and a scalar becomes a vector of length M; M == 1 leaves the shape alone. Default: Final in training, All in inference."},
+      {"ConnectionType", {{"Always", 0}, {"OnDemand", 1}, {"Never", 2}}, {}, true,
+       "When a model attaches to its devices."},
+      {"SyncPattern", {{"Full", 0}, {"SinglePipeline", 1}, {"ReplicaAndLadder", 2}}, {}, true,
+       "Synchronisation between devices; a hint."},
+      {"ReductionType", {{"Sum", 0}, {"Mean", 1}, {"NoReduction", 2}}, {}, true,
+       "How gradients are reduced over the micro-batches of an update and over replicas."},
+      {"MeanReductionStrategy", {{"Running", 0}, {"Post", 1}, {"PostAndLoss", 2}}, {}, true,
+       "When a mean reduction divides. The same result in exact arithmetic."},
+      {"HalfFloatCastingBehavior", {{"FloatDowncastToHalf", 0}, {"HalfUpcastToFloat", 1}, {"Default", 2}}, {}, true,
+       "Deprecated: mixed operands follow torch's promotion rules."},
+      {"AutoStage", {{"SameAsIpu", 0}, {"AutoIncrement", 1}, {"AutoSplit", 2}}, {}, true,
+       "How blocks become stages when no list of stages is given. SameAsIpu: a block's ipu_id is its stage. AutoIncrement: each new block id takes the next stage, from 1 (stage 0 is the code before the first block). AutoSplit (ours): blocks are ignored, and the program is cut where its predicted step is shortest (docs/placement.md)."},
+      {"Liveness", {{"AlwaysLive", 0}, {"OffChipAfterFwd", 1}, {"OffChipAfterFwdNoOverlap", 2}, {"OffChipAfterEachPhase", 3}}, {}, true,
+       "Where tensors live between phases."},
+      {"DataLoaderMode", {{"Sync", 0}, {"Async", 1}, {"AsyncRebatched", 2}}, {}, true,
+       "How a DataLoader makes batches. Sync: when asked. Async: ahead of their use, beside the program. AsyncRebatched: as Async, and a batch may join what several workers loaded."},
+      {"SharingStrategy", {{"SharedMemory", 0}, {"FileSystem", 1}, {"Fork", 2}, {"ForkServer", 3}}, {}, true,
+       "How a data set reaches the worker of an asynchronous loader."},
+      {"MultiConvPlanType", {{"Parallel", 0}, {"Serial", 1}}, {}, true,
+       "How the convolutions of a MultiConv are planned; a hint."},
+      {"CommGroupType", {{"All", 0}, {"Consecutive", 1}, {"Orthogonal", 2}, {"NoGrouping", 3}}, {}, true,
+       "Which replicas form a group. For size k and m groups: Consecutive {0..k-1}, {k..2k-1}, ...; Orthogonal {0, m, 2m, ...}, {1, m+1, ...}, ...; NoGrouping: each replica alone; All: one group."},
+      {"VariableRetrievalMode", {{"OnePerGroup", 0}, {"AllReplicas", 2}}, {}, true,
+       "How the host's tensor of a parameter with groups lies: a value for every group, or one for every replica."},
+      {"OverlapMode", {{"NoOverlap", 0}, {"OverlapAccumulationLoop", 1}, {"OverlapDeviceIterationLoop", 2}}, {"no_overlap", "overlap_accumulation_loop", "overlap_device_iteration_loop"}, true,
+       "Overlap of host input and output with computation; a hint."},
+      {"MatMulSerializationMode", {{"InputChannels", 0}, {"ReducingDim", 1}, {"OutputChannels", 2}, {"Disabled", 3}}, {"input_channels", "reducing_dim", "output_channels", "none"}, true,
+       "The dimension along which a matrix product is split."},
+      {"FloatType", {{"Float", 0}, {"Half", 1}, {"BFloat16", 2}}, {}, false,
+       "An element type that an option or an optimizer takes: torch.float, torch.half, torch.bfloat16."},
   };
   return all;
 }
@@ -157,7 +173,10 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"deviceMemoryLimit", "Options", "device_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "bytes", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Bytes that a device has. A program that needs more is E0405 when it is compiled.\n"
+       "Bytes that a device has. A program that needs more is E0405 when it is compiled. Counted is what the plan\n"
+       "places on a device (docs/memory.md): weights, optimizer state, gradient sums, constants, activations and\n"
+       "values inside a task. PipelinedExecution.recompute(\"fit\") recomputes to stay below. Devices that a map\n"
+       "leaves out have no limit.\n"
        "\n"
        "Allowed: >= 0; {\"IPU0\": bytes} for some devices.\n"
        "Unit: bytes.\n"
@@ -167,7 +186,7 @@ const std::vector<OptionRow>& optionRows() {
       {"offChipMemoryLimit", "Options", "off_chip_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host\n"
-       "memory.\n"
+       "memory (docs/phases.md).\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: bytes.\n"
@@ -177,7 +196,8 @@ const std::vector<OptionRow>& optionRows() {
       {"offChipFolder", "Options", "off_chip_folder", OptionKind::kOnDemand, {{"path", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Folder of the file for tensors off chip; by default the system's temporary folder. Nothing is left in it,\n"
-       "also after a crash.\n"
+       "also after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be written is\n"
+       "E0605 when the model is compiled.\n"
        "\n"
        "Allowed: a folder that can be written.\n"
        "Returns: self, so that calls chain.\n"
@@ -530,7 +550,8 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"TensorLocationSettings.useReplicatedTensorSharding", "TensorLocationSettings", "useReplicatedTensorSharding", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
        "", true, true,
-       "Deal the tensors to the replicas (docs/replicas.md).\n"
+       "Deal the tensors to the replicas: each is in one replica's memory, which runs its updates\n"
+       "(docs/replicas.md). Activations and gradient sums stay every replica's own.\n"
        "\n"
        "Device: weights and optimizer state; else a hint.\n"
        "Returns: self, so that calls chain.\n"

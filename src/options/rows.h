@@ -62,6 +62,9 @@ struct OptionKey {
 struct OptionEnum {
   std::string name;
   std::vector<std::pair<std::string, int64_t>> members;
+  std::vector<std::string> texts;  // Python's values of the members, where they are no numbers
+  bool in_python = true;
+  const char* meaning = "";
 };
 
 /// What the device does with an expert setting: "popart_effects" of options.json.

@@ -242,7 +242,7 @@ void requireExpert(const std::string& name, const OptionValue& value) {
     refuseExpert(name, value, "a container of strings or integers");
   const auto isScalar = [&](const auto& item) { return isPlain(item.second) || item.second.template as<double>(); };
   if (const OptionMap* map = value.as<OptionMap>(); map && !std::all_of(map->begin(), map->end(), isScalar))
-    refuseExpert(name, value, "a map of strings, numbers or flags by name");
+    refuseExpert(name, value, "a map with strings as names, and strings, numbers or flags as values");
   if (name == "logDir") note(log::Level::kWarn, "option logDir is ignored: use logDir(folder)");
   note(log::Level::kDebug, cat("option ", name, " = ", value.text()));
 }
