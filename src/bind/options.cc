@@ -2,6 +2,7 @@
 // compiled; all else is in Options::Values, and the table of options checks it.
 #include "bind/bind.h"
 #include "compile/from_options.h"
+#include "options/expression.h"
 #include "options/notes.h"
 #include "options/objects.h"
 
@@ -141,7 +142,14 @@ struct ToPython {
 
 py::object fromValue(const OptionValue& value, Names names) { return std::visit(ToPython{names}, value.value); }
 
-std::string representation(const py::handle& object) { return toText(py::repr(object)); }
+/// Text with surrogates that stand for no byte keeps them as they are.
+std::string textOrFail(const py::handle& text) {
+  const auto bytes = py::reinterpret_steal<py::object>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogatepass"));
+  if (!bytes) throw py::error_already_set();
+  return bytes.cast<std::string>();
+}
+
+std::string representation(const py::handle& object) { return textOrFail(py::repr(object)); }
 
 // Expert settings ----------------------------------------------------------------------------------------------------
 
@@ -229,12 +237,6 @@ void call(PythonOptions& self, const std::string& path, const py::args& position
   storeExperts(self.experts, before, self.values.popart);
 }
 
-const OptionValue* find(const PythonOptions& self, const std::string& group, const std::string& key) {
-  for (const auto& entry : self.values.entries)
-    if (entry.key == key && entry.group == group) return &entry.value;
-  return nullptr;
-}
-
 void assign(PythonOptions& self, const std::string& group, const std::string& key, const py::handle& value) {
   try {
     self.values.set(group, key, self.values.typed(key, toValue(value, Names::kDevices)));
@@ -285,6 +287,77 @@ PythonOptions ofState(const py::tuple& state) {
   result.values.entries = std::move(entries);
   result.experts = state[2].cast<py::dict>();
   return result;
+}
+
+// Texts --------------------------------------------------------------------------------------------------------------
+
+/// Python's options as what a text is applied to: subclasses have setters of their own, and objects are Python's.
+class PythonTarget : public host::OptionTarget {
+ public:
+  /// target: call(path, arguments, named), assign(group, key, value), read(group, key), and the classes by name.
+  explicit PythonTarget(py::object target) : target_(std::move(target)), classes_(target_.attr("classes")) {}
+
+  OptionValue read(const std::string& group, const std::string& key) override {
+    try {
+      return toValue(target_.attr("read")(fromText(group), fromText(key)), Names::kDevices);
+    } catch (const Unfit&) {
+      throw OptionError(ErrorCode::E0701, {.what = cat(key, " is no value of an option")}, "TypeError");
+    }
+  }
+
+  void call(const std::string& path, OptionList arguments,
+            std::vector<std::pair<std::string, OptionValue>> named) override {
+    py::dict by_name;
+    for (const auto& [name, value] : named) by_name[fromText(name)] = toPython(value);
+    py::list list;
+    for (const OptionValue& each : arguments) list.append(toPython(each));
+    target_.attr("call")(fromText(path), list, by_name);
+  }
+
+  void assign(const std::string& group, const std::string& key, OptionValue value) override {
+    target_.attr("assign")(fromText(group), fromText(key), toPython(value));
+  }
+
+ private:
+  py::object toPython(const OptionValue& value) const {
+    const bool has_class =
+        value.as<host::EnumMember>() || value.as<std::shared_ptr<const host::OptionObject>>() || value.as<OptionList>();
+    if (!has_class) return fromValue(value, Names::kText);
+    if (const OptionList* list = value.as<OptionList>()) {
+      py::list result;
+      for (const OptionValue& each : *list) result.append(toPython(each));
+      return result;
+    }
+    if (const auto* member = value.as<host::EnumMember>())
+      return classes_.contains(member->type) ? classes_[fromText(member->type)].attr(member->name.c_str())
+                                             : fromText(cat("torch.", member->name));
+    const auto& object = **value.as<std::shared_ptr<const host::OptionObject>>();
+    return build(host::parseExpression(std::visit([](const auto& held) { return host::textOf(held); }, object)));
+  }
+
+  /// The text of an object is the Python that makes it.
+  py::object build(const host::Expression& expression) const {
+    using Kind = host::Expression::Kind;
+    if (expression.kind == Kind::kName) return classes_[fromText(expression.text)];
+    if (expression.kind == Kind::kAttribute) return build(expression.parts[0]).attr(expression.text.c_str());
+    if (expression.kind != Kind::kCall) return fromValue(expression.constant, Names::kText);
+    py::list arguments;
+    for (size_t i = 1; i < expression.parts.size(); ++i) arguments.append(build(expression.parts[i]));
+    return build(expression.parts[0])(*arguments);
+  }
+
+  py::object target_;
+  py::dict classes_;
+};
+
+void applyConfig(const py::str& text, const py::str& file_name, const py::object& target) {
+  PythonTarget python(target);
+  host::applyConfigText(python, textOrFail(text), textOrFail(file_name));
+}
+
+void applyJson(const py::str& text, const py::object& target) {
+  PythonTarget python(target);
+  host::applyJson(python, textOrFail(text));
 }
 
 // Programs -----------------------------------------------------------------------------------------------------------
@@ -361,7 +434,7 @@ void registerOptions(py::module_& module) {
       .def(
           "get",
           [](const PythonOptions& self, const std::string& group, const std::string& key) {
-            const OptionValue* found = find(self, group, key);
+            const OptionValue* found = self.values.find(group, key);
             return found == nullptr ? py::object(py::none()) : fromValue(*found, Names::kDevices);
           },
           py::arg("group"), py::arg("key"), "None where the option has no value.")
@@ -385,6 +458,8 @@ void registerOptions(py::module_& module) {
     const host::NoteListener listener(toPython);
     host::validateExpert(expertsOf(settings));
   });
+  module.def("applyConfig", applyConfig, py::arg("text"), py::arg("file_name"), py::arg("target"));
+  module.def("applyJson", applyJson, py::arg("text"), py::arg("target"));
   module.def("localProcesses", host::localProcesses, py::arg("processes"));
   module.def("setNoteReceiver", [](py::object receiver) { Py_XSETREF(note_receiver, receiver.release().ptr()); });
 }

@@ -406,6 +406,12 @@ const OptionValue* Options::Values::find(const std::string& key) const {
   return nullptr;
 }
 
+const OptionValue* Options::Values::find(const std::string& group, const std::string& key) const {
+  for (const Entry& entry : entries)
+    if (entry.key == key && entry.group == group) return &entry.value;
+  return nullptr;
+}
+
 void Options::Values::set(const std::string& group, const std::string& key, OptionValue value) {
   for (Entry& entry : entries)
     if (entry.key == key) {

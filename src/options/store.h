@@ -30,6 +30,7 @@ struct Options::Values {
   std::vector<std::string> keys() const;
   /// nullptr where the option has no value.
   const host::OptionValue* find(const std::string& key) const;
+  const host::OptionValue* find(const std::string& group, const std::string& key) const;
   void set(const std::string& group, const std::string& key, host::OptionValue value);
   void erase(const std::string& key);
   /// The value as the key holds it: a number as the member of its enumeration, a map as an anchor or as location
@@ -65,18 +66,6 @@ struct OptionsAccess {
 
 namespace host {
 
-/// An argument, name or call that options refuse. builtin: the exception of Python that its callers expect beside
-/// abele.Error: AssertionError, ValueError, TypeError or AttributeError; empty: none.
-class OptionError : public UserError {
- public:
-  OptionError(ErrorCode code, Message message, std::string builtin)
-      : UserError(code, std::move(message)), builtin_(std::move(builtin)) {}
-  const std::string& builtin() const { return builtin_; }
-
- private:
-  std::string builtin_;
-};
-
 template <class T>
 struct IsOptional : std::false_type {};
 template <class T>
@@ -110,9 +99,22 @@ void callWritten(Options::Values& values, const OptionRow& row, const OptionList
 /// Throws E0701 for an unknown expert setting, E0702 for a value that is none of its own.
 void validateExpert(const OptionMap& settings);
 
+/// What texts of options are applied to.
+class OptionTarget {
+ public:
+  virtual ~OptionTarget() = default;
+  /// What expressions such as options.replication_factor read. Throws E0701.
+  virtual OptionValue read(const std::string& group, const std::string& key) = 0;
+  virtual void call(const std::string& path, OptionList arguments,
+                    std::vector<std::pair<std::string, OptionValue>> named) = 0;
+  virtual void assign(const std::string& group, const std::string& key, OptionValue value) = 0;
+};
+
 /// Applies all lines of the text of a configuration file, or none if one does not parse (E0702).
+void applyConfigText(OptionTarget& target, const std::string& text, const std::string& file_name);
 void applyConfigText(Options::Values& values, const std::string& text, const std::string& file_name);
 /// Applies {"dotted.setter": arguments}. Throws E0702 where it is none.
+void applyJson(OptionTarget& target, const std::string& text);
 void applyJson(Options::Values& values, const std::string& text);
 /// What the text of an execution strategy, or of tensor location settings, builds. Throws E0702.
 OptionValue parseObject(const std::string& text);
