@@ -1,5 +1,5 @@
-// The values that Python's Options shows. Expert settings are Python's own dict, which may hold anything until a model is
-// compiled; all else is in Options::Values, and the table of options checks it.
+// The values that Python's Options shows. Expert settings are Python's own dict, which may hold anything until a model
+// is compiled; all else is in Options::Values, and the table of options checks it.
 #include "bind/bind.h"
 #include "compile/from_options.h"
 #include "options/expression.h"
@@ -162,11 +162,10 @@ std::string representation(const py::handle& object) { return textOrFail(py::rep
                                    : "";
   const std::string type = py::str(py::type::of(value).attr("__name__"));
   const std::string key = representation(py::str(name));
-  throwUser(ErrorCode::E0702,
-            {.what = known.empty() ? cat("option ", key, " has the unsupported type ", type)
-                                   : cat("option ", key, " is ", representation(value)),
-             .expected = known.empty() ? "bool, int, float, str, set, list, tuple or dict" : known,
-             .remedy = "remove the setting or correct it"});
+  throwUser(ErrorCode::E0702, {.what = known.empty() ? cat("option ", key, " has the unsupported type ", type)
+                                                     : cat("option ", key, " is ", representation(value)),
+                               .expected = known.empty() ? "bool, int, float, str, set, list, tuple or dict" : known,
+                               .remedy = "remove the setting or correct it"});
 }
 
 OptionMap expertsOf(const py::dict& settings) {
@@ -249,9 +248,8 @@ py::list items(const PythonOptions& self, const std::string& group) {
   py::list result;
   for (const auto& entry : self.values.entries) {
     const auto& keys = host::optionKeys();
-    const bool hidden = std::any_of(keys.begin(), keys.end(), [&](const host::OptionKey& key) {
-      return key.key == entry.key && !key.in_python;
-    });
+    const bool hidden = std::any_of(keys.begin(), keys.end(),
+                                    [&](const host::OptionKey& key) { return key.key == entry.key && !key.in_python; });
     if (entry.group == group && !hidden)
       result.append(py::make_tuple(entry.key, fromValue(entry.value, Names::kDevices)));
   }

@@ -171,9 +171,9 @@ void requireEnvironment(const Options::Values& values) {
   if (!usesModel(values)) return;
   const std::string given = environmentText("POPTORCH_IPU_MODEL_VERSION");
   const std::string version = given.empty() ? "ipu2" : given;
-  ABELE_REQUIRE(version == "ipu1" || version == "ipu2" || version == "ipu21", E0702,
-                {.what = cat("environment variable POPTORCH_IPU_MODEL_VERSION is ", version),
-                 .expected = "ipu1, ipu2 or ipu21"});
+  ABELE_REQUIRE(
+      version == "ipu1" || version == "ipu2" || version == "ipu21", E0702,
+      {.what = cat("environment variable POPTORCH_IPU_MODEL_VERSION is ", version), .expected = "ipu1, ipu2 or ipu21"});
   note(log::Level::kInfo, cat("the model is compiled for the modelled device (", version, ")"));
 }
 

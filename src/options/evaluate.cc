@@ -42,9 +42,13 @@ bool isEnum(const std::string& name) {
 }
 
 bool isObject(const std::string& name) {
-  static const std::vector<std::string> objects = {
-      "Stage",         "Phase", "PipelinedExecution", "ShardedExecution", "SerialPhasedExecution", "ParallelPhasedExecution",
-      "TensorLocationSettings"};
+  static const std::vector<std::string> objects = {"Stage",
+                                                   "Phase",
+                                                   "PipelinedExecution",
+                                                   "ShardedExecution",
+                                                   "SerialPhasedExecution",
+                                                   "ParallelPhasedExecution",
+                                                   "TensorLocationSettings"};
   return std::find(objects.begin(), objects.end(), name) != objects.end();
 }
 
@@ -106,7 +110,8 @@ OptionValue realResult(const std::string& op, double a, double b) {
 }
 
 OptionValue binary(const std::string& op, const OptionValue& a, const OptionValue& b) {
-  if (op == "+" && a.as<std::string>() && b.as<std::string>()) return OptionValue(*a.as<std::string>() + *b.as<std::string>());
+  if (op == "+" && a.as<std::string>() && b.as<std::string>())
+    return OptionValue(*a.as<std::string>() + *b.as<std::string>());
   for (const OptionValue* side : {&a, &b})
     if (!isWhole(*side) && !side->as<uint64_t>() && !side->as<double>())
       refuse(ErrorCode::E0702, cat("arithmetic with ", side->text()), "TypeError");

@@ -9,8 +9,7 @@ thread_local NoteListener::Listen* listener = nullptr;
 
 }  // namespace
 
-NoteListener::NoteListener(Listen listen)
-    : listen_(std::move(listen)), before_(std::exchange(listener, &listen_)) {}
+NoteListener::NoteListener(Listen listen) : listen_(std::move(listen)), before_(std::exchange(listener, &listen_)) {}
 
 NoteListener::~NoteListener() { listener = before_; }
 

@@ -21,9 +21,7 @@ class Parser {
  public:
   Parser(const std::string& text, Language language) : text_(text), language_(language) {}
 
-  Expression expression() {
-    return language_ == Language::kJson ? primary() : binary(0);
-  }
+  Expression expression() { return language_ == Language::kJson ? primary() : binary(0); }
 
   std::vector<std::pair<std::string, Expression>> object() {
     std::vector<std::pair<std::string, Expression>> pairs;
@@ -313,8 +311,7 @@ class Parser {
     if (code > 0x10FFFF) fail("unknown escape");
     if (code < 0x80) return {static_cast<char>(code)};
     std::string out;
-    for (; code >= 0x40u >> out.size(); code >>= 6)
-      out.insert(out.begin(), static_cast<char>(0x80 | (code & 63)));
+    for (; code >= 0x40u >> out.size(); code >>= 6) out.insert(out.begin(), static_cast<char>(0x80 | (code & 63)));
     static constexpr std::array<uint8_t, 4> kFirst = {0, 0xC0, 0xE0, 0xF0};
     out.insert(out.begin(), static_cast<char>(kFirst[out.size()] | code));
     return out;

@@ -29,7 +29,7 @@ struct OptionParameter {
   OptionValue default_value;
   bool spread = false;  // takes all positional arguments that are left
   int64_t least = kNoLeast, most = kNoMost, multiple = 1;
-  std::vector<int64_t> values;  // empty: all
+  std::vector<int64_t> values;                              // empty: all
   std::vector<std::pair<OptionValue, OptionValue>> stored;  // argument -> what is stored in its place
   std::string stored_as;  // what is stored is a map with this one name; empty: the value itself
   std::string key;        // of its own, where a setter has several; empty: the row's

@@ -51,10 +51,9 @@ void setExecutionStrategy(Values& values, const OptionList& arguments) {
 void outputMode(Values& values, const OptionList& arguments) {
   const bool every_n = arguments[0].as<EnumMember>()->value == static_cast<int64_t>(OutputMode::kEveryN);
   if (every_n && arguments[1].isNone())
-    throw OptionError(
-        ErrorCode::E0702,
-        {.what = "outputMode(EveryN) without a period", .expected = "output_return_period of 1 or more"},
-        "AssertionError");
+    throw OptionError(ErrorCode::E0702,
+                      {.what = "outputMode(EveryN) without a period", .expected = "output_return_period of 1 or more"},
+                      "AssertionError");
   if (!every_n && !arguments[1].isNone())
     note(log::Level::kInfo, cat("output_return_period has no effect with ", arguments[0].text()));
   values.set("Options", "output_mode", arguments[0]);
