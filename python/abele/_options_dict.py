@@ -4,6 +4,7 @@ Source: spec options.md, section 1.
 """
 
 import copy
+import copyreg
 
 from . import enums
 from ._errors import refused
@@ -11,6 +12,14 @@ from ._native import core
 
 # Key -> enumeration of the values that are shown as its members.
 _MEMBERS = {key: getattr(enums, kind) for key, kind in core().optionKeys().items() if kind in enums.__all__}
+
+
+def restored(state):
+    """Native values of their state: how pickles hold them, which nothing but plain containers are made of."""
+    return core().optionValuesOf(state)
+
+
+copyreg.pickle(core().OptionValues, lambda values: (restored, (values.state(),)))
 
 
 class _Built(type):

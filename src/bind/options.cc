@@ -443,7 +443,8 @@ void registerOptions(py::module_& module) {
       .def("programOptions", programOptions, py::arg("strategy"), py::arg("training"), py::arg("short_pipelines"),
            py::arg("shares_weights"))
       .def("__deepcopy__", copyOf)
-      .def(py::pickle(&stateOf, &ofState));
+      .def("state", stateOf, "For optionValuesOf: plain containers.");
+  module.def("optionValuesOf", ofState, py::arg("state"));
   module.def("optionSetters", setters, py::arg("group"));
   module.def("optionEnums", enumerations);
   module.def("optionKeys", [] {
