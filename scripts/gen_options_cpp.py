@@ -10,6 +10,7 @@ PARAMETER_TYPES = {
     "bytes": "int64_t",
     "seed": "uint64_t",
     "bool": "bool",
+    "truth": "bool",
     "float": "double",
     "str": "const std::string&",
     "strings": "const std::vector<std::string>&",
@@ -157,7 +158,8 @@ def getters(table, group):
     """Key -> C++ type of the values that can be read."""
     found = {}
     rows = [row for row in setters(table, group) if row["kind"] != "popart"]
-    for row in [*rows, *[row for row in table["more_values"] if row["group"] == group]]:
+    more = [row for row in table["more_values"] if row["group"] == group and row.get("only", "C++") == "C++"]
+    for row in [*rows, *more]:
         kind = row["type"]
         if row.get("check", "").startswith("enum:"):
             kind = row["check"].removeprefix("enum:")
@@ -167,8 +169,6 @@ def getters(table, group):
             kind = "seed"
         result = RESULT_TYPES.get(kind, kind if kind in table["enums"] else None)
         if result is None or not row["key"].isidentifier() or row["key"] in ("cachePath", "engineOptions"):
-            continue
-        if row["key"] in ("syntheticDataMode",):
             continue
         found[row["key"]] = result if row["default"] is not None else f"std::optional<{result}>"
     return found
@@ -243,7 +243,7 @@ def literal(value):
     if isinstance(value, bool):
         return f"OptionValue({str(value).lower()})"
     if isinstance(value, int):
-        return f"OptionValue(int64_t{{{value}}})"
+        return f"OptionValue(int64_t{{{value}}})" if value < 2**63 else f"OptionValue(uint64_t{{{value}u}})"
     if isinstance(value, list):
         return f"OptionValue(OptionList{{{', '.join(literal(item) for item in value)}}})"
     if isinstance(value, dict):
@@ -265,6 +265,7 @@ def rows(table):
     """Text of src/options/rows.cc."""
     lines = [
         f"// The table of options as data. {MARK}",
+        "// Over 600 lines: one table.",
         '#include "options/rows.h"',
         "",
         "// clang-format off",
@@ -278,25 +279,23 @@ def rows(table):
             f'{{"{member}", {value if isinstance(value, int) else place}}}'
             for place, (member, value) in enumerate(enum["members"].items())
         )
-        lines.append(f'      {{"{name}", {{{members}}}}},')
+        texts = ", ".join(json.dumps(value) for value in enum["members"].values() if isinstance(value, str))
+        shared = str(enum.get("only") != "C++").lower()
+        lines.append(f'      {{"{name}", {{{members}}}, {{{texts}}}, {shared},')
+        lines.append(f"       {json.dumps(enum['meaning'])}}},")
     lines += ["  };", "  return all;", "}", "", "const std::vector<OptionRow>& optionRows() {"]
     lines.append("  static const std::vector<OptionRow> all = {")
-    kinds = {"value": "kValue", "on_demand": "kOnDemand", "popart": "kPopart", "written": "kWritten"}
     for group in GROUP_CLASSES:
         for row in setters(table, group):
-            each = [
-                f'{{"{one["name"]}", "{one["type"]}", {"true" if "default" in one else "false"}, '
-                f"{literal(one.get('default'))}, {'true' if one.get('spread') else 'false'}, {rangeText(one)}}}"
-                for one in parameters(row)
-            ]
-            lines.append(
-                f'      {{"{path(row)}", "{group}", "{row["key"]}", OptionKind::{kinds[row["kind"]]}, '
-                f"{{{', '.join(each)}}}}},"
-            )
+            lines += rowText(row)
     lines += ["  };", "  return all;", "}", "", "const std::vector<OptionDefault>& optionDefaults() {"]
     lines.append("  static const std::vector<OptionDefault> all = {")
     for group, key, value in defaults(table):
         lines.append(f'      {{"{group}", "{key}", {literal(value)}}},')
+    lines += ["  };", "  return all;", "}", "", "const std::vector<OptionKey>& optionKeys() {"]
+    lines.append("  static const std::vector<OptionKey> all = {")
+    for group, key, kind, shared in keys(table):
+        lines.append(f'      {{"{group}", "{key}", "{kind}", {str(shared).lower()}}},')
     lines += ["  };", "  return all;", "}", "", "const std::map<std::string, ExpertSetting>& expertSettings() {"]
     lines.append("  static const std::map<std::string, ExpertSetting> all = {")
     for kind, names in table["popart"].items():
@@ -315,6 +314,66 @@ def rows(table):
     lines += [f'      {{"{name}", {literal(value)}}},' for name, value in table["popart_defaults"].items()]
     lines += ["  };", "  return all;", "}", "", "}  // namespace abele::host", ""]
     return "\n".join(lines)
+
+
+KINDS = {
+    "value": "kValue",
+    "on_demand": "kOnDemand",
+    "popart": "kPopart",
+    "ignored": "kIgnored",
+    "written": "kWritten",
+}
+
+
+def rowText(row):
+    """One row as the initializer of an OptionRow."""
+    each = []
+    for one in parameters(row):
+        stored = ", ".join(
+            f"{{{literal(json.loads(given))}, {literal(value)}}}" for given, value in one.get("stored", {}).items()
+        )
+        each.append(
+            f'{{"{one["name"]}", "{one["type"]}", {"true" if "default" in one else "false"}, '
+            f"{literal(one.get('default'))}, {'true' if one.get('spread') else 'false'}, {rangeText(one)}, "
+            f'{{{stored}}}, "{one.get("stored_as", "")}", "{one.get("key", "")}"}}'
+        )
+    implies = ", ".join(f'{{"{key}", {literal(value)}}}' for key, value in row.get("implies", {}).items())
+    returns = str(row.get("returns") != "None").lower()
+    text = docstring(row)
+    return [
+        f'      {{"{path(row)}", "{row["group"]}", "{row["key"]}", OptionKind::{KINDS[row["kind"]]}, '
+        f"{{{', '.join(each)}}}, {{{implies}}},",
+        f'       "{row.get("error", "")}", {returns}, {"true" if row.get("only") != "C++" else "false"},',
+        *[f"       {json.dumps(line)}" for line in text.splitlines(keepends=True)],
+        "      },",
+    ]
+
+
+def docstring(row):
+    """What help() of Python's setter shows."""
+    returns = "Returns None." if row.get("returns") == "None" else "Returns: self, so that calls chain."
+    details = [
+        ("Allowed", row["allowed"]),
+        ("Unit", row["unit"]),
+        ("Device", "" if row["device"] == "yes" else row["device"]),
+    ]
+    lines = textwrap.wrap(row["meaning"], 108) + [""]
+    lines += [f"{label}: {text}." for label, text in details if text]
+    return "\n".join([*lines, returns, f"Source: {row['spec']}."])
+
+
+def keys(table):
+    """(group, key, type, does Python have it) of all values but expert settings, each once."""
+    found = {}
+    for row in [*table["options"], *[{"kind": "value", **row} for row in table["more_values"]]]:
+        kinds = {one.get("key", row["key"]): one["type"] for one in row.get("parameters", [])}
+        for key in {row["key"]: None, **kinds}:
+            plain = row["kind"] in ("value", "on_demand", "written") and key.isidentifier() and key[0] != "_"
+            if plain and key not in found and key not in ("cachePath", "engineOptions", "partialsTypeMatMuls"):
+                kind = row["type"] if key == row["key"] else kinds[key]
+                kind = "bytes" if kinds.get(key) == "bytes" else kind
+                found[key] = (row["group"], key, kind, row.get("only") != "C++")
+    return [each for each in found.values() if each[0] != "TensorLocationSettings"]
 
 
 def effectText(table, name):
@@ -355,6 +414,7 @@ SAMPLES = {
     "bytes": ("2", "2", '{"GPU0": 2}'),
     "seed": ("7", "7", '"seven"'),
     "bool": ("true", "true", '"yes"'),
+    "truth": ("true", "true", '"yes"'),
     "str": ('"text"', '"text"', "1.5"),
     "strings": ('{"a", "b"}', '["a", "b"]', "1.5"),
     "shares": ('{{"IPU0", 0.25}}', '{"IPU0": 0.25}', '{"GPU0": 0.25}'),

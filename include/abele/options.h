@@ -163,7 +163,8 @@ class ABELE_API TensorLocationSettings {
   TensorLocationSettings& minElementsForReplicatedTensorSharding(int64_t min_elements);
   /// Keep on the device; None removes the setting.
   TensorLocationSettings& useOnChipStorage(std::optional<bool> use = true);
-  /// Deal the tensors to the replicas (docs/replicas.md). Device: weights and optimizer state; else a hint.
+  /// Deal the tensors to the replicas: each is in one replica's memory, which runs its updates (docs/replicas.md).
+  /// Activations and gradient sums stay every replica's own. Device: weights and optimizer state; else a hint.
   TensorLocationSettings& useReplicatedTensorSharding(bool use = true);
   /// Load through input and output tiles. Device: hint.
   TensorLocationSettings& useIOTilesToLoad(bool use = true);
@@ -239,14 +240,17 @@ class ABELE_API Options {
   Options& connectionType(ConnectionType connection_type);
   /// Synchronisation between devices. Allowed: SyncPattern. Device: hint.
   Options& syncPattern(SyncPattern sync_pattern);
-  /// Bytes that a device has. A program that needs more is E0405 when it is compiled. Allowed: >= 0; {"IPU0": bytes}
-  /// for some devices. Unit: bytes.
+  /// Bytes that a device has. A program that needs more is E0405 when it is compiled. Counted is what the plan places
+  /// on a device (docs/memory.md): weights, optimizer state, gradient sums, constants, activations and values inside a
+  /// task. PipelinedExecution.recompute("fit") recomputes to stay below. Devices that a map leaves out have no limit.
+  /// Allowed: >= 0; {"IPU0": bytes} for some devices. Unit: bytes.
   Options& deviceMemoryLimit(int64_t limit_bytes);
-  /// Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host
-  /// memory. Allowed: >= 0. Unit: bytes.
+  /// Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host memory
+  /// (docs/phases.md). Allowed: >= 0. Unit: bytes.
   Options& offChipMemoryLimit(int64_t limit_bytes);
   /// Folder of the file for tensors off chip; by default the system's temporary folder. Nothing is left in it, also
-  /// after a crash. Allowed: a folder that can be written.
+  /// after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be written is E0605 when the
+  /// model is compiled. Allowed: a folder that can be written.
   Options& offChipFolder(const std::string& path);
   /// Seed of the device's random numbers and of torch (torch.manual_seed).
   Options& randomSeed(uint64_t random_seed);

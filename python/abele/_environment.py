@@ -1,13 +1,8 @@
 """Environment variables that are read when a model is compiled. Source: spec environment.md, section 3."""
 
-import json
 import os
 
 from ._errors import userError
-from ._logging import logger
-
-_ARCHITECTURES = ("ipu1", "ipu2", "ipu21")
-_PROFILE_OPTIONS = ("debug.allowOutOfMemory", "autoReport.directory", "autoReport.all")
 
 
 def integer(name, default=0):
@@ -39,48 +34,3 @@ def simulatorIsChosen():
 def usesSimulator(options):
     """True if a model with these options runs on the modelled device: opts.useIpuModel() wins over the variables."""
     return options.use_model if options.exists("use_model") else simulatorIsChosen()
-
-
-def simulatedArchitecture():
-    """Name of the modelled device's generation."""
-    name = os.environ.get("POPTORCH_IPU_MODEL_VERSION", "") or "ipu2"
-    if name not in _ARCHITECTURES:
-        raise userError(
-            "E0702",
-            "option-value",
-            f"environment variable POPTORCH_IPU_MODEL_VERSION is {name!r}",
-            expected=", ".join(_ARCHITECTURES),
-        )
-    return name
-
-
-def engineOptions(options):
-    """The engine options: those of the Options, and over them those of POPLAR_ENGINE_OPTIONS."""
-    result = dict(options._Popart.options.get("engineOptions") or {})
-    text = os.environ.get("POPLAR_ENGINE_OPTIONS", "")
-    if not text:
-        return result
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
-    if not isinstance(given, dict):
-        raise userError(
-            "E0702",
-            "option-value",
-            f"environment variable POPLAR_ENGINE_OPTIONS is {text!r}",
-            expected='a JSON object such as {"autoReport.all":"true"}',
-        )
-    for name in _PROFILE_OPTIONS:
-        if name in given and name in result and str(given[name]) != result[name]:
-            logger.warning("POPLAR_ENGINE_OPTIONS sets %s: it wins over enableProfiling", name)
-    return {**result, **{name: str(value) for name, value in given.items()}}
-
-
-def checkAtCompile(options):
-    """Raises poptorch.Error for variables whose value is none of those allowed."""
-    integer("POPTORCH_WAIT_FOR_IPU")  # devices are never taken by others, so there is nothing to wait for
-    integer("POPTORCH_EXPORT_PROTO_AS_BINARY")
-    integer("POPTORCH_MAX_GRAPH_LEN")
-    if usesSimulator(options):
-        logger.info("the model is compiled for the modelled device (%s)", simulatedArchitecture())

@@ -57,11 +57,22 @@ class _WrongAttribute(Error, AttributeError):
     """What PopTorch raises as AttributeError."""
 
 
-_AND = {each.__bases__[1]: each for each in (_AssertionFailed, _WrongValue, _WrongState, _WrongType, _WrongAttribute)}
+class _UnknownName(Error, NameError):
+    """What Python raises for a name in a configuration file."""
+
+
+class _DividedByZero(Error, ZeroDivisionError):
+    """What Python raises for arithmetic in a configuration file."""
 
 
 class ConfigFileError(Exception):
     """A file for Options.loadFromFile that does not parse."""
+
+
+_BOTH = (_AssertionFailed, _WrongValue, _WrongState, _WrongType, _WrongAttribute, _UnknownName, _DividedByZero)
+_AND = {each.__bases__[1]: each for each in _BOTH}
+# What options raise, by the exception of Python that refuses it.
+_OF_OPTIONS = {**{builtin.__name__: each for builtin, each in _AND.items()}, "ConfigFileError": ConfigFileError}
 
 
 # Native error class -> (Python class, the type that PopTorch programs compare with).
@@ -138,13 +149,17 @@ def createNativeError(kind, code, text, context, recovery_action):
     """An exception for a native error: the factory that the native module's exception translator calls.
 
     Args:
-        kind: a key of _NATIVE.
+        kind: a key of _NATIVE, or "option" and the name of an exception of Python.
         code: "E0214".
         text: the whole message without context.
         context: lines that say where in the step it happened; may be empty.
         recovery_action: for kind "recoverable".
     """
-    cls, type_name = _NATIVE[kind]
+    layer, _, builtin = kind.partition(" ")
+    if layer == "option":  # with the exception of Python that refuses it, or none
+        cls, type_name = _OF_OPTIONS.get(builtin, Error), Error.type
+    else:
+        cls, type_name = _NATIVE[kind]
     return makeError(cls, text, type_name, context, code, recovery_action)
 
 

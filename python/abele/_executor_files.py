@@ -130,7 +130,7 @@ class Files:
     def _adoptProgram(self, file, metadata):
         """Makes the program of a file this executor's own."""
         self._groupings = metadata["groupings"]
-        program = self._newProgram()
+        program = self._newProgram(self._nativeOptions())
         self._rewrap()
         with self._channel.tracepoint("loadExecutable"), withHooks():
             program.load(file.program, metadata["program"], self._model)

@@ -107,6 +107,7 @@ def connectNative(module):
     """To be called when the native module was loaded: gives it the level."""
     global _native
     _native = module
+    module.setNoteReceiver(logger.log)
     # Setting the level opens the file of POPTORCH_LOG_DEST, which a process that loads data must not empty.
     if _native_level is not None and multiprocessing.parent_process() is None:
         module.setLogLevel(_native_level)

@@ -1,12 +1,25 @@
-"""The safe dictionary behind every option object.
+"""The safe dictionary behind every option object: a view of one group of the native values.
 
 Source: spec options.md, section 1.
 """
 
 import copy
+import copyreg
 
+from . import enums
 from ._errors import refused
 from ._native import core
+
+# Key -> enumeration of the values that are shown as its members.
+_MEMBERS = {key: getattr(enums, kind) for key, kind in core().optionKeys().items() if kind in enums.__all__}
+
+
+def restored(state):
+    """Native values of their state: how pickles hold them, which nothing but plain containers are made of."""
+    return core().optionValuesOf(state)
+
+
+copyreg.pickle(core().OptionValues, lambda values: (restored, (values.state(),)))
 
 
 class _Built(type):
@@ -18,33 +31,53 @@ class _Built(type):
         return self
 
 
-# Attributes of the machinery: never printed, never compared.
-_MACHINERY = ("_values", "_built", "_is_frozen", "_error_context")
+# Attributes of the machinery: never printed.
+_MACHINERY = ("_values", "_built")
 
 
 class OptionsDict(metaclass=_Built):
     """A fixed set of named, typed values that can be frozen.
 
     Values are read as attributes and written by set() or by assignment; a new value must be an instance of the type of
-    the current one. Attributes that start with "_" must be declared while the object is constructed.
+    the current one. A list or dict that is read is a copy. Attributes that start with "_" must be declared while the
+    object is constructed.
+
+    Args:
+        values: native values that objects of several groups share; None: of its own.
     """
 
-    def __init__(self, **default_values):
-        self.__dict__["_values"] = default_values
-        self.__dict__["_is_frozen"] = False
+    _group = "Options"
+
+    def __init__(self, values=None):
+        self.__dict__["_values"] = core().OptionValues() if values is None else values
 
     # Reading ---------------------------------------------------------------------------------------------------------
-    def __getattr__(self, name):
-        values = self.__dict__.get("_values", {})
-        if name in values:
-            return values[name]
-        raise AttributeError(f"{type(self).__name__} has no option {name!r}; {self._meant(name, values)}")
+    def _find(self, name):
+        """The value of an option; None where it has none."""
+        values = self.__dict__.get("_values")
+        value = None if values is None else values.get(self._group, name)
+        return _MEMBERS[name](value) if name in _MEMBERS and value is not None else value
 
-    def _meant(self, name, values, setters=True):
+    def _asDict(self):
+        """A copy of the values of this group."""
+        return {
+            name: _MEMBERS[name](value) if name in _MEMBERS else value
+            for name, value in self._values.items(self._group)
+        }
+
+    def __getattr__(self, name):
+        value = self._find(name)
+        if value is None:
+            raise AttributeError(f"{type(self).__name__} has no option {name!r}; {self._meant(name)}")
+        return value
+
+    def _meant(self, name, setters=True):
         """Which option was meant, or all that have a value."""
-        known = [*values, *(self._setters() if setters else ())]
-        otherwise = f"known: {', '.join(sorted(values))}"
-        return otherwise if name.startswith("_") else core().didYouMean(name, known, otherwise)
+        names = sorted(self._asDict()) if "_values" in self.__dict__ else []
+        otherwise = f"known: {', '.join(names)}"
+        if name.startswith("_"):
+            return otherwise
+        return core().didYouMean(name, [*names, *(self._setters() if setters else ())], otherwise)
 
     @classmethod
     def _setters(cls):
@@ -56,7 +89,7 @@ class OptionsDict(metaclass=_Built):
 
     def exists(self, name):
         """True if the option has a value."""
-        return name in self._values
+        return self._find(name) is not None
 
     # Writing ---------------------------------------------------------------------------------------------------------
     def __setattr__(self, name, value):
@@ -73,51 +106,53 @@ class OptionsDict(metaclass=_Built):
         """Gives options that exist new values of the same type. Returns self."""
         for name, value in options.items():
             self.checkIsFrozen(name)
-            if name not in self._values:
+            current = self._find(name)
+            if current is None:
                 raise refused(
                     AssertionError,
-                    f"unknown option {name} of {type(self).__name__}; {self._meant(name, self._values, setters=False)}",
+                    f"unknown option {name} of {type(self).__name__}; {self._meant(name, setters=False)}",
                 )
-            current = self._values[name]
             if not isinstance(value, type(current)):
                 raise refused(
                     AssertionError,
                     f"option {name} of {type(self).__name__} is {value!r} "
                     f"({type(value).__name__}), expected {type(current).__name__}",
                 )
-            self._values[name] = value
+            self._values.assign(self._group, name, value)
         return self
 
     def createOrSet(self, **options):
         """As set(), but an option without a value is created. Returns self."""
         for name, value in options.items():
-            if name in self._values:
+            if self.exists(name):
                 self.set(**{name: value})
             else:
                 self.checkIsFrozen(name)
-                self._values[name] = value
+                self._values.assign(self._group, name, value)
         return self
 
     def deleteIfExists(self, name):
         """Removes an option's value, if it has one."""
-        self._values.pop(name, None)
+        if self.exists(name):
+            self._values.erase(name)
 
     def update(self, other):
         """Adds the values to `other` and returns it; a key that is there already is an error."""
-        common = self._values.keys() & other.keys()
+        values = self._asDict()
+        common = values.keys() & other.keys()
         if common:
             raise refused(AssertionError, f"options set in two groups: {', '.join(sorted(common))}")
-        other.update(self._values)
+        other.update(values)
         return other
 
     def toDict(self):
         """A copy of the values."""
-        return dict(self._values)
+        return self._asDict()
 
     # Freezing --------------------------------------------------------------------------------------------------------
     def checkIsFrozen(self, option=None):
         """Raises AttributeError if the object is frozen."""
-        if self.__dict__.get("_is_frozen", False):
+        if self._values.frozen:
             raise refused(
                 AttributeError,
                 f"E0707 frozen: can't modify frozen {type(self).__name__}"
@@ -125,24 +160,18 @@ class OptionsDict(metaclass=_Built):
                 "  try       set options before the model or the DataLoader is created, or clone() them",
             )
 
-    def _setFrozen(self, frozen):
-        self.__dict__["_is_frozen"] = frozen
-        for value in self.__dict__.values():
-            if hasattr(value, "_freeze"):
-                (value._freeze if frozen else value._unfreeze)()
-
     def _freeze(self):
-        self._setFrozen(True)
+        self._values.frozen = True
 
     def _unfreeze(self):
-        self._setFrozen(False)
+        self._values.frozen = False
 
     # Copies ----------------------------------------------------------------------------------------------------------
     def __deepcopy__(self, memory):
+        """A copy that is not frozen."""
         result = type(self).__new__(type(self))
         memory[id(self)] = result
         result.__dict__.update(copy.deepcopy(self.__dict__, memory))
-        result._unfreeze()
         return result
 
     def __getstate__(self):
@@ -152,10 +181,7 @@ class OptionsDict(metaclass=_Built):
         self.__dict__.update(state)
 
     # Text ------------------------------------------------------------------------------------------------------------
-    def _reprParts(self):
-        parts = [f"{name}={value!r}" for name, value in self._values.items()]
-        parts += [f"{name}={value!r}" for name, value in self.__dict__.items() if name not in _MACHINERY]
-        return parts
-
     def __repr__(self):
-        return f"{type(self).__name__}({', '.join(self._reprParts())})"
+        others = {name: value for name, value in self.__dict__.items() if name not in _MACHINERY}
+        parts = [f"{name}={value!r}" for name, value in {**self._asDict(), **others}.items()]
+        return f"{type(self).__name__}({', '.join(parts)})"

@@ -1,65 +1,60 @@
-"""Options from text: configuration files and JSON.
+"""Options from text: configuration files and JSON, which C++ reads and Python's objects apply.
 
 Source: spec options.md, sections 7 and 8.
 """
 
-import io
 import json
 import os
 
-from . import _options_statements, enums
-from ._errors import ConfigFileError, userError
+from . import enums, strategies
+from ._errors import userError
+from ._native import core
 from ._whole_files import readText
 
 
-def applyFile(options, filepath):
-    """Applies every line of the file, or none if one does not parse or is more than options are made of."""
-    name = os.path.basename(os.fsdecode(filepath))
-    lines = [line.strip() for line in io.StringIO(readText(filepath), newline=None)]
-    statements = []
-    for number, line in enumerate((line for line in lines if line and not line.startswith("#")), start=1):
-        source = "options." + line
-        try:
-            statements.extend(_options_statements.parse(source, name))
-        except (SyntaxError, ValueError, RecursionError, MemoryError, _options_statements.Refused) as error:
-            what = error.msg if isinstance(error, SyntaxError) else str(error)
-            raise ConfigFileError(f"SyntaxError at line {number} of {name}: {what}\n> {source}") from None
-    for statement in statements:
-        _options_statements.run(statement, options)
+class _Target:
+    """What a text is applied to: these options, whose class may have setters of its own."""
 
+    def __init__(self, options):
+        from .options import TensorLocationSettings  # it imports this module
 
-def _argument(value):
-    """A JSON value, with "EnumName.Member" turned into that member."""
-    if isinstance(value, str) and value.count(".") == 1:
-        cls, member = value.split(".")
-        if cls in enums.__all__ and member in getattr(enums, cls).__members__:
-            return getattr(enums, cls)[member]
-    return value
+        self._options = options
+        self.classes = {name: getattr(enums, name) for name in enums.__all__}
+        self.classes.update({name: getattr(strategies, name) for name in strategies.__all__})
+        self.classes["TensorLocationSettings"] = TensorLocationSettings
 
+    def _group(self, name):
+        return self._options if name == "Options" else getattr(self._options, name)
 
-def applyJson(options, string):
-    """Calls every setter that the JSON object names."""
-    table = json.loads(string)
-    if not isinstance(table, dict):
-        raise userError(
-            "E0702",
-            "option-value",
-            f"the JSON text is a {type(table).__name__}",
-            expected='{"dotted.setter": arguments}',
-        )
-    for accessor, value in table.items():
-        setter = options
-        for part in accessor.split("."):
-            if not _options_statements.isPublic(part):
-                raise userError("E0701", "unknown-option", f"{accessor}: {part} is no option")
+    def read(self, group, key):
+        return getattr(self._group(group), key)
+
+    def assign(self, group, key, value):
+        setattr(self._group(group), key, value)
+
+    def call(self, path, arguments, named):
+        setter = self._options
+        for part in path.split("."):
+            if part.startswith("_") and part != "_Popart":
+                raise userError("E0701", "unknown-option", f"{path}: {part} is no option")
             setter = getattr(setter, part)
         if not callable(setter):
             raise userError(
                 "E0701",
                 "unknown-option",
-                f"{accessor} is a value",
+                f"{path} is a value",
                 expected="a setter",
                 remedy='name the method: {"deviceIterations": 4}',
             )
-        values = value if isinstance(value, list) else [value]
-        setter(*(_argument(item) for item in values))
+        setter(*arguments, **named)
+
+
+def applyFile(options, filepath):
+    """Applies every line of the file, or none if one does not parse or is more than options are made of."""
+    core().applyConfig(readText(filepath), os.path.basename(os.fsdecode(filepath)), _Target(options))
+
+
+def applyJson(options, string):
+    """Calls every setter that the JSON object names."""
+    json.loads(string)  # raises what callers expect where it is no JSON at all
+    core().applyJson(string, _Target(options))

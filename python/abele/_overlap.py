@@ -50,7 +50,7 @@ def _refuse(what, expected=""):
 def _requireOptions(options):
     if isinstance(options._execution_strategy, PipelinedExecution):
         raise _refuse("overlap of input or output with a pipelined strategy", "ShardedExecution")
-    if "num_io_tiles" not in options.TensorLocations._values:
+    if not options.TensorLocations.exists("num_io_tiles"):
         raise _refuse("overlap of input or output without IO tiles", "opts.TensorLocations.numIOTiles(n)")
 
 

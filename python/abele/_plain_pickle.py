@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from . import structures
+from . import _options_dict, structures
 
 # Modules whose classes describe a program. The compatibility package shows some of them under a name of its own, and
 # files hold whichever name a class had when they were written.
@@ -73,7 +73,7 @@ def _homeOf(module):
 
 def _isPlain(found, module):
     if not isinstance(found, type):
-        return False
+        return found is _options_dict.restored
     if found in _PLAIN or found in torch.serialization.get_safe_globals():
         return True
     if module in _OURS:

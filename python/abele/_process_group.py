@@ -16,15 +16,6 @@ from ._native import core
 _joined = {}  # by name in c10d's registry: (process, processes)
 
 
-def localProcesses(processes):
-    """How many of the processes are on this host, as the launcher says; all of them where it does not."""
-    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
-        number = _environment.integer(name)
-        if number > 0:
-            return min(number, processes)
-    return processes
-
-
 def join(process, processes, name="abele"):
     """Connects the native sessions of this process with those of the others, at its first call. All processes call it.
 

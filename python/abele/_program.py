@@ -6,9 +6,7 @@ from . import _forms, _process_group, structures, wrapping
 from ._arguments import NARROW, requireSame, signatureOf, typeText
 from ._errors import userError
 from ._native import PACKAGE_FOLDERS, core
-from ._profile import startProfile
 from ._results import markReturned, warnOfHiddenTensors, warnOfHostTensors
-from ._support import toProgramOptions
 from ._tensor_paths import pathOf
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 
@@ -16,9 +14,9 @@ from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 class Program:
     """A compiled executable. Threads: one caller at a time."""
 
-    def __init__(self, options, *, training, policy, groupings=(), owner=0):
-        """policy: of the package that runs it. owner: id of whoever runs one of its programs at a time."""
-        native = toProgramOptions(options, training=training, policy=policy)
+    def __init__(self, native, options, *, training, policy, groupings=(), owner=0):
+        """native: of toProgramOptions. policy: of the package that runs it. owner: id of whoever runs one of its
+        programs at a time."""
         native.setGroupings(list(groupings))
         native.setWeightsOwner(owner)
         self.session = core().Session(native)
@@ -31,7 +29,6 @@ class Program:
         self._signature = None  # the same with types, for later calls
         self._result = None  # structure of the result, with empty tensors
         self._written = []  # tensor arguments that forward writes into
-        self._is_profiled = False
         self._dtypes = []  # of the tensor arguments, as the device takes them
         self._tensors = {}  # name -> the parameter or buffer that the session copies from and to
         self._constants = {}  # index of a result that is the same for all inputs and weights -> its shape
@@ -90,7 +87,6 @@ class Program:
         self._tensors = {name: tensor for name, tensor, _ in model_tensors}
         self._result = structures.skeleton(returned)  # here: its tensors would be part of the program
         self._policy.noteCompiled(self.session)
-        self._is_profiled = startProfile(options, self._training, self.session)
 
     def description(self):
         """What load() needs beside the native program."""
@@ -125,7 +121,6 @@ class Program:
         self._result = description["result"]
         self._written = description["written"]
         self._constants = description["constants"]
-        self._is_profiled = startProfile(self._options, self._training, self.session)
 
     def copyWeightsToHost(self, model):
         """Copies the device's weights into the tensors of the model."""
@@ -179,8 +174,6 @@ class Program:
         """One call. Returns the results in the structure that forward returned."""
         tensors = self._policy.inputs(tensors, self._dtypes)
         outputs = self.session.run(tensors)
-        if self._is_profiled:
-            self.session.noteRun()
         if self._written:
             # The session wrote into its inputs; those that had to be converted are copies of the caller's.
             originals = structures.flattenTensorStructure(given, self._arguments)

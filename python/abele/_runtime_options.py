@@ -4,6 +4,7 @@ Source: spec executor.md, section 7.1 (load).
 """
 
 import copy
+import functools
 
 from ._logging import logger
 
@@ -33,7 +34,17 @@ _RUN_TIME = frozenset(
         "instrumentWithHardwareCycleCounter",
     )
 )
-_MISSING = object()
+
+
+def _restore(now, then, assign, erase):
+    """Gives what is part of a program its value of then. Returns: the names of what changed."""
+    changed = [name for name in sorted((now.keys() | then.keys()) - _RUN_TIME) if now.get(name) != then.get(name)]
+    for name in changed:
+        if name in then:
+            assign(name, then[name])
+        else:
+            erase(name)
+    return changed
 
 
 def keepCompiled(options, compiled):
@@ -44,22 +55,12 @@ def keepCompiled(options, compiled):
         compiled: the options that the program was compiled with.
     """
     ignored = []
-    for mine, original in (
-        (options._values, compiled._values),
-        (options.Training._values, compiled.Training._values),
-        (options.Precision._values, compiled.Precision._values),
-        (options.TensorLocations._values, compiled.TensorLocations._values),
-        (options._Popart.options, compiled._Popart.options),
-    ):
-        for name in sorted((mine.keys() | original.keys()) - _RUN_TIME):
-            value = original.get(name, _MISSING)
-            if mine.get(name, _MISSING) == value:
-                continue
-            ignored.append(name)
-            if value is _MISSING:
-                del mine[name]
-            else:
-                mine[name] = copy.deepcopy(value)
+    for group in ("", "Training", "Precision", "TensorLocations"):
+        mine, original = (getattr(each, group) if group else each for each in (options, compiled))
+        assign = functools.partial(mine._values.assign, mine._group)
+        ignored += _restore(mine._asDict(), original._asDict(), assign, mine._values.erase)
+    mine, original = options._Popart.options, copy.deepcopy(compiled._Popart.options)
+    ignored += _restore(dict(mine), original, mine.__setitem__, mine.__delitem__)
     if repr(options._execution_strategy) != repr(compiled._execution_strategy):
         ignored.append("the execution strategy")
         options._execution_strategy = copy.deepcopy(compiled._execution_strategy)

@@ -1,9 +1,6 @@
-"""Which device a program is compiled for, and settings of it that contradict each other.
+"""Which devices a program runs on. Source: spec options.md, section 2: useIpuId, logCycleCount."""
 
-Source: spec options.md, section 2: useOfflineIpuTarget, useIpuModel, useIpuId, logCycleCount.
-"""
-
-from . import _devices, _environment
+from . import _devices
 from ._errors import userError
 from ._logging import logger
 
@@ -27,22 +24,7 @@ def _groupSize(ipu_id):
 
 
 def requireTarget(options):
-    """Raises poptorch.Error for settings of the target that contradict each other, before anything is compiled."""
-    offline, cycles = options.exists("ipu_version"), countsCycles(options)
-    contradictions = {
-        "the simulator (useIpuModel, POPTORCH_IPU_MODEL)": offline and _environment.usesSimulator(options),
-        "useIpuId": offline and options.exists("ipu_id"),
-        "logCycleCount": offline and cycles,
-    }
-    for name, is_used in contradictions.items():
-        if is_used:
-            raise userError(
-                "E0702", "option-value", f"useOfflineIpuTarget and {name} cannot be combined", remedy="remove one"
-            )
-    if cycles and _environment.usesSimulator(options):
-        raise userError(
-            "E0702", "option-value", "logCycleCount: the simulator counts no cycles", remedy="remove one of the two"
-        )
+    """Raises poptorch.Error if useIpuId names no group of devices."""
     if options.exists("ipu_id"):
         _groupSize(options.ipu_id)
 

@@ -11,7 +11,7 @@ from ._errors import userError
 from ._models import inferenceModel, trainingModel
 from ._native import PACKAGE_FOLDERS, core
 from ._program import _modelTensors
-from ._support import requireSupported, toProgramOptions
+from ._support import toProgramOptions
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 from .executor import Executor
 
@@ -145,7 +145,7 @@ def _verified(executor, batches):
         executor.copyWeightsToHostIfNeeded()
     else:
         executor._pullFromTraining()
-    requireSupported(executor._options)
+    native = toProgramOptions(executor._options, training=executor._training, policy=executor._policy)
     calls = [executor._prepare(*_argumentsOf(batch)) for batch in batches]
     model, options, training = executor._model, executor._options, executor._training
     excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
@@ -172,7 +172,7 @@ def _verified(executor, batches):
 
     with aroundCompile(model):
         found = core().verify(
-            toProgramOptions(options, training=training, policy=executor._policy),
+            native,
             captured,
             eager,
             _modelTensors(model),

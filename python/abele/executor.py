@@ -19,12 +19,11 @@ from ._executor_weights import WeightSync
 from ._logging import logger
 from ._native import core
 from ._one_at_a_time import newTurns, oneAtATime
-from ._options_validation import requireConsistent
 from ._program import Program
 from ._progress import ProgressBar
 from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
 from ._runtime_options import keepCompiled
-from ._support import requireShapes, requireSupported
+from ._support import requireShapes, toProgramOptions
 from ._target import requireTarget
 from ._version import __version__
 from .annotations import module_repr
@@ -225,15 +224,14 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         return repr(signature) if self._policy.many_programs else None
 
     def _compile(self, given, tensors):
-        requireConsistent(self._options)
+        native = self._nativeOptions()
         self._requireSplit(tensors)
         if hasDict([*given[0], *given[1].values()]):
             self._warnOnce("Dicts as inputs only have partial support: a dict must have the same keys at every call")
-        requireSupported(self._options)
         requireTarget(self._options)
         requireShapes(self._model)
         self._rewrap()
-        program = self._newProgram()
+        program = self._newProgram(native)
         spec = self._optimizerSpec()
         bar = ProgressBar() if self._options.show_compilation_progress_bar else None
         try:
@@ -274,8 +272,12 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
             self._sent = self._valuesOf(self._optimizer)
         self._noteVersions()
 
-    def _newProgram(self):
+    def _nativeOptions(self):
+        return toProgramOptions(self._options, training=self._training, policy=self._policy)
+
+    def _newProgram(self, native):
         return Program(
+            native,
             self._options,
             training=self._training,
             policy=self._policy,

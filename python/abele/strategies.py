@@ -1,6 +1,6 @@
 """Execution strategies: how the blocks of a model become stages and phases.
 
-Source: spec options.md, section 9. Which strategies run is decided at compile (see _support.py).
+Source: spec options.md, section 9. Which strategies run is decided at compile (src/compile/from_options.cc).
 """
 
 import json
@@ -40,6 +40,10 @@ class Stage:
         self._ipu = ipu
         return self
 
+    def _description(self):
+        """(type, arguments, calls of its methods), as C++ makes one."""
+        return "Stage", list(self._blocks), [] if self._ipu is None else [("ipu", self._ipu)]
+
     def __repr__(self):
         blocks = ", ".join(repr(block) for block in self._blocks)
         return f"Stage({blocks})" + ("" if self._ipu is None else f".ipu({self._ipu})")
@@ -71,6 +75,10 @@ class Phase:
             raise refused(AssertionError, f"{len(ipus)} devices for {len(self._stages)} stages")
         for stage, ipu in zip(self._stages, ipus, strict=True):
             stage.ipu(ipu)
+
+    def _description(self):
+        """(type, arguments, calls of its methods), as C++ makes one."""
+        return "Phase", [stage._description() for stage in self._stages], []
 
     def __repr__(self):
         return f"Phase({', '.join(repr(stage) for stage in self._stages)})"
@@ -141,6 +149,16 @@ class _StageStrategy(_Strategy):
         self._devices = number
         return self
 
+    def _description(self, split_devices):
+        """(type, arguments, calls of its methods), as C++ makes one.
+
+        Args:
+            split_devices: of an AutoSplit that names no number; 0: as many as there are cores.
+        """
+        devices = self._devices or split_devices
+        stages = [stage._description() for stage in self._stages] or [self._auto_stage]
+        return self._name, stages, [("devices", devices)] if devices else []
+
     @property
     def isExplicit(self):
         """True if the stages were listed."""
@@ -155,6 +173,7 @@ class _StageStrategy(_Strategy):
 class PipelinedExecution(_StageStrategy):
     """Stages work on different micro-batches at the same time. The default strategy."""
 
+    _name = "PipelinedExecution"
     _execution_mode = 0
     _schedule = None  # left to the compiler
     _costs = ""
@@ -215,6 +234,11 @@ class PipelinedExecution(_StageStrategy):
         self._recompute = use
         return self
 
+    def _description(self, split_devices):
+        name, stages, calls = super()._description(split_devices)
+        chosen = {"schedule": self._schedule, "costs": self._costs, "recompute": self._recompute}
+        return name, stages, calls + [(method, value) for method, value in chosen.items() if value]
+
     def __repr__(self):
         schedule = "" if self._schedule is None else f".schedule({self._schedule!r})"
         schedule += ".costs(...)" if self._costs else ""
@@ -226,6 +250,7 @@ class PipelinedExecution(_StageStrategy):
 class ShardedExecution(_StageStrategy):
     """Stages run one after another: the memory of several devices without a pipeline's constraints."""
 
+    _name = "ShardedExecution"
     _execution_mode = 1
 
 
@@ -275,6 +300,12 @@ class _PhasedStrategy(_Strategy):
         self._separate_backward_phase = use
         return self
 
+    def _description(self, split_devices):
+        calls = [("useSeparateBackwardPhase", True)] if self._separate_backward_phase else []
+        if self._tensors_liveness != enums.Liveness.AlwaysLive:
+            calls.append(self._livenessCall())
+        return self._name, [phase._description() for phase in self._phases], calls
+
     def backendOptions(self):
         return {
             **super().backendOptions(),
@@ -294,7 +325,11 @@ class _PhasedStrategy(_Strategy):
 class SerialPhasedExecution(_PhasedStrategy):
     """Phases one after another on one group of devices."""
 
+    _name = "SerialPhasedExecution"
     _execution_mode = 3
+
+    def _livenessCall(self):
+        return "setTensorsLiveness", self._tensors_liveness
 
     def setTensorsLiveness(self, liveness):
         """Where tensors live between phases. Returns self."""
@@ -306,6 +341,11 @@ class SerialPhasedExecution(_PhasedStrategy):
 
 class ParallelPhasedExecution(_PhasedStrategy):
     """Phases that alternate between two groups of devices."""
+
+    _name = "ParallelPhasedExecution"
+
+    def _livenessCall(self):
+        return "sendTensorsOffChipAfterFwd", True
 
     def sendTensorsOffChipAfterFwd(self, off_chip=True):
         """Activations leave the device between forward and backward. Returns self."""

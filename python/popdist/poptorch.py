@@ -17,26 +17,21 @@ def _refuse(what):
 class _LaunchedProcess(_DistributedOptions):
     """`opts.Distributed`, as the launcher says."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, values):
+        super().__init__(values)
         self.set(distributed_process_id=popdist.getInstanceIndex(), num_distributed_processes=popdist.getNumInstances())
-        self._is_complete = True
-
-    def _refuseLater(self, what):
-        if self.__dict__.get("_is_complete", False):
-            _refuse(f"Distributed.{what}")
 
     def disable(self):
         """Not allowed here."""
-        self._refuseLater("disable")
+        _refuse("Distributed.disable")
 
     def setEnvVarNames(self, var_num_processes, var_process_id):
         """Not allowed here: the launcher's variables count."""
-        self._refuseLater("setEnvVarNames")
+        _refuse("Distributed.setEnvVarNames")
 
     def configureProcessId(self, process_id, num_processes):
         """Not allowed here."""
-        self._refuseLater("configureProcessId")
+        _refuse("Distributed.configureProcessId")
 
 
 class Options(poptorch.Options):
@@ -49,7 +44,7 @@ class Options(poptorch.Options):
     def __init__(self, ipus_per_replica=None):
         super().__init__()
         self._ipus_per_replica = popdist.getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
-        self._distributed = _LaunchedProcess()
+        self._distributed = _LaunchedProcess(self._values)
         super().replicationFactor(popdist.getNumLocalReplicas())
 
     @property

@@ -8,8 +8,8 @@ from abele._arguments import NARROW
 from abele._devices import requireDevices
 from abele._errors import userError
 from abele._logging import logger
+from abele._native import core
 from abele._policy import Policy
-from abele._process_group import localProcesses
 from abele._target import requireGroup
 
 from ._device_name import redirectedCalls
@@ -99,7 +99,7 @@ class PopTorchPolicy(Policy):
         requireGroup(options, len(set(stage_devices)) or 1)
 
     def splitDevices(self, options):
-        here = options.replication_factor * localProcesses(options.Distributed.numProcesses)
+        here = options.replication_factor * core().localProcesses(options.Distributed.numProcesses)
         cores = max(1, len(os.sched_getaffinity(0)) // here)
         return 1 << (cores.bit_length() - 1)  # PopTorch reserves powers of two
 

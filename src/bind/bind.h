@@ -30,7 +30,7 @@ void registerProcesses(pybind11::module_& module);
 void registerTracing(pybind11::module_& module);
 void registerGil(pybind11::module_& module);
 void registerTurns(pybind11::module_& module);
-void registerExpertSettings(pybind11::module_& module);
+void registerOptions(pybind11::module_& module);
 
 pybind11::dict perfCountersDict(const host::PerfCounters& counters);
 pybind11::dict reportDict(const host::SessionReport& report);

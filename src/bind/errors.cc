@@ -4,6 +4,7 @@
 #include "base/nearest.h"
 
 #include "bind/bind.h"
+#include "options/store.h"
 
 namespace py = pybind11;
 
@@ -14,6 +15,12 @@ namespace {
 // until the interpreter has ended.
 PyObject* error_factory = nullptr;
 
+/// Messages may hold bytes of names that are no text.
+py::str decoded(const std::string& text) {
+  return py::reinterpret_steal<py::str>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+
 void raise(const char* kind, const Error& error, const std::string& recovery_action) {
   if (error_factory == nullptr) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
@@ -22,13 +29,15 @@ void raise(const char* kind, const Error& error, const std::string& recovery_act
   // The context is a field of its own in Python.
   const std::string text = UserError(error.code(), error.message()).what();
   auto make = py::reinterpret_borrow<py::object>(error_factory);
-  py::object value = make(kind, errorCodeText(error.code()), text, error.context(), recovery_action);
+  py::object value = make(kind, errorCodeText(error.code()), decoded(text), decoded(error.context()), recovery_action);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
 }
 
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
+  } catch (const host::OptionError& error) {
+    raise(cat("option ", error.builtin()).c_str(), error, {});
   } catch (const UserError& error) {
     raise("user", error, {});
   } catch (const DeviceError& error) {

@@ -10,6 +10,7 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerAnnotate(module);
   abele::bind::registerLog(module);
   abele::bind::registerSessionOptions(module);
+  abele::bind::registerOptions(module);
   abele::bind::registerOptimizerSpec(module);
   abele::bind::registerTurns(module);
   abele::bind::registerSession(module);
@@ -21,5 +22,4 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerOffload(module);
   abele::bind::registerProcesses(module);
   abele::bind::registerTracing(module);
-  abele::bind::registerExpertSettings(module);
 }

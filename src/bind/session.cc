@@ -48,9 +48,10 @@ class Interruption {
 
 /// The session and the model's tensors, which it points to.
 struct PythonSession {
-  explicit PythonSession(host::ProgramOptions options) : session(std::move(options)) {}
+  explicit PythonSession(const host::ProgramOptions& options) : session(options), profile_options(options.profile) {}
   std::deque<at::Tensor> tensors;  // declared first: outlives the session
   host::Session session;
+  host::ProfileOptions profile_options;
   std::optional<host::Profile> profile;
 
   void compile(std::function<Tensors(Tensors)> forward, const std::vector<NamedTensor>& model, const Tensors& inputs,
@@ -79,6 +80,7 @@ struct PythonSession {
       interruption.rethrow();
       throw;
     }
+    startProfile();
   }
 
   void load(const std::string& bytes, const std::vector<NamedTensor>& model) {
@@ -91,6 +93,12 @@ struct PythonSession {
       interruption.rethrow();
       throw;
     }
+    startProfile();
+  }
+
+  void startProfile() {
+    profile.reset();
+    if (!profile_options.path.empty()) profile.emplace(profile_options, session);
   }
 
   /// Keeps the model's tensors for the session's lifetime.
@@ -108,7 +116,9 @@ struct PythonSession {
     Interruption interruption;
     try {
       const NoGil no_gil;
-      return session.run(inputs, interruption.poll());
+      Tensors results = session.run(inputs, interruption.poll());
+      if (profile) profile->noteRun(session);
+      return results;
     } catch (const Error&) {
       interruption.rethrow();
       throw;
@@ -168,11 +178,6 @@ void registerSession(py::module_& module) {
       .def("planText", [](const PythonSession& self) { return plan::print(self.session.plan()); })
       .def("memoryText", [](const PythonSession& self) { return plan::memoryText(self.session.memoryReport()); })
       .def("memoryJson", [](const PythonSession& self) { return plan::memoryJson(self.session.memoryReport()); })
-      .def("startProfile",
-           [](PythonSession& self, const std::string& path, int64_t runs) {
-             self.profile.emplace(host::ProfileOptions{.path = path, .runs = runs}, self.session);
-           })
-      .def("noteRun", [](PythonSession& self) { self.profile->noteRun(self.session); })
       .def("costs", [](const PythonSession& self) { return self.session.costs(); })
       .def("callNs", [](const PythonSession& self) { return self.session.callNs(); })
       .def("pieces", [](const PythonSession& self) { return self.session.pieces(); })

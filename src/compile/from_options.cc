@@ -9,8 +9,8 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "compile/expert_settings.h"
+#include "options/notes.h"
 
 namespace abele::host {
 namespace {
@@ -35,7 +35,7 @@ int64_t positive(const Options::Values& values, const char* key, const char* nam
 bool isOn(const Options::Values& values, const char* name) {
   const OptionValue* found = values.expert(name);
   if (!found) return false;
-  return found->as<bool>() ? *found->as<bool>() : found->as<int64_t>() && *found->as<int64_t>() != 0;
+  return integer<uint64_t>(*found).value_or(0) != 0;
 }
 
 double shareOf(const Options::Values& values, const char* name, double otherwise) {
@@ -55,14 +55,14 @@ void setLossScaling(const Options::Values& values, ProgramOptions& session) {
       session.loss_scale_threshold >= 0 && session.loss_scale_threshold <= 1, E0702,
       {.what = cat("thresholdUpperCountProportion is ", session.loss_scale_threshold), .expected = "between 0 and 1"});
   if (const OptionValue* period = values.expert("automaticLossScalingSettings.updatePeriod")) {
-    session.loss_scale_period = *period->as<int64_t>();
+    session.loss_scale_period = integer<int64_t>(*period).value_or(0);
     ABELE_REQUIRE(session.loss_scale_period >= 1, E0702,
                   {.what = cat("updatePeriod is ", session.loss_scale_period), .expected = "1 or more"});
   }
 }
 
 void setAnchors(const Options::Values& values, bool training, ProgramOptions& session) {
-  for (const auto& [name, entry] : *values.find("anchored_tensors")->as<OptionMap>()) {
+  for (const auto& [name, entry] : values.map("anchored_tensors")) {
     const OptionList& parts = *entry.as<OptionList>();
     const bool as_model = *parts[1].as<bool>();
     const auto mode = static_cast<abele::OutputMode>(parts[2].as<EnumMember>()->value);
@@ -101,13 +101,19 @@ void setStrategy(const ExecutionStrategy& strategy, ProgramOptions& session) {
   session.stages.alternating = strategy.alternating;
 }
 
+const TensorLocationSettings& settingsOf(const char* key, const OptionValue& value) {
+  const auto* settings = value.object<TensorLocationSettings>();
+  ABELE_REQUIRE(settings, E0702, {.what = cat("option ", key, " is ", value.text())});
+  return *settings;
+}
+
 /// Where the tensors of a use live: phased strategies put everything off chip, activations where their liveness lets
 /// them leave; a location that was set wins.
 plan::TensorLocation locationOf(const Options::Values& values, const char* key, bool off_chip) {
   plan::TensorLocation location{.off_chip = off_chip};
   const OptionValue* found = values.find(key);
   if (!found) return location;
-  const auto& settings = *found->object<TensorLocationSettings>();
+  const auto& settings = settingsOf(key, *found);
   location.off_chip = !settings.onChip().value_or(!off_chip);
   location.min_elements = settings.minElementsForOffChip().value_or(location.min_elements);
   return location;
@@ -117,7 +123,7 @@ plan::TensorLocation locationOf(const Options::Values& values, const char* key, 
 std::pair<bool, int64_t> shardingOf(const Options::Values& values, const char* key) {
   const OptionValue* found = values.find(key);
   if (!found) return {false, exe::kMinElementsForSharding};
-  const auto& settings = *found->object<TensorLocationSettings>();
+  const auto& settings = settingsOf(key, *found);
   return {settings.useReplicatedTensorSharding().value_or(false),
           settings.minElementsForReplicatedTensorSharding().value_or(exe::kMinElementsForSharding)};
 }
@@ -181,8 +187,8 @@ bool usesModel(const Options::Values& values) {
   return environmentInteger("POPTORCH_IPU_MODEL", 0) != 0 || environmentInteger("POPTORCH_SMALL_IPU_MODEL", 0) != 0;
 }
 
-/// Throws for settings of the target that contradict each other, and for those that would change what a model does.
-void requireSupported(const Options::Values& values) {
+/// Throws for settings of the target that contradict each other.
+void requireTarget(const Options::Values& values) {
   const bool offline = values.find("ipu_version") != nullptr;
   const bool cycles = isOn(values, "instrumentWithHardwareCycleCounter");
   for (const auto& [name, is_used] :
@@ -194,6 +200,45 @@ void requireSupported(const Options::Values& values) {
   ABELE_REQUIRE(
       !cycles || !usesModel(values), E0702,
       {.what = "logCycleCount with the IPU model, which has no cycle counter", .remedy = "remove one of the two"});
+}
+
+/// Throws for variables whose value is none of those allowed. Source: spec environment.md section 3.
+void requireEnvironment(const Options::Values& values) {
+  for (const char* name : {"POPTORCH_WAIT_FOR_IPU", "POPTORCH_EXPORT_PROTO_AS_BINARY", "POPTORCH_MAX_GRAPH_LEN"})
+    environmentInteger(name, 0);
+  if (!usesModel(values)) return;
+  const std::string given = environmentText("POPTORCH_IPU_MODEL_VERSION");
+  const std::string version = given.empty() ? "ipu2" : given;
+  ABELE_REQUIRE(
+      version == "ipu1" || version == "ipu2" || version == "ipu21", E0702,
+      {.what = cat("environment variable POPTORCH_IPU_MODEL_VERSION is ", version), .expected = "ipu1, ipu2 or ipu21"});
+  note(log::Level::kInfo, cat("the model is compiled for the modelled device (", version, ")"));
+}
+
+/// Where compiled programs are kept. Processes that share the folder compile one after another.
+void setCache(const Options::Values& values, ProgramOptions& session) {
+  const OptionValue* caches = values.expert("enableEngineCaching");
+  const OptionValue* path = values.expert("cachePath");
+  const bool is_on = path && !path->as<std::string>()->empty() && (!caches || *caches->as<bool>());
+  const bool several = session.processes.count > 1;
+  if (is_on && usesModel(values)) {
+    note(log::Level::kWarn, "enableExecutableCaching: executables for the simulator are not cached");
+  } else if (is_on) {
+    session.cache_path = *path->as<std::string>();
+    session.cache_lock = several;
+  } else if (several) {
+    note(log::Level::kWarn, "every process compiles: enableExecutableCaching(path) lets only the first one do it");
+  }
+}
+
+void setBuffers(const Options::Values& values, ProgramOptions& session) {
+  const OptionValue* buffers = values.expert("updatableNamedBuffers");
+  if (!buffers) return;
+  for (const OptionValue& name : *buffers->as<OptionList>()) {
+    ABELE_REQUIRE(name.as<std::string>(), E0702,
+                  {.what = cat("option updatableNamedBuffers is ", buffers->text()), .expected = "names of buffers"});
+    session.updatable_buffers.push_back(*name.as<std::string>());
+  }
 }
 
 }  // namespace
@@ -224,10 +269,17 @@ CommGroup commGroup(CommGroupType type) {
   throwUser(ErrorCode::E0702, {.what = cat("there is no group type ", static_cast<int>(type))});
 }
 
+int64_t localProcesses(int64_t processes) {
+  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"})
+    if (const int64_t number = environmentInteger(name, 0); number > 0) return std::min(number, processes);
+  return processes;
+}
+
 ProgramOptions programOptions(const Options::Values& values, bool training) {
   validateExpert(values.popart);
-  requireSupported(values);
-  log::debug("options: ", toText(values));
+  requireTarget(values);
+  requireEnvironment(values);
+  note(log::Level::kDebug, cat("options: ", toText(values)));
   const auto repeats = values.get<int64_t>("max_repeat_logs");
   log::setMaxRepeats(repeats == kNoMost ? -1 : repeats);
   ProgramOptions session;
@@ -239,8 +291,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   session.input_grouping = commGroup(values.get<CommGroupType>("input_cgt"));
   session.processes.index = values.get<int64_t>("distributed_process_id");
   session.processes.count = values.get<int64_t>("num_distributed_processes");
-  session.processes.on_host = std::clamp<int64_t>(environmentInteger("LOCAL_WORLD_SIZE", session.processes.count), 1,
-                                                  std::max<int64_t>(1, session.processes.count));
+  session.processes.on_host = localProcesses(session.processes.count);
   session.broadcast_buffers = values.get<bool>("broadcast_buffers");
   session.trusts_reads = values.get<bool>("trust_reads");
   session.mean_reduction =
@@ -250,11 +301,13 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   setStrategy(values.strategy, session);
   setLocations(values, session);
   session.recompute |= isOn(values, "autoRecomputation");
-  session.enforce_pipeline_minimum = values.get<bool>("enforce_pipeline_minimum");
-  session.share_weights = values.get<bool>("share_weights");
+  session.enforce_pipeline_minimum =
+      values.get<bool>("enforce_pipeline_minimum") && !isOn(values, "abele.allowShortPipeline");
+  const bool shares = values.expert("abele.shareWeights") != nullptr;
+  session.share_weights = shares ? isOn(values, "abele.shareWeights") : values.get<bool>("share_weights");
   session.num_devices = values.get<int64_t>("num_devices");
   if (const OptionValue* threads = values.expert("abele.threadsPerDevice"))
-    session.threads_per_device = static_cast<int>(*threads->as<int64_t>());
+    session.threads_per_device = static_cast<int>(integer<int64_t>(*threads).value_or(0));
   const auto seed = values.get<std::optional<uint64_t>>("random_seed");
   session.has_seed = seed.has_value();
   session.seed = seed.value_or(0);
@@ -264,16 +317,12 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   setLossScaling(values, session);
   setAnchors(values, training, session);
   setProfile(values, session);
-  if (const OptionValue* buffers = values.expert("updatableNamedBuffers"))
-    for (const OptionValue& name : *buffers->as<OptionList>())
-      session.updatable_buffers.push_back(*name.as<std::string>());
-  const OptionValue* caches = values.expert("enableEngineCaching");
-  if (const OptionValue* path = values.expert("cachePath"); path && (!caches || *caches->as<bool>()))
-    session.cache_path = *path->as<std::string>();
+  setBuffers(values, session);
+  setCache(values, session);
   if (const OptionValue* path = values.expert("saveInitializersToFile"))
     session.initializers_path = *path->as<std::string>();
   for (const std::string& name : requireAvailable(values.popart, session))
-    log::info("option ", name, " is a hint: it has no effect on what the devices do");
+    note(log::Level::kInfo, cat("option ", name, " is a hint: it has no effect on what the devices do"));
   return session;
 }
 

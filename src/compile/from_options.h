@@ -8,10 +8,12 @@
 namespace abele::host {
 
 /// training also resolves OutputMode::kDefault. Throws E0701, E0702 for values that contradict each other or that would
-/// change what a model does.
+/// change what a model does, and for environment variables with a value that is not allowed.
 ProgramOptions programOptions(const Options::Values& values, bool training);
 /// E0702 for a number that is no Schedule, or that names none.
 plan::ScheduleKind kindOf(Schedule schedule);
 CommGroup commGroup(CommGroupType type);
+/// How many of the processes are on this host, as the launcher says; all of them where it does not.
+int64_t localProcesses(int64_t processes);
 
 }  // namespace abele::host

@@ -1,5 +1,5 @@
-// What the compiler and the devices need of the user's options, as plain data. Made by from_options.cc for C++ programs
-// and by bind/ for Python's.
+// What the compiler and the devices need of the user's options, as plain data. from_options.cc makes it, for C++
+// programs and for Python's.
 #pragma once
 
 #include <cstdint>

@@ -1,53 +1,30 @@
-// Options from text: configuration files, JSON, and the calls that build strategies and location settings.
-// Source: spec options.md sections 7 and 8. Grammar: Python's literals, members and calls; JSON is a part of it.
+// Text of options: lines of configuration files, and JSON, which is a part of the same grammar.
+// Source: spec options.md sections 7 and 8.
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 
-#include "options/objects.h"
-#include "options/store.h"
+#include "base/cat.h"
+#include "options/expression.h"
 
 namespace abele::host {
 namespace {
 
-/// Where text stops making sense.
-struct SyntaxError {
-  std::string detail;
-};
-
 enum class Language { kPython, kJson };
 
-/// One name, call or assignment of a statement: .Training .gradientAccumulation(4)
-struct Step {
-  std::string name;
-  bool is_call = false;
-  std::vector<OptionValue> arguments;
-  std::vector<std::pair<std::string, OptionValue>> named;
-};
-struct Statement {
-  std::vector<Step> steps;
-  std::optional<OptionValue> assigned;
-};
+// Operators that bind alike, the loosest first.
+constexpr std::array<std::array<const char*, 4>, 5> kOperators = {
+    {{"|"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"//", "*", "/", "%"}}};
 
 class Parser {
  public:
   Parser(const std::string& text, Language language) : text_(text), language_(language) {}
 
-  OptionValue value() {
-    skipSpace();
-    const char c = peek();
-    if (c == '[') return OptionValue(items(']'));
-    if (c == '{') return braces();
-    if (c == '"' || (c == '\'' && language_ == Language::kPython)) return OptionValue(string());
-    if (c == '-' || c == '+' || std::isdigit(static_cast<unsigned char>(c))) return number();
-    if (c == '(' && language_ == Language::kPython) return tuple();
-    if (isNameStart(c)) return named();
-    fail("invalid syntax");
-  }
+  Expression expression() { return language_ == Language::kJson ? primary() : binary(0); }
 
-  /// The whole text as a JSON object, in its order.
-  std::vector<std::pair<std::string, OptionValue>> object() {
-    std::vector<std::pair<std::string, OptionValue>> pairs;
+  std::vector<std::pair<std::string, Expression>> object() {
+    std::vector<std::pair<std::string, Expression>> pairs;
     expect('{');
     while (!take('}')) {
       if (!pairs.empty()) expect(',');
@@ -55,42 +32,44 @@ class Parser {
       if (peek() != '"') fail("expected a name");
       std::string key = string();
       expect(':');
-      pairs.emplace_back(std::move(key), value());
+      pairs.emplace_back(std::move(key), expression());
     }
     end();
     return pairs;
   }
 
-  /// Text of one line without the "options." in front.
-  Statement statement() {
-    Statement result;
+  std::vector<Statement> statements() {
+    std::vector<Statement> all;
     do {
-      Step step{.name = name()};
-      skipSpace();
-      if (peek() == '(') {
-        step.is_call = true;
-        callArguments(step);
+      if (atEnd()) break;
+      Statement statement{.target = {}, .value = expression()};
+      if (take('=')) {
+        if (statement.value.kind != Expression::Kind::kAttribute) fail("only options have values to set");
+        statement.target = std::move(statement.value);
+        statement.value = expression();
       }
-      result.steps.push_back(std::move(step));
-      skipSpace();
-    } while (take('.'));
-    if (take('=')) result.assigned = value();
+      all.push_back(std::move(statement));
+    } while (take(';'));
     end();
-    return result;
+    return all;
   }
 
   void end() {
-    skipSpace();
-    if (position_ != text_.size() && !(language_ == Language::kPython && peek() == '#')) fail("invalid syntax");
+    if (!atEnd()) fail("invalid syntax");
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const { throw SyntaxError{cat(what, " at column ", position_ + 1)}; }
   static bool isNameStart(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
-  char peek() const { return position_ < text_.size() ? text_[position_] : '\0'; }
+  static bool isDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+  char peek(size_t ahead = 0) const { return position_ + ahead < text_.size() ? text_[position_ + ahead] : '\0'; }
+  bool atEnd() {
+    skipSpace();
+    return position_ == text_.size() || (language_ == Language::kPython && peek() == '#');
+  }
   bool take(char c) {
     skipSpace();
-    if (peek() != c) return false;
+    if (peek() != c || position_ == text_.size()) return false;
     ++position_;
     return true;
   }
@@ -101,67 +80,183 @@ class Parser {
     while (position_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[position_]))) ++position_;
   }
 
+  /// Bounds recursion: damaged text never exhausts the stack.
+  struct Depth {
+    explicit Depth(Parser& parser) : depth(parser.depth_) {
+      if (++depth > 100) parser.fail("nested too deeply");
+    }
+    ~Depth() { --depth; }
+    int& depth;
+  };
+
+  Expression binary(size_t level) {
+    if (level == kOperators.size()) return unary();
+    Expression left = binary(level + 1);
+    while (const char* found = takeOperator(level)) {
+      Expression right = binary(level + 1);
+      left = {.kind = Expression::Kind::kBinary, .text = found, .parts = {std::move(left), std::move(right)}};
+      if (++operators_ > 100) fail("too many operators");
+    }
+    return left;
+  }
+
+  const char* takeOperator(size_t level) {
+    skipSpace();
+    for (const char* each : kOperators[level]) {
+      const std::string text = each == nullptr ? "" : each;
+      if (text.empty() || text_.compare(position_, text.size(), text) != 0) continue;
+      if (text == "*" && peek(1) == '*') continue;  // binds tighter
+      position_ += text.size();
+      return each;
+    }
+    return nullptr;
+  }
+
+  Expression unary() {
+    skipSpace();
+    for (const char* each : {"-", "+", "~", "not"}) {
+      const std::string text = each;
+      const char next = peek(text.size());
+      if (text_.compare(position_, text.size(), text) != 0) continue;
+      if (text == "not" && (isNameStart(next) || isDigit(next))) continue;
+      position_ += text.size();
+      const Depth depth(*this);
+      return {.kind = Expression::Kind::kUnary, .text = text, .parts = {unary()}};
+    }
+    Expression base = postfix(primary());
+    skipSpace();
+    if (peek() != '*' || peek(1) != '*') return base;
+    position_ += 2;
+    const Depth depth(*this);
+    return {.kind = Expression::Kind::kBinary, .text = "**", .parts = {std::move(base), unary()}};
+  }
+
+  Expression postfix(Expression value) {
+    int steps = 0;
+    while (true) {
+      skipSpace();
+      if (++steps > 100) fail("nested too deeply");
+      if (peek() == '.' && !isDigit(peek(1))) {
+        ++position_;
+        std::string text = name();
+        if (text.starts_with('_') && text != "_Popart") fail(cat(text, " is no option"));
+        value = {.kind = Expression::Kind::kAttribute, .text = std::move(text), .parts = {std::move(value)}};
+      } else if (peek() == '(') {
+        value = call(std::move(value));
+      } else {
+        return value;
+      }
+    }
+  }
+
+  Expression call(Expression what) {
+    const Depth depth(*this);
+    ++position_;
+    Expression result{.kind = Expression::Kind::kCall, .parts = {std::move(what)}};
+    while (!take(')')) {
+      requireMore('(');
+      if (result.parts.size() > 1) {
+        expect(',');
+        if (take(')')) break;
+      }
+      skipSpace();
+      const size_t begin = position_;
+      if (isNameStart(peek())) {
+        std::string word = name();
+        if (take('=') && peek() != '=') {
+          result.names.push_back(std::move(word));
+          result.parts.push_back(expression());
+          continue;
+        }
+        position_ = begin;
+      }
+      if (!result.names.empty()) fail("positional argument follows keyword argument");
+      result.parts.push_back(expression());
+    }
+    return result;
+  }
+
+  void requireMore(char open) {
+    if (atEnd()) fail(cat("'", open, "' was never closed"));
+  }
+
+  Expression primary() {
+    skipSpace();
+    const char c = peek();
+    const bool python = language_ == Language::kPython;
+    if (c == '[') return items('[', ']');
+    if (c == '{') return braces();
+    if (c == '"' || (c == '\'' && python)) return constant(OptionValue(strings()));
+    if (isDigit(c) || (c == '-' && !python) || (c == '.' && isDigit(peek(1)) && python)) return constant(number());
+    if (c == '(' && python) return parentheses();
+    if (!isNameStart(c)) fail("invalid syntax");
+    std::string text = name();
+    if (text == (python ? "True" : "true")) return constant(OptionValue(true));
+    if (text == (python ? "False" : "false")) return constant(OptionValue(false));
+    if (text == (python ? "None" : "null")) return constant(OptionValue());
+    if (!python) fail("expected a value");
+    return {.kind = Expression::Kind::kName, .text = std::move(text)};
+  }
+
+  static Expression constant(OptionValue value) { return {.constant = std::move(value)}; }
+
   std::string name() {
     skipSpace();
     if (!isNameStart(peek())) fail("expected a name");
     const size_t begin = position_;
-    while (isNameStart(peek()) || std::isdigit(static_cast<unsigned char>(peek()))) ++position_;
+    while (isNameStart(peek()) || isDigit(peek())) ++position_;
     return text_.substr(begin, position_ - begin);
   }
 
-  OptionList items(char close) {
-    OptionList list;
+  Expression items(char open, char close) {
     const Depth depth(*this);
     ++position_;
+    Expression list{.kind = Expression::Kind::kList};
     while (!take(close)) {
-      if (!list.empty()) expect(',');
+      requireMore(open);
+      if (!list.parts.empty()) expect(',');
       if (language_ == Language::kPython && take(close)) break;
-      list.push_back(value());
+      list.parts.push_back(expression());
     }
     return list;
   }
 
-  OptionValue tuple() {
-    const Depth depth(*this);
-    ++position_;
-    OptionList list;
-    bool comma = false;
-    while (!take(')')) {
-      if (!list.empty()) {
-        expect(',');
-        comma = true;
-      }
-      if (take(')')) break;
-      list.push_back(value());
-    }
-    return list.size() == 1 && !comma ? list[0] : OptionValue(std::move(list));
+  /// A tuple, which is a list here, or one expression.
+  Expression parentheses() {
+    const size_t begin = position_;
+    Expression list = items('(', ')');
+    const std::string inside = text_.substr(begin, position_ - begin);
+    const size_t last = inside.find_last_not_of(" \t", inside.size() - 2);
+    const bool is_tuple = list.parts.size() != 1 || inside[last] == ',';
+    return is_tuple ? list : Expression(list.parts[0]);
   }
 
   /// A map, or Python's set, which is a list here.
-  OptionValue braces() {
+  Expression braces() {
     const Depth depth(*this);
     ++position_;
-    if (take('}')) return OptionValue(OptionMap());
-    OptionValue key = value();
+    if (take('}')) return {.kind = Expression::Kind::kMap};
+    Expression result{.parts = {expression()}};
     const bool is_map = take(':');
     if (!is_map && language_ == Language::kJson) fail("expected ':'");
-    OptionMap map;
-    OptionList set;
+    result.kind = is_map ? Expression::Kind::kMap : Expression::Kind::kList;
     while (true) {
-      if (is_map) {
-        const std::string* text = key.as<std::string>();
-        if (!text) fail("a name of a map must be a string");
-        map[*text] = value();
-      } else {
-        set.push_back(std::move(key));
-      }
+      if (is_map) result.parts.push_back(expression());
       if (take('}')) break;
+      requireMore('{');
       expect(',');
       if (language_ == Language::kPython && take('}')) break;
-      key = value();
+      result.parts.push_back(expression());
       if (is_map) expect(':');
     }
-    return is_map ? OptionValue(std::move(map)) : OptionValue(std::move(set));
+    return result;
+  }
+
+  /// Python joins strings that follow each other.
+  std::string strings() {
+    std::string all = string();
+    for (skipSpace(); language_ == Language::kPython && (peek() == '"' || peek() == '\''); skipSpace()) all += string();
+    return all;
   }
 
   std::string string() {
@@ -180,39 +275,51 @@ class Parser {
   }
 
   void escape(std::string& out) {
+    static const std::string letters = "ntrbf\"'\\/av0", bytes = "\n\t\r\b\f\"'\\/\a\v\0";
     const char c = peek();
     ++position_;
-    switch (c) {
-      case 'n': out += '\n'; return;
-      case 't': out += '\t'; return;
-      case 'r': out += '\r'; return;
-      case 'b': out += '\b'; return;
-      case 'f': out += '\f'; return;
-      case 'u': out += codePoint(); return;
-      case '"':
-      case '\'':
-      case '\\':
-      case '/': out += c; return;
-      default: fail("unknown escape");
-    }
+    const size_t found = letters.find(c);
+    const bool known = found != std::string::npos && c != '\0' && (language_ == Language::kPython || found < 9);
+    if (c == 'u')
+      out += codePoint(4);
+    else if (language_ == Language::kPython && (c == 'x' || c == 'U'))
+      out += codePoint(c == 'x' ? 2 : 8);
+    else if (known)
+      out += c == '0' ? '\0' : bytes[found];
+    else
+      fail("unknown escape");
   }
 
-  /// Four hexadecimal digits as UTF-8. Pairs of surrogates are not joined.
-  std::string codePoint() {
-    unsigned code = 0;
-    if (position_ + 4 > text_.size()) fail("unknown escape");
+  uint32_t hexadecimal(size_t digits) {
+    uint32_t code = 0;
+    if (position_ + digits > text_.size()) fail("unknown escape");
     const char* begin = text_.data() + position_;
-    if (std::from_chars(begin, begin + 4, code, 16).ptr != begin + 4) fail("unknown escape");
-    position_ += 4;
+    if (std::from_chars(begin, begin + digits, code, 16).ptr != begin + digits) fail("unknown escape");
+    position_ += digits;
+    return code;
+  }
+
+  /// As UTF-8; two surrogates are one code point.
+  std::string codePoint(size_t digits) {
+    uint32_t code = hexadecimal(digits);
+    if (code >= 0xD800 && code < 0xDC00 && peek() == '\\' && peek(1) == 'u') {
+      position_ += 2;
+      const uint32_t low = hexadecimal(4);
+      if (low < 0xDC00 || low > 0xDFFF) fail("half a pair of surrogates");
+      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    }
+    if (code > 0x10FFFF) fail("unknown escape");
     if (code < 0x80) return {static_cast<char>(code)};
-    if (code < 0x800) return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 63))};
-    return {static_cast<char>(0xE0 | (code >> 12)), static_cast<char>(0x80 | ((code >> 6) & 63)),
-            static_cast<char>(0x80 | (code & 63))};
+    std::string out;
+    for (; code >= 0x40u >> out.size(); code >>= 6) out.insert(out.begin(), static_cast<char>(0x80 | (code & 63)));
+    static constexpr std::array<uint8_t, 4> kFirst = {0, 0xC0, 0xE0, 0xF0};
+    out.insert(out.begin(), static_cast<char>(kFirst[out.size()] | code));
+    return out;
   }
 
   OptionValue number() {
     const size_t begin = position_;
-    if (peek() == '-' || peek() == '+') ++position_;
+    if (peek() == '-') ++position_;
     bool is_float = false;
     while (std::isalnum(static_cast<unsigned char>(peek())) || peek() == '.' || peek() == '_' ||
            ((peek() == '-' || peek() == '+') && (text_[position_ - 1] == 'e' || text_[position_ - 1] == 'E'))) {
@@ -220,7 +327,6 @@ class Parser {
       ++position_;
     }
     std::string digits = text_.substr(begin, position_ - begin);
-    if (digits.starts_with('+')) digits.erase(0, 1);
     std::erase(digits, '_');
     const char* first = digits.data();
     const char* last = first + digits.size();
@@ -233,194 +339,30 @@ class Parser {
     double real = 0;
     if (!is_float && all(integer)) return OptionValue(integer);
     if (!is_float && all(large)) return OptionValue(large);
-    if (all(real)) return OptionValue(real);
+    if (is_float && all(real)) return OptionValue(real);
     fail("invalid number");
   }
-
-  void callArguments(Step& step) {
-    const Depth depth(*this);
-    ++position_;
-    bool first = true;
-    while (!take(')')) {
-      if (!first) expect(',');
-      if (take(')')) break;
-      first = false;
-      skipSpace();
-      const size_t begin = position_;
-      if (isNameStart(peek())) {
-        const std::string word = name();
-        if (take('=') && peek() != '=') {
-          step.named.emplace_back(word, value());
-          continue;
-        }
-        position_ = begin;
-      }
-      step.arguments.push_back(value());
-    }
-  }
-
-  /// True, poptorch.OutputMode.All, poptorch.Stage("a").ipu(1)
-  OptionValue named() {
-    std::vector<std::string> path = {name()};
-    if (path[0] == "true" || path[0] == "True") return OptionValue(true);
-    if (path[0] == "false" || path[0] == "False") return OptionValue(false);
-    if (path[0] == "null" || path[0] == "None") return OptionValue();
-    if (language_ == Language::kJson) fail("expected a value");
-    while (take('.')) path.push_back(name());
-    const bool of_torch = path[0] == "torch";
-    for (const char* module : {"poptorch", "enums", "options"})
-      if (path.size() > 1 && path[0] == module) path.erase(path.begin());
-    skipSpace();
-    if (peek() == '(' && path.size() == 1) return build(path[0]);
-    if (of_torch && path.size() == 2) return OptionValue(cat("torch.", path[1]));
-    if (path.size() != 2) fail(cat("unknown name ", path[0]));
-    return member(path[0], path[1]);
-  }
-
-  OptionValue build(const std::string& type) {
-    Step step{.name = type, .is_call = true};
-    callArguments(step);
-    OptionObject object = makeObject(type, step.arguments);
-    while (take('.')) {
-      Step method{.name = name(), .is_call = true};
-      skipSpace();
-      if (peek() != '(') fail("expected a call");
-      callArguments(method);
-      callMethod(object, method.name, method.arguments, method.named);
-    }
-    return OptionValue(std::make_shared<const OptionObject>(std::move(object)));
-  }
-
-  /// Bounds recursion: damaged text never exhausts the stack.
-  struct Depth {
-    explicit Depth(Parser& parser) : depth(parser.depth_) {
-      if (++depth > 100) parser.fail("nested too deeply");
-    }
-    ~Depth() { --depth; }
-    int& depth;
-  };
 
   const std::string& text_;
   Language language_;
   size_t position_ = 0;
   int depth_ = 0;
+  int operators_ = 0;
 };
-
-std::string trimmed(const std::string& line) {
-  const auto begin = line.find_first_not_of(" \t\r\f\v");
-  return begin == std::string::npos ? "" : line.substr(begin, line.find_last_not_of(" \t\r\f\v") - begin + 1);
-}
-
-bool isGroup(const std::string& name) {
-  static const std::vector<std::string> groups = {"Training", "Precision",   "Jit",
-                                                  "_Popart",  "Distributed", "TensorLocations"};
-  return std::find(groups.begin(), groups.end(), name) != groups.end();
-}
-
-std::string joinPath(const std::string& group, const std::string& name) {
-  return group.empty() ? name : cat(group, ".", name);
-}
-
-void apply(Options::Values& values, const Statement& statement) {
-  std::string group;
-  for (const Step& step : statement.steps) {
-    const bool last = &step == &statement.steps.back();
-    if (step.is_call)
-      values.call(joinPath(group, step.name), step.arguments, step.named);
-    else if (last && statement.assigned)
-      values.assign(group.empty() ? "Options" : group, step.name, *statement.assigned);
-    else
-      ABELE_REQUIRE(!last && group.empty() && isGroup(step.name), E0701,
-                    {.what = cat(joinPath(group, step.name), " is no setter"),
-                     .expected = "a call such as deviceIterations(4)",
-                     .remedy = "docs/options.md lists all setters"});
-    if (!step.is_call && !last) group = step.name;
-  }
-}
-
-/// The places where JSON may add several values at once, as Python's dicts have them.
-bool applyUpdate(Options::Values& values, const std::string& path, const OptionValue& value) {
-  const OptionMap* map = value.as<OptionMap>();
-  if (path == "_Popart.options.update" && map) {
-    for (const auto& [name, setting] : *map) values.call("_Popart.set", {OptionValue(name), setting});
-    return true;
-  }
-  if (path == "anchored_tensors.update" && map) {
-    for (const auto& [name, entry] : *map) {
-      const OptionList* parts = entry.as<OptionList>();
-      ABELE_REQUIRE(parts && parts->size() == 4 && (*parts)[1].as<bool>() && (*parts)[2].as<int64_t>(), E0702,
-                    {.what = cat("anchored tensor ", name, " is ", entry.text()),
-                     .expected = "[long name, as the model, output mode, period]"});
-      const bool as_model = *(*parts)[1].as<bool>();
-      const OptionValue mode = as_model ? OptionValue() : member("OutputMode", *(*parts)[2].as<int64_t>());
-      values.call("anchorTensor", {OptionValue(name), (*parts)[0], mode, (*parts)[3]});
-    }
-    return true;
-  }
-  return false;
-}
-
-[[noreturn]] void refuseText(const std::string& what, const std::string& detail) {
-  throwUser(ErrorCode::E0702, {.what = what, .found = detail});
-}
 
 }  // namespace
 
-void applyConfigText(Options::Values& values, const std::string& text, const std::string& file_name) {
-  std::vector<std::pair<std::string, Statement>> statements;
-  size_t begin = 0;
-  int number = 0;
-  while (begin < text.size()) {
-    size_t end = text.find('\n', begin);
-    if (end == std::string::npos) end = text.size();
-    const std::string line = trimmed(text.substr(begin, end - begin));
-    begin = end + 1;
-    if (line.empty() || line[0] == '#') continue;
-    ++number;
-    try {
-      statements.emplace_back(line, Parser(line, Language::kPython).statement());
-    } catch (const SyntaxError& error) {
-      refuseText(cat("SyntaxError at line ", number, " of ", file_name, ": ", error.detail, "\n> options.", line),
-                 cat("options.", line));
-    }
-  }
-  for (const auto& [line, statement] : statements) try {
-      apply(values, statement);
-    } catch (Error& error) {
-      error.addContext(cat("options.", line, " of ", file_name));
-      throw;
-    }
+std::vector<Statement> parseLine(const std::string& line) { return Parser(line, Language::kPython).statements(); }
+
+Expression parseExpression(const std::string& text) {
+  Parser parser(text, Language::kPython);
+  Expression value = parser.expression();
+  parser.end();
+  return value;
 }
 
-void applyJson(Options::Values& values, const std::string& text) {
-  std::vector<std::pair<std::string, OptionValue>> table;
-  try {
-    table = Parser(text, Language::kJson).object();
-  } catch (const SyntaxError& error) {
-    throwUser(ErrorCode::E0702, {.what = cat("options are no JSON object: ", error.detail),
-                                 .found = text,
-                                 .expected = "{\"dotted.setter\": arguments}"});
-  }
-  for (const auto& [path, value] : table) {
-    if (applyUpdate(values, path, value)) continue;
-    std::vector<OptionValue> arguments =
-        value.as<OptionList>() ? *value.as<OptionList>() : std::vector<OptionValue>{value};
-    for (OptionValue& argument : arguments)
-      if (const std::string* name = argument.as<std::string>())
-        if (std::optional<OptionValue> found = memberNamed(*name)) argument = *found;
-    values.call(path, std::move(arguments));
-  }
-}
-
-OptionValue parseObject(const std::string& text) {
-  try {
-    Parser parser(text, Language::kPython);
-    OptionValue value = parser.value();
-    parser.end();
-    return value;
-  } catch (const SyntaxError& error) {
-    refuseText(cat("cannot read ", text, ": ", error.detail), text);
-  }
+std::vector<std::pair<std::string, Expression>> parseJsonObject(const std::string& text) {
+  return Parser(text, Language::kJson).object();
 }
 
 }  // namespace abele::host

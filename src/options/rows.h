@@ -15,6 +15,7 @@ enum class OptionKind {
   kValue,     // stored under the key
   kOnDemand,  // the same, without a default
   kPopart,    // stored as an expert setting
+  kIgnored,   // deprecated: a warning
   kWritten,   // a function of written.cc stores it
 };
 
@@ -28,7 +29,10 @@ struct OptionParameter {
   OptionValue default_value;
   bool spread = false;  // takes all positional arguments that are left
   int64_t least = kNoLeast, most = kNoMost, multiple = 1;
-  std::vector<int64_t> values;  // empty: all
+  std::vector<int64_t> values;                              // empty: all
+  std::vector<std::pair<OptionValue, OptionValue>> stored;  // argument -> what is stored in its place
+  std::string stored_as;  // what is stored is a map with this one name; empty: the value itself
+  std::string key;        // of its own, where a setter has several; empty: the row's
 };
 
 struct OptionRow {
@@ -37,6 +41,11 @@ struct OptionRow {
   std::string key;
   OptionKind kind = OptionKind::kValue;
   std::vector<OptionParameter> parameters;
+  std::vector<std::pair<std::string, OptionValue>> implies;  // key -> value that a call sets too
+  std::string error;         // the exception of Python that refuses an argument; see OptionError
+  bool returns_self = true;  // Python's setter; else None
+  bool in_python = true;
+  const char* documentation = "";
 };
 
 struct OptionDefault {
@@ -44,9 +53,18 @@ struct OptionDefault {
   OptionValue value;
 };
 
+/// A value that is no expert setting. type: of the column "type", or of its only parameter.
+struct OptionKey {
+  std::string group, key, type;
+  bool in_python = true;
+};
+
 struct OptionEnum {
   std::string name;
   std::vector<std::pair<std::string, int64_t>> members;
+  std::vector<std::string> texts;  // Python's values of the members, where they are no numbers
+  bool in_python = true;
+  const char* meaning = "";
 };
 
 /// What the device does with an expert setting: "popart_effects" of options.json.
@@ -62,6 +80,7 @@ struct ExpertSetting {
 
 const std::vector<OptionRow>& optionRows();
 const std::vector<OptionDefault>& optionDefaults();
+const std::vector<OptionKey>& optionKeys();
 const std::vector<OptionEnum>& optionEnums();
 const std::map<std::string, ExpertSetting>& expertSettings();
 /// Defaults of the expert settings.

@@ -6,17 +6,23 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/nearest.h"
+#include "options/notes.h"
 
 namespace abele {
 namespace host {
 namespace {
 
+enum class Because { kType, kRange };
+
 [[noreturn]] void refuse(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value,
-                         const std::string& expected) {
-  throwUser(ErrorCode::E0702, {.what = cat(row.path, ": ", parameter.name, " is ", value.text()),
-                               .found = value.text(),
-                               .expected = expected,
-                               .remedy = cat("pass ", expected)});
+                         const std::string& expected, Because because = Because::kType) {
+  const char* otherwise = because == Because::kType ? "AssertionError" : "";
+  throw OptionError(ErrorCode::E0702,
+                    {.what = cat(row.path, ": ", parameter.name, " is ", value.text()),
+                     .found = value.text(),
+                     .expected = expected,
+                     .remedy = cat("pass ", expected)},
+                    row.error.empty() ? otherwise : row.error);
 }
 
 bool isNumber(const OptionValue& value) { return value.as<int64_t>() || value.as<double>() || value.as<bool>(); }
@@ -37,25 +43,26 @@ bool areShares(const OptionMap& map) {
 
 OptionValue checkedInteger(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
   if (!value.as<int64_t>() && !value.as<bool>()) refuse(row, parameter, value, "an integer");
-  const int64_t number = value.as<bool>() ? *value.as<bool>() : *value.as<int64_t>();
-  if (number < parameter.least || number > parameter.most) {
-    const std::string range =
+  const int64_t number = *integer<int64_t>(value);
+  if (number < parameter.least || number > parameter.most || number % parameter.multiple != 0) {
+    std::string range =
         parameter.most == kNoMost ? cat(parameter.least, " or more") : cat(parameter.least, " to ", parameter.most);
-    refuse(row, parameter, value, range);
+    if (parameter.multiple != 1) range += cat(", a multiple of ", parameter.multiple);
+    refuse(row, parameter, value, range, Because::kRange);
   }
-  if (number % parameter.multiple != 0) refuse(row, parameter, value, cat("a multiple of ", parameter.multiple));
   if (!parameter.values.empty() &&
       std::find(parameter.values.begin(), parameter.values.end(), number) == parameter.values.end()) {
     std::string all;
     for (const int64_t each : parameter.values) all += cat(all.empty() ? "" : ", ", each);
-    refuse(row, parameter, value, cat("one of ", all));
+    refuse(row, parameter, value, cat("one of ", all), Because::kRange);
   }
-  return OptionValue(number);
+  return value;
 }
 
 /// A number for every device, or a map for some.
 OptionValue checkedBytes(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
   const OptionMap* map = value.as<OptionMap>();
+  if (value.as<bool>()) refuse(row, parameter, value, "bytes, or {\"IPU<n>\": bytes}");
   if (!map) return checkedInteger(row, parameter, value);
   for (const auto& [device, bytes] : *map) {
     if (deviceOf(device) < 0 || !bytes.as<int64_t>()) refuse(row, parameter, value, "bytes, or {\"IPU<n>\": bytes}");
@@ -74,7 +81,7 @@ OptionValue checkedMember(const OptionRow& row, const OptionParameter& parameter
     std::string all;
     for (const int64_t each : parameter.values)
       all += cat(all.empty() ? "" : ", ", member(type, each).as<EnumMember>()->name);
-    refuse(row, parameter, value, cat("one of ", all));
+    refuse(row, parameter, value, cat("one of ", all), Because::kRange);
   }
   return value;
 }
@@ -85,7 +92,7 @@ OptionValue floatType(const OptionValue& value) {
       {"float", "Float"}, {"float32", "Float"}, {"half", "Half"}, {"float16", "Half"}, {"bfloat16", "BFloat16"}};
   const std::string* text = value.as<std::string>();
   if (!text) return value;
-  const auto it = names.find(text->starts_with("torch.") ? text->substr(6) : *text);
+  const auto it = text->starts_with("torch.") ? names.find(text->substr(6)) : names.end();
   return it == names.end() ? value : member("FloatType", it->second);
 }
 
@@ -110,10 +117,13 @@ OptionValue checked(const OptionRow& row, const OptionParameter& parameter, cons
   if (type == "int") return checkedInteger(row, parameter, value);
   if (type == "bytes") return checkedBytes(row, parameter, value);
   if (type == "bool") return require(value.as<bool>(), "true or false");
+  if (type == "truth") {
+    if (!value.as<bool>() && !value.as<int64_t>()) refuse(row, parameter, value, "true or false");
+    return OptionValue(*integer<int64_t>(value) != 0);
+  }
   if (type == "str") return require(value.as<std::string>(), "a string");
   if (type == "seed") {
-    if (value.as<int64_t>()) return OptionValue(static_cast<uint64_t>(*value.as<int64_t>()));
-    return require(value.as<uint64_t>(), "an integer of 64 bits");
+    return require(integer<uint64_t>(value).has_value(), "an integer of 64 bits");
   }
   if (type == "strings") {
     const OptionList* list = value.as<OptionList>();
@@ -161,8 +171,9 @@ OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> posit
     positional.emplace_back(std::move(rest));
   }
   const auto wrongCount = [&](const std::string& found) {
-    throwUser(ErrorCode::E0702,
-              {.what = cat(row.path, " is called with ", found), .expected = cat(count, " arguments")});
+    throw OptionError(ErrorCode::E0702,
+                      {.what = cat(row.path, " is called with ", found), .expected = cat(count, " arguments")},
+                      "TypeError");
   };
   if (positional.size() > count) wrongCount(cat(positional.size(), " arguments"));
   OptionList result;
@@ -205,27 +216,41 @@ std::vector<std::string> expertNames() {
 
 }  // namespace
 
+namespace {
+
+[[noreturn]] void refuseExpert(const std::string& name, const OptionValue& value, const std::string& expected) {
+  throwUser(ErrorCode::E0702, {.what = cat("option ", name, " is ", value.text()),
+                               .expected = expected,
+                               .remedy = "remove the setting or correct it"});
+}
+
+void requireExpert(const std::string& name, const OptionValue& value) {
+  const auto it = expertSettings().find(name);
+  const bool known = it != expertSettings().end();
+  ABELE_REQUIRE(known && it->second.kind == value.kind(), E0701,
+                {.what = cat("Unknown ", value.kind(), " option ", name),
+                 .found = cat("Popart().set(", quoted(name), ", ", value.text(), ")"),
+                 .expected = known ? cat("a value of kind ", it->second.kind) : "a name that docs/options.md lists",
+                 .remedy = known ? "remove the setting or correct it"
+                                 : didYouMean(name, expertNames(), "remove the setting or correct it")});
+  const uint64_t of_enum = static_cast<uint64_t>(it->second.number_of_values);
+  if (value.as<int64_t>() && *value.as<int64_t>() < 0) refuseExpert(name, value, "an unsigned number of 64 bits");
+  if (it->second.kind == "int" && of_enum != 0 && integer<uint64_t>(value).value_or(0) >= of_enum)
+    refuseExpert(name, value, cat("a value of the enum, 0..", of_enum - 1));
+  const auto isPlain = [](const OptionValue& item) { return item.as<std::string>() || integer<int64_t>(item); };
+  if (const OptionList* list = value.as<OptionList>(); list && !std::all_of(list->begin(), list->end(), isPlain))
+    refuseExpert(name, value, "a container of strings or integers");
+  const auto isScalar = [&](const auto& item) { return isPlain(item.second) || item.second.template as<double>(); };
+  if (const OptionMap* map = value.as<OptionMap>(); map && !std::all_of(map->begin(), map->end(), isScalar))
+    refuseExpert(name, value, "a map with strings as names, and strings, numbers or flags as values");
+  if (name == "logDir") note(log::Level::kWarn, "option logDir is ignored: use logDir(folder)");
+  note(log::Level::kDebug, cat("option ", name, " = ", value.text()));
+}
+
+}  // namespace
+
 void validateExpert(const OptionMap& settings) {
-  for (const auto& [name, value] : settings) {
-    const auto it = expertSettings().find(name);
-    const bool known = it != expertSettings().end();
-    ABELE_REQUIRE(known && it->second.kind == value.kind(), E0701,
-                  {.what = cat("unknown ", value.kind(), " option ", name),
-                   .found = cat("Popart().set(", quoted(name), ", ", value.text(), ")"),
-                   .expected = known ? cat("a value of kind ", it->second.kind) : "a name that docs/options.md lists",
-                   .remedy = known ? "remove the setting or correct it"
-                                   : didYouMean(name, expertNames(), "remove the setting or correct it")});
-    const bool is_int = it->second.kind == "int";
-    const int64_t number = value.as<int64_t>() ? *value.as<int64_t>() : 0;
-    ABELE_REQUIRE(
-        !is_int || (number >= 0 && (it->second.number_of_values == 0 || number < it->second.number_of_values)), E0702,
-        {.what = cat("option ", name, " is ", value.text()),
-         .expected = it->second.number_of_values == 0 ? std::string("0 or more")
-                                                      : cat("0 to ", it->second.number_of_values - 1),
-         .remedy = "remove the setting or correct it"});
-    if (name == "logDir") log::warn("option logDir is ignored: use logDir(folder)");
-    log::debug("option ", name, " = ", value.text());
-  }
+  for (const auto& [name, value] : settings) requireExpert(name, value);
   ABELE_REQUIRE(!settings.contains("patterns") || settings.contains("patterns_level"), E0702,
                 {.what = "patterns are set without a level", .remedy = "use Popart().setPatterns(patterns, level)"});
 }
@@ -235,9 +260,10 @@ void validateExpert(const OptionMap& settings) {
 using host::OptionRow;
 using host::OptionValue;
 
-Options::Values::Values() : popart(host::expertDefaults()) {
+Options::Values::Values(bool with_environment) : popart(host::expertDefaults()) {
   for (const host::OptionDefault& each : host::optionDefaults()) entries.push_back({each.group, each.key, each.value});
   call("Distributed.setEnvVarNames", {OptionValue("OMPI_COMM_WORLD_SIZE"), OptionValue("OMPI_COMM_WORLD_RANK")});
+  if (!with_environment) return;
   const std::string cache = environmentText("POPTORCH_CACHE_DIR");
   if (!cache.empty()) {
     log::info("POPTORCH_CACHE_DIR is set: executables are cached in ", cache);
@@ -251,41 +277,121 @@ Options::Values::Values() : popart(host::expertDefaults()) {
 }
 
 void Options::Values::requireNotFrozen(const std::string& name) const {
-  ABELE_REQUIRE(!frozen, E0707,
-                {.what = cat("can't modify frozen options (", name, ")"),
-                 .remedy = "set options before the model or the DataLoader is made, or copy them"});
+  if (!frozen) return;
+  throw host::OptionError(ErrorCode::E0707,
+                          {.what = cat("can't modify frozen options (", name, ")"),
+                           .remedy = "set options before the model or the DataLoader is made, or copy them"},
+                          "AttributeError");
 }
 
 void Options::Values::call(const std::string& path, std::vector<OptionValue> arguments,
                            std::vector<std::pair<std::string, OptionValue>> named) {
   const OptionRow* row = host::findRow(path);
-  ABELE_REQUIRE(row, E0701,
-                {.what = cat("there is no setter ", path),
-                 .remedy = didYouMean(path, host::setterPaths(), "docs/options.md lists all of them")});
+  if (!row)
+    throw host::OptionError(ErrorCode::E0701,
+                            {.what = cat("there is no setter ", path),
+                             .remedy = didYouMean(path, host::setterPaths(), "docs/options.md lists all of them")},
+                            "AttributeError");
   requireNotFrozen(path);
   const host::OptionList checked = host::checkedArguments(*row, std::move(arguments), std::move(named));
-  switch (row->kind) {
-    case host::OptionKind::kValue:
-    case host::OptionKind::kOnDemand: set(row->group, row->key, checked.at(0)); break;
-    case host::OptionKind::kPopart: popart[row->key] = checked.at(0); break;
-    case host::OptionKind::kWritten: host::callWritten(*this, *row, checked); break;
+  store(*row, checked);
+}
+
+void Options::Values::store(const OptionRow& row, const host::OptionList& arguments) {
+  if (row.kind == host::OptionKind::kWritten) return host::callWritten(*this, row, arguments);
+  if (row.kind == host::OptionKind::kIgnored)
+    return host::note(log::Level::kWarn, cat(row.path, " is deprecated and has no effect"));
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const host::OptionParameter& parameter = row.parameters[i];
+    OptionValue value = arguments[i];
+    for (const auto& [given, stored] : parameter.stored)
+      if (value == given) {
+        value = stored;
+        break;
+      }
+    if (!parameter.stored_as.empty()) value = OptionValue(host::OptionMap{{parameter.stored_as, value}});
+    const std::string& key = parameter.key.empty() ? row.key : parameter.key;
+    if (value.isNone())
+      erase(key);
+    else if (row.kind == host::OptionKind::kPopart)
+      popart[key] = std::move(value);
+    else
+      set(row.group, key, std::move(value));
   }
+  for (const auto& [key, value] : row.implies) set(row.group, key, value);
 }
 
 void Options::Values::assign(const std::string& group, const std::string& key, OptionValue value) {
   requireNotFrozen(key);
   const OptionValue* current = find(key);
-  ABELE_REQUIRE(current, E0701,
-                {.what = cat("there is no option ", key),
-                 .remedy = didYouMean(key, keys(), "docs/options.md lists all of them")});
-  if (const auto* old = current->as<host::EnumMember>(); old && value.as<int64_t>())
-    value = host::member(old->type, *value.as<int64_t>());
+  if (!current)
+    throw host::OptionError(ErrorCode::E0701,
+                            {.what = cat("there is no option ", key),
+                             .remedy = didYouMean(key, keys(), "docs/options.md lists all of them")},
+                            "AssertionError");
+  value = typed(key, std::move(value));
   const bool same = std::string(current->kind()) == value.kind() ||
                     (std::string(current->kind()) == "int" && std::string(value.kind()) == "bool");
-  ABELE_REQUIRE(
-      same, E0702,
-      {.what = cat("option ", key, " is ", value.text()), .expected = cat("a value of kind ", current->kind())});
+  if (!same)
+    throw host::OptionError(
+        ErrorCode::E0702,
+        {.what = cat("option ", key, " is ", value.text()), .expected = cat("a value of kind ", current->kind())},
+        "AssertionError");
   set(group, key, std::move(value));
+}
+
+namespace {
+
+using host::OptionList;
+using host::OptionMap;
+
+/// [long name, as the model, output mode, period]
+OptionValue typedAnchor(const std::string& name, const OptionValue& entry) {
+  const OptionList* parts = entry.as<OptionList>();
+  const bool fits = parts && parts->size() == 4 && (*parts)[0].as<std::string>() && (*parts)[1].as<bool>() &&
+                    ((*parts)[2].as<int64_t>() || (*parts)[2].as<host::EnumMember>()) && (*parts)[3].as<int64_t>();
+  ABELE_REQUIRE(fits, E0702,
+                {.what = cat("anchored tensor ", name, " is ", entry.text()),
+                 .expected = "[long name, as the model, output mode, period]"});
+  OptionList result = *parts;
+  if (const int64_t* mode = result[2].as<int64_t>()) result[2] = host::member("OutputMode", *mode);
+  return OptionValue(std::move(result));
+}
+
+OptionValue typedLocation(const std::string& key, const OptionMap& given) {
+  TensorLocationSettings settings;
+  for (const auto& [name, value] : given) {
+    const auto number = host::integer<int64_t>(value);
+    ABELE_REQUIRE(number, E0702, {.what = cat("option ", key, ": ", name, " is ", value.text())});
+    OptionsAccess::values(settings)[name] = *number;
+  }
+  return host::toValue(settings);
+}
+
+}  // namespace
+
+OptionValue Options::Values::typed(const std::string& key, OptionValue value) const {
+  const OptionValue* current = find(key);
+  const auto* old = current ? current->as<host::EnumMember>() : nullptr;
+  if (old && value.as<int64_t>()) return host::member(old->type, *value.as<int64_t>());
+  const OptionMap* given = value.as<OptionMap>();
+  if (given && key.starts_with("location_")) return typedLocation(key, *given);
+  if (given && key == "anchored_tensors") {
+    OptionMap anchors;
+    for (const auto& [name, entry] : *given) anchors.emplace(name, typedAnchor(name, entry));
+    return OptionValue(std::move(anchors));
+  }
+  return value;
+}
+
+OptionList Options::Values::list(const std::string& key) const {
+  const OptionValue* found = find(key);
+  return found && found->as<OptionList>() ? *found->as<OptionList>() : OptionList();
+}
+
+OptionMap Options::Values::map(const std::string& key) const {
+  const OptionValue* found = find(key);
+  return found && found->as<OptionMap>() ? *found->as<OptionMap>() : OptionMap();
 }
 
 std::vector<std::string> Options::Values::keys() const {
@@ -297,6 +403,12 @@ std::vector<std::string> Options::Values::keys() const {
 const OptionValue* Options::Values::find(const std::string& key) const {
   for (const Entry& entry : entries)
     if (entry.key == key) return &entry.value;
+  return nullptr;
+}
+
+const OptionValue* Options::Values::find(const std::string& group, const std::string& key) const {
+  for (const Entry& entry : entries)
+    if (entry.key == key && entry.group == group) return &entry.value;
   return nullptr;
 }
 

@@ -1,6 +1,8 @@
 // What abele::Options holds: values by key, checked against the table of options.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -13,8 +15,8 @@
 namespace abele {
 
 struct Options::Values {
-  /// Defaults of the table, then of the environment.
-  Values();
+  /// Defaults of the table and OpenMPI's process, then those of POPTORCH_CACHE_DIR and POPTORCH_DEFAULT_OPTIONS.
+  explicit Values(bool with_environment = true);
 
   /// One call of a setter. Throws E0701 for a name that does not exist, E0702 for an argument outside of what the table
   /// allows, E0707 when frozen.
@@ -28,8 +30,17 @@ struct Options::Values {
   std::vector<std::string> keys() const;
   /// nullptr where the option has no value.
   const host::OptionValue* find(const std::string& key) const;
+  const host::OptionValue* find(const std::string& group, const std::string& key) const;
   void set(const std::string& group, const std::string& key, host::OptionValue value);
   void erase(const std::string& key);
+  /// The value as the key holds it: a number as the member of its enumeration, a map as an anchor or as location
+  /// settings. Throws E0702 for one that is none.
+  host::OptionValue typed(const std::string& key, host::OptionValue value) const;
+  /// The items of a list or map; none where the key has no value.
+  host::OptionList list(const std::string& key) const;
+  host::OptionMap map(const std::string& key) const;
+  /// What a checked call of a setter stores, as its row says.
+  void store(const host::OptionRow& row, const host::OptionList& arguments);
   /// An expert setting; nullptr where it has no value.
   const host::OptionValue* expert(const std::string& name) const;
 
@@ -60,6 +71,16 @@ struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
+/// A whole number or a flag as T: negative ones wrap to uint64_t, and those beyond int64_t become its largest.
+template <class T>
+std::optional<T> integer(const OptionValue& value) {
+  if (value.as<bool>()) return *value.as<bool>();
+  if (value.as<int64_t>()) return static_cast<T>(*value.as<int64_t>());
+  if (!value.as<uint64_t>()) return std::nullopt;
+  constexpr uint64_t kMost = std::numeric_limits<T>::max();
+  return static_cast<T>(std::min(*value.as<uint64_t>(), kMost));
+}
+
 /// Checks arguments against a row: those named join the positional ones, defaults are filled in, numbers and members
 /// get the type of the row.
 OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> positional,
@@ -78,9 +99,22 @@ void callWritten(Options::Values& values, const OptionRow& row, const OptionList
 /// Throws E0701 for an unknown expert setting, E0702 for a value that is none of its own.
 void validateExpert(const OptionMap& settings);
 
+/// What texts of options are applied to.
+class OptionTarget {
+ public:
+  virtual ~OptionTarget() = default;
+  /// What expressions such as options.replication_factor read. Throws E0701.
+  virtual OptionValue read(const std::string& group, const std::string& key) = 0;
+  virtual void call(const std::string& path, OptionList arguments,
+                    std::vector<std::pair<std::string, OptionValue>> named) = 0;
+  virtual void assign(const std::string& group, const std::string& key, OptionValue value) = 0;
+};
+
 /// Applies all lines of the text of a configuration file, or none if one does not parse (E0702).
+void applyConfigText(OptionTarget& target, const std::string& text, const std::string& file_name);
 void applyConfigText(Options::Values& values, const std::string& text, const std::string& file_name);
 /// Applies {"dotted.setter": arguments}. Throws E0702 where it is none.
+void applyJson(OptionTarget& target, const std::string& text);
 void applyJson(Options::Values& values, const std::string& text);
 /// What the text of an execution strategy, or of tensor location settings, builds. Throws E0702.
 OptionValue parseObject(const std::string& text);
@@ -100,12 +134,17 @@ T Options::Values::get(const std::string& key) const {
         found == nullptr || found->as<host::OptionMap>() != nullptr;  // a map by device has its own getter
     return absent ? T() : T(get<typename T::value_type>(key));
   } else {
-    ABELE_CHECK(found != nullptr, "option ", key);
+    ABELE_REQUIRE(found != nullptr, E0702, {.what = cat("option ", key, " has no value")});
     if constexpr (std::is_enum_v<T>) {
-      return static_cast<T>(found->as<host::EnumMember>()->value);
+      const auto* member = found->as<host::EnumMember>();
+      ABELE_REQUIRE(member != nullptr, E0702, {.what = cat("option ", key, " is ", found->text())});
+      return static_cast<T>(member->value);
     } else {
+      if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>) {
+        if (const auto number = host::integer<T>(*found)) return *number;
+      }
       const T* value = found->as<T>();
-      ABELE_CHECK(value != nullptr, "option ", key, " is ", found->text());
+      ABELE_REQUIRE(value != nullptr, E0702, {.what = cat("option ", key, " is ", found->text())});
       return *value;
     }
   }

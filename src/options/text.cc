@@ -21,7 +21,7 @@ std::string argumentsOf(const Options::Values& values, const Options::Values::En
   if (entry.key == "distributed_process_id")
     return cat("[", text, ", ", values.find("num_distributed_processes")->text(), "]");
   if (entry.key == "module_namescope_enabled") return "[]";
-  if (entry.key == "max_repeat_logs" && *entry.value.as<int64_t>() == kNoMost) return "null";
+  if (entry.key == "max_repeat_logs" && entry.value.as<uint64_t>()) return "null";
   return entry.value.as<OptionList>() ? cat("[", text, "]") : text;
 }
 

@@ -11,8 +11,21 @@
 #include <vector>
 
 #include "abele/options.h"
+#include "base/error.h"
 
 namespace abele::host {
+
+/// An argument, name or call that options refuse. builtin: the exception of Python that its callers expect beside
+/// abele.Error, such as AssertionError; empty: none.
+class OptionError : public UserError {
+ public:
+  OptionError(ErrorCode code, Message message, std::string builtin)
+      : UserError(code, std::move(message)), builtin_(std::move(builtin)) {}
+  const std::string& builtin() const { return builtin_; }
+
+ private:
+  std::string builtin_;
+};
 
 struct OptionValue;
 using OptionList = std::vector<OptionValue>;

@@ -13,6 +13,7 @@ from .._errors import refused
 from .._native import core
 from .._policy import Policy
 from .._program import Program
+from .._support import toProgramOptions
 from ..enums import OutputMode, ReductionType
 from ..options import Options
 from ..strategies import PipelinedExecution, ShardedExecution, Stage
@@ -27,7 +28,8 @@ class _Compiled:
     def __init__(self, model, mode, plan, stages, structure, tensors, iterations, *, wants_predictions):
         self.step = StepModule(model, mode, structure, stages, wants_predictions=wants_predictions)
         self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
-        self._program = Program(_options(plan, mode, iterations), training=mode == "train", policy=Policy())
+        options, how = _options(plan, mode, iterations), {"training": mode == "train", "policy": Policy()}
+        self._program = Program(toProgramOptions(options, **how), options, **how)
         before = self._versions(self.step.others)
         with torch.no_grad() if mode != "train" else torch.enable_grad():
             self._program.compile(self.step, (tuple(tensors), {}), tensors, core().OptimizerSpec())

@@ -199,6 +199,45 @@ randomSeed(18446744073709551615)
   EXPECT_EQ(options.toJson(), expected.toJson());
 }
 
+TEST(OptionsFile, CalculatesAndReadsOptions) {
+  const TemporaryFile file(R"(
+deviceIterations(2 ** 3 + (7 // 2 - 1) * -1 % 4)  # 8 + 2
+replicationFactor(1 << 2 | 1); options.Training.gradientAccumulation(options.replication_factor * 2)
+Training.gradient_accumulation = poptorch.Options().device_iterations + options.Training.gradient_accumulation
+broadcastBuffers(not True)
+modelName("a" + 'b' "\x63\u00e4")
+randomSeed(-9223372036854775808)
+)");
+  Options options;
+  options.loadFromFile(file.path.string());
+  EXPECT_EQ(options.deviceIterations(), 10);
+  EXPECT_EQ(options.replicationFactor(), 5);
+  EXPECT_EQ(options.gradientAccumulation(), 11);
+  EXPECT_EQ(options.broadcast_buffers(), false);
+  EXPECT_EQ(options.model_name(), "abc\xc3\xa4");
+  EXPECT_EQ(options.random_seed(), uint64_t{1} << 63);
+}
+
+TEST(OptionsFile, RefusesWhatIsMoreThanOptions) {
+  const std::pair<const char*, const char*> lines[] = {
+      {"deviceIterations(1 / 0)", "E0702 option-value: division by zero"},
+      {"deviceIterations(2 ** 4096)", "too large"},
+      {"deviceIterations(9223372036854775807 + 1)", "too large"},
+      {"deviceIterations(unknown)", "name unknown is not defined"},
+      {"logDir(poptorch.os.getcwd())", "E0701"},
+      {"logDir('{0}'.format(options))", "E0701"},
+      {"logDir(options)", "is no value of an option"},
+      {"logDir(options.__class__)", "SyntaxError at line 1"},
+      {"deviceIterations(2", "'(' was never closed"},
+      {"deviceIterations(2)(3)", "E0701"},
+      {"deviceIterations(\"a\" * 3)", "arithmetic with"}};
+  for (const auto& [line, expected] : lines) {
+    const TemporaryFile file(line);
+    const std::string text = abele::test::errorOf([&] { Options().loadFromFile(file.path.string()); });
+    EXPECT_NE(text.find(expected), std::string::npos) << line << "\n" << text;
+  }
+}
+
 TEST(OptionsFile, AppliesNothingWhenALineDoesNotParse) {
   const TemporaryFile file("deviceIterations(4)\n\n# comment\nTraining.gradientAccumulation(\nreplicationFactor(2)\n");
   Options options;
@@ -241,6 +280,10 @@ TEST(OptionsJson, DamagedTextIsRefused) {
   const std::string grouped = abele::test::errorOf([] { Options().fromJson("{\"gradientAccumulation\": 1}"); });
   EXPECT_NE(grouped.find("did you mean Training.gradientAccumulation?"), std::string::npos) << grouped;
   EXPECT_EQ(codeOf([] { Options().fromJson("{\"noSuchSetter\": 1}"); }), "E0701");
+}
+
+TEST(OptionsJson, PairsOfSurrogatesAreOneCharacter) {
+  EXPECT_EQ(Options().fromJson("{\"modelName\": \"\\ud83d\\ude00\"}").model_name(), "\xf0\x9f\x98\x80");
 }
 
 TEST(OptionsEnvironment, DefaultsComeFromVariables) {

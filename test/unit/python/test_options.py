@@ -1,6 +1,7 @@
 """Options behave as spec options.md says."""
 
 import copy
+import inspect
 import json
 import os
 import pickle
@@ -264,6 +265,55 @@ def test_strategies():
     ):
         with pytest.raises(AssertionError):
             wrong()
+
+
+def test_setters_of_the_table_look_like_methods():
+    options = poptorch.Options()
+    assert str(inspect.signature(options.outputMode)) == "(output_mode, output_return_period=None)"
+    assert str(inspect.signature(poptorch.Options.appendToLocationExcludes)) == "(self, *excludes)"
+    assert str(inspect.signature(options.useOfflineIpuTarget)) == "(ipu_version=2)"
+    assert "Allowed: >= 1." in inspect.getdoc(options.deviceIterations)
+    assert options.deviceIterations(device_iterations=3).device_iterations == 3
+    for wrong in (
+        lambda: options.deviceIterations(),
+        lambda: options.deviceIterations(1, 2),
+        lambda: options.logDir(a=1),
+    ):
+        with pytest.raises(TypeError, match="is called with"):
+            wrong()
+
+
+def test_what_is_read_is_a_copy():
+    options = poptorch.Options()
+    options.source_location_excludes.append("mine")
+    assert "mine" not in options.source_location_excludes
+    options.source_location_excludes = [*options.source_location_excludes, "mine"]
+    assert options.source_location_excludes[-1] == "mine"
+
+
+def test_groups_show_one_object():
+    options = poptorch.Options()
+    for copied in (options.clone(), pickle.loads(pickle.dumps(options))):
+        copied.Training.gradientAccumulation(5)
+        copied._Popart.set("a", 1)
+        copied._freeze()
+        with pytest.raises(AttributeError):
+            copied.Training.gradientAccumulation(6)
+        assert copied.Training.gradient_accumulation == 5 and copied._Popart.options["a"] == 1
+    assert options.Training.gradient_accumulation == 1 and "a" not in options._Popart.options
+    options.Training.gradientAccumulation(2)
+
+
+def test_rows_written_by_hand_say_why(monkeypatch):
+    monkeypatch.syspath_prepend(os.path.join(ROOT, "scripts"))
+    import gen_options
+
+    table = json.loads(gen_options.TABLE.read_text())
+    gen_options.check(table)
+    row = next(row for row in table["options"] if row["kind"] == "written")
+    del row["reason"]
+    with pytest.raises(SystemExit, match=f"{row['method']}.*reason"):
+        gen_options.check(table)
 
 
 def test_generated_files_are_current():

@@ -1,0 +1,28 @@
+// What setters and the checks of options have to say: to the log, or to whoever listens on this thread.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/cat.h"
+#include "base/log.h"
+
+namespace abele::host {
+
+/// While it lives, notes of this thread go to it and not to the log: Python's are records of its logging.
+class NoteListener {
+ public:
+  using Listen = std::function<void(log::Level, const std::string&)>;
+  explicit NoteListener(Listen listen);
+  ~NoteListener();
+  NoteListener(const NoteListener&) = delete;
+  NoteListener& operator=(const NoteListener&) = delete;
+
+ private:
+  Listen listen_;
+  Listen* before_;
+};
+
+void note(log::Level level, const std::string& text);
+
+}  // namespace abele::host
