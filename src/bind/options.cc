@@ -212,7 +212,11 @@ void toPython(log::Level level, const std::string& text) {
 
 OptionValue argumentOf(const OptionRow& row, const py::handle& given) {
   try {
-    return toValue(given, Names::kText);
+    OptionValue value = toValue(given, Names::kText);
+    const bool takes_dtype = !row.parameters.empty() && row.parameters[0].type == "FloatType";
+    const std::string* text = value.as<std::string>();
+    if (takes_dtype && text && !text->starts_with("torch.")) throw Unfit();  // Python has torch's own types
+    return value;
   } catch (const Unfit&) {
     throw OptionError(ErrorCode::E0702,
                       {.what = cat(row.path, " does not take ", representation(given)),

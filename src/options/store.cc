@@ -92,7 +92,7 @@ OptionValue floatType(const OptionValue& value) {
       {"float", "Float"}, {"float32", "Float"}, {"half", "Half"}, {"float16", "Half"}, {"bfloat16", "BFloat16"}};
   const std::string* text = value.as<std::string>();
   if (!text) return value;
-  const auto it = text->starts_with("torch.") ? names.find(text->substr(6)) : names.end();
+  const auto it = names.find(text->starts_with("torch.") ? text->substr(6) : *text);
   return it == names.end() ? value : member("FloatType", it->second);
 }
 
