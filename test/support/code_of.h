@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/error.h"
+#include "abele/error.h"
 
 namespace abele::test {
 
