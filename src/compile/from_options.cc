@@ -158,8 +158,13 @@ std::map<std::string, std::string> engineOptions(const Options::Values& values) 
   ABELE_REQUIRE(given.is_object(), E0702,
                 {.what = cat("environment variable POPLAR_ENGINE_OPTIONS is '", text, "'"),
                  .expected = "a JSON object such as {\"autoReport.all\":\"true\"}"});
-  for (const auto& [name, value] : given.items())
-    result[name] = value.is_string() ? value.get<std::string>() : value.dump();
+  for (const auto& [name, value] : given.items()) {
+    const std::string text_of_value = value.is_string() ? value.get<std::string>() : value.dump();
+    const auto [entry, is_new] = result.try_emplace(name, text_of_value);
+    if (is_new || entry->second == text_of_value) continue;
+    entry->second = text_of_value;
+    note(log::Level::kWarn, cat("POPLAR_ENGINE_OPTIONS sets ", name, ": it wins over the options"));
+  }
   return result;
 }
 
