@@ -34,11 +34,11 @@ std::vector<capture::ModelTensor> modelOf(std::vector<NamedTensor>& tensors) {
 
 /// Would forward see the same? Strides of dimensions of one element do not matter.
 bool isSameKind(const Type& compiled, const at::Tensor& tensor) {
-  if (!tensor.defined()) return false;
-  const Type found = typeOf(tensor);
-  if (found.dtype != compiled.dtype || found.sizes != compiled.sizes) return false;
-  for (size_t d = 0; d < found.sizes.size(); ++d)
-    if (found.sizes[d] > 1 && found.strides[d] != compiled.strides[d]) return false;
+  if (!tensor.defined() || static_cast<DType>(tensor.scalar_type()) != compiled.dtype ||
+      tensor.sizes() != at::IntArrayRef(compiled.sizes))
+    return false;
+  for (int64_t d = 0; d < tensor.dim(); ++d)
+    if (tensor.size(d) > 1 && tensor.stride(d) != compiled.strides[static_cast<size_t>(d)]) return false;
   return true;
 }
 
@@ -116,19 +116,17 @@ Model::~Model() {
 }
 
 // --- programs --------------------------------------------------------------------------------------------------------
-Model::ModelProgram* Model::find(const std::vector<at::Tensor>& inputs, const std::string& form) {
+Model::Found Model::find(const std::vector<at::Tensor>& inputs, const std::string& form) {
   for (const std::unique_ptr<ModelProgram>& program : programs_) {
-    const std::optional<std::vector<at::Tensor>> ordered =
+    std::optional<std::vector<at::Tensor>> ordered =
         inOrder(inputs, form, program->form, /*takes_tensors_alone=*/program->is_loaded);
     // Values and structures stand in the code that calls: others are a mistake more often than a wish.
     if (!ordered) refuseForm(form, program->form);
     // A loaded program has no forward to compile again; its session says what it was compiled for.
-    if (program->is_loaded) return program.get();
-    if (ordered->size() == program->inputs.size() &&
-        std::equal(program->inputs.begin(), program->inputs.end(), ordered->begin(), isSameKind))
-      return program.get();
+    if (program->is_loaded || std::ranges::equal(program->inputs, *ordered, isSameKind))
+      return {program.get(), *std::move(ordered)};
   }
-  return nullptr;
+  return {};
 }
 
 std::unique_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at::Tensor>& inputs,
@@ -193,10 +191,13 @@ void Model::use(ModelProgram& next) {
 }
 
 void Model::compile(const std::vector<at::Tensor>& inputs, const std::string& form) {
-  if (ModelProgram* found = find(inputs, form)) {
-    log::warn("compile() has no effect: the model is compiled for these inputs; destroy() it first to compile again");
-    return use(*found);
-  }
+  const Found found = find(inputs, form);
+  if (!found.program) return add(inputs, form);
+  log::warn("compile() has no effect: the model is compiled for these inputs; destroy() it first to compile again");
+  use(*found.program);
+}
+
+void Model::add(const std::vector<at::Tensor>& inputs, const std::string& form) {
   std::unique_ptr<ModelProgram> next = compileProgram(inputs, form);
   const bool is_first = programs_.empty();
   programs_.push_back(std::move(next));
@@ -215,9 +216,13 @@ void Model::compile(const std::vector<at::Tensor>& inputs, const std::string& fo
 
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const std::string& form) {
   requireDevice();
-  ModelProgram* found = find(inputs, form);
-  found ? use(*found) : compile(inputs, form);
-  const std::vector<at::Tensor> ordered = *inOrder(inputs, form, program_->form, program_->is_loaded);
+  Found found = find(inputs, form);
+  if (found.program) {
+    use(*found.program);
+  } else {
+    add(inputs, form);
+    found.inputs = inputs;  // their order is the new program's
+  }
   if (!attached_) attach();
   if (!options_.training) {
     const Turns::Turn turn = moduleTurn();
@@ -225,7 +230,7 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
     if (uploaded_version_ != sharing_->host_version) upload();
   }
   if (options_.training) stale_ = true;
-  std::vector<at::Tensor> results = program_->session->run(ordered, poll_);
+  std::vector<at::Tensor> results = program_->session->run(found.inputs, poll_);
   if (program_->profile) program_->profile->noteRun(*program_->session);
   return results;
 }

@@ -117,9 +117,15 @@ class Model {
   void pullFromTrainer();
   /// A forked child has no devices to copy from.
   void pullBeforeTheEnd();
-  /// The program that was compiled for inputs of this kind, or null. Throws E0704 for arguments that are built
-  /// otherwise than those of the programs there are.
-  ModelProgram* find(const std::vector<at::Tensor>& inputs, const std::string& form);
+  /// The program that was compiled for inputs of this kind, or null, and the inputs in its order.
+  struct Found {
+    ModelProgram* program = nullptr;
+    std::vector<at::Tensor> inputs;
+  };
+  /// Throws E0704 for arguments that are built otherwise than those of the programs there are.
+  Found find(const std::vector<at::Tensor>& inputs, const std::string& form);
+  /// Compiles a program and makes it the current one.
+  void add(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// Makes a program the current one, which goes on where the one before it stopped.
   void use(ModelProgram& next);
   void startProfile(ModelProgram& program) const;
