@@ -1,5 +1,7 @@
 #include "abele/profiling.h"
 
+#include "base/error.h"
+#include "base/log.h"
 #include "session/trace_file.h"
 
 namespace abele::profiling {
@@ -11,7 +13,11 @@ Tracepoint::Tracepoint(Tracepoint&& other) noexcept
     : channel_(std::move(other.channel_)), name_(std::move(other.name_)), begin_(std::exchange(other.begin_, -1)) {}
 Tracepoint::~Tracepoint() {
   if (begin_ < 0) return;
-  if (host::TraceFile* file = host::TraceFile::current()) file->addSpan(name_, channel_, begin_);
+  try {
+    if (host::TraceFile* file = host::TraceFile::current()) file->addSpan(name_, channel_, begin_);
+  } catch (const Error& error) {  // a child that was forked off inside the span cannot make its file
+    log::warn("a span was not recorded: ", error.what());
+  }
 }
 
 }  // namespace abele::profiling

@@ -19,7 +19,8 @@ constexpr int kVersion = 1;
 Json memoryOf(const Session& session) {
   try {
     return Json::parse(plan::memoryJson(session.memoryReport()));
-  } catch (const UserError&) {
+  } catch (const UserError& error) {
+    if (error.code() != ErrorCode::E0705) throw;
     return {};
   }
 }
@@ -29,11 +30,14 @@ Json memoryOf(const Session& session) {
 Profile::Profile(const ProfileOptions& options, const Session& session)
     : path_(std::filesystem::absolute(options.path).string()), runs_left_(options.runs) {
   const SessionReport report = session.report();
-  Json head = {{"format", "abele-profile"}, {"version", kVersion}, {"abele", versionText()}};
-  head["compilation"] = {
-      {"capture_s", report.capture_s}, {"compile_s", report.compile_s}, {"from_cache", report.from_cache}};
-  head["memory"] = memoryOf(session);
-  head_ = head.dump();
+  content_ = std::make_shared<Json>(
+      Json{{"format", "abele-profile"},
+           {"version", kVersion},
+           {"abele", versionText()},
+           {"compilation",
+            {{"capture_s", report.capture_s}, {"compile_s", report.compile_s}, {"from_cache", report.from_cache}}},
+           {"memory", memoryOf(session)},
+           {"execution", Json::array()}});
   write();
 }
 
@@ -48,17 +52,15 @@ void Profile::noteRun(const Session& session) {
                       {"replica", stage.replica},
                       {"busy_ns", stage.busy_ns},
                       {"waiting_ns", stage.waiting_ns}});
-  runs_.push_back(Json{{"step_ns", report.step_ns}, {"bubble", report.bubble}, {"stages", stages}}.dump());
+  (*content_)["execution"].push_back(
+      Json{{"step_ns", report.step_ns}, {"bubble", report.bubble}, {"stages", std::move(stages)}});
   write();
 }
 
 void Profile::write() const {
-  Json profile = Json::parse(head_);
-  profile["execution"] = Json::array();
-  for (const std::string& run : runs_) profile["execution"].push_back(Json::parse(run));
   try {
     std::filesystem::create_directories(std::filesystem::path(path_).parent_path());
-    writeWholeFile(path_, profile.dump(1));
+    writeWholeFile(path_, content_->dump(1));
   } catch (const std::exception& error) {
     const auto* typed = dynamic_cast<const Error*>(&error);
     throwUser(ErrorCode::E0712,

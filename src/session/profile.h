@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "compile/program_options.h"
 #include "session/session.h"
@@ -24,8 +26,7 @@ class Profile {
 
   std::string path_;
   int64_t runs_left_;
-  std::string head_;               // JSON: what is known once the program is compiled
-  std::vector<std::string> runs_;  // JSON
+  std::shared_ptr<nlohmann::ordered_json> content_;
 };
 
 }  // namespace abele::host

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <fcntl.h>
@@ -29,22 +30,21 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kFlushedBytes = size_t{1} << 16;
 constexpr double kNsPerUs = 1e3;
 
-/// The folder of the file; false where tracing is off.
-bool folderOf(std::string* folder) {
+/// The folder of the file; nothing where tracing is off.
+std::optional<std::string> folderOfTraces() {
   const std::string text = environmentText("PVTI_OPTIONS");
-  if (text.empty()) return false;
+  if (text.empty()) return std::nullopt;
   const Json options = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   ABELE_REQUIRE(options.is_object(), E0702,
                 {.what = cat("PVTI_OPTIONS is '", text, "', expected a JSON object such as {\"enable\":\"true\"}")});
   const Json enable = options.value("enable", Json("false"));
   const std::string is_on = enable.is_string() ? enable.get<std::string>() : enable.dump();
-  if (is_on != "true" && is_on != "True" && is_on != "TRUE") return false;
+  if (is_on != "true" && is_on != "True" && is_on != "TRUE") return std::nullopt;
   const Json directory = options.value("directory", Json("."));
   ABELE_REQUIRE(
       directory.is_string(), E0702,
       {.what = "PVTI_OPTIONS names no folder", .found = directory.dump(), .expected = "\"directory\": \"path\""});
-  *folder = directory.get<std::string>();
-  return true;
+  return directory.get<std::string>();
 }
 
 std::string fileName() {
@@ -114,12 +114,12 @@ TraceFile::~TraceFile() {
 TraceFile* TraceFile::current(const std::string& program) {
   const std::lock_guard lock(mutex());
   if (held() && held()->impl_->home.isHere()) return held().get();
-  std::string folder;
-  if (!folderOf(&folder)) return nullptr;
+  const std::optional<std::string> folder = folderOfTraces();
+  if (!folder) return nullptr;
   auto impl = std::make_unique<Impl>();
   std::error_code ignored;
-  std::filesystem::create_directories(folder, ignored);
-  impl->path = (std::filesystem::path(folder) / fileName()).string();
+  std::filesystem::create_directories(*folder, ignored);
+  impl->path = (std::filesystem::path(*folder) / fileName()).string();
   impl->file = ::open(impl->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (impl->file < 0) refuseFile(impl->path, std::strerror(errno));
   const Json name = {{"name", "process_name"},

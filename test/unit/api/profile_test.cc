@@ -103,9 +103,16 @@ TEST(Popdist, TheLaunchersVariablesSayThePlace) {
 }
 
 TEST(Channel, WithoutTracingDoesNothing) {
+  const Folder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path);
   const abele::profiling::Channel channel("c");
-  const auto span = channel.tracepoint("t");
-  EXPECT_EQ(channel.instrument("add", [](int a, int b) { return a + b; })(1, 2), 3);
+  {
+    const auto span = channel.tracepoint("t");
+    EXPECT_EQ(channel.instrument("add", [](int a, int b) { return a + b; })(1, 2), 3);
+  }
+  fs::current_path(before);
+  EXPECT_TRUE(fs::is_empty(folder.path));
 }
 
 }  // namespace
