@@ -42,21 +42,20 @@ std::string listed(const std::vector<int>& numbers) {
   return cat("[", text, "]");
 }
 
-std::vector<std::string> requirePath(const torch::nn::Module& module, const std::string& path) {
-  std::vector<std::string> paths = modulePaths(module);
+void requirePath(const std::vector<std::string>& paths, const std::string& path) {
   ABELE_REQUIRE(std::find(paths.begin(), paths.end(), path) != paths.end(), E0708,
                 {.what = cat("there is no module ", path),
                  .expected = "the path of a submodule, as register_module named it",
                  .remedy = didYouMean(path, paths, "print the module to see them")});
-  return paths;
 }
 
 }  // namespace
 
 void placeModules(const torch::nn::Module& module, const ModulePlacement& placement) {
   const std::vector<NamedTensor> tensors = tensorsOf(module);
+  const std::vector<std::string> paths = modulePaths(module);
   for (const auto& [path, ipu] : placement) {
-    requirePath(module, path);
+    requirePath(paths, path);
     const bool has_any = std::ranges::any_of(tensors, [&](const NamedTensor& t) { return isIn(t.name, path); });
     ABELE_REQUIRE(
         has_any, E0708,
@@ -74,7 +73,9 @@ void placeModules(const torch::nn::Module& module, const ModulePlacement& placem
 ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
                              std::vector<int> layers_per_ipu, int first_ipu) {
   std::vector<std::string> children;
-  for (const std::string& path : requirePath(module, layers))
+  const std::vector<std::string> paths = modulePaths(module);
+  requirePath(paths, layers);
+  for (const std::string& path : paths)
     if (isIn(path, layers) && path.find('.', layers.size() + 1) == std::string::npos) children.push_back(path);
   const auto open = std::ranges::count(layers_per_ipu, -1);
   int left = static_cast<int>(children.size());
@@ -84,14 +85,17 @@ ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string&
       {.what = cat("the layers per IPU do not make up the ", children.size(), " layers of ", layers),
        .found = listed(layers_per_ipu),
        .expected = "numbers that add up to them, or -1 for equal shares of what is left"});
-  int share_of_open = open ? left / static_cast<int>(open) : 0, shares_left = static_cast<int>(open);
-  ModulePlacement placement;
-  size_t child = 0;
-  for (size_t i = 0; i < layers_per_ipu.size(); ++i) {
-    int share = layers_per_ipu[i];
-    if (share == -1) share = --shares_left == 0 ? left : share_of_open, left -= share_of_open;
-    for (; share > 0; --share) placement.emplace_back(children.at(child++), first_ipu + static_cast<int>(i));
+  int* last_open = nullptr;
+  for (int& share : layers_per_ipu) {
+    if (share != -1) continue;
+    share = left / static_cast<int>(open);
+    last_open = &share;
   }
+  if (last_open) *last_open += left % static_cast<int>(open);
+  ModulePlacement placement;
+  for (size_t i = 0; i < layers_per_ipu.size(); ++i)
+    for (int layer = 0; layer < layers_per_ipu[i]; ++layer)
+      placement.emplace_back(children.at(placement.size()), first_ipu + static_cast<int>(i));
   return placement;
 }
 
