@@ -2,11 +2,14 @@
 
 import json
 import os
-import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from ports import freePort
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ABELE_BUILD_DIR", ROOT / "build" / "dev"))
@@ -52,12 +55,6 @@ def started(name, count, port, **variables):
         )
         for rank in range(count)
     ]
-
-
-def freePort():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def test_two_processes_train_one_model_without_python(tmp_path):

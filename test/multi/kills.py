@@ -7,12 +7,15 @@ all of them had said it, and until the last of them had ended: the end of an int
 import os
 import random
 import signal
-import socket
 import sys
 import time
+from pathlib import Path
 
 import poptorch
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from ports import freePort
 
 PROCESSES, KILLS = int(sys.argv[1]), int(sys.argv[2])
 LIMIT_S = 120  # beyond it a process hangs
@@ -51,12 +54,6 @@ def train(rank, port, steps):
             os.write(steps, b".")
     except poptorch.Error as error:
         os.write(steps, error.code.encode())
-
-
-def freePort():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def fork(rank, port, ends):
