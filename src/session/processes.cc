@@ -60,6 +60,7 @@ void joinProcesses(const ProcessOptions& processes) {
   runtime::Peers::join(processes.group, processes.index, processes.count);
 }
 
+// Everybody has everybody's text only when all are here.
 void synchronize(const ProcessOptions& processes) {
   runtime::Peers::join(processes.group, processes.index, processes.count)->exchange(" ");
 }
