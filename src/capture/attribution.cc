@@ -4,6 +4,7 @@
 
 #include <ATen/SequenceNumber.h>
 
+#include "base/cat.h"
 #include "capture/autograd_bridge.h"
 
 namespace abele::capture {
@@ -51,12 +52,14 @@ void Attribution::note(const Where& where) {
   if (marks_.empty() || marks_.back().end < end) marks_.push_back({end, where});
 }
 
-Where Attribution::here(const ir::Node* producer) {
+Where Attribution::here(const ir::Node* producer, const std::string& module) {
   if (!backward_) {
     current_.source = source();
     current_.forward = graph_->nextNodeId();
-    note(current_);
-    return current_;
+    Where where = current_;
+    if (!module.empty()) where.scope += cat(where.scope.empty() ? "" : "/", module);
+    note(where);
+    return where;
   }
   const int64_t sequence = currentFunctionSequence();
   Where where;

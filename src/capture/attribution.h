@@ -35,8 +35,9 @@ class Attribution {
   bool isBackward() const { return backward_; }
 
   /// Where the operator that is about to run belongs. producer: the node that made its last operand, for operators that
-  /// autograd runs between its functions (sums of gradients).
-  Where here(const ir::Node* producer);
+  /// autograd runs between its functions (sums of gradients). module: in forward, the scope of the module that the
+  /// operator reads, inside of the scopes around it; "" where nothing tells.
+  Where here(const ir::Node* producer, const std::string& module = {});
   std::string source() const { return source_location_ ? source_location_() : std::string(); }
 
  private:

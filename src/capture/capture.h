@@ -60,9 +60,10 @@ struct Request {
   /// Told of every tensor that a recorded operator has computed: the value that it is, or the new value of the memory
   /// that it was written into. May be empty.
   std::function<void(ir::ValueId value, const at::Tensor& computed)> made;
-  /// Told of a tensor of the model, by its index, before the operator of forward is recorded that reads it. May be
-  /// empty.
-  std::function<void(int32_t index)> reads_model;
+  /// Told of a tensor of the model, by its index, before the operator of forward is recorded that reads it. Returns the
+  /// scope of the module that has the tensor ("encoder/0"), or "". The operator's scope ends in the first that is not
+  /// empty. May be empty.
+  std::function<std::string(int32_t index)> reads_model;
   /// Inside another capture, which does not see what this one runs. Then the tensors that became constants are kept in
   /// Recording::constant_sources.
   bool is_nested = false;

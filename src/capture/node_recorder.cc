@@ -27,8 +27,9 @@ NodeRecorder::Call NodeRecorder::begin(const c10::OperatorHandle& op, const torc
   Call call;
   call.op = position_.op_name;
   call.is_view_operator = isViewOperator(op);
-  if (request_.reads_model && !position_.attribution.isBackward()) tellReads(op, stack);
-  position_.moveHere(producerOf(op, stack));
+  std::string module;
+  if (request_.reads_model && !position_.attribution.isBackward()) module = tellReads(op, stack);
+  position_.moveHere(producerOf(op, stack), module);
   call.where = position_.where;
   const std::vector<bool> written = writtenArguments(op, call.op, stack);
   for (size_t i = 0; i < arguments.size(); ++i)
@@ -40,17 +41,20 @@ NodeRecorder::Call NodeRecorder::begin(const c10::OperatorHandle& op, const torc
   return call;
 }
 
-void NodeRecorder::tellReads(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+std::string NodeRecorder::tellReads(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::string module;
   for (size_t i = 0; i < numArguments(op); ++i) {
     forEachTensor(argumentAt(op, stack, i), [&](int32_t, const at::Tensor& tensor) {
       if (!tensor.has_storage()) return;
       const Place place = table_.find(tensor);
       if (!place || !place.segment->is_input) return;
       const ir::InputKind kind = place.segment->kind;
-      if (kind == ir::InputKind::kParameter || kind == ir::InputKind::kBuffer)
-        request_.reads_model(place.segment->origin);
+      if (kind != ir::InputKind::kParameter && kind != ir::InputKind::kBuffer) return;
+      std::string scope = request_.reads_model(place.segment->origin);
+      if (module.empty()) module = std::move(scope);
     });
   }
+  return module;
 }
 
 /// In backward: the node that made the last operand. The block of sums of gradients is that of it.

@@ -54,7 +54,8 @@ class NodeRecorder {
   bool end(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call);
 
  private:
-  void tellReads(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// Returns the scope of the module that the operator reads.
+  std::string tellReads(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   const ir::Node* producerOf(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   Arg argumentOf(const c10::Argument& schema, const c10::IValue& value, int32_t index, bool is_written, Call& call);
   int64_t operandOf(const at::Tensor& tensor, int32_t index, int32_t element, bool is_written, Call& call);

@@ -12,8 +12,10 @@ namespace abele::capture {
 struct Position {
   explicit Position(Attribution* a) : attribution(*a) {}
 
-  /// To where the program is now. producer: as of Attribution::here.
-  void moveHere(const ir::Node* producer = nullptr) { where = attribution.here(producer); }
+  /// To where the program is now. producer, module: as of Attribution::here.
+  void moveHere(const ir::Node* producer = nullptr, const std::string& module = {}) {
+    where = attribution.here(producer, module);
+  }
   /// "aten::mul.Tensor, train.py:88".
   std::string str() const;
   /// The user's line, or the operator where the line is not known.

@@ -26,7 +26,7 @@ struct Program {
   void* mode_object = nullptr;
   bool checks_comparisons = false;                                   // as in capture::Request
   std::function<std::string(const c10::StorageImpl*)> name_of = {};  // as in capture::Request
-  std::function<void(int32_t)> reads_model = {};                     // as in capture::Request
+  std::function<std::string(int32_t)> reads_model = {};              // as in capture::Request
   /// Told the devices of the stages of one replica before the program is loaded; may throw.
   std::function<void(const std::vector<int>& stage_devices)> check_devices = {};
   std::function<void(int progress, int total)> progress = {};  // called while compiling, first with 0, last with total

@@ -36,6 +36,13 @@ bool isIn(std::string_view name, std::string_view module) {
   return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
 }
 
+std::string scopeOf(std::string name) {
+  const size_t end = name.rfind('.');
+  name.resize(end == std::string::npos ? 0 : end);
+  std::ranges::replace(name, '.', '/');
+  return name;
+}
+
 std::string listed(const std::vector<int>& numbers) {
   std::string text;
   for (const int number : numbers) text += cat(text.empty() ? "" : ", ", number);
@@ -100,6 +107,7 @@ ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string&
 }
 
 PlacedModules::PlacedModules(const torch::nn::Module* module, const std::vector<NamedTensor>& tensors) {
+  for (const NamedTensor& tensor : tensors) scope_of_.push_back(scopeOf(tensor.name));
   {
     const std::lock_guard lock(registry().mutex);
     const auto found = registry().all.find(module);
@@ -126,10 +134,11 @@ void PlacedModules::begin() {
   if (!placement_.empty()) enter(0);
 }
 
-std::function<void(int32_t)> PlacedModules::reader() {
-  if (placement_.empty()) return {};
+std::function<std::string(int32_t)> PlacedModules::reader() {
   return [this](int32_t tensor) {
-    if (const int32_t block = block_of_.at(static_cast<size_t>(tensor)); block >= 0) enter(block);
+    const auto index = static_cast<size_t>(tensor);
+    if (!placement_.empty() && block_of_.at(index) >= 0) enter(block_of_[index]);
+    return scope_of_.at(index);
   };
 }
 

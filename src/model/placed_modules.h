@@ -1,4 +1,5 @@
-// Blocks that begin where forward reads the first tensor of a module. Behind abele/placement.h.
+// Where forward reads the tensors of a module: operators carry its path, and blocks begin there. Behind
+// abele/placement.h.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,22 @@ void placeModules(const torch::nn::Module& module, const ModulePlacement& placem
 ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
                              std::vector<int> layers_per_ipu, int first_ipu);
 
-/// The blocks of one capture after the other. Threads: owner only.
+/// The scopes and blocks of one capture after the other. Threads: owner only.
 class PlacedModules {
  public:
   /// module: may be null. tensors: of the module, in the order in which the capture counts them.
   PlacedModules(const torch::nn::Module* module, const std::vector<NamedTensor>& tensors);
   /// Before each run of forward.
   void begin();
-  /// For capture::Request::reads_model; empty where nothing was placed.
-  std::function<void(int32_t)> reader();
+  /// For capture::Request::reads_model.
+  std::function<std::string(int32_t)> reader();
 
  private:
   void enter(int32_t block);
 
+  std::vector<std::string> scope_of_;  // by tensor: "encoder/0" of "encoder.0.weight"
   ModulePlacement placement_;
-  std::vector<int32_t> block_of_;  // by tensor: index in placement_, -1: of none
+  std::vector<int32_t> block_of_;  // by tensor: index in placement_, -1: of none. Empty where nothing is placed
   int32_t current_ = -1;
 };
 

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "../../support/code_of.h"
 #include "abele/abele.h"
@@ -53,6 +54,35 @@ TEST(Introspection, AnchorsAreValuesInsideTheProgram) {
                         torch::cat({expected.slice(0, 1, 2), expected.slice(0, 3, 4)})));
   EXPECT_TRUE(at::equal(model.getAnchoredTensor("last"), expected.slice(0, 3, 4)));
   EXPECT_EQ(codeOf([&] { model.getAnchoredTensor("none of them"); }), "E0708");
+}
+
+// A module that has tensors names the operators that read them, in backward too; other operators keep the scope around.
+TEST(Introspection, OperationsCarryThePathOfTheirModule) {
+  torch::manual_seed(1);
+  nn::Sequential layers(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));
+  struct Net : nn::Module {};
+  auto net = std::make_shared<Net>();
+  net->register_module("encoder", layers.ptr());
+  const auto forward = [layers](at::Tensor x) mutable {
+    const abele::NameScope scope("tower");
+    return abele::identityLoss(layers->forward(x).square().sum());
+  };
+  auto model = abele::trainingModel(net, forward, abele::Options(), abele::optim::SGD{});
+  model(torch::ones({1, 4}));
+  const std::vector<std::string> names = model.getTensorNames();
+  const auto countOf = [&](const std::string& start) {
+    return std::ranges::count_if(names, [&](const std::string& name) { return name.starts_with(start); });
+  };
+  EXPECT_GT(countOf("tower/encoder/0/"), 0);
+  EXPECT_GT(countOf("tower/encoder/2/"), 0);
+  EXPECT_GT(countOf("tower/Relu"), 0);
+  EXPECT_EQ(countOf("encoder/"), 0);
+  std::istringstream graph(model.graphText());
+  int of_backward = 0;
+  for (std::string line; std::getline(graph, line);)
+    if (line.find("dir=bwd") != std::string::npos && line.find("scope=\"tower/encoder/2\"") != std::string::npos)
+      ++of_backward;
+  EXPECT_GT(of_backward, 0) << graph.str();
 }
 
 TEST(Introspection, TimesOfTheLastCall) {
