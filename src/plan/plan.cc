@@ -185,13 +185,35 @@ class Planner {
       const Buffer& buffer = liveness_.buffers[i];
       if (buffer.touches.empty()) continue;  // an input that nobody reads
       Placement& home = homes_[i];
-      home.stage = buffer.touches.front().task.stage;
+      home.stage = homeStage(buffer);
       if (buffer.input >= 0)
         home.home = graph_.inputs[buffer.input].kind == ir::InputKind::kArgument ? Home::kInput : Home::kPersistent;
+      else if (buffer.is_received)
+        chooseRing(buffer, home);
       else
         home.home = isLocal(buffer) ? Home::kTransient : Home::kStash;
       chooseLocation(buffer, home);
     }
+  }
+
+  // The first that touches it where it lies.
+  static int32_t homeStage(const Buffer& buffer) {
+    const auto touch = std::find_if(buffer.touches.begin(), buffer.touches.end(),
+                                    [](const Touch& t) { return !t.from_elsewhere; });
+    return (touch == buffer.touches.end() ? buffer.touches.front() : *touch).task.stage;
+  }
+
+  // All that one task receives comes at once and ahead of it, so that nothing of it shares memory.
+  void chooseRing(const Buffer& buffer, Placement& home) {
+    const Task task = buffer.touches.front().task;
+    const auto [it, is_new] = ring_of_.emplace(task, static_cast<int32_t>(plan_.receives.size()));
+    if (is_new) plan_.receives.push_back({.task = task});
+    ReceiveRing& ring = plan_.receives[it->second];
+    home.home = Home::kReceive;
+    home.receive = it->second;
+    home.offset_bytes = ring.bytes;
+    ring.bytes += alignUp(buffer.bytes);
+    for (const Touch& t : buffer.touches) ring_users_[it->second].insert(t.task);
   }
 
   // Puts a buffer into the off-chip group of its use and stage where the options say so.
@@ -247,7 +269,8 @@ class Planner {
         homes_[i].offset_bytes = bytes;
         bytes += alignUp(liveness_.buffers[i].bytes);
       }
-      if (homes_[i].home == Home::kPersistent || homes_[i].home == Home::kInput) publish(i);
+      const Home home = homes_[i].home;
+      if (home == Home::kPersistent || home == Home::kInput || home == Home::kReceive) publish(i);
     }
   }
 
@@ -315,7 +338,14 @@ class Planner {
       if (homes_[i].home == Home::kStash)
         for (const Touch& t : liveness_.buffers[i].touches) users[homes_[i].stage].insert(t.task);
     for (const auto& tasks : users) plan_.users.emplace_back(tasks.begin(), tasks.end());
-    plan_.frames = ringLengths(plan_.schedule, options_.accumulation, plan_.users);
+    plan_.frames = ringLengths(plan_.schedule, num_stages_, options_.accumulation, plan_.users);
+    for (size_t r = 0; r < plan_.receives.size(); ++r)
+      plan_.receives[r].users.assign(ring_users_[r].begin(), ring_users_[r].end());
+    std::vector<std::vector<Task>> of_rings;
+    for (const ReceiveRing& ring : plan_.receives) of_rings.push_back(ring.users);
+    const std::vector<int64_t> lengths = ringLengths(plan_.schedule, num_stages_, options_.accumulation, of_rings);
+    for (size_t r = 0; r < lengths.size(); ++r)
+      plan_.receives[r].frames = std::min(lengths[r] + 1, std::max<int64_t>(plan_.schedule.micro_batches, 1));
   }
 
   const ir::Graph& graph_;
@@ -325,6 +355,8 @@ class Planner {
   Liveness liveness_;
   std::vector<Placement> homes_;                                  // by buffer
   std::map<std::pair<TensorUse, int32_t>, int32_t> off_chip_of_;  // by use and stage: the off-chip group
+  std::map<Task, int32_t> ring_of_;                               // index into Plan::receives
+  std::map<int32_t, std::set<Task>> ring_users_;                  // by index into Plan::receives
 };
 
 }  // namespace
