@@ -226,9 +226,17 @@ class Planner {
     if (is_new) plan_.off_chip.push_back({use, home.stage});
     auto& users = plan_.off_chip[home.off_chip].users;
     for (const Touch& t : buffer.touches) {
+      if (isOnLink(t)) continue;  // that fetches it, not the device
       const std::pair user{t.task.stage, t.task.direction};
       if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
     }
+  }
+
+  // Transfers run on links, but for those that an update reads.
+  bool isOnLink(const Touch& t) const {
+    if (t.position < 0 || t.position == kTaskEnd) return false;
+    const ir::Node& node = graph_.nodes[t.position];
+    return ownOp(node.op) == OwnOp::kTransfer && (isReceive(node) || !node.writes.empty());
   }
 
   // False for what stays on the device.

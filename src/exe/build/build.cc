@@ -179,8 +179,10 @@ class Builder {
     }
   }
 
-  bool isReceive(const ir::Node& node) const {
-    return ownOp(node.op) == OwnOp::kTransfer && node.direction != ir::Direction::kUpdate;
+  // What an update reads it gets itself. Refreshing a copy is no part of it: that waits for another update, which may
+  // refresh a copy of what this one has written.
+  static bool isReceive(const ir::Node& node) {
+    return ownOp(node.op) == OwnOp::kTransfer && (node.direction != ir::Direction::kUpdate || !node.writes.empty());
   }
   int32_t spaceOf(int32_t stage) const { return graph_.stages[stage].space; }
   int32_t spaceOfSource(const ir::Node& transfer) const {

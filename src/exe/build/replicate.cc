@@ -343,6 +343,8 @@ class Replicator {
       for (const MemoryUse& use : uses_[s].reads) {
         const int32_t e = isPersistent(use.group) ? externalAt(use.group, use.offset_bytes) : -1;
         if (e < 0 || exe_.externals[e].kind != ExternalKind::kAccumulator) continue;
+        // Transfers read sums too; the updates of a sum's parameter run where the sum is.
+        if (spaceOf(s) != exe_.workers[exe_.groups[use.group].worker].space) continue;
         auto [at, is_new] = segment_of_sum.emplace(e, s);
         if (!is_new && (updatesOwner(s, e) || !updatesOwner(at->second, e))) at->second = s;
       }
@@ -390,6 +392,14 @@ class Replicator {
     return -1;
   }
 
+  // Of the worker that runs a segment.
+  int32_t spaceOf(size_t segment) const {
+    for (const WorkerProgram& worker : exe_.workers)
+      for (const Action& action : worker.actions)
+        if (action.segment == static_cast<int32_t>(segment)) return worker.space;
+    return 0;
+  }
+
   bool updatesOwner(size_t segment, int32_t sum) const {
     const auto& writes = uses_[segment].writes;
     return std::any_of(writes.begin(), writes.end(), [&](const MemoryUse& use) {
@@ -432,7 +442,8 @@ class Replicator {
     std::vector<WorkerProgram> workers;
     for (int32_t r = 0; r < num_replicas_; ++r)
       for (const WorkerProgram& original : exe_.workers) {
-        WorkerProgram& copy = workers.emplace_back();
+        WorkerProgram& copy = workers.emplace_back(original);
+        copy.actions.clear();
         copy.device = original.device + r * devices;
         copy.replica = r;
         int32_t reduced = -1;  // micro-batch: the sums of its group are complete
