@@ -68,7 +68,7 @@ template <class Fn>
 std::vector<StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
   std::vector<StageCost> costs(graph.stages.size(), StageCost{0, 0, 0, 0});
   for (const ir::Node& node : graph.nodes) {
-    if (node.is_view || node.stage < 0 || isReceive(node)) continue;  // a link's work, while the stage computes
+    if (node.is_view || node.stage < 0 || isTransfer(node)) continue;  // a link's work, while the stage computes
     StageCost& cost = costs[static_cast<size_t>(node.stage)];
     switch (node.direction) {
       case Direction::kForward: cost.forward_ns += time_of(node); break;

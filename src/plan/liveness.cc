@@ -61,7 +61,7 @@ class Analysis {
         if (made_by_[base] < 0) made_by_[base] = touch.position;
       });
       Touch read = touch;
-      read.from_elsewhere = ownOp(node.op) == OwnOp::kTransfer;
+      read.from_elsewhere = isTransfer(node);
       forEachOperand(node, [&](ValueId v) { addTouch(graph_.baseOf(v), read); });
       for (const ir::Write& w : node.writes) addTouch(graph_.baseOf(w.after), touch);
     }
@@ -282,9 +282,9 @@ class Analysis {
 
 }  // namespace
 
-bool isReceive(const ir::Node& node) {
-  return node.direction != Direction::kUpdate && ownOp(node.op) == OwnOp::kTransfer;
-}
+bool isTransfer(const ir::Node& node) { return ownOp(node.op) == OwnOp::kTransfer; }
+
+bool isReceive(const ir::Node& node) { return isTransfer(node) && node.writes.empty(); }
 
 Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options) {
   Liveness liveness = Analysis(graph, options).run();

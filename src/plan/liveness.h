@@ -27,7 +27,7 @@ struct Buffer {
   int64_t bytes = 0;
   int32_t input = -1;          // index into Graph::inputs when it is one
   bool is_sum_of_one = false;  // an accumulator that backward makes its gradient in
-  bool is_received = false;    // made by a transfer of a micro-batch
+  bool is_received = false;    // made by a transfer
 };
 
 struct Liveness {
@@ -39,7 +39,9 @@ struct Liveness {
 
 using ir::precedes;
 using ir::taskOf;
-/// A transfer that runs in each micro-batch, ahead of its task. Those of updates are part of their task.
+/// A transfer: no work of its stage's device.
+bool isTransfer(const ir::Node& node);
+/// One that brings a value for a task; the others refresh the copy of an external.
 bool isReceive(const ir::Node& node);
 /// Throws E0403 when an external cannot be updated without breaking another reader.
 Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options);

@@ -232,11 +232,9 @@ class Planner {
     }
   }
 
-  // Transfers run on links, but for those that an update reads.
+  // Does a transfer touch it?
   bool isOnLink(const Touch& t) const {
-    if (t.position < 0 || t.position == kTaskEnd) return false;
-    const ir::Node& node = graph_.nodes[t.position];
-    return ownOp(node.op) == OwnOp::kTransfer && (isReceive(node) || !node.writes.empty());
+    return t.position >= 0 && t.position != kTaskEnd && isTransfer(graph_.nodes[t.position]);
   }
 
   // False for what stays on the device.
@@ -352,8 +350,12 @@ class Planner {
     std::vector<std::vector<Task>> of_rings;
     for (const ReceiveRing& ring : plan_.receives) of_rings.push_back(ring.users);
     const std::vector<int64_t> lengths = ringLengths(plan_.schedule, num_stages_, options_.accumulation, of_rings);
-    for (size_t r = 0; r < lengths.size(); ++r)
-      plan_.receives[r].frames = std::min(lengths[r] + 1, std::max<int64_t>(plan_.schedule.micro_batches, 1));
+    for (size_t r = 0; r < lengths.size(); ++r) {
+      // What an update receives is made right before it: nothing could come ahead.
+      const bool comes_ahead = plan_.receives[r].task.direction != Direction::kUpdate;
+      plan_.receives[r].frames =
+          std::min(lengths[r] + comes_ahead, std::max<int64_t>(plan_.schedule.micro_batches, 1));
+    }
   }
 
   const ir::Graph& graph_;

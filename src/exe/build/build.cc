@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/instructions.h"
@@ -48,6 +49,7 @@ class Builder {
 
  private:
   using Key = std::pair<int32_t, Direction>;
+  using TransferKey = std::tuple<Key, int32_t, bool>;  // task, space that the values come from, refreshes copies
 
   void indexInputs() {
     is_input_.assign(graph_.values.size(), false);
@@ -164,25 +166,25 @@ class Builder {
       segment_of_[key] = static_cast<int32_t>(exe_.segments.size());
       exe_.segments.push_back({key.first, key.second, taskName(key), {}});
     }
-    makeReceives();
+    makeTransferSegments();
     uses_.resize(exe_.segments.size());
   }
 
-  // What a task gets from one other space is a segment of its own.
-  void makeReceives() {
-    std::set<std::pair<Key, int32_t>> used;
+  // What a task gets from one other space is a segment of its own. So is what refreshes a stage's copies of externals
+  // behind the updates.
+  void makeTransferSegments() {
     for (const ir::Node& node : graph_.nodes)
-      if (isReceive(node)) used.insert({keyOf(ir::taskOf(node)), spaceOfSource(node)});
-    for (const auto& [task, space] : used) {
-      receive_segment_[{task, space}] = static_cast<int32_t>(exe_.segments.size());
-      exe_.segments.push_back({task.first, task.second, cat("in/", taskName(task), "/space", space), {}});
+      if (ownOp(node.op) == OwnOp::kTransfer) transfer_segment_[transferKey(node)] = -1;
+    for (auto& [key, segment] : transfer_segment_) {
+      const auto& [task, space, refreshes] = key;
+      segment = static_cast<int32_t>(exe_.segments.size());
+      const std::string name = refreshes ? cat("refresh/", task.first) : cat("in/", taskName(task));
+      exe_.segments.push_back({task.first, task.second, cat(name, "/space", space), {}});
     }
   }
 
-  // What an update reads it gets itself. Refreshing a copy is no part of it: that waits for another update, which may
-  // refresh a copy of what this one has written.
-  static bool isReceive(const ir::Node& node) {
-    return ownOp(node.op) == OwnOp::kTransfer && (node.direction != ir::Direction::kUpdate || !node.writes.empty());
+  TransferKey transferKey(const ir::Node& node) const {
+    return {keyOf(ir::taskOf(node)), spaceOfSource(node), !node.writes.empty()};
   }
   int32_t spaceOf(int32_t stage) const { return graph_.stages[stage].space; }
   int32_t spaceOfSource(const ir::Node& transfer) const {
@@ -190,7 +192,7 @@ class Builder {
   }
 
   int32_t segmentOf(const ir::Node& node) const {
-    if (isReceive(node)) return receive_segment_.at({keyOf(ir::taskOf(node)), spaceOfSource(node)});
+    if (ownOp(node.op) == OwnOp::kTransfer) return transfer_segment_.at(transferKey(node));
     auto it = segment_of_.find(keyOf(ir::taskOf(node)));
     ABELE_CHECK(it != segment_of_.end(), "node ", node.id, " ", node.op, " belongs to a task that is never run");
     return it->second;
@@ -341,7 +343,7 @@ class Builder {
       exe_.workers.push_back(std::move(program));
     }
     std::set<int32_t> sources;
-    for (const auto& [key, segment] : receive_segment_) sources.insert(key.second);
+    for (const auto& [key, segment] : transfer_segment_) sources.insert(std::get<int32_t>(key));
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w)
       for (const int32_t space : sources) addLink(w, space);
   }
@@ -352,13 +354,25 @@ class Builder {
   }
 
   // What a worker's actions get from one space, in the order of these actions: it can run right before each of them, so
-  // it adds no wait that could not be met.
+  // it adds no wait that could not be met. Copies are refreshed behind all updates of the worker, none of which waits
+  // for that: two workers may refresh copies of what the other one updates.
   void addLink(size_t worker, int32_t from) {
     WorkerProgram link{.device = plan_.device_of[worker], .actions = {}, .space = spaceOfWorker(worker), .from = from};
+    const auto add = [&](const plan::Action& a, bool refreshes) {
+      const auto found = transfer_segment_.find({{a.stage, static_cast<Direction>(a.direction)}, from, refreshes});
+      if (found != transfer_segment_.end()) link.actions.push_back({found->second, a.micro_batch, {}});
+    };
+    std::vector<plan::Action> updates;  // of one group
     for (const plan::Action& a : plan_.schedule.workers[worker]) {
-      const auto segment = receive_segment_.find({{a.stage, static_cast<Direction>(a.direction)}, from});
-      if (segment != receive_segment_.end()) link.actions.push_back({segment->second, a.micro_batch, {}});
+      const bool is_update = a.direction == ir::Direction::kUpdate;
+      if (!updates.empty() && (!is_update || a.micro_batch != updates.front().micro_batch)) {
+        for (const plan::Action& update : updates) add(update, /*refreshes=*/true);
+        updates.clear();
+      }
+      add(a, /*refreshes=*/false);
+      if (is_update) updates.push_back(a);
     }
+    for (const plan::Action& update : updates) add(update, /*refreshes=*/true);
     if (!link.actions.empty()) exe_.workers.push_back(std::move(link));
   }
 
@@ -376,7 +390,7 @@ class Builder {
   std::vector<bool> is_input_;                   // by value
   std::vector<ValueId> value_of_;                // by external: its input, or kNone
   std::map<Key, int32_t> segment_of_;
-  std::map<std::pair<Key, int32_t>, int32_t> receive_segment_;  // by task and space that the values come from
+  std::map<TransferKey, int32_t> transfer_segment_;
   std::map<std::string, int32_t> source_index_;
   std::map<ValueId, std::vector<ir::Output>> results_of_;  // by base
   std::map<ValueId, int32_t> maker_;                       // base -> segment

@@ -193,7 +193,7 @@ class Replicator {
       Segment copy = exe_.segments[s];
       copy.replica = replica;
       copy.name += cat("/replica", replica);
-      if (isUpdate(s)) keepOwnUpdates(replica, copy.instructions);
+      if (isUpdate(s)) keepOwnUpdates(replica, s, copy.instructions);
       const bool runs = !isUpdate(s) || !copy.instructions.empty();
       map.push_back(runs ? static_cast<int32_t>(exe_.segments.size()) : -1);
       if (!runs) continue;
@@ -207,12 +207,15 @@ class Replicator {
 
   // A shared parameter is updated by one replica of its group. Kept is what writes something that the replica updates,
   // and, from the end, what such an instruction reads.
-  void keepOwnUpdates(int32_t replica, std::vector<Instruction>& instructions) const {
+  void keepOwnUpdates(int32_t replica, size_t segment, std::vector<Instruction>& instructions) const {
     std::vector<Instruction> kept;
+    const bool is_link = workerOf(segment).isLink();  // brings what an update of the replica may read
     std::vector<int32_t> needed;
     for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
       bool is_kept = false;
-      forEachWritten(*it, [&](int32_t slot) { is_kept |= isOwnUpdate(replica, slot) || overlapsAny(slot, needed); });
+      forEachWritten(*it, [&](int32_t slot) {
+        is_kept |= isOwnUpdate(replica, slot) || overlapsAny(slot, needed) || (is_link && baseOf(slot) < 0);
+      });
       if (ownOp(it->op) == OwnOp::kEmit) is_kept = isOwnResult(replica, static_cast<int32_t>(it->args[1].i));
       if (!is_kept) continue;
       for (const auto& group : it->results)
@@ -344,7 +347,7 @@ class Replicator {
         const int32_t e = isPersistent(use.group) ? externalAt(use.group, use.offset_bytes) : -1;
         if (e < 0 || exe_.externals[e].kind != ExternalKind::kAccumulator) continue;
         // Transfers read sums too; the updates of a sum's parameter run where the sum is.
-        if (spaceOf(s) != exe_.workers[exe_.groups[use.group].worker].space) continue;
+        if (workerOf(s).space != exe_.workers[exe_.groups[use.group].worker].space) continue;
         auto [at, is_new] = segment_of_sum.emplace(e, s);
         if (!is_new && (updatesOwner(s, e) || !updatesOwner(at->second, e))) at->second = s;
       }
@@ -392,12 +395,12 @@ class Replicator {
     return -1;
   }
 
-  // Of the worker that runs a segment.
-  int32_t spaceOf(size_t segment) const {
+  const WorkerProgram& workerOf(size_t segment) const {
     for (const WorkerProgram& worker : exe_.workers)
       for (const Action& action : worker.actions)
-        if (action.segment == static_cast<int32_t>(segment)) return worker.space;
-    return 0;
+        if (action.segment == static_cast<int32_t>(segment)) return worker;
+    ABELE_CHECK(false, "nobody runs ", exe_.segments[segment].name);
+    return exe_.workers.front();
   }
 
   bool updatesOwner(size_t segment, int32_t sum) const {
@@ -494,7 +497,7 @@ class Replicator {
     std::vector<SegmentUses> uses;
     for (size_t s = 0; s < num_segments_; ++s) {
       std::vector<Instruction>& instructions = exe_.segments[s].instructions;
-      if (isUpdate(s)) keepOwnUpdates(0, instructions);
+      if (isUpdate(s)) keepOwnUpdates(0, s, instructions);
       uses.push_back(usesOf(0, s, instructions));
     }
     std::move(uses.begin(), uses.end(), uses_.begin());
