@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -40,7 +40,7 @@ class Transfers {
     collectReaders();
     chooseTasks();
     for (Node& node : graph_.nodes)
-      if (!node.is_view) readCopies(node);
+      if (isReader(node)) readCopies(node);
     for (ir::Output& output : graph_.outputs)
       if (output.kind == ir::OutputKind::kResult && isExternal(output.value))
         output.value = copyOf(output.value, resultTask());
@@ -100,15 +100,21 @@ class Transfers {
         const bool is_update = directionOf(output.value) == Direction::kUpdate;
         (is_update ? is_updated_ : is_written_)[index(output.target)] = true;
       }
+    for (const ir::Input& input : graph_.inputs) {
+      if (input.kind == ir::InputKind::kArgument) continue;
+      // Further inputs are copies that the pass has made.
+      home_[index(input.value)] = std::exchange(home[index(input.external)], kNone);
+    }
     for (const Node& node : graph_.nodes)
-      if (!node.is_view)
+      if (isReader(node))
         ir::forEachOperand(node, [&](ValueId v) {
-          const int32_t external = external_of_[index(graph_.baseOf(v))];
-          if (external != kNone && home[index(external)] == kNone) home[index(external)] = node.stage;
+          const ValueId base = graph_.baseOf(v);
+          if (isExternal(base) && home_[index(base)] == kNone) home_[index(base)] = node.stage;
         });
-    for (size_t v = 0; v < external_of_.size(); ++v)
-      if (external_of_[v] != kNone) home_[v] = home[index(external_of_[v])];
   }
+
+  // Transfers read other spaces.
+  static bool isReader(const Node& node) { return !node.is_view && ownOp(node.op) != OwnOp::kTransfer; }
 
   Direction directionOf(ValueId v) const {
     const ir::NodeId def = graph_.values[index(graph_.baseOf(v))].def;
@@ -129,7 +135,7 @@ class Transfers {
   // --- who brings a value --------------------------------------------------------------------------------------------
   void collectReaders() {
     for (const Node& node : graph_.nodes)
-      if (!node.is_view) ir::forEachOperand(node, [&](ValueId v) { noteReader(v, ir::taskOf(node)); });
+      if (isReader(node)) ir::forEachOperand(node, [&](ValueId v) { noteReader(v, ir::taskOf(node)); });
     for (const ir::Output& output : graph_.outputs)
       if (output.kind == ir::OutputKind::kResult && isExternal(output.value)) noteReader(output.value, resultTask());
   }
