@@ -108,7 +108,8 @@ class Planner {
   void checkWrittenParameters() const {
     if (options_.accumulation == 1) return;
     std::vector<const ir::Node*> writer(graph_.values.size(), nullptr);
-    for (const ir::Node& node : graph_.nodes)
+    for (const ir::Node& node : graph_.nodes) {
+      if (isReceive(node)) writer[node.results.at(0).at(0)] = writer[graph_.baseOf(static_cast<ir::ValueId>(node.args.at(1).i))];
       for (const ir::Write& w : node.writes) {
         const ir::Node* earlier = writer[w.before];
         writer[w.after] = earlier ? earlier : &node;
@@ -122,6 +123,7 @@ class Planner {
                    .expected = "a parameter that no earlier stage reads",
                    .remedy = "set the gradient accumulation to 1, or keep what forward writes in a buffer"});
       }
+    }
   }
 
   // Does it lie in memory that outlives the micro-batch?

@@ -138,6 +138,7 @@ def test_equals_eager(strategy, network, num_stages, recompute, optimizer, repli
     require_same(model.state_dict(), state)
     text = executor._executable.session.planText()
     assert text.startswith(f"plan {strategy if strategy in PIPELINES else 'sharded'} ")
+    assert ("  receive " in text) == (separate_memory and text.count(" device=") > 1)
     executor.destroy()
 
 
