@@ -314,7 +314,8 @@ int main(int argc, char** argv) {
   CLI::Option* recompute =
       app.add_flag("--recompute", arguments.recompute, "backward makes values again, in all stages but the last");
   app.add_flag("--recompute-last-stage", arguments.recompute_last_stage, "in the last stage too")->needs(recompute);
-  app.add_option("--spaces", arguments.spaces, "memory spaces of a process's devices; the next devices are the next one's")
+  app.add_option("--spaces", arguments.spaces,
+                 "memory spaces of a process's devices; the next devices are the next one's")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--keep", arguments.kept, "ids of values that are kept all the same")

@@ -112,8 +112,8 @@ struct External {
   int32_t owner = -1;
   double initial = 0;
   std::vector<int32_t> replica_slots = {};  // by replica; empty: all use `slot`
-  /// Further slots with the same contents, for other memory spaces: by copy and replica, replica fastest. The host fills
-  /// all of them, and reads `slot`.
+  /// Further slots with the same contents, for other memory spaces: by copy and replica, replica fastest. The host
+  /// fills all of them, and reads `slot`.
   std::vector<int32_t> copies = {};
   int32_t slotOf(int32_t replica) const { return replica_slots.empty() ? slot : replica_slots[replica]; }
   bool operator==(const External&) const = default;

@@ -85,7 +85,8 @@ class Transfers {
       ir::forEachResult(node, [&](ValueId v) { home_[index(graph_.baseOf(v))] = node.stage; });
       for (const ir::Write& w : node.writes) {
         const int32_t external = memory[index(w.after)] = memory[index(w.before)];
-        if (external != kNone) (node.direction == Direction::kUpdate ? is_updated_ : is_written_)[index(external)] = true;
+        if (external != kNone)
+          (node.direction == Direction::kUpdate ? is_updated_ : is_written_)[index(external)] = true;
       }
     }
     findHomesOfExternals();
@@ -155,8 +156,8 @@ class Transfers {
         continue;
       }
       for (const Task& task : tasks) {
-        const bool is_first = std::none_of(tasks.begin(), tasks.end(),
-                                           [&](const Task& other) { return ir::precedes(other, task); });
+        const bool is_first =
+            std::none_of(tasks.begin(), tasks.end(), [&](const Task& other) { return ir::precedes(other, task); });
         if (is_first) copies.push_back({task});
       }
     }
@@ -184,9 +185,8 @@ class Transfers {
     const ValueId base = graph_.baseOf(v);
     const auto found = copies_.find({base, spaceOf(reader.stage)});
     if (found == copies_.end() || index(base) >= home_.size()) return v;
-    const auto copy = std::find_if(found->second.begin(), found->second.end(), [&](const Copy& c) {
-      return comesFromHost(base) || serves(c, reader);
-    });
+    const auto copy = std::find_if(found->second.begin(), found->second.end(),
+                                   [&](const Copy& c) { return comesFromHost(base) || serves(c, reader); });
     ABELE_CHECK(copy != found->second.end(), "no task brings %", base, " to stage ", reader.stage);
     if (copy->value == kNone) copy->value = comesFromHost(base) ? addInput(base, *copy) : addTransfer(base, *copy);
     return v == base ? copy->value : viewOf(v, copy->value, base);
@@ -263,18 +263,18 @@ class Transfers {
   }
 
   ir::Graph& graph_;
-  std::vector<int32_t> positions_;                   // of nodes, by id
-  std::vector<int32_t> home_;                        // by base value: a stage
-  std::vector<int32_t> external_of_;                 // by value: which external an input is
-  std::vector<bool> is_written_;                     // by external: by micro-batches
-  std::vector<bool> is_updated_;                     // by external: by updates
-  std::map<Key, std::set<Task>> readers_;            // of values that are elsewhere
+  std::vector<int32_t> positions_;         // of nodes, by id
+  std::vector<int32_t> home_;              // by base value: a stage
+  std::vector<int32_t> external_of_;       // by value: which external an input is
+  std::vector<bool> is_written_;           // by external: by micro-batches
+  std::vector<bool> is_updated_;           // by external: by updates
+  std::map<Key, std::set<Task>> readers_;  // of values that are elsewhere
   std::map<Key, std::vector<Copy>> copies_;
   std::map<std::pair<ValueId, ValueId>, ValueId> views_;  // by view of the original, and copy of its base
-  std::map<ir::NodeId, Task> task_of_;               // of added nodes
+  std::map<ir::NodeId, Task> task_of_;                    // of added nodes
   std::vector<Refresh> refreshes_;
-  std::vector<Node> first_;                          // nodes to add, before all others
-  std::vector<std::vector<Node>> behind_;            // and by the position that they follow
+  std::vector<Node> first_;                // nodes to add, before all others
+  std::vector<std::vector<Node>> behind_;  // and by the position that they follow
 };
 
 bool hasOneSpace(const ir::Graph& graph) {

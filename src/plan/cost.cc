@@ -111,6 +111,9 @@ std::vector<StageMemory> memoryOf(const Plan& plan) {
     memory[s] = {is_first ? plan.persistent_bytes[worker] : 0, plan.stash_bytes[s], plan.transient_bytes[worker],
                  plan.users[s]};
   }
+  // What is received, in as many frames as this schedule asks for.
+  for (const ReceiveRing& ring : plan.receives)
+    memory[static_cast<size_t>(ring.task.stage)].persistent_bytes += ring.frames * ring.bytes;
   return memory;
 }
 

@@ -141,7 +141,9 @@ class Analysis {
     const int32_t sum = result_.buffer_of[graph_.baseOf(write.before)];
     const ir::Value& gradient = graph_.values[node.args.at(1).i];
     const int32_t made = result_.buffer_of[gradient.base];
-    if (made == sum || result_.buffers[made].input >= 0 || result_.buffers[made].is_received || result_.buffers[sum].members.size() > 1) return;
+    if (made == sum || result_.buffers[made].input >= 0 || result_.buffers[made].is_received ||
+        result_.buffers[sum].members.size() > 1)
+      return;
     const Task task = taskOf(node);
     const auto& touches = result_.buffers[made].touches;
     if (gradient.offset != 0 || gradient.type != write.view || !fitsInto(result_.buffers[made], write.view) ||

@@ -13,7 +13,15 @@
 
 namespace abele::plan {
 
-enum class MemoryClass : uint8_t { kWeights, kOptimizerState, kAccumulators, kConstants, kStash, kTransient, kReceived };
+enum class MemoryClass : uint8_t {
+  kWeights,
+  kOptimizerState,
+  kAccumulators,
+  kConstants,
+  kStash,
+  kTransient,
+  kReceived
+};
 inline constexpr size_t kNumMemoryClasses = 7;
 /// "weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient", "received".
 const char* memoryClassName(MemoryClass memory_class);

@@ -109,7 +109,8 @@ class Planner {
     if (options_.accumulation == 1) return;
     std::vector<const ir::Node*> writer(graph_.values.size(), nullptr);
     for (const ir::Node& node : graph_.nodes) {
-      if (isReceive(node)) writer[node.results.at(0).at(0)] = writer[graph_.baseOf(static_cast<ir::ValueId>(node.args.at(1).i))];
+      if (isReceive(node))
+        writer[node.results.at(0).at(0)] = writer[graph_.baseOf(static_cast<ir::ValueId>(node.args.at(1).i))];
       for (const ir::Write& w : node.writes) {
         const ir::Node* earlier = writer[w.before];
         writer[w.after] = earlier ? earlier : &node;
@@ -200,8 +201,8 @@ class Planner {
 
   // The first that touches it where it lies.
   static int32_t homeStage(const Buffer& buffer) {
-    const auto touch = std::find_if(buffer.touches.begin(), buffer.touches.end(),
-                                    [](const Touch& t) { return !t.from_elsewhere; });
+    const auto touch =
+        std::find_if(buffer.touches.begin(), buffer.touches.end(), [](const Touch& t) { return !t.from_elsewhere; });
     return (touch == buffer.touches.end() ? buffer.touches.front() : *touch).task.stage;
   }
 
@@ -355,8 +356,7 @@ class Planner {
     for (size_t r = 0; r < lengths.size(); ++r) {
       // What an update receives is made right before it: nothing could come ahead.
       const bool comes_ahead = plan_.receives[r].task.direction != Direction::kUpdate;
-      plan_.receives[r].frames =
-          std::min(lengths[r] + comes_ahead, std::max<int64_t>(plan_.schedule.micro_batches, 1));
+      plan_.receives[r].frames = std::min(lengths[r] + comes_ahead, std::max<int64_t>(plan_.schedule.micro_batches, 1));
     }
   }
 

@@ -220,7 +220,8 @@ class Parser {
       else
         fail("expected stage=, off-chip=, ring= or at= ", c.here());
     }
-    if ((p.home == Home::kReceive) != (p.receive >= 0)) fail("%", value, ": a ring is for what is received, and that needs one");
+    if ((p.home == Home::kReceive) != (p.receive >= 0))
+      fail("%", value, ": a ring is for what is received, and that needs one");
     const bool needs_stage = p.home != Home::kNone && p.home != Home::kInput;
     if (needs_stage && p.stage < 0) fail("%", value, " needs a stage");
     if (plan_.placement.size() <= value) plan_.placement.resize(value + 1);

@@ -47,7 +47,8 @@ std::map<std::string, size_t> meaning(const ir::Graph& graph) {
     of[input.value] = hash(cat("input", static_cast<int>(input.kind), ",", input.external));
   for (const ir::Node& node : graph.nodes) {
     if (node.op == "abele::transfer") {  // the same bits elsewhere
-      ir::forEachResult(node, [&](ir::ValueId v) { of[v] = of[graph.baseOf(static_cast<ir::ValueId>(node.args[1].i))]; });
+      ir::forEachResult(node,
+                        [&](ir::ValueId v) { of[v] = of[graph.baseOf(static_cast<ir::ValueId>(node.args[1].i))]; });
       continue;
     }
     ir::Graph line;  // the arguments without their ids

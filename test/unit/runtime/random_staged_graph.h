@@ -12,8 +12,8 @@ namespace abele::test {
 
 class RandomStagedGraph {
  public:
-  /// sequential: a buffer may be written by several stages. updates_at_sums: as lowering has it, each update runs in the
-  /// stage of its gradient.
+  /// sequential: a buffer may be written by several stages. updates_at_sums: as lowering has it, each update runs in
+  /// the stage of its gradient.
   RandomStagedGraph(uint64_t seed, bool training, bool sequential = false, bool updates_at_sums = false)
       : random_(seed), training_(training), sequential_(sequential), updates_at_sums_(updates_at_sums) {}
 
