@@ -237,8 +237,8 @@ class Verifier {
       require(slot >= 0, where, ": slot ", slot);
       check(slot);
     }
-    require(e.copies.empty() || (e.slot >= 0 && size(e.copies) % exe_.replicas == 0), where, ": ", size(e.copies),
-            " copies for ", exe_.replicas, " replicas");
+    require(e.copies.empty() || (e.slot >= 0 && exe_.replicas >= 1 && size(e.copies) % exe_.replicas == 0), where, ": ",
+            size(e.copies), " copies for ", exe_.replicas, " replicas");
     for (int32_t slot : e.copies) {
       require(slot >= 0, where, ": slot ", slot);
       check(slot);
