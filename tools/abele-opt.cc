@@ -42,6 +42,7 @@ struct Arguments {
   double max_grad_norm = 0;
   std::vector<std::string> stages;
   std::vector<ir::NodeId> cuts;
+  std::vector<int> spaces;
   std::vector<ir::ValueId> kept;
 };
 
@@ -76,6 +77,7 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
   context.stages.ordered = !arguments.sharded;
   if (!arguments.cuts.empty()) context.stages.auto_stage = passes::AutoStage::kAutoSplit;
   context.stages.cuts = arguments.cuts;
+  context.stages.spaces = arguments.spaces;
   context.recompute = {
       .enabled = arguments.recompute, .last_stage = arguments.recompute_last_stage, .kept = arguments.kept};
   for (ir::ValueId kept : arguments.kept)
@@ -110,7 +112,8 @@ passes::PipelineOptions pipelineOf(const Arguments& arguments, const ir::Graph& 
   if (options.passes.empty())
     options.passes = passes::defaultPipeline({.training = graph.training,
                                               .recomputes = arguments.recompute,
-                                              .splits_weight_gradients = arguments.split_weight_gradients});
+                                              .splits_weight_gradients = arguments.split_weight_gradients,
+                                              .has_several_spaces = !arguments.spaces.empty()});
   return options;
 }
 
@@ -311,6 +314,10 @@ int main(int argc, char** argv) {
   CLI::Option* recompute =
       app.add_flag("--recompute", arguments.recompute, "backward makes values again, in all stages but the last");
   app.add_flag("--recompute-last-stage", arguments.recompute_last_stage, "in the last stage too")->needs(recompute);
+  app.add_option("--spaces", arguments.spaces,
+                 "memory spaces of a process's devices; the next devices are the next one's")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1 << 20));
   app.add_option("--keep", arguments.kept, "ids of values that are kept all the same")
       ->delimiter(',')
       ->needs(recompute);

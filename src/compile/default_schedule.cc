@@ -17,9 +17,10 @@ Lowered lowerByDefault(const Captured& captured, ProgramOptions options) {
   if (!plan::canCompareSchedules(result.graph, rules.plan, result.choice.reason)) return result;
   rules.cores = coresOfReplica(options);
   ir::Graph split;
-  if (options.recompute || options.recompute_to_fit) {
-    // What the last stage makes again depends on the schedule.
-    rules.all_kinds = false;
+  // What the last stage makes again depends on the schedule.
+  const bool recomputes = options.recompute || options.recompute_to_fit;
+  if (recomputes || !options.stages.spaces.empty()) {
+    rules.all_kinds = !recomputes;
     options.schedule = plan::ScheduleKind::kZeroBubble;
     split = runPasses(captured, options);
   } else {

@@ -26,7 +26,8 @@ void describe(MadeProgram& compiled, const capture::Recording& recording, const 
 
 void describeStages(MadeProgram& compiled) {
   const plan::Plan& plan = compiled.plan;
-  const auto workers = static_cast<int32_t>(plan.device_of.size());
+  const auto workers = static_cast<int32_t>(static_cast<int64_t>(compiled.executable.workers.size()) /
+                                            compiled.executable.replicas);  // links too
   for (int32_t replica = 0; replica < compiled.executable.replicas; ++replica)
     for (size_t stage = 0; stage < plan.worker_of.size(); ++stage) {
       const int32_t worker = replica * workers + plan.worker_of[stage];

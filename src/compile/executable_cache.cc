@@ -68,11 +68,13 @@ void addOptions(exe::Writer& out, const ProgramOptions& options) {
   add(out, shard_weights, shard_states, min_weight_elements, min_state_elements);
   for (const auto& [parameter, type, shards, one_per_replica] : groupings)
     add(out, parameter, static_cast<int64_t>(type), shards, one_per_replica);
-  const auto& [auto_stage, explicit_stages, ordered, cuts, devices, alternating] = stages;
+  const auto& [auto_stage, explicit_stages, ordered, cuts, devices, alternating, spaces] = stages;
   // Where cuts lie follows from the graph.
   add(out, static_cast<int64_t>(splitsByItself(options) ? splitDevices(options) : 0));
   (void)cuts, (void)devices;
   add(out, static_cast<int64_t>(auto_stage), ordered, alternating, static_cast<uint64_t>(explicit_stages.size()));
+  add(out, static_cast<uint64_t>(spaces.size()));
+  for (int space : spaces) add(out, static_cast<int64_t>(space));
   for (const auto& [blocks, ipu, phase] : explicit_stages) {
     add(out, static_cast<uint64_t>(blocks.size()), ipu, phase);
     for (const std::string& block : blocks) add(out, block);

@@ -310,6 +310,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
       values.get<bool>("enforce_pipeline_minimum") && !isOn(values, "abele.allowShortPipeline");
   const bool shares = values.expert("abele.shareWeights") != nullptr;
   session.share_weights = shares ? isOn(values, "abele.shareWeights") : values.get<bool>("share_weights");
+  if (isOn(values, "abele.separateMemory")) session.stages.spaces = {0};
   session.num_devices = values.get<int64_t>("num_devices");
   if (const OptionValue* threads = values.expert("abele.threadsPerDevice"))
     session.threads_per_device = static_cast<int>(integer<int64_t>(*threads).value_or(0));

@@ -143,7 +143,7 @@ class Remedies {
     other.strategy = Strategy::kSharded;
     other.recompute_to_fit = false;
     other.costs.clear();  // of other stages
-    other.stages = {};
+    other.stages = {.spaces = options_.stages.spaces};
     other.stages.ordered = false;
     const plan::TensorLocation off{.off_chip = true};
     other.locations.weights = other.locations.optimizer_state = other.locations.accumulators = off;

@@ -178,6 +178,7 @@ class Chooser {
   plan::Plan planOf(ir::Graph graph) const {
     passes::PassContext context;
     if (plan::splitsBackward(plan_options_.schedule)) passes::splitWeightGradient(graph, context);
+    passes::insertTransfers(graph, context);
     return plan::makePlan(graph, plan_options_);
   }
 

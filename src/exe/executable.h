@@ -91,10 +91,15 @@ struct Action {
   std::vector<FrameUse> releases = {};  // may leave the device behind it: the next action does not need them
   bool operator==(const Action&) const = default;
 };
+/// Computes on a device, or is a link: it brings to the device's memory space what another space has made, by segments
+/// of abele::transfer alone, while the device computes. Links follow the other workers of their replica.
 struct WorkerProgram {
   int32_t device = 0;
   std::vector<Action> actions;  // one step, in order
   int32_t replica = 0;
+  int32_t space = 0;  // of the device: workers of one space share memory
+  int32_t from = -1;  // of a link: the space that it brings values from
+  bool isLink() const { return from >= 0; }
   bool operator==(const WorkerProgram&) const = default;
 };
 
@@ -107,6 +112,9 @@ struct External {
   int32_t owner = -1;
   double initial = 0;
   std::vector<int32_t> replica_slots = {};  // by replica; empty: all use `slot`
+  /// Further slots with the same contents, for other memory spaces: by copy and replica, replica fastest. The host
+  /// fills all of them, and reads `slot`.
+  std::vector<int32_t> copies = {};
   int32_t slotOf(int32_t replica) const { return replica_slots.empty() ? slot : replica_slots[replica]; }
   bool operator==(const External&) const = default;
 };
@@ -133,6 +141,8 @@ struct Executable {
   /// Arguments and results of one replica.
   int64_t numInputs() const { return static_cast<int64_t>(input_slots.size()) / replicas; }
   int64_t numOutputs() const { return static_cast<int64_t>(output_slots.size()) / replicas; }
+  /// Workers that compute, of all replicas.
+  int64_t numComputing() const;
   int32_t inputPart(int32_t replica) const { return input_part.empty() ? 0 : input_part[replica]; }
   /// Replicas that take different inputs.
   int64_t inputParts() const;
@@ -144,6 +154,9 @@ struct Executable {
   }
   bool operator==(const Executable&) const = default;
 };
+
+/// All that hold what a replica sees as the external's contents: its slot and the copies for other memory spaces.
+std::vector<int32_t> slotsOf(const Executable& executable, const External& external, int32_t replica);
 
 /// Bytes of all groups of a worker that are always on its device (the caller's tensors left out); groups of no worker
 /// count for worker 0.

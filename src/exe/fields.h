@@ -7,7 +7,7 @@
 namespace abele::exe {
 
 inline constexpr const char* kExecutableMagic = "ABELEABX";
-inline constexpr uint32_t kExecutableVersion = 5;
+inline constexpr uint32_t kExecutableVersion = 6;
 
 // Beside the enums, where the Reader finds them by argument.
 inline bool isKnown(GroupKind k) { return k <= GroupKind::kOutput; }
@@ -56,6 +56,7 @@ void visit(A& a, External& x) {
   a(x.owner);
   a(x.initial);
   visit(a, x.replica_slots);
+  visit(a, x.copies);
 }
 template <class A>
 void visit(A& a, Instruction& x) {
@@ -94,6 +95,8 @@ void visit(A& a, WorkerProgram& x) {
   a(x.device);
   visit(a, x.actions);
   a(x.replica);
+  a(x.space);
+  a(x.from);
 }
 template <class A>
 void visit(A& a, Executable& x) {

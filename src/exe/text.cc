@@ -283,6 +283,7 @@ class Parser {
     c.expectKey("initial");
     external.initial = c.real();
     if (c.acceptText("by replica")) external.replica_slots = (c.expect('['), parseSlots(c, ']'));
+    if (c.acceptText("copies")) external.copies = (c.expect('['), parseSlots(c, ']'));
   }
 
   void parseEnds(Cursor& c) {
@@ -362,6 +363,8 @@ class Parser {
     c.expectKey("device");
     worker.device = c.index();
     if (c.acceptKey("replica")) worker.replica = c.index();
+    if (c.acceptKey("space")) worker.space = c.index();
+    if (c.acceptKey("from")) worker.from = c.index();
   }
 
   // bwd/0 micro_batch=1 wait(fwd/1>=2) fetch(stash/0[1] to write) release(stash/0[0])
@@ -416,7 +419,8 @@ std::string print(const Executable& exe) {
   for (const External& e : exe.externals)
     out += cat("  external ", nameText(e.name), " ", kExternalKinds[static_cast<size_t>(e.kind)], " ", slotText(e.slot),
                " owner=", e.owner, " initial=", e.initial,
-               e.replica_slots.empty() ? "" : " by replica " + listText(e.replica_slots, slotText), "\n");
+               e.replica_slots.empty() ? "" : " by replica " + listText(e.replica_slots, slotText),
+               e.copies.empty() ? "" : " copies " + listText(e.copies, slotText), "\n");
   out += "  inputs " + listText(exe.input_slots, slotText) + " outputs " + listText(exe.output_slots, slotText) + "\n";
   for (size_t s = 0; s < exe.sources.size(); ++s) out += cat("  source ", s, " ", text::quoted(exe.sources[s]), "\n");
   for (size_t s = 0; s < exe.segments.size(); ++s) {
@@ -427,6 +431,8 @@ std::string print(const Executable& exe) {
   for (size_t w = 0; w < exe.workers.size(); ++w) {
     out += cat("  worker ", w, " device=", exe.workers[w].device);
     if (exe.workers[w].replica != 0) out += cat(" replica=", exe.workers[w].replica);
+    if (exe.workers[w].space != 0) out += cat(" space=", exe.workers[w].space);
+    if (exe.workers[w].isLink()) out += cat(" from=", exe.workers[w].from);
     out += "\n";
     for (const Action& a : exe.workers[w].actions) {
       out += cat("    ", segments.text(a.segment), " micro_batch=", a.micro_batch);

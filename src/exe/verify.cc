@@ -27,8 +27,12 @@ class Verifier {
       checkSegment(exe_.segments[s]);
       for (const Instruction& i : exe_.segments[s].instructions) checkInstruction(i, cat("segment ", s, " ", i.op));
     }
-    for (size_t w = 0; w < exe_.workers.size(); ++w)
-      for (const Action& a : exe_.workers[w].actions) checkAction(a, cat("worker ", w));
+    for (size_t w = 0; w < exe_.workers.size(); ++w) {
+      const WorkerProgram& worker = exe_.workers[w];
+      require(worker.space >= 0 && worker.from >= -1 && worker.from != worker.space, "worker ", w, ": of space ",
+              worker.space, ", from ", worker.from);
+      for (const Action& a : worker.actions) checkAction(a, cat("worker ", w));
+    }
     for (size_t e = 0; e < exe_.externals.size(); ++e) checkExternal(e);
     for (int32_t slot : exe_.input_slots) checkBound(slot, GroupKind::kInput, "input");
     for (int32_t slot : exe_.output_slots) checkBound(slot, GroupKind::kOutput, "output");
@@ -233,6 +237,12 @@ class Verifier {
       require(slot >= 0, where, ": slot ", slot);
       check(slot);
     }
+    require(e.copies.empty() || (e.slot >= 0 && exe_.replicas >= 1 && size(e.copies) % exe_.replicas == 0), where, ": ",
+            size(e.copies), " copies for ", exe_.replicas, " replicas");
+    for (int32_t slot : e.copies) {
+      require(slot >= 0, where, ": slot ", slot);
+      check(slot);
+    }
     require(e.owner >= -1 && e.owner < size(exe_.externals) &&
                 (e.owner < 0 || exe_.externals[e.owner].kind == ExternalKind::kParameter),
             where, ": owner ", e.owner);
@@ -292,10 +302,13 @@ class Verifier {
     for (size_t e = 0; e < exe_.externals.size(); ++e) {
       const External& external = exe_.externals[e];
       if (external.slot < 0) continue;
-      for (int64_t r = 0; r < (external.replica_slots.empty() ? 1 : exe_.replicas); ++r) {
-        const Slot& slot = exe_.slots[external.slotOf(static_cast<int32_t>(r))];
+      const auto note = [&](int32_t id) {
+        const Slot& slot = exe_.slots[id];
         if (slot.type.extentBytes() > 0) ranges[slot.group].push_back({slot.offset_bytes, endOf(slot), e});
-      }
+      };
+      for (int64_t r = 0; r < (external.replica_slots.empty() ? 1 : exe_.replicas); ++r)
+        note(external.slotOf(static_cast<int32_t>(r)));
+      for (int32_t id : external.copies) note(id);
     }
     for (auto& [group, list] : ranges) {
       std::sort(list.begin(), list.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });

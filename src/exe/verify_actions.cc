@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "base/instructions.h"
 #include "exe/verify_parts.h"
 
 namespace abele::exe {
@@ -26,6 +27,10 @@ class ActionVerifier {
     return condition;
   }
   bool isUpdate(const Segment& segment) const { return segment.direction == Direction::kUpdate; }
+  static bool isTransferOnly(const Segment& segment) {
+    return std::all_of(segment.instructions.begin(), segment.instructions.end(),
+                       [](const Instruction& i) { return ownOp(i.op) == OwnOp::kTransfer; });
+  }
 
   // A segment is one worker's, and runs once for each micro-batch; an update once for each group of them.
   void checkTasks() {
@@ -38,6 +43,7 @@ class ActionVerifier {
         require(owner < 0 || owner == worker, segment.name, " is run by workers ", owner, " and ", w);
         owner = worker;
         ++runs_of_[a.segment];
+        require(!exe_.workers[w].isLink() || isTransferOnly(segment), segment.name, " computes on a link");
         require(segment.replica == exe_.workers[w].replica, segment.name, " is run for replica ",
                 exe_.workers[w].replica);
         require(tasks.insert({a.segment, a.micro_batch}).second, segment.name, " runs twice for micro-batch ",

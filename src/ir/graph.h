@@ -120,6 +120,7 @@ struct Block {
 struct Stage {
   int32_t device = 0;
   std::string name;
+  int32_t space = 0;  // the memory that the device computes in; values go from one to another by transfers
   bool operator==(const Stage&) const = default;
 };
 

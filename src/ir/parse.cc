@@ -151,6 +151,8 @@ class Parser {
       c.expect('=');
       if (key == "device")
         stage.device = c.index();
+      else if (key == "space")
+        stage.space = c.index();
       else
         return false;
       return true;

@@ -31,6 +31,24 @@ void renameOperands(Graph& graph, const std::vector<ValueId>& new_id) {
   for (Output& output : graph.outputs) output.value = new_id[output.value];
 }
 
+ValueId makeView(Graph& graph, Node& node, ValueId like, ValueId base) {
+  const Value value = graph.values[static_cast<size_t>(like)];
+  const bool same_dtype = graph.values[static_cast<size_t>(base)].type.dtype == value.type.dtype;
+  node.op = same_dtype ? "aten::as_strided" : "aten::view.dtype";
+  node.args = {Arg::id(base)};
+  if (same_dtype) {
+    node.args.push_back(Arg::intList(value.type.sizes));
+    node.args.push_back(Arg::intList(value.type.strides));
+    node.args.push_back(Arg::integer(value.offset));
+  } else {
+    node.args.push_back(Arg::integer(static_cast<int64_t>(value.type.dtype)));
+  }
+  node.is_view = true;
+  const ValueId view = graph.addView(value.type, node.id, base, value.offset);
+  node.results = {{view}};
+  return view;
+}
+
 void forgetValue(Graph& graph, ValueId v) { graph.values[v] = Value{.base = v}; }
 
 void removeNodes(Graph& graph, const std::vector<bool>& remove) {

@@ -13,6 +13,10 @@ std::vector<int32_t> positionsById(const Graph& graph);
 /// Makes every operand and output v read new_id[v]. Writes keep naming bases: renaming a base renames `before` too.
 void renameOperands(Graph& graph, const std::vector<ValueId>& new_id);
 
+/// Fills `node`, which has its id, with a view of `base` that has the type and place of `like`. Requires: `base` is a
+/// base that is laid out as the base of `like`. Returns: the view.
+ValueId makeView(Graph& graph, Node& node, ValueId like, ValueId base);
+
 /// Leaves the place of a removed value, so that the ids of the others stay.
 void forgetValue(Graph& graph, ValueId v);
 

@@ -106,7 +106,8 @@ class Printer {
       out_ += cat("  block ", i, " ", quoted(block.user_id), attributes.braced(), "\n");
     }
     for (size_t i = 0; i < graph_.stages.size(); ++i)
-      out_ += cat("  stage ", i, " ", quoted(graph_.stages[i].name), " {device=", graph_.stages[i].device, "}\n");
+      out_ += cat("  stage ", i, " ", quoted(graph_.stages[i].name), " {device=", graph_.stages[i].device,
+                  graph_.stages[i].space != 0 ? cat(", space=", graph_.stages[i].space) : "", "}\n");
     for (size_t i = 0; i < graph_.externals.size(); ++i) {
       const External& external = graph_.externals[i];
       Attributes attributes;

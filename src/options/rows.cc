@@ -662,6 +662,7 @@ const std::vector<OptionKey>& optionKeys() {
 const std::map<std::string, ExpertSetting>& expertSettings() {
   static const std::map<std::string, ExpertSetting> all = {
       {"abele.allowShortPipeline", {"bool", 0, ExpertEffect::kHonoured, {}, ""}},
+      {"abele.separateMemory", {"bool", 0, ExpertEffect::kHonoured, {}, ""}},
       {"abele.shareWeights", {"bool", 0, ExpertEffect::kHonoured, {}, ""}},
       {"aliasZeroCopy", {"bool", 0, ExpertEffect::kHint, {}, ""}},
       {"automaticLossScalingSettings.enabled", {"bool", 0, ExpertEffect::kHonoured, {}, ""}},

@@ -238,7 +238,8 @@ class StageAssigner {
   }
   void addStage(int number) {
     positions_of_number_[number].push_back(static_cast<int>(stages_.size()));
-    stages_.push_back({deviceOf(number), cat(number)});
+    const int device = deviceOf(number);
+    stages_.push_back({device, cat(number), rules_.spaceOf(device)});
   }
 
   // Numbers without forward nodes are left out.

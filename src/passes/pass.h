@@ -34,6 +34,10 @@ struct StageRules {
   int devices = 0;
   /// Parallel phased: even phases run on even devices, odd ones on odd devices (E0402).
   bool alternating = false;
+  /// Memory spaces of the devices of one process; the next devices are those of the next process, which shares no
+  /// memory with it: {0} is a memory for each device, {0, 0} one for each pair. Empty: one for all.
+  std::vector<int> spaces;
+  int spaceOf(int device) const;
 };
 
 /// What the device update needs to know at compile time; values that change per step live in the runtime.
@@ -91,6 +95,7 @@ struct PipelineFacts {
   bool training = false;
   bool recomputes = false;               // some values are made again: PassContext::recompute says which
   bool splits_weight_gradients = false;  // the schedule runs weight gradients apart from backward
+  bool has_several_spaces = false;       // devices share no memory: StageRules::spaces says which
 };
 /// All passes of a program in order, each with the reason of its position in pipeline.cc.
 std::vector<std::string> defaultPipeline(const PipelineFacts& facts);

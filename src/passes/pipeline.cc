@@ -67,15 +67,20 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   if (facts.training) p.push_back("lower-optimizer");
   // After lower-optimizer, when the backward of every stage is complete: what nobody reads there is not made again.
   if (facts.training && facts.recomputes) p.push_back("recompute");
-  // Last: it looks at who waits for each backward node, and updates and nodes that run again are among them.
+  // Late: it looks at who waits for each backward node, and updates and nodes that run again are among them.
   if (facts.training && facts.splits_weight_gradients) p.push_back("split-weight-gradient");
+  // Last of all: it asks which task reads a value first, and the passes before it move nodes to other tasks.
+  if (facts.has_several_spaces) p.push_back("insert-transfers");
   return p;
 }
 
 std::vector<PipelineStep> pipelineSteps(const ir::Graph& graph, const PassContext& context,
                                         const PipelineOptions& options) {
   std::vector<std::string> names = options.passes;
-  if (names.empty()) names = defaultPipeline({.training = graph.training, .recomputes = context.recompute.enabled});
+  if (names.empty())
+    names = defaultPipeline({.training = graph.training,
+                             .recomputes = context.recompute.enabled,
+                             .has_several_spaces = !context.stages.spaces.empty()});
   checkDisabled(options.disabled);
   std::map<std::string, int> occurrences;
   std::vector<PipelineStep> steps;

@@ -116,21 +116,7 @@ class Snapshots {
     }
     const ValueId base = copyOf(value.base);
     Node& node = addNode(place, value.base);
-    const bool same_dtype = graph_.values[index(base)].type.dtype == value.type.dtype;
-    node.op = same_dtype ? "aten::as_strided" : "aten::view.dtype";
-    node.args = {Arg::id(base)};
-    if (same_dtype) {
-      node.args.push_back(Arg::intList(value.type.sizes));
-      node.args.push_back(Arg::intList(value.type.strides));
-      node.args.push_back(Arg::integer(value.offset));
-    } else {
-      node.args.push_back(Arg::integer(static_cast<int64_t>(value.type.dtype)));
-    }
-    node.is_view = true;
-    const ValueId view = graph_.addView(value.type, node.id, base, value.offset);
-    node.results = {{view}};
-    copy_of_[v] = view;
-    return view;
+    return copy_of_[v] = ir::makeView(graph_, node, v, base);
   }
 
   ValueId addCopy(std::vector<Node>& place, const ir::Value& value) {

@@ -1,5 +1,6 @@
 #include "passes/stage_rules.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/cat.h"
@@ -78,6 +79,13 @@ AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block
 }
 
 }  // namespace
+
+int StageRules::spaceOf(int device) const {
+  if (spaces.empty()) return 0;
+  const int devices = static_cast<int>(spaces.size());
+  const int of_process = *std::max_element(spaces.begin(), spaces.end()) + 1;
+  return device / devices * of_process + spaces[static_cast<size_t>(device % devices)];
+}
 
 std::vector<AskedStage> askedStages(const ir::Graph& graph, const StageRules& rules) {
   std::vector<AskedStage> asked(1);  // the code before the first block: stage 0 on device 0

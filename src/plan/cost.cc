@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "plan/liveness.h"
 
 namespace abele::plan {
 namespace {
@@ -67,7 +68,7 @@ template <class Fn>
 std::vector<StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
   std::vector<StageCost> costs(graph.stages.size(), StageCost{0, 0, 0, 0});
   for (const ir::Node& node : graph.nodes) {
-    if (node.is_view || node.stage < 0) continue;
+    if (node.is_view || node.stage < 0 || isTransfer(node)) continue;  // a link's work, while the stage computes
     StageCost& cost = costs[static_cast<size_t>(node.stage)];
     switch (node.direction) {
       case Direction::kForward: cost.forward_ns += time_of(node); break;
@@ -110,6 +111,9 @@ std::vector<StageMemory> memoryOf(const Plan& plan) {
     memory[s] = {is_first ? plan.persistent_bytes[worker] : 0, plan.stash_bytes[s], plan.transient_bytes[worker],
                  plan.users[s]};
   }
+  // What is received, in as many frames as this schedule asks for.
+  for (const ReceiveRing& ring : plan.receives)
+    memory[static_cast<size_t>(ring.task.stage)].persistent_bytes += ring.frames * ring.bytes;
   return memory;
 }
 

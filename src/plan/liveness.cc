@@ -60,7 +60,9 @@ class Analysis {
         const ValueId base = graph_.baseOf(v);
         if (made_by_[base] < 0) made_by_[base] = touch.position;
       });
-      forEachOperand(node, [&](ValueId v) { addTouch(graph_.baseOf(v), touch); });
+      Touch read = touch;
+      read.from_elsewhere = isTransfer(node);
+      forEachOperand(node, [&](ValueId v) { addTouch(graph_.baseOf(v), read); });
       for (const ir::Write& w : node.writes) addTouch(graph_.baseOf(w.after), touch);
     }
     for (const ir::Output& out : graph_.outputs) {
@@ -82,7 +84,11 @@ class Analysis {
     Buffer buffer;
     buffer.input = input_of_[base];
     result_.buffer_of[base] = static_cast<int32_t>(result_.buffers.size());
-    if (made_by_[base] >= 0) buffer.touches.push_back({taskOf(graph_.nodes[made_by_[base]]), made_by_[base]});
+    if (made_by_[base] >= 0) {
+      const ir::Node& maker = graph_.nodes[made_by_[base]];
+      buffer.touches.push_back({taskOf(maker), made_by_[base]});
+      buffer.is_received = isReceive(maker);
+    }
     result_.buffers.push_back(std::move(buffer));
     join(base, result_.buffer_of[base]);
   }
@@ -135,7 +141,9 @@ class Analysis {
     const int32_t sum = result_.buffer_of[graph_.baseOf(write.before)];
     const ir::Value& gradient = graph_.values[node.args.at(1).i];
     const int32_t made = result_.buffer_of[gradient.base];
-    if (made == sum || result_.buffers[made].input >= 0 || result_.buffers[sum].members.size() > 1) return;
+    if (made == sum || result_.buffers[made].input >= 0 || result_.buffers[made].is_received ||
+        result_.buffers[sum].members.size() > 1)
+      return;
     const Task task = taskOf(node);
     const auto& touches = result_.buffers[made].touches;
     if (gradient.offset != 0 || gradient.type != write.view || !fitsInto(result_.buffers[made], write.view) ||
@@ -276,16 +284,9 @@ class Analysis {
 
 }  // namespace
 
-Task taskOf(const ir::Node& node) { return {node.stage, node.direction}; }
+bool isTransfer(const ir::Node& node) { return ownOp(node.op) == OwnOp::kTransfer; }
 
-bool precedes(const Task& first, const Task& second) {
-  // Weight gradients follow the backward of their own stage; how far behind is up to the schedule.
-  if (second.direction == Direction::kWeightGrad && first.direction == Direction::kBackward)
-    return first.stage >= second.stage;
-  if (first.direction != second.direction) return first.direction < second.direction;
-  if (first.direction == Direction::kUpdate || first.direction == Direction::kWeightGrad) return false;
-  return first.direction == Direction::kForward ? first.stage < second.stage : first.stage > second.stage;
-}
+bool isReceive(const ir::Node& node) { return isTransfer(node) && node.writes.empty(); }
 
 Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options) {
   Liveness liveness = Analysis(graph, options).run();

@@ -17,6 +17,7 @@ inline constexpr int32_t kTaskEnd = std::numeric_limits<int32_t>::max();
 struct Touch {
   Task task;
   int32_t position = 0;
+  bool from_elsewhere = false;  // by a transfer that brings it to another memory space
 };
 
 /// A piece of memory: the base values that live in it one after the other, linked by in-place writes.
@@ -26,6 +27,7 @@ struct Buffer {
   int64_t bytes = 0;
   int32_t input = -1;          // index into Graph::inputs when it is one
   bool is_sum_of_one = false;  // an accumulator that backward makes its gradient in
+  bool is_received = false;    // made by a transfer
 };
 
 struct Liveness {
@@ -35,9 +37,12 @@ struct Liveness {
   std::vector<ir::Output> copied_back;
 };
 
-Task taskOf(const ir::Node& node);
-/// Does everything of task `first` end before task `second` of the same micro-batch begins, in every schedule?
-bool precedes(const Task& first, const Task& second);
+using ir::precedes;
+using ir::taskOf;
+/// A transfer: no work of its stage's device.
+bool isTransfer(const ir::Node& node);
+/// One that brings a value for a task; the others refresh the copy of an external.
+bool isReceive(const ir::Node& node);
 /// Throws E0403 when an external cannot be updated without breaking another reader.
 Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options);
 

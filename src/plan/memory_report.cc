@@ -164,6 +164,7 @@ class Reporter {
       row_of_.clear();
       addPersistent(w);
       addStash(w);
+      addReceived(w);
       addTransient(w);
       addFetched(w);
       for (const OffChipGroup& group : plan_.off_chip)
@@ -196,6 +197,8 @@ class Reporter {
       persistent_[plan_.worker_of[home.stage]].push_back(tenant);
     else if (home.home == Home::kStash)
       stash_[home.stage].push_back(tenant);
+    else if (home.home == Home::kReceive)
+      received_[home.receive].push_back(tenant);
     else
       transient_[buffer.touches.front().task].push_back(tenant);
   }
@@ -210,6 +213,12 @@ class Reporter {
     for (const auto& [stage, tenants] : stash_)
       if (plan_.worker_of[stage] == static_cast<int>(worker))
         chargeShared(tenants, plan_.stash_bytes[stage], plan_.frames[stage], MemoryClass::kStash);
+  }
+
+  void addReceived(size_t worker) {
+    for (const auto& [ring, tenants] : received_)
+      if (plan_.worker_of[plan_.receives[ring].task.stage] == static_cast<int>(worker))
+        for (const Tenant& t : tenants) charge(t.buffer, alignUp(t.bytes), plan_.receives[ring].frames);
   }
 
   // The task that needs the most; the others run in its memory.
@@ -316,7 +325,9 @@ class Reporter {
           tensor.source = graph_.nodes[t.position].source;
       return tensor;
     }
-    tensor.memory_class = home.home == Home::kStash ? MemoryClass::kStash : MemoryClass::kTransient;
+    tensor.memory_class = home.home == Home::kStash     ? MemoryClass::kStash
+                          : home.home == Home::kReceive ? MemoryClass::kReceived
+                                                        : MemoryClass::kTransient;
     if (const ir::Node* node = makerOf(buffer)) {
       tensor.name = node->op;
       tensor.source = node->source;
@@ -330,6 +341,7 @@ class Reporter {
   std::vector<int32_t> position_;  // of nodes, by id
   Layers layers_;
   std::map<int, std::vector<Tenant>> persistent_, stash_;  // by worker, by stage
+  std::map<int32_t, std::vector<Tenant>> received_;        // by index into Plan::receives
   std::map<Task, std::vector<Tenant>> transient_;
   std::map<size_t, std::vector<Tenant>> off_chip_;  // by index into Plan::off_chip
   DeviceMemory device_;
@@ -340,7 +352,7 @@ class Reporter {
 
 const char* memoryClassName(MemoryClass memory_class) {
   static constexpr const char* kNames[] = {"weights", "optimizer state", "accumulators", "constants and buffers",
-                                           "stash",   "transient"};
+                                           "stash",   "transient",       "received"};
   return kNames[static_cast<size_t>(memory_class)];
 }
 

@@ -13,9 +13,17 @@
 
 namespace abele::plan {
 
-enum class MemoryClass : uint8_t { kWeights, kOptimizerState, kAccumulators, kConstants, kStash, kTransient };
-inline constexpr size_t kNumMemoryClasses = 6;
-/// "weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient".
+enum class MemoryClass : uint8_t {
+  kWeights,
+  kOptimizerState,
+  kAccumulators,
+  kConstants,
+  kStash,
+  kTransient,
+  kReceived
+};
+inline constexpr size_t kNumMemoryClasses = 7;
+/// "weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient", "received".
 const char* memoryClassName(MemoryClass memory_class);
 using BytesByClass = std::array<int64_t, kNumMemoryClasses>;
 

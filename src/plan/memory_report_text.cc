@@ -8,7 +8,8 @@ namespace abele::plan {
 namespace {
 
 // {"weights", ...}: words of one part, for keys.
-constexpr const char* kKeys[] = {"weights", "optimizer_state", "accumulators", "constants", "stash", "transient"};
+constexpr const char* kKeys[] = {"weights", "optimizer_state", "accumulators", "constants",
+                                 "stash",   "transient",       "received"};
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";

@@ -108,7 +108,9 @@ class Planner {
   void checkWrittenParameters() const {
     if (options_.accumulation == 1) return;
     std::vector<const ir::Node*> writer(graph_.values.size(), nullptr);
-    for (const ir::Node& node : graph_.nodes)
+    for (const ir::Node& node : graph_.nodes) {
+      if (isReceive(node))
+        writer[node.results.at(0).at(0)] = writer[graph_.baseOf(static_cast<ir::ValueId>(node.args.at(1).i))];
       for (const ir::Write& w : node.writes) {
         const ir::Node* earlier = writer[w.before];
         writer[w.after] = earlier ? earlier : &node;
@@ -122,6 +124,7 @@ class Planner {
                    .expected = "a parameter that no earlier stage reads",
                    .remedy = "set the gradient accumulation to 1, or keep what forward writes in a buffer"});
       }
+    }
   }
 
   // Does it lie in memory that outlives the micro-batch?
@@ -185,13 +188,35 @@ class Planner {
       const Buffer& buffer = liveness_.buffers[i];
       if (buffer.touches.empty()) continue;  // an input that nobody reads
       Placement& home = homes_[i];
-      home.stage = buffer.touches.front().task.stage;
+      home.stage = homeStage(buffer);
       if (buffer.input >= 0)
         home.home = graph_.inputs[buffer.input].kind == ir::InputKind::kArgument ? Home::kInput : Home::kPersistent;
+      else if (buffer.is_received)
+        chooseRing(buffer, home);
       else
         home.home = isLocal(buffer) ? Home::kTransient : Home::kStash;
       chooseLocation(buffer, home);
     }
+  }
+
+  // The first that touches it where it lies.
+  static int32_t homeStage(const Buffer& buffer) {
+    const auto touch =
+        std::find_if(buffer.touches.begin(), buffer.touches.end(), [](const Touch& t) { return !t.from_elsewhere; });
+    return (touch == buffer.touches.end() ? buffer.touches.front() : *touch).task.stage;
+  }
+
+  // All that one task receives comes at once and ahead of it, so that nothing of it shares memory.
+  void chooseRing(const Buffer& buffer, Placement& home) {
+    const Task task = buffer.touches.front().task;
+    const auto [it, is_new] = ring_of_.emplace(task, static_cast<int32_t>(plan_.receives.size()));
+    if (is_new) plan_.receives.push_back({.task = task});
+    ReceiveRing& ring = plan_.receives[it->second];
+    home.home = Home::kReceive;
+    home.receive = it->second;
+    home.offset_bytes = ring.bytes;
+    ring.bytes += alignUp(buffer.bytes);
+    for (const Touch& t : buffer.touches) ring_users_[it->second].insert(t.task);
   }
 
   // Puts a buffer into the off-chip group of its use and stage where the options say so.
@@ -204,9 +229,15 @@ class Planner {
     if (is_new) plan_.off_chip.push_back({use, home.stage});
     auto& users = plan_.off_chip[home.off_chip].users;
     for (const Touch& t : buffer.touches) {
+      if (isOnLink(t)) continue;  // that fetches it, not the device
       const std::pair user{t.task.stage, t.task.direction};
       if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
     }
+  }
+
+  // Does a transfer touch it?
+  bool isOnLink(const Touch& t) const {
+    return t.position >= 0 && t.position != kTaskEnd && isTransfer(graph_.nodes[t.position]);
   }
 
   // False for what stays on the device.
@@ -247,7 +278,8 @@ class Planner {
         homes_[i].offset_bytes = bytes;
         bytes += alignUp(liveness_.buffers[i].bytes);
       }
-      if (homes_[i].home == Home::kPersistent || homes_[i].home == Home::kInput) publish(i);
+      const Home home = homes_[i].home;
+      if (home == Home::kPersistent || home == Home::kInput || home == Home::kReceive) publish(i);
     }
   }
 
@@ -315,7 +347,17 @@ class Planner {
       if (homes_[i].home == Home::kStash)
         for (const Touch& t : liveness_.buffers[i].touches) users[homes_[i].stage].insert(t.task);
     for (const auto& tasks : users) plan_.users.emplace_back(tasks.begin(), tasks.end());
-    plan_.frames = ringLengths(plan_.schedule, options_.accumulation, plan_.users);
+    plan_.frames = ringLengths(plan_.schedule, num_stages_, options_.accumulation, plan_.users);
+    for (size_t r = 0; r < plan_.receives.size(); ++r)
+      plan_.receives[r].users.assign(ring_users_[r].begin(), ring_users_[r].end());
+    std::vector<std::vector<Task>> of_rings;
+    for (const ReceiveRing& ring : plan_.receives) of_rings.push_back(ring.users);
+    const std::vector<int64_t> lengths = ringLengths(plan_.schedule, num_stages_, options_.accumulation, of_rings);
+    for (size_t r = 0; r < lengths.size(); ++r) {
+      // What an update receives is made right before it: nothing could come ahead.
+      const bool comes_ahead = plan_.receives[r].task.direction != Direction::kUpdate;
+      plan_.receives[r].frames = std::min(lengths[r] + comes_ahead, std::max<int64_t>(plan_.schedule.micro_batches, 1));
+    }
   }
 
   const ir::Graph& graph_;
@@ -325,6 +367,8 @@ class Planner {
   Liveness liveness_;
   std::vector<Placement> homes_;                                  // by buffer
   std::map<std::pair<TensorUse, int32_t>, int32_t> off_chip_of_;  // by use and stage: the off-chip group
+  std::map<Task, int32_t> ring_of_;                               // index into Plan::receives
+  std::map<int32_t, std::set<Task>> ring_users_;                  // by index into Plan::receives
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Pure functions from a lowered graph to tables: placement, schedule, memory. Printed by print(), checked by verify*.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/task.h"
 #include "plan/schedules.h"
 
 namespace abele::plan {
@@ -56,12 +56,7 @@ struct Action {
   int32_t micro_batch = 0;
   bool operator==(const Action&) const = default;
 };
-/// The work of one (stage, direction) on a micro-batch, run as a block.
-struct Task {
-  int32_t stage = 0;
-  ir::Direction direction = ir::Direction::kForward;
-  auto operator<=>(const Task&) const = default;
-};
+using ir::Task;
 struct Schedule {
   std::vector<std::vector<Action>> workers;
   int64_t micro_batches = 0;
@@ -93,12 +88,13 @@ std::string printSchedule(const Schedule& schedule);
 
 /// Where a base value lives (views follow their base). stage: whose stash or whose worker's memory it is. A node writes
 /// in place exactly where `after` has the placement of `before`.
-enum class Home : uint8_t { kNone, kPersistent, kStash, kTransient, kInput };
+enum class Home : uint8_t { kNone, kPersistent, kStash, kTransient, kInput, kReceive };
 struct Placement {
   Home home = Home::kNone;
   int32_t stage = -1;
   int64_t offset_bytes = 0;
   int32_t off_chip = -1;  // index into Plan::off_chip; -1: on the device
+  int32_t receive = -1;   // index into Plan::receives, of kReceive
   bool operator==(const Placement&) const = default;
 };
 
@@ -114,6 +110,16 @@ struct OffChipGroup {
   bool operator==(const OffChipGroup&) const = default;
 };
 
+/// What transfers bring for a task comes into a ring of frames of its own, which has one frame more than micro-batches
+/// are in use, where there are more: the next one may come while the task works.
+struct ReceiveRing {
+  Task task;
+  int64_t frames = 1;
+  int64_t bytes = 0;             // of a frame
+  std::vector<Task> users = {};  // tasks that touch one; the first is `task` in the order of a micro-batch
+  bool operator==(const ReceiveRing&) const = default;
+};
+
 struct Plan {
   PlanOptions options;
   std::vector<int> worker_of;  // by stage
@@ -126,6 +132,7 @@ struct Plan {
   std::vector<int64_t> transient_bytes;   // by worker
   std::vector<int64_t> persistent_bytes;  // by worker
   std::vector<OffChipGroup> off_chip;     // in none of the three above
+  std::vector<ReceiveRing> receives;      // by task, of programs with several memory spaces
   int64_t totalPersistentBytes() const;
   bool operator==(const Plan&) const = default;
 };

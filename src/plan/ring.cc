@@ -35,11 +35,11 @@ int64_t ringLength(const std::vector<Task>& users, const std::vector<StageSlots>
 
 }  // namespace
 
-std::vector<int64_t> ringLengths(const Schedule& schedule, int64_t accumulation,
+std::vector<int64_t> ringLengths(const Schedule& schedule, int num_stages, int64_t accumulation,
                                  const std::vector<std::vector<Task>>& users) {
-  const CostModel one{.stages = std::vector<StageCost>(users.size(), {1, 1, 1, 1})};
-  const Simulation run = simulate(schedule, static_cast<int>(users.size()), accumulation, one);
-  std::vector<StageSlots> slots(users.size());
+  const CostModel one{.stages = std::vector<StageCost>(static_cast<size_t>(num_stages), {1, 1, 1, 1})};
+  const Simulation run = simulate(schedule, num_stages, accumulation, one);
+  std::vector<StageSlots> slots(static_cast<size_t>(num_stages));
   for (const auto& actions : run.actions)
     for (const TimedAction& timed : actions) {
       auto& of_task = slots[static_cast<size_t>(timed.action.stage)][static_cast<size_t>(timed.action.direction)];

@@ -8,10 +8,10 @@
 
 namespace abele::plan {
 
-/// By stage, a ring as long as the number of micro-batches whose frame is in use at once when every action takes one
-/// slot; 1 for a stage without users. That run keeps to the ring, so the waits for free frames cannot make a deadlock.
-/// users: by stage, the tasks that touch a frame.
-std::vector<int64_t> ringLengths(const Schedule& schedule, int64_t accumulation,
+/// By ring, as many frames as there are micro-batches whose frame is in use at once when every action takes one slot; 1
+/// for a ring without users. That run keeps to the rings, so the waits for free frames cannot make a deadlock.
+/// users: by ring, the tasks that touch a frame.
+std::vector<int64_t> ringLengths(const Schedule& schedule, int num_stages, int64_t accumulation,
                                  const std::vector<std::vector<Task>>& users);
 
 }  // namespace abele::plan

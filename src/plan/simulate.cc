@@ -67,7 +67,8 @@ class Simulator {
       }
     }
     users_ = usersOf(costs_.memory);
-    if (!users_.empty()) result_.frames = ringLengths(schedule_, accumulation_, users_);
+    if (!users_.empty())
+      result_.frames = ringLengths(schedule_, static_cast<int>(users_.size()), accumulation_, users_);
     readers_.resize(users_.size());
     if (costs_.cores > 0 && static_cast<size_t>(costs_.cores) < workers)
       shareCores();

@@ -6,6 +6,7 @@
 #include "base/arg_text.h"
 #include "base/cat.h"
 #include "base/cursor.h"
+#include "plan/liveness.h"
 #include "plan/plan.h"
 
 namespace abele::plan {
@@ -15,7 +16,7 @@ using ir::Direction;
 using text::Cursor;
 using text::fail;
 
-constexpr std::array<std::string_view, 5> kHomes = {"none", "persistent", "stash", "transient", "input"};
+constexpr std::array<std::string_view, 6> kHomes = {"none", "persistent", "stash", "transient", "input", "receive"};
 constexpr std::string_view kLetters = "FBWU";  // by direction
 constexpr int64_t kMaxMicroBatches = 1'000'000'000;
 
@@ -60,6 +61,7 @@ std::string placementText(size_t value, const Placement& p) {
   std::string out = cat("  %", value, " ", kHomes[static_cast<size_t>(p.home)]);
   if (p.stage >= 0) out += cat(" stage=", p.stage);
   if (p.off_chip >= 0) out += cat(" off-chip=", p.off_chip);
+  if (p.receive >= 0) out += cat(" ring=", p.receive);
   if (p.home != Home::kInput || p.offset_bytes != 0) out += cat(" at=", p.offset_bytes);
   return out + "\n";
 }
@@ -91,10 +93,12 @@ class Parser {
       parseLocation(c);
     else if (c.acceptText("off-chip"))
       parseOffChip(c);
+    else if (c.acceptText("receive"))
+      parseReceive(c);
     else if (c.accept('%'))
       parsePlacement(c);
     else
-      fail("expected worker, stage, cost, locate, off-chip or a value ", c.here());
+      fail("expected worker, stage, cost, locate, off-chip, receive or a value ", c.here());
     c.expectEnd();
   }
 
@@ -183,6 +187,20 @@ class Parser {
     if (c.acceptKey("users")) group.users = parseTasks(c);
   }
 
+  void parseReceive(Cursor& c) {
+    expectNext("receive", c.index(), plan_.receives.size());
+    ReceiveRing& ring = plan_.receives.emplace_back();
+    c.expectKey("task");
+    ring.task.direction = parseLetter(c);
+    ring.task.stage = reference(c, stages_);
+    c.expectKey("frames");
+    ring.frames = count(c);
+    c.expectKey("frame");
+    ring.bytes = count(c);
+    if (!c.acceptKey("users")) return;
+    for (const auto& [stage, direction] : parseTasks(c)) ring.users.push_back({stage, direction});
+  }
+
   void parsePlacement(Cursor& c) {
     const auto value = static_cast<size_t>(c.index(text::kMaxId));
     if (value < plan_.placement.size() && plan_.placement[value] != Placement{}) fail("%", value, " is placed twice");
@@ -195,11 +213,15 @@ class Parser {
         p.stage = reference(c, stages_);
       else if (c.acceptKey("off-chip"))
         p.off_chip = reference(c, groups_);
+      else if (c.acceptKey("ring"))
+        p.receive = reference(c, rings_);
       else if (c.acceptKey("at"))
         p.offset_bytes = count(c);
       else
-        fail("expected stage=, off-chip= or at= ", c.here());
+        fail("expected stage=, off-chip=, ring= or at= ", c.here());
     }
+    if ((p.home == Home::kReceive) != (p.receive >= 0))
+      fail("%", value, ": a ring is for what is received, and that needs one");
     const bool needs_stage = p.home != Home::kNone && p.home != Home::kInput;
     if (needs_stage && p.stage < 0) fail("%", value, " needs a stage");
     if (plan_.placement.size() <= value) plan_.placement.resize(value + 1);
@@ -280,6 +302,7 @@ class Parser {
     check(workers_, "worker", plan_.device_of.size());
     check(stages_, "stage", plan_.worker_of.size());
     check(groups_, "off-chip group", plan_.off_chip.size());
+    check(rings_, "receive ring", plan_.receives.size());
   }
 
   // Of actions whose stage is not written: the only one of their worker.
@@ -323,7 +346,7 @@ class Parser {
   int line_ = 0;
   bool opened_ = false;
   size_t num_values_ = 0;
-  References workers_, stages_, groups_;
+  References workers_, stages_, groups_, rings_;
   std::vector<int> action_lines_;  // by worker
   text::Mistakes mistakes_;
 };
@@ -354,6 +377,12 @@ std::string print(const Plan& plan) {
     out += cat("  off-chip ", g, " stage=", group.stage, " ", tensorUseName(group.use), " bytes=", group.bytes,
                " users=", listText(group.users, [](const auto& t) { return taskText(t.first, t.second); }), "\n");
   }
+  for (size_t r = 0; r < plan.receives.size(); ++r) {
+    const ReceiveRing& ring = plan.receives[r];
+    out += cat("  receive ", r, " task=", taskText(ring.task.stage, ring.task.direction), " frames=", ring.frames,
+               " frame=", ring.bytes,
+               " users=", listText(ring.users, [](const Task& t) { return taskText(t.stage, t.direction); }), "\n");
+  }
   for (size_t v = 0; v < plan.placement.size(); ++v)
     if (plan.placement[v] != Placement{}) out += placementText(v, plan.placement[v]);
   return out + printSchedule(plan.schedule);
@@ -372,6 +401,8 @@ std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph) {
     found("the schedule has ", plan.schedule.workers.size(), " workers, the plan ", plan.device_of.size());
   for (size_t s = 0; s < plan.frames.size(); ++s)
     if (plan.frames[s] < 1) found("stage ", s, " has a ring of ", plan.frames[s], " frames");
+  for (size_t r = 0; r < plan.receives.size(); ++r)
+    if (plan.receives[r].frames < 1) found("receive ring ", r, " has ", plan.receives[r].frames, " frames");
   if (!findings.empty()) return findings;
   findings =
       verifySchedule(plan.schedule, static_cast<int>(plan.worker_of.size()), plan.options.accumulation, graph.training);
@@ -388,6 +419,9 @@ std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph) {
     if (output.kind == ir::OutputKind::kResult) read.insert(graph.baseOf(output.value));
   for (ir::ValueId v : read)
     if (plan.placement[static_cast<size_t>(v)].home == Home::kNone) found("%", v, " has no place");
+  for (const ir::Node& node : graph.nodes)
+    if (isReceive(node) && plan.placement[static_cast<size_t>(node.results.at(0).at(0))].home != Home::kReceive)
+      found("%", node.results[0][0], " is brought by a transfer and has no receive memory");
   return findings;
 }
 

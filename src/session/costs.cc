@@ -28,7 +28,9 @@ class Measurement {
   std::optional<int64_t> timeOf(size_t stage, exe::Direction direction) const {
     int64_t sum = 0, count = 0;
     for (size_t i = 0; !steps_.empty() && i < steps_.front().actions.size(); ++i) {
-      const exe::Segment& segment = exe_.segments[static_cast<size_t>(steps_.front().actions[i].segment)];
+      const runtime::ActionTime& action = steps_.front().actions[i];
+      const exe::Segment& segment = exe_.segments[static_cast<size_t>(action.segment)];
+      if (exe_.workers[static_cast<size_t>(action.worker)].isLink()) continue;
       if (static_cast<size_t>(segment.stage) != stage || segment.direction != direction) continue;
       std::vector<int64_t> times;
       for (const RecentStep& step : steps_) times.push_back(step.actions[i].end_ns - step.actions[i].begin_ns);
@@ -130,7 +132,7 @@ std::string Session::costs() const {
   measured.useOverheads(chain.costs);
   // Threads of a device that has several compete too, so that shares of cores are not known then.
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  if (compiled.executable.workers.size() > static_cast<size_t>(cores)) chain.costs.cores = cores;
+  if (compiled.executable.numComputing() > cores) chain.costs.cores = cores;
   return plan::chainJson(chain);
 }
 

@@ -157,7 +157,7 @@ void writeBack(const Compiled& compiled, const Results& results, const std::vect
 
 // load.cc
 /// Intra-op threads of each worker.
-int threadsPerDevice(const ProgramOptions& options, size_t num_workers);
+int threadsPerDevice(const ProgramOptions& options, int64_t num_workers);
 /// Memory, weights, constants, hyper-parameters, random stream and workers of what was built.
 void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator);
 void uploadModel(Compiled& compiled);

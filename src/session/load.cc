@@ -34,10 +34,10 @@ std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std
 
 }  // namespace
 
-int threadsPerDevice(const ProgramOptions& options, size_t num_workers) {
+int threadsPerDevice(const ProgramOptions& options, int64_t num_workers) {
   if (options.threads_per_device > 0) return options.threads_per_device;
   return std::max(
-      1, at::get_num_threads() / static_cast<int>(std::max<size_t>(1, num_workers) * options.processes.on_host));
+      1, at::get_num_threads() / static_cast<int>(std::max<int64_t>(1, num_workers) * options.processes.on_host));
 }
 
 void uploadModel(Compiled& compiled) {
@@ -100,7 +100,7 @@ void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
 void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator) {
   const exe::Executable& executable = compiled.executable;
   runtime::DeviceOptions device;
-  device.threads_per_device = threadsPerDevice(options, executable.workers.size());
+  device.threads_per_device = threadsPerDevice(options, executable.numComputing());
   device.floating_point_exceptions = options.floating_point_exceptions;
   device.stochastic_rounding = options.stochastic_rounding;
   device.rounding_seed = generator.current_seed();

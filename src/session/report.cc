@@ -37,6 +37,7 @@ SessionReport Session::report() const {
   const size_t num_stages = compiled.stages.size() / static_cast<size_t>(compiled.executable.replicas);
   int64_t busy_ns = 0;
   for (const runtime::ActionTime& action : step.actions) {
+    if (compiled.executable.workers[action.worker].isLink()) continue;
     const int64_t took = action.end_ns - action.begin_ns;
     busy_ns += took;
     const exe::Segment& segment = compiled.executable.segments[action.segment];
@@ -48,7 +49,8 @@ SessionReport Session::report() const {
     worker_busy_ns[compiled.stages[stage].worker] += report.stages[stage].busy_ns;
   for (size_t stage = 0; stage < compiled.stages.size(); ++stage)
     report.stages[stage].waiting_ns = step.wall_ns - worker_busy_ns[compiled.stages[stage].worker];
-  const double worker_time = static_cast<double>(step.wall_ns) * static_cast<double>(worker_busy_ns.size());
+  const double worker_time =
+      static_cast<double>(step.wall_ns) * static_cast<double>(compiled.executable.numComputing());
   report.bubble = worker_time > 0 ? 1.0 - static_cast<double>(busy_ns) / worker_time : 0;
   return report;
 }

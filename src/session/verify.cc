@@ -197,7 +197,7 @@ class Run {
     session.compile(request_.program, batches_[0], request_.optimizer);
     compiled_ = session.parts().compiled.get();
     compiled_->warned_of_edits = true;  // eager's updates write the same tensors
-    const ThreadsAndRandom scope(threadsPerDevice(options, compiled_->executable.workers.size()), options);
+    const ThreadsAndRandom scope(threadsPerDevice(options, compiled_->executable.numComputing()), options);
     update_ = request_.make_update ? request_.make_update() : torchUpdate(request_.optimizer, request_.program.model);
     if (options.training && !update_)
       result_.notes.push_back("weights after the update: torch has no optimizer with these rules");

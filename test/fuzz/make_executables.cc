@@ -51,6 +51,11 @@ exe::Executable compiled(uint32_t seed, std::mt19937_64& random) {
   options.accumulation = 1 + static_cast<int64_t>(random() % 4);
   if (plan::splitsBackward(options.schedule))
     passes::runPipeline(graph, context, {.passes = {"split-weight-gradient"}});
+  if (random() % 3 == 0) {  // devices that share no memory
+    context.stages.spaces = {0};
+    for (ir::Stage& stage : graph.stages) stage.space = context.stages.spaceOf(stage.device);
+    passes::insertTransfers(graph, context);
+  }
   return exe::build(graph, plan::makePlan(graph, options), replicasOf(1 + static_cast<int64_t>(random() % 2)));
 }
 

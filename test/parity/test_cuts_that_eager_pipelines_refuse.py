@@ -122,12 +122,13 @@ def require_same_training(model_class, accumulation, opts):
         assert torch.equal(ours, theirs), name
 
 
+@pytest.mark.parametrize("separate_memory", [False, True])
 @pytest.mark.parametrize(
     "model_class",
     [SkipOverTwoStages, WeightOfFirstAndLastStage, StageWithoutParameters, VeryUnevenCuts, BranchesThatJoinLater],
 )
-def test_model(model_class):
-    require_same_training(model_class, ACCUMULATION, options(ACCUMULATION))
+def test_model(model_class, separate_memory):
+    require_same_training(model_class, ACCUMULATION, options(ACCUMULATION, separateMemory=separate_memory))
 
 
 def test_fewer_micro_batches_than_stages():

@@ -1,4 +1,4 @@
-"""Strategies x networks x stages x recomputation x optimizers x replicas: the bits of eager PyTorch.
+"""Strategies x networks x stages x recomputation x optimizers x replicas x memory spaces: the bits of eager PyTorch.
 
 By default a part in which every three settings meet; `pytest test/parity/test_matrix.py --matrix=full` runs all.
 """
@@ -53,6 +53,7 @@ AXES = {
     "recompute": (False, True),
     "optimizer": tuple(OPTIMIZERS),
     "replicas": (1, 2),
+    "separate_memory": (False, True),
 }
 
 
@@ -118,7 +119,7 @@ def expected(network, optimizer, accumulation, replicas):
     return steps, model.state_dict()
 
 
-def test_equals_eager(strategy, network, num_stages, recompute, optimizer, replicas):
+def test_equals_eager(strategy, network, num_stages, recompute, optimizer, replicas, separate_memory):
     accumulation = 2 * num_stages - 1
     model = make_model(network)
     for stage in range(num_stages):
@@ -127,6 +128,8 @@ def test_equals_eager(strategy, network, num_stages, recompute, optimizer, repli
     opts.replicationFactor(replicas).broadcastBuffers(False)
     if recompute:
         opts._Popart.set("autoRecomputation", 3)
+    if separate_memory:
+        opts._Popart.set("abele.separateMemory", True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
     ours = [executor(*batch) for batch in make_batches(model, MICRO_BATCH * accumulation * replicas)]
     steps, state = expected(network, optimizer, accumulation, replicas)
@@ -135,6 +138,7 @@ def test_equals_eager(strategy, network, num_stages, recompute, optimizer, repli
     require_same(model.state_dict(), state)
     text = executor._executable.session.planText()
     assert text.startswith(f"plan {strategy if strategy in PIPELINES else 'sharded'} ")
+    assert ("  receive " in text) == (separate_memory and text.count(" device=") > 1)
     executor.destroy()
 
 

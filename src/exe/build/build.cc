@@ -1,13 +1,16 @@
 #include "exe/build/build.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/instructions.h"
 #include "exe/build/dependencies.h"
 #include "exe/build/fetches.h"
 #include "exe/build/replicate.h"
+#include "ir/task.h"
 
 namespace abele::exe {
 namespace {
@@ -46,6 +49,7 @@ class Builder {
 
  private:
   using Key = std::pair<int32_t, Direction>;
+  using TransferKey = std::tuple<Key, int32_t, bool>;  // task, space that the values come from, refreshes copies
 
   void indexInputs() {
     is_input_.assign(graph_.values.size(), false);
@@ -72,6 +76,9 @@ class Builder {
     for (int s = 0; s < stages; ++s)
       stash_.push_back(addGroup(GroupKind::kStash, plan_.worker_of[s], plan_.frames[s], plan_.stash_bytes[s],
                                 cat("stash/stage", s)));
+    for (const plan::ReceiveRing& ring : plan_.receives)
+      receive_.push_back(addGroup(GroupKind::kStash, plan_.worker_of[ring.task.stage], ring.frames, ring.bytes,
+                                  cat("receive/", taskName(keyOf(ring.task)))));
     for (const plan::OffChipGroup& g : plan_.off_chip) {
       const bool is_stash = g.use == plan::TensorUse::kActivations;
       off_chip_.push_back(addGroup(is_stash ? GroupKind::kStash : GroupKind::kPersistent, plan_.worker_of[g.stage],
@@ -109,6 +116,7 @@ class Builder {
       case Home::kStash: return stash_[p.stage];
       case Home::kTransient: return transient_[plan_.worker_of[p.stage]];
       case Home::kInput: return input_group_[base];
+      case Home::kReceive: return receive_[p.receive];
       case Home::kNone: break;
     }
     ABELE_CHECK(false, "value %", base, " is used but has no place in the plan");
@@ -144,20 +152,48 @@ class Builder {
   }
 
   // --- segments and instructions -------------------------------------------------------------------------------------
-  void makeSegments() {
+  static std::string taskName(const Key& task) {
     static constexpr const char* kPrefix[] = {"fwd", "bwd", "wgrad", "update"};
+    return cat(kPrefix[static_cast<int>(task.second)], "/", task.first);
+  }
+  static Key keyOf(const ir::Task& task) { return {task.stage, static_cast<Direction>(task.direction)}; }
+
+  void makeSegments() {
     std::set<Key> used;
     for (const auto& actions : plan_.schedule.workers)
       for (const plan::Action& a : actions) used.insert({a.stage, static_cast<Direction>(a.direction)});
     for (const Key& key : used) {
       segment_of_[key] = static_cast<int32_t>(exe_.segments.size());
-      exe_.segments.push_back({key.first, key.second, cat(kPrefix[static_cast<int>(key.second)], "/", key.first), {}});
+      exe_.segments.push_back({key.first, key.second, taskName(key), {}});
     }
+    makeTransferSegments();
     uses_.resize(exe_.segments.size());
   }
 
+  // What a task gets from one other space is a segment of its own. So is what refreshes a stage's copies of externals
+  // behind the updates.
+  void makeTransferSegments() {
+    for (const ir::Node& node : graph_.nodes)
+      if (ownOp(node.op) == OwnOp::kTransfer) transfer_segment_[transferKey(node)] = -1;
+    for (auto& [key, segment] : transfer_segment_) {
+      const auto& [task, space, refreshes] = key;
+      segment = static_cast<int32_t>(exe_.segments.size());
+      const std::string name = refreshes ? cat("refresh/", task.first) : cat("in/", taskName(task));
+      exe_.segments.push_back({task.first, task.second, cat(name, "/space", space), {}});
+    }
+  }
+
+  TransferKey transferKey(const ir::Node& node) const {
+    return {keyOf(ir::taskOf(node)), spaceOfSource(node), !node.writes.empty()};
+  }
+  int32_t spaceOf(int32_t stage) const { return graph_.stages[stage].space; }
+  int32_t spaceOfSource(const ir::Node& transfer) const {
+    return spaceOf(plan_.placement[graph_.baseOf(static_cast<ValueId>(transfer.args.at(1).i))].stage);
+  }
+
   int32_t segmentOf(const ir::Node& node) const {
-    auto it = segment_of_.find({node.stage, static_cast<Direction>(node.direction)});
+    if (ownOp(node.op) == OwnOp::kTransfer) return transfer_segment_.at(transferKey(node));
+    auto it = segment_of_.find(keyOf(ir::taskOf(node)));
     ABELE_CHECK(it != segment_of_.end(), "node ", node.id, " ", node.op, " belongs to a task that is never run");
     return it->second;
   }
@@ -241,6 +277,11 @@ class Builder {
         if (kept) made.push_back({slots.back(), v});
       }
     }
+    if (ownOp(node.op) == OwnOp::kTransfer && !instruction.results.empty()) {  // its first operand, as of a copy
+      instruction.args[0] = Arg::id(instruction.results[0][0]);
+      instruction.writes = instruction.results[0];
+      instruction.results.clear();
+    }
     if (origins_) {
       if (origins_->size() <= static_cast<size_t>(segment)) origins_->resize(segment + 1);
       auto& by_instruction = (*origins_)[segment];
@@ -285,17 +326,54 @@ class Builder {
       exe_.externals.push_back(
           {e.name, static_cast<ExternalKind>(static_cast<int>(e.kind) - 1), -1, e.owner, e.initial});
     for (const ir::Input& in : graph_.inputs)
-      if (in.kind != ir::InputKind::kArgument && plan_.placement[in.value].home == Home::kPersistent)
-        exe_.externals[in.external].slot = slotOf(in.value);
+      if (in.kind != ir::InputKind::kArgument && plan_.placement[in.value].home == Home::kPersistent) {
+        External& external = exe_.externals[in.external];
+        if (in.value == value_of_[in.external])
+          external.slot = slotOf(in.value);
+        else
+          external.copies.push_back(slotOf(in.value));
+      }
   }
 
   void makeWorkers() {
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w) {
-      WorkerProgram program{.device = plan_.device_of[w], .actions = {}};
+      WorkerProgram program{.device = plan_.device_of[w], .actions = {}, .space = spaceOfWorker(w)};
       for (const plan::Action& a : plan_.schedule.workers[w])
         program.actions.push_back({segment_of_.at({a.stage, static_cast<Direction>(a.direction)}), a.micro_batch, {}});
       exe_.workers.push_back(std::move(program));
     }
+    std::set<int32_t> sources;
+    for (const auto& [key, segment] : transfer_segment_) sources.insert(std::get<int32_t>(key));
+    for (size_t w = 0; w < plan_.schedule.workers.size(); ++w)
+      for (const int32_t space : sources) addLink(w, space);
+  }
+
+  int32_t spaceOfWorker(size_t worker) const {
+    const auto stage = std::find(plan_.worker_of.begin(), plan_.worker_of.end(), static_cast<int>(worker));
+    return stage == plan_.worker_of.end() ? 0 : spaceOf(static_cast<int32_t>(stage - plan_.worker_of.begin()));
+  }
+
+  // What a worker's actions get from one space, in the order of these actions: it can run right before each of them, so
+  // it adds no wait that could not be met. Copies are refreshed behind all updates of the worker, none of which waits
+  // for that: two workers may refresh copies of what the other one updates.
+  void addLink(size_t worker, int32_t from) {
+    WorkerProgram link{.device = plan_.device_of[worker], .actions = {}, .space = spaceOfWorker(worker), .from = from};
+    const auto add = [&](const plan::Action& a, bool refreshes) {
+      const auto found = transfer_segment_.find({{a.stage, static_cast<Direction>(a.direction)}, from, refreshes});
+      if (found != transfer_segment_.end()) link.actions.push_back({found->second, a.micro_batch, {}});
+    };
+    std::vector<plan::Action> updates;  // of one group
+    for (const plan::Action& a : plan_.schedule.workers[worker]) {
+      const bool is_update = a.direction == ir::Direction::kUpdate;
+      if (!updates.empty() && (!is_update || a.micro_batch != updates.front().micro_batch)) {
+        for (const plan::Action& update : updates) add(update, /*refreshes=*/true);
+        updates.clear();
+      }
+      add(a, /*refreshes=*/false);
+      if (is_update) updates.push_back(a);
+    }
+    for (const plan::Action& update : updates) add(update, /*refreshes=*/true);
+    if (!link.actions.empty()) exe_.workers.push_back(std::move(link));
   }
 
   const ir::Graph& graph_;
@@ -306,11 +384,13 @@ class Builder {
   std::vector<int32_t> persistent_, transient_;  // group by worker
   std::vector<int32_t> stash_;                   // group by stage
   std::vector<int32_t> off_chip_;                // group by index into Plan::off_chip
+  std::vector<int32_t> receive_;                 // group by index into Plan::receives
   std::vector<int32_t> input_group_;             // by value
   std::vector<int32_t> slot_of_;                 // by value
   std::vector<bool> is_input_;                   // by value
   std::vector<ValueId> value_of_;                // by external: its input, or kNone
   std::map<Key, int32_t> segment_of_;
+  std::map<TransferKey, int32_t> transfer_segment_;
   std::map<std::string, int32_t> source_index_;
   std::map<ValueId, std::vector<ir::Output>> results_of_;  // by base
   std::map<ValueId, int32_t> maker_;                       // base -> segment

@@ -47,25 +47,34 @@ class Replicator {
 
  private:
   using Memory = std::pair<int32_t, int64_t>;  // group and offset of replica 0
+  // Where replica 0 has an external, or a copy of it for another memory space.
+  struct Place {
+    int32_t external = -1, slot = -1;
+  };
 
   // --- who owns what -------------------------------------------------------------------------------------------------
   void findExternals() {
     for (size_t e = 0; e < exe_.externals.size(); ++e) {
       if (exe_.externals[e].slot < 0) continue;
-      const Slot& slot = exe_.slots[exe_.externals[e].slot];
-      auto [it, is_new] = external_at_.emplace(Memory{slot.group, slot.offset_bytes}, static_cast<int32_t>(e));
-      // Nothing lies behind a tensor without elements.
-      if (!is_new && slot.type.extentBytes() > 0) it->second = static_cast<int32_t>(e);
+      addPlace(static_cast<int32_t>(e), exe_.externals[e].slot);
+      for (int32_t copy : exe_.externals[e].copies) addPlace(static_cast<int32_t>(e), copy);
     }
   }
+  void addPlace(int32_t external, int32_t slot_id) {
+    const Slot& slot = exe_.slots[slot_id];
+    auto [it, is_new] = place_at_.emplace(Memory{slot.group, slot.offset_bytes}, Place{external, slot_id});
+    // Nothing lies behind a tensor without elements.
+    if (!is_new && slot.type.extentBytes() > 0) it->second = {external, slot_id};
+  }
 
-  int32_t externalAt(int32_t group, int64_t offset_bytes) const {
-    auto it = external_at_.upper_bound({group, offset_bytes});
-    ABELE_CHECK(it != external_at_.begin(), "memory at ", offset_bytes, " of group ", group, " is no external's");
+  const Place& placeAt(int32_t group, int64_t offset_bytes) const {
+    auto it = place_at_.upper_bound({group, offset_bytes});
+    ABELE_CHECK(it != place_at_.begin(), "memory at ", offset_bytes, " of group ", group, " is no external's");
     --it;
     ABELE_CHECK(it->first.first == group, "memory at ", offset_bytes, " of group ", group, " is no external's");
     return it->second;
   }
+  int32_t externalAt(int32_t group, int64_t offset_bytes) const { return placeAt(group, offset_bytes).external; }
 
   // owner_[e][r]: the replica whose copy of external e replica r uses; never a later one than r itself.
   void chooseOwners() {
@@ -125,12 +134,13 @@ class Replicator {
   // Offsets of what a replica holds of a persistent group. Returns its bytes.
   int64_t placeHeld(int32_t replica, int32_t group) {
     int64_t bytes = 0;
-    for (const auto& [memory, e] : external_at_) {
+    for (const auto& [memory, place] : place_at_) {
       if (memory.first != group) continue;
+      const int32_t e = place.external;
       for (int32_t owner = 0; owner < num_replicas_; ++owner) {
         if (owner_[e][owner] != owner || shards_.holder[e][owner] != replica) continue;
-        held_offset_[{e, owner}] = bytes;
-        const int64_t extent = exe_.slots[exe_.externals[e].slot].type.extentBytes();
+        held_offset_[{place.slot, owner}] = bytes;
+        const int64_t extent = exe_.slots[place.slot].type.extentBytes();
         bytes += (extent + kAlignment - 1) / kAlignment * kAlignment;
       }
     }
@@ -143,11 +153,11 @@ class Replicator {
       use.group = group_of_[replica][use.group];
       return use;
     }
-    const int32_t e = externalAt(use.group, use.offset_bytes);
+    const auto [e, slot] = placeAt(use.group, use.offset_bytes);
     const int32_t owner = owner_[e][replica];
     if (owner == 0 && !is_sharded_) return use;
-    const int64_t within = use.offset_bytes - exe_.slots[exe_.externals[e].slot].offset_bytes;
-    return {group_of_[shards_.holder[e][owner]][use.group], held_offset_.at({e, owner}) + within, use.order};
+    const int64_t within = use.offset_bytes - exe_.slots[slot].offset_bytes;
+    return {group_of_[shards_.holder[e][owner]][use.group], held_offset_.at({slot, owner}) + within, use.order};
   }
 
   void copySlots(int32_t replica) {
@@ -183,7 +193,7 @@ class Replicator {
       Segment copy = exe_.segments[s];
       copy.replica = replica;
       copy.name += cat("/replica", replica);
-      if (isUpdate(s)) keepOwnUpdates(replica, copy.instructions);
+      if (isUpdate(s)) keepOwnUpdates(replica, s, copy.instructions);
       const bool runs = !isUpdate(s) || !copy.instructions.empty();
       map.push_back(runs ? static_cast<int32_t>(exe_.segments.size()) : -1);
       if (!runs) continue;
@@ -197,12 +207,15 @@ class Replicator {
 
   // A shared parameter is updated by one replica of its group. Kept is what writes something that the replica updates,
   // and, from the end, what such an instruction reads.
-  void keepOwnUpdates(int32_t replica, std::vector<Instruction>& instructions) const {
+  void keepOwnUpdates(int32_t replica, size_t segment, std::vector<Instruction>& instructions) const {
     std::vector<Instruction> kept;
+    const bool is_link = workerOf(segment).isLink();  // brings what an update of the replica may read
     std::vector<int32_t> needed;
     for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
       bool is_kept = false;
-      forEachWritten(*it, [&](int32_t slot) { is_kept |= isOwnUpdate(replica, slot) || overlapsAny(slot, needed); });
+      forEachWritten(*it, [&](int32_t slot) {
+        is_kept |= isOwnUpdate(replica, slot) || overlapsAny(slot, needed) || (is_link && baseOf(slot) < 0);
+      });
       if (ownOp(it->op) == OwnOp::kEmit) is_kept = isOwnResult(replica, static_cast<int32_t>(it->args[1].i));
       if (!is_kept) continue;
       for (const auto& group : it->results)
@@ -333,6 +346,8 @@ class Replicator {
       for (const MemoryUse& use : uses_[s].reads) {
         const int32_t e = isPersistent(use.group) ? externalAt(use.group, use.offset_bytes) : -1;
         if (e < 0 || exe_.externals[e].kind != ExternalKind::kAccumulator) continue;
+        // Transfers read sums too; the updates of a sum's parameter run where the sum is.
+        if (workerOf(s).space != exe_.workers[exe_.groups[use.group].worker].space) continue;
         auto [at, is_new] = segment_of_sum.emplace(e, s);
         if (!is_new && (updatesOwner(s, e) || !updatesOwner(at->second, e))) at->second = s;
       }
@@ -380,6 +395,14 @@ class Replicator {
     return -1;
   }
 
+  const WorkerProgram& workerOf(size_t segment) const {
+    for (const WorkerProgram& worker : exe_.workers)
+      for (const Action& action : worker.actions)
+        if (action.segment == static_cast<int32_t>(segment)) return worker;
+    ABELE_CHECK(false, "nobody runs ", exe_.segments[segment].name);
+    return exe_.workers.front();
+  }
+
   bool updatesOwner(size_t segment, int32_t sum) const {
     const auto& writes = uses_[segment].writes;
     return std::any_of(writes.begin(), writes.end(), [&](const MemoryUse& use) {
@@ -422,7 +445,8 @@ class Replicator {
     std::vector<WorkerProgram> workers;
     for (int32_t r = 0; r < num_replicas_; ++r)
       for (const WorkerProgram& original : exe_.workers) {
-        WorkerProgram& copy = workers.emplace_back();
+        WorkerProgram& copy = workers.emplace_back(original);
+        copy.actions.clear();
         copy.device = original.device + r * devices;
         copy.replica = r;
         int32_t reduced = -1;  // micro-batch: the sums of its group are complete
@@ -455,6 +479,10 @@ class Replicator {
     }
     for (External& external : exe_.externals) {
       if (external.slot < 0) continue;
+      const std::vector<int32_t> copies = std::move(external.copies);
+      external.copies.clear();
+      for (int32_t copy : copies)
+        for (int32_t r = 0; r < num_replicas_; ++r) external.copies.push_back(slotOf(r, copy));
       for (int32_t r = 0; r < num_replicas_; ++r) external.replica_slots.push_back(slotOf(r, external.slot));
       const bool all_share = std::all_of(external.replica_slots.begin(), external.replica_slots.end(),
                                          [&](int32_t slot) { return slot == external.slot; });
@@ -469,7 +497,7 @@ class Replicator {
     std::vector<SegmentUses> uses;
     for (size_t s = 0; s < num_segments_; ++s) {
       std::vector<Instruction>& instructions = exe_.segments[s].instructions;
-      if (isUpdate(s)) keepOwnUpdates(0, instructions);
+      if (isUpdate(s)) keepOwnUpdates(0, s, instructions);
       uses.push_back(usesOf(0, s, instructions));
     }
     std::move(uses.begin(), uses.end(), uses_.begin());
@@ -488,12 +516,12 @@ class Replicator {
   const Replication& rules_;
   int32_t num_replicas_;
   size_t num_groups_, num_slots_, num_segments_, num_workers_;  // of one replica
-  std::map<Memory, int32_t> external_at_;
+  std::map<Memory, Place> place_at_;
   std::vector<std::vector<int32_t>> owner_;  // by external and replica
   Shards shards_;
   const bool is_sharded_ = num_replicas_ > 1 && (rules_.sharding.weights || rules_.sharding.states);
   std::vector<int64_t> first_bytes_;                                   // of replica 0's groups, in the end
-  std::map<std::pair<int32_t, int32_t>, int64_t> held_offset_;         // by external and owner: where its holder has it
+  std::map<std::pair<int32_t, int32_t>, int64_t> held_offset_;         // by slot and owner: where its holder has it
   std::vector<std::vector<int32_t>> group_of_, slot_of_, segment_of_;  // by replica and what replica 0 has
   std::map<std::pair<int32_t, size_t>, int32_t> reductions_;           // by replica and update segment
 };

@@ -45,6 +45,7 @@ const exe::External& externalAt(const exe::Executable& executable, int32_t index
 std::vector<int32_t> slotsOf(const exe::External& external) {
   std::vector<int32_t> slots = external.replica_slots;
   if (slots.empty()) slots.push_back(external.slot);
+  slots.insert(slots.end(), external.copies.begin(), external.copies.end());
   std::sort(slots.begin(), slots.end());
   slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
   return slots;

@@ -14,7 +14,7 @@ namespace abele::runtime {
 void checkOptions(const DeviceOptions& options);
 /// Requires: an index of an external.
 const exe::External& externalAt(const exe::Executable& executable, int32_t index);
-/// Slots of the replicas' copies of an external that is used, each once.
+/// Slots of all copies of an external that is used, each once: of the replicas and of the memory spaces.
 std::vector<int32_t> slotsOf(const exe::External& external);
 /// Throws E0704 unless the tensor has the type of the external, which is used.
 void checkUpload(const exe::Executable& executable, const exe::External& external, const at::Tensor& host);

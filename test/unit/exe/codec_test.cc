@@ -51,12 +51,12 @@ Executable makeExecutable() {
   all.source = 1;
   const Instruction emit{.op = "abele::emit", .args = {Arg::id(2), Arg::id(3)}, .writes = {2}};
   e.segments = {{0, Direction::kForward, "fwd/0", {all, emit}}, {0, Direction::kUpdate, "update/0", {}, 1}};
-  e.workers = {{3, {}}, {1, {{1, 2, {{0, 3}}}, {1, 5, {{0, 6}}}}, 1}};
+  e.workers = {{3, {}}, {1, {{1, 2, {{0, 3}}}, {1, 5, {{0, 6}}}}, 1, /*space=*/1, /*from=*/0}};
   for (int32_t k = 0; k < 6; ++k) e.workers[0].actions.push_back({0, k, {}, {{3, k % 2, true}}, {{3, k % 2, false}}});
   e.replicas = 2;
   e.processes = 3;
   e.input_part = {0, 1};
-  e.externals = {{"w", ExternalKind::kParameter, 0, -1, 0, {0, 0}}, {"step", ExternalKind::kState, -1, 0, 1.5}};
+  e.externals = {{"w", ExternalKind::kParameter, 0, -1, 0, {0, 0}, {0, 0}}, {"step", ExternalKind::kState, -1, 0, 1.5}};
   e.input_slots = {1, -1, 1, -1};
   e.output_slots = {2, 2};
   e.sources = {"net.py:1", "net.py:2"};
@@ -201,6 +201,13 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
                                         .args = {Arg::id(0), Arg::id(0), Arg::none(), Arg::integer(int64_t{1} << 40)},
                                         .writes = {0}}};
        }},
+      {"computes on a link",
+       [](Executable& e) {
+         e.segments[1].instructions = {{.op = "abele::zero", .args = {Arg::id(0)}, .writes = {0}}};
+       }},
+      {"of space 1, from 1", [](Executable& e) { e.workers[1].from = 1; }},
+      {"3 copies for 2 replicas", [](Executable& e) { e.externals[0].copies = {0, 0, 0}; }},
+      {"is not persistent", [](Executable& e) { e.externals[0].copies = {0, 3}; }},
       {"is not persistent", [](Executable& e) { e.externals[0].slot = 3; }},
       {"owner", [](Executable& e) { e.externals[0].owner = 1; }},
       {"share memory", [](Executable& e) { e.externals[1] = {"v", ExternalKind::kBuffer, 0}; }},

@@ -189,6 +189,7 @@ TEST(Cache, KeysDifferByWhatIsCompiled) {
   differs([](host::ProgramOptions& o) { o.processes.count = 2; });
   differs([](host::ProgramOptions& o) { o.strategy = host::Strategy::kSharded; });
   differs([](host::ProgramOptions& o) { o.stages.stages.push_back({{"a"}, 1}); });
+  differs([](host::ProgramOptions& o) { o.stages.spaces = {0}; });
   differs([](host::ProgramOptions& o) { o.anchors.push_back({"a", "b"}); });
   host::OptimizerSpec optimizer;
   optimizer.rules.kind = passes::OptimizerRules::Kind::kAdam;

@@ -12,9 +12,10 @@ namespace abele::test {
 
 class RandomStagedGraph {
  public:
-  /// sequential: a buffer may be written by several stages.
-  RandomStagedGraph(uint64_t seed, bool training, bool sequential = false)
-      : random_(seed), training_(training), sequential_(sequential) {}
+  /// sequential: a buffer may be written by several stages. updates_at_sums: as lowering has it, each update runs in
+  /// the stage of its gradient.
+  RandomStagedGraph(uint64_t seed, bool training, bool sequential = false, bool updates_at_sums = false)
+      : random_(seed), training_(training), sequential_(sequential), updates_at_sums_(updates_at_sums) {}
 
   ir::Graph make() {
     graph_.training = training_;
@@ -208,7 +209,7 @@ class RandomStagedGraph {
     const ir::Direction u = ir::Direction::kUpdate;
     for (const Made& sum : sums_) {
       if (chance(6)) continue;  // a frozen parameter
-      const int stage = chance(5) ? pick(num_stages_) : sum.stage;
+      const int stage = !updates_at_sums_ && chance(5) ? pick(num_stages_) : sum.stage;
       const ir::ValueId parameter = parameters_[sum.stage],
                         state = addExternal(ir::InputKind::kState, cat("state", sum.stage));
       const ir::ValueId new_state = addWrite(state, stage, u, "t::momentum_", {sum.value});
@@ -222,7 +223,7 @@ class RandomStagedGraph {
   }
 
   std::mt19937_64 random_;
-  bool training_, sequential_;
+  bool training_, sequential_, updates_at_sums_;
   ir::ValueId shared_ = ir::kNone;  // buffer of several stages
   int32_t shared_external_ = -1;
   ir::Graph graph_;

@@ -3,8 +3,10 @@
 // ten; a block is 160 graphs with their plans, so that 0:625 are 100,000.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 
 #include "../../support/random_graph.h"
 #include "base/error.h"
@@ -20,6 +22,7 @@
 #include "reference.h"
 #include "runtime/device/null/null_backend.h"
 #include "runtime/runtime.h"
+#include "space_check.h"
 
 namespace abele::test {
 namespace {
@@ -67,6 +70,24 @@ void checkBytes(const exe::Executable& executable, const ir::Graph& graph, const
                                                                              << plan::print(plan);
 }
 
+// As devices that share no memory, or only some of them, as last pass.
+void separate(ir::Graph& graph, std::mt19937_64& random) {
+  passes::PassContext context;
+  context.stages.spaces = random() % 2 ? std::vector<int>{0} : std::vector<int>{0, 1, 1};
+  for (ir::Stage& stage : graph.stages) stage.space = context.stages.spaceOf(stage.device);
+  passes::insertTransfers(graph, context);
+}
+
+// Holds up actions, as devices and links of other speeds would.
+void delay(runtime::NullBackend& backend, uint64_t seed) {
+  backend.setHook([seed](const runtime::ActionContext& action) {
+    std::mt19937_64 random(seed ^ (static_cast<uint64_t>(action.worker) << 40) ^
+                           (static_cast<uint64_t>(action.segment) << 20) ^ static_cast<uint64_t>(action.micro_batch));
+    std::atomic<uint64_t> left = random() % 4 == 0 ? random() % 5000 : 0;  // atomic: no compiler leaves the loop out
+    while (left > 0) --left;
+  });
+}
+
 // original: the same program before passes changed it.
 void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const ir::Graph& original,
                 const exe::Replication& replication = replicasOf(1)) {
@@ -80,9 +101,15 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const 
   ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
   ASSERT_EQ(findRaces(executable), std::vector<std::string>{}) << exe::print(executable);
   ASSERT_EQ(findMoveFaults(executable), std::vector<std::string>{}) << exe::print(executable);
+  ASSERT_EQ(findForeignMemory(executable), std::vector<std::string>{}) << exe::print(executable);
+  ASSERT_EQ(exe::parse(exe::print(executable)), executable);
+  ASSERT_EQ(exe::decode(exe::encode(executable)), executable);
+  ASSERT_EQ(plan::parse(plan::print(plan)), plan);
+  ASSERT_EQ(plan::verify(plan, graph), std::vector<std::string>{});
   runtime::NullBackend backend(executable);
   backend.enableContents();
   backend.moveOffChipMemory(true);
+  delay(backend, executable.slots.size());
   runtime::Runtime runtime(executable, backend);
   Reference reference(original, options.device_iterations, options.accumulation, replicas);
   for (int step = 0; step < 2; ++step) {
@@ -164,6 +191,9 @@ TEST_P(RandomSteps, TrainingEqualsTheReference) {
     if (random() % 2) options.locations = randomLocations(random);
     checkSteps(graph, options, original);
     if (HasFatalFailure()) return;
+    separate(graph, random);
+    checkSteps(graph, options, original);
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -172,6 +202,13 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
     SCOPED_TRACE(seed);
     const ir::Graph graph = RandomStagedGraph(seed, /*training=*/false).make();
     checkSteps(graph,
+               {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
+               graph);
+    if (HasFatalFailure()) return;
+    ir::Graph separated = graph;
+    std::mt19937_64 random(seed);
+    separate(separated, random);
+    checkSteps(separated,
                {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
                graph);
     if (HasFatalFailure()) return;
@@ -201,6 +238,16 @@ TEST_P(RandomSteps, ReplicasEqualTheReference) {
     exe::Replication replication = replicasOf(2 + static_cast<int64_t>(random() % 3));
     if (random() % 2) replication.sharding = someSharding(random);
     checkSteps(graph, options, graph, replication);
+    if (HasFatalFailure()) return;
+    graph = RandomStagedGraph(seed + 5000, training, sequential, /*updates_at_sums=*/true).make();
+    if (plan::splitsBackward(options.schedule)) {
+      passes::PassContext context;
+      passes::splitWeightGradient(graph, context);
+    }
+    setOwners(graph);
+    const ir::Graph original = graph;
+    separate(graph, random);
+    checkSteps(graph, options, original, replication);
     if (HasFatalFailure()) return;
   }
 }
@@ -260,6 +307,7 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
     std::vector<std::string> late = {"recompute"};
     if (plan::splitsBackward(options.schedule)) late.push_back("split-weight-gradient");
     passes::runPipeline(graph, context, {.passes = late});
+    if (random() % 2) separate(graph, random);
     try {
       checkSteps(graph, options, original, replication);
     } catch (const UserError& error) {

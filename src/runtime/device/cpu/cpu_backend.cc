@@ -111,7 +111,7 @@ class CpuBackendImpl final : public CpuBackend {
     checkUpload(executable_, what, host);
     if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
     const c10::InferenceMode no_autograd;
-    for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : std::vector<int32_t>{what.slotOf(replica)}) {
+    for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica)) {
       if (isPlacedIn(slot, host)) continue;
       slots_.tensor(slot, 0).copy_(host);
       letGo(slot);

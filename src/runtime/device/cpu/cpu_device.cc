@@ -40,6 +40,7 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
                      GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement)
     : executable_(executable),
       options_(options),
+      is_link_(executable.workers[worker].isLink()),
       gradients_(gradients),
       rounding_(rounding),
       agreement_(agreement),
@@ -81,7 +82,8 @@ std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, e
                                             : std::move(call);
 }
 
-void CpuDevice::attach() { setIntraOpThreads(options_.threads_per_device); }
+// A link copies beside the workers that compute.
+void CpuDevice::attach() { setIntraOpThreads(is_link_ ? 1 : options_.threads_per_device); }
 
 void CpuDevice::run(const ActionContext& context) {
   // The thread may be the caller's, inside autocast or a mode of its own.

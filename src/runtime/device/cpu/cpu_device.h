@@ -29,6 +29,7 @@ class CpuDevice final : public Device {
 
   const exe::Executable& executable_;
   DeviceOptions options_;
+  bool is_link_;
   GradientCount& gradients_;
   const RoundingPosition& rounding_;
   Agreement& agreement_;

@@ -195,6 +195,7 @@ std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const Slot
   const Arguments args(instruction, slots);
   switch (ownOp(instruction.op)) {
     case OwnOp::kCopy:
+    case OwnOp::kTransfer:
       return callOf([to = args.slot(0), from = args.slot(1)](CallState& state) {
         copyInto(to.at(state.frame_of_group), from.at(state.frame_of_group));
       });

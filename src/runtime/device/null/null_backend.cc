@@ -83,7 +83,7 @@ void NullBackend::enableContents() {
     if (exe_.externals[e].slot < 0) continue;
     const Type& type = exe_.slots[exe_.externals[e].slot].type;
     const Bytes contents = Symbol(cat("external/", e)).contents(0, type.numel() * elementBytes(type.dtype));
-    for (int32_t r = 0; r < exe_.replicas; ++r) write(exe_.externals[e].slotOf(r), 0, contents);
+    for (int32_t r = 0; r < exe_.replicas; ++r) setExternal(static_cast<int32_t>(e), r, contents);
   }
 }
 
@@ -97,7 +97,7 @@ void NullBackend::setInput(int32_t argument, int32_t micro_batch, Bytes contents
 }
 
 void NullBackend::setExternal(int32_t index, int32_t replica, const Bytes& contents) {
-  write(exe_.externals[index].slotOf(replica), 0, contents);
+  for (const int32_t slot : exe::slotsOf(exe_, exe_.externals[index], replica)) write(slot, 0, contents);
 }
 
 Bytes NullBackend::external(int32_t index, int32_t replica) const {
@@ -144,7 +144,8 @@ void NullBackend::execute(int32_t index, const ActionContext& context) {
 void NullBackend::compute(const exe::Instruction& instruction, const ActionContext& context) {
   const int32_t k = context.micro_batch;
   const OwnOp own = ownOp(instruction.op);
-  if (own == OwnOp::kCopy) return write(instruction.args[0].i, k, read(instruction.args[1].i, k));
+  if (own == OwnOp::kCopy || own == OwnOp::kTransfer)
+    return write(instruction.args[0].i, k, read(instruction.args[1].i, k));
   if (own == OwnOp::kEmit) {
     auto target = std::find(exe_.output_slots.begin(), exe_.output_slots.end(), instruction.args[0].i);
     outputs_[target - exe_.output_slots.begin()][k] = read(instruction.args[1].i, k);

@@ -1,0 +1,291 @@
+// Before:  %y = aten.relu(%x) {stage=0, device=0}; %z = aten.mul(%y, %w) {stage=1}, stages 0 and 1 in different spaces
+// After:   %c = abele.transfer(none, %y) {stage=1}; %z = aten.mul(%c, %w)
+// Order:   last: a transfer belongs to the task that reads the value first, and other passes move nodes between tasks.
+// Cost:    O(nodes + operands + copies * tasks).   Undone by: nothing.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/instructions.h"
+#include "ir/rewrite.h"
+#include "ir/task.h"
+#include "passes/pass.h"
+
+namespace abele::passes {
+namespace {
+
+using ir::Direction;
+using ir::kNone;
+using ir::Node;
+using ir::Task;
+using ir::ValueId;
+
+// One rule: what a stage reads lies in the memory of its space. A base value that another space made is brought there
+// once, by the first task that reads it; the other tasks there read the copy. Arguments come from the host to each
+// space. So do externals: an external that micro-batches do not write has a copy in each space that reads it, which the
+// host fills; where an update writes it, the copy is refreshed behind that.
+class Transfers {
+ public:
+  explicit Transfers(ir::Graph& graph) : graph_(graph) {
+    for (const Node& node : graph.nodes) graph_.node_id_limit = std::max(graph_.node_id_limit, node.id + 1);
+    positions_ = ir::positionsById(graph);
+    findHomes();
+  }
+
+  Changed run() {
+    behind_.resize(graph_.nodes.size());
+    collectReaders();
+    chooseTasks();
+    for (Node& node : graph_.nodes)
+      if (isReader(node)) readCopies(node);
+    for (ir::Output& output : graph_.outputs)
+      if (output.kind == ir::OutputKind::kResult && isExternal(output.value))
+        output.value = copyOf(output.value, resultTask());
+    if (copies_.empty()) return Changed::kNo;
+    refreshCopies();
+    placeNodes();
+    ir::removeUnreadViews(graph_);  // that only readers of copies read
+    return Changed::kYes;
+  }
+
+ private:
+  struct Copy {
+    Task task;  // that reads it first, and so brings it
+    ValueId value = kNone;
+  };
+  struct Refresh {
+    int32_t external = kNone;
+    ValueId copy = kNone;
+    int32_t stage = kNone;
+  };
+  using Key = std::pair<ValueId, int32_t>;  // base value and space
+
+  static size_t index(ValueId v) { return static_cast<size_t>(v); }
+  int32_t spaceOf(int32_t stage) const { return graph_.stages[index(stage)].space; }
+  // A result that is an external is handed out by the first forward.
+  static Task resultTask() { return {0, Direction::kForward}; }
+  bool isExternal(ValueId v) const { return external_of_[index(graph_.baseOf(v))] != kNone; }
+
+  // --- where values are made -----------------------------------------------------------------------------------------
+  // home_[base]: the stage whose space has the value; kNone: every space has it, or nobody reads it.
+  void findHomes() {
+    home_.assign(graph_.values.size(), kNone);
+    external_of_.assign(graph_.values.size(), kNone);
+    is_written_.assign(graph_.externals.size(), false);
+    is_updated_.assign(graph_.externals.size(), false);
+    std::vector<int32_t> memory(graph_.values.size(), kNone);  // external whose contents a base value is
+    for (const ir::Input& input : graph_.inputs)
+      if (input.kind != ir::InputKind::kArgument)
+        external_of_[index(input.value)] = memory[index(input.value)] = input.external;
+    for (const Node& node : graph_.nodes) {
+      if (node.is_view) continue;
+      ir::forEachResult(node, [&](ValueId v) { home_[index(graph_.baseOf(v))] = node.stage; });
+      for (const ir::Write& w : node.writes) {
+        const int32_t external = memory[index(w.after)] = memory[index(w.before)];
+        if (external != kNone)
+          (node.direction == Direction::kUpdate ? is_updated_ : is_written_)[index(external)] = true;
+      }
+    }
+    findHomesOfExternals();
+  }
+
+  // With what writes it last; of one that nothing writes, with what reads it first.
+  void findHomesOfExternals() {
+    std::vector<int32_t> home(graph_.externals.size(), kNone);
+    for (const ir::Output& output : graph_.outputs)
+      if (output.kind == ir::OutputKind::kUpdate && !isExternal(output.value)) {
+        home[index(output.target)] = home_[index(graph_.baseOf(output.value))];
+        const bool is_update = directionOf(output.value) == Direction::kUpdate;
+        (is_update ? is_updated_ : is_written_)[index(output.target)] = true;
+      }
+    for (const ir::Input& input : graph_.inputs) {
+      if (input.kind == ir::InputKind::kArgument) continue;
+      // Further inputs are copies that the pass has made.
+      home_[index(input.value)] = std::exchange(home[index(input.external)], kNone);
+    }
+    for (const Node& node : graph_.nodes)
+      if (isReader(node))
+        ir::forEachOperand(node, [&](ValueId v) {
+          const ValueId base = graph_.baseOf(v);
+          if (isExternal(base) && home_[index(base)] == kNone) home_[index(base)] = node.stage;
+        });
+  }
+
+  // Transfers read other spaces.
+  static bool isReader(const Node& node) { return !node.is_view && ownOp(node.op) != OwnOp::kTransfer; }
+
+  Direction directionOf(ValueId v) const {
+    const ir::NodeId def = graph_.values[index(graph_.baseOf(v))].def;
+    return graph_.nodes[index(positions_[index(def)])].direction;
+  }
+
+  // Does the host fill every copy of it?
+  bool comesFromHost(ValueId base) const {
+    const int32_t external = external_of_[index(base)];
+    return external != kNone && !is_written_[index(external)];
+  }
+
+  bool isElsewhere(ValueId base, const Task& reader) const {
+    const int32_t home = home_[index(base)];
+    return home != kNone && spaceOf(home) != spaceOf(reader.stage);
+  }
+
+  // --- who brings a value --------------------------------------------------------------------------------------------
+  void collectReaders() {
+    for (const Node& node : graph_.nodes)
+      if (isReader(node)) ir::forEachOperand(node, [&](ValueId v) { noteReader(v, ir::taskOf(node)); });
+    for (const ir::Output& output : graph_.outputs)
+      if (output.kind == ir::OutputKind::kResult && isExternal(output.value)) noteReader(output.value, resultTask());
+  }
+
+  void noteReader(ValueId v, const Task& task) {
+    const ValueId base = graph_.baseOf(v);
+    if (isElsewhere(base, task)) readers_[{base, spaceOf(task.stage)}].insert(task);
+  }
+
+  // One copy serves all tasks that come behind the first. Updates of several stages know no order among them, nor do
+  // some weight gradients: then each has its own.
+  void chooseTasks() {
+    for (const auto& [key, tasks] : readers_) {
+      std::vector<Copy>& copies = copies_[key];
+      if (comesFromHost(key.first)) {
+        copies.push_back({*tasks.begin()});
+        continue;
+      }
+      for (const Task& task : tasks) {
+        const bool is_first =
+            std::none_of(tasks.begin(), tasks.end(), [&](const Task& other) { return ir::precedes(other, task); });
+        if (is_first) copies.push_back({task});
+      }
+    }
+  }
+
+  static bool serves(const Copy& copy, const Task& reader) {
+    return copy.task == reader || ir::precedes(copy.task, reader);
+  }
+
+  // --- copies --------------------------------------------------------------------------------------------------------
+  void readCopies(Node& node) {
+    const Task task = ir::taskOf(node);
+    const auto replace = [&](int64_t& id) {
+      if (id >= 0) id = copyOf(static_cast<ValueId>(id), task);
+    };
+    for (Arg& arg : node.args) {
+      if (arg.kind == Arg::Kind::kId) replace(arg.i);
+      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+        for (int64_t& id : arg.ints) replace(id);
+    }
+    for (ir::Write& w : node.writes) w.before = copyOf(w.before, task);
+  }
+
+  ValueId copyOf(ValueId v, const Task& reader) {
+    const ValueId base = graph_.baseOf(v);
+    const auto found = copies_.find({base, spaceOf(reader.stage)});
+    if (found == copies_.end() || index(base) >= home_.size()) return v;
+    const auto copy = std::find_if(found->second.begin(), found->second.end(),
+                                   [&](const Copy& c) { return comesFromHost(base) || serves(c, reader); });
+    ABELE_CHECK(copy != found->second.end(), "no task brings %", base, " to stage ", reader.stage);
+    if (copy->value == kNone) copy->value = comesFromHost(base) ? addInput(base, *copy) : addTransfer(base, *copy);
+    return v == base ? copy->value : viewOf(v, copy->value, base);
+  }
+
+  ValueId addInput(ValueId base, const Copy& copy) {
+    const int32_t external = external_of_[index(base)];
+    const ir::InputKind kind = graph_.externals[index(external)].kind;
+    const ValueId value = graph_.addInput(graph_.values[index(base)].type, kind, external, "");
+    if (is_updated_[index(external)]) refreshes_.push_back({external, value, copy.task.stage});
+    return value;
+  }
+
+  ValueId addTransfer(ValueId base, const Copy& copy) {
+    Node& node = addNode(base, copy.task);
+    const ir::NodeId id = node.id;
+    node.op = ownOpName(OwnOp::kTransfer);
+    node.args = {Arg::none(), Arg::id(base)};
+    const ValueId value = graph_.addValue(graph_.values[index(base)].type, id);
+    node.results = {{value}};
+    return value;
+  }
+
+  ValueId viewOf(ValueId v, ValueId copy, ValueId base) {
+    const auto [known, is_new] = views_.emplace(std::pair(v, copy), kNone);
+    if (!is_new) return known->second;
+    const ir::NodeId def = graph_.values[index(copy)].def;
+    Node& node = addNode(base, def == kNone ? resultTask() : task_of_.at(def));
+    return known->second = ir::makeView(graph_, node, v, copy);
+  }
+
+  // Behind the node that makes `base`, for the task.
+  Node& addNode(ValueId base, const Task& task) {
+    const ir::NodeId def = graph_.values[index(base)].def;
+    const int32_t position = def == kNone ? kNone : positions_[index(def)];
+    Node& node = (position == kNone ? first_ : behind_[index(position)]).emplace_back();
+    node.id = graph_.nextNodeId();
+    graph_.node_id_limit = node.id + 1;
+    node.stage = task.stage;
+    node.direction = task.direction;
+    task_of_[node.id] = task;
+    if (position == kNone) return node;
+    const Node& maker = graph_.nodes[index(position)];
+    node.source = maker.source;
+    node.scope = maker.scope;
+    return node;
+  }
+
+  // The new contents of an external that updates write, in every other space that has a copy of it.
+  void refreshCopies() {
+    for (const Refresh& refresh : refreshes_) {
+      ValueId updated = kNone;
+      for (const ir::Output& output : graph_.outputs)
+        if (output.kind == ir::OutputKind::kUpdate && output.target == refresh.external) updated = output.value;
+      ABELE_CHECK(updated != kNone, "updates of external ", refresh.external, " have no last value");
+      Node& node = addNode(updated, {refresh.stage, Direction::kUpdate});
+      node.op = ownOpName(OwnOp::kTransfer);
+      node.args = {Arg::id(refresh.copy), Arg::id(updated)};
+      const Type type = graph_.values[index(refresh.copy)].type;
+      const ir::NodeId id = node.id;
+      ir::Write write{.arg = 0, .view = type, .before = refresh.copy};
+      write.after = graph_.addValue(type, id);
+      node.writes = {write};
+    }
+  }
+
+  void placeNodes() {
+    std::vector<Node> nodes = std::move(first_);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      nodes.push_back(std::move(graph_.nodes[i]));
+      std::move(behind_[i].begin(), behind_[i].end(), std::back_inserter(nodes));
+    }
+    graph_.nodes = std::move(nodes);
+  }
+
+  ir::Graph& graph_;
+  std::vector<int32_t> positions_;         // of nodes, by id
+  std::vector<int32_t> home_;              // by base value: a stage
+  std::vector<int32_t> external_of_;       // by value: which external an input is
+  std::vector<bool> is_written_;           // by external: by micro-batches
+  std::vector<bool> is_updated_;           // by external: by updates
+  std::map<Key, std::set<Task>> readers_;  // of values that are elsewhere
+  std::map<Key, std::vector<Copy>> copies_;
+  std::map<std::pair<ValueId, ValueId>, ValueId> views_;  // by view of the original, and copy of its base
+  std::map<ir::NodeId, Task> task_of_;                    // of added nodes
+  std::vector<Refresh> refreshes_;
+  std::vector<Node> first_;                // nodes to add, before all others
+  std::vector<std::vector<Node>> behind_;  // and by the position that they follow
+};
+
+bool hasOneSpace(const ir::Graph& graph) {
+  return std::all_of(graph.stages.begin(), graph.stages.end(),
+                     [&](const ir::Stage& stage) { return stage.space == graph.stages.front().space; });
+}
+
+}  // namespace
+
+Changed insertTransfers(ir::Graph& graph, PassContext&) {
+  return hasOneSpace(graph) ? Changed::kNo : Transfers(graph).run();
+}
+
+}  // namespace abele::passes
