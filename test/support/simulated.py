@@ -1,0 +1,52 @@
+"""The simulated accelerator for Python tests: loads it once, and asks it for missing waits."""
+
+import ctypes
+import functools
+import os
+import pathlib
+import types
+
+import torch
+
+_ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+def _module(library):
+    """What torch asks of torch.<device>."""
+    module = types.ModuleType("torch.simulated")
+    module.is_available = module.is_initialized = lambda: True
+    module._is_in_bad_fork = lambda: False
+    module._lazy_init = lambda: None
+    module.device_count = lambda: 4
+    module.current_device = torch.accelerator.current_device_index
+    module.manual_seed_all = lambda value: library.simulated_seed(ctypes.c_uint64(value))
+    return module
+
+
+@functools.cache
+def load():
+    """Registers the device "simulated" with torch. Returns the library."""
+    build = pathlib.Path(os.environ.get("ABELE_BUILD_DIR", _ROOT / "build" / "dev"))
+    path = str(build / "test" / "libsimulated_accelerator.so")
+    torch.ops.load_library(path)
+    library = ctypes.CDLL(path)
+    torch._register_device_module("simulated", _module(library))
+    library.simulated_jobs.restype = ctypes.c_int64
+    library.simulated_host_waits.restype = ctypes.c_int64
+    library.simulated_take_findings.restype = ctypes.c_int64
+    return library
+
+
+def seed(value):
+    load().simulated_seed(ctypes.c_uint64(value))
+
+
+def set_delays(value):
+    load().simulated_set_delays(ctypes.c_uint64(value))
+
+
+def take_findings():
+    """Accesses since the last call that nothing orders, as lines."""
+    text = ctypes.c_char_p()
+    load().simulated_take_findings(ctypes.byref(text))
+    return text.value.decode().splitlines()
