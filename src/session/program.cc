@@ -54,8 +54,9 @@ void checkFits(const CompiledProgram& program, const ProgramOptions& options,
   const std::string found =
       numbers(options.training, options.device_iterations / stepsPerCall(options), options.gradient_accumulation,
               options.replicas, options.replicas / options.input_group_size, options.processes.count);
-  const std::string expected = numbers(executable.training, executable.device_iterations, executable.accumulation,
-                                       executable.replicas, executable.inputParts(), executable.processes);
+  const std::string expected =
+      numbers(executable.training, executable.device_iterations, executable.accumulation, executable.replicas,
+              executable.inputParts(), executable.processes * executable.stage_processes);
   require(found == expected, "the program was compiled with other options", found, expected);
   std::map<std::string, const at::Tensor*> by_name;
   for (const capture::ModelTensor& m : model) by_name.emplace(m.name, m.tensor);

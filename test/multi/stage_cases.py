@@ -78,7 +78,9 @@ class Case:
     def batches(self):
         draw = torch.Generator().manual_seed(3)
         rows = self.iterations * self.accumulation * ROWS
-        return [(torch.randn(rows, WIDTH, generator=draw), torch.randn(rows, WIDTH, generator=draw)) for _ in range(CALLS)]
+        return [
+            (torch.randn(rows, WIDTH, generator=draw), torch.randn(rows, WIDTH, generator=draw)) for _ in range(CALLS)
+        ]
 
     def run(self, opts):
         torch.manual_seed(1)
