@@ -7,7 +7,7 @@
 namespace abele::exe {
 
 inline constexpr const char* kExecutableMagic = "ABELEABX";
-inline constexpr uint32_t kExecutableVersion = 6;
+inline constexpr uint32_t kExecutableVersion = 7;
 
 // Beside the enums, where the Reader finds them by argument.
 inline bool isKnown(GroupKind k) { return k <= GroupKind::kOutput; }
