@@ -28,8 +28,9 @@ class ActionVerifier {
   }
   bool isUpdate(const Segment& segment) const { return segment.direction == Direction::kUpdate; }
   static bool isTransferOnly(const Segment& segment) {
-    return std::all_of(segment.instructions.begin(), segment.instructions.end(),
-                       [](const Instruction& i) { return ownOp(i.op) == OwnOp::kTransfer || hasTrait(i.op, kMessage); });
+    return std::all_of(segment.instructions.begin(), segment.instructions.end(), [](const Instruction& i) {
+      return ownOp(i.op) == OwnOp::kTransfer || hasTrait(i.op, kMessage);
+    });
   }
 
   // A segment is one worker's, and runs once for each micro-batch; an update once for each group of them.

@@ -27,8 +27,8 @@ struct StepReport {
 class Runtime {
  public:
   static constexpr int64_t kAllProcesses = -1;
-  /// Starts the workers of one of Executable::stage_processes; they sleep until run(). What others do comes by messages,
-  /// which the backend waits for. kAllProcesses: all of them, here.
+  /// Starts the workers of one of Executable::stage_processes; they sleep until run(). What others do comes by
+  /// messages, which the backend waits for. kAllProcesses: all of them, here.
   Runtime(const exe::Executable& executable, Backend& backend, int64_t process = kAllProcesses);
   ~Runtime();
   Runtime(const Runtime&) = delete;

@@ -188,8 +188,8 @@ class Builder {
       const int32_t here = processOf(task.first), there = processOfSpace(space);
       if (here == there) continue;
       segments.sends = addSegment(task, cat("out/", what));
-      const auto link = static_cast<int64_t>(link_of_.try_emplace({plan_.worker_of[task.first], space}, link_of_.size())
-                                                 .first->second);
+      const auto link = static_cast<int64_t>(
+          link_of_.try_emplace({plan_.worker_of[task.first], space}, link_of_.size()).first->second);
       addMessage(segments.brings, OwnOp::kReceive, there, link);
       addMessage(segments.sends, OwnOp::kSend, here, link);
     }
@@ -209,8 +209,8 @@ class Builder {
   }
   int32_t processOf(int32_t stage) const { return processOfDevice(graph_.stages[stage].device); }
   int32_t deviceOfSpace(int32_t space) const {
-    const auto stage = std::find_if(graph_.stages.begin(), graph_.stages.end(),
-                                    [&](const ir::Stage& s) { return s.space == space; });
+    const auto stage =
+        std::find_if(graph_.stages.begin(), graph_.stages.end(), [&](const ir::Stage& s) { return s.space == space; });
     return stage->device;
   }
   int32_t processOfSpace(int32_t space) const { return processOfDevice(deviceOfSpace(space)); }

@@ -70,7 +70,8 @@ void checkBytes(const exe::Executable& executable, const ir::Graph& graph, const
                                                                              << plan::print(plan);
 }
 
-// As devices that share no memory, or only some of them, as last pass. Returns: the devices of a process; 0: one has all.
+// As devices that share no memory, or only some of them, as last pass. Returns: the devices of a process; 0: one has
+// all.
 int64_t separate(ir::Graph& graph, std::mt19937_64& random) {
   static const std::vector<int> kSpaces[] = {{0}, {0, 0}, {0, 1}, {0, 1, 1}};
   passes::PassContext context;
@@ -213,8 +214,8 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
     exe::Replication processes = replicasOf(1);
     processes.devices_per_process = separate(separated, random);
     checkSteps(separated,
-               {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)}, graph,
-               processes);
+               {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
+               graph, processes);
     if (HasFatalFailure()) return;
   }
 }

@@ -62,9 +62,8 @@ class Message {
     memory_ = at::empty({size}, at::kByte);
     for (size_t i = 0; i < values_.size(); ++i) {
       const at::Tensor& value = slots.tensor(static_cast<int32_t>(instruction.args[0].ints[i]), 0);
-      values_[i].packed = memory_.narrow(0, begin[i], value.numel() * value.itemsize())
-                              .view(value.scalar_type())
-                              .view(value.sizes());
+      values_[i].packed =
+          memory_.narrow(0, begin[i], value.numel() * value.itemsize()).view(value.scalar_type()).view(value.sizes());
     }
   }
 

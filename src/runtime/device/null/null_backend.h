@@ -92,7 +92,7 @@ class NullBackend : public Backend {
   std::vector<std::vector<Bytes>> before_step_;  // persistent groups only
   std::vector<std::vector<Bytes>> outputs_;      // by target and micro-batch
   mutable std::mutex mutex_;
-  std::vector<Event> events_;  // guarded by mutex_
+  std::vector<Event> events_;                                   // guarded by mutex_
   std::map<int64_t, std::deque<std::vector<Bytes>>> messages_;  // by link; guarded by mutex_
   std::vector<Move> recorded_moves_;
 };
