@@ -469,6 +469,9 @@ class ABELE_API DistributedOptions {
   // <generated Distributed>
   /// Index and number of processes. Allowed: 0 <= process_id < num_processes.
   DistributedOptions& configureProcessId(int64_t process_id, int64_t num_processes);
+  /// Devices of one replica that each process owns: a replica with more lies in consecutive processes, which all are
+  /// called with the same batch (docs/transfers.md). 0: every process has whole replicas. Allowed: >= 0. Unit: devices.
+  DistributedOptions& devicesPerProcess(int64_t devices);
   /// Environment variables that hold the number of processes and the index. Unit: processes.
   DistributedOptions& setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id);
   /// Back to one process. Returns None.
@@ -476,6 +479,7 @@ class ABELE_API DistributedOptions {
 
   // Values, under the names that Python reads them by; empty where none was given.
   int64_t distributed_process_id() const;
+  int64_t devices_per_process() const;
   int64_t num_distributed_processes() const;
   // </generated>
 

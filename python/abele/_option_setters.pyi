@@ -369,6 +369,15 @@ class DistributedSetters:
         Returns: self, so that calls chain.
         Source: options.md 6.
         """
+    def devicesPerProcess(self, devices: int) -> Self:
+        """Devices of one replica that each process owns: a replica with more lies in consecutive processes, which all
+        are called with the same batch (docs/transfers.md). 0: every process has whole replicas.
+
+        Allowed: >= 0.
+        Unit: devices.
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> Self:
         """Environment variables that hold the number of processes and the index.
 

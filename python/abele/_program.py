@@ -20,7 +20,8 @@ class Program:
         native.setGroupings(list(groupings))
         native.setWeightsOwner(owner)
         self.session = core().Session(native)
-        if training and options.Distributed.numProcesses > 1:
+        is_one_of_several = training or options.Distributed.devices_per_process > 0
+        if is_one_of_several and options.Distributed.numProcesses > 1:
             _process_group.join(options.Distributed.processId, options.Distributed.numProcesses)
         self._options = options
         self._training = training

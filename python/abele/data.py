@@ -33,6 +33,11 @@ def _lengthOf(source):
         return None
 
 
+def _shares(options):
+    """Processes that take different batches: one where all of them hold stages of one replica."""
+    return 1 if options.Distributed.devices_per_process else options.Distributed.numProcesses
+
+
 class DataLoader(torch.utils.data.DataLoader):
     """Yields tensors with device iterations * gradient accumulation * replicas micro-batches along dimension 0.
 
@@ -86,7 +91,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._micro_batches = None  # of a batch sampler, to be combined here
         self._partition = None
         is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-        partitioned = auto_distributed_partitioning and options.Distributed.numProcesses > 1
+        partitioned = auto_distributed_partitioning and _shares(options) > 1
         if batch_sampler is not None:
             self._requireSampler(batch_sampler, batch_size, shuffle, partitioned)
             self._micro_batches = self._num_to_combine
@@ -191,7 +196,7 @@ class DataLoader(torch.utils.data.DataLoader):
                 )
         self._partition = Partition(
             dataset,
-            self._options.Distributed.numProcesses,
+            _shares(self._options),
             self._options.Distributed.processId,
             self._combined_batch_size,
             self._drop_incomplete,
@@ -248,7 +253,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _warnAboutLast(self, dataset):
         size, count = self._combined_batch_size, _lengthOf(dataset)
-        processes = self._options.Distributed.numProcesses
+        processes = _shares(self._options)
         if size and count is not None and not self._drop_incomplete and count % (size * processes):
             logger.warning(
                 "the data set of %d elements is not a multiple of %d: the last tensor has %d elements along its first "

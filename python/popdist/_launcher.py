@@ -1,6 +1,7 @@
 """poprun: starts the processes of a program and ends with their exit code.
 
     poprun --num-instances=2 --num-replicas=4 python train.py
+    poprun --num-instances=2 --num-replicas=1 --ipus-per-replica=4 python train.py
 
 The processes find each other through torch.distributed's store, which this process holds: on a port that is free, for
 this host alone. They see the variables of torchrun, of Open MPI and of PopDist. When one fails, the others are ended;
@@ -56,7 +57,10 @@ def _parse(arguments):
         options.num_replicas = options.num_instances
     if options.num_instances < 1 or options.num_replicas < 1 or options.ipus_per_replica < 1:
         parser.error("--num-instances, --num-replicas and --ipus-per-replica are 1 or more")
-    if options.num_replicas % options.num_instances:
+    if options.num_replicas == 1:
+        if options.ipus_per_replica % options.num_instances:
+            parser.error(f"{options.ipus_per_replica} devices cannot be shared by {options.num_instances} instances")
+    elif options.num_replicas % options.num_instances:
         parser.error(f"{options.num_replicas} replicas cannot be shared by {options.num_instances} instances")
     if options.host and any(name not in ("localhost", "127.0.0.1") for name in options.host.split(",")):
         parser.error("--host: only this host; start one torchrun on each of several")
@@ -80,7 +84,8 @@ def _exported(options, parser):
 
 def _environmentOf(index, options, address, port):
     """What process `index` sees."""
-    local = options.num_replicas // options.num_instances
+    local = max(1, options.num_replicas // options.num_instances)
+    first = 0 if options.num_replicas == 1 else index * local  # one replica may lie in several instances
     count, rank = str(options.num_instances), str(index)
     inherited = {**os.environ, **options.variables}
     variables = {
@@ -91,7 +96,7 @@ def _environmentOf(index, options, address, port):
         "GLOO_SOCKET_IFNAME": inherited.get("GLOO_SOCKET_IFNAME", "lo"),  # the transfers, too, stay on this host
         "POPDIST_NUM_TOTAL_REPLICAS": str(options.num_replicas),
         "POPDIST_NUM_LOCAL_REPLICAS": str(local),
-        "POPDIST_REPLICA_INDEX_OFFSET": str(index * local),
+        "POPDIST_REPLICA_INDEX_OFFSET": str(first),
         "POPDIST_NUM_IPUS_PER_REPLICA": str(options.ipus_per_replica),
     }
     for name in ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"):

@@ -31,6 +31,7 @@ enum class OperandKind : uint8_t {
   kParameterGroup,  // a number: the hyper-parameters of this group
   kReal,
   kFlag,
+  kIndex,  // a whole number from 0 on
 };
 
 struct Operand {
@@ -45,6 +46,7 @@ enum OwnOpTrait : uint8_t {
   kMovesBits = 1,    // no arithmetic: what it writes is neither rounded nor counted nor checked
   kJoint = 2,        // of several processes
   kGivesScalar = 4,  // has one result, f32[]
+  kMessage = 8,      // between the processes that hold the stages of one replica
 };
 
 struct OwnOpRow {

@@ -173,6 +173,7 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   checkClipping(options, compiled.optimizer);
   compiled.executable = exe::build(compiled.graph, compiled.plan, replicationOf(options),
                                    asked.keeps_origins ? &compiled.origins : nullptr);
+  checkStageProcesses(options, compiled.executable);
   checkBuffers(options, compiled.executable, compiled.graph);
   compiled.phases.end("build");
   const int64_t rows =

@@ -10,16 +10,17 @@ namespace {
 
 /// The values of a setting that say what the program does anyway, as JSON.
 std::vector<std::string> agreeing(const std::string& name, const ProgramOptions& session) {
-  const int64_t replicas = session.replicas * session.processes.count;
+  const int64_t replicas = totalReplicas(session);
   const auto switchOf = [](bool is_needed) {
     return is_needed ? std::vector<std::string>{"true"} : std::vector<std::string>{"true", "false"};
   };
   if (name == "accumulationFactor") return {cat(session.gradient_accumulation)};
   if (name == "enableGradientAccumulation") return switchOf(session.gradient_accumulation > 1);
   if (name == "enableReplicatedGraphs") return switchOf(replicas > 1);
-  if (name == "enableDistributedReplicatedGraphs") return switchOf(session.processes.count > 1);
+  if (name == "enableDistributedReplicatedGraphs") return switchOf(replicaProcesses(session) > 1);
   if (name == "globalReplicationFactor") return {cat(replicas)};
-  if (name == "globalReplicaOffset") return {cat(session.processes.index * session.replicas)};
+  if (name == "globalReplicaOffset")
+    return {cat(replicaProcesses(session) > 1 ? session.processes.index * session.replicas : 0)};
   if (name == "accumulationAndReplicationReductionType") return {session.mean_reduction ? "1" : "0"};
   throwInternal(__FILE__, __LINE__, "agreeing", cat("no value for the expert setting ", name));
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <numeric>
 
 #include <nlohmann/json.hpp>
 
@@ -236,6 +237,15 @@ void setCache(const Options::Values& values, ProgramOptions& session) {
   }
 }
 
+// Devices of a process share its memory, unless the program asks for more transfers than that.
+void setSpaces(const Options::Values& values, ProgramOptions& session) {
+  const bool separates = isOn(values, "abele.separateMemory");
+  std::vector<int>& spaces = session.stages.spaces;
+  spaces.assign(static_cast<size_t>(session.processes.devices), 0);
+  if (separates && spaces.empty()) spaces = {0};
+  if (separates) std::iota(spaces.begin(), spaces.end(), 0);
+}
+
 void setBuffers(const Options::Values& values, ProgramOptions& session) {
   const OptionValue* buffers = values.expert("updatableNamedBuffers");
   if (!buffers) return;
@@ -297,6 +307,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   session.processes.index = values.get<int64_t>("distributed_process_id");
   session.processes.count = values.get<int64_t>("num_distributed_processes");
   session.processes.on_host = localProcesses(session.processes.count);
+  session.processes.devices = session.processes.count > 1 ? values.get<int64_t>("devices_per_process") : 0;
   session.broadcast_buffers = values.get<bool>("broadcast_buffers");
   session.trusts_reads = values.get<bool>("trust_reads");
   session.mean_reduction =
@@ -310,7 +321,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
       values.get<bool>("enforce_pipeline_minimum") && !isOn(values, "abele.allowShortPipeline");
   const bool shares = values.expert("abele.shareWeights") != nullptr;
   session.share_weights = shares ? isOn(values, "abele.shareWeights") : values.get<bool>("share_weights");
-  if (isOn(values, "abele.separateMemory")) session.stages.spaces = {0};
+  setSpaces(values, session);
   session.num_devices = values.get<int64_t>("num_devices");
   if (const OptionValue* threads = values.expert("abele.threadsPerDevice"))
     session.threads_per_device = static_cast<int>(integer<int64_t>(*threads).value_or(0));

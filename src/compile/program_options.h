@@ -20,6 +20,7 @@ struct ProcessOptions {
   int64_t index = 0;
   int64_t count = 1;
   int64_t on_host = 1;          // of them; they share its cores
+  int64_t devices = 0;          // that each has of one replica, which all of them hold; 0: each has whole replicas
   std::string group = "abele";  // name of their process group in c10d's registry
 };
 
@@ -121,6 +122,8 @@ struct OptimizerSpec {
 void checkOptions(const ProgramOptions& options);
 /// Cores of this machine for the devices of one replica, at least 1.
 int coresOfReplica(const ProgramOptions& options);
+/// Processes that have replicas of their own: one where all of them hold one replica.
+int64_t replicaProcesses(const ProgramOptions& options);
 /// Replicas of all processes.
 int64_t totalReplicas(const ProgramOptions& options);
 /// Micro-batches that the inputs of one call are split into.

@@ -15,7 +15,8 @@ namespace abele::host {
 exe::Replication replicationOf(const ProgramOptions& options) {
   exe::Replication replication;
   replication.replicas = options.replicas;
-  replication.processes = options.processes.count;
+  replication.processes = replicaProcesses(options);
+  replication.devices_per_process = options.processes.devices;
   replication.sharding = options.sharding;
   replication.input_part = groupsOf(options.input_grouping, options.input_group_size, options.replicas);
   for (const ReplicaGrouping& g : options.groupings)
@@ -50,6 +51,19 @@ void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer
                    .found = clips ? cat("max_grad_norm ", optimizer.rules.max_grad_norm) : std::string(),
                    .expected = cat("no ", what, " where replicas have parameters of their own"),
                    .remedy = clips ? "leave max_grad_norm out" : "set loss_scaling of the optimizer instead"});
+}
+
+void checkStageProcesses(const ProgramOptions& options, const exe::Executable& executable) {
+  const ProcessOptions& processes = options.processes;
+  if (processes.devices == 0) return;
+  int64_t devices = 0;
+  for (const exe::WorkerProgram& worker : executable.workers) devices = std::max<int64_t>(devices, worker.device + 1);
+  ABELE_REQUIRE(executable.stage_processes == processes.count, E0402,
+                {.what = cat("a model of ", devices, " devices with ", processes.devices, " in a process is for ",
+                             executable.stage_processes, " processes"),
+                 .found = cat(processes.count, " processes"),
+                 .remedy = cat("start ", executable.stage_processes, " processes, or set devicesPerProcess(",
+                               (devices + processes.count - 1) / processes.count, ")")});
 }
 
 void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan) {

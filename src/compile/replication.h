@@ -18,6 +18,8 @@ void checkBuffers(const ProgramOptions& options, const exe::Executable& executab
 /// they would come to different conclusions.
 void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer);
 /// E0402 when all replicas together need more devices than there are.
+/// Throws E0402 where the stages do not lie in as many processes as there are.
+void checkStageProcesses(const ProgramOptions& options, const exe::Executable& executable);
 void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan);
 /// While it lives, parameters with a ReplicaGrouping have the shape of one value, as forward sees them.
 class OneValueEach {

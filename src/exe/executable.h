@@ -92,14 +92,17 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 /// Computes on a device, or is a link: it brings to the device's memory space what another space has made, by segments
-/// of abele::transfer alone, while the device computes. Links follow the other workers of their replica.
+/// of abele::transfer alone, while the device computes. Between processes a link has two workers: one sends, the other
+/// receives, segment by segment in the same order. Links follow the other workers of their replica.
 struct WorkerProgram {
   int32_t device = 0;
   std::vector<Action> actions;  // one step, in order
   int32_t replica = 0;
-  int32_t space = 0;  // of the device: workers of one space share memory
-  int32_t from = -1;  // of a link: the space that it brings values from
-  bool isLink() const { return from >= 0; }
+  int32_t space = 0;    // of the device: workers of one space share memory
+  int32_t from = -1;    // of a link: the space that it brings values from
+  int32_t to = -1;      // of a link that sends: the space, in another process, that its values go to
+  int32_t process = 0;  // of those that hold the stages of one replica; a space is in one process
+  bool isLink() const { return from >= 0 || to >= 0; }
   bool operator==(const WorkerProgram&) const = default;
 };
 
@@ -128,6 +131,8 @@ struct Executable {
   int64_t replicas = 1;
   /// That run this executable side by side, each with replicas of its own; the gradient sums of all are added up.
   int64_t processes = 1;
+  /// That hold the stages of one replica; each runs its own workers (WorkerProgram::process).
+  int64_t stage_processes = 1;
   std::vector<int32_t> input_part;  // by replica: which of the parts of the inputs it takes; empty: {0}
   std::vector<Group> groups;
   std::vector<Slot> slots;
@@ -143,6 +148,8 @@ struct Executable {
   int64_t numOutputs() const { return static_cast<int64_t>(output_slots.size()) / replicas; }
   /// Workers that compute, of all replicas.
   int64_t numComputing() const;
+  /// Which of stage_processes has the memory of a group; -1: the caller's tensors, which each has.
+  int32_t processOf(int32_t group) const;
   int32_t inputPart(int32_t replica) const { return input_part.empty() ? 0 : input_part[replica]; }
   /// Replicas that take different inputs.
   int64_t inputParts() const;

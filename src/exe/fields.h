@@ -7,7 +7,7 @@
 namespace abele::exe {
 
 inline constexpr const char* kExecutableMagic = "ABELEABX";
-inline constexpr uint32_t kExecutableVersion = 6;
+inline constexpr uint32_t kExecutableVersion = 7;
 
 // Beside the enums, where the Reader finds them by argument.
 inline bool isKnown(GroupKind k) { return k <= GroupKind::kOutput; }
@@ -97,6 +97,8 @@ void visit(A& a, WorkerProgram& x) {
   a(x.replica);
   a(x.space);
   a(x.from);
+  a(x.to);
+  a(x.process);
 }
 template <class A>
 void visit(A& a, Executable& x) {
@@ -107,6 +109,7 @@ void visit(A& a, Executable& x) {
   a(x.random_draws);
   a(x.replicas);
   a(x.processes);
+  a(x.stage_processes);
   visit(a, x.input_part);
   visit(a, x.groups);
   visit(a, x.slots);

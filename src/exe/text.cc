@@ -107,6 +107,7 @@ std::string headerText(const Executable& exe) {
   if (exe.replicas != 1) out += cat(" replicas=", exe.replicas);
   if (!exe.input_part.empty()) out += cat(" input_part=", numbersText(exe.input_part));
   if (exe.processes != 1) out += cat(" processes=", exe.processes);
+  if (exe.stage_processes != 1) out += cat(" stage_processes=", exe.stage_processes);
   if (!exe.fetch_ahead) out += " fetch_ahead=false";
   return out + "\n";
 }
@@ -202,6 +203,8 @@ class Parser {
         exe_.replicas = c.integer();
       else if (c.acceptKey("processes"))
         exe_.processes = c.integer();
+      else if (c.acceptKey("stage_processes"))
+        exe_.stage_processes = c.integer();
       else if (c.acceptKey("input_part"))
         exe_.input_part = parseIndices(c);
       else if (c.acceptText("fetch_ahead=false"))
@@ -365,6 +368,8 @@ class Parser {
     if (c.acceptKey("replica")) worker.replica = c.index();
     if (c.acceptKey("space")) worker.space = c.index();
     if (c.acceptKey("from")) worker.from = c.index();
+    if (c.acceptKey("to")) worker.to = c.index();
+    if (c.acceptKey("process")) worker.process = c.index();
   }
 
   // bwd/0 micro_batch=1 wait(fwd/1>=2) fetch(stash/0[1] to write) release(stash/0[0])
@@ -432,7 +437,9 @@ std::string print(const Executable& exe) {
     out += cat("  worker ", w, " device=", exe.workers[w].device);
     if (exe.workers[w].replica != 0) out += cat(" replica=", exe.workers[w].replica);
     if (exe.workers[w].space != 0) out += cat(" space=", exe.workers[w].space);
-    if (exe.workers[w].isLink()) out += cat(" from=", exe.workers[w].from);
+    if (exe.workers[w].from >= 0) out += cat(" from=", exe.workers[w].from);
+    if (exe.workers[w].to >= 0) out += cat(" to=", exe.workers[w].to);
+    if (exe.workers[w].process != 0) out += cat(" process=", exe.workers[w].process);
     out += "\n";
     for (const Action& a : exe.workers[w].actions) {
       out += cat("    ", segments.text(a.segment), " micro_batch=", a.micro_batch);

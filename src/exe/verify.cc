@@ -29,8 +29,10 @@ class Verifier {
     }
     for (size_t w = 0; w < exe_.workers.size(); ++w) {
       const WorkerProgram& worker = exe_.workers[w];
-      require(worker.space >= 0 && worker.from >= -1 && worker.from != worker.space, "worker ", w, ": of space ",
-              worker.space, ", from ", worker.from);
+      require(worker.space >= 0 && worker.from >= -1 && worker.from != worker.space && worker.to >= -1 &&
+                  worker.to != worker.space && (worker.from < 0 || worker.to < 0),
+              "worker ", w, ": of space ", worker.space, ", from ", worker.from, " to ", worker.to);
+      require(worker.process >= 0 && worker.process < exe_.stage_processes, "worker ", w, ": process ", worker.process);
       for (const Action& a : worker.actions) checkAction(a, cat("worker ", w));
     }
     for (size_t e = 0; e < exe_.externals.size(); ++e) checkExternal(e);
@@ -67,6 +69,9 @@ class Verifier {
                  " workers"))
       return;
     require(exe_.processes >= 1 && exe_.processes <= kMaxProcesses, exe_.processes, " processes");
+    require(exe_.stage_processes >= 1 && exe_.stage_processes <= kMaxProcesses &&
+                (exe_.stage_processes == 1 || (n == 1 && exe_.processes == 1)),
+            exe_.stage_processes, " processes for the stages of ", n, " replicas");
     require(exe_.random_draws >= 0 && exe_.random_draws <= kMaxDraws, exe_.random_draws, " random draws");
     int64_t draws = 0;
     const bool overflows = __builtin_mul_overflow(exe_.random_draws, exe_.micro_batches, &draws) ||

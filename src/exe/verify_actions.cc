@@ -28,8 +28,9 @@ class ActionVerifier {
   }
   bool isUpdate(const Segment& segment) const { return segment.direction == Direction::kUpdate; }
   static bool isTransferOnly(const Segment& segment) {
-    return std::all_of(segment.instructions.begin(), segment.instructions.end(),
-                       [](const Instruction& i) { return ownOp(i.op) == OwnOp::kTransfer; });
+    return std::all_of(segment.instructions.begin(), segment.instructions.end(), [](const Instruction& i) {
+      return ownOp(i.op) == OwnOp::kTransfer || hasTrait(i.op, kMessage);
+    });
   }
 
   // A segment is one worker's, and runs once for each micro-batch; an update once for each group of them.
@@ -42,6 +43,7 @@ class ActionVerifier {
         int32_t& owner = worker_of_[a.segment];
         require(owner < 0 || owner == worker, segment.name, " is run by workers ", owner, " and ", w);
         owner = worker;
+        for (const Wait& wait : a.waits) waits_.push_back({a.segment, wait.segment});
         ++runs_of_[a.segment];
         require(!exe_.workers[w].isLink() || isTransferOnly(segment), segment.name, " computes on a link");
         require(segment.replica == exe_.workers[w].replica, segment.name, " is run for replica ",
@@ -57,6 +59,20 @@ class ActionVerifier {
       require(runs_of_[s] == expected, segment.name, " runs ", runs_of_[s], " times of ", expected);
     }
     require(!exe_.segments.empty() || exe_.micro_batches == 1, "micro-batches without work");
+    checkMessages();
+  }
+
+  // A process hears of another one's work by messages alone: nobody else waits for it.
+  void checkMessages() {
+    const auto process = [&](int32_t segment) {
+      return worker_of_[segment] < 0 ? -1 : exe_.workers[worker_of_[segment]].process;
+    };
+    for (const auto& [segment, other] : waits_) {
+      if (process(segment) == process(other)) continue;
+      const std::vector<Instruction>& instructions = exe_.segments[segment].instructions;
+      require(!instructions.empty() && ownOp(instructions[0].op) == OwnOp::kReceive, exe_.segments[segment].name,
+              " waits for ", exe_.segments[other].name, " of another process");
+    }
   }
 
   // Transient memory is overwritten by its worker between any two tasks.
@@ -117,6 +133,7 @@ class ActionVerifier {
   std::vector<std::string>& findings_;
   std::vector<int32_t> worker_of_;  // by segment
   std::vector<int64_t> runs_of_;
+  std::vector<std::pair<int32_t, int32_t>> waits_;  // segments: who waits, for whom
 };
 
 }  // namespace

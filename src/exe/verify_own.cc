@@ -20,6 +20,8 @@ class OwnVerifier {
     if (!row) return "no such operator";
     if ((row->traits & kJoint) != 0 && exe_.processes == 1)
       return "an operator of several processes in a program of one";
+    if ((row->traits & kMessage) != 0 && exe_.stage_processes == 1)
+      return "a message to another process in a program of one";
     const std::vector<Operand>& operands = row->operands;
     const size_t count = instruction_.args.size();
     if (count > operands.size() || (count < operands.size() && !operands[count].may_lack))
@@ -29,7 +31,11 @@ class OwnVerifier {
     for (size_t i = 0; i < count; ++i)
       if (operands[i].is_written && !isSaidToBeWritten(instruction_.args[i]))
         return cat("writes argument ", i, " (", operands[i].name, ")");
-    return areResultsGood((row->traits & kGivesScalar) != 0) ? "" : "results";
+    if ((row->traits & kMessage) != 0 &&
+        (instruction_.args[1].i >= exe_.stage_processes || instruction_.args[0].ints.empty()))
+      return "no values, or no such process";
+    const bool writes = std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.is_written; });
+    return areResultsGood((row->traits & kGivesScalar) != 0, writes) ? "" : "results";
   }
 
  private:
@@ -66,13 +72,14 @@ class OwnVerifier {
         return arg.kind == Arg::Kind::kInt && arg.i >= 0 && arg.i < kMaxParameterGroups;
       case OperandKind::kReal: return arg.kind == Arg::Kind::kDouble;
       case OperandKind::kFlag: return arg.kind == Arg::Kind::kBool;
+      case OperandKind::kIndex: return arg.kind == Arg::Kind::kInt && arg.i >= 0 && arg.i <= INT32_MAX;
     }
     return false;
   }
 
-  bool areResultsGood(bool gives_scalar) const {
+  bool areResultsGood(bool gives_scalar, bool writes) const {
     if (!gives_scalar)
-      return !instruction_.writes.empty() &&
+      return instruction_.writes.empty() != writes &&
              std::all_of(instruction_.results.begin(), instruction_.results.end(), [](const auto& slots) {
                return std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; });
              });

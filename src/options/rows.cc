@@ -470,6 +470,16 @@ const std::vector<OptionRow>& optionRows() {
        "Returns: self, so that calls chain.\n"
        "Source: options.md 6."
       },
+      {"Distributed.devicesPerProcess", "Distributed", "devices_per_process", OptionKind::kValue, {{"devices", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Devices of one replica that each process owns: a replica with more lies in consecutive processes, which all\n"
+       "are called with the same batch (docs/transfers.md). 0: every process has whole replicas.\n"
+       "\n"
+       "Allowed: >= 0.\n"
+       "Unit: devices.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
       {"Distributed.setEnvVarNames", "Distributed", "num_distributed_processes", OptionKind::kWritten, {{"var_num_processes", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"var_process_id", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Environment variables that hold the number of processes and the index.\n"
@@ -606,6 +616,7 @@ const std::vector<OptionDefault>& optionDefaults() {
       {"Training", "accumulation_and_replication_reduction_type", member("ReductionType", "Mean")},
       {"Training", "meanAccumulationAndReplicationReductionStrategy", member("MeanReductionStrategy", "Post")},
       {"Distributed", "distributed_process_id", OptionValue(int64_t{0})},
+      {"Distributed", "devices_per_process", OptionValue(int64_t{0})},
       {"Distributed", "num_distributed_processes", OptionValue(int64_t{1})},
       {"Distributed", "ipuof_configs", OptionValue(OptionMap())},
   };
@@ -647,6 +658,7 @@ const std::vector<OptionKey>& optionKeys() {
       {"Training", "meanAccumulationAndReplicationReductionStrategy", "MeanReductionStrategy", true},
       {"Distributed", "distributed_process_id", "int", true},
       {"Distributed", "num_distributed_processes", "int", true},
+      {"Distributed", "devices_per_process", "int", true},
       {"TensorLocations", "num_io_tiles", "int", true},
       {"TensorLocations", "location_activation", "TensorLocationSettings", true},
       {"TensorLocations", "location_weight", "TensorLocationSettings", true},

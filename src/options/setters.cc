@@ -329,6 +329,11 @@ DistributedOptions& DistributedOptions::configureProcessId(int64_t process_id, i
   return *this;
 }
 
+DistributedOptions& DistributedOptions::devicesPerProcess(int64_t devices) {
+  values_->call("Distributed.devicesPerProcess", {toValue(devices)});
+  return *this;
+}
+
 DistributedOptions& DistributedOptions::setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id) {
   values_->call("Distributed.setEnvVarNames", {toValue(var_num_processes), toValue(var_process_id)});
   return *this;
@@ -340,6 +345,8 @@ DistributedOptions& DistributedOptions::disable() {
 }
 
 int64_t DistributedOptions::distributed_process_id() const { return values_->get<int64_t>("distributed_process_id"); }
+
+int64_t DistributedOptions::devices_per_process() const { return values_->get<int64_t>("devices_per_process"); }
 
 int64_t DistributedOptions::num_distributed_processes() const { return values_->get<int64_t>("num_distributed_processes"); }
 

@@ -260,9 +260,22 @@ void validateExpert(const OptionMap& settings) {
 using host::OptionRow;
 using host::OptionValue;
 
+namespace {
+
+// What poprun says: with fewer replicas than processes, one replica lies in all of them.
+void setDevicesPerProcess(Options::Values& values) {
+  const int64_t processes = environmentInteger("OMPI_COMM_WORLD_SIZE", 1);
+  if (environmentInteger("POPDIST_NUM_TOTAL_REPLICAS", processes) >= processes) return;
+  const int64_t devices = environmentInteger("POPDIST_NUM_IPUS_PER_REPLICA", 1);
+  values.call("Distributed.devicesPerProcess", {OptionValue(devices / processes)});
+}
+
+}  // namespace
+
 Options::Values::Values(bool with_environment) : popart(host::expertDefaults()) {
   for (const host::OptionDefault& each : host::optionDefaults()) entries.push_back({each.group, each.key, each.value});
   call("Distributed.setEnvVarNames", {OptionValue("OMPI_COMM_WORLD_SIZE"), OptionValue("OMPI_COMM_WORLD_RANK")});
+  setDevicesPerProcess(*this);
   if (!with_environment) return;
   const std::string cache = environmentText("POPTORCH_CACHE_DIR");
   if (!cache.empty()) {

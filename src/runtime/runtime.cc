@@ -39,22 +39,30 @@ std::string typeName(const std::type_info& type) {
 }  // namespace
 
 struct Runtime::Impl {
-  Impl(const exe::Executable& executable, Backend& backend)
+  Impl(const exe::Executable& executable, Backend& backend, int64_t process)
       : exe(executable),
         backend(backend),
+        process(process),
+        is_here(executable.segments.size(), false),
         completions(executable.segments.size()),
         times(executable.workers.size()),
         sleeps(executable.workers.size()) {
     for (size_t w = 0; w < exe.workers.size(); ++w) {
+      if (!isMine(w)) {
+        devices.emplace_back();
+        pagers.emplace_back();
+        continue;
+      }
+      for (const exe::Action& action : exe.workers[w].actions) is_here[static_cast<size_t>(action.segment)] = true;
       times[w].resize(exe.workers[w].actions.size());
       devices.push_back(backend.makeDevice(static_cast<int32_t>(w)));
       pagers.push_back(hasFetches(exe.workers[w]) && backend.movesOffChipMemory()
                            ? std::make_unique<Pager>(backend, exe.workers[w], exe.fetch_ahead)
                            : nullptr);
     }
-    busy = exe.workers.size();
+    busy = numMine();
     for (size_t w = 0; w < exe.workers.size(); ++w)
-      threads.emplace_back([this, w] { workerMain(static_cast<int32_t>(w)); });
+      if (isMine(w)) threads.emplace_back([this, w] { workerMain(static_cast<int32_t>(w)); });
     std::unique_lock lock(mutex);
     all_parked.wait(lock, [&] { return busy == 0; });
     if (!error) return;
@@ -64,6 +72,13 @@ struct Runtime::Impl {
   }
 
   ~Impl() { stop(); }
+
+  bool isMine(size_t worker) const { return process == kAllProcesses || exe.workers[worker].process == process; }
+  size_t numMine() const {
+    size_t count = 0;
+    for (size_t w = 0; w < exe.workers.size(); ++w) count += isMine(w);
+    return count;
+  }
 
   static bool hasFetches(const exe::WorkerProgram& worker) {
     return std::any_of(worker.actions.begin(), worker.actions.end(),
@@ -118,7 +133,7 @@ struct Runtime::Impl {
       const std::atomic<bool>& gives_up = isLastUpdate(action) ? abandoned : aborted;
       if (poll && now() - last_poll_ns >= kPollPeriodNs) look(poll);
       for (const exe::Wait& wait : action.waits)
-        if (!waitFor(worker, wait, gives_up, poll)) return false;
+        if (is_here[static_cast<size_t>(wait.segment)] && !waitFor(worker, wait, gives_up, poll)) return false;
       if (gives_up.load()) return false;
       const ActionContext context{worker, action.segment, action.micro_batch,
                                   static_cast<int32_t>(action.micro_batch % exe.accumulation), steps};
@@ -247,8 +262,8 @@ struct Runtime::Impl {
       error = nullptr;
       begin = Clock::now();
       caller = currentCaller();
-      caller_works = !exe.workers.empty() && backend.canWorkOnThisThread(0);
-      busy = exe.workers.size();
+      caller_works = !exe.workers.empty() && isMine(0) && backend.canWorkOnThisThread(0);
+      busy = numMine();
       last_poll_ns = 0;
       ++generation;
     }
@@ -302,7 +317,9 @@ struct Runtime::Impl {
 
   const exe::Executable& exe;
   Backend& backend;
-  std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only
+  const int64_t process;                          // whose workers run; kAllProcesses
+  std::vector<char> is_here;                      // by segment: one of them runs it. The others' work comes by messages
+  std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only; null for other processes'
   std::vector<std::unique_ptr<Pager>> pagers;     // by worker, used by its thread only; null: nothing to move
   std::vector<std::atomic<int64_t>> completions;  // by segment, of this step
   std::vector<std::vector<ActionTime>> times;     // by worker
@@ -329,8 +346,8 @@ struct Runtime::Impl {
   std::vector<std::jthread> threads;  // last: joined before anything above goes
 };
 
-Runtime::Runtime(const exe::Executable& executable, Backend& backend)
-    : impl_(std::make_unique<Impl>(executable, backend)) {}
+Runtime::Runtime(const exe::Executable& executable, Backend& backend, int64_t process)
+    : impl_(std::make_unique<Impl>(executable, backend, process)) {}
 // In a forked child nobody ends the threads, and what they sleep on cannot be destroyed: all of it is left alone.
 Runtime::~Runtime() {
   if (!impl_->home.isHere()) static_cast<void>(impl_.release());

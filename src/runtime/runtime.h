@@ -26,8 +26,10 @@ struct StepReport {
 /// Threads: one caller at a time; abort() from any thread.
 class Runtime {
  public:
-  /// Starts the workers; they sleep until run().
-  Runtime(const exe::Executable& executable, Backend& backend);
+  static constexpr int64_t kAllProcesses = -1;
+  /// Starts the workers of one of Executable::stage_processes; they sleep until run(). What others do comes by
+  /// messages, which the backend waits for. kAllProcesses: all of them, here.
+  Runtime(const exe::Executable& executable, Backend& backend, int64_t process = kAllProcesses);
   ~Runtime();
   Runtime(const Runtime&) = delete;
 

@@ -80,7 +80,9 @@ void setLossScaling(Compiled& compiled, double loss_scaling) {
           externals[i].slot >= 0)
         compiled.loss_gradient = static_cast<int32_t>(i);
     if (compiled.loss_gradient < 0) return;
-    compiled.unscaled_loss_gradient = compiled.backend->value(compiled.loss_gradient);
+    // While the constants are here: asking the device may ask another process, which may be elsewhere.
+    const at::Tensor& constant = compiled.constants.at(static_cast<size_t>(compiled.loss_gradient));
+    compiled.unscaled_loss_gradient = memoryOf(compiled, static_cast<size_t>(compiled.loss_gradient), constant).clone();
   }
   compiled.backend->upload(compiled.loss_gradient, compiled.unscaled_loss_gradient.mul(loss_scaling));
 }
@@ -100,14 +102,16 @@ void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
 void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator) {
   const exe::Executable& executable = compiled.executable;
   runtime::DeviceOptions device;
-  device.threads_per_device = threadsPerDevice(options, executable.numComputing());
+  device.threads_per_device = threadsPerDevice(options, executable.numComputing() / executable.stage_processes);
   device.floating_point_exceptions = options.floating_point_exceptions;
   device.stochastic_rounding = options.stochastic_rounding;
   device.rounding_seed = generator.current_seed();
   if (options.auto_loss_scaling) device.gradient_edge = options.loss_scale_edge * 65504;
   device.off_chip_memory_limit = options.off_chip_memory_limit;
   device.off_chip_folder = options.off_chip_folder;
-  device.process = options.processes.index;
+  const bool has_stages = options.processes.devices > 0;
+  device.process = has_stages ? 0 : options.processes.index;
+  device.stage_process = has_stages ? options.processes.index : 0;
   device.peers = compiled.peers;
   device.watch = compiled.watch;
   compiled.backend = runtime::makeBackend(kDevice, executable, device);
@@ -122,7 +126,7 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   }
   setHypers(compiled, compiled.optimizer);
   compiled.backend->setGenerator(generator);
-  compiled.runtime = std::make_unique<runtime::Runtime>(executable, *compiled.backend);
+  compiled.runtime = std::make_unique<runtime::Runtime>(executable, *compiled.backend, device.stage_process);
   compiled.constants.clear();
 }
 

@@ -13,7 +13,7 @@
 namespace abele::host {
 std::shared_ptr<runtime::Peers> joinPeers(const ProgramOptions& options) {
   const ProcessOptions& processes = options.processes;
-  if (processes.count == 1 || !options.training) return {};
+  if (processes.count == 1 || (!options.training && processes.devices == 0)) return {};
   return runtime::Peers::join(processes.group, processes.index, processes.count);
 }
 

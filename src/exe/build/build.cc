@@ -41,6 +41,8 @@ class Builder {
     makeWorkers();
     if (replication_.replicas * replication_.processes > 1) checkSharedParameters(graph_, replication_);
     replicate(exe_, uses_, replication_);
+    for (const WorkerProgram& worker : exe_.workers)
+      exe_.stage_processes = std::max<int64_t>(exe_.stage_processes, worker.process + 1);
     addWaits(exe_, uses_);
     exe_.fetch_ahead = plan_.options.locations.fetch_ahead;
     addFetches(exe_);
@@ -50,6 +52,10 @@ class Builder {
  private:
   using Key = std::pair<int32_t, Direction>;
   using TransferKey = std::tuple<Key, int32_t, bool>;  // task, space that the values come from, refreshes copies
+  struct TransferSegments {
+    int32_t brings = -1;
+    int32_t sends = -1;  // in the other process; -1: there is none between
+  };
 
   void indexInputs() {
     is_input_.assign(graph_.values.size(), false);
@@ -171,17 +177,43 @@ class Builder {
   }
 
   // What a task gets from one other space is a segment of its own. So is what refreshes a stage's copies of externals
-  // behind the updates.
+  // behind the updates. Where the space is in another process, one more segment sends there what this one receives.
   void makeTransferSegments() {
     for (const ir::Node& node : graph_.nodes)
-      if (ownOp(node.op) == OwnOp::kTransfer) transfer_segment_[transferKey(node)] = -1;
-    for (auto& [key, segment] : transfer_segment_) {
+      if (ownOp(node.op) == OwnOp::kTransfer) transfers_[transferKey(node)] = {};
+    for (auto& [key, segments] : transfers_) {
       const auto& [task, space, refreshes] = key;
-      segment = static_cast<int32_t>(exe_.segments.size());
-      const std::string name = refreshes ? cat("refresh/", task.first) : cat("in/", taskName(task));
-      exe_.segments.push_back({task.first, task.second, cat(name, "/space", space), {}});
+      const std::string what = cat(refreshes ? cat("refresh/", task.first) : taskName(task), "/space", space);
+      segments.brings = addSegment(task, cat(refreshes ? "" : "in/", what));
+      const int32_t here = processOf(task.first), there = processOfSpace(space);
+      if (here == there) continue;
+      segments.sends = addSegment(task, cat("out/", what));
+      const auto link = static_cast<int64_t>(
+          link_of_.try_emplace({plan_.worker_of[task.first], space}, link_of_.size()).first->second);
+      addMessage(segments.brings, OwnOp::kReceive, there, link);
+      addMessage(segments.sends, OwnOp::kSend, here, link);
     }
   }
+
+  int32_t addSegment(const Key& task, std::string name) {
+    exe_.segments.push_back({task.first, task.second, std::move(name), {}});
+    return static_cast<int32_t>(exe_.segments.size() - 1);
+  }
+  void addMessage(int32_t segment, OwnOp op, int32_t process, int64_t link) {
+    exe_.segments[segment].instructions.push_back(
+        {.op = ownOpName(op), .args = {Arg::idList({}), Arg::integer(process), Arg::integer(link)}});
+  }
+
+  int32_t processOfDevice(int device) const {
+    return replication_.devices_per_process > 0 ? static_cast<int32_t>(device / replication_.devices_per_process) : 0;
+  }
+  int32_t processOf(int32_t stage) const { return processOfDevice(graph_.stages[stage].device); }
+  int32_t deviceOfSpace(int32_t space) const {
+    const auto stage =
+        std::find_if(graph_.stages.begin(), graph_.stages.end(), [&](const ir::Stage& s) { return s.space == space; });
+    return stage->device;
+  }
+  int32_t processOfSpace(int32_t space) const { return processOfDevice(deviceOfSpace(space)); }
 
   TransferKey transferKey(const ir::Node& node) const {
     return {keyOf(ir::taskOf(node)), spaceOfSource(node), !node.writes.empty()};
@@ -192,7 +224,7 @@ class Builder {
   }
 
   int32_t segmentOf(const ir::Node& node) const {
-    if (ownOp(node.op) == OwnOp::kTransfer) return transfer_segment_.at(transferKey(node));
+    if (ownOp(node.op) == OwnOp::kTransfer) return transfers_.at(transferKey(node)).brings;
     auto it = segment_of_.find(keyOf(ir::taskOf(node)));
     ABELE_CHECK(it != segment_of_.end(), "node ", node.id, " ", node.op, " belongs to a task that is never run");
     return it->second;
@@ -245,6 +277,7 @@ class Builder {
   void addNode(const ir::Node& node) {
     ++touch_count_;
     const int32_t segment = segmentOf(node);
+    if (ownOp(node.op) == OwnOp::kTransfer && transfers_.at(transferKey(node)).sends >= 0) return addToMessage(node);
     Instruction instruction{.op = node.op, .args = node.args};
     instruction.random_draws = node.random_draws;
     instruction.random_offset = node.random_offset;
@@ -292,6 +325,21 @@ class Builder {
     forEachResult(node, [&](ValueId v) { finishValue(segment, graph_.baseOf(v)); });
   }
 
+  // A transfer between processes: one more value of the message.
+  void addToMessage(const ir::Node& node) {
+    const TransferSegments& segments = transfers_.at(transferKey(node));
+    const auto from = static_cast<ValueId>(node.args.at(1).i);
+    const ValueId to = node.writes.empty() ? node.results.at(0).at(0) : node.writes[0].after;
+    noteRead(segments.sends, from);
+    exe_.segments[segments.sends].instructions[0].args[0].ints.push_back(slotOf(from));
+    noteWrite(segments.brings, to);
+    uses_[segments.brings].makers.insert(segments.sends);
+    Instruction& receive = exe_.segments[segments.brings].instructions[0];
+    receive.args[0].ints.push_back(slotOf(to));
+    receive.writes.push_back(slotOf(to));
+    finishValue(segments.brings, graph_.baseOf(to));
+  }
+
   // Right behind the node that makes a value: later nodes may overwrite its memory.
   void finishValue(int32_t segment, ValueId base) {
     if (!maker_.emplace(base, segment).second) return;
@@ -337,13 +385,16 @@ class Builder {
 
   void makeWorkers() {
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w) {
-      WorkerProgram program{.device = plan_.device_of[w], .actions = {}, .space = spaceOfWorker(w)};
+      WorkerProgram program{.device = plan_.device_of[w],
+                            .actions = {},
+                            .space = spaceOfWorker(w),
+                            .process = processOfDevice(plan_.device_of[w])};
       for (const plan::Action& a : plan_.schedule.workers[w])
         program.actions.push_back({segment_of_.at({a.stage, static_cast<Direction>(a.direction)}), a.micro_batch, {}});
       exe_.workers.push_back(std::move(program));
     }
     std::set<int32_t> sources;
-    for (const auto& [key, segment] : transfer_segment_) sources.insert(std::get<int32_t>(key));
+    for (const auto& [key, segments] : transfers_) sources.insert(std::get<int32_t>(key));
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w)
       for (const int32_t space : sources) addLink(w, space);
   }
@@ -357,10 +408,19 @@ class Builder {
   // it adds no wait that could not be met. Copies are refreshed behind all updates of the worker, none of which waits
   // for that: two workers may refresh copies of what the other one updates.
   void addLink(size_t worker, int32_t from) {
-    WorkerProgram link{.device = plan_.device_of[worker], .actions = {}, .space = spaceOfWorker(worker), .from = from};
+    const int32_t space = spaceOfWorker(worker);
+    WorkerProgram link{.device = plan_.device_of[worker],
+                       .actions = {},
+                       .space = space,
+                       .from = from,
+                       .process = processOfDevice(plan_.device_of[worker])};
+    WorkerProgram sender{
+        .device = deviceOfSpace(from), .actions = {}, .space = from, .to = space, .process = processOfSpace(from)};
     const auto add = [&](const plan::Action& a, bool refreshes) {
-      const auto found = transfer_segment_.find({{a.stage, static_cast<Direction>(a.direction)}, from, refreshes});
-      if (found != transfer_segment_.end()) link.actions.push_back({found->second, a.micro_batch, {}});
+      const auto found = transfers_.find({{a.stage, static_cast<Direction>(a.direction)}, from, refreshes});
+      if (found == transfers_.end()) return;
+      link.actions.push_back({found->second.brings, a.micro_batch, {}});
+      if (found->second.sends >= 0) sender.actions.push_back({found->second.sends, a.micro_batch, {}});
     };
     std::vector<plan::Action> updates;  // of one group
     for (const plan::Action& a : plan_.schedule.workers[worker]) {
@@ -373,7 +433,8 @@ class Builder {
       if (is_update) updates.push_back(a);
     }
     for (const plan::Action& update : updates) add(update, /*refreshes=*/true);
-    if (!link.actions.empty()) exe_.workers.push_back(std::move(link));
+    for (WorkerProgram* made : {&link, &sender})
+      if (!made->actions.empty()) exe_.workers.push_back(std::move(*made));
   }
 
   const ir::Graph& graph_;
@@ -390,7 +451,8 @@ class Builder {
   std::vector<bool> is_input_;                   // by value
   std::vector<ValueId> value_of_;                // by external: its input, or kNone
   std::map<Key, int32_t> segment_of_;
-  std::map<TransferKey, int32_t> transfer_segment_;
+  std::map<TransferKey, TransferSegments> transfers_;
+  std::map<std::pair<int32_t, int32_t>, size_t> link_of_;  // between processes: by worker that receives, and space
   std::map<std::string, int32_t> source_index_;
   std::map<ValueId, std::vector<ir::Output>> results_of_;  // by base
   std::map<ValueId, int32_t> maker_;                       // base -> segment

@@ -27,6 +27,8 @@ struct Replication {
   std::vector<int32_t> input_part = {};          // by replica; as in Executable
   std::vector<ParameterGroups> parameters = {};  // those that are not named are shared by all
   ShardingRules sharding = {};
+  /// Devices of the replica in each process: a replica with more lies in several. 0: a process has all.
+  int64_t devices_per_process = 0;
 };
 
 /// Which value of the graph a slot holds behind an instruction that computes it.

@@ -66,7 +66,7 @@ class WaitMaker {
   // Every ordered pair of segments that use the same memory, one of them writing.
   void noteConflict(int32_t segment, const PersistentUse& use, int32_t other, const PersistentUse& other_use) {
     if (isUpdate(segment) && isUpdate(other)) {
-      if (other_use.first < use.first) same_micro_batch_[segment].insert(other);
+      (other_use.first < use.first ? same_micro_batch_ : updates_before_)[segment].insert(other);
     } else if (isUpdate(other)) {
       updates_before_[segment].insert(other);
     } else if (!isUpdate(segment)) {
@@ -92,6 +92,10 @@ class WaitMaker {
     std::map<int32_t, int64_t> wanted;
     auto want = [&](int32_t segment, int64_t micro_batch) {
       if (worker_of_[segment] == worker || worker_of_[segment] < 0) return;
+      // What another process does is known here by its messages alone. Its memory is its own; what comes of it in a
+      // message has been waited for there.
+      const bool is_here = exe_.workers[worker_of_[segment]].process == exe_.workers[worker].process;
+      if (!is_here && !uses_[a.segment].makers.contains(segment)) return;
       const int64_t completions = completionsAt(segment, micro_batch);
       if (completions > 0) wanted[segment] = std::max(wanted[segment], completions);
     };
@@ -103,10 +107,9 @@ class WaitMaker {
     if (isUpdate(a.segment)) {
       for (size_t s = 0; s < exe_.segments.size(); ++s)
         if (!isUpdate(static_cast<int32_t>(s))) want(static_cast<int32_t>(s), a.micro_batch);
-    } else {
-      const int64_t last_of_group_before = a.micro_batch / exe_.accumulation * exe_.accumulation - 1;
-      for (int32_t update : updates_before_[a.segment]) want(update, last_of_group_before);
     }
+    const int64_t last_of_group_before = a.micro_batch / exe_.accumulation * exe_.accumulation - 1;
+    for (int32_t update : updates_before_[a.segment]) want(update, last_of_group_before);
     for (const auto& [segment, completions] : wanted) a.waits.push_back({segment, completions});
   }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -18,7 +19,7 @@
 namespace abele::runtime {
 namespace {
 
-constexpr int kTag = 1, kAcknowledgement = 2;
+constexpr int kTag = 1, kAcknowledgement = 2, kFirstLink = 16;
 constexpr auto kPatience = std::chrono::seconds(5);  // when this process leaves
 constexpr char kFailed[] = "failed";                 // key in the group's store: who was the first to fail, and why
 constexpr char kRestart[] = "start all processes again, from the last checkpoint";
@@ -45,26 +46,41 @@ class C10dPeers final : public Peers {
   // Waits for what comes back: Gloo notices that the other side is gone where it receives, and not always where it
   // sends.
   void send(const at::Tensor& bytes, int64_t to) override {
-    requireOpen();
+    const Connection connection = open();
     const int peer = static_cast<int>(to);
     std::vector<at::Tensor> list{bytes}, answer{at::empty({1}, at::kByte)};
     attempt(to, [&] {
-      const Transfer answered = backend_->recv(answer, peer, kAcknowledgement);
-      const Transfer sent = backend_->send(list, peer, kTag);
+      const Transfer answered = connection->recv(answer, peer, kAcknowledgement);
+      const Transfer sent = connection->send(list, peer, kTag);
       return wait(answered) && wait(sent);
     });
   }
 
   void receive(const at::Tensor& bytes, int64_t from) override {
-    requireOpen();
+    const Connection connection = open();
     const int peer = static_cast<int>(from);
     std::vector<at::Tensor> list{bytes};
     attempt(from, [&] {
-      if (!wait(backend_->recv(list, peer, kTag))) return false;
+      if (!wait(connection->recv(list, peer, kTag))) return false;
       // Not waited for: the other side has it, or is gone and nobody needs it.
-      acknowledged_[peer] = backend_->send(acknowledgement_, peer, kAcknowledgement);
+      acknowledged_[peer] = connection->send(acknowledgement_, peer, kAcknowledgement);
       return true;
     });
+  }
+
+  // Without an answer: every step ends with messages that are answered.
+  void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) override {
+    const Connection connection = open();
+    std::vector<at::Tensor> list{bytes};
+    attempt(to,
+            [&] { return wait(connection->send(list, static_cast<int>(to), kFirstLink + static_cast<int>(link))); });
+  }
+
+  void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) override {
+    const Connection connection = open();
+    std::vector<at::Tensor> list{bytes};
+    attempt(from,
+            [&] { return wait(connection->recv(list, static_cast<int>(from), kFirstLink + static_cast<int>(link))); });
   }
 
   // Pairs meet in the order of the lower process, then of the higher: nobody waits in a circle.
@@ -87,7 +103,7 @@ class C10dPeers final : public Peers {
   void interrupt() override {
     const std::lock_guard lock(mutex_);
     interrupted_ = true;
-    if (pending_) stop(*pending_);
+    stopAll();
   }
 
   void begin() override {
@@ -106,25 +122,42 @@ class C10dPeers final : public Peers {
     leave(noteFailure(cat("process ", process_, ": ", why)));
   }
 
+  // Other threads that wait for messages give up: their connections stay until they have.
   void leave(const std::string& why) {
-    broken_ = why;
     if (!home_.isHere()) return abandon();
+    Connection backend;
+    c10::intrusive_ptr<c10d::ProcessGroup> group;
+    {
+      const std::lock_guard lock(mutex_);
+      if (group_) broken_ = why;
+      backend.swap(backend_);
+      group.swap(group_);
+      stopAll();
+    }
     flush();
-    backend_.reset();
-    group_.reset();
   }
 
-  bool isOpen() const { return group_ != nullptr && home_.isHere(); }
-  void requireOpen() const {
+  bool isOpen() const {
+    if (!home_.isHere()) return false;
+    const std::lock_guard lock(mutex_);
+    return group_ != nullptr;
+  }
+  void requireOpen() const { static_cast<void>(open()); }
+
+ private:
+  using Connection = c10::intrusive_ptr<c10d::Backend>;
+
+  Connection open() const {
     ABELE_REQUIRE(home_.isHere(), E0607,
                   {.what = "this process was forked off from one of a group, and is none of them",
                    .found = "connections that are the parent's",
                    .remedy = "let the launcher start all processes of the training"});
-    if (!isOpen())
+    const std::lock_guard lock(mutex_);
+    if (!backend_)
       throwDevice(ErrorCode::E0606, {.what = "the processes are out of step", .found = broken_, .remedy = kRestart});
+    return backend_;
   }
 
- private:
   // The last that others wait for has to be on its way before connections are closed.
   void flush() {
     for (const auto& [process, transfer] : acknowledged_) {
@@ -156,10 +189,8 @@ class C10dPeers final : public Peers {
 
   // False when it was interrupted.
   bool wait(const Transfer& transfer) {
-    setPending(transfer.get());
-    const bool done = transfer->wait();
-    setPending(nullptr);
-    return done;
+    const Pending pending(*this, *transfer);
+    return transfer->wait();
   }
 
   template <class Transfers>
@@ -168,16 +199,36 @@ class C10dPeers final : public Peers {
     try {
       done = transfers();
     } catch (const std::exception& error) {
-      setPending(nullptr);
       throwLost(peer, shortened(error.what()));
     }
-    if (!done) throwUser(ErrorCode::E0602, {.what = "a transfer between processes was interrupted"});
+    if (done) return;
+    requireOpen();  // another thread has heard of a failure
+    throwUser(ErrorCode::E0602, {.what = "a transfer between processes was interrupted"});
   }
 
-  void setPending(c10d::Work* work) {
-    const std::lock_guard lock(mutex_);
-    pending_ = work;
-    if (work && interrupted_) stop(*work);
+  // A message that a thread waits for.
+  class Pending {
+   public:
+    Pending(C10dPeers& peers, c10d::Work& work) : peers_(peers), work_(work) {
+      const std::lock_guard lock(peers_.mutex_);
+      peers_.pending_.insert(&work_);
+      if (peers_.interrupted_ || !peers_.group_) stop(work_);
+    }
+    ~Pending() {
+      const std::lock_guard lock(peers_.mutex_);
+      peers_.pending_.erase(&work_);
+    }
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
+
+   private:
+    C10dPeers& peers_;
+    c10d::Work& work_;
+  };
+
+  // With the mutex held.
+  void stopAll() {
+    for (c10d::Work* work : pending_) stop(*work);
   }
 
   [[noreturn]] void throwLost(int64_t peer, const std::string& error) {
@@ -198,8 +249,9 @@ class C10dPeers final : public Peers {
   // What the store holds then: the first failure. The store may be gone with the process that held it.
   std::string noteFailure(const std::string& text) noexcept {
     try {
-      const auto store = group_->getStore();
-      if (!store) return text;
+      const auto group = groupNow();
+      const auto store = group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
+      if (!store) return whyBroken(text);
       if (!store->check({kFailed})) store->set(kFailed, std::vector<uint8_t>(text.begin(), text.end()));
       const std::vector<uint8_t> first = store->get(kFailed);
       return {first.begin(), first.end()};
@@ -208,15 +260,25 @@ class C10dPeers final : public Peers {
     }
   }
 
+  c10::intrusive_ptr<c10d::ProcessGroup> groupNow() const {
+    const std::lock_guard lock(mutex_);
+    return group_;
+  }
+  // Another thread may have left first.
+  std::string whyBroken(const std::string& text) const {
+    const std::lock_guard lock(mutex_);
+    return broken_.empty() ? text : broken_;
+  }
+
   c10::intrusive_ptr<c10d::ProcessGroup> group_;  // null once this process left
   c10::intrusive_ptr<c10d::Backend> backend_;
   int64_t process_, processes_;
   const Home home_;
   std::vector<at::Tensor> acknowledgement_{at::empty({1}, at::kByte)};
   std::map<int, c10::intrusive_ptr<c10d::Work>> acknowledged_;  // by process; the last one
+  mutable std::mutex mutex_;                                    // guards group_, backend_, and all below
   std::string broken_;                                          // why it left
-  std::mutex mutex_;
-  c10d::Work* pending_ = nullptr;  // guarded by mutex_, like all below
+  std::set<c10d::Work*> pending_;                               // by thread that waits
   bool interrupted_ = false;
 };
 

@@ -18,7 +18,8 @@ namespace abele::runtime {
 inline constexpr char kProcessGroup[] = "abele";
 
 /// One process's end. Messages go between two processes at a time and are sent in one order by all, so that nothing
-/// depends on who is early. Threads: one call at a time, but for interrupt().
+/// depends on who is early. Threads: one call at a time, but for interrupt(), and for the messages of links, each of
+/// which has an order, and a thread at each end, of its own.
 class Peers {
  public:
   /// Takes the group out of c10d's registry, which does not keep it alive; where none is registered, connects the
@@ -36,6 +37,10 @@ class Peers {
   /// longer than the group's timeout, E0602 when interrupted.
   virtual void send(const at::Tensor& bytes, int64_t to) = 0;
   virtual void receive(const at::Tensor& bytes, int64_t from) = 0;
+  /// The same over a link between two processes. send is done when the memory may change, which says nothing of the
+  /// other process.
+  virtual void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) = 0;
+  virtual void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) = 0;
   /// Everybody's text, by process. Texts have the same length. Throws as send.
   virtual std::vector<std::string> exchange(const std::string& own) = 0;
 

@@ -41,7 +41,8 @@ struct DeviceOptions {
   int64_t off_chip_memory_limit = -1;
   std::string off_chip_folder;   // of that file; empty: the system's temporary folder
   int64_t process = 0;           // which of Executable::processes this is
-  std::shared_ptr<Peers> peers;  // training: the other processes; null where there are none
+  int64_t stage_process = 0;     // which of Executable::stage_processes: it has the memory of its own workers
+  std::shared_ptr<Peers> peers;  // the other processes that it hears from; null where there are none
   Watch* watch = nullptr;        // outlives the backend; null: nobody looks
 };
 
@@ -64,12 +65,14 @@ struct Allocations {
   int64_t bytes = 0;
 };
 
-/// A loaded executable: its memory, and all that goes in and out of it. Tensors of the host are CPU tensors.
-/// Persistent memory starts as zeros, accumulators and optimizer state as External::initial.
-/// Order: a step sees what was uploaded, bound and set before it began, and what is asked for after it sees the step.
-/// upload() is done with the host's tensor when it returns, download() and value() have filled theirs, and bound
-/// results are complete when finish() returns: a device that copies or computes asynchronously waits there. Threads:
-/// the caller's of Runtime::run, between steps; interrupt() on any.
+/// A loaded executable: its memory, and all that goes in and out of it. Tensors of the host are CPU tensors. Where
+/// several processes hold the stages of a replica, upload() keeps what this one holds; download(), value() and finish()
+/// are called by all of them, in one order, and give each what any of them has. Persistent memory starts as zeros,
+/// accumulators and optimizer state as External::initial. Order: a step sees what was uploaded, bound and set before it
+/// began, and what is asked for after it sees the step. upload() is done with the host's tensor when it returns,
+/// download() and value() have filled theirs, and bound results are complete when finish() returns: a device that
+/// copies or computes asynchronously waits there. Threads: the caller's of Runtime::run, between steps; interrupt() on
+/// any.
 class DeviceBackend : public Backend {
  public:
   /// Copies a host tensor into / out of external `index` (Executable::externals); nothing happens to one that the

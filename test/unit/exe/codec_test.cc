@@ -206,6 +206,14 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
          e.segments[1].instructions = {{.op = "abele::zero", .args = {Arg::id(0)}, .writes = {0}}};
        }},
       {"of space 1, from 1", [](Executable& e) { e.workers[1].from = 1; }},
+      {"of space 1, from 0 to 0", [](Executable& e) { e.workers[1].to = 0; }},
+      {"worker 1: process 1", [](Executable& e) { e.workers[1].process = 1; }},
+      {"processes for the stages of 2 replicas", [](Executable& e) { e.stage_processes = 2; }},
+      {"in a program of one",
+       [](Executable& e) {
+         e.segments[1].instructions = {
+             {.op = "abele::send", .args = {Arg::idList({0}), Arg::integer(0), Arg::integer(0)}}};
+       }},
       {"3 copies for 2 replicas", [](Executable& e) { e.externals[0].copies = {0, 0, 0}; }},
       {"is not persistent", [](Executable& e) { e.externals[0].copies = {0, 3}; }},
       {"is not persistent", [](Executable& e) { e.externals[0].slot = 3; }},
@@ -232,6 +240,47 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
     for (const std::string& finding : verify(executable)) all += finding + "\n";
     EXPECT_NE(all.find(each.finding), std::string::npos) << each.finding << " is not among:\n" << all;
   }
+}
+
+// Two processes: the first sends what the second one computes with.
+Executable makeTwoProcesses() {
+  return parse(R"(
+executable inference device_iterations=1 accumulation=1 micro_batches=1 random_draws=0 stage_processes=2
+  group 0 stash/stage0 stash worker=0 frames=1 bytes=64
+  group 1 receive/fwd/1 stash worker=1 frames=1 bytes=64
+  $0 %1 f32[4] group=0 at=0
+  $1 %2 f32[4] group=1 at=0
+  inputs [] outputs []
+  segment 0 fwd/0
+    $0 = aten::a()
+  segment 1 fwd/1
+    none = aten::b($1)
+  segment 2 in/fwd/1/space0 stage=1 forward
+    abele::receive([$1], 0, 0) writes($1)
+  segment 3 out/fwd/1/space0 stage=1 forward
+    abele::send([$0], 1, 0)
+  worker 0 device=0
+    fwd/0 micro_batch=0
+  worker 1 device=1 space=1 process=1
+    fwd/1 micro_batch=0 wait(in/fwd/1/space0>=1)
+  worker 2 device=1 space=1 from=0 process=1
+    in/fwd/1/space0 micro_batch=0 wait(out/fwd/1/space0>=1)
+  worker 3 device=0 to=1
+    out/fwd/1/space0 micro_batch=0 wait(fwd/0>=1)
+)");
+}
+
+TEST(VerifyExecutable, OnlyMessagesComeFromOtherProcesses) {
+  const Executable good = makeTwoProcesses();
+  EXPECT_EQ(parse(print(good)), good);
+  EXPECT_EQ(decode(encode(good)), good);
+  Executable executable = good;
+  executable.workers[1].actions[0].waits = {{0, 1}};
+  EXPECT_EQ(verify(executable), (std::vector<std::string>{"fwd/1 waits for fwd/0 of another process"}));
+  executable = good;
+  executable.segments[3].instructions[0].args[1].i = 2;
+  EXPECT_EQ(verify(executable),
+            (std::vector<std::string>{"out/fwd/1/space0 abele::send: no values, or no such process"}));
 }
 
 }  // namespace

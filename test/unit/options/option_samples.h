@@ -119,6 +119,8 @@ inline constexpr Sample kSamples[] = {
      "[{\"name\": true}, 2]", "[{\"name\": 2}, 2]"},
     {"Distributed.configureProcessId", [](Options& options) { options.Distributed().configureProcessId(2, 2); },
      "[2, 2]", "[-1, 2]"},
+    {"Distributed.devicesPerProcess", [](Options& options) { options.Distributed().devicesPerProcess(2); },
+     "[2]", "[-1]"},
     {"Distributed.setEnvVarNames", [](Options& options) { options.Distributed().setEnvVarNames("text", "text"); },
      "[\"text\", \"text\"]", "[1.5, \"text\"]"},
     {"Distributed.disable", [](Options& options) { options.Distributed().disable(); },

@@ -70,12 +70,15 @@ void checkBytes(const exe::Executable& executable, const ir::Graph& graph, const
                                                                              << plan::print(plan);
 }
 
-// As devices that share no memory, or only some of them, as last pass.
-void separate(ir::Graph& graph, std::mt19937_64& random) {
+// As devices that share no memory, or only some of them, as last pass. Returns: the devices of a process; 0: one has
+// all.
+int64_t separate(ir::Graph& graph, std::mt19937_64& random) {
+  static const std::vector<int> kSpaces[] = {{0}, {0, 0}, {0, 1}, {0, 1, 1}};
   passes::PassContext context;
-  context.stages.spaces = random() % 2 ? std::vector<int>{0} : std::vector<int>{0, 1, 1};
+  context.stages.spaces = kSpaces[random() % 4];
   for (ir::Stage& stage : graph.stages) stage.space = context.stages.spaceOf(stage.device);
   passes::insertTransfers(graph, context);
+  return random() % 2 ? static_cast<int64_t>(context.stages.spaces.size()) : 0;
 }
 
 // Holds up actions, as devices and links of other speeds would.
@@ -191,8 +194,9 @@ TEST_P(RandomSteps, TrainingEqualsTheReference) {
     if (random() % 2) options.locations = randomLocations(random);
     checkSteps(graph, options, original);
     if (HasFatalFailure()) return;
-    separate(graph, random);
-    checkSteps(graph, options, original);
+    exe::Replication processes = replicasOf(1);
+    processes.devices_per_process = separate(graph, random);
+    checkSteps(graph, options, original, processes);
     if (HasFatalFailure()) return;
   }
 }
@@ -207,10 +211,11 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
     if (HasFatalFailure()) return;
     ir::Graph separated = graph;
     std::mt19937_64 random(seed);
-    separate(separated, random);
+    exe::Replication processes = replicasOf(1);
+    processes.devices_per_process = separate(separated, random);
     checkSteps(separated,
                {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
-               graph);
+               graph, processes);
     if (HasFatalFailure()) return;
   }
 }
@@ -307,7 +312,10 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
     std::vector<std::string> late = {"recompute"};
     if (plan::splitsBackward(options.schedule)) late.push_back("split-weight-gradient");
     passes::runPipeline(graph, context, {.passes = late});
-    if (random() % 2) separate(graph, random);
+    if (random() % 2) {
+      const int64_t devices = separate(graph, random);
+      if (replication.replicas == 1) replication.devices_per_process = devices;
+    }
     try {
       checkSteps(graph, options, original, replication);
     } catch (const UserError& error) {

@@ -79,8 +79,8 @@ Region::~Region() {
   munmap(mapped_, mapped_bytes_);
 }
 
-SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage)
-    : executable_(executable), regions_(executable.groups.size()) {
+SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process)
+    : executable_(executable), process_(stage_process), regions_(executable.groups.size()) {
   const c10::InferenceMode plain_tensors;
   for (const exe::Group& group : executable.groups)
     frames_.push_back(std::max<int64_t>(hasMemory(group.kind) ? group.frames : executable.micro_batches, 1));
@@ -88,7 +88,7 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
   requireRoom();
   for (std::size_t g = 0; g < regions_.size(); ++g) {
     const exe::Group& group = executable.groups[g];
-    if (hasMemory(group.kind) && !regions_[g])
+    if (hasMemory(group.kind) && isHere(static_cast<int32_t>(g)) && !regions_[g])
       regions_[g] = std::make_shared<Region>(group.frame_bytes, frames_[g], group.name);
   }
   std::size_t count = 0;
@@ -103,7 +103,7 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
     const exe::Slot& slot = executable.slots[i];
     const exe::Group& group = executable.groups[slot.group];
     if (group.kind == exe::GroupKind::kOutput || !slot.type.defined()) continue;
-    const bool owned = hasMemory(group.kind);
+    const bool owned = hasMemory(group.kind) && isHere(slot.group);
     ABELE_CHECK(!owned || slot.offset_bytes + slot.type.extentBytes() <= group.frame_bytes, "slot ", slot.name,
                 " does not fit in ", group.name);
     for (int64_t frame = 0; frame < frames_[slot.group]; ++frame)
@@ -118,7 +118,8 @@ void SlotTable::requireRoom() const {
   int64_t bytes = 0;
   for (std::size_t g = 0; g < regions_.size(); ++g) {
     const exe::Group& group = executable_.groups[g];
-    if (hasMemory(group.kind) && !regions_[g]) bytes += group.frame_bytes * frames_[g];
+    if (hasMemory(group.kind) && isHere(static_cast<int32_t>(g)) && !regions_[g])
+      bytes += group.frame_bytes * frames_[g];
   }
   struct sysinfo machine {};
   if (::sysinfo(&machine) != 0) return;
@@ -137,7 +138,7 @@ void SlotTable::placeInFile(const OffChipStorage& storage) {
       for (const exe::FrameUse& use : action.fetches) ++fetches[use.group];
   std::vector<int32_t> groups;
   for (std::size_t g = 0; g < regions_.size(); ++g)
-    if (executable_.groups[g].off_chip && executable_.groups[g].frame_bytes > 0)
+    if (executable_.groups[g].off_chip && executable_.groups[g].frame_bytes > 0 && isHere(static_cast<int32_t>(g)))
       groups.push_back(static_cast<int32_t>(g));
   std::stable_sort(groups.begin(), groups.end(), [&](int32_t a, int32_t b) { return fetches[a] > fetches[b]; });
   int64_t in_memory = 0, in_file = 0;

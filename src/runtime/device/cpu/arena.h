@@ -63,8 +63,9 @@ struct OffChipStorage {
 /// an operand that is written twice under one slot, never dead memory that was planned for reuse.
 class SlotTable {
  public:
-  /// Throws E0603, E0605.
-  SlotTable(const exe::Executable& executable, const OffChipStorage& storage);
+  /// stage_process: which of Executable::stage_processes this is; the groups of the others have no memory here. Throws
+  /// E0603, E0605.
+  SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process = 0);
 
   SlotRef ref(int32_t slot) const;
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
@@ -72,7 +73,10 @@ class SlotTable {
   int64_t groupBytes(int32_t group) const;
   /// Of these, what is in memory by now, with what lies in the memory of placeIn()'s tensors.
   int64_t groupResidentBytes(int32_t group) const;
-  /// Null for the caller's memory.
+  bool isHere(int32_t group) const {
+    return executable_.processOf(group) < 0 || executable_.processOf(group) == process_;
+  }
+  /// Null for the caller's memory, and for that of other processes.
   const Region* region(int32_t group) const { return regions_[group].get(); }
   const Type& typeOf(int32_t slot) const { return executable_.slots[slot].type; }
   /// A tensor that keeps the memory of a persistent slot alive and may outlive the table.
@@ -104,6 +108,7 @@ class SlotTable {
   void requireRoom() const;
 
   const exe::Executable& executable_;
+  int64_t process_;
   std::vector<std::shared_ptr<Region>> regions_;  // by group; null for the caller's memory
   std::vector<int64_t> frames_;                   // by group
   std::vector<std::size_t> first_;                // by slot: index of frame 0

@@ -19,6 +19,7 @@
 #include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/device/cpu/random_stream.h"
+#include "runtime/device/cpu/stage_shares.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/fixed_shapes.h"
 #include "runtime/kernels/grad_modes.h"
@@ -45,7 +46,8 @@ class CpuBackendImpl final : public CpuBackend {
   CpuBackendImpl(const exe::Executable& executable, const DeviceOptions& options)
       : executable_(executable),
         options_(options),
-        slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}),
+        slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}, options.stage_process),
+        shared_(executable, options),
         written_(executable),
         hypers_(countHyperGroups(executable)),
         rounding_{.seed = options.rounding_seed},
@@ -89,6 +91,7 @@ class CpuBackendImpl final : public CpuBackend {
 
   void finish(bool completed) override {
     if (completed) {
+      shared_.shareResults(bound_outputs_);
       advanceGenerator();
       ++rounding_.step;
       return;
@@ -112,7 +115,7 @@ class CpuBackendImpl final : public CpuBackend {
     if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
     const c10::InferenceMode no_autograd;
     for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica)) {
-      if (isPlacedIn(slot, host)) continue;
+      if (!isHere(slot) || isPlacedIn(slot, host)) continue;
       slots_.tensor(slot, 0).copy_(host);
       letGo(slot);
     }
@@ -122,6 +125,11 @@ class CpuBackendImpl final : public CpuBackend {
     const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
     checkDownload(executable_, what, host);
+    if (shared_.isNeeded()) {
+      const c10::AutoGradMode no_grad(false);
+      host.copy_(shared_.value(what.slotOf(replica), slots_));
+      return;
+    }
     if (isPlacedIn(what.slotOf(replica), host)) return;
     const c10::AutoGradMode no_grad(false);
     host.copy_(slots_.sharedTensor(what.slotOf(replica)));
@@ -129,6 +137,10 @@ class CpuBackendImpl final : public CpuBackend {
   }
 
   at::Tensor value(int32_t external, int32_t replica) const override {
+    if (shared_.isNeeded()) {
+      const exe::External& what = externalAt(executable_, external);
+      return what.slot < 0 ? at::Tensor() : shared_.value(what.slotOf(replica), slots_);
+    }
     const at::Tensor inside = this->external(external, replica);
     return inside.defined() ? inside.clone() : inside;
   }
@@ -138,7 +150,8 @@ class CpuBackendImpl final : public CpuBackend {
     if (what.slot < 0) return false;
     const std::vector<int32_t> slots = slotsOf(what);
     const Type& type = executable_.slots[what.slot].type;
-    if (slots.size() != 1 || slots_.region(executable_.slots[slots[0]].group)->isInFile()) return false;
+    if (slots.size() != 1 || !isHere(slots[0]) || slots_.region(executable_.slots[slots[0]].group)->isInFile())
+      return false;
     if (host.defined() && (!hasShape(host, type) || !isLaidOutAs(host, type))) return false;
     return slots_.placeIn(slots[0], host);
   }
@@ -205,6 +218,7 @@ class CpuBackendImpl final : public CpuBackend {
     at::Tensor copy;
   };
 
+  bool isHere(int32_t slot) const { return slots_.isHere(executable_.slots[slot].group); }
   bool isPlacedIn(int32_t slot, const at::Tensor& host) const {
     return slots_.placedIn(slot).defined() && host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
   }
@@ -224,14 +238,16 @@ class CpuBackendImpl final : public CpuBackend {
   const exe::Executable& executable_;
   DeviceOptions options_;
   SlotTable slots_;
+  StageShares shared_;  // with the processes that hold other stages
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
-  std::vector<RandomStream> streams_;     // by worker
-  GradientCount gradients_;               // of this step
-  RoundingPosition rounding_;             // of the next step, or the one that runs
-  Agreement agreement_;                   // with other processes
-  at::Generator start_;                   // where the next step's micro-batch 0 starts
-  std::vector<Saved> restored_;           // what a failed step has to give back
+  std::vector<RandomStream> streams_;  // by worker
+  GradientCount gradients_;            // of this step
+  RoundingPosition rounding_;          // of the next step, or the one that runs
+  Agreement agreement_;                // with other processes
+  at::Generator start_;                // where the next step's micro-batch 0 starts
+  std::vector<Saved> restored_;        // what a failed step has to give back
+  std::vector<std::vector<at::Tensor>> bound_outputs_;
   std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive
 };
 
@@ -242,6 +258,7 @@ void CpuBackendImpl::fillInitial() {
     if (external.slot >= 0 && (external.initial != 0 || std::signbit(external.initial)) &&
         (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
       for (int32_t slot : slotsOf(external)) {
+        if (!isHere(slot)) continue;
         slots_.tensor(slot, 0).fill_(external.initial);
         letGo(slot);
       }
@@ -257,7 +274,8 @@ void CpuBackendImpl::findRestored() {
                          (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
     if (external.slot < 0 || (external.kind != exe::ExternalKind::kBuffer && !updated)) continue;
     for (int32_t own : slotsOf(external))
-      if (written_.overlaps(executable_.slots[own])) restored_.push_back({own, slots_.tensor(own, 0).clone()});
+      if (isHere(own) && written_.overlaps(executable_.slots[own]))
+        restored_.push_back({own, slots_.tensor(own, 0).clone()});
   }
 }
 
@@ -303,6 +321,7 @@ void CpuBackendImpl::bindInput(int64_t index, const at::Tensor& input) {
 
 void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) {
   checkOutputs(executable_, outputs);
+  bound_outputs_ = outputs;
   for (std::size_t target = 0; target < outputs.size(); ++target) {
     const int32_t slot = executable_.output_slots[target];
     if (slot < 0) continue;

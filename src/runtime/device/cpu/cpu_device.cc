@@ -8,6 +8,7 @@
 #include "base/instructions.h"
 #include "runtime/device/cpu/checked_call.h"
 #include "runtime/device/cpu/joint_call.h"
+#include "runtime/device/cpu/message_call.h"
 #include "runtime/device/cpu/own_call.h"
 #include "runtime/device/cpu/watched_call.h"
 #include "runtime/kernels/intra_op_threads.h"
@@ -68,6 +69,10 @@ std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, e
   if (isJoint(instruction)) {
     ABELE_CHECK(options_.peers, instruction.op, " without other processes");
     return makeJointCall(instruction, slots, *options_.peers, agreement_);
+  }
+  if (isMessage(instruction)) {
+    ABELE_CHECK(options_.peers, instruction.op, " without other processes");
+    return makeMessageCall(instruction, slots, *options_.peers);
   }
   std::unique_ptr<Call> call;
   if (options_.stochastic_rounding)

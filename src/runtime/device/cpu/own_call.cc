@@ -214,6 +214,8 @@ std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const Slot
     case OwnOp::kClipFactor: return makeClipFactor(args, hypers, gradients);
     case OwnOp::kAddPrevious:
     case OwnOp::kShareSum:  // joint_call.cc
+    case OwnOp::kSend:
+    case OwnOp::kReceive:  // message_call.cc
     case OwnOp::kNone: break;
   }
   throwInternal(__FILE__, __LINE__, "makeOwnCall", cat("no kernel for ", instruction.op));

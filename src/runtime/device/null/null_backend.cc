@@ -141,11 +141,34 @@ void NullBackend::execute(int32_t index, const ActionContext& context) {
     for (int32_t slot : group) show(slot);
 }
 
+// Whoever runs all processes has sent it before: a receive waits for its send.
+void NullBackend::receive(const exe::Instruction& instruction, int32_t micro_batch) {
+  std::vector<Bytes> values;
+  {
+    const std::lock_guard lock(mutex_);
+    std::deque<std::vector<Bytes>>& messages = messages_[instruction.args[2].i];
+    ABELE_CHECK(!messages.empty(), "nothing was sent over link ", instruction.args[2].i);
+    values = std::move(messages.front());
+    messages.pop_front();
+  }
+  ABELE_CHECK(values.size() == instruction.args[0].ints.size(), "a message of ", values.size(), " values");
+  for (size_t i = 0; i < values.size(); ++i)
+    write(static_cast<int32_t>(instruction.args[0].ints[i]), micro_batch, values[i]);
+}
+
 void NullBackend::compute(const exe::Instruction& instruction, const ActionContext& context) {
   const int32_t k = context.micro_batch;
   const OwnOp own = ownOp(instruction.op);
   if (own == OwnOp::kCopy || own == OwnOp::kTransfer)
     return write(instruction.args[0].i, k, read(instruction.args[1].i, k));
+  if (own == OwnOp::kSend) {
+    std::vector<Bytes> values;
+    for (int64_t slot : instruction.args[0].ints) values.push_back(read(static_cast<int32_t>(slot), k));
+    const std::lock_guard lock(mutex_);
+    messages_[instruction.args[2].i].push_back(std::move(values));
+    return;
+  }
+  if (own == OwnOp::kReceive) return receive(instruction, k);
   if (own == OwnOp::kEmit) {
     auto target = std::find(exe_.output_slots.begin(), exe_.output_slots.end(), instruction.args[0].i);
     outputs_[target - exe_.output_slots.begin()][k] = read(instruction.args[1].i, k);

@@ -1,6 +1,7 @@
 // A device that calculates nothing and remembers everything: for tests of schedules, waits and memory plans.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -73,6 +74,7 @@ class NullBackend : public Backend {
 
   void execute(int32_t index, const ActionContext& context);
   void compute(const exe::Instruction& instruction, const ActionContext& context);
+  void receive(const exe::Instruction& instruction, int32_t micro_batch);
   /// First byte of the frame that a micro-batch uses.
   Bytes& frame(int32_t group, int32_t micro_batch);
   Bytes read(int32_t slot, int32_t micro_batch);
@@ -90,7 +92,8 @@ class NullBackend : public Backend {
   std::vector<std::vector<Bytes>> before_step_;  // persistent groups only
   std::vector<std::vector<Bytes>> outputs_;      // by target and micro-batch
   mutable std::mutex mutex_;
-  std::vector<Event> events_;  // guarded by mutex_
+  std::vector<Event> events_;                                   // guarded by mutex_
+  std::map<int64_t, std::deque<std::vector<Bytes>>> messages_;  // by link; guarded by mutex_
   std::vector<Move> recorded_moves_;
 };
 

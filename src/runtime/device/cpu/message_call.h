@@ -1,0 +1,16 @@
+// Private to device/cpu: instructions that hand values to another process, or take them from it.
+#pragma once
+
+#include <memory>
+
+#include "runtime/collective/peers.h"
+#include "runtime/device/cpu/arena.h"
+#include "runtime/device/cpu/operator_call.h"
+
+namespace abele::runtime {
+
+bool isMessage(const exe::Instruction& instruction);
+/// abele::send or abele::receive: all values of one transfer as one message. peers outlives the call.
+std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots, Peers& peers);
+
+}  // namespace abele::runtime

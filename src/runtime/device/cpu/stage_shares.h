@@ -1,0 +1,32 @@
+// What the processes that hold the stages of one replica give each other between steps: results, weights, state.
+#pragma once
+
+#include <vector>
+
+#include "runtime/collective/peers.h"
+#include "runtime/device/backend.h"
+#include "runtime/device/cpu/arena.h"
+
+namespace abele::runtime {
+
+/// All processes call the same functions in one order. Throws what Peers throws. Threads: the caller's, between steps.
+class StageShares {
+ public:
+  StageShares(const exe::Executable& executable, const DeviceOptions& options);
+  /// Are there such processes?
+  bool isNeeded() const { return executable_.stage_processes > 1; }
+  /// What the process that holds a persistent slot has there, in all of them.
+  at::Tensor value(int32_t slot, const SlotTable& slots) const;
+  /// The results that a step has written in one process, in all of them. outputs: as DeviceBackend::bindOutputs.
+  void shareResults(const std::vector<std::vector<at::Tensor>>& outputs) const;
+
+ private:
+  void share(const at::Tensor& bytes, int64_t owner) const;
+
+  const exe::Executable& executable_;
+  std::shared_ptr<Peers> peers_;
+  int64_t own_;
+  std::vector<int64_t> owner_;  // by output: the process whose worker writes it; -1: nobody does
+};
+
+}  // namespace abele::runtime

@@ -1,0 +1,131 @@
+"""Trainings of one replica whose stages lie in several processes, and in one process alone."""
+
+import os
+
+import poptorch
+import torch
+import torch.nn.functional as F
+
+ROWS, CALLS, WIDTH, STAGES = 4, 3, 16, 4
+
+
+class Net(torch.nn.Module):
+    """Four blocks. tied: the last one reads the first one's weight; skip: it reads what the first one made."""
+
+    def __init__(self, dropout=0.0, norm=False, tied=False, skip=False):
+        super().__init__()
+        self.tied, self.skip = tied, skip
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(STAGES))
+        self.norm = torch.nn.BatchNorm1d(WIDTH) if norm else torch.nn.Identity()
+        self.dropout = torch.nn.Dropout(dropout)
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, WIDTH))
+
+    def forward(self, x, target=None):
+        poptorch.Block.start("0", ipu_id=0)
+        x = early = torch.tanh(self.layers[0](x)) * self.scale
+        poptorch.Block.start("1", ipu_id=1)
+        x = torch.tanh(self.norm(self.layers[1](x)))
+        poptorch.Block.start("2", ipu_id=2)
+        x = self.dropout(torch.tanh(self.layers[2](x)))
+        poptorch.Block.start("3", ipu_id=3)
+        x = self.layers[3](x) * self.scale
+        if self.skip:
+            x = x * early
+        if self.tied:
+            x = F.linear(x, self.layers[0].weight)
+        if target is None:
+            return x
+        return x, poptorch.identity_loss(F.mse_loss(x, target), reduction="mean")
+
+
+def _sgd(parameters):
+    return poptorch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def _pipeline(schedule):
+    def edit(opts):
+        strategy = poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu).schedule(schedule)
+        opts.setExecutionStrategy(strategy)
+
+    return edit
+
+
+def _sharded(opts):
+    opts.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu))
+
+
+def _recomputed(opts):
+    opts._Popart.set("autoRecomputation", 3)
+
+
+class Case:
+    """One training, or inference."""
+
+    def __init__(self, optimizer=_sgd, accumulation=7, iterations=1, edit=None, training=True, **model):
+        self.optimizer, self.edit, self.training, self.model = optimizer, edit, training, model
+        self.accumulation, self.iterations = accumulation, iterations
+
+    def options(self):
+        opts = poptorch.Options().deviceIterations(self.iterations).randomSeed(7).autoRoundNumIPUs(True)
+        opts.Training.gradientAccumulation(self.accumulation)
+        opts.outputMode(poptorch.OutputMode.All)
+        opts._Popart.set("abele.allowShortPipeline", True)
+        opts._Popart.set("abele.threadsPerDevice", 1)
+        if self.edit:
+            self.edit(opts)
+        return opts
+
+    def batches(self):
+        draw = torch.Generator().manual_seed(3)
+        rows = self.iterations * self.accumulation * ROWS
+        return [
+            (torch.randn(rows, WIDTH, generator=draw), torch.randn(rows, WIDTH, generator=draw)) for _ in range(CALLS)
+        ]
+
+    def run(self, opts):
+        torch.manual_seed(1)
+        model = Net(**self.model)
+        if not self.training:
+            executor = poptorch.inferenceModel(model.eval(), opts)
+            return {"outputs": [executor(x) for x, _ in self.batches()], "weights": {}, "state": {}}
+        executor = poptorch.trainingModel(model, opts, self.optimizer(model.parameters()))
+        outputs = [executor(*batch) for batch in self.batches()]
+        executor.copyWeightsToHost()
+        state = executor._executable.session.optimizerState()
+        result = {
+            "outputs": outputs,
+            "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
+            "state": {name: tensor.clone() for name, tensor in state.items()},
+            "report": [stage["mapped_bytes"] for stage in executor._executable.session.report()["stages"]],
+        }
+        executor.destroy()
+        return result
+
+    def together(self):
+        """As one of the processes that the launcher started. All are given the whole batch."""
+        process, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        opts = self.options()
+        opts.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
+        return self.run(opts)
+
+    def alone(self):
+        return self.run(self.options())
+
+
+def _clipped(parameters):
+    return poptorch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1, max_grad_norm=0.05)
+
+
+CASES = {
+    "1f1b": Case(edit=_pipeline("1f1b")),
+    "gpipe": Case(edit=_pipeline("gpipe"), iterations=2),
+    "zero-bubble": Case(edit=_pipeline("zero-bubble")),
+    "sharded": Case(edit=_sharded, accumulation=2),
+    "recomputed": Case(edit=_recomputed),
+    "tied": Case(tied=True),
+    "skip": Case(skip=True),
+    "clipped": Case(optimizer=_clipped, tied=True),
+    "dropout": Case(dropout=0.5, iterations=2, accumulation=3),
+    "batch_norm": Case(norm=True),
+    "inference": Case(training=False, accumulation=1, iterations=5),
+}
