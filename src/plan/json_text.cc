@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -69,15 +70,20 @@ class TreeMaker : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool parse_error(size_t, const std::string& last_token, const nlohmann::detail::exception& error) override {
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
     constexpr int kNumberTooLarge = 406;
+    const std::string_view what = error.what();
     const bool at_end = reached_ == text_.data() + text_.size();
-    const bool in_string = !last_token.empty() && last_token.front() == '"';
     if (error.id == kNumberTooLarge) reader_.fail(line(), "no number", "a number");
     if (is_complete_) reader_.fail(line(), "text behind the end", "the end of the file");
-    if (in_string) reader_.fail(line(), "a string that does not end", "\"");
-    if (at_end && (last_token.empty() || last_token == "<U+0000>")) reader_.fail(line(), "the text ends", "JSON");
-    reader_.fail(line(), cat("'", last_token, "' is no number"), "JSON");
+    if (what.find("missing closing quote") != what.npos) reader_.fail(line(), "a string that does not end", "\"");
+    if (what.find("invalid string") != what.npos)
+      reader_.fail(line(), "a string that is none", "UTF-8, and JSON's escapes");
+    if (at_end && what.find("unexpected end of input") != what.npos)
+      reader_.fail(line(), "the text ends", "more of it");
+    if (text_.empty()) reader_.fail(line(), "the text ends", "JSON");
+    reader_.fail(line(), cat("'", *(reached_ - 1), "' is no number, string, word, list or object in its place"),
+                 "JSON");
   }
 
  private:

@@ -213,7 +213,7 @@ class Simulator {
   }
 
   // When the gradients of a stage are summed up: a worker's sums follow one another, in the order in which they can
-  // begin. All actions of the group have ended.
+  // begin, of equals those of later stages first, which backward reaches first. All actions of the group have ended.
   int64_t reducedAt(const Action& update) const {
     const int worker = workerOf(update.stage);
     const int64_t all = work_[groupOf(update)].end_ns;
@@ -225,13 +225,13 @@ class Simulator {
         if (costs_.reduces_early && runs({s, d}))
           own = std::max(
               own, ends_[static_cast<size_t>(s)][static_cast<size_t>(d)][static_cast<size_t>(update.micro_batch)]);
-      begins.emplace_back(own, s);
+      begins.emplace_back(own, -s);
     }
     std::sort(begins.begin(), begins.end());
     int64_t now = 0;
-    for (const auto& [begin, s] : begins) {
-      now = std::max(now, begin) + costs_.reduce_ns[static_cast<size_t>(s)];
-      if (s == update.stage) break;
+    for (const auto& [begin, minus_s] : begins) {
+      now = std::max(now, begin) + costs_.reduce_ns[static_cast<size_t>(-minus_s)];
+      if (-minus_s == update.stage) break;
     }
     return now;
   }
