@@ -103,6 +103,13 @@ def test_tool(tmp_path):
     table = [line.split() for line in done.stdout.splitlines()[1:4]]
     assert [row[0] for row in table] == ["1", "2", "4"] and float(table[2][3]) < float(table[0][3])
     assert "4 stages on 4 devices" in done.stdout and done.stdout.count("cut at: ") == 3
+    machine = tmp_path / "machine.json"
+    machine.write_text('{"links": [{"name": "slow link", "latency_ns": 1000, "bytes_per_s": 1e6}]}')
+    linked = run("--devices", "2", "--micro-batches", "4", "--explain", "--machine", machine, "--replicas", "2")
+    assert "slow link" in linked.stdout and "forward of stage 0 to forward of stage 1" in linked.stdout
+    assert "gradients of stage 1 over 2 replicas: " in linked.stdout
+    assert "slow link" not in done.stdout and "gradients" not in done.stdout
+    assert float(linked.stdout.splitlines()[1].split()[3]) > float(table[1][3])
     refused = run("--devices", "99")
     assert refused.returncode == 1 and "E0406" in refused.stderr
     assert "E0901" in run("--devices", "2", "--print-costs").stderr
