@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -126,6 +127,7 @@ std::vector<Handover> handoversOf(const ir::Graph& graph) {
   };
   std::vector<const ir::Node*> maker(graph.values.size(), nullptr);
   std::map<std::pair<ir::ValueId, int32_t>, Task> readers;  // by value and device: the first
+  std::vector<bool> is_received(graph.values.size(), false);
   for (const ir::Node& node : graph.nodes) {
     if (node.is_view || node.stage < 0) continue;
     ir::forEachOperand(node, [&](ir::ValueId v) {
@@ -134,18 +136,21 @@ std::vector<Handover> handoversOf(const ir::Graph& graph) {
       if (made == nullptr || node.direction == Direction::kUpdate || !precedes(taskOf(*made), taskOf(node))) return;
       const int32_t device = device_of(node.stage);
       if (device_of(made->stage) == device) return;
+      if (isReceive(node)) is_received[static_cast<size_t>(base)] = true;
       const auto [it, is_new] = readers.try_emplace({base, device}, taskOf(node));
       if (!is_new && order(taskOf(node)) < order(it->second)) it->second = taskOf(node);
     });
     ir::forEachResult(node, [&](ir::ValueId v) { maker[static_cast<size_t>(v)] = &node; });
     for (const ir::Write& w : node.writes) maker[static_cast<size_t>(w.after)] = &node;
   }
-  std::map<std::pair<Task, Task>, int64_t> bytes;
-  for (const auto& [place, reader] : readers)
-    bytes[{taskOf(*maker[static_cast<size_t>(place.first)]), reader}] +=
-        graph.values[static_cast<size_t>(place.first)].type.extentBytes();
+  std::map<std::tuple<Task, Task, bool>, int64_t> bytes;
+  for (const auto& [place, reader] : readers) {
+    const auto v = static_cast<size_t>(place.first);
+    bytes[{taskOf(*maker[v]), reader, is_received[v]}] += graph.values[v].type.extentBytes();
+  }
   std::vector<Handover> handovers;
-  for (const auto& [tasks, size] : bytes) handovers.push_back({tasks.first, tasks.second, size});
+  for (const auto& [key, size] : bytes)
+    handovers.push_back({std::get<0>(key), std::get<1>(key), size, std::get<2>(key)});
   return handovers;
 }
 

@@ -27,7 +27,7 @@ CostModel costModelOf(const Plan& plan, std::vector<StageCost> costs);
 std::vector<StageMemory> memoryOf(const Plan& plan);
 
 /// What stages on different devices hand over in every micro-batch: each value once to each device, to the first task
-/// there that reads it. By the makers' order.
+/// there that reads it. Those that a transfer brings are placed by the plan. By the makers' order.
 std::vector<Handover> handoversOf(const ir::Graph& graph);
 /// By stage, the bytes of the gradient sums that it makes.
 std::vector<int64_t> gradientBytes(const ir::Graph& graph);

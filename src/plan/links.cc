@@ -104,7 +104,7 @@ std::vector<Transfer> transfersOf(const std::vector<Handover>& handovers, const 
       const int64_t a = places.place(from, r), b = places.place(to, r);
       if (const int link = machine.linkBetween(a, b); link >= 0) ++uses[wireBetween(machine, link, a, b)];
     }
-    Transfer slowest{.from = h.from, .to = h.to, .bytes = h.bytes, .time_ns = -1};
+    Transfer slowest{.from = h.from, .to = h.to, .bytes = h.bytes, .is_placed = h.is_placed, .time_ns = -1};
     for (const auto& [wire, count] : uses) {
       const Link& link = machine.links[static_cast<size_t>(wire[0])];
       const int64_t time = messageNs(link, h.bytes, count);

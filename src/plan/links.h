@@ -49,6 +49,7 @@ struct Replication {
 struct Handover {
   Task from, to;
   int64_t bytes = 0;
+  bool is_placed = false;  // its place with the reader is in the figures of memory already
   bool operator==(const Handover&) const = default;
 };
 
@@ -56,8 +57,9 @@ struct Handover {
 struct Transfer {
   Task from, to;
   int64_t bytes = 0;
-  int64_t time_ns = 0;  // alone on its link
-  int32_t link = 0;     // transfers with the same number take turns
+  bool is_placed = false;  // as Handover
+  int64_t time_ns = 0;     // alone on its link
+  int32_t link = 0;        // transfers with the same number take turns
   int64_t from_device = 0, to_device = 0;
   std::string name = {};  // of the link
 };

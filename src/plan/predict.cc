@@ -80,7 +80,8 @@ std::vector<int> devicesOf(const Chain& chain) {
 // What arrives in a stage stays there as long as what its own forward keeps.
 void addReceived(std::vector<StageMemory>& memory, const std::vector<Transfer>& transfers) {
   if (memory.empty()) return;
-  for (const Transfer& t : transfers) memory[static_cast<size_t>(t.to.stage)].stash_bytes += t.bytes;
+  for (const Transfer& t : transfers)
+    if (!t.is_placed) memory[static_cast<size_t>(t.to.stage)].stash_bytes += t.bytes;
 }
 
 void requireHandovers(const Chain& chain) {
@@ -110,7 +111,8 @@ std::vector<Handover> joinHandovers(const std::vector<Handover>& handovers, cons
     h.from.stage = part_of[static_cast<size_t>(h.from.stage)];
     h.to.stage = part_of[static_cast<size_t>(h.to.stage)];
     if (h.from.stage == h.to.stage) continue;
-    const bool again = !joined.empty() && joined.back().from == h.from && joined.back().to == h.to;
+    const bool again = !joined.empty() && joined.back().from == h.from && joined.back().to == h.to &&
+                       joined.back().is_placed == h.is_placed;
     if (again)
       joined.back().bytes += h.bytes;
     else

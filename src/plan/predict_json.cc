@@ -139,8 +139,10 @@ class ChainReader {
         h.to = readTask(value);
       else if (key == "bytes")
         h.bytes = reader_.readInteger(value);
+      else if (key == "placed")
+        h.is_placed = reader_.readBool(value);
       else
-        reader_.failKey(value, key, "from, to or bytes");
+        reader_.failKey(value, key, "from, to, bytes or placed");
     });
     if (h.from.stage < 0 || h.to.stage < 0) reader_.fail(object.line, "a handover of nobody", "\"from\" and \"to\"");
     named_.push_back(h);
@@ -215,7 +217,7 @@ std::string machineMembers(const Chain& chain) {
   for (size_t i = 0; i < chain.handovers.size(); ++i) {
     const Handover& h = chain.handovers[i];
     out += cat(i ? ",\n    " : "\n    ", "{\"from\": \"", taskText(h.from), "\", \"to\": \"", taskText(h.to),
-               "\", \"bytes\": ", h.bytes, "}");
+               "\", \"bytes\": ", h.bytes, h.is_placed ? ", \"placed\": true}" : "}");
   }
   return out + "\n  ]";
 }

@@ -243,11 +243,32 @@ graph @main {training} {
                                                        {backward(1), backward(0), 4 * 256 * 256}}));
 }
 
+TEST(Links, OfTransfersThatThePlanMade) {
+  const ir::Graph graph = ir::parse(R"(
+graph @main {
+  stage 0 "s0" {device=0}
+  stage 1 "s1" {device=1, space=1}
+  input %0 "x": f32[256] = argument(0)
+  %1: f32[256] = aten.relu(%0) {stage=0}
+  %2: f32[256] = abele.transfer(none, %1) {stage=1}
+  %3: f32[256] = aten.relu(%2) {stage=1}
+  output result(0) %3
+}
+)");
+  Chain chain = chainOf(2, {100, 0, 0, 0}, 0);
+  chain.costs.memory.assign(2, {0, 50, 0});
+  chain.handovers = handoversOf(graph);
+  EXPECT_EQ(chain.handovers, (std::vector<Handover>{{forward(0), forward(1), 1024, true}}));
+  const Prediction p = predict(chain, {.schedule = ScheduleKind::kForward, .training = false});
+  EXPECT_EQ(p.run.step_ns, 100 + 5 + 1024 + 100);
+  EXPECT_EQ(p.peakBytes(), 50);  // what the plan counts is not counted again
+}
+
 TEST(MachineText, IsReadBackWithinCosts) {
   const std::string text = R"({"machine": {"name": "two \"hosts\"", "device": {"bytes": 8e10, "flops_per_s": 4e14},
     "space_devices": 2, "links": [{"name": "a", "devices": 4, "latency_ns": 3, "bytes_per_s": 1e9},
     {"name": "b", "bytes_per_s": 5, "shared": true}]}, "replicas": 3, "replicas_together": true, "early_sums": true,
-    "handovers": [{"from": "F0", "to": "B2", "bytes": 9}],
+    "handovers": [{"from": "F0", "to": "B2", "bytes": 9, "placed": true}],
     "stages": [{"forward_bytes": 7, "backward_bytes": 8, "gradient_bytes": 6, "repeat": 3}]})";
   const Chain chain = parseChain(text);
   EXPECT_EQ(chain.machine.name, "two \"hosts\"");
@@ -259,7 +280,7 @@ TEST(MachineText, IsReadBackWithinCosts) {
                                                     {forward(1), forward(2), 7},
                                                     {backward(1), backward(0), 8},
                                                     {backward(2), backward(1), 8},
-                                                    {forward(0), backward(2), 9}}));
+                                                    {forward(0), backward(2), 9, true}}));
   const Chain read = parseChain(chainJson(chain));
   EXPECT_EQ(read.machine, chain.machine);
   EXPECT_EQ(read.handovers, chain.handovers);
