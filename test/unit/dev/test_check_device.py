@@ -1,4 +1,4 @@
-"""scripts/check_device.sh: its JSON has its form whatever the machine lacks. Building takes minutes, and is not tested."""
+"""scripts/check_device.sh: its JSON has its form whatever the machine lacks. Building is not tested: minutes."""
 
 import json
 import os

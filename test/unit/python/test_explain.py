@@ -84,6 +84,17 @@ def test_auto_takes_the_first_of_the_list():
     assert model.planText().startswith(f"plan {schedules[0][0]} ")
 
 
+def test_links_of_the_costs_count():
+    machine = {"links": [{"name": "slow link", "latency_ns": 1000, "bytes_per_s": 1e6}]}
+    plain, linked = (train(strategy) for strategy in (autoSplit(2), autoSplit(2).costs({"machine": machine})))
+    step = lambda text: float(re.search(r"predicted step ([\d.]+) ms", text)[1])  # noqa: E731
+    texts = abele.explain(plain), abele.explain(linked)
+    assert "slow link" not in texts[0] and texts[1].count("slow link") == 2
+    assert step(texts[1]) > step(texts[0])
+    annotated = train(abele.PipelinedExecution().schedule("auto").costs({"machine": machine}), annotated=True)
+    assert "slow link" in abele.explain(annotated)
+
+
 def test_a_model_that_is_not_compiled():
     net = Net()
     model = abele.inferenceModel(net)
