@@ -25,12 +25,13 @@ namespace {
 using namespace abele;
 
 struct Arguments {
-  std::string file = "-", trace, format = "table";
+  std::string file = "-", trace, format = "table", machine;
   std::vector<std::string> schedules = {"1f1b"};
   std::vector<int> devices;
-  std::vector<int64_t> micro_batches = {1};
+  std::vector<int64_t> micro_batches = {1}, replicas;
   int64_t device_iterations = 1, hop_ns = -1, device_bytes = 0;
   int chunks = 1;
+  bool together = false, early = false;
   bool inference = false, chart = false, print_costs = false, explain = false;
 };
 
@@ -51,14 +52,17 @@ class AutoSplitter {
   bool training() const { return captured_.training; }
 
   /// explanation: null, or where to write why.
-  plan::Prediction predict(const plan::PredictOptions& options, int devices, int64_t hop_ns,
+  /// like: its hop, machine and replicas.
+  plan::Prediction predict(const plan::PredictOptions& options, int devices, const plan::Chain& like,
                            std::ostream* explanation) {
     const plan::SplitChain chain = plan::splitChain(whole_, plan::dealsRound(options.schedule) ? 2 * devices : devices);
     plan::SplitOptions split{.schedule = options.schedule,
                              .devices = devices,
                              .device_iterations = options.device_iterations,
                              .accumulation = options.accumulation,
-                             .hop_ns = hop_ns};
+                             .hop_ns = like.costs.hop_ns,
+                             .machine = like.machine,
+                             .replication = like.replication};
     plan::Split taken = plan::autoSplit(chain, split).front();
     if (explanation != nullptr) {
       ir::Graph staged = captured_;
@@ -66,7 +70,7 @@ class AutoSplitter {
       plan::PlanOptions plan_options{.schedule = options.schedule,
                                      .device_iterations = options.device_iterations,
                                      .accumulation = options.accumulation};
-      *explanation << plan::explainStages(staged, plan::makePlan(staged, plan_options))
+      *explanation << plan::explainStages(staged, plan::makePlan(staged, plan_options), like.machine, like.replication)
                    << plan::explainAlternatives(whole_, chain, split, taken);
       if (training() && !knows_forward_)
         *explanation << "no node of backward says to which forward node it belongs (of=): all of it is in the last "
@@ -95,8 +99,9 @@ plan::Chain chainOfGraph(ir::Graph graph, bool& training) {
   return plan::chainOf(graph, {}, plan::estimateCosts(graph));
 }
 
+// The last three are of machines with links.
 std::string row(const std::vector<std::string>& cells) {
-  static constexpr int kWidth[] = {7, 13, 13, 12, 8, 11, 12};
+  static constexpr int kWidth[] = {7, 13, 13, 12, 8, 11, 12, 9, 8, 14};
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i) {
     const int width = kWidth[i] - static_cast<int>(cells[i].size());
@@ -112,13 +117,28 @@ std::string number(double value, int digits) {
   return buffer;
 }
 
-std::string tableRow(const plan::Prediction& p, int64_t device_bytes) {
+std::string tableRow(const plan::Prediction& p, int64_t device_bytes, bool with_links) {
   double least = 1;
   for (const plan::WorkerTimes& w : p.run.workers)
     least = std::min(least, p.run.step_ns ? static_cast<double>(w.busy_ns) / static_cast<double>(p.run.step_ns) : 1);
-  std::string line = row({cat(p.device_of.size()), plan::scheduleName(p.options.schedule), cat(p.options.accumulation),
-                          number(static_cast<double>(p.run.step_ns) / 1e6, 3), number(100 * p.run.bubble(), 1),
-                          number(100 * least, 1), number(static_cast<double>(p.peakBytes()) / (1 << 20), 1)});
+  const auto devices = static_cast<int64_t>(p.device_of.size()) * p.replication.replicas;
+  std::vector<std::string> cells = {cat(devices),
+                                    plan::scheduleName(p.options.schedule),
+                                    cat(p.options.accumulation),
+                                    number(static_cast<double>(p.run.step_ns) / 1e6, 3),
+                                    number(100 * p.run.bubble(), 1),
+                                    number(100 * least, 1),
+                                    number(static_cast<double>(p.peakBytes()) / (1 << 20), 1)};
+  if (with_links) {
+    int64_t busiest = 0, sums = 0;
+    for (const plan::TransferTimes& t : p.run.transfers) busiest = std::max(busiest, t.busy_ns);
+    for (int64_t ns : p.reduce_ns) sums = std::max(sums, ns);
+    cells.push_back(cat(p.replication.replicas));
+    cells.push_back(
+        number(100 * static_cast<double>(busiest) / static_cast<double>(std::max<int64_t>(1, p.run.step_ns)), 1));
+    cells.push_back(number(static_cast<double>(sums) / 1e6, 3));
+  }
+  std::string line = row(cells);
   if (device_bytes > 0 && p.peakBytes() > device_bytes) {
     line.pop_back();
     line += cat("  does not fit: ", p.peakBytes() - device_bytes, " bytes too many\n");
@@ -161,34 +181,48 @@ void run(const Arguments& arguments) {
   if (splitter && (arguments.print_costs || arguments.chunks != 1))
     refuse("--print-costs or --chunks with a captured graph", "costs, or a graph with stages");
   if (arguments.hop_ns >= 0) chain.costs.hop_ns = arguments.hop_ns;
+  if (!arguments.machine.empty())
+    chain.machine = plan::parseMachine(tools::readAll("abele-sim", arguments.machine, "a description of a machine"));
+  chain.replication.is_together |= arguments.together;
+  chain.replication.is_early |= arguments.early;
+  const bool with_links = chain.machine.hasLinks();
+  const int64_t device_bytes = arguments.device_bytes > 0 ? arguments.device_bytes : chain.machine.device_bytes;
+  if (!with_links && !arguments.replicas.empty())
+    refuse("--replicas without links", "--machine, or \"machine\" in the costs: gradients are summed up on its links");
   if (arguments.print_costs) {
     std::cout << plan::chainJson(chain);
     return;
   }
   const bool json = arguments.format == "json";
   std::string separator = "[\n";
-  if (!json) std::cout << row({"devices", "schedule", "micro-batches", "step ms", "bubble%", "least use%", "peak MiB"});
+  std::vector<std::string> head = {"devices", "schedule",   "micro-batches", "step ms",
+                                   "bubble%", "least use%", "peak MiB"};
+  if (with_links) head.insert(head.end(), {"replicas", "link%", "gradients ms"});
+  if (!json) std::cout << row(head);
   plan::Prediction last;
   std::ostringstream explanation;
+  const auto tell = [&](int devices, const std::string& name, int64_t micro_batches) {
+    plan::PredictOptions options;
+    if (!plan::parseSchedule(name, options.schedule))
+      refuse(cat("there is no schedule ", name), oneOf(plan::scheduleNames()));
+    options.training = training && plan::hasTrait(options.schedule, plan::kTrains);
+    options.device_iterations = options.training ? arguments.device_iterations : micro_batches;
+    options.accumulation = options.training ? micro_batches : 1;
+    last = splitter ? splitter->predict(options, devices, chain, arguments.explain ? &explanation : nullptr)
+                    : plan::predict(devices ? plan::deal(chain, devices, arguments.chunks) : chain, options);
+    if (json)
+      std::cout << separator << markedJson(last, device_bytes);
+    else
+      std::cout << tableRow(last, device_bytes, with_links);
+    separator = ",\n";
+    if (arguments.chart && !json) std::cout << plan::printSchedule(last.schedule);
+  };
   for (int devices : arguments.devices.empty() ? std::vector<int>{0} : arguments.devices)
-    for (const std::string& name : arguments.schedules)
-      for (int64_t micro_batches : arguments.micro_batches) {
-        plan::PredictOptions options;
-        if (!plan::parseSchedule(name, options.schedule))
-          refuse(cat("there is no schedule ", name), oneOf(plan::scheduleNames()));
-        options.training = training && plan::hasTrait(options.schedule, plan::kTrains);
-        options.device_iterations = options.training ? arguments.device_iterations : micro_batches;
-        options.accumulation = options.training ? micro_batches : 1;
-        last = splitter
-                   ? splitter->predict(options, devices, chain.costs.hop_ns, arguments.explain ? &explanation : nullptr)
-                   : plan::predict(devices ? plan::deal(chain, devices, arguments.chunks) : chain, options);
-        if (json)
-          std::cout << separator << markedJson(last, arguments.device_bytes);
-        else
-          std::cout << tableRow(last, arguments.device_bytes);
-        separator = ",\n";
-        if (arguments.chart && !json) std::cout << plan::printSchedule(last.schedule);
-      }
+    for (int64_t replicas : arguments.replicas.empty() ? std::vector{chain.replication.replicas} : arguments.replicas) {
+      chain.replication.replicas = replicas;
+      for (const std::string& name : arguments.schedules)
+        for (int64_t micro_batches : arguments.micro_batches) tell(devices, name, micro_batches);
+    }
   if (json) std::cout << "\n]\n";
   std::cout << explanation.str();
   if (!arguments.trace.empty()) writeTrace(arguments.trace, last);
@@ -210,6 +244,12 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 65536));
   app.add_option("--device-iterations", arguments.device_iterations, "updates of a step")->check(CLI::Range(1, 65536));
   app.add_option("--hop-ns", arguments.hop_ns, "time of a value from device to device; nothing: as the file says");
+  app.add_option("--machine", arguments.machine, "file that describes memories and links (docs/simulator.md)");
+  app.add_option("--replicas", arguments.replicas, "copies of the whole pipeline, each on devices of its own")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65536));
+  app.add_flag("--together", arguments.together, "replicas of a device are neighbours, not the devices of a replica");
+  app.add_flag("--early-sums", arguments.early, "a stage sums up its gradients while others still work");
   app.add_option("--device-bytes", arguments.device_bytes, "memory of a device; marks what does not fit");
   app.add_flag("--inference", arguments.inference, "time forwards only");
   app.add_option("--format", arguments.format, "table or json");

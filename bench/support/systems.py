@@ -1,5 +1,6 @@
 """The two ways to train a workload that smoke.py compares, each run by serve() in a process of its own."""
 
+import os
 import time
 import traceback
 
@@ -30,9 +31,10 @@ class Eager:
 
 
 class Compiled:
-    """The same step on our devices: one holds the whole model, or two hold its halves."""
+    """The same step on our devices: one holds the whole model, or two hold its halves. own: devices that this process
+    has of them, the others being in further processes that torchrun's variables tell of; None: all."""
 
-    def __init__(self, workload, devices, threads):
+    def __init__(self, workload, devices, threads, own=None):
         import poptorch
 
         torch.set_num_threads(threads)
@@ -44,6 +46,8 @@ class Compiled:
         options.Training.gradientAccumulation(MICRO_BATCHES)
         options.outputMode(poptorch.OutputMode.All)
         options.showCompilationProgressBar(False)
+        if own is not None:
+            options.Distributed.setEnvVarNames("WORLD_SIZE", "RANK").devicesPerProcess(own)
         self.model = poptorch.trainingModel(model, options, workload.optimizer(model.parameters()))
 
     def step(self, x, target):
@@ -57,13 +61,15 @@ def build(name, workload):
     kind, _, threads = name.partition("-")
     if kind == "eager":
         return Eager(workload, int(threads))
-    devices, threads = name.split("x")
-    return Compiled(workload, int(devices), int(threads))
+    apart = name.endswith("-apart")  # each device in a process of its own
+    devices, threads = name.removesuffix("-apart").split("x")
+    return Compiled(workload, int(devices), int(threads), own=1 if apart else None)
 
 
-def serve(pipe, name, workload_name):
+def serve(pipe, name, workload_name, environment=None):
     """Trains as many steps as the pipe asks for, as (first step, steps), until None comes."""
     try:
+        os.environ.update(environment or {})
         workload = WORKLOADS[workload_name]
         batches = [workload.batch(step) for step in range(4)]
         begin = time.perf_counter()

@@ -56,13 +56,15 @@ def simulate(
     chunks=1,
     hop_ns=None,
     device_bytes=None,
+    machine=None,
+    replicas=None,
 ):
     """Times a schedule on described stages.
 
     Args:
         costs: what CompiledModel.costs() returns, or a list with a dict for each stage: "forward_ns", "backward_ns"
             (without what "weight_grad_ns" holds), "weight_grad_ns", "update_ns", "persistent_bytes", "stash_bytes",
-            "transient_bytes", "device", "repeat"; all optional.
+            "transient_bytes", "forward_bytes", "backward_bytes", "gradient_bytes", "device", "repeat"; all optional.
         schedule: a word that PipelinedExecution.schedule takes, such as "1f1b", or "sharded". Inference has one.
         micro_batches: of an update; in inference, of a call.
         device_iterations: updates of a step.
@@ -72,6 +74,10 @@ def simulate(
         hop_ns: time of a value from device to device; None: as the costs say.
         device_bytes: memory of a device, or a dict of device number -> bytes. The result and each of its workers then
             have "fits" and, where there is a limit, "spare_bytes" (negative: so many are missing).
+        machine: a dict that describes memories and links (docs/simulator.md, "Machines"), on which handovers and the
+            sums of replicas take time; None: as the costs say.
+        replicas: copies of the whole pipeline, each on devices of its own; None: as the costs say. Only where a
+            machine has links do they take time.
     Returns: a Simulation.
     Raises:
         abele.Error: E0404 for costs that cannot be read or do not fit.
@@ -80,8 +86,9 @@ def simulate(
     if schedule not in known:
         raise refused(AssertionError, f"there is no schedule {schedule!r}; known: {', '.join(known)}")
     costs = dict(costs) if isinstance(costs, dict) else {"stages": list(costs)}
-    if hop_ns is not None:
-        costs["hop_ns"] = hop_ns
+    for key, value in (("hop_ns", hop_ns), ("machine", machine), ("replicas", replicas)):
+        if value is not None:
+            costs[key] = value
     options = core().SimulationOptions()
     options.sharded = schedule == "sharded"
     if not options.sharded:

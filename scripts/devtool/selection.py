@@ -20,6 +20,7 @@ NEEDS = {
     "test/parity": ["abele_python", "operator_sequence"],
     "test/unit/dev": [],
     "test/unit/python/test_explain.py": ["abele_python", "abele-sim"],
+    "test/unit/python/test_scale_page.py": ["abele-sim"],
     "test/unit/python/test_simulate.py": ["abele_python", "abele-sim"],
 }
 # Tests of ctest that take what another program makes.

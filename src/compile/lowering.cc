@@ -18,7 +18,7 @@ plan::PlanOptions planOptions(const ProgramOptions& options) {
   p.locations = options.locations;
   if (!options.costs.empty()) {
     const plan::Chain chain = plan::parseChain(options.costs);
-    plan::requireCosts(chain);
+    if (!chain.costs.stages.empty() || !chain.machine.hasLinks()) plan::requireCosts(chain);  // or a machine alone
     p.costs = chain.costs.stages;
     p.hop_ns = chain.costs.hop_ns;
   }

@@ -32,6 +32,10 @@ Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const Opt
   return pieces;
 }
 
+plan::Machine machineOf(const ProgramOptions& options) {
+  return options.costs.empty() ? plan::Machine{} : plan::parseChain(options.costs).machine;
+}
+
 plan::SplitOptions splitOptions(const ProgramOptions& options, int devices) {
   plan::SplitOptions split;
   split.schedule = options.strategy == Strategy::kSharded ? plan::ScheduleKind::kSharded
@@ -42,6 +46,7 @@ plan::SplitOptions splitOptions(const ProgramOptions& options, int devices) {
   split.device_iterations = options.device_iterations;
   split.accumulation = options.gradient_accumulation;
   split.recompute = options.recompute && options.training;
+  split.machine = machineOf(options);
   for (int device = 0; device < devices; ++device) {
     const int64_t limit = options.device_memory.of(device);
     if (limit >= 0 && (split.device_bytes == 0 || limit < split.device_bytes))
@@ -76,6 +81,8 @@ std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const Pro
   const plan::Plan plan = plan::makePlan(graph, plan_options);
   plan::Chain chain{.costs = plan::costModelOf(plan, plan::estimateCosts(graph)), .device_of = {}};
   for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[worker]);
+  chain.machine = machineOf(options);
+  if (chain.machine.hasLinks()) chain.handovers = plan::handoversOf(graph);
   std::vector<ScheduleChoice> choices;
   for (plan::ScheduleKind schedule : plan::trainingSchedules()) {
     const plan::Prediction p = plan::predict(chain, {.schedule = schedule,

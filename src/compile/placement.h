@@ -17,6 +17,9 @@ bool choosesSchedule(const ProgramOptions& options);
 /// Devices that an AutoSplit cuts for: as asked for, or as many as there are cores for a replica.
 int splitDevices(const ProgramOptions& options);
 
+/// Memories and links, from the costs that the strategy was given; one memory where they name none.
+plan::Machine machineOf(const ProgramOptions& options);
+
 /// The graph lowered as one stage, cut into pieces for so many devices.
 struct Pieces {
   ir::Graph graph;

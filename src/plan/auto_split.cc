@@ -154,7 +154,7 @@ class Search {
         for (size_t begin = end; begin-- > s;) {
           const double time = before[end] - before[begin] + 1e6 * static_cast<double>(overLimit(s, begin, end));
           if (time > next[end].first) break;  // earlier beginnings are slower still
-          const Value value{std::max(best[begin].first, time),
+          const Value value{std::max({best[begin].first, time, linkTime(s, begin)}),
                             best[begin].second + (begin > 0 ? chain_.pieces[begin].crossing_bytes : 0)};
           if (value >= next[end]) continue;
           next[end] = value;
@@ -165,6 +165,16 @@ class Search {
     std::vector<size_t> cuts(stages_ - 1);
     for (size_t s = stages_, end = n; s-- > 1;) cuts[s - 1] = end = from[s][end];
     return cuts;
+  }
+
+  // A link takes its turn for every micro-batch, as a stage does.
+  double linkTime(size_t s, size_t cut) const {
+    if (s == 0 || !options_.machine.hasLinks()) return 0;
+    const int link = options_.machine.linkBetween(worker_of_[s - 1], worker_of_[s]);
+    if (link < 0) return 0;
+    const Piece& piece = chain_.pieces[cut];
+    return static_cast<double>(messageNs(options_.machine.links[static_cast<size_t>(link)],
+                                         std::max(piece.crossing_bytes, piece.returning_bytes)));
   }
 
   int64_t overLimit(size_t s, size_t begin, size_t end) const {
@@ -179,7 +189,7 @@ class Search {
     auto [it, is_new] = tried_.try_emplace(cuts);
     if (!is_new) return it->second;
     Split split = splitCosts(cuts);
-    const CostModel& costs = split.chain.costs;
+    const CostModel costs = pricedCosts(split.chain);
     const Simulation run =
         simulate(schedule_, static_cast<int>(stages_), quick_.accumulation, wholeBackward(costs, quick_.schedule));
     for (const WorkerTimes& w : run.workers)
@@ -221,6 +231,9 @@ class Search {
 Split stagesOf(const SplitChain& chain, const SplitOptions& options, std::vector<size_t> cuts) {
   Split split{.schedule = options.schedule, .cuts = std::move(cuts)};
   split.chain.costs.hop_ns = options.hop_ns;
+  split.chain.machine = options.machine;
+  split.chain.replication = options.replication;
+  using ir::Direction;
   size_t begin = 0;
   for (size_t s = 0; s <= split.cuts.size(); ++s) {
     const bool is_last = s == split.cuts.size();
@@ -235,6 +248,14 @@ Split stagesOf(const SplitChain& chain, const SplitOptions& options, std::vector
     split.chain.costs.stages.push_back(cost);
     split.chain.costs.memory.push_back(memory);
     split.chain.device_of.push_back(static_cast<int>(s) % options.devices);
+    if (s > 0 && options.machine.hasLinks()) {
+      const auto to = static_cast<int32_t>(s);
+      const Piece& piece = chain.pieces[begin];
+      split.chain.handovers.push_back({{to - 1, Direction::kForward}, {to, Direction::kForward}, piece.crossing_bytes});
+      if (chain.training)
+        split.chain.handovers.push_back(
+            {{to, Direction::kBackward}, {to - 1, Direction::kBackward}, piece.returning_bytes});
+    }
     if (s > 0) {
       split.crossing_bytes += chain.pieces[begin].crossing_bytes;
       split.node_ids.push_back(chain.pieces[begin].first);

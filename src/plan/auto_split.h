@@ -19,7 +19,9 @@ struct SplitOptions {
   int64_t accumulation = 1;
   int64_t hop_ns = 0;
   int64_t device_bytes = 0;  // 0: no limit
-  bool recompute = false;    // backward makes forward again, but for a last stage whose backward follows at once
+  Machine machine = {};      // whose links the cuts hand over on; without links: one memory
+  Replication replication = {};
+  bool recompute = false;  // backward makes forward again, but for a last stage whose backward follows at once
 };
 
 struct Split {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "plan/liveness.h"
@@ -117,6 +120,57 @@ std::vector<StageMemory> memoryOf(const Plan& plan) {
   return memory;
 }
 
+std::vector<Handover> handoversOf(const ir::Graph& graph) {
+  const auto device_of = [&](int32_t stage) { return graph.stages[static_cast<size_t>(stage)].device; };
+  const auto order = [](const Task& t) {
+    return std::pair(t.direction, t.direction == Direction::kForward ? t.stage : -t.stage);
+  };
+  std::vector<const ir::Node*> maker(graph.values.size(), nullptr);
+  std::map<std::pair<ir::ValueId, int32_t>, Task> readers;  // by value and device: the first
+  std::vector<bool> is_received(graph.values.size(), false);
+  for (const ir::Node& node : graph.nodes) {
+    if (node.is_view || node.stage < 0) continue;
+    ir::forEachOperand(node, [&](ir::ValueId v) {
+      const ir::ValueId base = graph.baseOf(v);
+      const ir::Node* made = maker[static_cast<size_t>(base)];
+      if (made == nullptr || node.direction == Direction::kUpdate || !precedes(taskOf(*made), taskOf(node))) return;
+      const int32_t device = device_of(node.stage);
+      if (device_of(made->stage) == device) return;
+      if (isReceive(node)) is_received[static_cast<size_t>(base)] = true;
+      const auto [it, is_new] = readers.try_emplace({base, device}, taskOf(node));
+      if (!is_new && order(taskOf(node)) < order(it->second)) it->second = taskOf(node);
+    });
+    ir::forEachResult(node, [&](ir::ValueId v) { maker[static_cast<size_t>(v)] = &node; });
+    for (const ir::Write& w : node.writes) maker[static_cast<size_t>(w.after)] = &node;
+  }
+  std::map<std::tuple<Task, Task, bool>, int64_t> bytes;
+  for (const auto& [place, reader] : readers) {
+    const auto v = static_cast<size_t>(place.first);
+    bytes[{taskOf(*maker[v]), reader, is_received[v]}] += graph.values[v].type.extentBytes();
+  }
+  std::vector<Handover> handovers;
+  for (const auto& [key, size] : bytes)
+    handovers.push_back({std::get<0>(key), std::get<1>(key), size, std::get<2>(key)});
+  return handovers;
+}
+
+std::vector<int64_t> gradientBytes(const ir::Graph& graph) {
+  std::vector<int64_t> bytes(graph.stages.size(), 0);
+  std::vector<bool> is_sum(graph.values.size(), false);
+  for (const ir::Input& input : graph.inputs)
+    is_sum[static_cast<size_t>(input.value)] = input.kind == ir::InputKind::kAccumulator;
+  for (const ir::Node& node : graph.nodes) {
+    if (node.is_view || node.stage < 0) continue;
+    ir::forEachOperand(node, [&](ir::ValueId v) {
+      const auto base = static_cast<size_t>(graph.baseOf(v));
+      if (!is_sum[base]) return;
+      is_sum[base] = false;
+      bytes[static_cast<size_t>(node.stage)] += graph.values[base].type.extentBytes();
+    });
+  }
+  return bytes;
+}
+
 Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<StageCost> costs) {
   // Training graphs come with or without weight gradients of their own: those of the backward are told from the rest by
   // the pass that splits them, and merging is only a matter of names.
@@ -136,6 +190,8 @@ Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<St
   for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[static_cast<size_t>(worker)]);
   chain.sharded_memory = memoryOf(planned(whole, ScheduleKind::kSharded));
   if (graph.training) chain.split_memory = memoryOf(planned(graph, ScheduleKind::kZeroBubble));
+  chain.handovers = handoversOf(graph);
+  if (graph.training) chain.gradient_bytes = gradientBytes(graph);
   return chain;
 }
 

@@ -26,6 +26,12 @@ std::vector<StageCost> measuredCosts(const ir::Graph& graph);
 CostModel costModelOf(const Plan& plan, std::vector<StageCost> costs);
 std::vector<StageMemory> memoryOf(const Plan& plan);
 
+/// What stages on different devices hand over in every micro-batch: each value once to each device, to the first task
+/// there that reads it. Those that a transfer brings are placed by the plan. By the makers' order.
+std::vector<Handover> handoversOf(const ir::Graph& graph);
+/// By stage, the bytes of the gradient sums that it makes.
+std::vector<int64_t> gradientBytes(const ir::Graph& graph);
+
 /// What predict() needs to know about a graph under every schedule: the given costs, and the memory of three plans. A
 /// training graph must have its weight gradients split off (passes::splitWeightGradient).
 Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<StageCost> costs);

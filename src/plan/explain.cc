@@ -88,6 +88,32 @@ std::string predictionText(const Prediction& p) {
              millisecondsText(p.run.step_ns), " ms, ", percent(p.run.bubble()), " % of it waiting\n");
 }
 
+std::string taskText(const Task& task) {
+  static constexpr const char* kName[] = {"forward", "backward", "weight gradients", "update"};
+  return cat(kName[static_cast<size_t>(task.direction)], " of stage ", task.stage);
+}
+
+// Empty where all devices share one memory.
+std::string transfersText(const Prediction& p) {
+  std::string out;
+  if (!p.transfers.empty()) {
+    Table table({"MiB", "ms alone", "on the link %", "waiting ms", "link", "handed over"});
+    for (size_t i = 0; i < p.transfers.size(); ++i) {
+      const Transfer& t = p.transfers[i];
+      const TransferTimes& times = p.run.transfers[i];
+      const double share =
+          static_cast<double>(times.busy_ns) / static_cast<double>(std::max<int64_t>(p.run.step_ns, 1));
+      table.add({mebibytes(t.bytes), millisecondsText(t.time_ns), percent(share), millisecondsText(times.waiting_ns),
+                 t.name, cat(taskText(t.from), " to ", taskText(t.to))});
+    }
+    out += table.str();
+  }
+  for (size_t s = 0; s < p.reduce_ns.size(); ++s)
+    out += cat("  gradients of stage ", s, " over ", p.replication.replicas,
+               " replicas: ", millisecondsText(p.reduce_ns[s]), " ms\n");
+  return out;
+}
+
 std::string cutsText(const ir::Graph& graph, const SplitChain& chain, const Split& split) {
   std::string text;
   for (size_t cut : split.cuts) {
@@ -106,10 +132,17 @@ std::string differenceText(int64_t ns, int64_t base_ns) {
   return cat(share >= 0 ? "+" : "", percent(share), " %");
 }
 
-std::string explainStages(const ir::Graph& graph, const Plan& plan) {
+std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machine& machine,
+                          const Replication& replication) {
   const std::vector<StageCost> costs = estimateCosts(graph);
   Chain chain{.costs = costModelOf(plan, costs), .device_of = {}};
   for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[static_cast<size_t>(worker)]);
+  if (machine.hasLinks()) {
+    chain.machine = machine;
+    chain.replication = replication;
+    chain.handovers = handoversOf(graph);
+    if (graph.training) chain.gradient_bytes = gradientBytes(graph);
+  }
   const PredictOptions options{plan.options.schedule, graph.training, plan.options.device_iterations,
                                plan.options.accumulation};
   const Prediction prediction = predict(chain, options);
@@ -135,7 +168,7 @@ std::string explainStages(const ir::Graph& graph, const Plan& plan) {
     devices.add({cat(prediction.device_of[w]), millisecondsText(times.busy_ns),
                  millisecondsText(prediction.run.step_ns - times.busy_ns), mebibytes(times.peak_bytes), ""});
   }
-  return out + devices.str();
+  return out + devices.str() + transfersText(prediction);
 }
 
 std::string explainAlternatives(const ir::Graph& graph, const SplitChain& chain, const SplitOptions& options,

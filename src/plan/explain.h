@@ -9,8 +9,10 @@
 namespace abele::plan {
 
 /// A row for each stage: from which line to which, times, bytes; then the predicted step. Times are estimates.
-/// graph: the one that the plan was made of. As text: "12.345".
-std::string explainStages(const ir::Graph& graph, const Plan& plan);
+/// graph: the one that the plan was made of. machine: with links, what is handed over on them is timed too, and told of
+/// each transfer. As text: "12.345".
+std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machine& machine = {},
+                          const Replication& replication = {});
 
 /// What else could have been: the next best cuts, other numbers of devices, other schedules, against `taken`.
 /// graph: the one that the chain was made of.

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "plan/liveness.h"
 
 namespace abele::plan {
 namespace {
@@ -69,6 +70,57 @@ std::vector<StageMemory> joinMemory(const std::vector<StageMemory>& stages, cons
   return parts;
 }
 
+// By stage.
+std::vector<int> devicesOf(const Chain& chain) {
+  std::vector<int> devices = chain.device_of;
+  for (size_t s = devices.size(); s < chain.costs.stages.size(); ++s) devices.push_back(static_cast<int>(s));
+  return devices;
+}
+
+// What arrives in a stage stays there as long as what its own forward keeps.
+void addReceived(std::vector<StageMemory>& memory, const std::vector<Transfer>& transfers) {
+  if (memory.empty()) return;
+  for (const Transfer& t : transfers)
+    if (!t.is_placed) memory[static_cast<size_t>(t.to.stage)].stash_bytes += t.bytes;
+}
+
+void requireHandovers(const Chain& chain) {
+  const auto n = static_cast<int32_t>(chain.costs.stages.size());
+  for (const Handover& h : chain.handovers) {
+    const bool exist = std::min(h.from.stage, h.to.stage) >= 0 && std::max(h.from.stage, h.to.stage) < n;
+    const bool may_be = exist && h.bytes >= 0 && h.from.stage != h.to.stage &&
+                        h.to.direction != ir::Direction::kUpdate && precedes(h.from, h.to);
+    ABELE_REQUIRE(may_be, E0404,
+                  {.what = cat("a handover of ", h.bytes, " bytes from stage ", h.from.stage, " to ", h.to.stage),
+                   .expected = cat("0 or more bytes between two of the stages 0 to ", n - 1,
+                                   ", to later ones in forward, to earlier ones in backward")});
+  }
+  bool good = chain.replication.replicas >= 1 && chain.replication.replicas <= 1'000'000;
+  good = good && (chain.gradient_bytes.empty() || chain.gradient_bytes.size() == static_cast<size_t>(n));
+  for (int64_t bytes : chain.gradient_bytes) good = good && bytes >= 0;
+  ABELE_REQUIRE(
+      good, E0404,
+      {.what = cat(chain.replication.replicas, " replicas of ", chain.gradient_bytes.size(), " sizes of gradients"),
+       .expected = cat("1 or more replicas; 0 or more bytes of all ", n, " stages or of none")});
+}
+
+// Within a part nothing is handed over.
+std::vector<Handover> joinHandovers(const std::vector<Handover>& handovers, const std::vector<int32_t>& part_of) {
+  std::vector<Handover> joined;
+  for (Handover h : handovers) {
+    h.from.stage = part_of[static_cast<size_t>(h.from.stage)];
+    h.to.stage = part_of[static_cast<size_t>(h.to.stage)];
+    if (h.from.stage == h.to.stage) continue;
+    const bool again = !joined.empty() && joined.back().from == h.from && joined.back().to == h.to &&
+                       joined.back().is_placed == h.is_placed;
+    if (again)
+      joined.back().bytes += h.bytes;
+    else
+      joined.push_back(h);
+  }
+  return joined;
+}
+
 }  // namespace
 
 void requireCosts(const Chain& chain) {
@@ -90,8 +142,20 @@ void requireCosts(const Chain& chain) {
       for (const Task& user : m.users)
         ABELE_REQUIRE(user.stage >= 0 && static_cast<size_t>(user.stage) < n, E0404,
                       {.what = cat("a user in stage ", user.stage), .expected = cat("stages 0 to ", n - 1)});
+  requireHandovers(chain);
   for (int device : chain.device_of)
     ABELE_REQUIRE(device >= 0, E0404, {.what = cat("device ", device), .expected = "0 or more"});
+}
+
+CostModel pricedCosts(const Chain& chain) {
+  CostModel costs = chain.costs;
+  if (!chain.machine.hasLinks()) return costs;
+  const std::vector<int> devices = devicesOf(chain);
+  costs.transfers = transfersOf(chain.handovers, devices, chain.machine, chain.replication);
+  costs.reduce_ns = ringTimes(chain.gradient_bytes, devices, chain.machine, chain.replication);
+  costs.reduces_early = chain.replication.is_early;
+  addReceived(costs.memory, costs.transfers);
+  return costs;
 }
 
 int64_t Prediction::peakBytes() const {
@@ -131,10 +195,22 @@ Prediction predict(const Chain& chain, const PredictOptions& options) {
     worker_of.push_back(static_cast<int>(it - devices.begin()));
     if (it == devices.end()) devices.push_back(device);
   }
-  CostModel costs = splitsBackward(options.schedule) ? chain.costs : wholeBackward(chain.costs);
-  if (splitsBackward(options.schedule) && !chain.split_memory.empty()) costs.memory = chain.split_memory;
-  if (options.schedule == ScheduleKind::kSharded && !chain.sharded_memory.empty()) costs.memory = chain.sharded_memory;
-  prediction.schedule = makeSchedule(options, worker_of, costs.stages, costs.hop_ns);
+  const CostModel priced = pricedCosts(chain);
+  CostModel costs = splitsBackward(options.schedule) ? priced : wholeBackward(priced);
+  const auto take = [&](const std::vector<StageMemory>& memory) {
+    if (memory.empty()) return;
+    costs.memory = memory;
+    addReceived(costs.memory, costs.transfers);
+  };
+  if (splitsBackward(options.schedule)) take(chain.split_memory);
+  if (options.schedule == ScheduleKind::kSharded) take(chain.sharded_memory);
+  // Orders that are searched know one time from device to device.
+  int64_t hop_ns = costs.hop_ns;
+  for (const Transfer& transfer : costs.transfers) hop_ns = std::max(hop_ns, transfer.time_ns);
+  prediction.schedule = makeSchedule(options, worker_of, costs.stages, hop_ns);
+  prediction.replication = chain.replication;
+  prediction.transfers = costs.transfers;
+  if (options.training) prediction.reduce_ns = costs.reduce_ns;
   dropFreeWeightGradients(prediction.schedule, costs.stages);
   prediction.run = simulate(prediction.schedule, prediction.num_stages, options.accumulation, costs);
   ABELE_CHECK(prediction.run.complete, "the schedule ", scheduleName(options.schedule), " does not end");
@@ -179,6 +255,12 @@ Chain partition(const Chain& chain, int parts) {
     joined.costs.stages.push_back(cost);
     begin = end;
   }
+  joined.machine = chain.machine;
+  joined.replication = chain.replication;
+  joined.handovers = joinHandovers(chain.handovers, part_of);
+  if (!chain.gradient_bytes.empty()) joined.gradient_bytes.resize(joined.costs.stages.size(), 0);
+  for (size_t s = 0; s < chain.gradient_bytes.size(); ++s)
+    joined.gradient_bytes[static_cast<size_t>(part_of[s])] += chain.gradient_bytes[s];
   joined.costs.memory = joinMemory(chain.costs.memory, part_of);
   joined.split_memory = joinMemory(chain.split_memory, part_of);
   joined.sharded_memory = joinMemory(chain.sharded_memory, part_of);

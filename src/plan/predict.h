@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/links.h"
 #include "plan/simulate.h"
 
 namespace abele::plan {
@@ -16,6 +17,10 @@ struct Chain {
   /// Stash and transient memory where weight gradients are split off, and where one stage works at a time; by stage;
   /// empty: as costs.memory.
   std::vector<StageMemory> split_memory, sharded_memory;
+  std::vector<Handover> handovers = {};      // between stages, of every micro-batch
+  std::vector<int64_t> gradient_bytes = {};  // by stage, summed up over replicas before an update; empty: none
+  Machine machine = {};                      // without links, handovers and sums over replicas take no time
+  Replication replication = {};
 };
 
 struct PredictOptions {
@@ -33,12 +38,19 @@ struct Prediction {
   Schedule schedule;
   Simulation run;
   std::vector<std::vector<MemoryPoint>> memory;  // by worker
+  Replication replication;
+  std::vector<Transfer> transfers;  // what run.transfers are of
+  std::vector<int64_t> reduce_ns;   // by stage; empty: nothing is summed up over replicas
   /// Largest of all workers.
   int64_t peakBytes() const;
 };
 
 /// Throws E0404 for a chain without stages, or with figures that cannot be.
 void requireCosts(const Chain& chain);
+
+/// chain.costs with what its handovers and sums over replicas take on its machine. What arrives in a stage takes a
+/// place in its frame. Throws E0404 for devices that nothing connects.
+CostModel pricedCosts(const Chain& chain);
 
 /// The schedule that makePlan would take, without looking at a graph. worker_of and costs: by stage.
 Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& worker_of,

@@ -1,12 +1,12 @@
 // The text forms of the simulator: costs in, figures and traces out. docs/simulator.md.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <string_view>
 
 #include "base/error.h"
+#include "plan/machine_json.h"
 #include "plan/predict.h"
 #include "plan/timetable.h"
 
@@ -16,186 +16,174 @@ namespace {
 constexpr int64_t kMostStages = 100'000;
 constexpr std::string_view kLetters = "FBWU";  // by direction
 
-// Just enough JSON for a file of costs: objects, arrays, strings without escapes, numbers. Unknown keys are faults: a
-// misspelt cost would silently be its default.
+// Unknown keys are faults: a misspelt cost would silently be its default.
 class ChainReader {
  public:
-  explicit ChainReader(const std::string& text) : text_(text) {}
+  explicit ChainReader(const std::string& text) : root_(reader_.parse(text)) {}
 
   Chain run() {
-    readObject([&](const std::string& key) {
+    reader_.readObject(root_, [&](const std::string& key, const JsonValue& value) {
       if (key == "stages")
-        readArray([&] { readStage(); });
+        reader_.readList(value, [&](const JsonValue& stage) { readStage(stage); });
       else if (key == "hop_ns")
-        chain_.costs.hop_ns = readInteger();
+        chain_.costs.hop_ns = reader_.readInteger(value);
       else if (key == "action_ns")
-        chain_.costs.action_ns = readInteger();
+        chain_.costs.action_ns = reader_.readInteger(value);
       else if (key == "host_ns")
-        chain_.costs.host_ns = readInteger();
+        chain_.costs.host_ns = reader_.readInteger(value);
       else if (key == "cores")
-        chain_.costs.cores = static_cast<int>(std::clamp<int64_t>(readInteger(), -1, kMostStages));
+        chain_.costs.cores = static_cast<int>(std::clamp<int64_t>(reader_.readInteger(value), -1, kMostStages));
+      else if (key == "handovers")
+        reader_.readList(value, [&](const JsonValue& handover) { readHandover(handover); });
+      else if (key == "machine")
+        chain_.machine = readMachine(reader_, value);
+      else if (key == "replicas")
+        chain_.replication.replicas = reader_.readInteger(value);
+      else if (key == "replicas_together")
+        chain_.replication.is_together = reader_.readBool(value);
+      else if (key == "early_sums")
+        chain_.replication.is_early = reader_.readBool(value);
       else
-        fail(cat("unknown key \"", key, "\""), "stages, hop_ns, action_ns, host_ns or cores");
+        reader_.failKey(value, key,
+                        "stages, hop_ns, action_ns, host_ns, cores, handovers, machine, replicas, replicas_together "
+                        "or early_sums");
     });
-    skipSpace();
-    if (at_ != text_.size()) fail("text behind the costs", "the end of the file");
+    // The first stage has nobody before it, the last nobody behind it.
+    std::erase_if(chain_.handovers, [&](const Handover& h) {
+      return h.to.stage < 0 || static_cast<size_t>(h.to.stage) >= chain_.costs.stages.size();
+    });
+    chain_.handovers.insert(chain_.handovers.end(), named_.begin(), named_.end());
     if (!has_memory_) chain_.costs.memory.clear();
     if (!has_split_) chain_.split_memory.clear();
     if (!has_sharded_) chain_.sharded_memory.clear();
     if (!has_device_) chain_.device_of.clear();
+    if (!has_gradients_) chain_.gradient_bytes.clear();
     return std::move(chain_);
   }
 
  private:
-  void readStage() {
+  void readStage(const JsonValue& object) {
     StageCost cost{0, 0, 0, 0};
     StageMemory memory;
     std::optional<StageMemory> split, sharded;
     int64_t device = static_cast<int64_t>(chain_.device_of.size()), repeat = 1;
+    int64_t forward_bytes = 0, backward_bytes = 0, gradient_bytes = 0;
     bool placed = false;
-    readObject([&](const std::string& key) {
-      if (readMemory(key, memory)) return;
-      if (key == "split") return readMemory(split.emplace());
-      if (key == "sharded") return readMemory(sharded.emplace());
-      const int64_t value = readInteger();
-      if (key == "forward_ns")
-        cost.forward_ns = value;
-      else if (key == "backward_ns")
-        cost.backward_ns = value;
-      else if (key == "weight_grad_ns")
-        cost.weight_grad_ns = value;
-      else if (key == "update_ns")
-        cost.update_ns = value;
-      else if (key == "persistent_bytes")
-        memory.persistent_bytes = value;
-      else if (key == "repeat")
-        repeat = value;
-      else if (key == "device")
-        device = value, placed = true;
-      else
-        fail(cat("unknown key \"", key, "\""),
-             "forward_ns, backward_ns, weight_grad_ns, update_ns, persistent_bytes, stash_bytes, transient_bytes, "
-             "users, split, sharded, device or repeat");
+    const std::pair<const char*, int64_t*> integers[] = {
+        {"forward_ns", &cost.forward_ns},
+        {"backward_ns", &cost.backward_ns},
+        {"weight_grad_ns", &cost.weight_grad_ns},
+        {"update_ns", &cost.update_ns},
+        {"persistent_bytes", &memory.persistent_bytes},
+        {"forward_bytes", &forward_bytes},
+        {"backward_bytes", &backward_bytes},
+        {"gradient_bytes", &gradient_bytes},
+        {"repeat", &repeat},
+        {"device", &device},
+    };
+    reader_.readObject(object, [&](const std::string& key, const JsonValue& value) {
+      if (readMemory(key, value, memory)) return;
+      if (key == "split") return readMemory(value, split.emplace());
+      if (key == "sharded") return readMemory(value, sharded.emplace());
+      for (const auto& [name, field] : integers) {
+        if (key != name) continue;
+        *field = reader_.readInteger(value);
+        placed |= field == &device;
+        return;
+      }
+      reader_.failKey(value, key,
+                      "forward_ns, backward_ns, weight_grad_ns, update_ns, persistent_bytes, stash_bytes, "
+                      "transient_bytes, users, split, sharded, forward_bytes, backward_bytes, gradient_bytes, device "
+                      "or repeat");
     });
     if (repeat < 1 || static_cast<int64_t>(chain_.costs.stages.size()) + repeat > kMostStages)
-      fail(cat("repeat ", repeat), cat("1 or more, and at most ", kMostStages, " stages"));
-    if (device > kMostStages) fail(cat("device ", device), cat("at most ", kMostStages));
+      reader_.fail(object.line, cat("repeat ", repeat), cat("1 or more, and at most ", kMostStages, " stages"));
+    if (device > kMostStages) reader_.fail(object.line, cat("device ", device), cat("at most ", kMostStages));
     // Of each copy of the stage: a short text must not ask for all memory.
     size_t users = memory.users.size();
     for (const auto& other : {split, sharded}) users += other ? other->users.size() : 0;
     users_ += repeat * static_cast<int64_t>(users);
-    if (users_ > kMostStages) fail(cat(users_, " users"), cat("at most ", kMostStages, " users of all stages"));
+    if (users_ > kMostStages)
+      reader_.fail(object.line, cat(users_, " users"), cat("at most ", kMostStages, " users of all stages"));
     has_memory_ |= memory != StageMemory{};
     has_device_ |= placed;
     has_split_ |= split.has_value();
     has_sharded_ |= sharded.has_value();
+    has_gradients_ |= gradient_bytes != 0;
     for (std::optional<StageMemory>* other : {&split, &sharded}) {
       if (!*other) *other = memory;
       (*other)->persistent_bytes = memory.persistent_bytes;
     }
     for (int64_t i = 0; i < repeat; ++i) {
+      const auto s = static_cast<int32_t>(chain_.costs.stages.size());
+      using ir::Direction;
+      if (forward_bytes != 0)
+        chain_.handovers.push_back({{s, Direction::kForward}, {s + 1, Direction::kForward}, forward_bytes});
+      if (backward_bytes != 0)
+        chain_.handovers.push_back({{s, Direction::kBackward}, {s - 1, Direction::kBackward}, backward_bytes});
       chain_.costs.stages.push_back(cost);
       chain_.costs.memory.push_back(memory);
       chain_.split_memory.push_back(*split);
       chain_.sharded_memory.push_back(*sharded);
+      chain_.gradient_bytes.push_back(gradient_bytes);
       chain_.device_of.push_back(static_cast<int>(placed ? device : device + i));
     }
   }
 
+  void readHandover(const JsonValue& object) {
+    Handover h{{-1, ir::Direction::kForward}, {-1, ir::Direction::kForward}, 0};
+    reader_.readObject(object, [&](const std::string& key, const JsonValue& value) {
+      if (key == "from")
+        h.from = readTask(value);
+      else if (key == "to")
+        h.to = readTask(value);
+      else if (key == "bytes")
+        h.bytes = reader_.readInteger(value);
+      else if (key == "placed")
+        h.is_placed = reader_.readBool(value);
+      else
+        reader_.failKey(value, key, "from, to, bytes or placed");
+    });
+    if (h.from.stage < 0 || h.to.stage < 0) reader_.fail(object.line, "a handover of nobody", "\"from\" and \"to\"");
+    named_.push_back(h);
+  }
+
   // What differs between kinds of schedules. False for other keys.
-  bool readMemory(const std::string& key, StageMemory& memory) {
+  bool readMemory(const std::string& key, const JsonValue& value, StageMemory& memory) {
     if (key == "stash_bytes")
-      memory.stash_bytes = readInteger();
+      memory.stash_bytes = reader_.readInteger(value);
     else if (key == "transient_bytes")
-      memory.transient_bytes = readInteger();
+      memory.transient_bytes = reader_.readInteger(value);
     else if (key == "users")
-      readArray([&] { memory.users.push_back(readTask()); });
+      reader_.readList(value, [&](const JsonValue& task) { memory.users.push_back(readTask(task)); });
     else
       return false;
     return true;
   }
-  void readMemory(StageMemory& memory) {
-    readObject([&](const std::string& key) {
-      if (!readMemory(key, memory)) fail(cat("unknown key \"", key, "\""), "stash_bytes, transient_bytes or users");
+  void readMemory(const JsonValue& object, StageMemory& memory) {
+    reader_.readObject(object, [&](const std::string& key, const JsonValue& value) {
+      if (!readMemory(key, value, memory)) reader_.failKey(value, key, "stash_bytes, transient_bytes or users");
     });
   }
 
   // "B12": the backward of stage 12.
-  Task readTask() {
-    const std::string text = readString();
+  Task readTask(const JsonValue& value) const {
+    const std::string& text = reader_.readString(value);
     const size_t direction = text.empty() ? std::string::npos : kLetters.find(text[0]);
     int32_t stage = -1;
     const char* end = text.data() + text.size();
     const bool is_read = direction != std::string::npos && std::from_chars(text.data() + 1, end, stage).ptr == end;
-    if (!is_read || stage < 0 || text.size() < 2) fail(cat("\"", text, "\""), "F, B, W or U and a stage: \"B0\"");
+    if (!is_read || stage < 0 || text.size() < 2)
+      reader_.fail(value.line, cat("\"", text, "\""), "F, B, W or U and a stage: \"B0\"");
     return {stage, static_cast<ir::Direction>(direction)};
   }
 
-  template <class Fn>
-  void readObject(Fn&& member) {
-    expect('{');
-    if (accept('}')) return;
-    do {
-      const std::string key = readString();
-      expect(':');
-      member(key);
-    } while (accept(','));
-    expect('}');
-  }
-  template <class Fn>
-  void readArray(Fn&& element) {
-    expect('[');
-    if (accept(']')) return;
-    do {
-      element();
-    } while (accept(','));
-    expect(']');
-  }
-
-  std::string readString() {
-    expect('"');
-    const size_t begin = at_;
-    while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\') ++at_;
-    if (at_ == text_.size() || text_[at_] != '"') fail("a string that does not end", "\"");
-    return text_.substr(begin, at_++ - begin);
-  }
-
-  // Whole numbers; fractions are rounded, so that times may be averages.
-  int64_t readInteger() {
-    skipSpace();
-    double value = 0;
-    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-    if (error != std::errc() || !std::isfinite(value) || std::abs(value) > 9e15) fail("no number", "a number");
-    at_ = static_cast<size_t>(end - text_.data());
-    return std::llround(value);
-  }
-
-  void skipSpace() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
-      ++at_;
-  }
-  bool accept(char c) {
-    skipSpace();
-    if (at_ == text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  void expect(char c) {
-    if (!accept(c)) fail(at_ == text_.size() ? "the text ends" : cat("'", text_[at_], "'"), cat("'", c, "'"));
-  }
-
-  [[noreturn]] void fail(std::string found, std::string expected) const {
-    const int64_t line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n');
-    throwUser(
-        ErrorCode::E0404,
-        {.what = cat("costs that cannot be read: ", found), .at = cat("line ", line), .expected = std::move(expected)});
-  }
-
-  const std::string& text_;
-  size_t at_ = 0;
+  const JsonReader reader_{"costs"};
+  const JsonValue root_;
   Chain chain_;
-  int64_t users_ = 0;  // of frames, in all stages
-  bool has_memory_ = false, has_device_ = false, has_split_ = false, has_sharded_ = false;
+  std::vector<Handover> named_;  // by the list of their own
+  int64_t users_ = 0;            // of frames, in all stages
+  bool has_memory_ = false, has_device_ = false, has_split_ = false, has_sharded_ = false, has_gradients_ = false;
 };
 
 std::string fixed(double value, int digits) {
@@ -214,6 +202,39 @@ std::string memoryMembers(const StageMemory& m) {
   return out + "]";
 }
 
+std::string taskText(const Task& task) { return cat(kLetters[static_cast<size_t>(task.direction)], task.stage); }
+
+// What stands in front of the stages beside the overheads; nothing where all devices share one memory.
+std::string machineMembers(const Chain& chain) {
+  std::string out;
+  if (chain.replication != Replication{})
+    out += cat(",\n  \"replicas\": ", chain.replication.replicas,
+               ", \"replicas_together\": ", chain.replication.is_together,
+               ", \"early_sums\": ", chain.replication.is_early);
+  if (chain.machine != Machine{}) out += cat(",\n  \"machine\": ", machineJson(chain.machine).dump());
+  if (chain.handovers.empty()) return out;
+  out += ",\n  \"handovers\": [";
+  for (size_t i = 0; i < chain.handovers.size(); ++i) {
+    const Handover& h = chain.handovers[i];
+    out += cat(i ? ",\n    " : "\n    ", "{\"from\": \"", taskText(h.from), "\", \"to\": \"", taskText(h.to),
+               "\", \"bytes\": ", h.bytes, h.is_placed ? ", \"placed\": true}" : "}");
+  }
+  return out + "\n  ]";
+}
+
+std::string transfersText(const Prediction& p) {
+  std::string out = ", \"transfers\": [";
+  for (size_t i = 0; i < p.transfers.size(); ++i) {
+    const Transfer& t = p.transfers[i];
+    const TransferTimes& times = p.run.transfers[i];
+    out += cat(i ? ", " : "", "{\"from\": \"", taskText(t.from), "\", \"to\": \"", taskText(t.to),
+               "\", \"link\": ", nlohmann::json(t.name).dump(), ", \"devices\": [", t.from_device, ", ", t.to_device,
+               "], \"bytes\": ", t.bytes, ", \"time_ns\": ", t.time_ns, ", \"messages\": ", times.messages,
+               ", \"busy_ns\": ", times.busy_ns, ", \"waiting_ns\": ", times.waiting_ns, "}");
+  }
+  return out + "]";
+}
+
 std::string microseconds(int64_t ns) { return fixed(static_cast<double>(ns) / 1e3, 3); }
 
 }  // namespace
@@ -222,13 +243,15 @@ Chain parseChain(const std::string& json) { return ChainReader(json).run(); }
 
 std::string chainJson(const Chain& chain) {
   const CostModel& costs = chain.costs;
-  std::string out = cat("{\n  \"hop_ns\": ", costs.hop_ns, ", \"action_ns\": ", costs.action_ns,
-                        ", \"host_ns\": ", costs.host_ns, ", \"cores\": ", costs.cores, ",\n  \"stages\": [");
+  std::string out =
+      cat("{\n  \"hop_ns\": ", costs.hop_ns, ", \"action_ns\": ", costs.action_ns, ", \"host_ns\": ", costs.host_ns,
+          ", \"cores\": ", costs.cores, machineMembers(chain), ",\n  \"stages\": [");
   for (size_t s = 0; s < chain.costs.stages.size(); ++s) {
     const StageCost& c = chain.costs.stages[s];
     out += cat(s ? ",\n    " : "\n    ", "{\"forward_ns\": ", c.forward_ns, ", \"backward_ns\": ", c.backward_ns,
                ", \"weight_grad_ns\": ", c.weight_grad_ns, ", \"update_ns\": ", c.update_ns);
     if (!chain.device_of.empty()) out += cat(", \"device\": ", chain.device_of[s]);
+    if (!chain.gradient_bytes.empty()) out += cat(", \"gradient_bytes\": ", chain.gradient_bytes[s]);
     if (!chain.costs.memory.empty()) {
       const StageMemory& m = chain.costs.memory[s];
       out += cat(", \"persistent_bytes\": ", m.persistent_bytes, ", ", memoryMembers(m));
@@ -261,7 +284,14 @@ std::string predictionJson(const Prediction& p) {
       out += cat(i ? ", " : "", "[", p.memory[w][i].time_ns, ", ", p.memory[w][i].bytes, "]");
     out += "]}";
   }
-  return out + "]}";
+  out += "]";
+  if (p.replication.replicas > 1) {
+    out += cat(", \"replicas\": ", p.replication.replicas, ", \"sums_ns\": [");
+    for (size_t s = 0; s < p.reduce_ns.size(); ++s) out += cat(s ? ", " : "", p.reduce_ns[s]);
+    out += "]";
+  }
+  if (!p.transfers.empty()) out += transfersText(p);
+  return out + "}";
 }
 
 std::string chromeTrace(const Prediction& p) {

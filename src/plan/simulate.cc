@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <queue>
 
 #include "base/error.h"
 #include "plan/ring.h"
@@ -70,10 +71,13 @@ class Simulator {
     if (!users_.empty())
       result_.frames = ringLengths(schedule_, static_cast<int>(users_.size()), accumulation_, users_);
     readers_.resize(users_.size());
+    noteTransfers();
     if (costs_.cores > 0 && static_cast<size_t>(costs_.cores) < workers)
       shareCores();
-    else
+    else if (transfers_.empty())
       runAlone();
+    else
+      runInTimeOrder();
     for (size_t w = 0; w < workers; ++w) finish(w);
     result_.step_ns += costs_.host_ns;
     countHeld();
@@ -101,7 +105,9 @@ class Simulator {
     const auto& ends = ends_[static_cast<size_t>(maker.stage)][static_cast<size_t>(maker.direction)];
     const int64_t end = ends.empty() ? -1 : ends[static_cast<size_t>(micro_batch)];
     if (end < 0) return false;
-    ready = std::max(ready, end + (workerOf(maker.stage) != workerOf(reader.stage) ? costs_.hop_ns : 0));
+    const bool hops =
+        workerOf(maker.stage) != workerOf(reader.stage) && !isBrought(maker, {reader.stage, reader.direction});
+    ready = std::max(ready, end + (hops ? costs_.hop_ns : 0));
     return true;
   }
   bool wait(const Barrier& barrier, const Action& reader, int64_t& ready) const {
@@ -123,7 +129,115 @@ class Simulator {
     return true;
   }
 
+  // --- transfers -----------------------------------------------------------------------------------------------------
+
+  static size_t indexOf(const Task& task) {
+    return 4 * static_cast<size_t>(task.stage) + static_cast<size_t>(task.direction);
+  }
+  bool runs(const Task& task) const {
+    return !ends_[static_cast<size_t>(task.stage)][static_cast<size_t>(task.direction)].empty();
+  }
+
+  // Weight gradients that the schedule does not run apart are part of the backward.
+  Task asRun(Task task) const {
+    if (task.direction == Direction::kWeightGrad && !runs(task)) task.direction = Direction::kBackward;
+    return task;
+  }
+
+  void noteTransfers() {
+    result_.transfers.resize(costs_.transfers.size());
+    sent_.resize(4 * static_cast<size_t>(num_stages_));
+    awaited_.resize(sent_.size());
+    for (size_t i = 0; i < costs_.transfers.size(); ++i) {
+      Moving moving{asRun(costs_.transfers[i].from), asRun(costs_.transfers[i].to), i, {}};
+      if (!runs(moving.from) || !runs(moving.to)) continue;
+      moving.arrivals.assign(static_cast<size_t>(schedule_.micro_batches), -1);
+      sent_[indexOf(moving.from)].push_back(transfers_.size());
+      awaited_[indexOf(moving.to)].push_back(transfers_.size());
+      const size_t link = static_cast<size_t>(costs_.transfers[i].link);
+      if (link_free_.size() <= link) link_free_.resize(link + 1, 0);
+      transfers_.push_back(std::move(moving));
+    }
+    // The reader has a copy of its own, so that its sender's frame is free when all has arrived.
+    for (size_t s = 0; s < users_.size(); ++s) {
+      const auto is_copied = [&](const Task& user) {
+        return std::any_of(transfers_.begin(), transfers_.end(), [&](const Moving& m) {
+          return m.from.stage == static_cast<int32_t>(s) && workerOf(m.to.stage) == workerOf(user.stage);
+        });
+      };
+      if (!transfers_.empty())
+        std::erase_if(users_[s], [&](const Task& user) {
+          return workerOf(user.stage) != workerOf(static_cast<int64_t>(s)) && is_copied(user);
+        });
+    }
+  }
+
+  bool isBrought(const Task& maker, const Task& reader) const {
+    if (transfers_.empty()) return false;
+    const auto& sent = sent_[indexOf(maker)];
+    return std::any_of(sent.begin(), sent.end(), [&](size_t i) { return transfers_[i].to == reader; });
+  }
+
+  // In the order of the ends of tasks, so that whoever is ready first goes first.
+  void send(const Action& a, int64_t end) {
+    if (transfers_.empty()) return;
+    for (size_t i : sent_[indexOf({a.stage, a.direction})]) {
+      const Transfer& transfer = costs_.transfers[transfers_[i].index];
+      TransferTimes& times = result_.transfers[transfers_[i].index];
+      int64_t& link_free = link_free_[static_cast<size_t>(transfer.link)];
+      const int64_t start = std::max(end, link_free);
+      link_free = start + transfer.time_ns;
+      transfers_[i].arrivals[static_cast<size_t>(a.micro_batch)] = link_free;
+      ++times.messages;
+      times.busy_ns += transfer.time_ns;
+      times.waiting_ns += start - end;
+    }
+  }
+
+  bool haveArrived(const Action& a, int64_t& ready) const {
+    if (transfers_.empty()) return true;
+    for (size_t i : awaited_[indexOf({a.stage, a.direction})]) {
+      const int64_t arrival = transfers_[i].arrivals[static_cast<size_t>(a.micro_batch)];
+      if (arrival < 0) return false;
+      ready = std::max(ready, arrival);
+    }
+    if (a.direction != Direction::kForward || users_.empty()) return true;
+    const int64_t before = a.micro_batch - result_.frames[static_cast<size_t>(a.stage)];
+    for (size_t d = 0; before >= 0 && d < 4; ++d)
+      for (size_t i : sent_[4 * static_cast<size_t>(a.stage) + d]) {
+        const int64_t arrival = transfers_[i].arrivals[static_cast<size_t>(before)];
+        if (arrival < 0) return false;
+        ready = std::max(ready, arrival);
+      }
+    return true;
+  }
+
+  // When the gradients of a stage are summed up: a worker's sums follow one another, in the order in which they can
+  // begin, of equals those of later stages first, which backward reaches first. All actions of the group have ended.
+  int64_t reducedAt(const Action& update) const {
+    const int worker = workerOf(update.stage);
+    const int64_t all = work_[groupOf(update)].end_ns;
+    std::vector<std::pair<int64_t, int32_t>> begins;
+    for (int32_t s = 0; s < num_stages_; ++s) {
+      if (workerOf(s) != worker) continue;
+      int64_t own = costs_.reduces_early ? 0 : all;
+      for (Direction d : {Direction::kForward, Direction::kBackward, Direction::kWeightGrad})
+        if (costs_.reduces_early && runs({s, d}))
+          own = std::max(
+              own, ends_[static_cast<size_t>(s)][static_cast<size_t>(d)][static_cast<size_t>(update.micro_batch)]);
+      begins.emplace_back(own, -s);
+    }
+    std::sort(begins.begin(), begins.end());
+    int64_t now = 0;
+    for (const auto& [begin, minus_s] : begins) {
+      now = std::max(now, begin) + costs_.reduce_ns[static_cast<size_t>(-minus_s)];
+      if (-minus_s == update.stage) break;
+    }
+    return now;
+  }
+
   bool isReady(const Action& a, int64_t& ready) const {
+    if (!haveArrived(a, ready)) return false;
     const auto done = [&](int64_t stage, Direction direction) {
       return wait({static_cast<int32_t>(stage), direction}, a.micro_batch, a, ready);
     };
@@ -135,7 +249,10 @@ class Simulator {
         return done(a.stage, Direction::kForward) &&
                (a.stage == num_stages_ - 1 || done(a.stage + 1, Direction::kBackward));
       case Direction::kWeightGrad: return done(a.stage, Direction::kBackward);
-      case Direction::kUpdate: return wait(work_[groupOf(a)], a, ready);
+      case Direction::kUpdate:
+        if (!wait(work_[groupOf(a)], a, ready)) return false;
+        if (!costs_.reduce_ns.empty()) ready = std::max(ready, reducedAt(a));
+        return true;
     }
     return false;
   }
@@ -157,6 +274,7 @@ class Simulator {
     if (end >= barrier.end_ns) barrier.worker = static_cast<int>(w);
     barrier.end_ns = std::max(barrier.end_ns, end);
     --barrier.left;
+    send(a, end);
   }
 
   // Every worker has a core: ends follow from starts.
@@ -174,6 +292,35 @@ class Simulator {
         complete(w, ready, ready + time);
         wakeAfter(a);
       }
+    }
+  }
+
+  // Every worker has a core, and messages share links: ends are looked at in the order of time.
+  void runInTimeOrder() {
+    noteReaders();
+    using End = std::pair<int64_t, size_t>;  // and its worker
+    std::priority_queue<End, std::vector<End>, std::greater<>> ends;
+    std::vector<int64_t> starts(head_.size(), -1);  // of the action that runs
+    for (size_t w = 0; w < head_.size(); ++w) queue_.push_back(w);
+    for (;;) {
+      for (; !queue_.empty(); queue_.pop_front()) {
+        const size_t w = queue_.front();
+        queued_[w] = false;
+        int64_t ready = 0;
+        if (starts[w] >= 0 || !isNextReady(w, ready)) continue;
+        starts[w] = ready;
+        ends.emplace(ready + timeOf(costs_, schedule_.workers[w][head_[w]]), w);
+      }
+      if (ends.empty()) return;
+      const auto [end, w] = ends.top();
+      ends.pop();
+      const Action& a = schedule_.workers[w][head_[w]];
+      result_.workers[w].busy_ns += end - starts[w];
+      complete(w, starts[w], end);
+      starts[w] = -1;
+      wake(w);
+      wakeAfter(a);
+      for (size_t i : sent_[indexOf({a.stage, a.direction})]) wakeStage(transfers_[i].to.stage);
     }
   }
 
@@ -290,6 +437,13 @@ class Simulator {
       }
   }
 
+  // A transfer that the schedule makes.
+  struct Moving {
+    Task from, to;
+    size_t index = 0;               // into CostModel::transfers
+    std::vector<int64_t> arrivals;  // by micro-batch; -1: not sent yet
+  };
+
   const Schedule& schedule_;
   int num_stages_;
   int64_t accumulation_;
@@ -302,6 +456,9 @@ class Simulator {
   std::vector<Barrier> work_, updates_;                    // by group
   std::vector<std::vector<Task>> users_;                   // of a stage's frames; empty without memory
   std::vector<std::vector<int64_t>> readers_;              // by stage: stages on other workers whose frames it uses
+  std::vector<Moving> transfers_;
+  std::vector<std::vector<size_t>> sent_, awaited_;  // by stage and direction: into transfers_
+  std::vector<int64_t> link_free_;                   // by link: from when on
   Simulation result_;
 };
 
@@ -319,6 +476,8 @@ Simulation simulate(const Schedule& schedule, int num_stages, int64_t accumulati
               " costs for ", num_stages, " stages");
   ABELE_CHECK(costs.memory.empty() || static_cast<int>(costs.memory.size()) == num_stages, costs.memory.size(),
               " memory sizes for ", num_stages, " stages");
+  ABELE_CHECK(costs.reduce_ns.empty() || static_cast<int>(costs.reduce_ns.size()) == num_stages, costs.reduce_ns.size(),
+              " sums for ", num_stages, " stages");
   return Simulator(schedule, num_stages, accumulation, costs).run();
 }
 

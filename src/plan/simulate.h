@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/links.h"
 #include "plan/plan.h"
 
 namespace abele::plan {
@@ -24,6 +25,12 @@ struct CostModel {
   int64_t action_ns = 0;            // between two actions of a worker that waits for nothing
   int64_t host_ns = 0;              // of every step, before its first and behind its last action
   int cores = 0;                    // that workers share, evenly while more of them work; 0: one each
+  /// Between stages in different memories, instead of hop_ns. A link carries one message at a time, those that are
+  /// ready first going first; workers go on meanwhile.
+  std::vector<Transfer> transfers = {};
+  /// By stage, until its gradients are summed up over the replicas, before its update; empty: nothing is summed up.
+  std::vector<int64_t> reduce_ns = {};
+  bool reduces_early = false;  // Replication::is_early
 };
 
 struct TimedAction {
@@ -38,6 +45,13 @@ struct WorkerTimes {
   int64_t peak_bytes = 0;
 };
 
+/// One transfer over all micro-batches.
+struct TransferTimes {
+  int64_t messages = 0;
+  int64_t busy_ns = 0;     // on the link
+  int64_t waiting_ns = 0;  // for others on the same link
+};
+
 /// Memory of a worker from time_ns on.
 struct MemoryPoint {
   int64_t time_ns = 0, bytes = 0;
@@ -49,15 +63,17 @@ struct Simulation {
   int64_t step_ns = 0;
   std::vector<std::vector<TimedAction>> actions;  // as Schedule::workers
   std::vector<WorkerTimes> workers;
-  std::vector<int64_t> held;    // by stage: most micro-batches kept for backward at once
-  std::vector<int64_t> frames;  // by stage: length of the stash's ring; empty without memory
+  std::vector<TransferTimes> transfers;  // as CostModel::transfers
+  std::vector<int64_t> held;             // by stage: most micro-batches kept for backward at once
+  std::vector<int64_t> frames;           // by stage: length of the stash's ring; empty without memory
   /// Share of all worker time that is no work, waiting before the first and behind the last action included.
   double bubble() const;
 };
 
 /// Every action starts as soon as its worker is free and what it needs is there: F(s,k) needs F(s-1,k) and the updates
-/// of the group before, B(s,k) needs F(s,k) and B(s+1,k), W(s,k) needs B(s,k), an update everything of its group. Where
-/// memory is known, F(s,k) also needs a free frame in the stage's ring, which is as long as makePlan makes it.
+/// of the group before, B(s,k) needs F(s,k) and B(s+1,k), W(s,k) needs B(s,k), an update everything of its group. What
+/// a transfer brings has to arrive before. Where memory is known, F(s,k) also needs a free frame in the stage's ring,
+/// which is as long as makePlan makes it.
 Simulation simulate(const Schedule& schedule, int num_stages, int64_t accumulation, const CostModel& costs);
 
 /// What is in use, in time order; the first is at 0. A worker's peak_bytes counts all frames of its rings, in use or

@@ -182,6 +182,33 @@ class ChainBuilder {
       work_[i].piece.crossing_bytes = live += all[i];
       work_[i].piece.crossing_only_bytes = live_unkept += unkept[i];
     }
+    addReturning();
+  }
+
+  // Values between operators of backward that belong to different operators of forward.
+  void addReturning() {
+    std::vector<Index> first_reader(graph_.values.size(), kNobody);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.is_view || !isGradient(node)) continue;
+      ir::forEachOperand(node, [&](ValueId v) {
+        Index& first = first_reader[graph_.baseOf(v)];
+        first = std::min(first, index_of_[i]);
+      });
+    }
+    std::vector<int64_t> change(work_.size() + 1, 0);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.is_view || !isGradient(node)) continue;
+      ir::forEachResult(node, [&](ValueId v) {
+        const Index read = first_reader[v], made = index_of_[i];
+        if (graph_.baseOf(v) != v || read >= made) return;
+        change[static_cast<size_t>(read) + 1] += graph_.values[v].type.extentBytes();
+        change[static_cast<size_t>(made) + 1] -= graph_.values[v].type.extentBytes();
+      });
+    }
+    int64_t live = 0;
+    for (size_t i = 0; i < work_.size(); ++i) work_[i].piece.returning_bytes = live += change[i];
   }
 
   // The rule of the pass split-weight-gradient for all cuts at once: work of backward is late in a stage that begins no

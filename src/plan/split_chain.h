@@ -21,6 +21,7 @@ struct Piece {
   /// At the boundary in front: values of earlier pieces that this or a later one reads in forward; and those among them
   /// that backward does not keep anyway.
   int64_t crossing_bytes = 0, crossing_only_bytes = 0;
+  int64_t returning_bytes = 0;  // there too: what backward of this or a later piece makes for that of earlier ones
 };
 
 struct SplitChain {

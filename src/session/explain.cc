@@ -11,7 +11,7 @@ std::string Session::explain() const {
   const ir::Graph& graph = this->graph();  // throws for programs that were not compiled here
   const Compiled& compiled = impl_->require("explain()");
   const ProgramOptions& options = impl_->options;
-  std::string text = plan::explainStages(graph, compiled.plan);
+  std::string text = plan::explainStages(graph, compiled.plan, machineOf(options));
   if (!compiled.schedule_reason.empty())
     text += cat("schedule ", compiled.schedule, ": ", compiled.schedule_reason, "\n");
   if (splitsByItself(options)) {

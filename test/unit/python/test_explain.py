@@ -84,6 +84,17 @@ def test_auto_takes_the_first_of_the_list():
     assert model.planText().startswith(f"plan {schedules[0][0]} ")
 
 
+def test_links_of_the_costs_count():
+    machine = {"links": [{"name": "slow link", "latency_ns": 1000, "bytes_per_s": 1e6}]}
+    plain, linked = (train(strategy) for strategy in (autoSplit(2), autoSplit(2).costs({"machine": machine})))
+    step = lambda text: float(re.search(r"predicted step ([\d.]+) ms", text)[1])  # noqa: E731
+    texts = abele.explain(plain), abele.explain(linked)
+    assert "slow link" not in texts[0] and "slow link" in texts[1]
+    assert step(texts[1]) > step(texts[0])
+    annotated = train(abele.PipelinedExecution().schedule("auto").costs({"machine": machine}), annotated=True)
+    assert "slow link" in abele.explain(annotated)
+
+
 def test_a_model_that_is_not_compiled():
     net = Net()
     model = abele.inferenceModel(net)
@@ -103,6 +114,13 @@ def test_tool(tmp_path):
     table = [line.split() for line in done.stdout.splitlines()[1:4]]
     assert [row[0] for row in table] == ["1", "2", "4"] and float(table[2][3]) < float(table[0][3])
     assert "4 stages on 4 devices" in done.stdout and done.stdout.count("cut at: ") == 3
+    machine = tmp_path / "machine.json"
+    machine.write_text('{"links": [{"name": "slow link", "latency_ns": 1000, "bytes_per_s": 1e6}]}')
+    linked = run("--devices", "2", "--micro-batches", "4", "--explain", "--machine", machine, "--replicas", "2")
+    assert "slow link" in linked.stdout and "forward of stage 0 to forward of stage 1" in linked.stdout
+    assert "gradients of stage 1 over 2 replicas: " in linked.stdout
+    assert "slow link" not in done.stdout and "gradients" not in done.stdout
+    assert float(linked.stdout.splitlines()[1].split()[3]) > float(table[1][3])
     refused = run("--devices", "99")
     assert refused.returncode == 1 and "E0406" in refused.stderr
     assert "E0901" in run("--devices", "2", "--print-costs").stderr

@@ -123,6 +123,22 @@ def test_costs_of_a_compiled_model():
     assert sum(w["busy_ns"] for w in step["workers"]) == work
 
 
+def test_a_compiled_model_tells_what_it_hands_over():
+    model = compiled(4)
+    model.compile(torch.randn(32, 64))
+    costs = model.costs()
+    block = 8 * 64 * 4  # a micro-batch
+    assert costs["handovers"] == [
+        {"from": "F0", "to": "F1", "bytes": block},
+        {"from": "B1", "to": "W0", "bytes": block},  # nothing of the first backward is waited for
+    ]
+    assert [stage["gradient_bytes"] for stage in costs["stages"]] == [64 * 65 * 4] * 2
+    one_memory = abele.simulate(costs, "1f1b", 4)
+    assert "transfers" not in one_memory
+    slow = {"links": [{"name": "slow", "latency_ns": 0, "bytes_per_s": 1e6}]}
+    assert abele.simulate(costs, "1f1b", 4, machine=slow)["step_ns"] > one_memory["step_ns"]
+
+
 def test_the_tool_reads_graphs(tmp_path):
     model = compiled(1)
     model.compile(torch.randn(32, 64))
@@ -131,6 +147,55 @@ def test_the_tool_reads_graphs(tmp_path):
     rows = json.loads(run.stdout)
     assert [row["devices"] for row in rows] == [2, 2]
     assert rows[1]["step_ns"] <= rows[0]["step_ns"] and rows[0]["peak_bytes"] > 0
+
+
+HOSTS_OF_TWO = {
+    "name": "hosts of two",
+    "device": {"bytes": 1 << 20},
+    "links": [
+        {"name": "within a host", "devices": 2, "latency_ns": 10, "bytes_per_s": 1e9},
+        {"name": "between hosts", "latency_ns": 100, "bytes_per_s": 1e8},
+    ],
+}
+
+
+def test_links_take_their_time(tmp_path):
+    stages = [{**EQUAL, "forward_bytes": 40, "backward_bytes": 40, "gradient_bytes": 200}] * 4
+    free = abele.simulate(stages, "1f1b", 8)
+    assert "transfers" not in free and "replicas" not in free
+    linked = abele.simulate(stages, "1f1b", 8, machine=HOSTS_OF_TWO)
+    assert linked["step_ns"] > free["step_ns"]
+    assert [(t["from"], t["to"], t["link"], t["time_ns"]) for t in linked["transfers"]][:3] == [
+        ("F0", "F1", "within a host", 50),
+        ("F1", "F2", "between hosts", 500),
+        ("B1", "B0", "within a host", 50),
+    ]
+    pair = abele.simulate(stages, "1f1b", 8, machine=HOSTS_OF_TWO, replicas=2)
+    assert pair["replicas"] == 2 and pair["sums_ns"] == [2 * (100 + 1000)] * 4
+    assert pair["step_ns"] == linked["step_ns"] + 2 * (100 + 1000)
+    (tmp_path / "machine.json").write_text(json.dumps(HOSTS_OF_TWO))
+    arguments = ("--micro-batches=8", "--replicas=1,2", "--machine", tmp_path / "machine.json", "--format=json")
+    run = abele_sim(*arguments, text=json.dumps({"stages": stages}))
+    rows = json.loads(run.stdout)
+    assert [row.pop("fits") for row in rows] == [True, True] and all(row.pop("spare_bytes") for row in rows)
+    assert rows == [linked, pair]
+
+
+def test_the_tool_takes_replicas_on_a_thousand_devices(tmp_path):
+    stage = {**EQUAL, "forward_bytes": 1000, "backward_bytes": 1000, "gradient_bytes": 100, "repeat": 128}
+    (tmp_path / "machine.json").write_text(json.dumps(HOSTS_OF_TWO))
+    arguments = ("--devices=64", "--replicas=16", "--micro-batches=64", "--machine", tmp_path / "machine.json")
+    runs = [abele_sim(*arguments, *more, text=json.dumps({"stages": [stage]})) for more in ((), ("--early-sums",))]
+    rows = [run.stdout.splitlines()[1].split() for run in runs]
+    assert [row[0] for row in rows] == ["1024", "1024"] and rows[0][7] == "16"
+    assert float(rows[1][3]) <= float(rows[0][3])
+
+
+def test_the_tool_refuses_machines():
+    run = abele_sim("--replicas=2", text=json.dumps({"stages": [EQUAL]}))
+    assert run.returncode == 1 and "E0901 tool-arguments: --replicas without links" in run.stderr
+    run = abele_sim("--machine=-", text="{}{}")
+    assert run.returncode == 1 and "E0404" in run.stderr
 
 
 @pytest.mark.parametrize("device_bytes", (70, {0: 90, 1: 69}))

@@ -1,0 +1,377 @@
+"""Builds Abele against the torch of this interpreter and checks and times it on the accelerator that torch sees.
+
+Writes one JSON, again after each step, so that nothing is lost where a step hangs or the machine goes away. A step
+that fails is noted with the end of its output, and the next one runs; steps that need its result are skipped by name.
+Nothing is downloaded or installed. docs/device_check.md has the form of the JSON.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FORMAT = "abele device check 1"
+OLDEST_TORCH = (2, 11)
+TAIL = 4000  # characters of a step's output that the JSON keeps
+SYSTEMS = ("eager", "compile", "abele-1", "abele-2")
+WORKLOADS = ("deep-narrow", "bert-mini", "gpt-small", "resnet-small", "lstm")
+
+# Asked of torch in a process of its own: a driver that is broken must not end this one.
+PROBE = """
+import json, sys, sysconfig
+import torch
+found = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": getattr(torch.version, "hip", None),
+         "include": sysconfig.get_path("include"), "type": "cpu", "devices": [], "threads": torch.get_num_threads()}
+if torch.accelerator.is_available():
+    kind = torch.accelerator.current_accelerator().type
+    found["type"] = kind
+    module = getattr(torch, kind)
+    for i in range(torch.accelerator.device_count()):
+        properties = module.get_device_properties(i) if hasattr(module, "get_device_properties") else None
+        found["devices"].append({"name": getattr(properties, "name", kind),
+                                 "bytes": getattr(properties, "total_memory", None)})
+print(json.dumps(found))
+"""
+
+# Header, Debian's package, and what is left out without it. spdlog brings its own fmt or includes another one.
+HEADERS = (
+    ("fmt/format.h", "libfmt-dev", "spdlog"),
+    ("spdlog/logger.h", "libspdlog-dev", "build"),
+    ("nlohmann/json.hpp", "nlohmann-json3-dev", "build"),
+    ("xxhash.h", "libxxhash-dev", "build"),
+    ("Python.h", "python3-dev", "build"),
+    ("gtest/gtest.h", "libgtest-dev", "conformance"),
+)
+
+
+class Failed(Exception):
+    """The step did not do what it is for."""
+
+
+class Skipped(Exception):
+    """The step was not tried, and why."""
+
+
+class Check:
+    def __init__(self, given):
+        self.given = given
+        self.begin = time.monotonic()
+        self.build = given.build.resolve()
+        self.site = self.build / "site"
+        self.figures = {}
+        self.output = ""
+        self.report = {
+            "format": FORMAT,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": 0.0,
+            "device": "cpu",
+            "abele_device": "cpu",
+            "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
+            "missing": [],
+            "steps": [],
+        }
+
+    # --- steps, in their order ----------------------------------------------------------------------------------------
+
+    def machine(self):
+        """versions of torch, compilers and tools, names of devices"""
+        machine = self.report["machine"]
+        for tool in ("g++", "cmake", "ninja", "ccache", "git"):
+            machine[tool] = self.version_of(tool)
+        machine["commit"] = self.commit()
+        found = json.loads(self.run([sys.executable, "-c", PROBE], 120).splitlines()[-1])
+        machine.update(found)
+        self.report["device"] = found["type"]
+        rows = (ROOT / "src/runtime/device/backends.def").read_text()
+        if found["type"] != "cpu" and '"accelerator"' in rows:
+            self.report["abele_device"] = found["type"]
+        version = tuple(int(part) for part in found["torch"].split("+")[0].split(".")[:2])
+        if version < OLDEST_TORCH:
+            raise Failed(f"torch {found['torch']}; Abele needs {'.'.join(map(str, OLDEST_TORCH))} or newer")
+
+    def headers(self):
+        """libraries of headers that the build needs; looked for in --headers too"""
+        if self.tool("g++") is None:
+            raise Failed("no g++")
+        include = self.report["machine"].get("include")
+        folders = [f"-I{folder}" for folder in (*self.given.headers, include) if folder]
+        for header, package, needed_by in HEADERS:
+            command = [self.tool("g++"), "-std=c++20", *folders, "-E", "-x", "c++", "-", "-o", os.devnull]
+            try:
+                self.run(command, 60, text=f"#define SPDLOG_HEADER_ONLY\n#include <{header}>\n")
+            except Failed:
+                missing = {"header": header, "package": package, "needed_by": needed_by}
+                self.report["missing"].append(missing)
+        stops = [m["header"] for m in self.report["missing"] if m["needed_by"] == "build"]
+        if "spdlog/logger.h" in stops:
+            stops = [m["header"] for m in self.report["missing"] if m["needed_by"] in ("build", "spdlog")]
+        if stops:
+            raise Failed(f"missing: {', '.join(stops)}; give a folder that has them with --headers")
+
+    def configure(self):
+        """CMake against the torch of this interpreter"""
+        cmake = self.tool("cmake")
+        if cmake is None:
+            raise Failed("no cmake")
+        self.needs("headers")
+        ninja = self.tool("ninja")
+        self.tests = not any(m["header"] == "gtest/gtest.h" for m in self.report["missing"])
+        flags = " ".join(f"-isystem {folder}" for folder in self.given.headers)
+        self.run(
+            [
+                cmake,
+                "-S",
+                ROOT,
+                "-B",
+                self.build,
+                *(["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []),
+                "-DCMAKE_BUILD_TYPE=Release",
+                f"-DCMAKE_CXX_FLAGS={flags}",
+                f"-DPython_EXECUTABLE={sys.executable}",
+                "-DABELE_TOOLS=OFF",
+                f"-DABELE_TESTS={'ON' if self.tests else 'OFF'}",
+                "-DSKBUILD=ON",  # the module stays in the build folder, and a developer's own build as it is
+            ],
+            120,
+        )
+
+    def build_(self):
+        """the C++ core, the Python module, the conformance suite"""
+        self.needs("configure")
+        jobs = str(os.cpu_count() or 1)
+        targets = ["abele_python", *(["unit_runtime_device"] if self.tests else [])]
+        self.run([self.tool("cmake"), "--build", self.build, "-j", jobs, "--target", *targets], self.left(reserve=150))
+        shutil.rmtree(self.site, ignore_errors=True)
+        install = [self.tool("cmake"), "--install", self.build, "--component", "python", "--prefix", self.site]
+        self.run(install, 60)
+        for package in sorted(p.parent for p in (ROOT / "python").glob("*/__init__.py")):
+            ours = shutil.ignore_patterns("*.so*", "__pycache__")
+            shutil.copytree(package, self.site / package.name, ignore=ours, dirs_exist_ok=True)
+
+    def conformance(self):
+        """the suite of the device contract, on every kind of device of the build"""
+        self.needs("build")
+        if not self.tests:
+            raise Skipped("no googletest")
+        results = self.build / "conformance.json"
+        results.unlink(missing_ok=True)
+        command = [self.build / "test" / "unit_runtime_device", f"--gtest_output=json:{results}"]
+        try:
+            self.run(command, 120, env=self.environment())
+        finally:
+            if results.exists():
+                told = json.loads(results.read_text())
+                self.figures.update({key: told[key] for key in ("tests", "failures", "disabled")})
+
+    def parity(self):
+        """losses of steps on the device against eager PyTorch on the same device"""
+        self.needs("build")
+        different = []
+        for workload in self.given.workloads:
+            runs = {name: self.steps_of(workload, name, steps=4, samples=0) for name in ("eager", "abele-1", "abele-2")}
+            losses = {name: run.get("losses") for name, run in runs.items()}
+            row = {"losses": losses["eager"]}
+            for name in ("abele-1", "abele-2"):
+                row[name] = runs[name].get("error") or self.difference(losses["eager"], losses[name])
+                if row[name] != "equal":
+                    different.append(f"{workload} {name}")
+            self.figures[workload] = row
+            self.write()
+        if different:
+            raise Failed(f"not equal: {', '.join(different)}")
+
+    def smoke(self):
+        """step times against eager PyTorch and torch.compile, host time of a step"""
+        self.needs("build")
+        wrong = []
+        for workload in self.given.workloads:
+            row = self.figures[workload] = {}
+            for name in SYSTEMS:
+                run = row[name] = self.steps_of(workload, name, steps=2, samples=self.given.samples)
+                run.pop("losses", None)
+                if "error" in run and name != "compile":  # a compiler that is not there says nothing about us
+                    wrong.append(f"{workload} {name}")
+            for base in ("eager", "compile"):
+                for ours in ("abele-1", "abele-2"):
+                    if "step_ms" in row[base] and "step_ms" in row[ours]:
+                        row[f"{ours} / {base}"] = round(row[ours]["step_ms"] / row[base]["step_ms"], 3)
+            self.write()
+        if wrong:
+            raise Failed(f"failed: {', '.join(wrong)}")
+
+    # --- what they share ----------------------------------------------------------------------------------------------
+
+    def steps_of(self, workload, system, steps, samples):
+        """One system trains in a process of its own. Returns its figures, or {"error": ...}."""
+        ours = system.startswith("abele")
+        device = self.report["abele_device" if ours else "device"]
+        command = [sys.executable, ROOT / "scripts" / "device_steps.py", workload, system, device]
+        command += ["--steps", str(steps), "--samples", str(samples)]
+        try:
+            lines = self.run(command, min(90, self.left()), env=self.environment()).splitlines()
+            return json.loads(lines[-1])
+        except Failed as failure:
+            return {"error": str(failure), "output": self.output[-600:]}
+
+    @staticmethod
+    def difference(expected, found):
+        if not expected or not found:
+            return "nothing to compare"
+        if expected == found:
+            return "equal"
+        pairs = zip(sum(expected, []), sum(found, []), strict=False)
+        return f"differ by {max(abs(a - b) for a, b in pairs):.3e}"
+
+    def environment(self):
+        env = dict(os.environ, PYTHONPATH=str(self.site))
+        env["ABELE_DEVICE"] = self.report["abele_device"]
+        if self.report["abele_device"] == "cpu":
+            env.pop("ABELE_DEVICE")
+        env["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # sums of products in the same order, every time
+        return env
+
+    def left(self, reserve=0):
+        seconds = 60 * self.given.minutes - (time.monotonic() - self.begin) - reserve
+        if seconds < 5:
+            raise Skipped(f"the {self.given.minutes} minutes are over")
+        return seconds
+
+    def needs(self, step):
+        for entry in self.report["steps"]:
+            if entry["name"] == step and entry["result"] != "passed":
+                raise Skipped(f"{step}: {entry['result']}")
+
+    def tool(self, name):
+        return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+
+    def version_of(self, name):
+        path = self.tool(name)
+        if path is None:
+            return None
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        return (done.stdout or done.stderr).splitlines()[0].strip() if done.returncode == 0 else "broken"
+
+    def commit(self):
+        if self.tool("git") is None:
+            return None
+        command = [self.tool("git"), "-C", ROOT, "describe", "--always", "--dirty"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+
+    def run(self, command, seconds, text=None, env=None):
+        """Returns what the command printed; throws Failed where it fails or takes longer. Its children end with it."""
+        command = [str(word) for word in command]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE if text is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=env,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(text, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            self.output = output
+            raise Failed(f"took more than {seconds:.0f} s: {' '.join(command[:4])}") from None
+        self.output = output
+        if process.returncode != 0:
+            raise Failed(f"exit status {process.returncode}: {' '.join(command[:4])}")
+        return output
+
+    def take(self, name, step):
+        self.figures, self.output = {}, ""
+        entry = {"name": name, "result": "running", "seconds": 0.0, "figures": self.figures}
+        self.report["steps"].append(entry)
+        begin = time.monotonic()
+        try:
+            if self.given.dry_run and name != "machine":
+                raise Skipped("dry run")
+            self.left()
+            step()
+            entry["result"] = "passed"
+        except Skipped as reason:
+            entry.update(result="skipped", why=str(reason))
+        except Exception as failure:
+            entry.update(result="failed", why=f"{failure}", output=self.output[-TAIL:])
+            if not isinstance(failure, Failed):
+                entry["why"] = f"{type(failure).__name__}: {failure}"
+        entry["seconds"] = round(time.monotonic() - begin, 2)
+        self.write()
+        print(f"{name:12} {entry['result']:8} {entry['seconds']:7.1f} s  {entry.get('why', '')}", flush=True)
+
+    def write(self):
+        self.report["seconds"] = round(time.monotonic() - self.begin, 2)
+        whole = self.given.out.with_name(self.given.out.name + ".part")
+        whole.write_text(json.dumps(self.report, indent=1) + "\n")
+        whole.replace(self.given.out)
+
+    def take_all(self):
+        for name, step in self.steps():
+            if name in self.given.only:
+                self.take(name, step)
+        return any(entry["result"] == "failed" for entry in self.report["steps"])
+
+    def steps(self):
+        return (
+            ("machine", self.machine),
+            ("headers", self.headers),
+            ("configure", self.configure),
+            ("build", self.build_),
+            ("conformance", self.conformance),
+            ("parity", self.parity),
+            ("smoke", self.smoke),
+        )
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words = lambda text: text.split(",")  # noqa: E731
+    parser.add_argument("--out", type=Path, default=Path("device_check.json"), help="the JSON")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "device", help="where it is built")
+    parser.add_argument(
+        "--headers", type=Path, action="append", default=[], help="a folder of headers; may be repeated"
+    )
+    parser.add_argument("--minutes", type=float, default=7.5, help="for everything (default 7.5)")
+    parser.add_argument("--workloads", type=words, default=list(WORKLOADS), help=f"default {','.join(WORKLOADS)}")
+    parser.add_argument("--samples", type=int, default=7, help="timed steps of each system (default 7)")
+    parser.add_argument("--only", type=words, help="steps to take, with what they need already built")
+    parser.add_argument("--list", action="store_true", help="print the steps and stop")
+    parser.add_argument("--dry-run", action="store_true", help="take the first step alone, write the others as skipped")
+    return parser.parse_args(arguments)
+
+
+def main():
+    given = parse()
+    given.headers = [folder.resolve() for folder in given.headers]
+    check = Check(given)
+    check.tests = True
+    names = [name for name, _ in check.steps()]
+    if given.list:
+        for name, step in check.steps():
+            print(f"{name:12} {step.__doc__}")
+        return 0
+    given.only = given.only or names
+    unknown = set(given.only) - set(names)
+    if unknown:
+        print(f"no step {', '.join(sorted(unknown))}; steps: {', '.join(names)}", file=sys.stderr)
+        return 2
+    failed = check.take_all()
+    print(given.out)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""One system trains one workload of bench/ on one device: for check_device.py, which reads the JSON of the last line.
+
+    device_steps.py WORKLOAD eager|compile|abele-1|abele-2 DEVICE --steps 4 --samples 7
+
+Eager's model lives on the device, Abele's on the host, and ABELE_DEVICE says where it computes. "losses" are those of
+the first steps, one a micro-batch; "step_ms" is the median of timed steps, each complete on the device when its clock
+stops; "host_ms" is the processor time of this process in one of them.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+from support.systems import Compiled, Eager
+from support.workloads import WORKLOADS
+
+
+class OnDevice(Eager):
+    """Eager PyTorch's accumulation, on a device and perhaps compiled by torch."""
+
+    def __init__(self, workload, device, compiled):
+        super().__init__(workload, torch.get_num_threads())
+        self.model = self.model.to(device)
+        self.optimizer = workload.optimizer(self.model.parameters())
+        if compiled:
+            self.model = torch.compile(self.model)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("system", choices=("eager", "compile", "abele-1", "abele-2"))
+    parser.add_argument("device")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--samples", type=int, default=7)
+    given = parser.parse_args()
+    workload = WORKLOADS[given.workload]
+    on_host = given.device == "cpu"
+    if on_host:
+        torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    begin = time.perf_counter()
+    ours = given.system.startswith("abele")
+    if ours:
+        system = Compiled(workload, int(given.system[-1]), 1 if on_host else torch.get_num_threads())
+    else:
+        system = OnDevice(workload, given.device, given.system == "compile")
+    batches = [workload.batch(step) for step in range(4)]
+    if not ours:
+        batches = [tuple(t.to(given.device) for t in batch) for batch in batches]
+
+    def complete():
+        if not on_host:
+            torch.accelerator.synchronize()
+
+    losses = [system.step(*batches[step % 4]).tolist() for step in range(given.steps)]
+    first_s = time.perf_counter() - begin
+    walls, hosts = [], []
+    for sample in range(given.samples):
+        complete()
+        wall, host = time.perf_counter(), time.process_time()
+        for _ in range(workload.steps):
+            system.step(*batches[sample % 4])
+        complete()
+        walls.append((time.perf_counter() - wall) / workload.steps)
+        hosts.append((time.process_time() - host) / workload.steps)
+    told = {"losses": losses, "first_s": round(first_s, 3)}
+    if walls:
+        told["step_ms"] = round(1e3 * statistics.median(walls), 4)
+        told["host_ms"] = round(1e3 * statistics.median(hosts), 4)
+        told["best_ms"] = round(1e3 * min(walls), 4)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

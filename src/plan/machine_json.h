@@ -1,0 +1,15 @@
+// Private to plan/: a machine inside other JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "plan/json_text.h"
+#include "plan/links.h"
+
+namespace abele::plan {
+
+/// Throws what the reader throws.
+Machine readMachine(const JsonReader& reader, const JsonValue& value);
+nlohmann::ordered_json machineJson(const Machine& machine);
+
+}  // namespace abele::plan
