@@ -20,7 +20,7 @@ class Introspection:
         """Long names of the values of the compiled program, as anchorTensor takes them."""
         if not self.isCompiled():
             raise refused(AssertionError, "getTensorNames: the model is not compiled yet")
-        return self._executable.session.tensorNames()
+        return self._native.session().tensorNames()
 
     @oneAtATime
     def getAnchoredTensor(self, short_name):
@@ -28,7 +28,7 @@ class Introspection:
         if not self.isCompiled():
             raise refused(AssertionError, "getAnchoredTensor: the model has not run yet")
         try:
-            value = self._executable.session.anchor(short_name)
+            value = self._native.session().anchor(short_name)
         except Error as error:
             raise refused(AssertionError, error.message) from error
         return self._policy.narrowed(value, f"the anchor {short_name!r}")
@@ -44,7 +44,7 @@ class Introspection:
         """
         if not self.isCompiled():
             return {name: [[]] for name in _NO_COUNTERS}
-        return self._executable.session.perfCounters()
+        return self._native.session().perfCounters()
 
     def _latency(self, first, first_of, second, second_of):
         """(min, max, average) of the time from one counter to another, over the micro-batches that were returned."""
@@ -85,7 +85,7 @@ class Introspection:
         if not countsCycles(self._options):
             raise createPoptorchError("cycles are not counted\n  try       opts.logCycleCount(True) before compiling")
         self._requireCompiled("cycleCount")
-        cycles = self._executable.session.cycles()
+        cycles = self._native.session().cycles()
         if not cycles:
             raise createPoptorchError("no cycles are known yet\n  try       call the model once first")
         return cycles
@@ -105,7 +105,7 @@ class Introspection:
         Source: ours.
         """
         self._requireCompiled("report")
-        return self._executable.session.report()
+        return self._native.session().report()
 
     @oneAtATime
     def compilationTime(self):
@@ -113,5 +113,5 @@ class Introspection:
         self._requireCompiled("compilationTime")
         if not self._options.show_compilation_progress_bar:
             raise createPoptorchError("compilationTime() needs opts.showCompilationProgressBar(True)")
-        report = self._executable.session.report()
+        report = self._native.session().report()
         return datetime.timedelta(seconds=report["capture_s"] + report["compile_s"])
