@@ -1,6 +1,7 @@
 """A module as the native model asks for it (src/model/module_source.h): its tensors, options, and its capture."""
 
 from . import _process_group, structures, wrapping
+from ._arguments import typeText
 from ._native import PACKAGE_FOLDERS, core
 from ._program import Program
 from ._results import warnOfHiddenTensors, warnOfHostTensors
@@ -51,6 +52,10 @@ class ModuleSource:
 
     def release(self):
         """It no longer does."""
+
+    def typeText(self, tensor):
+        """Type and shape, for messages."""
+        return typeText(tensor)
 
     def trainers(self):
         """Native models that train some of the tensors."""

@@ -135,9 +135,9 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         self._model = _shallowCopy(model)
         self._user_model = user_model or (model if training else self._model)
         self._poptorch_version = poptorch_version
-        self._native = core().Model(
-            _Source(self, self._model), training, self._options.connection_type.name, core().Policy(policy.many_programs)
-        )
+        connection = ConnectionType(self._options.connection_type).name
+        rules = core().Policy(policy.many_programs)
+        self._native = core().Model(_Source(self, self._model), training, connection, rules)
         self._lock = self._native.turns
         self._groupings = Groupings()
         self._has_model = False  # it is the one that trains the model

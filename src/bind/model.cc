@@ -122,6 +122,10 @@ class PythonModule : public host::ModuleSource {
     const WithGil gil;
     source_->attr("release")();
   }
+  std::string typeText(const at::Tensor& tensor) const override {
+    const WithGil gil;
+    return source_->attr("typeText")(tensor).cast<std::string>();
+  }
   std::vector<std::shared_ptr<host::Model>> trainers() override;
   uint64_t generation() const override { return wrappings; }
 

@@ -198,6 +198,8 @@ void LibTorchModel::load(const std::string& path) {
                  .at = path,
                  .remedy = "pass the module, or save with export_model=True in Python"});
   const OptimizerSpec optimizer = program.optimizer;
+  own().program_options.device_iterations = executable.device_iterations;
+  own().program_options.gradient_accumulation = executable.accumulation;
   std::vector<NamedTensor> tensors = takeWeights(file);
   for (NamedTensor& t : tensors) t.trains = optimizer.rules.group_of.contains(t.name);
   Session& session = adopt({.program = std::move(program),

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "compile/tensors.h"
 #include "model/forms.h"
 #include "model/lines.h"
 #include "model/placed_modules.h"
@@ -52,6 +53,7 @@ ModuleSource::Captured LibTorchModule::capture(const std::string& form, const st
   return captured;
 }
 
+std::string LibTorchModule::typeText(const at::Tensor& tensor) const { return typeOf(tensor).str(); }
 void LibTorchModule::claim(const std::vector<NamedTensor>& tensors) { claimParameters(this, tensors); }
 void LibTorchModule::release() { releaseParameters(this); }
 

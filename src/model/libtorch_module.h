@@ -23,6 +23,7 @@ class LibTorchModule : public ModuleSource {
   ProgramOptions options() override { return program_options; }
   OptimizerSpec optimizer(const std::vector<NamedTensor>& tensors) override;
   Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors, const Compile& compile) override;
+  std::string typeText(const at::Tensor& tensor) const override;
   void claim(const std::vector<NamedTensor>& tensors) override;
   void release() override;
 

@@ -206,8 +206,6 @@ Session& Model::adopt(Adopted adopted) {
   const std::vector<Turns::Turn> turns = claimModule(adopted.tensors);
   ProgramOptions options = source_->options();
   options.weights_owner = this;
-  options.device_iterations = adopted.program.executable.device_iterations;
-  options.gradient_accumulation = adopted.program.executable.accumulation;
   auto next = std::make_shared<ModelProgram>();
   next->form = std::move(adopted.form);
   next->captured = std::move(adopted.captured);
@@ -276,8 +274,8 @@ void Model::upload(ModelProgram& program) {
   for (const auto& [own, now] : replaced(program)) {
     ABELE_REQUIRE(own->tensor.sizes() == now.sizes() && own->tensor.scalar_type() == now.scalar_type(), E0704,
                   {.what = cat(own->name, " differs from the tensor that the model was compiled with"),
-                   .found = typeOf(now).str(),
-                   .expected = typeOf(own->tensor).str(),
+                   .found = source_->typeText(now),
+                   .expected = source_->typeText(own->tensor),
                    .remedy = "call destroy() before the next call, so that the model is compiled again"});
     own->tensor.detach().copy_(now.detach());
   }

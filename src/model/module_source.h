@@ -44,6 +44,8 @@ class ModuleSource {
   virtual void claim(const std::vector<NamedTensor>& /*tensors*/) {}
   /// It no longer does.
   virtual void release() {}
+  /// Type and shape as messages say them in the module's language.
+  virtual std::string typeText(const at::Tensor& tensor) const = 0;
   /// Other models that train some of the tensors and have a Sharing of their own. generation() changes when they may be
   /// others than before.
   virtual std::vector<std::shared_ptr<Model>> trainers() { return {}; }
