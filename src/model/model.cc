@@ -123,11 +123,11 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
     program.model = modelOf(next->tensors);
     program.poll = poll_;
     next->session->compile(program, inputs, source_->optimizer(next->tensors));
+    if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
     return *next->session;
   });
   next->form = rules_.policy.many_structures ? form : withoutTrailingNothing(form);
   for (const at::Tensor& input : inputs) next->inputs.push_back(typeOf(input));
-  if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
   return next;
 }
 
