@@ -1,5 +1,5 @@
-// Model: what an executor of Python is over. The module behind it is a Python object (abele._module_source), asked under
-// the GIL; all else runs without it.
+// Model: what an executor of Python is over. The module behind it is a Python object (abele._module_source), asked
+// under the GIL; all else runs without it.
 #include "model/model.h"
 
 #include <atomic>
@@ -112,7 +112,9 @@ class PythonModule : public host::ModuleSource {
         throw;
       }
     };
-    return {.result_form = {}, .structure = kept(source_->attr("capture")(call->given, py::cpp_function(body, py::return_value_policy::reference)))};
+    return {.result_form = {},
+            .structure = kept(
+                source_->attr("capture")(call->given, py::cpp_function(body, py::return_value_policy::reference)))};
   }
   void claim(const std::vector<host::NamedTensor>& /*tensors*/) override {
     const WithGil gil;

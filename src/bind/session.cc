@@ -50,16 +50,13 @@ void registerSession(py::module_& module) {
       .def("optimizerState", [](const Session& self) { return self.optimizerState(); })
       .def(
           "setOptimizerState",
-          [](Session& self, const std::map<std::string, at::Tensor>& state) {
-            self.setOptimizerState(state);
-          },
+          [](Session& self, const std::map<std::string, at::Tensor>& state) { self.setOptimizerState(state); },
           py::arg("state"))
       .def("lossScale", [](const Session& self) { return self.lossScale(); })
       .def("gradientSums", [](const Session& self) { return self.gradientSums(); })
       .def("rngState", [](const Session& self) { return self.rngState(); })
       .def(
-          "setRngState", [](Session& self, const at::Tensor& state) { self.setRngState(state); },
-          py::arg("state"))
+          "setRngState", [](Session& self, const at::Tensor& state) { self.setRngState(state); }, py::arg("state"))
       .def("graphText", [](const Session& self) { return ir::print(self.graph()); })
       .def("capturedText", [](const Session& self) { return self.capturedText(); })
       .def("planText", [](const Session& self) { return plan::print(self.plan()); })
@@ -75,8 +72,7 @@ void registerSession(py::module_& module) {
                                         [](const exe::Slot& slot) { return slot.type.dtype == DType::kFloat64; });
            })
       .def("executableText", [](const Session& self) { return exe::print(self.executable()); })
-      .def("executableBytes",
-           [](const Session& self) { return py::bytes(exe::encode(self.executable())); })
+      .def("executableBytes", [](const Session& self) { return py::bytes(exe::encode(self.executable())); })
       .def("stageDevices", [](const Session& self) { return self.stageDevices(); })
       .def("tensorNames", [](const Session& self) { return self.tensorNames(); })
       .def(

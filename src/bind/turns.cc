@@ -9,7 +9,8 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-/// Turns of an object that Python locks. A caller that has it may enter again. What the core refuses within a step, it refuses itself (E0608).
+/// Turns of an object that Python locks. A caller that has it may enter again. What the core refuses within a step, it
+/// refuses itself (E0608).
 class Lock {
  public:
   Lock(std::shared_ptr<Turns> turns, std::string what) : what_(std::move(what)), turns_(std::move(turns)) {}

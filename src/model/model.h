@@ -1,5 +1,5 @@
-// A user's model: its compiled programs, one for each kind of input, and whose weights are newest. Both languages' front
-// ends are over it: libtorch_model.h for C++, bind/model.cc for Python.
+// A user's model: its compiled programs, one for each kind of input, and whose weights are newest. Both languages'
+// front ends are over it: libtorch_model.h for C++, bind/model.cc for Python.
 #pragma once
 
 #include <atomic>
@@ -149,8 +149,8 @@ class Model {
   /// Pulls from those who train the module, and keeps them from training it meanwhile.
   std::vector<Turns::Turn> claimModule(const std::vector<NamedTensor>& tensors);
   std::shared_ptr<ModelProgram> compileProgram(const std::vector<at::Tensor>& inputs, const std::string& form);
-  /// Between the module's tensors and a program's. A module may have put other tensors in the place of those that it was
-  /// compiled with: their values are what counts.
+  /// Between the module's tensors and a program's. A module may have put other tensors in the place of those that it
+  /// was compiled with: their values are what counts.
   void download(ModelProgram& program);
   void upload(ModelProgram& program);
   /// (what the program knows, what the module has in its place by now)
