@@ -67,7 +67,7 @@ class Files:
         """
         self._requireCompiled("save")
         path = _pathOf(filename)
-        program, session = self._native.structure(), self._native.session()
+        program, session = self._program, self._native.session()
         metadata = {
             "options": self._options,
             "program": program.description(),
@@ -133,7 +133,7 @@ class Files:
         self._groupings = metadata["groupings"]
         program = Program(**metadata["program"])
         with self._channel.tracepoint("loadExecutable"), withHooks():
-            self._native.load(file.program, self._formOf(program.signature), program)
+            self._native.load(file.program, repr(program.signature) if self._policy.many_programs else "", program)
             if self._training:
                 self._native.session().setOptimizer(self._optimizerSpec())
         self._noteProgram()

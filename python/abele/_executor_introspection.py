@@ -6,6 +6,7 @@ Source: spec executor.md, section 8.
 import datetime
 
 from ._errors import Error, createPoptorchError, refused
+from ._native import core
 from ._one_at_a_time import oneAtATime
 from ._target import countsCycles
 
@@ -46,38 +47,26 @@ class Introspection:
             return {name: [[]] for name in _NO_COUNTERS}
         return self._native.session().perfCounters()
 
-    def _latency(self, first, first_of, second, second_of):
-        """(min, max, average) of the time from one counter to another, over the micro-batches that were returned."""
-        counters = self.getPerfCounters()
-        inputs, outputs = counters["input"], counters["output"]
-        number = min((len(times) for times in outputs), default=0)
-        if not number or not inputs or not inputs[0]:
-            return 0.0, 0.0, 0.0
-        step = len(inputs[0]) // number  # inputs between two outputs; an output belongs to the last of them
-
-        def moment(name, choose, i):
-            position = (i + 1) * step - 1 if name.startswith("input") else i
-            return choose(times[position] for times in counters[name])
-
-        took = [moment(second, second_of, i) - moment(first, first_of, i) for i in range(number)]
-        low, high = min(took), max(took)
-        return low, high, min(max(sum(took) / len(took), low), high)  # rounding must not take it past equal times
+    @oneAtATime
+    def _latency(self, way):
+        session = self._native.session()
+        return (0.0, 0.0, 0.0) if session is None else session.latency(getattr(core().Way, way))
 
     def getHostIpuLatency(self):
         """(min, max, average) seconds from the first request of an input until all inputs are complete."""
-        return self._latency("input", min, "input_complete", max)
+        return self._latency("HostToDevice")
 
     def getComputeLatency(self):
         """(min, max, average) seconds from complete inputs until the last output is ready."""
-        return self._latency("input_complete", max, "output", max)
+        return self._latency("Compute")
 
     def getIpuHostLatency(self):
         """(min, max, average) seconds from the first output that is ready until all are complete."""
-        return self._latency("output", min, "output_complete", max)
+        return self._latency("DeviceToHost")
 
     def getLatency(self):
         """(min, max, average) seconds from the first request of an input until all outputs are complete."""
-        return self._latency("input", min, "output_complete", max)
+        return self._latency("All")
 
     @oneAtATime
     def cycleCount(self):

@@ -78,6 +78,7 @@ class LifeCycle:
             self._optimizer.ipu_state_is_dirty = self._optimizer.has_state()
         self._constants = self._sent = self._host_state = None
         self._native.destroy()
+        self._program = None
 
     def __del__(self):
         # The device holds the only copy of weights that were not read since the last step.

@@ -63,8 +63,7 @@ class _Source(ModuleSource):
         native = super().options(given)
         native.setGroupings(executor._groupings.native())
         if given is not None:
-            (positional, named), tensors = given
-            executor._requireSplit(tensors)
+            positional, named = given[0]
             if hasDict([*positional, *named.values()]):
                 executor._warnOnce(
                     "Dicts as inputs only have partial support: a dict must have the same keys at every call"
@@ -139,6 +138,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         rules = core().Policy(policy.many_programs)
         self._native = core().Model(_Source(self, self._model), training, connection, rules)
         self._lock = self._native.turns
+        self._program = None  # the structures of the current program; None: not compiled
         self._groupings = Groupings()
         self._has_model = False  # it is the one that trains the model
         self._warned = set()
@@ -176,14 +176,16 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
                 "  try       model.compile(inputs) in place of model(inputs)",
             )
         given, tensors = self._prepare(args, kwargs)
-        self._choose(given, tensors)
-        self._native.refresh()
+        form = self._formOf(given)
+        if not self._native.isReady(tensors, form):
+            self._choose(given, tensors, form)
+            self._native.refresh()
         if self._training:
             if self._hasNewState():
                 self._uploadOptimizerState()
             self._warnOfUnsent()
             self._state_is_stale = True  # also after an interruption that comes too late
-        program = self._native.structure()
+        program = self._program
         with self._channel.tracepoint("modelExecution"):
             tensors = self._policy.inputs(tensors, program.dtypes)
             result = program.resultsOf(given, tensors, self._native.step(tensors), self._policy)
@@ -203,12 +205,12 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
-        self._choose(given, tensors)
+        self._choose(given, tensors, self._formOf(given))
 
     def _prepare(self, args, kwargs):
         """The call's (positional, named) arguments and its tensors as the device takes them."""
         given = self._binding.bind(args, kwargs)
-        program = None if self._policy.many_programs else self._native.structure()
+        program = None if self._policy.many_programs else self._program
         if program is not None:
             program.requireSame(given)
         tensors = structures.flattenTensorStructure(given, None if program is None else program.arguments)
@@ -245,48 +247,31 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
             logger.warning(text)
 
     # Compilation -----------------------------------------------------------------------------------------------------
-    def _choose(self, given, tensors):
+    def _choose(self, given, tensors, form):
         """Makes the program for these inputs the current one, compiled if there is none."""
         was_compiled = self.isCompiled()
-        if self._native.choose(tensors, self._formOf(signatureOf(given)), (given, tensors)):
+        if self._native.choose(tensors, form, (given, tensors)):
             self._noteProgram()
             if not was_compiled:
                 self._uploadOptimizerState()
 
-    def _formOf(self, signature):
-        """What tells inputs of one kind from those of another."""
-        return repr(signature) if self._policy.many_programs else ""
+    def _formOf(self, given):
+        """What tells arguments of one kind from those of another."""
+        return repr(signatureOf(given)) if self._policy.many_programs else ""
 
     def _noteProgram(self):
-        """Another program than before has the optimizer's values."""
+        """The native model has another program than before, with the optimizer's values."""
+        self._program = self._native.structure()
         if self._training:
             self._constants = None if self._optimizer is None else self._constantsOf(self._optimizer)
             self._sent = self._valuesOf(self._optimizer)
-
-    def _requireSplit(self, tensors):
-        options = self._options
-        number = options.device_iterations * options.Training.gradient_accumulation
-        number *= options.replication_factor // options.input_group_size
-        for index, tensor in enumerate(tensors):
-            rows = tensor.shape[0] if tensor.dim() else 1
-            if not (rows % number == 0 and (tensor.dim() or number == 1)):
-                raise refused(
-                    AssertionError,
-                    f"E0703 batch-split: input tensor {index} of shape {list(tensor.shape)} cannot be split into "
-                    f"{number} micro-batches\n  expected  a first dimension that is a multiple of "
-                    "deviceIterations "
-                    f"({options.device_iterations}) * gradientAccumulation "
-                    f"({options.Training.gradient_accumulation}) * "
-                    f"replicationFactor ({options.replication_factor}) / input group size "
-                    f"({options.input_group_size})",
-                )
 
     # Views -----------------------------------------------------------------------------------------------------------
     @property
     def _executable(self):
         """The current program, for those who look into an executor. None: not compiled, as programs ask of PopTorch."""
         session = self._native.session()
-        return None if session is None else _Executable(self._native.structure(), session)
+        return None if session is None else _Executable(self._program, session)
 
     @property
     def model(self):

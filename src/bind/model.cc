@@ -239,6 +239,12 @@ void registerModel(py::module_& module) {
           },
           "What calls of the model take before anything else.")
       .def(
+          "isReady",
+          [](const PythonModel& self, const Tensors& inputs, const std::string& form) {
+            return self.isReady(inputs, form);
+          },
+          py::arg("inputs"), py::arg("form"))
+      .def(
           "choose",
           [](PythonModel& self, const Tensors& inputs, const std::string& form, py::object given) {
             return self.call([&] { return self.choose(inputs, form); }, std::move(given));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
 
 #include <ATen/core/Tensor.h>
 
@@ -11,6 +12,7 @@
 #include "compile/compiled_program.h"
 #include "compile/tensors.h"
 #include "ir/text.h"
+#include "session/latency.h"
 
 namespace py = pybind11;
 
@@ -34,6 +36,11 @@ void registerSession(py::module_& module) {
   module.def(
       "requireMemory", [](const at::Tensor& tensor, const std::string& name) { host::requireMemory(tensor, name); },
       py::arg("tensor"), py::arg("name"));
+  py::enum_<host::Way>(module, "Way", "What a latency is of (src/session/latency.h).")
+      .value("HostToDevice", host::Way::kHostToDevice)
+      .value("Compute", host::Way::kCompute)
+      .value("DeviceToHost", host::Way::kDeviceToHost)
+      .value("All", host::Way::kAll);
   Handle(module, "Session")
       .def("programBytes", [](const Session& self) { return py::bytes(host::encode(self.program())); })
       .def("isCompiled", [](const Session& self) { return self.isCompiled(); })
@@ -79,6 +86,13 @@ void registerSession(py::module_& module) {
           "anchor", [](const Session& self, const std::string& name) { return self.anchor(name); },
           py::arg("short_name"))
       .def("perfCounters", [](const Session& self) { return perfCountersDict(self.perfCounters()); })
+      .def(
+          "latency",
+          [](const Session& self, host::Way way) {
+            const host::Latency found = host::latencyOf(self.perfCounters(), way);
+            return std::tuple(found.least, found.most, found.average);
+          },
+          py::arg("way"), "(min, max, average) of the last call.")
       .def("cycles", [](const Session& self) { return self.cycles(); })
       .def("report", [](const Session& self) { return reportDict(self.report()); });
 }

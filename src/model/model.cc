@@ -149,6 +149,17 @@ bool Model::use(const std::shared_ptr<ModelProgram>& next) {
   return true;
 }
 
+bool Model::isReady(const std::vector<at::Tensor>& inputs, const std::string& form) const {
+  if (!program_ || !attached_ || find(inputs, form).program != program_) return false;
+  if (rules_.training) return true;
+  const bool may_pull = (sharing_->trainer && sharing_->trainer != this) || generation_ != source_->generation() ||
+                        std::ranges::any_of(followed_, [](const Followed& followed) {
+                          const std::shared_ptr<Model> model = followed.model.lock();
+                          return model && model->isStale();
+                        });
+  return !may_pull && !isBehind();
+}
+
 bool Model::choose(const std::vector<at::Tensor>& inputs, const std::string& form) {
   if (const Found found = find(inputs, form); found.program) return use(found.program);
   add(inputs, form);

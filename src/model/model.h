@@ -25,7 +25,7 @@ namespace abele::host {
 struct Sharing {
   Turns turns;  // of the training model, and of whoever reads or writes the module's tensors; guards what follows
   Model* trainer = nullptr;  // the live training model
-  int64_t host_version = 0;  // counts copies from a device into the module
+  std::atomic<int64_t> host_version = 0;  // counts copies from a device into the module; models of other modules look
 };
 
 /// Source: spec executor.md sections 6 to 8. Threads: whoever has a turn of turns(), but where it says otherwise.
@@ -46,6 +46,8 @@ class Model {
   /// What calls of this model take before anything else. Threads: any.
   Turns& turns() { return rules_.training ? sharing_->turns : own_turns_; }
 
+  /// Would choose() and refresh() do nothing? Cheap.
+  bool isReady(const std::vector<at::Tensor>& inputs, const std::string& form) const;
   /// Makes the program for inputs of this kind the current one; compiles it where there is none. Weights, optimizer
   /// state and random numbers move from the program before it. Returns: whether the program is another one now.
   bool choose(const std::vector<at::Tensor>& inputs, const std::string& form);
