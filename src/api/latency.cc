@@ -14,9 +14,7 @@ Latency publicLatency(const host::Session& session, host::Way way) {
 
 }  // namespace
 
-Latency CompiledModel::getLatency() const {
-  return publicLatency(enter()->compiled("getLatency()"), host::Way::kAll);
-}
+Latency CompiledModel::getLatency() const { return publicLatency(enter()->compiled("getLatency()"), host::Way::kAll); }
 Latency CompiledModel::getHostIpuLatency() const {
   return publicLatency(enter()->compiled("getHostIpuLatency()"), host::Way::kHostToDevice);
 }

@@ -24,7 +24,7 @@ namespace abele::host {
 /// What all models of one module share.
 struct Sharing {
   Turns turns;  // of the training model, and of whoever reads or writes the module's tensors; guards what follows
-  Model* trainer = nullptr;  // the live training model
+  Model* trainer = nullptr;               // the live training model
   std::atomic<int64_t> host_version = 0;  // counts copies from a device into the module; models of other modules look
 };
 
