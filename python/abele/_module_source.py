@@ -37,18 +37,17 @@ class ModuleSource:
         Args:
             given: the call's (positional, named) arguments; None: of a program that is loaded.
         """
-        native = toProgramOptions(self._options, training=self._training, policy=self._policy)
-        distributed = self._options.Distributed
-        if self._training and distributed.numProcesses > 1:
-            _process_group.join(distributed.processId, distributed.numProcesses)
-        return native
+        return toProgramOptions(self._options, training=self._training, policy=self._policy)
 
     def optimizer(self):
         """The native OptimizerSpec of now."""
         return core().OptimizerSpec()
 
     def claim(self):
-        """The model trains the module from now on."""
+        """The model trains the module from now on, with the other processes where there are some."""
+        distributed = self._options.Distributed
+        if distributed.numProcesses > 1:
+            _process_group.join(distributed.processId, distributed.numProcesses)
 
     def release(self):
         """It no longer does."""

@@ -78,6 +78,7 @@ class _Source(ModuleSource):
     def claim(self):
         executor = self._executor()
         wrapping.claim(executor._user_model, executor)
+        super().claim()
 
     def release(self):
         executor = self._executor()

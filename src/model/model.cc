@@ -116,9 +116,9 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
   ProgramOptions options = source_->options();
   options.weights_owner = this;
   auto next = std::make_shared<ModelProgram>();
+  next->session = std::make_unique<Session>(options);  // refuses options before anything is claimed
   const std::vector<Turns::Turn> turns = claimModule(source_->tensors());
   next->tensors = source_->tensors();
-  next->session = std::make_unique<Session>(options);
   next->captured = source_->capture(form, next->tensors, [&](Program& program) -> Session& {
     program.model = modelOf(next->tensors);
     program.poll = poll_;
@@ -214,7 +214,6 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
 
 Session& Model::adopt(Adopted adopted) {
   const Turns::Turn turn = moduleTurn();
-  const std::vector<Turns::Turn> turns = claimModule(adopted.tensors);
   ProgramOptions options = source_->options();
   options.weights_owner = this;
   auto next = std::make_shared<ModelProgram>();
@@ -224,6 +223,7 @@ Session& Model::adopt(Adopted adopted) {
   next->inputs = adopted.program.input_types;
   next->tensors = std::move(adopted.tensors);
   next->session = std::make_unique<Session>(options);
+  const std::vector<Turns::Turn> turns = claimModule(next->tensors);
   next->session->load(std::move(adopted.program), modelOf(next->tensors), poll_);
   if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
   programs_.push_back(next);
