@@ -147,7 +147,8 @@ class ABELE_API CompiledModel {
   /// nothing is changed.
   void loadStateDict(const std::map<std::string, at::Tensor>& state);
 
-  /// Models attach when they are compiled, or at the first call after detachFromDevice().
+  /// Models attach when they are compiled (ConnectionType::kOnDemand: at the first call), or at the first call after
+  /// detachFromDevice().
   bool isAttachedToDevice() const;
   /// Uploads the weights. Throws E0705 when attached already, E0702 when the connection type is Never.
   void attachToDevice();

@@ -85,7 +85,7 @@ _NATIVE = {
 
 
 # Codes of errors that PopTorch asserts when it compiles -> the class of Python's own that its callers expect.
-AT_COMPILE = {"E0304": AssertionError, "E0305": AssertionError, "E0712": AssertionError}
+AT_COMPILE = dict.fromkeys(("E0304", "E0305", "E0703", "E0712"), AssertionError)
 
 
 def _shorten(text):

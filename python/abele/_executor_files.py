@@ -10,6 +10,7 @@ from . import _files, _saved_programs
 from ._errors import createPoptorchError, refused, userError
 from ._logging import logger
 from ._one_at_a_time import oneAtATime
+from ._program import Program
 from ._tracing import withHooks
 
 _DEFAULT_NAME = "model.poptorch"
@@ -66,7 +67,7 @@ class Files:
         """
         self._requireCompiled("save")
         path = _pathOf(filename)
-        program = self._executable
+        program, session = self._program, self._native.session()
         metadata = {
             "options": self._options,
             "program": program.description(),
@@ -78,20 +79,20 @@ class Files:
         if export_model:
             self._pullAll()
             if self._training and getattr(self._optimizer, "ipu_state_is_dirty", False):
-                self._uploadOptimizerState(program)  # a loaded state, not of the last run
-            model, optimizer_state = self._user_model, program.session.optimizerState()
+                self._uploadOptimizerState()  # a loaded state, not of the last run
+            model, optimizer_state = self._user_model, session.optimizerState()
         try:
             with self._channel.tracepoint("saveExecutableToFile"):
                 _files.write(
                     path,
                     metadata,
-                    program.session.programBytes(),
+                    session.programBytes(),
                     program.forms(),
                     version=self._poptorch_version,
                     model=model,
                     optimizer=self._optimizer,
                     optimizer_state=optimizer_state,
-                    rng_state=program.session.rngState() if save_rng_state else None,
+                    rng_state=session.rngState() if save_rng_state else None,
                 )
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise createPoptorchError(
@@ -130,22 +131,21 @@ class Files:
     def _adoptProgram(self, file, metadata):
         """Makes the program of a file this executor's own."""
         self._groupings = metadata["groupings"]
-        program = self._newProgram(self._nativeOptions())
-        self._rewrap()
+        program = Program(**metadata["program"])
         with self._channel.tracepoint("loadExecutable"), withHooks():
-            program.load(file.program, metadata["program"], self._model)
+            self._native.load(file.program, repr(program.signature) if self._policy.many_programs else "", program)
             if self._training:
-                program.session.setOptimizer(self._optimizerSpec())
-        self._noteCompiled()
+                self._native.session().setOptimizer(self._optimizerSpec())
+        self._noteProgram()
         if not file.metadata:
             self._constants = None  # in C++ every number of an optimizer may change; the core checks the rest
-        self._takeFirst(program)
+        self._uploadOptimizerState()
 
     def _adoptState(self, file, metadata):
         """Optimizer state and random numbers as they were when the file was written."""
         if file.optimizer_state:
-            self._executable.session.setOptimizerState(file.optimizer_state)
+            self._native.session().setOptimizerState(file.optimizer_state)
             self._updates, self._state_is_stale = max(self._updates, 1), True
         if file.rng_state is not None:
-            self._executable.session.setRngState(file.rng_state)
+            self._native.session().setRngState(file.rng_state)
             self._rng_cache = [metadata["rng_seed"], *file.rng_state.tolist()]

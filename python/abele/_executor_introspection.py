@@ -6,6 +6,7 @@ Source: spec executor.md, section 8.
 import datetime
 
 from ._errors import Error, createPoptorchError, refused
+from ._native import core
 from ._one_at_a_time import oneAtATime
 from ._target import countsCycles
 
@@ -20,7 +21,7 @@ class Introspection:
         """Long names of the values of the compiled program, as anchorTensor takes them."""
         if not self.isCompiled():
             raise refused(AssertionError, "getTensorNames: the model is not compiled yet")
-        return self._executable.session.tensorNames()
+        return self._native.session().tensorNames()
 
     @oneAtATime
     def getAnchoredTensor(self, short_name):
@@ -28,7 +29,7 @@ class Introspection:
         if not self.isCompiled():
             raise refused(AssertionError, "getAnchoredTensor: the model has not run yet")
         try:
-            value = self._executable.session.anchor(short_name)
+            value = self._native.session().anchor(short_name)
         except Error as error:
             raise refused(AssertionError, error.message) from error
         return self._policy.narrowed(value, f"the anchor {short_name!r}")
@@ -44,40 +45,28 @@ class Introspection:
         """
         if not self.isCompiled():
             return {name: [[]] for name in _NO_COUNTERS}
-        return self._executable.session.perfCounters()
+        return self._native.session().perfCounters()
 
-    def _latency(self, first, first_of, second, second_of):
-        """(min, max, average) of the time from one counter to another, over the micro-batches that were returned."""
-        counters = self.getPerfCounters()
-        inputs, outputs = counters["input"], counters["output"]
-        number = min((len(times) for times in outputs), default=0)
-        if not number or not inputs or not inputs[0]:
-            return 0.0, 0.0, 0.0
-        step = len(inputs[0]) // number  # inputs between two outputs; an output belongs to the last of them
-
-        def moment(name, choose, i):
-            position = (i + 1) * step - 1 if name.startswith("input") else i
-            return choose(times[position] for times in counters[name])
-
-        took = [moment(second, second_of, i) - moment(first, first_of, i) for i in range(number)]
-        low, high = min(took), max(took)
-        return low, high, min(max(sum(took) / len(took), low), high)  # rounding must not take it past equal times
+    @oneAtATime
+    def _latency(self, way):
+        session = self._native.session()
+        return (0.0, 0.0, 0.0) if session is None else session.latency(getattr(core().Way, way))
 
     def getHostIpuLatency(self):
         """(min, max, average) seconds from the first request of an input until all inputs are complete."""
-        return self._latency("input", min, "input_complete", max)
+        return self._latency("HostToDevice")
 
     def getComputeLatency(self):
         """(min, max, average) seconds from complete inputs until the last output is ready."""
-        return self._latency("input_complete", max, "output", max)
+        return self._latency("Compute")
 
     def getIpuHostLatency(self):
         """(min, max, average) seconds from the first output that is ready until all are complete."""
-        return self._latency("output", min, "output_complete", max)
+        return self._latency("DeviceToHost")
 
     def getLatency(self):
         """(min, max, average) seconds from the first request of an input until all outputs are complete."""
-        return self._latency("input", min, "output_complete", max)
+        return self._latency("All")
 
     @oneAtATime
     def cycleCount(self):
@@ -85,7 +74,7 @@ class Introspection:
         if not countsCycles(self._options):
             raise createPoptorchError("cycles are not counted\n  try       opts.logCycleCount(True) before compiling")
         self._requireCompiled("cycleCount")
-        cycles = self._executable.session.cycles()
+        cycles = self._native.session().cycles()
         if not cycles:
             raise createPoptorchError("no cycles are known yet\n  try       call the model once first")
         return cycles
@@ -105,7 +94,7 @@ class Introspection:
         Source: ours.
         """
         self._requireCompiled("report")
-        return self._executable.session.report()
+        return self._native.session().report()
 
     @oneAtATime
     def compilationTime(self):
@@ -113,5 +102,5 @@ class Introspection:
         self._requireCompiled("compilationTime")
         if not self._options.show_compilation_progress_bar:
             raise createPoptorchError("compilationTime() needs opts.showCompilationProgressBar(True)")
-        report = self._executable.session.report()
+        report = self._native.session().report()
         return datetime.timedelta(seconds=report["capture_s"] + report["compile_s"])

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from . import optim, wrapping
+from . import optim
 from ._errors import createPoptorchError, refused, userError
 from ._one_at_a_time import oneAtATime
 from .enums import ConnectionType
@@ -18,41 +18,39 @@ class LifeCycle:
 
     def isCompiled(self):
         """True between compilation and destroy()."""
-        return self._executable is not None
+        return self._native.isCompiled()
 
     def isAttachedToDevice(self):
         """True while the program is on its devices."""
-        return self._is_attached
+        return self._native.isAttached()
 
     @oneAtATime
     def attachToDevice(self):
         """Attaches to the devices and uploads weights and optimizer state. A call does it by itself where needed."""
         self._requireCompiled("attachToDevice")
-        if self._is_attached:
+        if self._native.isAttached():
             raise createPoptorchError("the executor is attached already")
         if self._options.connection_type == ConnectionType.Never:
             raise refused(
                 AssertionError, "a model for an offline device (ConnectionType.Never) has nothing to attach to"
             )
-        self._executable.copyWeightsToDevice(self._model)
-        self._noteVersions()
+        self._native.attach()
         if self._hasNewState():
-            self._uploadOptimizerState(self._executable)
-        self._is_attached = True
+            self._uploadOptimizerState()
 
     @oneAtATime
     def detachFromDevice(self):
         """Reads random state, weights and optimizer state back and releases the devices."""
         self._requireCompiled("detachFromDevice")
-        if not self._is_attached:
+        if not self._native.isAttached():
             raise createPoptorchError("the executor is not attached")
         self.rng_state  # noqa: B018  (kept for as long as the executor is detached)
         self._pullAll()
-        self._is_attached = False
+        self._native.detach()
 
     def _isOfParent(self):
         """Was the program compiled before this process was forked off? The devices are the parent's then."""
-        return self._executable is not None and self._executable.session.isOfParent()
+        return self.isCompiled() and self._native.session().isOfParent()
 
     def _pullAll(self):
         self.copyWeightsToHostIfNeeded()
@@ -72,21 +70,20 @@ class LifeCycle:
         if not self.isCompiled():
             return  # the class stays wrapped, as in PopTorch, until somebody wraps the model again
         if self._isOfParent():
-            self._weights_are_stale = self._state_is_stale = False
+            self._native.forget()
+            self._state_is_stale = False
         else:
             self._pullAll()
         if isinstance(self._optimizer, optim.Optimizer):
             self._optimizer.ipu_state_is_dirty = self._optimizer.has_state()
-        self._executable = None
-        self._programs = {}
-        self._is_attached = False
         self._constants = self._sent = self._host_state = None
-        if self._training:
-            wrapping.unwrapModel(self._user_model)
+        self._native.destroy()
+        self._program = None
 
     def __del__(self):
         # The device holds the only copy of weights that were not read since the last step.
-        if self.__dict__.get("_weights_are_stale") and not sys.is_finalizing() and not self._isOfParent():
+        native = self.__dict__.get("_native")
+        if native is not None and native.isStale() and not sys.is_finalizing() and not self._isOfParent():
             self.copyWeightsToHostIfNeeded()
 
     def _requireCompiled(self, what):
@@ -105,7 +102,7 @@ class LifeCycle:
         self._requireCompiled("rng_state")
         if self._rng_cache is None:
             seed = self._options.random_seed if self._options.exists("random_seed") else 0
-            self._rng_cache = [seed, *self._executable.session.rngState().tolist()]
+            self._rng_cache = [seed, *self._native.session().rngState().tolist()]
         return list(self._rng_cache)
 
     @rng_state.setter
@@ -113,4 +110,4 @@ class LifeCycle:
     def rng_state(self, state):
         self._requireCompiled("rng_state")
         self._rng_cache = list(state)
-        self._executable.session.setRngState(torch.tensor(self._rng_cache[1:], dtype=torch.uint8))
+        self._native.session().setRngState(torch.tensor(self._rng_cache[1:], dtype=torch.uint8))

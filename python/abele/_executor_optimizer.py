@@ -24,7 +24,7 @@ class OptimizerSync:
             # First: an optimizer that the program cannot take leaves the one before in place.
             if self._constants is not None:
                 self._constants.requireSame(self._constantsOf(optimizer))
-            self._send(self._executable.session, optimizer)
+            self._send(self._native.session(), optimizer)
         self._useOptimizer(optimizer)
         if self._watch is not None:
             self._watch.check(optimizer)
@@ -119,13 +119,13 @@ class OptimizerSync:
             return  # nothing was ever on a device
         with wrapping.withoutPull():
             if self._has_torch_state:
-                native = self._executable.session.optimizerState()
-                _torch_state.toTorch(self._optimizer, native, self._namedParameters(), self._updates)
+                state = self._native.session().optimizerState()
+                _torch_state.toTorch(self._optimizer, state, self._namedParameters(), self._updates)
                 self._host_state = self._optimizer.state
                 self._state_is_stale = False
             elif self._optimizer is not None:
                 self._optimizer._device_state = _optimizer_spec.readState(
-                    self._optimizer, self._executable.session.optimizerState(), self._namedParameters()
+                    self._optimizer, self._native.session().optimizerState(), self._namedParameters()
                 )
                 self._optimizer.host_state_is_dirty = False
 
@@ -137,24 +137,24 @@ class OptimizerSync:
             return optimizer.state is not self._host_state and bool(optimizer.state)
         return optimizer is not None and optimizer.ipu_state_is_dirty
 
-    def _uploadOptimizerState(self, program):
+    def _uploadOptimizerState(self):
         """Takes over a state that was loaded into the optimizer, or that it had when the model was wrapped."""
-        optimizer = self._optimizer
+        optimizer, session = self._optimizer, self._native.session()
         if self._has_torch_state:
             if optimizer.state:
                 with wrapping.withoutPull():
-                    current = program.session.optimizerState()
+                    current = session.optimizerState()
                     state, self._updates = _torch_state.fromTorch(optimizer, current, self._namedParameters())
-                self._send(program.session, optimizer)
-                program.session.setOptimizerState(state)
+                self._send(session, optimizer)
+                session.setOptimizerState(state)
             self._host_state = optimizer.state
             self._state_is_stale = False
         elif optimizer is None:
             return
         elif optimizer.ipu_state_is_dirty and optimizer.has_state():
-            self._send(program.session, optimizer)  # a loaded state has the values that it was saved with
-            program.session.setOptimizerState(
-                _optimizer_spec.nativeState(optimizer._device_state["ipu_state"], program.session.optimizerState())
+            self._send(session, optimizer)  # a loaded state has the values that it was saved with
+            session.setOptimizerState(
+                _optimizer_spec.nativeState(optimizer._device_state["ipu_state"], session.optimizerState())
             )
             optimizer.ipu_state_is_dirty = False
         else:

@@ -113,7 +113,7 @@ class CompiledModel(Executor):
 
     def _session(self, what):
         self._requireCompiled(what)
-        return self._executable.session
+        return self._native.session()
 
 
 def trainingModel(model, options=None, optimizer=None):
@@ -166,4 +166,4 @@ def explain(model):
             remedy="executor = abele.trainingModel(model, ...); executor(...); abele.explain(executor)",
         )
     executor._requireCompiled("explain")
-    return executor._executable.session.explain()
+    return executor._native.session().explain()

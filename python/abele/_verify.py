@@ -9,8 +9,8 @@ import torch
 from . import optim, structures, wrapping
 from ._errors import userError
 from ._models import inferenceModel, trainingModel
+from ._module_source import modelTensors
 from ._native import PACKAGE_FOLDERS, core
-from ._program import _modelTensors
 from ._support import toProgramOptions
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 from .executor import Executor
@@ -144,7 +144,7 @@ def _verified(executor, batches):
     if executor._training:
         executor.copyWeightsToHostIfNeeded()
     else:
-        executor._pullFromTraining()
+        executor._native.pullFromTrainers()
     native = toProgramOptions(executor._options, training=executor._training, policy=executor._policy)
     calls = [executor._prepare(*_argumentsOf(batch)) for batch in batches]
     model, options, training = executor._model, executor._options, executor._training
@@ -175,7 +175,7 @@ def _verified(executor, batches):
             native,
             captured,
             eager,
-            _modelTensors(model),
+            modelTensors(model),
             [tensors for _, tensors in calls],
             executor._optimizerSpec(),
             _updateMaker(executor),
@@ -200,7 +200,7 @@ def _updateMaker(executor):
         return None
 
     def make():
-        tensors = [tensor for _, tensor, _ in _modelTensors(executor._model)]
+        tensors = [tensor for _, tensor, _ in modelTensors(executor._model)]
         held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
         # Its own methods, also of a subclass, on the same parameters.
         fresh = copy.deepcopy(optimizer, {id(tensor): tensor for tensor in held})

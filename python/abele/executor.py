@@ -3,8 +3,9 @@
 Source: spec executor.md.
 """
 
-import contextlib
+import collections
 import copy
+import weakref
 
 import torch
 
@@ -17,13 +18,13 @@ from ._executor_lifecycle import LifeCycle
 from ._executor_optimizer import OptimizerSync
 from ._executor_weights import WeightSync
 from ._logging import logger
+from ._module_source import ModuleSource
 from ._native import core
-from ._one_at_a_time import newTurns, oneAtATime
-from ._program import Program
+from ._one_at_a_time import oneAtATime
 from ._progress import ProgressBar
 from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
 from ._runtime_options import keepCompiled
-from ._support import requireShapes, toProgramOptions
+from ._support import requireShapes
 from ._target import requireTarget
 from ._version import __version__
 from .annotations import module_repr
@@ -47,10 +48,58 @@ def _shallowCopy(module):
     return result
 
 
-class _Version:
-    """Counts how often the host's weights of a training executor changed. Outlives the executor."""
+_Executable = collections.namedtuple("_Executable", "program session")
 
-    number = 0
+
+class _Source(ModuleSource):
+    """The module of an executor, which it does not keep alive."""
+
+    def __init__(self, executor, model):
+        super().__init__(model, executor._options, training=executor._training, policy=executor._policy)
+        self._executor = weakref.ref(executor)
+
+    def options(self, given):
+        executor = self._executor()
+        native = super().options(given)
+        native.setGroupings(executor._groupings.native())
+        if given is not None:
+            positional, named = given[0]
+            if hasDict([*positional, *named.values()]):
+                executor._warnOnce(
+                    "Dicts as inputs only have partial support: a dict must have the same keys at every call"
+                )
+            requireTarget(self._options)
+            requireShapes(self._model)
+        return native
+
+    def optimizer(self):
+        return self._executor()._optimizerSpec()
+
+    def claim(self):
+        executor = self._executor()
+        wrapping.claim(executor._user_model, executor)
+
+    def release(self):
+        executor = self._executor()
+        if self._training:
+            wrapping.unwrapModel(executor._user_model)
+
+    def trainers(self):
+        return [executor._native for executor in wrapping.trainingExecutors(self._model)]
+
+    def capture(self, given, compile, progress=None):
+        bar = ProgressBar() if self._options.show_compilation_progress_bar else None
+        try:
+            with self._executor()._channel.tracepoint("modelCompilation"):
+                return super().capture(given, compile, bar)
+        except Exception as error:
+            builtin = AT_COMPILE.get(getattr(error, "code", ""))
+            if builtin is not None:
+                raise refused(builtin, error.message) from error
+            raise
+        finally:
+            if bar is not None:
+                bar.close()
 
 
 class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
@@ -76,7 +125,6 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
             raise userError(
                 "E0708", "arguments", f"options are a {type(options).__name__}", expected="poptorch.Options"
             )
-        self._lock = newTurns()
         self._policy = policy
         self._training = training
         self._options = _wrappingOptions(options, training)
@@ -86,15 +134,13 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         self._model = _shallowCopy(model)
         self._user_model = user_model or (model if training else self._model)
         self._poptorch_version = poptorch_version
-        self._executable = None  # the program of the last call; None: not compiled
-        self._programs = {}
+        connection = ConnectionType(self._options.connection_type).name
+        rules = core().Policy(policy.many_programs)
+        self._native = core().Model(_Source(self, self._model), training, connection, rules)
+        self._lock = self._native.turns
+        self._program = None  # the structures of the current program; None: not compiled
         self._groupings = Groupings()
-        self._is_attached = False
         self._has_model = False  # it is the one that trains the model
-        self._weights_are_stale = False  # the device has newer weights than the host
-        self._host_version = _Version()
-        self._seen_versions = {}  # id -> [version, number at the last upload]
-        self._generation = -1
         self._warned = set()
         self._rng_cache = None
         self._optimizer = None
@@ -130,16 +176,19 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
                 "  try       model.compile(inputs) in place of model(inputs)",
             )
         given, tensors = self._prepare(args, kwargs)
-        program = self._programFor(given, tensors)
-        if not self._is_attached:
-            self.attachToDevice()
-        self._refreshDevice(program)
+        form = self._formOf(given)
+        if not self._native.isReady(tensors, form):
+            self._choose(given, tensors, form)
+            self._native.refresh()
         if self._training:
+            if self._hasNewState():
+                self._uploadOptimizerState()
             self._warnOfUnsent()
-        if self._training:
-            self._weights_are_stale = self._state_is_stale = True  # also after an interruption that comes too late
+            self._state_is_stale = True  # also after an interruption that comes too late
+        program = self._program
         with self._channel.tracepoint("modelExecution"):
-            result = program.run(given, tensors)
+            tensors = self._policy.inputs(tensors, program.dtypes)
+            result = program.resultsOf(given, tensors, self._native.step(tensors), self._policy)
         self._rng_cache = None
         if self._training:
             self._updates += self._options.device_iterations
@@ -156,15 +205,15 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
-        self._programFor(given, tensors)
+        self._choose(given, tensors, self._formOf(given))
 
     def _prepare(self, args, kwargs):
         """The call's (positional, named) arguments and its tensors as the device takes them."""
         given = self._binding.bind(args, kwargs)
-        like = self._executable._arguments if self._executable is not None and not self._policy.many_programs else None
-        if like is not None:
-            self._executable.requireSame(given)
-        tensors = structures.flattenTensorStructure(given, like)
+        program = None if self._policy.many_programs else self._program
+        if program is not None:
+            program.requireSame(given)
+        tensors = structures.flattenTensorStructure(given, None if program is None else program.arguments)
         return given, [self._deviceTensor(tensor, index) for index, tensor in enumerate(tensors)]
 
     def _deviceTensor(self, tensor, index):
@@ -198,125 +247,32 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
             logger.warning(text)
 
     # Compilation -----------------------------------------------------------------------------------------------------
-    def _programFor(self, given, tensors):
-        """The program for these inputs, compiled if there is none."""
-        key = self._keyOf(signatureOf(given)) if self._policy.many_programs else None
-        program = self._programs.get(key)
-        if program is None:
-            with self._channel.tracepoint("modelCompilation"):
-                program = self._compile(given, tensors)
-            self._programs[key] = program
-            if self._executable is None:
-                self._takeFirst(program)
-        if self._executable is not None and program is not self._executable:
-            self._moveState(self._executable, program)
-        self._executable = program
-        return program
+    def _choose(self, given, tensors, form):
+        """Makes the program for these inputs the current one, compiled if there is none."""
+        was_compiled = self.isCompiled()
+        if self._native.choose(tensors, form, (given, tensors)):
+            self._noteProgram()
+            if not was_compiled:
+                self._uploadOptimizerState()
 
-    def _takeFirst(self, program):
-        """The first program after a destroy() goes to the device."""
-        self._programs[self._keyOf(program._signature)] = program
-        self._executable = program
-        self._is_attached = self._options.connection_type == ConnectionType.Always
-        self._uploadOptimizerState(program)
+    def _formOf(self, given):
+        """What tells arguments of one kind from those of another."""
+        return repr(signatureOf(given)) if self._policy.many_programs else ""
 
-    def _keyOf(self, signature):
-        return repr(signature) if self._policy.many_programs else None
-
-    def _compile(self, given, tensors):
-        native = self._nativeOptions()
-        self._requireSplit(tensors)
-        if hasDict([*given[0], *given[1].values()]):
-            self._warnOnce("Dicts as inputs only have partial support: a dict must have the same keys at every call")
-        requireTarget(self._options)
-        requireShapes(self._model)
-        self._rewrap()
-        program = self._newProgram(native)
-        spec = self._optimizerSpec()
-        bar = ProgressBar() if self._options.show_compilation_progress_bar else None
-        try:
-            with self._withoutTraining():
-                program.compile(self._model, given, tensors, spec, bar, self._requireDevices)
-        except Exception as error:
-            builtin = AT_COMPILE.get(getattr(error, "code", ""))
-            if builtin is not None:
-                raise refused(builtin, error.message) from error
-            raise
-        finally:
-            if bar is not None:
-                bar.close()
-        self._noteCompiled()
-        return program
-
-    def _requireDevices(self, stage_devices):
-        self._policy.requireDevices(self._options, stage_devices)
-
-    def _rewrap(self):
-        """Before a compilation: the model is wrapped and its weights are the newest."""
-        if self._training:
-            wrapping.claim(self._user_model, self)
-            self.copyWeightsToHostIfNeeded()
-        self._pullFromTraining()
-
-    @contextlib.contextmanager
-    def _withoutTraining(self):
-        """No step trains the model's weights meanwhile: they are read one after another."""
-        with contextlib.ExitStack() as stack:
-            for executor in wrapping.trainingExecutors(self._model):
-                stack.enter_context(executor._lock)
-            yield
-
-    def _noteCompiled(self):
+    def _noteProgram(self):
+        """The native model has another program than before, with the optimizer's values."""
+        self._program = self._native.structure()
         if self._training:
             self._constants = None if self._optimizer is None else self._constantsOf(self._optimizer)
             self._sent = self._valuesOf(self._optimizer)
-        self._noteVersions()
-
-    def _nativeOptions(self):
-        return toProgramOptions(self._options, training=self._training, policy=self._policy)
-
-    def _newProgram(self, native):
-        return Program(
-            native,
-            self._options,
-            training=self._training,
-            policy=self._policy,
-            groupings=self._groupings.native(),
-            owner=id(self),
-        )
-
-    def _requireSplit(self, tensors):
-        options = self._options
-        number = options.device_iterations * options.Training.gradient_accumulation
-        number *= options.replication_factor // options.input_group_size
-        for index, tensor in enumerate(tensors):
-            rows = tensor.shape[0] if tensor.dim() else 1
-            if not (rows % number == 0 and (tensor.dim() or number == 1)):
-                raise refused(
-                    AssertionError,
-                    f"E0703 batch-split: input tensor {index} of shape {list(tensor.shape)} cannot be split into "
-                    f"{number} micro-batches\n  expected  a first dimension that is a multiple of "
-                    "deviceIterations "
-                    f"({options.device_iterations}) * gradientAccumulation "
-                    f"({options.Training.gradient_accumulation}) * "
-                    f"replicationFactor ({options.replication_factor}) / input group size "
-                    f"({options.input_group_size})",
-                )
-
-    def _moveState(self, old, new):
-        """Continues with another program where the old one stopped."""
-        if self._training:
-            old.copyWeightsToHost(self._model)
-            new.session.setOptimizerState(old.session.optimizerState())
-            new.session.setOptimizer(self._optimizerSpec())
-            self._sent = self._valuesOf(self._optimizer)
-        new.copyWeightsToDevice(self._model)
-        new.session.setRngState(old.session.rngState())
-        if self._training:
-            self._weights_are_stale = False
-            self._host_version.number += 1
 
     # Views -----------------------------------------------------------------------------------------------------------
+    @property
+    def _executable(self):
+        """The current program, for those who look into an executor. None: not compiled, as programs ask of PopTorch."""
+        session = self._native.session()
+        return None if session is None else _Executable(self._program, session)
+
     @property
     def model(self):
         """The user's model (training) or its shallow copy (inference)."""

@@ -15,16 +15,11 @@ import torch
 
 from ._errors import createPoptorchError, refused, userError
 from ._logging import logger
+from ._native import core
 
 _LINK = "_abele_link"  # in __dict__ of a wrapped module or tensor
 _READS = ("forward", "_parameters", "_buffers")
 _thread = threading.local()  # suspended: how many withoutPull() this thread is inside of
-_generation = 0
-
-
-def generation():
-    """Changes whenever a model is wrapped or unwrapped."""
-    return _generation
 
 
 @contextlib.contextmanager
@@ -279,8 +274,7 @@ def _warnOfSharing(model, executor):
 
 def wrapModel(model, executor):
     """Gives the module, its parameters and its buffers their wrapper classes."""
-    global _generation
-    _generation += 1
+    core().noteWrapping()
     for name, buffer in model.named_buffers():
         if type(buffer) not in (torch.Tensor, PoptorchBuffer):
             raise userError(
@@ -299,10 +293,9 @@ def wrapModel(model, executor):
 
 def unwrapModel(model):
     """The inverse of wrapModel, for what this module's executor wrapped."""
-    global _generation
     if not isinstance(model, _WrappedModule):
         return
-    _generation += 1
+    core().noteWrapping()
     link = model.__dict__.pop(_LINK)
     model.__class__ = link.original_class
     with withoutPull():

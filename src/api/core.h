@@ -2,12 +2,12 @@
 #pragma once
 
 #include "base/turns.h"
-#include "model/model.h"
+#include "model/libtorch_model.h"
 
 namespace abele {
 
-class CompiledModel::Core : public host::Model {
-  using host::Model::Model;
+class CompiledModel::Core : public host::LibTorchModel {
+  using host::LibTorchModel::LibTorchModel;
 };
 
 /// One call of a model.

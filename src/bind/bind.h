@@ -2,11 +2,15 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <torch/csrc/utils/pybind.h>
 
+namespace abele {
+class Turns;
+}
 namespace abele::host {
 struct SessionReport;
 struct PerfCounters;
@@ -20,6 +24,7 @@ void registerLog(pybind11::module_& module);
 void registerSessionOptions(pybind11::module_& module);
 void registerOptimizerSpec(pybind11::module_& module);
 void registerSession(pybind11::module_& module);
+void registerModel(pybind11::module_& module);
 void registerVerify(pybind11::module_& module);
 void registerProgramFile(pybind11::module_& module);
 void registerSavedProgram(pybind11::module_& module);
@@ -31,6 +36,9 @@ void registerTracing(pybind11::module_& module);
 void registerGil(pybind11::module_& module);
 void registerTurns(pybind11::module_& module);
 void registerOptions(pybind11::module_& module);
+
+/// A context manager that takes these turns.
+pybind11::object lockOf(std::shared_ptr<Turns> turns, std::string what);
 
 pybind11::dict perfCountersDict(const host::PerfCounters& counters);
 pybind11::dict reportDict(const host::SessionReport& report);

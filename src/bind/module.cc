@@ -14,6 +14,7 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerOptimizerSpec(module);
   abele::bind::registerTurns(module);
   abele::bind::registerSession(module);
+  abele::bind::registerModel(module);
   abele::bind::registerVerify(module);
   abele::bind::registerProgramFile(module);
   abele::bind::registerSavedProgram(module);

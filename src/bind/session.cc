@@ -1,136 +1,31 @@
-// Session: one compiled model. Everything that can take long runs without the GIL.
+// Session: the compiled program of a model, to look at and to put state into. A model runs it.
 #include "session/session.h"
-#include "session/profile.h"
 
 #include <algorithm>
-#include <deque>
-#include <optional>
+#include <memory>
 #include <tuple>
 
 #include <ATen/core/Tensor.h>
-#include <pybind11/functional.h>
 
-#include "base/error.h"
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "compile/compiled_program.h"
 #include "compile/tensors.h"
 #include "ir/text.h"
+#include "session/latency.h"
 
 namespace py = pybind11;
 
 namespace abele::bind {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
-
-/// Whether a signal's handler threw while native code waited.
-class Interruption {
- public:
-  host::Session::Poll poll() {
-    return [this] {
-      if (isEnding()) return true;
-      const WithGil gil;
-      if (PyErr_CheckSignals() == 0) return false;
-      error_.emplace();
-      return true;
-    };
-  }
-  /// Throws what the handler threw. Requires: the GIL.
-  void rethrow() const {
-    if (error_) throw *error_;
-  }
-
- private:
-  std::optional<py::error_already_set> error_;
-};
-
-/// The session and the model's tensors, which it points to.
-struct PythonSession {
-  explicit PythonSession(const host::ProgramOptions& options) : session(options), profile_options(options.profile) {}
-  std::deque<at::Tensor> tensors;  // declared first: outlives the session
-  host::Session session;
-  host::ProfileOptions profile_options;
-  std::optional<host::Profile> profile;
-
-  void compile(std::function<Tensors(Tensors)> forward, const std::vector<NamedTensor>& model, const Tensors& inputs,
-               const host::OptimizerSpec& optimizer, const py::object& mode, std::vector<std::string> excludes,
-               std::function<std::string(uintptr_t)> name_of, std::function<void(int, int)> progress,
-               std::function<void(const std::vector<int>&)> check_devices) {
-    host::Session::Program program;
-    program.check_devices = calledWithGil(std::move(check_devices));
-    program.progress = calledWithGil(std::move(progress));
-    program.forward = calledWithGil(std::move(forward));
-    program.model = hold(model);
-    program.source_location = sourceLocator(std::move(excludes));
-    program.name_of = [&](const c10::StorageImpl* storage) {
-      const WithGil gil;
-      return name_of(reinterpret_cast<uintptr_t>(storage));
-    };
-    program.mode_object = mode.is_none() ? nullptr : mode.ptr();
-    Interruption interruption;
-    program.poll = interruption.poll();
-    try {
-      const NoGil no_gil;  // autograd must not run with it; forward takes it back
-      session.compile(program, inputs, optimizer);
-    } catch (const Error&) {
-      // Autograd's engine leaves the Python error of a backward function set, which this error stands for now.
-      PyErr_Clear();
-      interruption.rethrow();
-      throw;
-    }
-    startProfile();
-  }
-
-  void load(const std::string& bytes, const std::vector<NamedTensor>& model) {
-    const std::vector<capture::ModelTensor> held = hold(model);
-    Interruption interruption;
-    try {
-      const NoGil no_gil;
-      session.load(host::decodeProgram(bytes), held, interruption.poll());
-    } catch (const Error&) {
-      interruption.rethrow();
-      throw;
-    }
-    startProfile();
-  }
-
-  void startProfile() {
-    profile.reset();
-    if (!profile_options.path.empty()) profile.emplace(profile_options, session);
-  }
-
-  /// Keeps the model's tensors for the session's lifetime.
-  std::vector<capture::ModelTensor> hold(const std::vector<NamedTensor>& model) {
-    std::vector<capture::ModelTensor> held;
-    tensors.clear();
-    for (const auto& [name, tensor, is_parameter] : model) {
-      tensors.push_back(tensor);
-      held.push_back({name, &tensors.back(), is_parameter});
-    }
-    return held;
-  }
-
-  Tensors run(const Tensors& inputs) {
-    Interruption interruption;
-    try {
-      const NoGil no_gil;
-      Tensors results = session.run(inputs, interruption.poll());
-      if (profile) profile->noteRun(session);
-      return results;
-    } catch (const Error&) {
-      interruption.rethrow();
-      throw;
-    }
-  }
-};
+using Handle = py::class_<host::Session, std::shared_ptr<host::Session>>;
 
 template <auto method>
 auto withoutGil() {
-  return [](PythonSession& self) {
+  return [](host::Session& self) {
     const NoGil no_gil;
-    (self.session.*method)();
+    (self.*method)();
   };
 }
 
@@ -141,63 +36,65 @@ void registerSession(py::module_& module) {
   module.def(
       "requireMemory", [](const at::Tensor& tensor, const std::string& name) { host::requireMemory(tensor, name); },
       py::arg("tensor"), py::arg("name"));
-  py::class_<PythonSession>(module, "Session")
-      .def(py::init<host::ProgramOptions>(), py::arg("options"))
-      .def("compile", &PythonSession::compile, py::arg("forward"), py::arg("model"), py::arg("inputs"),
-           py::arg("optimizer"), py::arg("mode"), py::arg("excludes"), py::arg("name_of"),
-           py::arg("progress") = py::none(), py::arg("check_devices") = py::none())
-      .def("load", &PythonSession::load, py::arg("program"), py::arg("model"))
-      .def("programBytes", [](const PythonSession& self) { return py::bytes(host::encode(self.session.program())); })
-      .def("run", &PythonSession::run, py::arg("inputs"))
-      .def("isCompiled", [](const PythonSession& self) { return self.session.isCompiled(); })
-      .def("isOfParent", [](const PythonSession& self) { return self.session.isOfParent(); })
+  py::enum_<host::Way>(module, "Way", "What a latency is of (src/session/latency.h).")
+      .value("HostToDevice", host::Way::kHostToDevice)
+      .value("Compute", host::Way::kCompute)
+      .value("DeviceToHost", host::Way::kDeviceToHost)
+      .value("All", host::Way::kAll);
+  Handle(module, "Session")
+      .def("programBytes", [](const Session& self) { return py::bytes(host::encode(self.program())); })
+      .def("isCompiled", [](const Session& self) { return self.isCompiled(); })
+      .def("isOfParent", [](const Session& self) { return self.isOfParent(); })
       .def("copyWeightsToHost", withoutGil<&Session::copyWeightsToHost>())
       .def("copyWeightsToDevice", withoutGil<&Session::copyWeightsToDevice>())
       .def(
           "copyBuffersToDevice",
-          [](PythonSession& self, const std::vector<std::string>& names) { self.session.copyBuffersToDevice(names); },
+          [](Session& self, const std::vector<std::string>& names) { self.copyBuffersToDevice(names); },
           py::arg("names"))
       .def(
-          "setOptimizer", [](PythonSession& self, const host::OptimizerSpec& spec) { self.session.setOptimizer(spec); },
+          "setOptimizer", [](Session& self, const host::OptimizerSpec& spec) { self.setOptimizer(spec); },
           py::arg("optimizer"))
-      .def("optimizerState", [](const PythonSession& self) { return self.session.optimizerState(); })
+      .def("optimizerState", [](const Session& self) { return self.optimizerState(); })
       .def(
           "setOptimizerState",
-          [](PythonSession& self, const std::map<std::string, at::Tensor>& state) {
-            self.session.setOptimizerState(state);
-          },
+          [](Session& self, const std::map<std::string, at::Tensor>& state) { self.setOptimizerState(state); },
           py::arg("state"))
-      .def("lossScale", [](const PythonSession& self) { return self.session.lossScale(); })
-      .def("gradientSums", [](const PythonSession& self) { return self.session.gradientSums(); })
-      .def("rngState", [](const PythonSession& self) { return self.session.rngState(); })
+      .def("lossScale", [](const Session& self) { return self.lossScale(); })
+      .def("gradientSums", [](const Session& self) { return self.gradientSums(); })
+      .def("rngState", [](const Session& self) { return self.rngState(); })
       .def(
-          "setRngState", [](PythonSession& self, const at::Tensor& state) { self.session.setRngState(state); },
-          py::arg("state"))
-      .def("graphText", [](const PythonSession& self) { return ir::print(self.session.graph()); })
-      .def("capturedText", [](const PythonSession& self) { return self.session.capturedText(); })
-      .def("planText", [](const PythonSession& self) { return plan::print(self.session.plan()); })
-      .def("memoryText", [](const PythonSession& self) { return plan::memoryText(self.session.memoryReport()); })
-      .def("memoryJson", [](const PythonSession& self) { return plan::memoryJson(self.session.memoryReport()); })
-      .def("costs", [](const PythonSession& self) { return self.session.costs(); })
-      .def("callNs", [](const PythonSession& self) { return self.session.callNs(); })
-      .def("pieces", [](const PythonSession& self) { return self.session.pieces(); })
-      .def("explain", [](const PythonSession& self) { return self.session.explain(); })
+          "setRngState", [](Session& self, const at::Tensor& state) { self.setRngState(state); }, py::arg("state"))
+      .def("graphText", [](const Session& self) { return ir::print(self.graph()); })
+      .def("capturedText", [](const Session& self) { return self.capturedText(); })
+      .def("planText", [](const Session& self) { return plan::print(self.plan()); })
+      .def("memoryText", [](const Session& self) { return plan::memoryText(self.memoryReport()); })
+      .def("memoryJson", [](const Session& self) { return plan::memoryJson(self.memoryReport()); })
+      .def("costs", [](const Session& self) { return self.costs(); })
+      .def("callNs", [](const Session& self) { return self.callNs(); })
+      .def("pieces", [](const Session& self) { return self.pieces(); })
+      .def("explain", [](const Session& self) { return self.explain(); })
       .def("usesFloat64",
-           [](const PythonSession& self) {
-             return std::ranges::any_of(self.session.executable().slots,
+           [](const Session& self) {
+             return std::ranges::any_of(self.executable().slots,
                                         [](const exe::Slot& slot) { return slot.type.dtype == DType::kFloat64; });
            })
-      .def("executableText", [](const PythonSession& self) { return exe::print(self.session.executable()); })
-      .def("executableBytes",
-           [](const PythonSession& self) { return py::bytes(exe::encode(self.session.executable())); })
-      .def("stageDevices", [](const PythonSession& self) { return self.session.stageDevices(); })
-      .def("tensorNames", [](const PythonSession& self) { return self.session.tensorNames(); })
+      .def("executableText", [](const Session& self) { return exe::print(self.executable()); })
+      .def("executableBytes", [](const Session& self) { return py::bytes(exe::encode(self.executable())); })
+      .def("stageDevices", [](const Session& self) { return self.stageDevices(); })
+      .def("tensorNames", [](const Session& self) { return self.tensorNames(); })
       .def(
-          "anchor", [](const PythonSession& self, const std::string& name) { return self.session.anchor(name); },
+          "anchor", [](const Session& self, const std::string& name) { return self.anchor(name); },
           py::arg("short_name"))
-      .def("perfCounters", [](const PythonSession& self) { return perfCountersDict(self.session.perfCounters()); })
-      .def("cycles", [](const PythonSession& self) { return self.session.cycles(); })
-      .def("report", [](const PythonSession& self) { return reportDict(self.session.report()); });
+      .def("perfCounters", [](const Session& self) { return perfCountersDict(self.perfCounters()); })
+      .def(
+          "latency",
+          [](const Session& self, host::Way way) {
+            const host::Latency found = host::latencyOf(self.perfCounters(), way);
+            return std::tuple(found.least, found.most, found.average);
+          },
+          py::arg("way"), "(min, max, average) of the last call.")
+      .def("cycles", [](const Session& self) { return self.cycles(); })
+      .def("report", [](const Session& self) { return reportDict(self.report()); });
 }
 
 }  // namespace abele::bind

@@ -9,14 +9,15 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-/// A caller that has it may enter again. What the core refuses within a step, it refuses itself (E0608).
+/// Turns of an object that Python locks. A caller that has it may enter again. What the core refuses within a step, it
+/// refuses itself (E0608).
 class Lock {
  public:
-  explicit Lock(std::string what) : what_(std::move(what)) {}
+  Lock(std::shared_ptr<Turns> turns, std::string what) : what_(std::move(what)), turns_(std::move(turns)) {}
 
   void enter() {
     enterCall();
-    if (turns_.isMine()) {
+    if (turns_->isMine()) {
       ++depth_;
       return;
     }
@@ -29,14 +30,14 @@ class Lock {
     depth_ = 1;
   }
   void leave() {
-    if (--depth_ == 0) turns_.unlock();
+    if (--depth_ == 0) turns_->unlock();
     leaveCall();
   }
 
  private:
   void wait() {
     const NoGil no_gil;  // who has it may need the GIL to go on
-    turns_.lock(what_.c_str(), [] {
+    turns_->lock(what_.c_str(), [] {
       if (hasEnded()) return true;
       const WithGil gil;
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -45,15 +46,19 @@ class Lock {
   }
 
   const std::string what_;
-  Turns turns_;
+  const std::shared_ptr<Turns> turns_;
   int depth_ = 0;  // guarded by the GIL
 };
 
 }  // namespace
 
+py::object lockOf(std::shared_ptr<Turns> turns, std::string what) {
+  return py::cast(Lock(std::move(turns), std::move(what)));
+}
+
 void registerTurns(py::module_& module) {
   py::class_<Lock>(module, "Turns")
-      .def(py::init<std::string>(), py::arg("what"))
+      .def(py::init([](std::string what) { return Lock(std::make_shared<Turns>(), std::move(what)); }), py::arg("what"))
       .def("__enter__", &Lock::enter)
       .def("__exit__", [](Lock& self, const py::args&) { self.leave(); });
 }

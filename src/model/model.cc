@@ -1,30 +1,18 @@
 #include "model/model.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 
-#include "abele/version.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "compile/compiled_program.h"
-#include "compile/from_options.h"
 #include "compile/tensors.h"
-#include "exe/executable.h"
-#include "ir/text.h"
-#include "model/lines.h"
-#include "model/placed_modules.h"
-#include "model/trained_parameters.h"
-#include "plan/plan.h"
+#include "model/forms.h"
 
 namespace abele::host {
 namespace {
-
-std::string shapeOf(const at::Tensor& tensor) {
-  return contiguousType(static_cast<DType>(tensor.scalar_type()), tensor.sizes().vec()).str();
-}
 
 std::vector<capture::ModelTensor> modelOf(std::vector<NamedTensor>& tensors) {
   std::vector<capture::ModelTensor> model;
@@ -67,172 +55,183 @@ std::optional<std::vector<at::Tensor>> inOrder(const std::vector<at::Tensor>& in
 
 }  // namespace
 
-std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
-  static std::mutex mu;
-  static std::map<const torch::nn::Module*, std::weak_ptr<Sharing>> all;
-  std::lock_guard lock(mu);
-  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
-  if (!module) return std::make_shared<Sharing>();
-  std::shared_ptr<Sharing> sharing = all[module].lock();
-  if (!sharing) all[module] = sharing = std::make_shared<Sharing>();
-  return sharing;
-}
-
-Model::Model(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
-             const optim::Optimizer* optimizer, std::string line)
-    : user_options_(options),
-      optimizer_(optimizer ? std::make_unique<optim::Optimizer>(*optimizer) : nullptr),
-      module_(module),
-      owner_(module ? ownerOf(*module) : nullptr),
-      forward_(std::move(forward)),
-      line_(std::move(line)),
-      options_(programOptions(OptionsAccess::values(options), optimizer != nullptr)),
-      sharing_(sharingOf(module)) {
-  options_.weights_owner = this;
-  const Session check(options_);  // refuses options before anything is compiled
-  options.freeze();
-  user_options_.freeze();
-  if (!options_.training) return;
-  const Turns::Turn turn = moduleTurn();
-  claimTraining();
-}
-
-Model::Model(const std::string& path, torch::nn::Module* module, const Options& options,
-             const optim::Optimizer* optimizer)
-    : Model(module, nullptr, options, optimizer) {
-  load(path);
-}
+Model::Model(std::unique_ptr<ModuleSource> source, Rules rules, std::shared_ptr<Sharing> sharing)
+    : source_(std::move(source)), rules_(rules), sharing_(sharing ? std::move(sharing) : std::make_shared<Sharing>()) {}
 
 Model::~Model() {
   try {
-    const Turns::Turn turn = options_.training ? moduleTurn() : Turns::Turn();
+    const Turns::Turn turn = rules_.training ? moduleTurn() : Turns::Turn();
     pullBeforeTheEnd();
     if (sharing_->trainer == this) sharing_->trainer = nullptr;
   } catch (const std::exception& error) {
     log::warn("weights of a training model were not copied back: ", error.what());
     if (sharing_->trainer == this) sharing_->trainer = nullptr;
   }
-  releaseParameters(this);
 }
 
 // --- programs --------------------------------------------------------------------------------------------------------
-Model::Found Model::find(const std::vector<at::Tensor>& inputs, const std::string& form) {
-  for (const std::unique_ptr<ModelProgram>& program : programs_) {
+Model::Found Model::find(const std::vector<at::Tensor>& inputs, const std::string& form) const {
+  for (const std::shared_ptr<ModelProgram>& program : programs_) {
+    if (!rules_.policy.many_programs) return {program, inputs};
+    if (rules_.policy.many_structures) {
+      if (program->form == form && std::ranges::equal(program->inputs, inputs, isSameKind)) return {program, inputs};
+      continue;
+    }
     std::optional<std::vector<at::Tensor>> ordered =
-        inOrder(inputs, form, program->form, /*takes_tensors_alone=*/program->is_loaded);
+        inOrder(inputs, form, program->form, /*takes_tensors_alone=*/program->is_final);
     // Values and structures stand in the code that calls: others are a mistake more often than a wish.
     if (!ordered) refuseForm(form, program->form);
-    // A loaded program has no forward to compile again; its session says what it was compiled for.
-    if (program->is_loaded || std::ranges::equal(program->inputs, *ordered, isSameKind))
-      return {program.get(), *std::move(ordered)};
+    // The session of a program that is final says what it was compiled for.
+    if (program->is_final || std::ranges::equal(program->inputs, *ordered, isSameKind))
+      return {program, *std::move(ordered)};
   }
   return {};
 }
 
-std::unique_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at::Tensor>& inputs,
-                                                           const std::string& form) {
-  ABELE_REQUIRE(
-      forward_, E0705,
-      {.what = "a loaded model that was destroyed has no forward to compile", .remedy = "load the file again"});
-  const Turns::Turn turn = moduleTurn();  // captures lock the memory of the module
-  if (options_.training) {
+void Model::claimTraining() {
+  ABELE_REQUIRE(!sharing_->trainer || sharing_->trainer == this, E0709,
+                {.what = "the module is already wrapped for training",
+                 .found = "a live training model of it",
+                 .expected = "one training model per module",
+                 .remedy = "destroy() the other training model first"});
+  sharing_->trainer = this;
+}
+
+std::vector<Turns::Turn> Model::claimModule(const std::vector<NamedTensor>& tensors) {
+  if (rules_.training) {
     claimTraining();
     pullIfStale();
+    source_->claim(tensors);
   }
-  pullFromTrainer();
-  auto next = std::make_unique<ModelProgram>();
-  next->tensors = moduleTensors();
-  if (options_.training) claimParameters(this, next->tensors);
-  const std::string own_form = withoutTrailingNothing(form);
-  PlacedModules placed(module_, next->tensors);
-  Program program;
-  program.forward = [&](const std::vector<at::Tensor>& tensors) {
-    placed.begin();
-    detail::Flat results = forward_(tensors, form);
-    next->result_form = std::move(results.form);
-    return std::move(results.tensors);
-  };
-  const LineScope line(line_);
-  program.source_location = currentLine;
-  program.checks_comparisons = true;
-  program.poll = poll_;
-  program.reads_model = placed.reader();
-  program.model = modelOf(next->tensors);
-  next->session = std::make_unique<Session>(options_);
-  {
-    const CompileHooks hooks;
-    next->session->compile(program, inputs, optimizer_ ? optimizerSpec(*optimizer_, next->tensors) : OptimizerSpec());
-  }
-  next->form = own_form;
+  source_->join();
+  pullFromTrainers();
+  std::vector<Turns::Turn> turns;
+  for (const Followed& followed : followed_)
+    if (const std::shared_ptr<Model> model = followed.model.lock()) turns.push_back(turnOf(*model));
+  return turns;
+}
+
+std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at::Tensor>& inputs,
+                                                           const std::string& form) {
+  const Turns::Turn turn = moduleTurn();  // captures lock the memory of the module
+  ProgramOptions options = source_->options();
+  options.weights_owner = this;
+  auto next = std::make_shared<ModelProgram>();
+  next->session = std::make_unique<Session>(options);  // refuses options before anything is claimed
+  const std::vector<Turns::Turn> turns = claimModule(source_->tensors());
+  next->tensors = source_->tensors();
+  next->captured = source_->capture(form, next->tensors, [&](Program& program) -> Session& {
+    program.model = modelOf(next->tensors);
+    program.poll = poll_;
+    next->session->compile(program, inputs, source_->optimizer(next->tensors));
+    if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
+    return *next->session;
+  });
+  next->form = rules_.policy.many_structures ? form : withoutTrailingNothing(form);
   for (const at::Tensor& input : inputs) next->inputs.push_back(typeOf(input));
-  startProfile(*next);
   return next;
 }
 
-void Model::startProfile(ModelProgram& program) const {
-  if (!options_.profile.path.empty()) program.profile.emplace(options_.profile, *program.session);
-}
-
-void Model::use(ModelProgram& next) {
-  if (program_ == &next) return;
+bool Model::use(const std::shared_ptr<ModelProgram>& next) {
+  if (program_ == next) return false;
   if (program_) {
     // The module is the way from one program's devices to the other's.
     const Turns::Turn turn = moduleTurn();
-    if (options_.training) {
+    if (rules_.training) {
       if (stale_) download();
-      next.session->setOptimizerState(program_->session->optimizerState());
-      next.session->setOptimizer(optimizerSpec(*optimizer_, next.tensors));
+      next->session->setOptimizerState(program_->session->optimizerState());
+      next->session->setOptimizer(source_->optimizer(next->tensors));
     }
-    next.session->copyWeightsToDevice();
-    next.session->setRngState(program_->session->rngState());
-    uploaded_version_ = sharing_->host_version;
+    upload(*next);
+    next->session->setRngState(program_->session->rngState());
   }
-  program_ = &next;
+  noteUpload();
+  program_ = next;
+  return true;
+}
+
+bool Model::isReady(const std::vector<at::Tensor>& inputs, const std::string& form) const {
+  if (!program_ || !attached_ || find(inputs, form).program != program_) return false;
+  if (rules_.training) return true;
+  const bool may_pull = (sharing_->trainer && sharing_->trainer != this) || generation_ != source_->generation() ||
+                        std::ranges::any_of(followed_, [](const Followed& followed) {
+                          const std::shared_ptr<Model> model = followed.model.lock();
+                          return model && model->isStale();
+                        });
+  return !may_pull && !isBehind();
+}
+
+bool Model::choose(const std::vector<at::Tensor>& inputs, const std::string& form) {
+  if (const Found found = find(inputs, form); found.program) return use(found.program);
+  add(inputs, form);
+  return true;
 }
 
 void Model::compile(const std::vector<at::Tensor>& inputs, const std::string& form) {
   const Found found = find(inputs, form);
   if (!found.program) return add(inputs, form);
   log::warn("compile() has no effect: the model is compiled for these inputs; destroy() it first to compile again");
-  use(*found.program);
+  use(found.program);
 }
 
 void Model::add(const std::vector<at::Tensor>& inputs, const std::string& form) {
-  std::unique_ptr<ModelProgram> next = compileProgram(inputs, form);
+  const std::shared_ptr<ModelProgram> next = compileProgram(inputs, form);
   const bool is_first = programs_.empty();
-  programs_.push_back(std::move(next));
-  if (!is_first) log::info("program ", programs_.size(), " of the model, for other inputs than before");
-  try {
-    use(*programs_.back());
-  } catch (...) {
-    programs_.pop_back();
-    throw;
-  }
+  if (!is_first) log::info("program ", programs_.size() + 1, " of the model, for other inputs than before");
+  use(next);
+  programs_.push_back(next);
   is_compiled_ = true;
-  if (!is_first) return;
-  attached_ = user_options_.connection_type() != ConnectionType::kNever;
-  uploaded_version_ = sharing_->host_version;
+  if (is_first) attached_ = rules_.connection == ConnectionType::kAlways;
+}
+
+void Model::refresh() {
+  if (!attached_) attach();
+  if (rules_.training) return;
+  const Turns::Turn turn = moduleTurn();
+  pullFromTrainers();
+  if (isBehind()) upload();
+}
+
+std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {
+  Session& session = compiled("a call");
+  if (rules_.training) stale_ = true;  // also after an interruption that comes too late
+  std::vector<at::Tensor> results = session.run(inputs, poll_);
+  if (program_->profile) program_->profile->noteRun(session);
+  return results;
 }
 
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const std::string& form) {
   requireDevice();
   Found found = find(inputs, form);
   if (found.program) {
-    use(*found.program);
+    use(found.program);
   } else {
     add(inputs, form);
     found.inputs = inputs;  // their order is the new program's
   }
-  if (!attached_) attach();
-  if (!options_.training) {
-    const Turns::Turn turn = moduleTurn();
-    pullFromTrainer();
-    if (uploaded_version_ != sharing_->host_version) upload();
-  }
-  if (options_.training) stale_ = true;
-  std::vector<at::Tensor> results = program_->session->run(found.inputs, poll_);
-  if (program_->profile) program_->profile->noteRun(*program_->session);
-  return results;
+  refresh();
+  return step(found.inputs);
+}
+
+Session& Model::adopt(Adopted adopted) {
+  const Turns::Turn turn = moduleTurn();
+  ProgramOptions options = source_->options();
+  options.weights_owner = this;
+  auto next = std::make_shared<ModelProgram>();
+  next->form = std::move(adopted.form);
+  next->captured = std::move(adopted.captured);
+  next->is_final = adopted.is_final;
+  next->inputs = adopted.program.input_types;
+  next->tensors = std::move(adopted.tensors);
+  next->session = std::make_unique<Session>(options);
+  const std::vector<Turns::Turn> turns = claimModule(next->tensors);
+  next->session->load(std::move(adopted.program), modelOf(next->tensors), poll_);
+  if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
+  programs_.push_back(next);
+  use(next);
+  is_compiled_ = true;
+  attached_ = rules_.connection == ConnectionType::kAlways;
+  return *next->session;
 }
 
 void Model::destroy() {
@@ -244,7 +243,7 @@ void Model::destroy() {
   stale_ = false;
   attached_ = false;
   if (sharing_->trainer == this) sharing_->trainer = nullptr;
-  releaseParameters(this);
+  source_->release();
 }
 
 Session& Model::compiled(const char* call) {
@@ -254,19 +253,62 @@ Session& Model::compiled(const char* call) {
   return *program_->session;
 }
 
+std::shared_ptr<Session> Model::session() const {
+  return program_ ? std::shared_ptr<Session>(program_, program_->session.get()) : nullptr;
+}
+
 // --- weights ---------------------------------------------------------------------------------------------------------
+std::vector<std::pair<const NamedTensor*, at::Tensor>> Model::replaced(const ModelProgram& program) {
+  std::vector<std::pair<const NamedTensor*, at::Tensor>> found;
+  size_t at = 0;  // where the next one is, unless the module has others than it had
+  for (const NamedTensor& now : source_->tensors()) {
+    requireMemory(now.tensor, now.name);
+    const auto begin = program.tensors.begin() + static_cast<ptrdiff_t>(std::min(at, program.tensors.size()));
+    auto own = begin != program.tensors.end() && begin->name == now.name
+                   ? begin
+                   : std::ranges::find(program.tensors, now.name, &NamedTensor::name);
+    if (own == program.tensors.end()) continue;
+    at = static_cast<size_t>(own - program.tensors.begin()) + 1;
+    if (!own->tensor.is_same(now.tensor)) found.emplace_back(&*own, now.tensor);
+  }
+  return found;
+}
+
+void Model::download(ModelProgram& program) {
+  const auto others = replaced(program);
+  program.session->copyWeightsToHost();
+  const at::NoGradGuard no_grad;
+  for (const auto& [own, now] : others) now.detach().copy_(own->tensor.detach());
+}
+
+void Model::upload(ModelProgram& program) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [own, now] : replaced(program)) {
+    ABELE_REQUIRE(own->tensor.sizes() == now.sizes() && own->tensor.scalar_type() == now.scalar_type(), E0704,
+                  {.what = cat(own->name, " differs from the tensor that the model was compiled with"),
+                   .found = source_->typeText(now),
+                   .expected = source_->typeText(own->tensor),
+                   .remedy = "call destroy() before the next call, so that the model is compiled again"});
+    own->tensor.detach().copy_(now.detach());
+  }
+  program.session->copyWeightsToDevice();
+}
+
 void Model::download() {
   const Turns::Turn turn = moduleTurn();
-  compiled("copyWeightsToHost()").copyWeightsToHost();
+  compiled("copyWeightsToHost()");
+  download(*program_);
   stale_ = false;
   uploaded_version_ = ++sharing_->host_version;
 }
 
 void Model::upload() {
   const Turns::Turn turn = moduleTurn();
-  compiled("copyWeightsToDevice()").copyWeightsToDevice();
+  compiled("copyWeightsToDevice()");
+  upload(*program_);
   stale_ = false;
-  uploaded_version_ = sharing_->host_version;
+  if (rules_.training) ++sharing_->host_version;  // of what others compute with, too
+  noteUpload();
 }
 
 bool Model::pullIfStale() {
@@ -275,51 +317,41 @@ bool Model::pullIfStale() {
   return true;
 }
 
-void Model::uploadBuffers() {
-  const Turns::Turn turn = moduleTurn();
-  Session& session = compiled("copyNamedBuffersToDevice()");
-  const std::optional<Setting> listed = user_options_.Popart().get("updatableNamedBuffers");
-  const auto* names = listed ? std::get_if<std::vector<std::string>>(&*listed) : nullptr;
-  ABELE_REQUIRE(names && !names->empty(), E0702,
-                {.what = "no buffers are listed", .remedy = "Options::updatableNamedBuffers({...})"});
-  session.copyBuffersToDevice(*names);
-}
-
-std::vector<NamedTensor> Model::moduleTensors() const {
-  return module_ ? tensorsOf(*module_) : std::vector<NamedTensor>();
-}
-
-std::map<std::string, at::Tensor> Model::stateDict() {
-  const Turns::Turn turn = moduleTurn();
-  pullFromTrainer();
-  pullIfStale();
-  std::map<std::string, at::Tensor> state;
-  for (const NamedTensor& t : program_ ? program_->tensors : moduleTensors()) state.emplace(t.name, t.tensor);
-  return state;
-}
-
-void Model::loadStateDict(const std::map<std::string, at::Tensor>& state) {
-  const Turns::Turn turn = moduleTurn();
-  const std::map<std::string, at::Tensor> own = stateDict();
-  for (const auto& [name, tensor] : state) {
-    const auto it = own.find(name);
-    ABELE_REQUIRE(it != own.end() && it->second.sizes() == tensor.sizes(), E0708,
-                  {.what = cat("the model does not fit the state's ", name),
-                   .found = shapeOf(tensor),
-                   .expected = it == own.end() ? "no such tensor" : shapeOf(it->second)});
-    requireMemory(tensor, cat("the state's ", name));
-    requireMemory(it->second, name);
+void Model::follow() {
+  const uint64_t generation = source_->generation();
+  if (generation_ == generation) return;
+  generation_ = generation;
+  for (const std::shared_ptr<Model>& model : source_->trainers()) {
+    if (model.get() == this || model->sharing_ == sharing_) continue;
+    const bool is_known =
+        std::ranges::any_of(followed_, [&](const Followed& known) { return known.sharing == model->sharing_; });
+    if (!is_known) followed_.push_back({model, model->sharing_});
   }
-  for (const auto& [name, tensor] : own)
-    ABELE_REQUIRE(state.contains(name), E0708, {.what = cat("the state has no ", name), .expected = shapeOf(tensor)});
-  at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : state) own.at(name).copy_(tensor);
-  ++sharing_->host_version;
-  if (program_ && attached_) upload();
+}
+
+void Model::pullFromTrainers() {
+  if (sharing_->trainer && sharing_->trainer != this) sharing_->trainer->pullIfStale();
+  follow();
+  for (const Followed& followed : followed_)
+    if (const std::shared_ptr<Model> model = followed.model.lock(); model && model->isStale()) {
+      const Turns::Turn turn = turnOf(*model);
+      model->pullIfStale();
+    }
+}
+
+bool Model::isBehind() const {
+  return uploaded_version_ != sharing_->host_version || std::ranges::any_of(followed_, [](const Followed& followed) {
+           return followed.uploaded_version != followed.sharing->host_version;
+         });
+}
+
+void Model::noteUpload() {
+  uploaded_version_ = sharing_->host_version;
+  for (Followed& followed : followed_) followed.uploaded_version = followed.sharing->host_version;
 }
 
 void Model::requireDevice() const {
-  ABELE_REQUIRE(user_options_.connection_type() != ConnectionType::kNever, E0702,
+  ABELE_REQUIRE(rules_.connection != ConnectionType::kNever, E0702,
                 {.what = "the connection type is Never: the model compiles, and does not run",
                  .remedy = "connectionType(ConnectionType::kAlways) or kOnDemand"});
 }
@@ -343,148 +375,13 @@ Turns::Turn Model::moduleTurn() {
   return sharing_->turns.isMine() ? Turns::Turn() : sharing_->turns.take("the training model of the module");
 }
 
+Turns::Turn Model::turnOf(Model& trainer) const {
+  Turns& turns = trainer.sharing_->turns;
+  return turns.isMine() ? Turns::Turn() : turns.take("the training model of the module", poll_);
+}
+
 void Model::pullBeforeTheEnd() {
   if (program_ && !program_->session->isOfParent()) pullIfStale();
-}
-
-void Model::claimTraining() {
-  ABELE_REQUIRE(!sharing_->trainer || sharing_->trainer == this, E0709,
-                {.what = "the module is already wrapped for training",
-                 .found = "a live training model of it",
-                 .expected = "one training model per module",
-                 .remedy = "destroy() the other training model first"});
-  sharing_->trainer = this;
-}
-
-void Model::pullFromTrainer() {
-  if (sharing_->trainer && sharing_->trainer != this) sharing_->trainer->pullIfStale();
-}
-
-// --- optimizer, groups, times ----------------------------------------------------------------------------------------
-void Model::setOptimizer(const optim::Optimizer& optimizer) {
-  if (program_) {
-    requireSameConstants(*optimizer_, optimizer);
-    program_->session->setOptimizer(optimizerSpec(optimizer, program_->tensors));
-  }
-  *optimizer_ = optimizer;
-}
-
-void Model::group(const std::string& parameter, CommGroupType type, int64_t shards, VariableRetrievalMode mode) {
-  ABELE_REQUIRE(!program_, E0705,
-                {.what = cat("replicaGrouping of ", parameter, " after the model was compiled"),
-                 .remedy = "call it before the model, or destroy() the model first"});
-  std::erase_if(options_.groupings, [&](const auto& grouping) { return grouping.parameter == parameter; });
-  options_.groupings.push_back({parameter, commGroup(type), shards, mode == VariableRetrievalMode::kAllReplicas});
-}
-
-int64_t Model::cycles() {
-  const std::optional<Setting> counts = user_options_.Popart().get("instrumentWithHardwareCycleCounter");
-  ABELE_REQUIRE(counts && std::get_if<bool>(&*counts) && std::get<bool>(*counts), E0702,
-                {.what = "cycle counting is disabled", .remedy = "Options::logCycleCount(true)"});
-  const int64_t cycles = compiled("cycleCount()").cycles();
-  ABELE_REQUIRE(cycles != 0, E0705, {.what = "cycleCount() before the first call", .remedy = "call the model first"});
-  return cycles;
-}
-
-void Model::setRngState(const at::Tensor& state) {
-  Session& session = compiled("setRngState()");
-  const at::Tensor now = session.rngState();
-  const auto refuse = [&] {
-    throwUser(ErrorCode::E0708, {.what = "this is no state of a random stream",
-                                 .found = state.defined() ? shapeOf(state) : "an undefined tensor",
-                                 .expected = shapeOf(now),
-                                 .remedy = "pass what rngState() returned"});
-  };
-  if (!state.defined() || state.scalar_type() != now.scalar_type()) refuse();
-  try {
-    session.setRngState(state);  // with or without a part for stochastic rounding
-  } catch (const c10::Error&) {
-    refuse();
-  }
-}
-
-std::string Model::graphText() { return ir::print(compiled("graphText()").graph()); }
-std::string Model::planText() { return plan::print(compiled("planText()").plan()); }
-std::string Model::executableText() { return exe::print(compiled("executableText()").executable()); }
-
-// --- files -----------------------------------------------------------------------------------------------------------
-void Model::save(const std::string& path) {
-  const Session& session = compiled("save()");
-  const Turns::Turn turn = moduleTurn();
-  pullIfStale();
-  for (const NamedTensor& t : program_->tensors) requireMemory(t.tensor, t.name);
-  ProgramFile file;
-  file.version = cat("abele ", version());
-  file.program = encode(session.program());
-  file.form = program_->form;
-  file.result_form = program_->result_form;
-  file.has_model = true;
-  for (const NamedTensor& t : program_->tensors) file.tensors.push_back({t.name, t.tensor, t.is_parameter});
-  file.optimizer_state = session.optimizerState();
-  file.rng_state = session.rngState();
-  writeProgramFile(path, file);
-}
-
-void Model::load(const std::string& path) {
-  ABELE_REQUIRE(!program_, E0705,
-                {.what = "loadExecutable() of a compiled model", .remedy = "destroy() the model first"});
-  const Turns::Turn turn = moduleTurn();
-  const ProgramFile file = readProgramFile(path);
-  CompiledProgram program = decodeProgram(file.program);
-  const exe::Executable& executable = program.executable;
-  const auto kind = [](bool training) { return training ? "a training program" : "an inference program"; };
-  ABELE_REQUIRE(executable.training == options_.training, E0712,
-                {.what = cat("the file holds ", kind(executable.training)),
-                 .at = path,
-                 .expected = kind(options_.training),
-                 .remedy = "loadTrainingModel for training, loadInferenceModel for inference"});
-  ABELE_REQUIRE(file.has_model || module_, E0712,
-                {.what = "the file holds a program without weights",
-                 .at = path,
-                 .remedy = "pass the module, or save with export_model=True in Python"});
-  const OptimizerSpec optimizer = program.optimizer;
-  options_.device_iterations = executable.device_iterations;
-  options_.gradient_accumulation = executable.accumulation;
-  auto next = std::make_unique<ModelProgram>();
-  next->form = file.form;
-  next->result_form = file.result_form;
-  next->is_loaded = true;
-  next->inputs = program.input_types;
-  next->tensors = takeWeights(file);
-  for (NamedTensor& t : next->tensors) t.trains = optimizer.rules.group_of.contains(t.name);
-  next->session = std::make_unique<Session>(options_);
-  next->session->load(std::move(program), modelOf(next->tensors), poll_);
-  if (file.has_model) next->session->setOptimizerState(file.optimizer_state);
-  if (file.rng_state.defined()) next->session->setRngState(file.rng_state);
-  startProfile(*next);
-  programs_.push_back(std::move(next));
-  program_ = programs_.back().get();
-  is_compiled_ = true;
-  if (optimizer_ && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone) *optimizer_ = optimizerOf(optimizer);
-  attached_ = user_options_.connection_type() != ConnectionType::kNever;
-  uploaded_version_ = sharing_->host_version;
-}
-
-std::vector<NamedTensor> Model::takeWeights(const ProgramFile& file) {
-  at::NoGradGuard no_grad;
-  std::vector<NamedTensor> tensors = moduleTensors();
-  for (const SavedTensor& saved : file.tensors) {
-    if (!module_) {
-      tensors.push_back({saved.name, saved.tensor, saved.is_parameter});
-      continue;
-    }
-    auto own = std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name == saved.name; });
-    const bool fits = own != tensors.end() && own->tensor.sizes() == saved.tensor.sizes() &&
-                      own->tensor.scalar_type() == saved.tensor.scalar_type();
-    ABELE_REQUIRE(fits, E0712,
-                  {.what = cat("the module does not fit the file's ", saved.name),
-                   .found = own == tensors.end() ? "no such tensor" : shapeOf(own->tensor),
-                   .expected = shapeOf(saved.tensor),
-                   .remedy = "pass a module of the class that was saved, or none"});
-    requireMemory(own->tensor, own->name);
-    own->tensor.copy_(saved.tensor);
-  }
-  return tensors;
 }
 
 }  // namespace abele::host

@@ -1,64 +1,75 @@
-// A user's model: its compiled programs, one per kind of input, whose weights are newest, its optimizer, its files.
-// Behind abele::CompiledModel (api/model.cc).
+// A user's model: its compiled programs, one for each kind of input, and whose weights are newest. Both languages'
+// front ends are over it: libtorch_model.h for C++, bind/model.cc for Python.
 #pragma once
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "abele/model.h"
+#include "abele/enums.h"
 #include "base/turns.h"
 #include "model/access.h"
-#include "model/forms.h"
-#include "model/program_file.h"
+#include "model/module_source.h"
 #include "session/profile.h"
 #include "session/session.h"
 
 namespace abele::host {
 
-class Model;
-
 /// What all models of one module share.
 struct Sharing {
   Turns turns;  // of the training model, and of whoever reads or writes the module's tensors; guards what follows
-  Model* trainer = nullptr;  // the live training model
-  int64_t host_version = 0;  // counts copies from a device into the module
+  Model* trainer = nullptr;               // the live training model
+  std::atomic<int64_t> host_version = 0;  // counts copies from a device into the module; models of other modules look
 };
-/// That of a module, alive while a model of the module is; null: one of its own.
-std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
 
 /// Source: spec executor.md sections 6 to 8. Threads: whoever has a turn of turns(), but where it says otherwise.
 class Model {
  public:
-  /// optimizer: of a training model; null for inference. line: where the program wrapped the model.
-  Model(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
-        const optim::Optimizer* optimizer, std::string line = {});
-  /// From a file: a compiled optimizer goes on with its own values.
-  Model(const std::string& path, torch::nn::Module* module, const Options& options, const optim::Optimizer* optimizer);
+  struct Rules {
+    bool training = false;
+    ConnectionType connection = ConnectionType::kAlways;
+    Policy policy = {};
+  };
+  /// sharing: null where no other model has to do with the module but those that the source names.
+  Model(std::unique_ptr<ModuleSource> source, Rules rules, std::shared_ptr<Sharing> sharing = nullptr);
   /// Waits for other threads that copy its weights.
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
   /// What calls of this model take before anything else. Threads: any.
-  Turns& turns() { return options_.training ? sharing_->turns : own_turns_; }
+  Turns& turns() { return rules_.training ? sharing_->turns : own_turns_; }
 
-  /// Makes the program for inputs of this kind the current one; compiles it where there is none.
-  void compile(const std::vector<at::Tensor>& inputs, const std::string& form);
-  /// form: of the arguments, as detail::Flat has it.
+  /// Would choose() and refresh() do nothing? Cheap.
+  bool isReady(const std::vector<at::Tensor>& inputs, const std::string& form) const;
+  /// Makes the program for inputs of this kind the current one; compiles it where there is none. Weights, optimizer
+  /// state and random numbers move from the program before it. Returns: whether the program is another one now.
+  bool choose(const std::vector<at::Tensor>& inputs, const std::string& form);
+  /// The model is on its devices, with the newest weights. Requires: it is compiled.
+  void refresh();
+  /// A call of the current program. Requires: its inputs in its order, refresh().
+  std::vector<at::Tensor> step(const std::vector<at::Tensor>& inputs);
+  /// All three. form: of the arguments, as detail::Flat has it.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::string& form);
+  void compile(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// What forward returned in the last call.
-  const std::string& resultForm() const { return program_->result_form; }
+  const std::string& resultForm() const { return program_->captured.result_form; }
+  /// Of the current program; null: nothing is compiled.
+  const ModuleSource::Captured* captured() const { return program_ ? &program_->captured : nullptr; }
   void destroy();
+  /// The model has no device any more to copy weights from: the interpreter of its module has ended, or so.
+  void forget() { stale_ = false; }
 
   /// The session of the current program. Throws E0705 naming the call where nothing is compiled.
   Session& compiled(const char* call);
+  /// The same, alive for as long as somebody holds it. Null: nothing is compiled.
+  std::shared_ptr<Session> session() const;
   /// Threads: any.
   bool isCompiled() const { return is_compiled_; }
   /// How many programs there are, one for each kind of input.
@@ -67,89 +78,99 @@ class Model {
   void download();
   void upload();
   bool pullIfStale();
-  void uploadBuffers();
-  std::map<std::string, at::Tensor> stateDict();
-  void loadStateDict(const std::map<std::string, at::Tensor>& state);
+  /// Does the device have newer weights than the module? Threads: any.
+  bool isStale() const { return stale_; }
+  /// Brings newer weights of models that train the module into it.
+  void pullFromTrainers();
 
   /// Threads: any.
   bool isAttached() const { return attached_; }
   void attach();
   void detach();
 
-  void save(const std::string& path);
-  /// Goes on from a file. Requires: nothing was compiled.
-  void load(const std::string& path);
+  /// A program that was compiled before, in the place of one to compile. Throws E0712. Requires: nothing is compiled.
+  struct Adopted {
+    CompiledProgram program;
+    std::string form;
+    ModuleSource::Captured captured;
+    std::vector<NamedTensor> tensors;  // that its weights are
+    bool is_final = false;             // there is no forward to compile another one
+  };
+  Session& adopt(Adopted adopted);
 
-  void setOptimizer(const optim::Optimizer& optimizer);
-  const optim::Optimizer& optimizer() const { return *optimizer_; }
-  void group(const std::string& parameter, CommGroupType type, int64_t shards, VariableRetrievalMode mode);
-
-  /// verify.cc
-  abele::Verification verify(const std::vector<detail::Flat>& batches);
-  int64_t cycles();
-  MemoryReport memoryReport() { return publicMemory(compiled("memoryReport()").memoryReport(), options_); }
-  std::string report() { return reportText(compiled("report()").report()); }
-  std::string graphText();
-  std::string planText();
-  std::string executableText();
-  /// Throws E0708 where this is no state of a random stream.
-  void setRngState(const at::Tensor& state);
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
-  /// Threads: any.
-  const Options& options() const { return user_options_; }
-  const torch::nn::Module* module() const { return module_; }
 
- private:
+ protected:
   /// A compiled program, and the tensors that its session copies from and to.
   struct ModelProgram {
-    std::string form, result_form;  // of arguments and results
+    std::string form;  // of the arguments
+    ModuleSource::Captured captured;
     std::vector<Type> inputs;
-    bool is_loaded = false;  // from a file: there is no forward to compile another one
+    bool is_final = false;
     std::vector<NamedTensor> tensors;
     std::unique_ptr<Session> session;
     std::optional<Profile> profile;
   };
 
+  ModuleSource& source() const { return *source_; }
+  Sharing& sharing() const { return *sharing_; }
+  const ModelProgram* program() const { return program_.get(); }
+  const Rules& rules() const { return rules_; }
   /// Around what reads or writes the module's tensors, or captures; a training model's own calls have it.
   Turns::Turn moduleTurn();
-  void requireDevice() const;
+  /// This model is the one that trains the module. Throws E0709.
   void claimTraining();
-  void pullFromTrainer();
+  void requireDevice() const;
+
+ private:
+  /// A training model elsewhere whose weights are this module's too.
+  struct Followed {
+    std::weak_ptr<Model> model;
+    std::shared_ptr<Sharing> sharing;
+    int64_t uploaded_version = -1;
+  };
+
+  Turns::Turn turnOf(Model& trainer) const;
   /// A forked child has no devices to copy from.
   void pullBeforeTheEnd();
+  void follow();
+  /// Was the module written by a model that trains it since it was uploaded?
+  bool isBehind() const;
+  void noteUpload();
   /// The program that was compiled for inputs of this kind, or null, and the inputs in its order.
   struct Found {
-    ModelProgram* program = nullptr;
+    std::shared_ptr<ModelProgram> program;
     std::vector<at::Tensor> inputs;
   };
   /// Throws E0704 for arguments that are built otherwise than those of the programs there are.
-  Found find(const std::vector<at::Tensor>& inputs, const std::string& form);
+  Found find(const std::vector<at::Tensor>& inputs, const std::string& form) const;
   /// Compiles a program and makes it the current one.
   void add(const std::vector<at::Tensor>& inputs, const std::string& form);
-  /// Makes a program the current one, which goes on where the one before it stopped.
-  void use(ModelProgram& next);
-  void startProfile(ModelProgram& program) const;
-  std::unique_ptr<ModelProgram> compileProgram(const std::vector<at::Tensor>& inputs, const std::string& form);
-  /// The file's weights into the module's tensors of the same names; without a module they are the model's own.
-  std::vector<NamedTensor> takeWeights(const ProgramFile& file);
-  std::vector<NamedTensor> moduleTensors() const;
+  /// Makes a program the current one, which goes on where the one before it stopped. Returns: whether it is another.
+  bool use(const std::shared_ptr<ModelProgram>& next);
+  /// Pulls from those who train the module, and keeps them from training it meanwhile.
+  std::vector<Turns::Turn> claimModule(const std::vector<NamedTensor>& tensors);
+  std::shared_ptr<ModelProgram> compileProgram(const std::vector<at::Tensor>& inputs, const std::string& form);
+  /// Between the module's tensors and a program's. A module may have put other tensors in the place of those that it
+  /// was compiled with: their values are what counts.
+  void download(ModelProgram& program);
+  void upload(ModelProgram& program);
+  /// (what the program knows, what the module has in its place by now)
+  std::vector<std::pair<const NamedTensor*, at::Tensor>> replaced(const ModelProgram& program);
 
-  const Options user_options_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  torch::nn::Module* module_;
-  std::shared_ptr<const void> owner_;
-  detail::StructuredForward forward_;
-  std::string line_;  // "train.cpp:88"
-  ProgramOptions options_;
-  std::shared_ptr<Sharing> sharing_;
+  const std::unique_ptr<ModuleSource> source_;
+  const Rules rules_;
+  const std::shared_ptr<Sharing> sharing_;
   Turns own_turns_;  // of an inference model
-  std::vector<std::unique_ptr<ModelProgram>> programs_;
-  ModelProgram* program_ = nullptr;  // of the last call
+  std::vector<std::shared_ptr<ModelProgram>> programs_;
+  std::shared_ptr<ModelProgram> program_;  // of the last call
   std::function<bool()> poll_;
   std::atomic<bool> is_compiled_ = false;
   std::atomic<bool> attached_ = false;
-  bool stale_ = false;  // the device is newer than the module
+  std::atomic<bool> stale_ = false;  // the device is newer than the module
   int64_t uploaded_version_ = 0;
+  std::vector<Followed> followed_;
+  std::optional<uint64_t> generation_;  // of the source, when followed_ was looked at
 };
 
 }  // namespace abele::host

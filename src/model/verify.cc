@@ -3,35 +3,37 @@
 
 #include "base/error.h"
 #include "compile/tensors.h"
+#include "model/libtorch_model.h"
+#include "model/libtorch_module.h"
 #include "model/lines.h"
-#include "model/model.h"
 #include "model/placed_modules.h"
 
 namespace abele::host {
 
-abele::Verification Model::verify(const std::vector<detail::Flat>& batches) {
-  ABELE_REQUIRE(forward_, E0705,
+abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batches) {
+  const detail::StructuredForward& forward = own().forward();
+  ABELE_REQUIRE(forward, E0705,
                 {.what = "a loaded model has no forward to compare with",
                  .remedy = "verify the model that the program was saved from"});
   const Turns::Turn turn = moduleTurn();
-  pullFromTrainer();
+  pullFromTrainers();
   pullIfStale();
-  std::vector<NamedTensor> tensors = moduleTensors();
+  std::vector<NamedTensor> tensors = own().tensors();
   const std::string form = batches.empty() ? "" : batches[0].form;
-  VerifyRequest request{.options = options_, .program = {}, .optimizer = {}, .eager = {}, .make_update = {}};
-  PlacedModules placed(module_, tensors);
-  request.eager = [&](const std::vector<at::Tensor>& inputs) { return forward_(inputs, form).tensors; };
+  VerifyRequest request{.options = own().options(), .program = {}, .optimizer = {}, .eager = {}, .make_update = {}};
+  PlacedModules placed(module(), tensors);
+  request.eager = [&](const std::vector<at::Tensor>& inputs) { return forward(inputs, form).tensors; };
   request.program.forward = [&](const std::vector<at::Tensor>& inputs) {
     placed.begin();
     return request.eager(inputs);
   };
   request.program.reads_model = placed.reader();
   request.program.checks_comparisons = true;
-  const LineScope line(line_);
+  const LineScope line(own().line());
   request.program.source_location = currentLine;
   for (NamedTensor& t : tensors) requireMemory(t.tensor, t.name);
   for (NamedTensor& t : tensors) request.program.model.push_back({t.name, &t.tensor, t.is_parameter});
-  if (optimizer_) request.optimizer = optimizerSpec(*optimizer_, tensors);
+  request.optimizer = own().optimizer(tensors);
   std::vector<std::vector<at::Tensor>> inputs;
   for (const detail::Flat& batch : batches) {
     ABELE_REQUIRE(batch.form == form, E0704,

@@ -10,10 +10,9 @@ from keras.src import backend
 from keras.src.trainers.data_adapters import data_adapter_utils
 
 from .._errors import refused
+from .._module_source import ModuleSource
 from .._native import core
 from .._policy import Policy
-from .._program import Program
-from .._support import toProgramOptions
 from ..enums import OutputMode, ReductionType
 from ..options import Options
 from ..strategies import PipelinedExecution, ShardedExecution, Stage
@@ -29,17 +28,18 @@ class _Compiled:
         self.step = StepModule(model, mode, structure, stages, wants_predictions=wants_predictions)
         self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
         options, how = _options(plan, mode, iterations), {"training": mode == "train", "policy": Policy()}
-        self._program = Program(toProgramOptions(options, **how), options, **how)
+        source = ModuleSource(self.step, options, **how)
+        self._native = core().Model(source, mode == "train", "Always", core().Policy(many_programs=False))
         before = self._versions(self.step.others)
         with torch.no_grad() if mode != "train" else torch.enable_grad():
-            self._program.compile(self.step, (tuple(tensors), {}), tensors, core().OptimizerSpec())
+            self._native.choose(tensors, "", ((tuple(tensors), {}), tensors))
         self.writes = self._versions(self.step.others) != before
         self._uploaded = self._versions()
 
     @property
     def session(self):
         """The native session."""
-        return self._program.session
+        return self._native.session()
 
     @staticmethod
     def _versionsOf(tensors):
@@ -60,10 +60,11 @@ class _Compiled:
     def run(self, tensors):
         """One call. Returns: its results; variables that the model wrote have their new values."""
         if self._versions() != self._uploaded:
-            self.session.copyWeightsToDevice()
-        results = self._program.run((tuple(tensors), {}), tensors)
+            self._native.upload()
+        program, policy = self._native.structure(), Policy()
+        results = program.resultsOf((tuple(tensors), {}), tensors, self._native.step(tensors), policy)
         if self.writes:
-            self.session.copyWeightsToHost()
+            self._native.download()
         self._uploaded = self._versions()
         return list(results)
 

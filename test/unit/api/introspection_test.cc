@@ -159,6 +159,17 @@ TEST(Introspection, DetachKeepsWhatWasTrained) {
   EXPECT_TRUE(one.model.isAttachedToDevice());
 }
 
+TEST(Introspection, AttachesWhenItIsAskedTo) {
+  const at::Tensor x = torch::randn({1, 4});
+  Training always, demanded(abele::Options().connectionType(abele::ConnectionType::kOnDemand));
+  always.model.compile({x});
+  EXPECT_TRUE(always.model.isAttachedToDevice());
+  demanded.model.compile({x});
+  EXPECT_FALSE(demanded.model.isAttachedToDevice());
+  EXPECT_TRUE(at::equal(always.model(x)[0], demanded.model(x)[0]));
+  EXPECT_TRUE(demanded.model.isAttachedToDevice());
+}
+
 TEST(Introspection, OptimizerStateContinuesElsewhere) {
   const abele::optim::Optimizer adam = abele::optim::Adam{.lr = 0.1};
   Training one({}, adam), two({}, adam);

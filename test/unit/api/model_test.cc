@@ -172,6 +172,24 @@ TEST(InferenceModel, FollowsTheLiveTrainingModel) {
   }
 }
 
+TEST(InferenceModel, SeesWhatTheUserUploadedForTraining) {
+  const Batch batch(6);
+  Net net;
+  net->eval();
+  const abele::Options copies = accumulating(1).shareWeights(false);
+  auto training = train(net, copies, abele::optim::SGD{.lr = 0.1});
+  auto inference =
+      abele::inferenceModel(net, [net](at::Tensor x) mutable { return net(x); }, abele::Options().shareWeights(false));
+  training(batch.x, batch.y);
+  inference(batch.x);
+  {
+    torch::NoGradGuard no_grad;
+    net->second->bias.add_(1);
+  }
+  training.copyWeightsToDevice();
+  EXPECT_TRUE(torch::equal(inference(batch.x)[0], net(batch.x)));
+}
+
 TEST(InferenceModel, TakesPlainCallables) {
   const at::Tensor x = torch::randn({4, 3}), y = torch::randn({4, 3});
   auto sum =

@@ -1,0 +1,112 @@
+"""A module as the native model asks for it (src/model/module_source.h): its tensors, options, and its capture."""
+
+from . import _process_group, structures, wrapping
+from ._arguments import typeText
+from ._native import PACKAGE_FOLDERS, core
+from ._program import Program
+from ._results import warnOfHiddenTensors, warnOfHostTensors
+from ._support import toProgramOptions
+from ._tensor_paths import pathOf
+from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
+
+
+def modelTensors(model):
+    """(name, tensor, is a parameter) of all parameters and buffers; tied ones once."""
+    return [(name, tensor, True) for name, tensor in model.named_parameters()] + [
+        (name, tensor, False) for name, tensor in model.named_buffers()
+    ]
+
+
+class ModuleSource:
+    """A module without an optimizer, that no other model trains. Threads: whoever has a turn of the model."""
+
+    def __init__(self, model, options, *, training, policy):
+        self._model = model
+        self._options = options
+        self._training = training
+        self._policy = policy
+
+    def tensors(self):
+        """See modelTensors."""
+        with wrapping.withoutPull():
+            return modelTensors(self._model)
+
+    def options(self, given):
+        """The native options of the program that is compiled next.
+
+        Args:
+            given: the call's (positional, named) arguments; None: of a program that is loaded.
+        """
+        return toProgramOptions(self._options, training=self._training, policy=self._policy)
+
+    def optimizer(self):
+        """The native OptimizerSpec of now."""
+        return core().OptimizerSpec()
+
+    def claim(self):
+        """The model trains the module from now on."""
+
+    def join(self):
+        """Finds the other processes, where the program works with some."""
+        distributed = self._options.Distributed
+        works_with_others = self._training or distributed.devices_per_process > 0
+        if works_with_others and distributed.numProcesses > 1:
+            _process_group.join(distributed.processId, distributed.numProcesses)
+
+    def release(self):
+        """It no longer does."""
+
+    def typeText(self, tensor):
+        """Type and shape, for messages."""
+        return typeText(tensor)
+
+    def trainers(self):
+        """Native models that train some of the tensors."""
+        return []
+
+    def capture(self, given, compile, progress=None):
+        """Compiles for a call: captures forward while all stands around it that it needs.
+
+        Args:
+            given: (the call's (positional, named) arguments, its tensors as the device takes them).
+            compile: the native compiler.
+            progress: called as progress(done, total) while compiling.
+        Returns: a Program.
+        """
+        model, options, policy = self._model, self._options, self._policy
+        program = Program.of(*given)
+        excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
+        returned = None
+
+        def forward(micro_batch):
+            nonlocal returned
+            positional, named = structures.reconstructTensorStructure(program.arguments, micro_batch)
+            versions = [tensor._version for tensor in micro_batch]
+            result = returned = callForward(
+                model,
+                positional,
+                named,
+                training=self._training,
+                options=options,
+                excludes=excludes,
+                scopes=options.module_namescope_enabled,
+            )
+            program.written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]
+            flat = structures.flattenTensorStructure(result)
+            warnOfHostTensors(flat)
+            warnOfHiddenTensors(result)
+            program.constants = {i: tensor.shape for i, tensor in enumerate(flat) if not core().mayVary(tensor)}
+            return flat
+
+        with aroundCompile(model), aroundProgram(model, policy):
+            session = compile(
+                forward,
+                CaptureMode(),
+                excludes,
+                lambda storage: pathOf(model, storage),
+                progress,
+                lambda stage_devices: policy.requireDevices(options, stage_devices),
+            )
+        program.result = structures.skeleton(returned)  # here: its tensors would be part of the program
+        policy.noteCompiled(session)
+        return program

@@ -1,0 +1,277 @@
+// Model: what an executor of Python is over. The module behind it is a Python object (abele._module_source), asked
+// under the GIL; all else runs without it.
+#include "model/model.h"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pybind11/functional.h>
+
+#include "base/error.h"
+#include "bind/bind.h"
+#include "bind/gil.h"
+#include "compile/compiled_program.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
+
+std::atomic<uint64_t> wrappings{0};  // changes with every module that is wrapped for training, or no longer is
+
+class PythonModel;
+
+/// Whether a signal's handler threw while native code waited.
+class Interruption {
+ public:
+  host::Poll poll() {
+    return [this] {
+      if (isEnding()) return true;
+      const WithGil gil;
+      if (PyErr_CheckSignals() == 0) return false;
+      error_.emplace();
+      return true;
+    };
+  }
+  /// Throws what the handler threw. Requires: the GIL.
+  void rethrow() const {
+    if (error_) throw *error_;
+  }
+
+ private:
+  std::optional<py::error_already_set> error_;
+};
+
+/// A Python object that C++ keeps, let go of under the GIL.
+std::shared_ptr<py::object> kept(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* held) {
+            if (isEnding()) return;  // nobody may let go of Python's objects any more
+            const py::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
+
+/// What a call gives to the module that it may have to compile.
+struct PythonCall {
+  py::object given;
+  Interruption interruption;
+};
+
+/// Threads: as host::ModuleSource.
+class PythonModule : public host::ModuleSource {
+ public:
+  explicit PythonModule(py::object source) : source_(kept(std::move(source))) {}
+
+  std::vector<host::NamedTensor> tensors() override {
+    const WithGil gil;
+    std::vector<host::NamedTensor> tensors;
+    for (auto& [name, tensor, is_parameter] : source_->attr("tensors")().cast<std::vector<NamedTensor>>())
+      tensors.push_back({name, tensor, is_parameter, is_parameter && tensor.requires_grad()});
+    return tensors;
+  }
+  host::ProgramOptions options() override {
+    const WithGil gil;
+    return source_->attr("options")(call->given).cast<host::ProgramOptions>();
+  }
+  host::OptimizerSpec optimizer(const std::vector<host::NamedTensor>& /*tensors*/) override {
+    const WithGil gil;
+    return source_->attr("optimizer")().cast<host::OptimizerSpec>();
+  }
+  Captured capture(const std::string& /*form*/, const std::vector<host::NamedTensor>& /*tensors*/,
+                   const Compile& compile) override {
+    const WithGil gil;
+    const auto body = [&](std::function<Tensors(Tensors)> forward, const py::object& mode,
+                          std::vector<std::string> excludes, const std::function<std::string(uintptr_t)>& name_of,
+                          std::function<void(int, int)> progress,
+                          std::function<void(const std::vector<int>&)> check_devices) -> host::Session* {
+      host::Program program;
+      program.check_devices = calledWithGil(std::move(check_devices));
+      program.progress = calledWithGil(std::move(progress));
+      program.forward = calledWithGil(std::move(forward));
+      program.source_location = sourceLocator(std::move(excludes));
+      program.name_of = [&](const c10::StorageImpl* storage) {
+        const WithGil with_gil;
+        return name_of(reinterpret_cast<uintptr_t>(storage));
+      };
+      program.mode_object = mode.is_none() ? nullptr : mode.ptr();
+      try {
+        const NoGil no_gil;  // autograd must not run with it; forward takes it back
+        return &compile(program);
+      } catch (const Error&) {
+        // Autograd's engine leaves the Python error of a backward function set, which this error stands for now.
+        PyErr_Clear();
+        call->interruption.rethrow();
+        throw;
+      }
+    };
+    return {.result_form = {},
+            .structure = kept(
+                source_->attr("capture")(call->given, py::cpp_function(body, py::return_value_policy::reference)))};
+  }
+  void claim(const std::vector<host::NamedTensor>& /*tensors*/) override {
+    const WithGil gil;
+    source_->attr("claim")();
+  }
+  void join() override {
+    const WithGil gil;
+    source_->attr("join")();
+  }
+  void release() override {
+    const WithGil gil;
+    source_->attr("release")();
+  }
+  std::string typeText(const at::Tensor& tensor) const override {
+    const WithGil gil;
+    return source_->attr("typeText")(tensor).cast<std::string>();
+  }
+  std::vector<std::shared_ptr<host::Model>> trainers() override;
+  uint64_t generation() const override { return wrappings; }
+
+  PythonCall* call = nullptr;  // that is under way
+
+ private:
+  std::shared_ptr<py::object> source_;
+};
+
+class PythonModel : public host::Model {
+ public:
+  PythonModel(PythonModule* module, Rules rules)
+      : Model(std::unique_ptr<host::ModuleSource>(module), rules), module_(*module) {}
+  ~PythonModel() { forget(); }  // whoever owns the model has copied its weights, or the interpreter has ended
+
+  /// Runs work without the GIL. A signal's handler that throws ends it.
+  template <class Work>
+  auto call(const Work& work, py::object given = py::none()) {
+    PythonCall call{.given = std::move(given), .interruption = {}};
+    const Scope scope(*this, call);
+    try {
+      const NoGil no_gil;
+      return work();
+    } catch (const Error&) {
+      call.interruption.rethrow();
+      throw;
+    }
+  }
+
+  py::object structure() const {
+    const host::ModuleSource::Captured* const found = captured();
+    return found && found->structure ? *static_cast<py::object*>(found->structure.get()) : py::none();
+  }
+  void load(const std::string& bytes, const std::string& form, py::object structure) {
+    std::shared_ptr<py::object> held = kept(std::move(structure));
+    call([&] {
+      adopt({.program = host::decodeProgram(bytes),
+             .form = form,
+             .captured = {.result_form = {}, .structure = std::move(held)},
+             .tensors = module_.tensors()});
+    });
+  }
+
+ private:
+  /// A call may come from within another one: copies that Python code asks for while it compiles.
+  class Scope {
+   public:
+    Scope(PythonModel& model, PythonCall& call) : model_(model), outer_(std::exchange(model.module_.call, &call)) {
+      model.setInterrupt(call.interruption.poll());
+    }
+    ~Scope() {
+      model_.module_.call = outer_;
+      model_.setInterrupt(outer_ ? outer_->interruption.poll() : nullptr);
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    PythonModel& model_;
+    PythonCall* const outer_;
+  };
+
+  PythonModule& module_;
+};
+
+std::vector<std::shared_ptr<host::Model>> PythonModule::trainers() {
+  const WithGil gil;
+  std::vector<std::shared_ptr<host::Model>> models;
+  for (const py::handle model : source_->attr("trainers")())
+    models.push_back(model.cast<std::shared_ptr<PythonModel>>());
+  return models;
+}
+
+std::shared_ptr<PythonModel> newModel(py::object source, bool training, ConnectionType connection,
+                                      const host::Policy& policy) {
+  return std::make_shared<PythonModel>(
+      new PythonModule(std::move(source)),
+      host::Model::Rules{.training = training, .connection = connection, .policy = policy});
+}
+
+template <auto method>
+auto called() {
+  return [](PythonModel& self) { return self.call([&] { return (self.*method)(); }); };
+}
+
+}  // namespace
+
+void registerModel(py::module_& module) {
+  using host::Policy;
+  module.def("noteWrapping", [] { ++wrappings; }, "A module was wrapped for training, or no longer is.");
+  py::class_<Policy>(module, "Policy", "Rules of the package that makes an executor (src/model/module_source.h).")
+      .def(py::init([](bool many_programs) {
+             return Policy{.many_programs = many_programs, .many_structures = many_programs};
+           }),
+           py::arg("many_programs"))
+      .def_readonly("many_programs", &Policy::many_programs);
+  py::class_<PythonModel, std::shared_ptr<PythonModel>>(module, "Model")
+      .def(py::init([](py::object source, bool training, const std::string& connection, const Policy& policy) {
+             const auto kind = connection == "Always"     ? ConnectionType::kAlways
+                               : connection == "OnDemand" ? ConnectionType::kOnDemand
+                                                          : ConnectionType::kNever;
+             return newModel(std::move(source), training, kind, policy);
+           }),
+           py::arg("source"), py::arg("training"), py::arg("connection"), py::arg("policy"))
+      .def_property_readonly(
+          "turns",
+          [](const std::shared_ptr<PythonModel>& self) {
+            return lockOf(std::shared_ptr<Turns>(self, &self->turns()), "the model");
+          },
+          "What calls of the model take before anything else.")
+      .def(
+          "isReady",
+          [](const PythonModel& self, const Tensors& inputs, const std::string& form) {
+            return self.isReady(inputs, form);
+          },
+          py::arg("inputs"), py::arg("form"))
+      .def(
+          "choose",
+          [](PythonModel& self, const Tensors& inputs, const std::string& form, py::object given) {
+            return self.call([&] { return self.choose(inputs, form); }, std::move(given));
+          },
+          py::arg("inputs"), py::arg("form"), py::arg("given"))
+      .def("refresh", called<&PythonModel::refresh>())
+      .def(
+          "step", [](PythonModel& self, const Tensors& inputs) { return self.call([&] { return self.step(inputs); }); },
+          py::arg("inputs"))
+      .def("load", &PythonModel::load, py::arg("program"), py::arg("form"), py::arg("structure"))
+      .def("destroy", called<&PythonModel::destroy>())
+      .def("forget", &PythonModel::forget)
+      .def("download", [](PythonModel& self) { self.call([&] { self.download(); }); })
+      .def("upload", [](PythonModel& self) { self.call([&] { self.upload(); }); })
+      .def("pullIfStale", called<&PythonModel::pullIfStale>())
+      .def("pullFromTrainers", called<&PythonModel::pullFromTrainers>())
+      .def("attach", called<&PythonModel::attach>())
+      .def("detach", called<&PythonModel::detach>())
+      .def("isStale", &PythonModel::isStale)
+      .def("isCompiled", &PythonModel::isCompiled)
+      .def("isAttached", &PythonModel::isAttached)
+      .def("structure", &PythonModel::structure, "What capture() returned of the current program; None: there is none.")
+      .def("session", &PythonModel::session, "The session of the current program; None: there is none.");
+}
+
+}  // namespace abele::bind

@@ -1,0 +1,238 @@
+#include "model/libtorch_model.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+
+#include "abele/version.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "compile/compiled_program.h"
+#include "compile/from_options.h"
+#include "compile/tensors.h"
+#include "exe/executable.h"
+#include "ir/text.h"
+#include "model/libtorch_module.h"
+#include "plan/plan.h"
+
+namespace abele::host {
+namespace {
+
+std::string shapeOf(const at::Tensor& tensor) {
+  return contiguousType(static_cast<DType>(tensor.scalar_type()), tensor.sizes().vec()).str();
+}
+
+}  // namespace
+
+std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
+  static std::mutex mu;
+  static std::map<const torch::nn::Module*, std::weak_ptr<Sharing>> all;
+  std::lock_guard lock(mu);
+  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+  if (!module) return std::make_shared<Sharing>();
+  std::shared_ptr<Sharing> sharing = all[module].lock();
+  if (!sharing) all[module] = sharing = std::make_shared<Sharing>();
+  return sharing;
+}
+
+LibTorchModel::LibTorchModel(LibTorchModule* own, const Options& options)
+    : Model(std::unique_ptr<ModuleSource>(own),
+            {.training = own->current_optimizer != nullptr, .connection = options.connection_type()},
+            sharingOf(own->module())),
+      user_options_(options) {}
+
+LibTorchModel::LibTorchModel(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
+                             const optim::Optimizer* optimizer, std::string line)
+    : LibTorchModel(new LibTorchModule(module, std::move(forward), std::move(line), optimizer,
+                                       programOptions(OptionsAccess::values(options), optimizer != nullptr)),
+                    options) {
+  const Session check(own().options());  // refuses options before anything is compiled
+  options.freeze();
+  user_options_.freeze();
+  if (!rules().training) return;
+  const Turns::Turn turn = moduleTurn();
+  claimTraining();
+}
+
+LibTorchModel::LibTorchModel(const std::string& path, torch::nn::Module* module, const Options& options,
+                             const optim::Optimizer* optimizer)
+    : LibTorchModel(module, nullptr, options, optimizer) {
+  load(path);
+}
+
+LibTorchModule& LibTorchModel::own() const { return static_cast<LibTorchModule&>(source()); }
+const torch::nn::Module* LibTorchModel::module() const { return own().module(); }
+
+// --- weights ---------------------------------------------------------------------------------------------------------
+void LibTorchModel::uploadBuffers() {
+  const Turns::Turn turn = moduleTurn();
+  Session& session = compiled("copyNamedBuffersToDevice()");
+  const std::optional<Setting> listed = user_options_.Popart().get("updatableNamedBuffers");
+  const auto* names = listed ? std::get_if<std::vector<std::string>>(&*listed) : nullptr;
+  ABELE_REQUIRE(names && !names->empty(), E0702,
+                {.what = "no buffers are listed", .remedy = "Options::updatableNamedBuffers({...})"});
+  session.copyBuffersToDevice(*names);
+}
+
+std::map<std::string, at::Tensor> LibTorchModel::stateDict() {
+  const Turns::Turn turn = moduleTurn();
+  pullFromTrainers();
+  pullIfStale();
+  std::map<std::string, at::Tensor> state;
+  for (const NamedTensor& t : program() ? program()->tensors : own().tensors()) state.emplace(t.name, t.tensor);
+  return state;
+}
+
+void LibTorchModel::loadStateDict(const std::map<std::string, at::Tensor>& state) {
+  const Turns::Turn turn = moduleTurn();
+  const std::map<std::string, at::Tensor> own = stateDict();
+  for (const auto& [name, tensor] : state) {
+    const auto it = own.find(name);
+    ABELE_REQUIRE(it != own.end() && it->second.sizes() == tensor.sizes(), E0708,
+                  {.what = cat("the model does not fit the state's ", name),
+                   .found = shapeOf(tensor),
+                   .expected = it == own.end() ? "no such tensor" : shapeOf(it->second)});
+    requireMemory(tensor, cat("the state's ", name));
+    requireMemory(it->second, name);
+  }
+  for (const auto& [name, tensor] : own)
+    ABELE_REQUIRE(state.contains(name), E0708, {.what = cat("the state has no ", name), .expected = shapeOf(tensor)});
+  at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : state) own.at(name).copy_(tensor);
+  ++sharing().host_version;
+  if (program() && isAttached()) upload();
+}
+
+// --- optimizer, groups, times ----------------------------------------------------------------------------------------
+void LibTorchModel::setOptimizer(const optim::Optimizer& optimizer) {
+  optim::Optimizer& current = *own().current_optimizer;
+  if (program()) {
+    requireSameConstants(current, optimizer);
+    program()->session->setOptimizer(optimizerSpec(optimizer, program()->tensors));
+  }
+  current = optimizer;
+}
+
+const optim::Optimizer& LibTorchModel::optimizer() const { return *own().current_optimizer; }
+
+void LibTorchModel::group(const std::string& parameter, CommGroupType type, int64_t shards,
+                          VariableRetrievalMode mode) {
+  ABELE_REQUIRE(!program(), E0705,
+                {.what = cat("replicaGrouping of ", parameter, " after the model was compiled"),
+                 .remedy = "call it before the model, or destroy() the model first"});
+  std::vector<ReplicaGrouping>& groupings = own().program_options.groupings;
+  std::erase_if(groupings, [&](const auto& grouping) { return grouping.parameter == parameter; });
+  groupings.push_back({parameter, commGroup(type), shards, mode == VariableRetrievalMode::kAllReplicas});
+}
+
+int64_t LibTorchModel::cycles() {
+  const std::optional<Setting> counts = user_options_.Popart().get("instrumentWithHardwareCycleCounter");
+  ABELE_REQUIRE(counts && std::get_if<bool>(&*counts) && std::get<bool>(*counts), E0702,
+                {.what = "cycle counting is disabled", .remedy = "Options::logCycleCount(true)"});
+  const int64_t cycles = compiled("cycleCount()").cycles();
+  ABELE_REQUIRE(cycles != 0, E0705, {.what = "cycleCount() before the first call", .remedy = "call the model first"});
+  return cycles;
+}
+
+void LibTorchModel::setRngState(const at::Tensor& state) {
+  Session& session = compiled("setRngState()");
+  const at::Tensor now = session.rngState();
+  const auto refuse = [&] {
+    throwUser(ErrorCode::E0708, {.what = "this is no state of a random stream",
+                                 .found = state.defined() ? shapeOf(state) : "an undefined tensor",
+                                 .expected = shapeOf(now),
+                                 .remedy = "pass what rngState() returned"});
+  };
+  if (!state.defined() || state.scalar_type() != now.scalar_type()) refuse();
+  try {
+    session.setRngState(state);  // with or without a part for stochastic rounding
+  } catch (const c10::Error&) {
+    refuse();
+  }
+}
+
+std::string LibTorchModel::graphText() { return ir::print(compiled("graphText()").graph()); }
+std::string LibTorchModel::planText() { return plan::print(compiled("planText()").plan()); }
+std::string LibTorchModel::executableText() { return exe::print(compiled("executableText()").executable()); }
+
+MemoryReport LibTorchModel::memoryReport() {
+  return publicMemory(compiled("memoryReport()").memoryReport(), own().program_options);
+}
+
+// --- files -----------------------------------------------------------------------------------------------------------
+void LibTorchModel::save(const std::string& path) {
+  const Session& session = compiled("save()");
+  const Turns::Turn turn = moduleTurn();
+  pullIfStale();
+  for (const NamedTensor& t : program()->tensors) requireMemory(t.tensor, t.name);
+  ProgramFile file;
+  file.version = cat("abele ", version());
+  file.program = encode(session.program());
+  file.form = program()->form;
+  file.result_form = resultForm();
+  file.has_model = true;
+  for (const NamedTensor& t : program()->tensors) file.tensors.push_back({t.name, t.tensor, t.is_parameter});
+  file.optimizer_state = session.optimizerState();
+  file.rng_state = session.rngState();
+  writeProgramFile(path, file);
+}
+
+void LibTorchModel::load(const std::string& path) {
+  ABELE_REQUIRE(!program(), E0705,
+                {.what = "loadExecutable() of a compiled model", .remedy = "destroy() the model first"});
+  const Turns::Turn turn = moduleTurn();
+  const ProgramFile file = readProgramFile(path);
+  CompiledProgram program = decodeProgram(file.program);
+  const exe::Executable& executable = program.executable;
+  const auto kind = [](bool training) { return training ? "a training program" : "an inference program"; };
+  ABELE_REQUIRE(executable.training == rules().training, E0712,
+                {.what = cat("the file holds ", kind(executable.training)),
+                 .at = path,
+                 .expected = kind(rules().training),
+                 .remedy = "loadTrainingModel for training, loadInferenceModel for inference"});
+  ABELE_REQUIRE(file.has_model || own().module(), E0712,
+                {.what = "the file holds a program without weights",
+                 .at = path,
+                 .remedy = "pass the module, or save with export_model=True in Python"});
+  const OptimizerSpec optimizer = program.optimizer;
+  own().program_options.device_iterations = executable.device_iterations;
+  own().program_options.gradient_accumulation = executable.accumulation;
+  std::vector<NamedTensor> tensors = takeWeights(file);
+  for (NamedTensor& t : tensors) t.trains = optimizer.rules.group_of.contains(t.name);
+  Session& session = adopt({.program = std::move(program),
+                            .form = file.form,
+                            .captured = {.result_form = file.result_form, .structure = nullptr},
+                            .tensors = std::move(tensors),
+                            .is_final = true});
+  if (file.has_model) session.setOptimizerState(file.optimizer_state);
+  if (file.rng_state.defined()) session.setRngState(file.rng_state);
+  if (rules().training && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
+    *own().current_optimizer = optimizerOf(optimizer);
+}
+
+std::vector<NamedTensor> LibTorchModel::takeWeights(const ProgramFile& file) {
+  at::NoGradGuard no_grad;
+  std::vector<NamedTensor> tensors = own().tensors();
+  for (const SavedTensor& saved : file.tensors) {
+    if (!own().module()) {
+      tensors.push_back({saved.name, saved.tensor, saved.is_parameter});
+      continue;
+    }
+    const auto found = std::ranges::find(tensors, saved.name, &NamedTensor::name);
+    const bool fits = found != tensors.end() && found->tensor.sizes() == saved.tensor.sizes() &&
+                      found->tensor.scalar_type() == saved.tensor.scalar_type();
+    ABELE_REQUIRE(fits, E0712,
+                  {.what = cat("the module does not fit the file's ", saved.name),
+                   .found = found == tensors.end() ? "no such tensor" : shapeOf(found->tensor),
+                   .expected = shapeOf(saved.tensor),
+                   .remedy = "pass a module of the class that was saved, or none"});
+    requireMemory(found->tensor, found->name);
+    found->tensor.copy_(saved.tensor);
+  }
+  return tensors;
+}
+
+}  // namespace abele::host

@@ -1,0 +1,67 @@
+// A model of a C++ program: a Model of a torch::nn::Module, with options and an optimizer of the public API. Behind
+// abele::CompiledModel (api/model.cc).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "abele/model.h"
+#include "model/forms.h"
+#include "model/model.h"
+#include "model/program_file.h"
+
+namespace abele::host {
+
+/// That of a module, alive while a model of the module is; null: one of its own.
+std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
+
+class LibTorchModule;
+
+/// Threads: as Model.
+class LibTorchModel : public Model {
+ public:
+  /// optimizer: of a training model; null for inference. line: where the program wrapped the model.
+  LibTorchModel(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
+                const optim::Optimizer* optimizer, std::string line = {});
+  /// From a file: a compiled optimizer goes on with its own values.
+  LibTorchModel(const std::string& path, torch::nn::Module* module, const Options& options,
+                const optim::Optimizer* optimizer);
+
+  void uploadBuffers();
+  std::map<std::string, at::Tensor> stateDict();
+  void loadStateDict(const std::map<std::string, at::Tensor>& state);
+
+  void save(const std::string& path);
+  /// Goes on from a file. Requires: nothing was compiled.
+  void load(const std::string& path);
+
+  void setOptimizer(const optim::Optimizer& optimizer);
+  const optim::Optimizer& optimizer() const;
+  void group(const std::string& parameter, CommGroupType type, int64_t shards, VariableRetrievalMode mode);
+
+  /// verify.cc
+  abele::Verification verify(const std::vector<detail::Flat>& batches);
+  int64_t cycles();
+  MemoryReport memoryReport();
+  std::string report() { return reportText(compiled("report()").report()); }
+  std::string graphText();
+  std::string planText();
+  std::string executableText();
+  /// Throws E0708 where this is no state of a random stream.
+  void setRngState(const at::Tensor& state);
+  /// Threads: any.
+  const Options& options() const { return user_options_; }
+  const torch::nn::Module* module() const;
+
+ private:
+  LibTorchModel(LibTorchModule* own, const Options& options);  // takes `own`
+  LibTorchModule& own() const;
+  /// The file's weights into the module's tensors of the same names; without a module they are the model's own.
+  std::vector<NamedTensor> takeWeights(const ProgramFile& file);
+
+  const Options user_options_;
+};
+
+}  // namespace abele::host

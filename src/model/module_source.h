@@ -1,0 +1,57 @@
+// What a Model needs of the user's module, in whatever language the module is written.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/access.h"
+
+namespace abele::host {
+
+class Model;
+
+/// Rules in which the packages that make models differ.
+struct Policy {
+  bool many_programs = true;     // one for each kind of inputs; else one, whose session refuses others (E0704)
+  bool many_structures = false;  // inputs of another structure are another kind; else they are refused (E0704)
+};
+
+/// Threads: whoever has a turn of the model.
+class ModuleSource {
+ public:
+  /// What the front end needs to put results together.
+  struct Captured {
+    std::string result_form;          // of what forward returned (model/forms.h); a front end may leave it empty
+    std::shared_ptr<void> structure;  // the front end's own; the model keeps it with the program
+  };
+  using Compile = std::function<Session&(Program&)>;
+
+  virtual ~ModuleSource() = default;
+  /// Parameters, then buffers, each once, as the module has them now.
+  virtual std::vector<NamedTensor> tensors() = 0;
+  /// Of the program that is compiled or loaded next.
+  virtual ProgramOptions options() = 0;
+  /// What the optimizer asks for now; without an optimizer an empty one.
+  virtual OptimizerSpec optimizer(const std::vector<NamedTensor>& tensors) = 0;
+  /// Calls `compile` once, with the program that forward is for arguments of this form, while all that a capture needs
+  /// stands around it. The model adds its tensors; compile returns the program on its devices.
+  virtual Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors,
+                           const Compile& compile) = 0;
+  /// This model trains the module from now on. Throws E0709 where another one does.
+  virtual void claim(const std::vector<NamedTensor>& /*tensors*/) {}
+  /// Finds the other processes, where the program works with some and sessions do not find them by themselves.
+  virtual void join() {}
+  /// The model no longer trains the module.
+  virtual void release() {}
+  /// Type and shape as messages say them in the module's language.
+  virtual std::string typeText(const at::Tensor& tensor) const = 0;
+  /// Other models that train some of the tensors and have a Sharing of their own. generation() changes when they may be
+  /// others than before.
+  virtual std::vector<std::shared_ptr<Model>> trainers() { return {}; }
+  virtual uint64_t generation() const { return 0; }
+};
+
+}  // namespace abele::host
