@@ -15,7 +15,8 @@
 #include "base/instructions.h"
 #include "runtime/collective/peers.h"
 #include "runtime/device/checks.h"
-#include "runtime/device/cpu/arena.h"
+#include "runtime/device/aten/arena.h"
+#include "runtime/device/aten/own_call.h"
 #include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/device/cpu/random_stream.h"
@@ -27,18 +28,6 @@
 
 namespace abele::runtime {
 namespace {
-
-std::size_t countHyperGroups(const exe::Executable& executable) {
-  int64_t last = 0;
-  for (const exe::Segment& segment : executable.segments)
-    for (const exe::Instruction& instruction : segment.instructions) {
-      const OwnOpRow* row = ownOpRow(instruction.op);
-      const int at = row ? row->groupOperand() : -1;
-      if (at >= 0 && instruction.args.size() > static_cast<std::size_t>(at))
-        last = std::max(last, instruction.args[static_cast<std::size_t>(at)].i);
-    }
-  return static_cast<std::size_t>(last) + 1;
-}
 
 class CpuBackendImpl final : public CpuBackend {
  public:
@@ -164,6 +153,7 @@ class CpuBackendImpl final : public CpuBackend {
 
   void setGenerator(const at::Generator& generator) override { start_ = generator.clone(); }
   at::Generator generator() const override { return start_.clone(); }
+  at::Generator newGenerator(uint64_t seed) const override { return at::detail::createCPUGenerator(seed); }
   void setRounding(const RoundingPosition& position) override { rounding_ = position; }
   RoundingPosition rounding() const override { return rounding_; }
 
