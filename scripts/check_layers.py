@@ -72,7 +72,11 @@ LAYERS = {
     "test/unit/options": ("base include", TORCH_FREE),
     "test/unit/runtime": ("base ir passes plan exe exe/build runtime runtime/device/null", TORCH_FREE),
     "test/unit/runtime/device": ("base ir passes plan exe exe/build runtime runtime/device runtime/memory", TORCH),
-    "test/unit/runtime/device/cpu": ("base exe runtime runtime/kernels runtime/memory runtime/device/aten runtime/device/cpu", TORCH),
+    "test/unit/runtime/device/accelerator": ("base exe runtime runtime/device", TORCH),
+    "test/unit/runtime/device/cpu": (
+        "base exe runtime runtime/kernels runtime/memory runtime/device/aten runtime/device/cpu",
+        TORCH,
+    ),
 }
 # Python package -> which of the others it may import.
 PACKAGES = {

@@ -23,15 +23,15 @@
 namespace abele::runtime::ops {
 
 // self.NAME(operands...)
-#define ABELE_IN_PLACE(name)                                                       \
-  template <class... Operands>                                                     \
-  at::Tensor& name(at::Tensor& self, const Operands&... operands) {                \
+#define ABELE_IN_PLACE(name)                                                          \
+  template <class... Operands>                                                        \
+  at::Tensor& name(at::Tensor& self, const Operands&... operands) {                   \
     return self.is_cpu() ? at::cpu::name(self, operands...) : self.name(operands...); \
   }
 // at::NAME(out, operands...)
-#define ABELE_INTO(name)                                                           \
-  template <class... Operands>                                                     \
-  at::Tensor& name(at::Tensor& out, const Operands&... operands) {                 \
+#define ABELE_INTO(name)                                                                \
+  template <class... Operands>                                                          \
+  at::Tensor& name(at::Tensor& out, const Operands&... operands) {                      \
     return out.is_cpu() ? at::cpu::name(out, operands...) : at::name(out, operands...); \
   }
 ABELE_IN_PLACE(add_)
@@ -50,7 +50,11 @@ ABELE_INTO(sqrt_out)
 #undef ABELE_IN_PLACE
 #undef ABELE_INTO
 
-inline at::Tensor div(const at::Tensor& a, const at::Tensor& b) { return a.is_cpu() ? at::cpu::div(a, b) : at::div(a, b); }
-inline at::Tensor mul(const at::Tensor& a, const at::Tensor& b) { return a.is_cpu() ? at::cpu::mul(a, b) : at::mul(a, b); }
+inline at::Tensor div(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_cpu() ? at::cpu::div(a, b) : at::div(a, b);
+}
+inline at::Tensor mul(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_cpu() ? at::cpu::mul(a, b) : at::mul(a, b);
+}
 
 }  // namespace abele::runtime::ops

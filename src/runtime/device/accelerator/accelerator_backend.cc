@@ -55,8 +55,9 @@ c10::Device deviceOf(const std::string& name) {
 /// What accelerators cannot do yet.
 void checkSupported(const exe::Executable& executable, const DeviceOptions& options) {
   const auto refuse = [](bool asked, const char* what) {
-    ABELE_REQUIRE(!asked, E0711,
-                  {.what = cat(what, " is not available on accelerators yet"), .remedy = "run the model on CPU devices"});
+    ABELE_REQUIRE(
+        !asked, E0711,
+        {.what = cat(what, " is not available on accelerators yet"), .remedy = "run the model on CPU devices"});
   };
   refuse(options.floating_point_exceptions, "detection of floating-point exceptions");
   refuse(options.stochastic_rounding, "stochastic rounding");
@@ -263,8 +264,8 @@ std::optional<UserError> AcceleratorBackend::waitForWorkers() {
     } catch (const c10::Error& error) {
       if (!first)
         first.emplace(ErrorCode::E0601, Message{.what = error.what_without_backtrace(),
-                                                  .at = device_.str(),
-                                                  .remedy = "check the values that the step was given"});
+                                                .at = device_.str(),
+                                                .remedy = "check the values that the step was given"});
     }
   }
   return first;
@@ -299,8 +300,8 @@ void AcceleratorBackend::fillInitial() {
 // copy.
 void AcceleratorBackend::findRestored() {
   for (const exe::External& external : executable_.externals) {
-    const bool updated = executable_.device_iterations > 1 && (external.kind == exe::ExternalKind::kParameter ||
-                                                               external.kind == exe::ExternalKind::kState);
+    const bool updated = executable_.device_iterations > 1 &&
+                         (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
     if (external.slot < 0 || (external.kind != exe::ExternalKind::kBuffer && !updated)) continue;
     for (int32_t own : slotsOf(external))
       if (written_.overlaps(executable_.slots[own])) restored_.push_back({own, slots_->tensor(own, 0).clone()});
@@ -309,8 +310,7 @@ void AcceleratorBackend::findRestored() {
 
 }  // namespace
 
-std::unique_ptr<DeviceBackend> makeAcceleratorBackend(const exe::Executable& executable,
-                                                      const DeviceOptions& options) {
+std::unique_ptr<DeviceBackend> makeAcceleratorBackend(const exe::Executable& executable, const DeviceOptions& options) {
   registerFixedShapeOperators();
   registerGradModeOperators();
   return std::make_unique<AcceleratorBackend>(executable, options);

@@ -11,8 +11,7 @@ namespace {
 // Puts the default generator of a device somewhere, and back.
 class Lent {
  public:
-  Lent(c10::Device device, const at::Generator& stands)
-      : generator_(at::globalContext().defaultGenerator(device)) {
+  Lent(c10::Device device, const at::Generator& stands) : generator_(at::globalContext().defaultGenerator(device)) {
     const std::lock_guard lock(generator_.mutex());
     seed_ = generator_.current_seed();
     offset_ = generator_.get_offset();
@@ -37,10 +36,7 @@ class Lent {
 class DefaultGeneratorCall final : public Call {
  public:
   DefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction, c10::Device device)
-      : call_(std::move(call)),
-        offset_(instruction.random_offset),
-        draws_(instruction.random_draws),
-        device_(device) {}
+      : call_(std::move(call)), offset_(instruction.random_offset), draws_(instruction.random_draws), device_(device) {}
 
   void run(CallState& state) override {
     static std::mutex one_at_a_time;

@@ -124,8 +124,8 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
     ABELE_CHECK(!owned || slot.offset_bytes + slot.type.extentBytes() <= group.frame_bytes, "slot ", slot.name,
                 " does not fit in ", group.name);
     for (int64_t frame = 0; frame < frames_[slot.group]; ++frame)
-      tensors_[first_[i] + frame] =
-          tensorOver(borrow(owned ? regions_[slot.group]->frame(frame) + slot.offset_bytes : nullptr, device_), slot.type);
+      tensors_[first_[i] + frame] = tensorOver(
+          borrow(owned ? regions_[slot.group]->frame(frame) + slot.offset_bytes : nullptr, device_), slot.type);
   }
   findInputSlots();
 }

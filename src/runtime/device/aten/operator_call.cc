@@ -145,7 +145,8 @@ class OperatorCall : public Call {
       operands_.push_back(makeOperand(instruction, i, parameters[i], slots));
       draws = draws || operands_.back().kind == Operand::Kind::kGenerator;
     }
-    ABELE_CHECK(draws || random_draws_ < 0 || !slots.device().is_cpu(), instruction.op, " draws random numbers without a generator");
+    ABELE_CHECK(draws || random_draws_ < 0 || !slots.device().is_cpu(), instruction.op,
+                " draws random numbers without a generator");
   }
 
  protected:
@@ -449,7 +450,8 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
     return std::make_unique<CopyCall>(slots.ref(static_cast<int32_t>(instruction.args[0].i)), results[0].slot);
   const bool all_arguments = instruction.args.size() == op.schema().arguments().size();
   if (results.size() == returns.size() && tensors_only && all_arguments && outKernelReads(instruction, slots))
-    if (const auto out = findOutVariant(op, keyOf(slots))) return std::make_unique<OutCall>(instruction, *out, slots, results);
+    if (const auto out = findOutVariant(op, keyOf(slots)))
+      return std::make_unique<OutCall>(instruction, *out, slots, results);
   return std::make_unique<SteeredCall>(instruction, op, slots, std::move(results));
 }
 

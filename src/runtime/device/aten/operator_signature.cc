@@ -111,7 +111,8 @@ void requireSignature(const exe::Instruction& instruction, const c10::FunctionSc
   if (instruction.args.size() != parameters.size())
     refuse(instruction, cat(instruction.args.size(), " arguments"), schema);
   for (size_t i = 0; i < parameters.size(); ++i)
-    if (!fits(instruction.args[i], parameters[i], device)) refuse(instruction, cat("argument ", parameters[i].name()), schema);
+    if (!fits(instruction.args[i], parameters[i], device))
+      refuse(instruction, cat("argument ", parameters[i].name()), schema);
   if (const std::string missing = missingStatistics(instruction, schema); !missing.empty())
     refuse(instruction, cat("argument ", missing), schema);
   if (instruction.results.size() > schema.returns().size())

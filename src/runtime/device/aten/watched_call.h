@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "runtime/device/backend.h"
 #include "runtime/device/aten/operator_call.h"
+#include "runtime/device/backend.h"
 
 namespace abele::runtime {
 

@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
-#include "runtime/device/cpu/checked_call.h"
-#include "runtime/device/cpu/joint_call.h"
 #include "runtime/device/aten/own_call.h"
 #include "runtime/device/aten/refusal.h"
 #include "runtime/device/aten/watched_call.h"
+#include "runtime/device/cpu/checked_call.h"
+#include "runtime/device/cpu/joint_call.h"
 #include "runtime/kernels/intra_op_threads.h"
 #include "runtime/memory/steering_allocator.h"
 

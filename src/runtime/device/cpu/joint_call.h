@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "runtime/device/cpu/agreement.h"
 #include "runtime/device/aten/operator_call.h"
+#include "runtime/device/cpu/agreement.h"
 
 namespace abele::runtime {
 

@@ -1,6 +1,6 @@
 // What the tests of the device contract share: a fixture that runs once for every row of backends.def. Nothing here
-// knows which one it is; a test of arithmetic asks BackendRow::computes. The accelerator is the simulated one, which must
-// not find a missing wait.
+// knows which one it is; a test of arithmetic asks BackendRow::computes. The accelerator is the simulated one, which
+// must not find a missing wait.
 #pragma once
 
 #include <memory>
