@@ -1,5 +1,5 @@
-"""A compiled step on an accelerator, the simulated one, beside the same step of plain PyTorch on it: the same bits, and no
-missing wait between streams."""
+"""A compiled step on an accelerator, the simulated one, beside the same step of plain PyTorch on it: the same bits, and
+no missing wait between streams."""
 
 import copy
 
