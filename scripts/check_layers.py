@@ -38,8 +38,14 @@ LAYERS = {
         "base exe runtime runtime/device runtime/device/null runtime/kernels runtime/memory",
         TORCH,
     ),
+    # What devices share that run ATen's operators.
+    "src/runtime/device/aten": ("base exe runtime runtime/device runtime/kernels runtime/memory", TORCH),
     "src/runtime/device/cpu": (
-        "base exe runtime runtime/device runtime/kernels runtime/memory runtime/collective",
+        "base exe runtime runtime/device runtime/device/aten runtime/kernels runtime/memory runtime/collective",
+        TORCH,
+    ),
+    "src/runtime/device/accelerator": (
+        "base exe runtime runtime/device runtime/device/aten runtime/kernels runtime/memory",
         TORCH,
     ),
     # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
@@ -66,7 +72,11 @@ LAYERS = {
     "test/unit/options": ("base include", TORCH_FREE),
     "test/unit/runtime": ("base ir passes plan exe exe/build runtime runtime/device/null", TORCH_FREE),
     "test/unit/runtime/device": ("base ir passes plan exe exe/build runtime runtime/device runtime/memory", TORCH),
-    "test/unit/runtime/device/cpu": ("base exe runtime runtime/kernels runtime/memory runtime/device/cpu", TORCH),
+    "test/unit/runtime/device/accelerator": ("base exe runtime runtime/device", TORCH),
+    "test/unit/runtime/device/cpu": (
+        "base exe runtime runtime/kernels runtime/memory runtime/device/aten runtime/device/cpu",
+        TORCH,
+    ),
 }
 # Python package -> which of the others it may import.
 PACKAGES = {

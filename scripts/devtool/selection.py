@@ -17,11 +17,12 @@ NEEDS = {
     "test/client/test_cpp_continues.py": ["abele_python", "continue_training", "cpp_blocks"],
     "test/client/test_cpp_examples.py": ["abele_python", "examples/cpp/all"],
     "test/client/test_digits.py": ["abele_python", "example_digits"],
-    "test/parity": ["abele_python", "operator_sequence"],
+    "test/parity": ["abele_python", "operator_sequence", "simulated_accelerator"],
     "test/unit/dev": [],
     "test/unit/python/test_explain.py": ["abele_python", "abele-sim"],
     "test/unit/python/test_scale_page.py": ["abele-sim"],
     "test/unit/python/test_simulate.py": ["abele_python", "abele-sim"],
+    "test/unit/python/test_simulated_accelerator.py": ["simulated_accelerator"],
 }
 # Tests of ctest that take what another program makes.
 CTEST_NEEDS = {"mutations": ["make_executables"], "file_mutations": ["make_programs"]}

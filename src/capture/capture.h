@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/TensorBase.h>
+#include <c10/core/Device.h>
 
 #include "ir/graph.h"
 
@@ -39,7 +40,10 @@ struct Request {
   bool training = false;
   /// Gradient of the loss that backward starts from, e.g. 1 / gradient accumulation.
   double loss_gradient = 1.0;
-  /// Source of random numbers while recording; cloned, so that the caller's is unchanged.
+  /// Where the program computes: arguments are copied there, the model's tensors are there. Operators that make tensors
+  /// of nothing on the host make them there.
+  c10::Device device{c10::DeviceType::CPU};
+  /// Source of random numbers while recording, of that device; cloned, so that the caller's is unchanged.
   at::Generator* generator = nullptr;
   /// The user's current line ("train.py:88"); called for every recorded op. May be empty.
   std::function<std::string()> source_location;

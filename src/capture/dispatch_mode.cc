@@ -470,4 +470,6 @@ DispatchMode::Paused::Paused(const DispatchMode& mode) {
 }
 DispatchMode::Paused::~Paused() = default;
 
+bool worksForCapture() { return c10::ThreadLocalDebugInfo::get(kActive) != nullptr; }
+
 }  // namespace abele::capture

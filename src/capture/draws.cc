@@ -59,8 +59,9 @@ void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, Node
                                inLanguage("poptorch.Options().randomSeed, torch.manual_seed",
                                           "abele::Options::randomSeed, torch::manual_seed"),
                                "), not in forward")});
-  if (names_generator || draws == 0) {
-    if (names_generator) {
+  const bool has_place = names_generator || stream_.hasOffsets();
+  if (has_place || draws == 0) {
+    if (has_place && (names_generator || draws > 0)) {
       call.random_draws = draws;
       call.random_offset = std::max<int64_t>(offset, 0);
     }

@@ -15,7 +15,7 @@ class Draws {
  public:
   /// start: as of RandomStream. decompose: records what an operator calls instead of it.
   Draws(const at::Generator* start, Position* position, NodeRecorder* nodes, RunOperator decompose)
-      : stream_(start), position_(*position), nodes_(*nodes), decompose_(std::move(decompose)) {}
+      : stream_(start, position->device), position_(*position), nodes_(*nodes), decompose_(std::move(decompose)) {}
 
   /// May the operator draw random numbers?
   static bool mayDraw(const c10::OperatorHandle& op);

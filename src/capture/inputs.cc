@@ -24,13 +24,14 @@ at::Tensor memoryCopy(const at::Tensor& tensor) {
 }
 
 /// A copy whose elements lie as the tensor's do, with gaps and with elements that share memory: kernels choose by that.
-at::Tensor copyWithGeometry(const at::Tensor& tensor) {
+at::Tensor copyWithGeometry(const at::Tensor& tensor, c10::Device device) {
   if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
     const Type type = typeOf(tensor);
-    const at::Tensor memory = tensor.as_strided({type.extent()}, {1}).clone();
+    const at::Tensor memory =
+        tensor.as_strided({type.extent()}, {1}).to(device, tensor.scalar_type(), false, /*copy=*/true);
     return memory.as_strided(type.sizes, type.strides);
   }
-  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor);
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device)).copy_(tensor);
 }
 
 /// The line in a constant's name.
@@ -54,7 +55,7 @@ Inputs::Inputs(const Request& request, Recording* recording, StorageTable* table
 
 void Inputs::addArgument(const at::Tensor& given) {
   // The body of a loop gets other results of the program at every turn.
-  arguments_.push_back(request_.is_nested ? given.detach().clone() : copyWithGeometry(given.detach()));
+  arguments_.push_back(request_.is_nested ? given.detach().clone() : copyWithGeometry(given.detach(), request_.device));
   const auto index = static_cast<int32_t>(arguments_.size()) - 1;
   Segment& segment = table_.add(arguments_.back());
   segment.is_input = true;

@@ -4,13 +4,15 @@
 
 #include <string>
 
+#include <c10/core/Device.h>
+
 #include "capture/attribution.h"
 
 namespace abele::capture {
 
 /// Threads: one at a time, as Recorder.
 struct Position {
-  explicit Position(Attribution* a) : attribution(*a) {}
+  Position(Attribution* a, c10::Device d) : attribution(*a), device(d) {}
 
   /// To where the program is now. producer, module: as of Attribution::here.
   void moveHere(const ir::Node* producer = nullptr, const std::string& module = {}) {
@@ -24,6 +26,7 @@ struct Position {
   [[noreturn]] void refuseRead() const;
 
   Attribution& attribution;
+  c10::Device device;   // where the capture computes
   std::string op_name;  // with its overload; also "result", or what reads memory past all operators
   Where where;
 };

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
 namespace abele::capture {
@@ -16,6 +17,7 @@ bool same(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
 }
 
 uint64_t hashOf(const at::Generator& generator) {
+  if (!generator.device().is_cpu()) return generator.current_seed() * 31 + generator.get_offset();
   const at::mt19937_data_pod data = cpu(generator)->engine().data();
   const std::string_view words(reinterpret_cast<const char*>(data.state_.data()), sizeof data.state_);
   return std::hash<std::string_view>()(words) * 31 + static_cast<uint64_t>(data.left_);
@@ -34,8 +36,8 @@ void assign(at::Generator to, const at::Generator& from) {
 
 }  // namespace
 
-RandomStream::RandomStream(const at::Generator* start)
-    : generator_(at::detail::getDefaultCPUGenerator()), saved_(copyOf(generator_)) {
+RandomStream::RandomStream(const at::Generator* start, c10::Device device)
+    : generator_(at::globalContext().defaultGenerator(device)), saved_(copyOf(generator_)) {
   if (start != nullptr && start->defined()) assign(generator_, copyOf(*start));
   offsets_[hashOf(generator_)] = 0;
 }
@@ -49,6 +51,10 @@ void RandomStream::before() {
 }
 
 int64_t RandomStream::drawsSince(int64_t limit) const {
+  if (hasOffsets()) {
+    const bool is_same = generator_.current_seed() == before_.current_seed();
+    return is_same ? static_cast<int64_t>(generator_.get_offset() - before_.get_offset()) : -1;
+  }
   const at::mt19937_data_pod target = cpu(generator_)->engine().data();
   at::mt19937 engine = cpu(before_)->engine();
   // data() copies the whole state, so compare only where the position inside the block agrees.

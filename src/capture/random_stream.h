@@ -8,22 +8,26 @@
 
 namespace abele::capture {
 
-/// Lends torch's default CPU generator to a capture: it starts from the given stream (or its own state), and its state
-/// is put back at the end. Using the default one lets programs that save and restore its state (activation
+/// Lends torch's default generator of a device to a capture: it starts from the given stream (or its own state), and
+/// its state is put back at the end. Using the default one lets programs that save and restore its state (activation
 /// checkpointing) draw the same numbers again; such operators get the same offset.
 /// Threads: owner only; nothing else may draw from the default generator meanwhile.
 class RandomStream {
  public:
-  explicit RandomStream(const at::Generator* start);
+  RandomStream(const at::Generator* start, c10::Device device);
   ~RandomStream();
   RandomStream(const RandomStream&) = delete;
   RandomStream& operator=(const RandomStream&) = delete;
 
   const at::Generator& generator() const { return generator_; }
+  /// Do operators without an argument for a generator draw from the numbers at a known place, too? On accelerators the
+  /// device puts the default generator there.
+  bool hasOffsets() const { return !generator_.device().is_cpu(); }
 
   /// Call before an operator that may draw.
   void before();
-  /// 32-bit draws since before(), at most `limit`; -1 when the state is not that many draws further.
+  /// 32-bit draws (on accelerators: offsets) since before(), at most `limit`; -1 when the state is not that many draws
+  /// further.
   int64_t drawsSince(int64_t limit) const;
   /// Puts the generator back to where before() found it.
   void rewind();

@@ -131,7 +131,7 @@ bool Reads::countsBatches(const torch::jit::Stack& stack) {
   if (tensor.scalar_type() != at::kLong) return false;
   const ModelTensor* buffer = inputs_.bufferOf(tensor);
   if (buffer == nullptr || !buffer->name.ends_with("num_batches_tracked")) return false;
-  count_ = {tensor, *tensor.const_data_ptr<int64_t>(), position_.where};
+  count_ = {tensor, tensor.is_cpu() ? *tensor.const_data_ptr<int64_t>() : tensor.item<int64_t>(), position_.where};
   return true;
 }
 

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <optional>
 
+#include <c10/core/TensorOptions.h>
+
 #include "base/error.h"
 #include "capture/annotate.h"
 
@@ -23,7 +25,7 @@ Recorder::Recorder(const Request& request)
     : request_(request),
       outer_(request.is_nested ? currentRecorder() : nullptr),
       attribution_(&recording_.graph, request.source_location),
-      position_(&attribution_),
+      position_(&attribution_, request.device),
       writer_(&recording_.graph, request.attributes_nodes),
       table_(request.source_location),
       inputs_(request, &recording_, &table_, &writer_, outer_ ? &outer_->values_ : nullptr),
@@ -45,7 +47,7 @@ std::vector<at::Tensor> Recorder::addArguments() {
   locks_.unlockAll();  // an argument may be a value of the program around, or share memory with the model
   for (const at::Tensor& given : request_.arguments) {
     position_.op_name = cat("argument ", inputs_.arguments().size());
-    requireSupported(given, position_);
+    requireSupported(given, position_, given.defined() && given.is_cpu() ? given.device() : position_.device);
     inputs_.addArgument(given);
   }
   locks_.lockAgain();
@@ -75,7 +77,7 @@ void Recorder::onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stac
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   position_.op_name = fullName(op);
   if (isObserverOp(position_.op_name)) return op.callBoxed(stack);
-  Rewrites::keepOnHost(op, stack);
+  Rewrites::keepOnDevice(op, stack, position_.device);
   if (Rewrites::isOnMetaDevice(op, *stack)) return op.callBoxed(stack);
   // Torch decomposes composite operators before the mode sees them, except where no tensor asks for autograd.
   if (isComposite(op)) return decompose(op, stack);
@@ -95,7 +97,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 /// Records what the operator calls instead of it.
 void Recorder::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   DispatchMode::Resumed resumed(*mode_);
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::computeDispatchKey(at::kFloat, at::kStrided, position_.device)), stack);
 }
 
 // --- between operators -----------------------------------------------------------------------------------------------

@@ -79,10 +79,19 @@ const c10::OperatorHandle& materialised(const std::string& view) {
 
 }  // namespace
 
-void Rewrites::keepOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  for (size_t i = stack->size() - numArguments(op); i < stack->size(); ++i)
-    if ((*stack)[i].isDevice() && (*stack)[i].toDevice().type() == c10::DeviceType::IPU)
-      (*stack)[i] = c10::Device(c10::DeviceType::CPU);
+void Rewrites::keepOnDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device) {
+  const size_t first = stack->size() - numArguments(op);
+  bool takes_tensors = false;
+  for (size_t i = first; i < stack->size(); ++i) {
+    forEachTensor((*stack)[i], [&](int32_t, const at::Tensor&) { takes_tensors = true; });
+    if (!(*stack)[i].isDevice()) continue;
+    const c10::DeviceType type = (*stack)[i].toDevice().type();
+    if (type == c10::DeviceType::IPU || (type == c10::DeviceType::CPU && !device.is_cpu())) (*stack)[i] = device;
+  }
+  if (device.is_cpu() || takes_tensors) return;
+  const std::optional<int> named = op.schema().argumentIndexWithName("device");
+  if (named && (*stack)[first + static_cast<size_t>(*named)].isNone())
+    (*stack)[first + static_cast<size_t>(*named)] = device;
 }
 
 bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {

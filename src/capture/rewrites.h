@@ -20,7 +20,7 @@ class Rewrites {
         record_(std::move(record)) {}
 
   /// "ipu", the name that programs know the device of a captured tensor by, is this process.
-  static void keepOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  static void keepOnDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device);
   /// Does the operator take or make a tensor without memory? Forward-mode derivatives ask such tensors for shapes, and
   /// no value comes out of them.
   static bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack);

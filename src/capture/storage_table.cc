@@ -143,13 +143,20 @@ void StorageTable::snapshot(const at::TensorBase& tensor) {
   auto [entry, is_new] = snapshots_.try_emplace(storage.unsafeGetStorageImpl());
   if (!is_new) return;
   entry->second.storage = storage;
+  if (!storage.device().is_cpu()) {
+    entry->second.on_device = c10::GetAllocator(storage.device_type())->clone(storage.data(), storage.nbytes());
+    return;
+  }
   const auto* bytes = static_cast<const char*>(storage.data());
   entry->second.bytes.assign(bytes, bytes + storage.nbytes());
 }
 
 void StorageTable::restoreSnapshots() noexcept {
   for (auto& [impl, snapshot] : snapshots_)
-    if (!snapshot.bytes.empty())
+    if (snapshot.on_device)
+      c10::GetAllocator(snapshot.storage.device_type())
+          ->copy_data(snapshot.storage.mutable_data(), snapshot.on_device.get(), snapshot.storage.nbytes());
+    else if (!snapshot.bytes.empty())
       std::memcpy(snapshot.storage.mutable_data(), snapshot.bytes.data(), snapshot.bytes.size());
   snapshots_.clear();
 }

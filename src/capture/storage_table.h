@@ -102,6 +102,7 @@ class StorageTable {
   struct Snapshot {
     c10::Storage storage;
     std::vector<char> bytes;
+    c10::DataPtr on_device = {};  // instead of bytes, for memory of a device
   };
   Record& record(const at::TensorBase& tensor);
   static bool isModels(const Record& record);

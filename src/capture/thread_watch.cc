@@ -24,6 +24,7 @@
 #include "base/cat.h"
 #include "capture/annotate.h"
 #include "capture/arguments.h"
+#include "capture/dispatch_mode.h"
 
 namespace abele::capture {
 
@@ -118,6 +119,7 @@ bool takesPart(const Watched& watched) {
   const auto here = std::this_thread::get_id();
   return c10::impl::TorchDispatchModeTLS::stack_len() > 0 ||
          c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python) || at::in_parallel_region() ||
+         worksForCapture() ||
          std::ranges::any_of(watched.captures, [&](const auto& finding) { return finding->owner == here; });
 }
 

@@ -13,14 +13,14 @@
 
 namespace abele::capture {
 
-void requireSupported(const at::Tensor& tensor, const Position& position) {
+void requireSupported(const at::Tensor& tensor, const Position& position, c10::Device device) {
   const bool is_strided = tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage();
   std::string found;
   if (tensor.defined() && tensor.is_nested())
     found = "a nested tensor";
   else if (!is_strided)
     found = tensor.defined() ? cat("layout ", static_cast<int>(tensor.layout())) : "an undefined tensor";
-  else if (!tensor.device().is_cpu())
+  else if (tensor.device() != device)
     found = cat("device ", tensor.device().str());
   else if (tensor.key_set().has(c10::DispatchKey::Python) || tensor.unsafeGetTensorImpl()->is_python_dispatch())
     found = "a tensor subclass with its own dispatch";
@@ -36,7 +36,8 @@ void requireSupported(const at::Tensor& tensor, const Position& position) {
                 {.what = "a tensor that cannot be captured",
                  .at = position.str(),
                  .found = std::move(found),
-                 .expected = "a dense, strided CPU tensor of an element type that Abele knows",
+                 .expected = cat("a dense, strided ", device.is_cpu() ? "CPU" : device.str(),
+                                 " tensor of an element type that Abele knows"),
                  .remedy = "convert it (.to_dense(), .cpu(), .to(dtype), .resolve_conj()) before this operator"});
 }
 

@@ -11,7 +11,10 @@
 namespace abele::capture {
 
 /// Throws E0105 unless it is a dense, strided CPU tensor of a type that Abele knows.
-void requireSupported(const at::Tensor& tensor, const Position& position);
+void requireSupported(const at::Tensor& tensor, const Position& position, c10::Device device);
+inline void requireSupported(const at::Tensor& tensor, const Position& position) {
+  requireSupported(tensor, position, position.device);
+}
 
 /// A tensor is known by (storage, offset, sizes, strides, dtype): saved variables come back as new TensorImpls.
 /// Threads: owner only.

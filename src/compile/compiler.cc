@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
@@ -14,6 +15,7 @@
 #include "compile/executable_cache.h"
 #include "compile/inputs.h"
 #include "compile/lowering.h"
+#include "compile/on_device.h"
 #include "compile/placement.h"
 #include "compile/replication.h"
 #include "compile/tensor_names.h"
@@ -65,6 +67,8 @@ capture::Recording record(const Program& program, const ProgramOptions& options,
   capture::Request request = requestOf(program, options);
   request.arguments = firstMicroBatch(inputs, inputMicroBatches(options));
   request.generator = &generator;
+  request.device = captureDevice(options);
+  const OnDevice moved(program.model, request.device);
   std::optional<PagedCapture> paged;
   if (options.off_chip_memory_limit >= 0) {
     paged.emplace(options, program.model);
@@ -262,6 +266,14 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
 }
 
 at::Generator makeGenerator(const ProgramOptions& options) {
+  const c10::Device device = captureDevice(options);
+  if (!device.is_cpu()) {
+    if (!options.has_seed) return at::globalContext().defaultGenerator(device).clone();
+    at::Generator made =
+        at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
+    made.set_current_seed(options.seed);
+    return made;
+  }
   if (options.has_seed) return at::detail::createCPUGenerator(options.seed);
   return at::detail::getDefaultCPUGenerator().clone();
 }

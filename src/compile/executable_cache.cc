@@ -40,7 +40,7 @@ void addOptions(exe::Writer& out, const ProgramOptions& options) {
                processes, broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule,
                schedule_rule, most_held, costs, recompute, recompute_to_fit, device_memory, locations, sharding,
                off_chip_memory_limit, off_chip_folder, trusts_reads, stages, enforce_pipeline_minimum, profile,
-               num_devices, threads_per_device, has_seed, seed, floating_point_exceptions, stochastic_rounding,
+               num_devices, device, threads_per_device, has_seed, seed, floating_point_exceptions, stochastic_rounding,
                auto_loss_scaling, loss_scale_edge, loss_scale_threshold, loss_scale_period, anchors, updatable_buffers,
                synthetic_data, cache_path, initializers_path, share_weights, weights_owner, cache_lock] = options;
   (void)updatable_buffers, (void)share_weights, (void)weights_owner;
@@ -55,7 +55,8 @@ void addOptions(exe::Writer& out, const ProgramOptions& options) {
       output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule),
       static_cast<int64_t>(schedule_rule), leavesSchedule(options) ? coresOfReplica(options) : 0, costs, recompute,
       recompute_to_fit, device_memory.every, static_cast<uint64_t>(device_memory.of_device.size()),
-      enforce_pipeline_minimum, num_devices, auto_loss_scaling);
+      enforce_pipeline_minimum, num_devices, device == "cpu" ? "" : device.substr(0, device.find(':')),
+      auto_loss_scaling);
   for (const auto& [device, bytes] : device_memory.of_device) add(out, static_cast<int64_t>(device), bytes);
   add(out, static_cast<uint64_t>(most_held.size()));
   for (int64_t held : most_held) add(out, held);

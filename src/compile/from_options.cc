@@ -325,6 +325,8 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   session.num_devices = values.get<int64_t>("num_devices");
   if (const OptionValue* threads = values.expert("abele.threadsPerDevice"))
     session.threads_per_device = static_cast<int>(integer<int64_t>(*threads).value_or(0));
+  const OptionValue* device = values.expert("abele.deviceType");
+  session.device = device ? *device->as<std::string>() : environmentText("ABELE_DEVICE");
   const auto seed = values.get<std::optional<uint64_t>>("random_seed");
   session.has_seed = seed.has_value();
   session.seed = seed.value_or(0);

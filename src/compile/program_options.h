@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Device.h>
+
 #include "compile/replica_groups.h"
 #include "exe/build/build.h"
 #include "passes/pass.h"
@@ -85,6 +87,7 @@ struct ProgramOptions {
   bool enforce_pipeline_minimum = false;
   ProfileOptions profile;
   int64_t num_devices = 0;     // 0: as many as the model asks for
+  std::string device;          // "cuda", "cuda:1": all devices of the model are streams of it; empty or "cpu": none
   int threads_per_device = 0;  // 0: max(1, cores / devices used)
   bool has_seed = false;
   uint64_t seed = 0;
@@ -118,6 +121,8 @@ struct OptimizerSpec {
   double loss_scaling = 1;
 };
 
+/// The device that the program is captured and runs on. Throws E0702 for one that is not there.
+c10::Device captureDevice(const ProgramOptions& options);
 /// Throws E0702 for values outside their range, E0711 for options that several processes do not have.
 void checkOptions(const ProgramOptions& options);
 /// Cores of this machine for the devices of one replica, at least 1.

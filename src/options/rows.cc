@@ -350,6 +350,15 @@ const std::vector<OptionRow>& optionRows() {
        "Returns: self, so that calls chain.\n"
        "Source: ours."
       },
+      {"deviceType", "Options", "abele.deviceType", OptionKind::kPopart, {{"device", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, false,
+       "What the devices of the model are: workers on the CPU, or streams of one accelerator (docs/devices.md).\n"
+       "Default: ABELE_DEVICE, else cpu. One that is not there is refused (E0702).\n"
+       "\n"
+       "Allowed: cpu, or an accelerator of torch: cuda, cuda:1, xpu.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
       {"Training.gradientAccumulation", "Training", "gradient_accumulation", OptionKind::kValue, {{"gradient_accumulation", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Micro-batches per weight update. Must be 1 for inference.\n"
@@ -762,6 +771,7 @@ const std::map<std::string, ExpertSetting>& expertSettings() {
       {"outlineSequenceBreakCost", {"float", 0, ExpertEffect::kHint, {}, ""}},
       {"outlineThreshold", {"float", 0, ExpertEffect::kHint, {}, ""}},
       {"timeLimitScheduler", {"float", 0, ExpertEffect::kHint, {}, ""}},
+      {"abele.deviceType", {"str", 0, ExpertEffect::kHonoured, {}, ""}},
       {"cachePath", {"str", 0, ExpertEffect::kHonoured, {}, ""}},
       {"customCodeletCompileFlags", {"str", 0, ExpertEffect::kHint, {}, ""}},
       {"kahnTieBreaker", {"str", 0, ExpertEffect::kHint, {}, ""}},

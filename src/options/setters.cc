@@ -194,6 +194,11 @@ Options& Options::threadsPerDevice(int64_t threads) {
   return *this;
 }
 
+Options& Options::deviceType(const std::string& device) {
+  values_->call("deviceType", {toValue(device)});
+  return *this;
+}
+
 int64_t Options::device_iterations() const { return values_->get<int64_t>("device_iterations"); }
 
 int64_t Options::replication_factor() const { return values_->get<int64_t>("replication_factor"); }

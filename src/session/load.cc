@@ -14,9 +14,6 @@
 namespace abele::host {
 namespace {
 
-// The kind of device that runs everything, a row of runtime/device/backends.def.
-constexpr char kDevice[] = "cpu";
-
 /// The model's tensors by external index.
 std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std::vector<capture::ModelTensor>& model) {
   std::unordered_map<std::string, at::Tensor*> by_name;
@@ -114,7 +111,10 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   device.stage_process = has_stages ? options.processes.index : 0;
   device.peers = compiled.peers;
   device.watch = compiled.watch;
-  compiled.backend = runtime::makeBackend(kDevice, executable, device);
+  const bool is_cpu = captureDevice(options).is_cpu();
+  if (!is_cpu) device.accelerator = captureDevice(options).str();
+  // A row of runtime/device/backends.def.
+  compiled.backend = runtime::makeBackend(is_cpu ? "cpu" : "accelerator", executable, device);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);
   if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner);

@@ -236,7 +236,7 @@ at::Tensor Session::rngState() const {
 void Session::setRngState(const at::Tensor& state) {
   Compiled& compiled = impl_->require("setRngState()");
   requireMemory(state, "the state of the random stream");
-  at::Generator generator = at::detail::createCPUGenerator();
+  at::Generator generator = compiled.backend->newGenerator(0);
   const int64_t size = generator.get_state().numel();
   const bool has_rounding = state.numel() == size + kRoundingBytes;
   generator.set_state(has_rounding ? state.narrow(0, 0, size).clone() : state);

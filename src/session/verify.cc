@@ -489,6 +489,9 @@ void checkRequest(const VerifyRequest& request, const std::vector<std::vector<at
 }  // namespace
 
 Verification verify(const VerifyRequest& request, const std::vector<std::vector<at::Tensor>>& batches) {
+  ABELE_REQUIRE(
+      captureDevice(request.options).is_cpu(), E0711,
+      {.what = "verification is not available on accelerators yet", .remedy = "verify the model on CPU devices"});
   checkRequest(request, batches);
   const c10::InferenceMode not_inference(false);
   std::optional<Wanted> wanted;

@@ -44,6 +44,7 @@ struct DeviceOptions {
   int64_t stage_process = 0;     // which of Executable::stage_processes: it has the memory of its own workers
   std::shared_ptr<Peers> peers;  // the other processes that it hears from; null where there are none
   Watch* watch = nullptr;        // outlives the backend; null: nobody looks
+  std::string accelerator;       // "cuda:1": which one the row `accelerator` takes; empty: the first that torch has
 };
 
 /// Where stochastic rounding stands: its random numbers follow from seed, step and place in the step.
@@ -106,10 +107,12 @@ class DeviceBackend : public Backend {
   /// What the last step counted (DeviceOptions::gradient_edge).
   virtual GradientSizes takeGradientSizes() = 0;
 
-  /// Random stream of the next step: a CPU generator whose state is where micro-batch 0 starts. A completed step moves
-  /// it behind all that the step may draw; one that failed leaves it.
+  /// Random stream of the next step: a generator like newGenerator()'s, whose state is where micro-batch 0 starts. A
+  /// completed step moves it behind all that the step may draw; one that failed leaves it.
   virtual void setGenerator(const at::Generator& generator) = 0;
   virtual at::Generator generator() const = 0;
+  /// Of the kind that the device draws from.
+  virtual at::Generator newGenerator(uint64_t seed) const = 0;
 
   /// Of the next step. Steps are counted as the generator moves.
   virtual void setRounding(const RoundingPosition& position) = 0;

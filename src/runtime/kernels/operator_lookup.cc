@@ -11,7 +11,16 @@ namespace {
 
 using Overloads = std::unordered_map<std::string, std::vector<c10::OperatorName>>;
 
-// Overloads with a CPU kernel of their own, by operator name without overload.
+// Has the device a kernel that writes into what it is given? Where a device has one function for all operators, its
+// table names none: then an operator that no composite function makes has one.
+bool isNative(const c10::OperatorHandle& op, c10::DispatchKey device) {
+  if (op.hasKernelForDispatchKey(device)) return true;
+  return device != c10::DispatchKey::CPU && op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         op.hasComputedKernelForDispatchKey(device) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+}
+
+// Overloads with a CPU kernel of their own, by operator name without overload. What other devices have, the CPU has.
 const Overloads& overloadsOnCpu() {
   static const Overloads* overloads = [] {
     auto* table = new Overloads();
@@ -47,13 +56,19 @@ bool isOutVariantOf(const c10::FunctionSchema& out, const c10::FunctionSchema& f
 
 }  // namespace
 
-c10::OperatorHandle findOperator(const std::string& name) {
+c10::OperatorHandle findOperator(const std::string& name, c10::DispatchKey device) {
   const std::size_t dot = name.find('.');
   const c10::OperatorName operator_name(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
   const std::optional<c10::OperatorHandle> found = c10::Dispatcher::singleton().findSchema(operator_name);
   ABELE_REQUIRE(found.has_value(), E0106,
                 {.what = cat("operator ", name, " does not exist"),
                  .remedy = cat(inLanguage("import", "load"), " the library that registers it")});
+  if (device != c10::DispatchKey::CPU) {
+    ABELE_REQUIRE(found->hasComputedKernelForDispatchKey(device), E0106,
+                  {.what = cat("operator ", name, " has no kernel for ", c10::toString(device)),
+                   .remedy = "run the model on CPU devices"});
+    return *found;
+  }
   ABELE_REQUIRE(
       found->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), E0106,
       {.what = cat("operator ", name, " has no CPU kernel"),
@@ -61,7 +76,7 @@ c10::OperatorHandle findOperator(const std::string& name) {
   return *found;
 }
 
-std::optional<c10::OperatorHandle> findOutVariant(const c10::OperatorHandle& functional) {
+std::optional<c10::OperatorHandle> findOutVariant(const c10::OperatorHandle& functional, c10::DispatchKey device) {
   if (!functional.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
   // Losses use `out` for the values before their reduction, which are larger than the result.
   if (functional.schema().argumentIndexWithName("reduction").has_value()) return std::nullopt;
@@ -69,7 +84,8 @@ std::optional<c10::OperatorHandle> findOutVariant(const c10::OperatorHandle& fun
   if (overloads == overloadsOnCpu().end()) return std::nullopt;
   for (const c10::OperatorName& name : overloads->second) {
     std::optional<c10::OperatorHandle> candidate = c10::Dispatcher::singleton().findSchema(name);
-    if (candidate && isOutVariantOf(candidate->schema(), functional.schema())) return candidate;
+    if (candidate && isNative(*candidate, device) && isOutVariantOf(candidate->schema(), functional.schema()))
+      return candidate;
   }
   return std::nullopt;
 }

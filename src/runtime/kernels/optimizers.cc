@@ -6,17 +6,9 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/add_cpu_dispatch.h>
-#include <ATen/ops/addcdiv_cpu_dispatch.h>
-#include <ATen/ops/addcmul_cpu_dispatch.h>
-#include <ATen/ops/div_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/lerp_cpu_dispatch.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/mul_cpu_dispatch.h>
-#include <ATen/ops/neg_cpu_dispatch.h>
-#include <ATen/ops/sqrt_cpu_dispatch.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/SmallVector.h>
 
@@ -29,6 +21,7 @@
 
 #include "base/error.h"
 #include "runtime/kernels/basic.h"
+#include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/fused_updates.h"
 
 namespace abele::runtime {
@@ -69,7 +62,7 @@ bool haveOneLayout(const Tensors& tensors) {
 template <class Fn>
 void forEachPart(const Tensors& tensors, const Fn& fn) {
   const int64_t elements = tensors[0].numel();
-  if (elements <= kPart || !haveOneLayout(tensors)) {
+  if (elements <= kPart || !tensors[0].is_cpu() || !haveOneLayout(tensors)) {
     fn(tensors, at::empty_like(tensors[0]));
     return;
   }
@@ -110,9 +103,9 @@ class InOneType {
 at::Tensor gradientOf(const at::Tensor& param, const at::Tensor& sum, at::Tensor& scratch, const at::Tensor& scale,
                       double decay, const Hyper& hyper) {
   at::Tensor gradient = sum;
-  if (hyper.gradient_scale != 1) gradient = at::cpu::mul_out(scratch, gradient, scale);
-  if (hyper.maximize) gradient = at::cpu::neg_out(scratch, gradient);
-  if (decay != 0) gradient = at::cpu::add_out(scratch, gradient, param, decay);
+  if (hyper.gradient_scale != 1) gradient = ops::mul_out(scratch, gradient, scale);
+  if (hyper.maximize) gradient = ops::neg_out(scratch, gradient);
+  if (decay != 0) gradient = ops::add_out(scratch, gradient, param, decay);
   return gradient;
 }
 
@@ -147,14 +140,14 @@ void sgdByOperators(const Tensors& tensors, const Hyper& hyper) {
     at::Tensor weight = part[0];
     at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
     if (part.size() == 2) {
-      at::cpu::add_(weight, grad, -(hyper.lr * (1 - hyper.dampening)));
+      ops::add_(weight, grad, -(hyper.lr * (1 - hyper.dampening)));
       return;
     }
     at::Tensor velocity = part[2];
-    at::cpu::mul_(velocity, mu);
-    at::cpu::add_(velocity, grad, 1 - hyper.dampening);
-    if (hyper.nesterov) at::cpu::add_out(scratch, grad, velocity, hyper.momentum);
-    at::cpu::add_(weight, hyper.nesterov ? scratch : velocity, -hyper.lr);
+    ops::mul_(velocity, mu);
+    ops::add_(velocity, grad, 1 - hyper.dampening);
+    if (hyper.nesterov) ops::add_out(scratch, grad, velocity, hyper.momentum);
+    ops::add_(weight, hyper.nesterov ? scratch : velocity, -hyper.lr);
   });
 }
 
@@ -183,15 +176,15 @@ void adamByOperators(const Tensors& tensors, const AdamStep& step, const Hyper& 
   const at::Tensor eps = number(hyper.eps, type);
   forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
     at::Tensor weight = part[0], average = part[2], square = part[3];
-    if (step.shrinkage != 1) at::cpu::mul_(weight, shrinkage);
+    if (step.shrinkage != 1) ops::mul_(weight, shrinkage);
     const at::Tensor grad = gradientOf(weight, part[1], scratch, scale, step.l2, hyper);
-    at::cpu::lerp_(average, grad, 1 - hyper.beta1);
-    at::cpu::mul_(square, beta2);
-    at::cpu::addcmul_(square, grad, grad, 1 - hyper.beta2);
-    at::Tensor denominator = at::cpu::sqrt_out(scratch, square);
-    at::cpu::div_(denominator, root);
-    at::cpu::add_(denominator, eps);
-    at::cpu::addcdiv_(weight, average, denominator, step.rate);
+    ops::lerp_(average, grad, 1 - hyper.beta1);
+    ops::mul_(square, beta2);
+    ops::addcmul_(square, grad, grad, 1 - hyper.beta2);
+    at::Tensor denominator = ops::sqrt_out(scratch, square);
+    ops::div_(denominator, root);
+    ops::add_(denominator, eps);
+    ops::addcdiv_(weight, average, denominator, step.rate);
   });
 }
 
@@ -209,27 +202,27 @@ void rmspropByOperators(const Tensors& tensors, const RmspropKind& kind, const H
     at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
     // The gradient may live in the scratch memory, which the denominator takes.
     if (grad.is_same(scratch)) grad = grad.clone();
-    at::cpu::mul_(mean_square, alpha);
-    at::cpu::addcmul_(mean_square, grad, grad, 1 - hyper.alpha);
+    ops::mul_(mean_square, alpha);
+    ops::addcmul_(mean_square, grad, grad, 1 - hyper.alpha);
     at::Tensor denominator = scratch;
     if (kind.centered) {
       at::Tensor mean = part[3];
-      at::cpu::lerp_(mean, grad, 1 - hyper.alpha);
-      at::cpu::addcmul_out(denominator, mean_square, mean, mean, -1);
+      ops::lerp_(mean, grad, 1 - hyper.alpha);
+      ops::addcmul_out(denominator, mean_square, mean, mean, -1);
     } else {
       copyInto(denominator, mean_square);
     }
-    if (kind.tf_variant) at::cpu::add_(denominator, eps);
-    at::cpu::sqrt_(denominator);
-    if (!kind.tf_variant) at::cpu::add_(denominator, eps);
+    if (kind.tf_variant) ops::add_(denominator, eps);
+    ops::sqrt_(denominator);
+    if (!kind.tf_variant) ops::add_(denominator, eps);
     if (!kind.has_momentum) {
-      at::cpu::addcdiv_(weight, grad, denominator, -hyper.lr);
+      ops::addcdiv_(weight, grad, denominator, -hyper.lr);
       return;
     }
     at::Tensor velocity = part[kind.centered ? 4 : 3];
-    at::cpu::mul_(velocity, mu);
-    at::cpu::addcdiv_(velocity, grad, denominator, kind.tf_variant ? hyper.lr : 1);
-    at::cpu::add_(weight, velocity, kind.tf_variant ? -1 : -hyper.lr);
+    ops::mul_(velocity, mu);
+    ops::addcdiv_(velocity, grad, denominator, kind.tf_variant ? hyper.lr : 1);
+    ops::add_(weight, velocity, kind.tf_variant ? -1 : -hyper.lr);
   });
 }
 
@@ -280,7 +273,7 @@ void adamFused(const Tensors& tensors, const AdamStep& step, const Hyper& hyper)
     const int64_t count = scratch.numel();
     const Pointers at(part);
     fused::updateStates(count, at[0], at[1], at[2], at[3], with);
-    at::cpu::sqrt_out(scratch, part[3]);
+    ops::sqrt_out(scratch, part[3]);
     fused::updateWeights(count, at[0], at[2], pointerTo(scratch), with);
   });
 }
@@ -298,7 +291,7 @@ void rmspropFused(const Tensors& tensors, const RmspropKind& kind, const Hyper& 
     const int64_t count = scratch.numel();
     const Pointers at(part);
     fused::updateStates(count, at[0], at[1], at[2], kind.centered ? at[3] : nullptr, pointerTo(scratch), with);
-    at::cpu::sqrt_(scratch);
+    ops::sqrt_(scratch);
     fused::updateWeights(count, at[0], at[1], pointerTo(scratch),
                          kind.has_momentum ? at[kind.centered ? 4 : 3] : nullptr, with);
   });
@@ -368,13 +361,13 @@ bool fusedUpdatesAgree() {
 
 bool canFuse(const Tensors& tensors) {
   static const bool agree = fusedUpdatesAgree();
-  return agree && tensors[0].scalar_type() == at::kFloat && haveOneLayout(tensors);
+  return agree && tensors[0].is_cpu() && tensors[0].scalar_type() == at::kFloat && haveOneLayout(tensors);
 }
 
 // Updates by torch's fused kernels: calls as torch/optim's, with one tensor in each list
 // -------------------------------
 at::Tensor scaled(const at::Tensor& sum, const Hyper& hyper) {
-  return hyper.gradient_scale == 1 ? sum : at::cpu::mul(sum, number(hyper.gradient_scale, sum.scalar_type()));
+  return hyper.gradient_scale == 1 ? sum : ops::mul(sum, number(hyper.gradient_scale, sum.scalar_type()));
 }
 
 void sgdByTorch(const Tensors& tensors, bool is_first, const Hyper& hyper) {
@@ -485,18 +478,18 @@ void updateLamb(const at::Tensor& param, const at::Tensor& gradient, const at::T
   at::Tensor scratch = at::empty_like(weight);
   const at::Tensor scale = number(hyper.gradient_scale, type);
   const at::Tensor grad = gradientOf(weight, all[1], scratch, scale, /*decay=*/0, hyper);
-  at::cpu::mul_(average, number(hyper.beta1, type));
-  at::cpu::add_(average, grad, 1 - hyper.beta1);
-  at::cpu::mul_(square, number(hyper.beta2, type));
-  at::cpu::addcmul_(square, grad, grad, 1 - hyper.beta2);
-  at::Tensor update = at::cpu::div(square, number(correction2, type));
-  at::cpu::sqrt_(update);
-  at::cpu::add_(update, number(hyper.eps, type));
-  at::cpu::div_out(update, at::cpu::div(average, number(correction1, type)), update);
-  if (hyper.weight_decay != 0) at::cpu::add_(update, weight, hyper.weight_decay);
+  ops::mul_(average, number(hyper.beta1, type));
+  ops::add_(average, grad, 1 - hyper.beta1);
+  ops::mul_(square, number(hyper.beta2, type));
+  ops::addcmul_(square, grad, grad, 1 - hyper.beta2);
+  at::Tensor update = ops::div(square, number(correction2, type));
+  ops::sqrt_(update);
+  ops::add_(update, number(hyper.eps, type));
+  ops::div_out(update, ops::div(average, number(correction1, type)), update);
+  if (hyper.weight_decay != 0) ops::add_(update, weight, hyper.weight_decay);
   const double weight_norm = std::min(normOf(weight), hyper.max_weight_norm), update_norm = normOf(update);
   const double trust = weight_norm == 0 || update_norm == 0 ? 1 : weight_norm / update_norm;
-  at::cpu::add_(weight, update, -(hyper.lr * trust));
+  ops::add_(weight, update, -(hyper.lr * trust));
   all.store();
 }
 

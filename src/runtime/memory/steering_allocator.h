@@ -1,5 +1,5 @@
 // Tensor memory of worker threads: planned addresses for results, a per-thread cache for everything else.
-// Torch-free on purpose: the calls around an operator include it. Next: device/cpu/operator_call.cc.
+// Torch-free on purpose: the calls around an operator include it. Next: device/aten/operator_call.cc.
 #pragma once
 
 #include <cstddef>

@@ -2,16 +2,18 @@
 
 #include <utility>
 
+#include <c10/core/TensorOptions.h>
+
 namespace abele::runtime {
 
 c10::ScalarType scalarType(DType dtype) { return static_cast<c10::ScalarType>(dtype); }
 
 at::Tensor tensorOver(c10::DataPtr memory, const Type& type) {
+  const c10::DispatchKeySet keys(c10::computeDispatchKey(scalarType(type.dtype), at::kStrided, memory.device()));
   c10::Storage storage(c10::Storage::use_byte_size_t{}, static_cast<std::size_t>(type.extentBytes()), std::move(memory),
                        /*allocator=*/nullptr, /*resizable=*/false);
-  at::Tensor tensor =
-      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                               caffe2::TypeMeta::fromScalarType(scalarType(type.dtype)));
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), keys, caffe2::TypeMeta::fromScalarType(scalarType(type.dtype)));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
   return tensor;
 }

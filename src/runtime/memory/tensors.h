@@ -9,7 +9,7 @@
 
 namespace abele::runtime {
 
-/// A CPU tensor of this type over foreign memory.
+/// A tensor of this type over foreign memory, on the device where that is.
 at::Tensor tensorOver(c10::DataPtr memory, const Type& type);
 c10::ScalarType scalarType(DType dtype);
 /// Does the tensor have this element type and these sizes (strides aside)?

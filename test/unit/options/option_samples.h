@@ -89,6 +89,8 @@ inline constexpr Sample kSamples[] = {
      "[true]", "[\"yes\"]"},
     {"threadsPerDevice", [](Options& options) { options.threadsPerDevice(2); },
      "[2]", "[-1]"},
+    {"deviceType", [](Options& options) { options.deviceType("text"); },
+     "[\"text\"]", "[1.5]"},
     {"Training.gradientAccumulation", [](Options& options) { options.Training().gradientAccumulation(2); },
      "[2]", "[0]"},
     {"Training.accumulationAndReplicationReductionType", [](Options& options) { options.Training().accumulationAndReplicationReductionType(ReductionType::kSum); },

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/collective/peers.h"
-#include "runtime/device/cpu/arena.h"
+#include "runtime/device/aten/arena.h"
 
 namespace abele::runtime {
 

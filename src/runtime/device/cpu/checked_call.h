@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/device/cpu/operator_call.h"
+#include "runtime/device/aten/operator_call.h"
 
 namespace abele::runtime {
 

@@ -14,8 +14,9 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/collective/peers.h"
+#include "runtime/device/aten/arena.h"
+#include "runtime/device/aten/own_call.h"
 #include "runtime/device/checks.h"
-#include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/device/cpu/random_stream.h"
@@ -29,24 +30,13 @@
 namespace abele::runtime {
 namespace {
 
-std::size_t countHyperGroups(const exe::Executable& executable) {
-  int64_t last = 0;
-  for (const exe::Segment& segment : executable.segments)
-    for (const exe::Instruction& instruction : segment.instructions) {
-      const OwnOpRow* row = ownOpRow(instruction.op);
-      const int at = row ? row->groupOperand() : -1;
-      if (at >= 0 && instruction.args.size() > static_cast<std::size_t>(at))
-        last = std::max(last, instruction.args[static_cast<std::size_t>(at)].i);
-    }
-  return static_cast<std::size_t>(last) + 1;
-}
-
 class CpuBackendImpl final : public CpuBackend {
  public:
   CpuBackendImpl(const exe::Executable& executable, const DeviceOptions& options)
       : executable_(executable),
         options_(options),
-        slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}, options.stage_process),
+        slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}, c10::Device(c10::DeviceType::CPU),
+               options.stage_process),
         shared_(executable, options),
         written_(executable),
         hypers_(countHyperGroups(executable)),
@@ -177,6 +167,7 @@ class CpuBackendImpl final : public CpuBackend {
 
   void setGenerator(const at::Generator& generator) override { start_ = generator.clone(); }
   at::Generator generator() const override { return start_.clone(); }
+  at::Generator newGenerator(uint64_t seed) const override { return at::detail::createCPUGenerator(seed); }
   void setRounding(const RoundingPosition& position) override { rounding_ = position; }
   RoundingPosition rounding() const override { return rounding_; }
 

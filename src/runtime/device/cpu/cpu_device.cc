@@ -6,25 +6,17 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "runtime/device/aten/own_call.h"
+#include "runtime/device/aten/refusal.h"
+#include "runtime/device/aten/watched_call.h"
 #include "runtime/device/cpu/checked_call.h"
 #include "runtime/device/cpu/joint_call.h"
 #include "runtime/device/cpu/message_call.h"
-#include "runtime/device/cpu/own_call.h"
-#include "runtime/device/cpu/watched_call.h"
 #include "runtime/kernels/intra_op_threads.h"
 #include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime {
 namespace {
-
-// A kernel's own words and the user's line, without ATen's backtrace.
-[[noreturn]] void refuse(const exe::Executable& executable, const exe::Instruction& instruction,
-                         const c10::Error& error) {
-  const std::string line = instruction.source < 0 ? "" : cat(executable.sources[instruction.source], ", ");
-  throwUser(ErrorCode::E0601, {.what = error.what_without_backtrace(),
-                               .at = cat(line, instruction.op),
-                               .remedy = "check the values that this operation is given"});
-}
 
 // By what it writes, and not by its place: replicas may share out the updates (exe::ShardingRules), and the numbers
 // stay.
@@ -119,7 +111,7 @@ void CpuDevice::run(const ActionContext& context) {
       calls[i]->run(state_);
     }
   } catch (const c10::Error& error) {
-    refuse(executable_, executable_.segments[context.segment].instructions[i], error);
+    refuseCall(executable_, executable_.segments[context.segment].instructions[i], error);
   }
   state_.stack.clear();
 }

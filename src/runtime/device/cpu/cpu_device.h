@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "runtime/backend.h"
+#include "runtime/device/aten/arena.h"
+#include "runtime/device/aten/operator_call.h"
 #include "runtime/device/backend.h"
 #include "runtime/device/cpu/agreement.h"
-#include "runtime/device/cpu/arena.h"
 #include "runtime/device/cpu/counted_call.h"
-#include "runtime/device/cpu/operator_call.h"
+#include "runtime/device/cpu/random_stream.h"
 #include "runtime/kernels/optimizers.h"
 
 namespace abele::runtime {

@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "runtime/device/aten/operator_call.h"
 #include "runtime/device/cpu/agreement.h"
-#include "runtime/device/cpu/operator_call.h"
 
 namespace abele::runtime {
 

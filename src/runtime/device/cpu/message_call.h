@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "runtime/collective/peers.h"
-#include "runtime/device/cpu/arena.h"
-#include "runtime/device/cpu/operator_call.h"
+#include "runtime/device/aten/arena.h"
+#include "runtime/device/aten/operator_call.h"
 
 namespace abele::runtime {
 

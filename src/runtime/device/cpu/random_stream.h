@@ -8,6 +8,8 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/MT19937RNGEngine.h>
 
+#include "runtime/device/aten/random_source.h"
+
 namespace abele::runtime {
 
 /// Moves an engine by `draws` 32-bit numbers, without making them.
@@ -21,16 +23,16 @@ void skipDraws(at::mt19937& engine, int64_t draws);
 /// order, what follows then draws the next numbers, as in eager; several workers keep to the positions, which they know
 /// without each other.
 /// Threads: the worker's; begin() and generator() between steps.
-class RandomStream {
+class RandomStream final : public RandomSource {
  public:
   /// is_alone: no other worker draws from this sequence.
   explicit RandomStream(bool is_alone = true);
   /// The step draws from `start` on.
   void begin(const at::Generator& start);
   /// The generator, standing at `position`. The caller draws exactly `draws` numbers from it, or fewer.
-  const at::Generator& draw(int64_t position, int64_t draws, bool or_fewer = false);
+  const at::Generator& draw(int64_t position, int64_t draws, bool or_fewer = false) override;
   int64_t position() const { return position_; }
-  const at::Generator& generator() const { return generator_; }
+  const at::Generator& generator() const override { return generator_; }
 
  private:
   void seek(int64_t position);

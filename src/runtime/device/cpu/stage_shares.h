@@ -5,7 +5,7 @@
 
 #include "runtime/collective/peers.h"
 #include "runtime/device/backend.h"
-#include "runtime/device/cpu/arena.h"
+#include "runtime/device/aten/arena.h"
 
 namespace abele::runtime {
 

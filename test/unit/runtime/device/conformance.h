@@ -1,5 +1,6 @@
 // What the tests of the device contract share: a fixture that runs once for every row of backends.def. Nothing here
-// knows which one it is; a test of arithmetic asks BackendRow::computes.
+// knows which one it is; a test of arithmetic asks BackendRow::computes. The accelerator is the simulated one, which
+// must not find a missing wait.
 #pragma once
 
 #include <memory>
@@ -8,11 +9,17 @@
 
 #include "programs.h"
 #include "runtime/device/backend.h"
+#include "simulated_accelerator/simulated.h"
 
 namespace abele::runtime::testing {
 
 class Conformance : public ::testing::TestWithParam<BackendRow> {
  protected:
+  void SetUp() override {
+    simulated::setDelays(1);
+    simulated::takeFindings();
+  }
+  void TearDown() override { EXPECT_EQ(simulated::takeFindings(), std::vector<std::string>{}); }
   static std::unique_ptr<DeviceBackend> load(const Program& program, const DeviceOptions& options = {}) {
     return makeBackend(GetParam().name, program.executable, options);
   }

@@ -82,11 +82,18 @@ TEST_P(Steps, CountsNoGradientsUnlessAsked) {
 
 // --- random numbers --------------------------------------------------------------------------------------------------
 
-std::vector<uint32_t> nextOf(const at::Generator& generator) {
-  at::Generator own = generator.clone();
-  std::vector<uint32_t> numbers;
-  for (int i = 0; i < 8; ++i) numbers.push_back(own.get<at::CPUGeneratorImpl>()->random());
-  return numbers;
+// Equal states draw equal numbers.
+std::vector<uint8_t> stateOf(const at::Generator& generator) {
+  const at::Tensor state = generator.get_state();
+  const auto* bytes = state.const_data_ptr<uint8_t>();
+  return {bytes, bytes + state.numel()};
+}
+
+void skip(at::Generator& generator, int draws) {
+  if (generator.device().is_cpu())
+    for (int i = 0; i < draws; ++i) generator.get<at::CPUGeneratorImpl>()->random();
+  else
+    generator.set_offset(generator.get_offset() + draws);
 }
 
 // A program of two micro-batches that keeps three draws for each.
@@ -100,23 +107,24 @@ Program drawing() {
 TEST_P(Steps, TheGeneratorIsACopyBothWays) {
   const Program p = drawing();
   const auto backend = load(p);
-  at::Generator given = at::detail::createCPUGenerator(7);
-  const std::vector<uint32_t> numbers = nextOf(given);
+  at::Generator given = backend->newGenerator(7);
+  const std::vector<uint8_t> numbers = stateOf(given);
   backend->setGenerator(given);
-  given.get<at::CPUGeneratorImpl>()->random();
-  backend->generator().get<at::CPUGeneratorImpl>()->random();
-  EXPECT_EQ(nextOf(backend->generator()), numbers);
+  skip(given, 1);
+  at::Generator copy = backend->generator();
+  skip(copy, 1);
+  EXPECT_EQ(stateOf(backend->generator()), numbers);
 }
 
 TEST_P(Steps, ACompletedStepMovesTheGeneratorBehindItsDraws) {
   const Program p = drawing();
   Runner runner(p);
-  at::Generator expected = at::detail::createCPUGenerator(7);
+  at::Generator expected = runner.backend().newGenerator(7);
   runner.backend().setGenerator(expected);
   for (int step = 0; step < 3; ++step) {
     runner.step({at::zeros({2})});
-    for (int i = 0; i < 6; ++i) expected.get<at::CPUGeneratorImpl>()->random();
-    EXPECT_EQ(nextOf(runner.backend().generator()), nextOf(expected)) << "step " << step;
+    skip(expected, 6);
+    EXPECT_EQ(stateOf(runner.backend().generator()), stateOf(expected)) << "step " << step;
   }
 }
 
@@ -125,16 +133,16 @@ TEST_P(Steps, AFailedStepDrawsNothingAndRoundsNothing) {
   const auto backend = load(p, {.rounding_seed = 5});
   const auto device = backend->makeDevice(0);
   EXPECT_EQ(backend->rounding().seed, 5u);
-  backend->setGenerator(at::detail::createCPUGenerator(7));
+  backend->setGenerator(backend->newGenerator(7));
   backend->setRounding({.seed = 11, .step = 40});
-  const std::vector<uint32_t> before = nextOf(backend->generator());
+  const std::vector<uint8_t> before = stateOf(backend->generator());
   for (const bool completed : {false, true}) {
     backend->bindInputs({at::zeros({2})});
     backend->bindOutputs({{}});
     backend->begin(0);
     for (int32_t k = 0; k < (completed ? 2 : 1); ++k) device->run({0, 0, k, k, 0});
     backend->finish(completed);
-    EXPECT_EQ(nextOf(backend->generator()) == before, !completed);
+    EXPECT_EQ(stateOf(backend->generator()) == before, !completed);
     EXPECT_EQ(backend->rounding().seed, 11u);
     EXPECT_EQ(backend->rounding().step, completed ? 41u : 40u);
   }

@@ -105,6 +105,7 @@ class NullTensors final : public DeviceBackend {
 
   void setGenerator(const at::Generator& generator) override { start_ = generator.clone(); }
   at::Generator generator() const override { return start_.clone(); }
+  at::Generator newGenerator(uint64_t seed) const override { return at::detail::createCPUGenerator(seed); }
   void setRounding(const RoundingPosition& position) override { rounding_ = position; }
   RoundingPosition rounding() const override { return rounding_; }
 

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "harness.h"
-#include "runtime/device/cpu/arena.h"
+#include "runtime/device/aten/arena.h"
 #include "runtime/memory/offload.h"
 #include "runtime/memory/paged_memory.h"
 #include "runtime/memory/steering_allocator.h"

@@ -1,4 +1,4 @@
-// The memory of an executable and the tensors over it. Used by cpu_backend.cc and operator_call.cc.
+// The memory of an executable and the tensors over it. Used by the backends and operator_call.cc.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,8 @@ namespace abele::runtime {
 class Region {
  public:
   Region(int64_t frame_bytes, int64_t frames, const std::string& name);
+  /// On a device that is not the host; its contents are what the device's allocator gives.
+  Region(int64_t frame_bytes, int64_t frames, c10::Device device, const std::string& name);
   /// In a file, from `offset` on: fileBytes() of it.
   Region(int64_t frame_bytes, int64_t frames, const MappedFile& file, int64_t offset);
   static int64_t fileBytes(int64_t frame_bytes, int64_t frames);
@@ -42,6 +44,7 @@ class Region {
   int64_t frame_bytes_;
   int64_t bytes_;
   char* data_ = nullptr;
+  c10::DataPtr on_device_;  // holds data_, where that is not the host's
   void* mapped_ = nullptr;  // around data_
   std::size_t mapped_bytes_ = 0;
 };
@@ -63,9 +66,11 @@ struct OffChipStorage {
 /// an operand that is written twice under one slot, never dead memory that was planned for reuse.
 class SlotTable {
  public:
-  /// stage_process: which of Executable::stage_processes this is; the groups of the others have no memory here. Throws
-  /// E0603, E0605.
-  SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process = 0);
+  /// device: where the memory is. stage_process: which of Executable::stage_processes this is; the groups of the others
+  /// have no memory here. Throws E0603, E0605.
+  SlotTable(const exe::Executable& executable, const OffChipStorage& storage,
+            c10::Device device = c10::Device(c10::DeviceType::CPU), int64_t stage_process = 0);
+  c10::Device device() const { return device_; }
 
   SlotRef ref(int32_t slot) const;
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
@@ -91,7 +96,8 @@ class SlotTable {
 
   /// Points every slot of kInput that lies in argument `index` at micro-batch `frame`'s memory.
   void bindInput(int64_t index, int64_t frame, const void* data);
-  /// The caller's tensor for an output slot; undefined: not wanted.
+  /// The tensor that a slot is in a frame: the caller's for an output slot (undefined: not wanted), or one that lives
+  /// elsewhere than its group.
   void bindOutput(int32_t slot, int64_t frame, at::Tensor tensor) {
     tensors_[first_[slot] + frame] = std::move(tensor);
   }
@@ -108,6 +114,7 @@ class SlotTable {
   void requireRoom() const;
 
   const exe::Executable& executable_;
+  const c10::Device device_;
   int64_t process_;
   std::vector<std::shared_ptr<Region>> regions_;  // by group; null for the caller's memory
   std::vector<int64_t> frames_;                   // by group

@@ -1,10 +1,10 @@
-// A call that shows what it has computed. Used by cpu_device.cc where DeviceOptions::watch is set.
+// A call that shows what it has computed. Used by devices where DeviceOptions::watch is set.
 #pragma once
 
 #include <memory>
 
+#include "runtime/device/aten/operator_call.h"
 #include "runtime/device/backend.h"
-#include "runtime/device/cpu/operator_call.h"
 
 namespace abele::runtime {
 

@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/operator_signature.h"
+#include "runtime/device/aten/operator_signature.h"
 
 #include <algorithm>
 #include <optional>
@@ -46,7 +46,14 @@ bool isEnumerator(int64_t number, const c10::TypePtr& real) {
   }
 }
 
-bool fits(const Arg& arg, const c10::Argument& parameter) {
+// "cuda:1" on a program for cuda:0 is any device of the kind.
+bool isOfKind(const std::string& name, c10::Device device) {
+  if (device.is_cpu()) return name == "cpu";
+  const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  return name == kind || name.starts_with(kind + ":");
+}
+
+bool fits(const Arg& arg, const c10::Argument& parameter, c10::Device device) {
   const c10::TypePtr& type = parameter.type();
   const c10::TypePtr plain = withoutOptional(type);
   switch (arg.kind) {
@@ -57,7 +64,7 @@ bool fits(const Arg& arg, const c10::Argument& parameter) {
     case Kind::kOptionalIdList: return isTensorList(plain, true);
     case Kind::kGenerator: return plain->kind() == c10::TypeKind::GeneratorType;
     case Kind::kNumber: return isTensor(plain);
-    case Kind::kDevice: return plain->kind() == c10::TypeKind::DeviceObjType && arg.s == "cpu";
+    case Kind::kDevice: return plain->kind() == c10::TypeKind::DeviceObjType && isOfKind(arg.s, device);
     case Kind::kNone: return plain != type || isTensor(type) || type->kind() == c10::TypeKind::NoneType;
     case Kind::kInt:
       if (!isEnumerator(arg.i, withoutOptional(parameter.real_type()))) return false;
@@ -99,12 +106,13 @@ std::string missingStatistics(const exe::Instruction& instruction, const c10::Fu
 
 }  // namespace
 
-void requireSignature(const exe::Instruction& instruction, const c10::FunctionSchema& schema) {
+void requireSignature(const exe::Instruction& instruction, const c10::FunctionSchema& schema, c10::Device device) {
   const std::vector<c10::Argument>& parameters = schema.arguments();
   if (instruction.args.size() != parameters.size())
     refuse(instruction, cat(instruction.args.size(), " arguments"), schema);
   for (size_t i = 0; i < parameters.size(); ++i)
-    if (!fits(instruction.args[i], parameters[i])) refuse(instruction, cat("argument ", parameters[i].name()), schema);
+    if (!fits(instruction.args[i], parameters[i], device))
+      refuse(instruction, cat("argument ", parameters[i].name()), schema);
   if (const std::string missing = missingStatistics(instruction, schema); !missing.empty())
     refuse(instruction, cat("argument ", missing), schema);
   if (instruction.results.size() > schema.returns().size())

@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/operator_call.h"
+#include "runtime/device/aten/operator_call.h"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,10 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/copy.h>
+#include <c10/core/TensorOptions.h>
 
 #include "base/error.h"
-#include "runtime/device/cpu/operator_signature.h"
+#include "runtime/device/aten/operator_signature.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/constants.h"
 #include "runtime/kernels/operator_lookup.h"
@@ -18,7 +19,9 @@
 namespace abele::runtime {
 namespace {
 
-const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
+c10::DispatchKey keyOf(const SlotTable& slots) {
+  return c10::computeDispatchKey(at::kFloat, at::kStrided, slots.device());
+}
 
 bool sameGeometry(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides();
@@ -98,6 +101,9 @@ Operand makeOperand(const exe::Instruction& instruction, std::size_t index, cons
       }
       return {Kind::kConstant, number, {}, {}};
     }
+    case Arg::Kind::kDevice:
+      // An executable names the device that its capture ran on, not one of a certain number.
+      return {Kind::kConstant, slots.device().is_cpu() ? constantValue(arg, parameter) : slots.device(), {}, {}};
     default: return {Kind::kConstant, constantValue(arg, parameter), {}, {}};
   }
 }
@@ -127,6 +133,7 @@ class OperatorCall : public Call {
  public:
   OperatorCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots)
       : op_(op),
+        keys_(keyOf(slots)),
         random_offset_(instruction.random_offset),
         random_draws_(instruction.random_draws),
         is_ours_(instruction.op.starts_with("abele_op::")) {
@@ -138,7 +145,8 @@ class OperatorCall : public Call {
       operands_.push_back(makeOperand(instruction, i, parameters[i], slots));
       draws = draws || operands_.back().kind == Operand::Kind::kGenerator;
     }
-    ABELE_CHECK(draws || random_draws_ < 0, instruction.op, " draws random numbers without a generator");
+    ABELE_CHECK(draws || random_draws_ < 0 || !slots.device().is_cpu(), instruction.op,
+                " draws random numbers without a generator");
   }
 
  protected:
@@ -159,9 +167,10 @@ class OperatorCall : public Call {
       }
     }
   }
-  void call(CallState& state) const { op_.redispatchBoxed(kCpu, &state.stack); }
+  void call(CallState& state) const { op_.redispatchBoxed(keys_, &state.stack); }
 
   c10::OperatorHandle op_;
+  c10::DispatchKeySet keys_;
 
  private:
   std::vector<Operand> operands_;
@@ -422,8 +431,8 @@ std::unique_ptr<Call> makeRoundedOperatorCall(const exe::Instruction& instructio
   for (const std::vector<int32_t>& ids : instruction.results)
     gives_half = gives_half || std::any_of(ids.begin(), ids.end(), isHalf);
   if (!gives_half || instruction.random_draws >= 0) return nullptr;
-  const c10::OperatorHandle op = findOperator(instruction.op);
-  requireSignature(instruction, op.schema());
+  const c10::OperatorHandle op = findOperator(instruction.op, keyOf(slots));
+  requireSignature(instruction, op.schema(), slots.device());
   bool tensors_only = true;
   std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
   return std::make_unique<RoundedCall>(instruction, op, slots, std::move(results));
@@ -431,8 +440,8 @@ std::unique_ptr<Call> makeRoundedOperatorCall(const exe::Instruction& instructio
 
 std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const SlotTable& slots) {
   const exe::Instruction instruction = withOutKernel(recorded);
-  const c10::OperatorHandle op = findOperator(instruction.op);
-  requireSignature(recorded, findOperator(recorded.op).schema());
+  const c10::OperatorHandle op = findOperator(instruction.op, keyOf(slots));
+  requireSignature(recorded, findOperator(recorded.op, keyOf(slots)).schema(), slots.device());
   const auto& returns = op.schema().returns();
   bool tensors_only = true;
   std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
@@ -441,7 +450,8 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
     return std::make_unique<CopyCall>(slots.ref(static_cast<int32_t>(instruction.args[0].i)), results[0].slot);
   const bool all_arguments = instruction.args.size() == op.schema().arguments().size();
   if (results.size() == returns.size() && tensors_only && all_arguments && outKernelReads(instruction, slots))
-    if (const auto out = findOutVariant(op)) return std::make_unique<OutCall>(instruction, *out, slots, results);
+    if (const auto out = findOutVariant(op, keyOf(slots)))
+      return std::make_unique<OutCall>(instruction, *out, slots, results);
   return std::make_unique<SteeredCall>(instruction, op, slots, std::move(results));
 }
 

@@ -7,8 +7,8 @@
 
 #include "exe/executable.h"
 #include "runtime/backend.h"
-#include "runtime/device/cpu/arena.h"
-#include "runtime/device/cpu/random_stream.h"
+#include "runtime/device/aten/arena.h"
+#include "runtime/device/aten/random_source.h"
 #include "runtime/kernels/rounding.h"
 
 namespace abele::runtime {
@@ -18,7 +18,7 @@ struct CallState {
   const int32_t* frame_of_group = nullptr;
   ActionContext action;
   int64_t random_base = 0;  // draws of the micro-batches before
-  RandomStream* random = nullptr;
+  RandomSource* random = nullptr;
   RoundingSeed rounding;    // of this instruction
   torch::jit::Stack stack;  // reused by every call
 };

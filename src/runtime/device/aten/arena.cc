@@ -1,10 +1,12 @@
-#include "runtime/device/cpu/arena.h"
+#include "runtime/device/aten/arena.h"
 
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
 
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
@@ -19,7 +21,7 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t roundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-c10::DataPtr borrow(void* address) { return {address, c10::Device(c10::DeviceType::CPU)}; }
+c10::DataPtr borrow(void* address, c10::Device device) { return {address, device}; }
 
 bool hasMemory(exe::GroupKind kind) { return kind != exe::GroupKind::kInput && kind != exe::GroupKind::kOutput; }
 
@@ -48,6 +50,20 @@ Region::Region(int64_t frame_bytes, int64_t frames, const MappedFile& file, int6
   addArena(data_, mapped_bytes_);
 }
 
+Region::Region(int64_t frame_bytes, int64_t frames, c10::Device device, const std::string& name)
+    : frame_bytes_(roundUp(frame_bytes, kAlignment)), bytes_(frame_bytes_ * frames) {
+  if (bytes_ == 0) return;
+  try {
+    const c10::DeviceGuard guard(device);
+    on_device_ = c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes_));
+  } catch (const c10::OutOfMemoryError& error) {
+    throwDevice(ErrorCode::E0603, {.what = cat(name, " needs ", bytes_, " bytes on ", device.str()),
+                                   .found = error.what_without_backtrace(),
+                                   .remedy = "use a smaller micro-batch, or more stages or recomputation"});
+  }
+  data_ = static_cast<char*>(on_device_.get());
+}
+
 int64_t Region::fileBytes(int64_t frame_bytes, int64_t frames) { return roundUp(frame_bytes, pageBytes()) * frames; }
 
 void Region::fetch(int64_t frame, bool writes) const {
@@ -59,7 +75,7 @@ void Region::release(int64_t frame) const {
 }
 
 int64_t Region::residentBytes() const {
-  if (bytes_ == 0) return 0;
+  if (bytes_ == 0 || on_device_) return bytes_;
   const int64_t page = pageBytes();
   std::vector<unsigned char> pages(static_cast<std::size_t>(roundUp(bytes_, page) / page));
   if (mincore(data_, static_cast<std::size_t>(bytes_), pages.data()) != 0) return bytes_;
@@ -67,29 +83,31 @@ int64_t Region::residentBytes() const {
 }
 
 void Region::spare(int64_t frame, int64_t begin, int64_t end) const {
-  if (in_file_ || bytes_ < 2 * kHugePage) return;
+  if (in_file_ || on_device_ || bytes_ < 2 * kHugePage) return;
   char* first = data_ + frame * frame_bytes_ + begin;
   char* page = first - reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(kPage);
   madvise(page, static_cast<std::size_t>(this->frame(frame) + end - page), MADV_NOHUGEPAGE);
 }
 
 Region::~Region() {
-  if (!data_) return;
+  if (!data_ || on_device_) return;
   removeArena(data_);
   munmap(mapped_, mapped_bytes_);
 }
 
-SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process)
-    : executable_(executable), process_(stage_process), regions_(executable.groups.size()) {
+SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage, c10::Device device,
+                     int64_t stage_process)
+    : executable_(executable), device_(device), process_(stage_process), regions_(executable.groups.size()) {
   const c10::InferenceMode plain_tensors;
   for (const exe::Group& group : executable.groups)
     frames_.push_back(std::max<int64_t>(hasMemory(group.kind) ? group.frames : executable.micro_batches, 1));
   placeInFile(storage);
-  requireRoom();
+  if (device_.is_cpu()) requireRoom();
   for (std::size_t g = 0; g < regions_.size(); ++g) {
     const exe::Group& group = executable.groups[g];
     if (hasMemory(group.kind) && isHere(static_cast<int32_t>(g)) && !regions_[g])
-      regions_[g] = std::make_shared<Region>(group.frame_bytes, frames_[g], group.name);
+      regions_[g] = device_.is_cpu() ? std::make_shared<Region>(group.frame_bytes, frames_[g], group.name)
+                                     : std::make_shared<Region>(group.frame_bytes, frames_[g], device_, group.name);
   }
   std::size_t count = 0;
   for (const exe::Slot& slot : executable.slots) {
@@ -107,8 +125,8 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
     ABELE_CHECK(!owned || slot.offset_bytes + slot.type.extentBytes() <= group.frame_bytes, "slot ", slot.name,
                 " does not fit in ", group.name);
     for (int64_t frame = 0; frame < frames_[slot.group]; ++frame)
-      tensors_[first_[i] + frame] =
-          tensorOver(borrow(owned ? regions_[slot.group]->frame(frame) + slot.offset_bytes : nullptr), slot.type);
+      tensors_[first_[i] + frame] = tensorOver(
+          borrow(owned ? regions_[slot.group]->frame(frame) + slot.offset_bytes : nullptr, device_), slot.type);
   }
   findInputSlots();
 }
@@ -202,7 +220,7 @@ template <class Owner>
 at::Tensor ownedTensor(const at::Tensor& tensor, Owner owner, const Type& type) {
   c10::DataPtr memory(
       tensor.mutable_data_ptr(), new Owner(std::move(owner)),
-      [](void* context) { delete static_cast<Owner*>(context); }, c10::Device(c10::DeviceType::CPU));
+      [](void* context) { delete static_cast<Owner*>(context); }, tensor.device());
   return tensorOver(std::move(memory), type);
 }
 
@@ -247,7 +265,7 @@ bool SlotTable::placeIn(int32_t slot, const at::Tensor& tensor) {
   char* memory = tensor.defined() ? static_cast<char*>(tensor.mutable_data_ptr()) : own.frame(0) + begin;
   for (auto s = first; s != last; ++s)
     tensors_[first_[*s]].unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(
-        borrow(memory + executable_.slots[*s].offset_bytes - begin));
+        borrow(memory + executable_.slots[*s].offset_bytes - begin, device_));
   if (tensor.defined())
     placed_.insert_or_assign(slot, tensor);
   else
@@ -259,7 +277,7 @@ void SlotTable::bindInput(int64_t index, int64_t frame, const void* data) {
   for (const InputSlot& input : input_slots_[index]) {
     const at::Tensor& tensor = tensors_[first_[input.slot] + frame];
     char* address = static_cast<char*>(const_cast<void*>(data)) + input.offset_bytes;
-    tensor.unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(borrow(address));
+    tensor.unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(borrow(address, device_));
   }
 }
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/device/cpu/counted_call.h"
-#include "runtime/device/cpu/operator_call.h"
+#include "runtime/device/aten/gradient_count.h"
+#include "runtime/device/aten/operator_call.h"
 #include "runtime/kernels/optimizers.h"
 
 namespace abele::runtime {
@@ -17,5 +17,11 @@ std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const Slo
 /// An instruction that sums or updates float16: computed in float32 and rounded stochastically. Null for all others.
 std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
                                          std::vector<Hyper>& hypers, GradientCount& gradients);
+
+/// Parameter groups that the updates name, and at least one.
+std::size_t countHyperGroups(const exe::Executable& executable);
+/// Slots of numbers that an update takes as numbers, not as tensors: its step and its clipping factor. They live in the
+/// host's memory wherever the device's is.
+std::vector<int32_t> slotsReadByHost(const exe::Instruction& instruction);
 
 }  // namespace abele::runtime

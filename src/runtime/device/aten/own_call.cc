@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/own_call.h"
+#include "runtime/device/aten/own_call.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -276,6 +276,36 @@ std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, co
   }
   if (halves.empty()) return nullptr;
   return std::make_unique<RoundedOwnCall>(instruction, slots, hypers, gradients, halves);
+}
+
+std::size_t countHyperGroups(const exe::Executable& executable) {
+  int64_t last = 0;
+  for (const exe::Segment& segment : executable.segments)
+    for (const exe::Instruction& instruction : segment.instructions) {
+      const OwnOpRow* row = ownOpRow(instruction.op);
+      const int at = row ? row->groupOperand() : -1;
+      if (at >= 0 && instruction.args.size() > static_cast<std::size_t>(at))
+        last = std::max(last, instruction.args[static_cast<std::size_t>(at)].i);
+    }
+  return static_cast<std::size_t>(last) + 1;
+}
+
+std::vector<int32_t> slotsReadByHost(const exe::Instruction& instruction) {
+  std::vector<int32_t> slots;
+  const auto add = [&](std::size_t argument) {
+    if (argument < instruction.args.size() && instruction.args[argument].kind == Arg::Kind::kId)
+      slots.push_back(static_cast<int32_t>(instruction.args[argument].i));
+  };
+  switch (ownOp(instruction.op)) {
+    case OwnOp::kSgdUpdate: add(4), add(5); break;
+    case OwnOp::kAdamUpdate:
+    case OwnOp::kAdamWUpdate: add(4), add(6); break;
+    case OwnOp::kLambUpdate: add(4), add(7); break;
+    case OwnOp::kRmspropUpdate: add(7); break;
+    case OwnOp::kClipFactor: slots.push_back(instruction.results.at(0).at(0)); break;
+    default: break;
+  }
+  return slots;
 }
 
 }  // namespace abele::runtime

@@ -1,0 +1,76 @@
+#include "runtime/device/accelerator/random_position.h"
+
+#include <mutex>
+#include <utility>
+
+#include <ATen/Context.h>
+
+namespace abele::runtime {
+namespace {
+
+// Puts the default generator of a device somewhere, and back.
+class Lent {
+ public:
+  Lent(c10::Device device, const at::Generator& stands) : generator_(at::globalContext().defaultGenerator(device)) {
+    const std::lock_guard lock(generator_.mutex());
+    seed_ = generator_.current_seed();
+    offset_ = generator_.get_offset();
+    set(stands.current_seed(), stands.get_offset());
+  }
+  ~Lent() {
+    const std::lock_guard lock(generator_.mutex());
+    set(seed_, offset_);
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+
+ private:
+  void set(uint64_t seed, uint64_t offset) {
+    generator_.set_current_seed(seed);
+    generator_.set_offset(offset);
+  }
+  at::Generator generator_;
+  uint64_t seed_ = 0, offset_ = 0;
+};
+
+class DefaultGeneratorCall final : public Call {
+ public:
+  DefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction, c10::Device device)
+      : call_(std::move(call)), offset_(instruction.random_offset), draws_(instruction.random_draws), device_(device) {}
+
+  void run(CallState& state) override {
+    static std::mutex one_at_a_time;
+    const at::Generator& stands = state.random->draw(state.random_base + offset_, draws_);
+    const std::lock_guard lock(one_at_a_time);
+    const Lent lent(device_, stands);
+    call_->run(state);
+  }
+
+ private:
+  std::unique_ptr<Call> call_;
+  int64_t offset_, draws_;
+  c10::Device device_;
+};
+
+}  // namespace
+
+void RandomPosition::begin(const at::Generator& start) {
+  generator_ = start.clone();
+  start_ = generator_.get_offset();
+}
+
+const at::Generator& RandomPosition::draw(int64_t position, int64_t /*draws*/, bool /*or_fewer*/) {
+  generator_.set_offset(start_ + static_cast<uint64_t>(position));
+  return generator_;
+}
+
+at::Generator newGenerator(c10::Device device) {
+  return at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
+}
+
+std::unique_ptr<Call> makeDefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction,
+                                               c10::Device device) {
+  return std::make_unique<DefaultGeneratorCall>(std::move(call), instruction, device);
+}
+
+}  // namespace abele::runtime

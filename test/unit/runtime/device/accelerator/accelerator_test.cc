@@ -1,0 +1,206 @@
+// What the contract's tests cannot see: streams, events, the device's own random numbers, errors that come late.
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+
+#include "../programs.h"
+#include "runtime/runtime.h"
+#include "simulated_accelerator/simulated.h"
+
+namespace abele::runtime::testing {
+namespace {
+
+std::unique_ptr<DeviceBackend> load(const Program& program, const DeviceOptions& options = {}) {
+  return makeBackend("accelerator", program.executable, options);
+}
+
+struct Runner : RunnerOf<DeviceBackend> {
+  explicit Runner(const Program& program, const DeviceOptions& options = {})
+      : RunnerOf(program, load(program, options)) {}
+};
+
+struct Accelerator : ::testing::Test {
+  void SetUp() override {
+    simulated::setDelays(2);
+    simulated::takeFindings();
+  }
+  void TearDown() override { EXPECT_EQ(simulated::takeFindings(), std::vector<std::string>{}); }
+};
+
+ErrorCode codeOfLoading(const std::string& device) {
+  try {
+    const Program p;
+    load(p, {.accelerator = device});
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("4 of simulated"), std::string::npos) << error.what();
+    return error.code();
+  }
+  return ErrorCode::E0601;
+}
+
+TEST_F(Accelerator, ADeviceThatIsNotThereIsRefusedWithWhatIs) {
+  EXPECT_EQ(codeOfLoading("cuda:0"), ErrorCode::E0702);
+  EXPECT_EQ(codeOfLoading("simulated:4"), ErrorCode::E0702);
+}
+
+TEST_F(Accelerator, MemoryIsOnTheDeviceThatWasAskedFor) {
+  Program p;
+  p.external(f32({1 << 20}), exe::ExternalKind::kParameter);
+  const auto used = [](int device) {
+    return at::getDeviceAllocator(c10::DeviceType::PrivateUse1)->getMemoryInfo(static_cast<c10::DeviceIndex>(device));
+  };
+  const auto before = used(3), others = used(0);
+  const auto backend = load(p, {.accelerator = "simulated:3"});
+  EXPECT_GE(before.first - used(3).first, size_t{4} << 20);
+  EXPECT_EQ(others.first, used(0).first);
+}
+
+// Two workers over a ring of two frames: values and frames go back and forth between their streams.
+Program pipeline(int32_t micro_batches) {
+  Program p(micro_batches, /*frames=*/2);
+  const int32_t in = p.input(f32({4, 4})), product = p.value(f32({4, 4}));
+  p.executable.segments[1].direction = exe::Direction::kForward;
+  p.op("aten::mm", {Arg::id(in), Arg::id(in)}, {product});
+  p.op("abele::emit", {Arg::id(p.output(f32({4, 4}))), Arg::id(product)}, {}, 1);
+  p.executable.workers.assign(2, {});
+  for (int32_t k = 0; k < micro_batches; ++k) {
+    p.executable.workers[0].actions.push_back({0, k, {}});
+    if (k >= 2) p.executable.workers[0].actions.back().waits.push_back({1, k - 1});
+    p.executable.workers[1].actions.push_back({1, k, {{0, k + 1}}});
+  }
+  return p;
+}
+
+void runPipeline(const Program& p, DeviceBackend& backend, Runtime& runtime) {
+  const int64_t micro_batches = p.executable.micro_batches;
+  const at::Tensor x = at::randn({4 * micro_batches, 4});
+  std::vector<at::Tensor> results;
+  for (int k = 0; k < micro_batches; ++k) results.push_back(at::empty({4, 4}));
+  backend.bindInputs({x});
+  backend.bindOutputs({results});
+  runtime.run();
+  for (int k = 0; k < micro_batches; ++k)
+    EXPECT_TRUE(sameBits(results[k], at::mm(x.narrow(0, 4 * k, 4), x.narrow(0, 4 * k, 4))));
+}
+
+TEST_F(Accelerator, EventsOrderTheStreamsOfWorkers) {
+  const Program p = pipeline(8);
+  const auto backend = load(p);
+  Runtime runtime(p.executable, *backend);
+  for (int step = 0; step < 5; ++step) runPipeline(p, *backend, runtime);
+}
+
+TEST_F(Accelerator, TheHostWaitsNoMoreOftenForMoreMicroBatches) {
+  int64_t waits[2] = {};
+  for (const int i : {0, 1}) {
+    const Program p = pipeline(i == 0 ? 4 : 16);
+    const auto backend = load(p);
+    Runtime runtime(p.executable, *backend);
+    runPipeline(p, *backend, runtime);
+    const int64_t before = simulated::numHostWaits();
+    runPipeline(p, *backend, runtime);
+    waits[i] = simulated::numHostWaits() - before;
+  }
+  EXPECT_EQ(waits[0], waits[1]);
+}
+
+TEST_F(Accelerator, AWaitThatTheExecutableLacksIsFound) {
+  Program p = pipeline(8);
+  for (exe::Action& action : p.executable.workers[1].actions) action.waits.clear();
+  const auto backend = load(p);
+  // One worker after the other on this thread: the host's order is right, that of the streams is not.
+  const auto first = backend->makeDevice(0), second = backend->makeDevice(1);
+  std::vector<at::Tensor> results(8);
+  backend->bindInputs({at::randn({32, 4})});
+  backend->bindOutputs({results = {at::empty({4, 4})}});
+  backend->begin(0);
+  first->run({0, 0, 0, 0, 0});
+  second->run({1, 1, 0, 0, 0});
+  backend->finish(true);
+  EXPECT_EQ(simulated::takeFindings().size(), 1u);
+}
+
+TEST_F(Accelerator, RandomNumbersAreThoseOfEagerOnTheDevice) {
+  const c10::Device device(c10::DeviceType::PrivateUse1, 0);
+  Program p(2);
+  const int32_t mask = p.value(f32({4, 5}));
+  exe::Instruction& draw = p.op("aten::bernoulli_.float", {Arg::id(mask), Arg::real(0.5), randomStream()}, {-1});
+  draw.writes = {mask};
+  draw.random_draws = 4, draw.random_offset = 0;
+  p.executable.random_draws = 4;
+  p.emit(mask);
+  Runner runner(p);
+  at::Generator eager = runner.backend().newGenerator(99);
+  runner.backend().setGenerator(eager);
+  for (int step = 0; step < 3; ++step) {
+    const auto result = runner.step({});
+    for (int k = 0; k < 2; ++k)
+      EXPECT_TRUE(sameBits(result[0][k], at::empty({4, 5}, device).bernoulli_(0.5, eager).cpu()));
+  }
+  EXPECT_TRUE(at::equal(runner.backend().generator().get_state(), eager.get_state()));
+}
+
+TEST_F(Accelerator, OperatorsWithoutAGeneratorDrawFromTheStepsNumbers) {
+  const c10::Device device(c10::DeviceType::PrivateUse1, 0);
+  Program p;
+  const int32_t in = p.input(f32({50})), out = p.value(f32({50}));
+  exe::Instruction& drop = p.op("aten::native_dropout", {Arg::id(in), Arg::real(0.5), Arg::boolean(true)}, {out, -1});
+  drop.random_draws = 4, drop.random_offset = 0;
+  p.executable.random_draws = 4;
+  p.emit(out);
+  Runner runner(p);
+  runner.backend().setGenerator(runner.backend().newGenerator(5));
+  const at::Tensor before = at::globalContext().defaultGenerator(device).get_state(), x = at::randn({50});
+  const at::Tensor found = runner.step({x})[0][0];
+  EXPECT_TRUE(at::equal(at::globalContext().defaultGenerator(device).get_state(), before));
+  simulated::seedAll(5);
+  EXPECT_TRUE(sameBits(found, std::get<0>(at::native_dropout(x.to(device), 0.5, true)).cpu()));
+}
+
+// A kernel fails behind the host's back: no weight has changed then.
+TEST_F(Accelerator, WhatAKernelThrowsStopsTheUpdates) {
+  Program p;
+  const int32_t in = p.input(f32({4})), index = p.input(contiguousType(DType::kInt64, {4}));
+  const int32_t weight = p.external(f32({4}), exe::ExternalKind::kParameter);
+  const int32_t sum = p.external(f32({4}), exe::ExternalKind::kAccumulator), picked = p.value(f32({4}));
+  p.op("aten::index_select", {Arg::id(in), Arg::integer(0), Arg::id(index)}, {picked});
+  p.op("abele::accumulate", {Arg::id(sum), Arg::id(picked)}).writes = {sum};
+  p.update("abele::sgd_", {Arg::id(weight), Arg::id(sum), Arg::none(), Arg::integer(0)}).writes = {weight};
+  p.executable.segments[1].direction = exe::Direction::kUpdate;
+  Runner runner(p);
+  runner.backend().upload(0, at::ones({4}));
+  runner.backend().setHyper(0, "lr", 1);
+  EXPECT_ANY_THROW(runner.step({at::ones({4}), at::full({4}, 9, at::kLong)}));
+  EXPECT_TRUE(sameBits(runner.backend().value(0), at::ones({4})));
+  runner.step({at::ones({4}), at::full({4}, 2, at::kLong)});
+  EXPECT_TRUE(sameBits(runner.backend().value(0), at::zeros({4})));
+}
+
+TEST_F(Accelerator, InputsAndResultsMayBeOnADevice) {
+  const c10::Device device(c10::DeviceType::PrivateUse1, 0);
+  Program p;
+  const int32_t in = p.input(f32({1000})), out = p.value(f32({1000}));
+  p.op("aten::neg", {Arg::id(in)}, {out});
+  p.emit(out);
+  Runner runner(p);
+  const at::Tensor x = at::randn({1000}, device), y = at::empty({1000}, device);
+  runner.stepInto({x.add_(1)}, {{y}});
+  EXPECT_TRUE(sameBits(y.cpu(), x.neg().cpu()));
+}
+
+TEST_F(Accelerator, WhatItCannotDoYetIsRefused) {
+  const auto codeOf = [](const DeviceOptions& options) {
+    try {
+      const Program p;
+      load(p, options);
+    } catch (const UserError& error) {
+      return error.code();
+    }
+    return ErrorCode::E0601;
+  };
+  EXPECT_EQ(codeOf({.floating_point_exceptions = true}), ErrorCode::E0711);
+  EXPECT_EQ(codeOf({.stochastic_rounding = true}), ErrorCode::E0711);
+  EXPECT_EQ(codeOf({.gradient_edge = 0.5}), ErrorCode::E0711);
+}
+
+}  // namespace
+}  // namespace abele::runtime::testing
