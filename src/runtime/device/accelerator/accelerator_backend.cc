@@ -62,7 +62,8 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
   refuse(options.floating_point_exceptions, "detection of floating-point exceptions");
   refuse(options.stochastic_rounding, "stochastic rounding");
   refuse(options.gradient_edge > 0, "automatic loss scaling");
-  refuse(options.peers != nullptr || executable.processes > 1, "training by several processes");
+  refuse(options.peers != nullptr || executable.processes > 1 || executable.stage_processes > 1,
+         "training by several processes");
   refuse(std::ranges::any_of(executable.groups, [](const exe::Group& group) { return group.off_chip; }),
          "off-chip memory");
 }
@@ -85,7 +86,8 @@ class AcceleratorBackend final : public DeviceBackend {
         watch_(options.watch),
         device_(deviceOf(options.accelerator)),
         copies_(newStream(device_)),
-        slots_(onCopyStream([&] { return std::make_unique<SlotTable>(executable, OffChipStorage{}, device_); })),
+        slots_(onCopyStream(
+            [&] { return std::make_unique<SlotTable>(executable, OffChipStorage{}, /*stage_process=*/0, device_); })),
         written_(executable),
         hypers_(countHyperGroups(executable)),
         events_(executable, device_.type()),

@@ -95,8 +95,8 @@ Region::~Region() {
   munmap(mapped_, mapped_bytes_);
 }
 
-SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage, c10::Device device,
-                     int64_t stage_process)
+SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process,
+                     c10::Device device)
     : executable_(executable), device_(device), process_(stage_process), regions_(executable.groups.size()) {
   const c10::InferenceMode plain_tensors;
   for (const exe::Group& group : executable.groups)

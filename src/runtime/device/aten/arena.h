@@ -66,10 +66,10 @@ struct OffChipStorage {
 /// an operand that is written twice under one slot, never dead memory that was planned for reuse.
 class SlotTable {
  public:
-  /// device: where the memory is. stage_process: which of Executable::stage_processes this is; the groups of the others
-  /// have no memory here. Throws E0603, E0605.
-  SlotTable(const exe::Executable& executable, const OffChipStorage& storage,
-            c10::Device device = c10::Device(c10::DeviceType::CPU), int64_t stage_process = 0);
+  /// stage_process: which of Executable::stage_processes this is; the groups of the others have no memory here. device:
+  /// where the memory is. Throws E0603, E0605.
+  SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process = 0,
+            c10::Device device = c10::Device(c10::DeviceType::CPU));
   c10::Device device() const { return device_; }
 
   SlotRef ref(int32_t slot) const;
@@ -115,7 +115,7 @@ class SlotTable {
 
   const exe::Executable& executable_;
   const c10::Device device_;
-  int64_t process_;
+  const int64_t process_;
   std::vector<std::shared_ptr<Region>> regions_;  // by group; null for the caller's memory
   std::vector<int64_t> frames_;                   // by group
   std::vector<std::size_t> first_;                // by slot: index of frame 0

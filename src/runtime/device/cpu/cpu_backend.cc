@@ -35,8 +35,7 @@ class CpuBackendImpl final : public CpuBackend {
   CpuBackendImpl(const exe::Executable& executable, const DeviceOptions& options)
       : executable_(executable),
         options_(options),
-        slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}, c10::Device(c10::DeviceType::CPU),
-               options.stage_process),
+        slots_(executable, {options.off_chip_memory_limit, options.off_chip_folder}, options.stage_process),
         shared_(executable, options),
         written_(executable),
         hypers_(countHyperGroups(executable)),

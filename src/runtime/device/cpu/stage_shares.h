@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "runtime/collective/peers.h"
-#include "runtime/device/backend.h"
 #include "runtime/device/aten/arena.h"
+#include "runtime/device/backend.h"
 
 namespace abele::runtime {
 
