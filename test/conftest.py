@@ -2,6 +2,8 @@
 
 import pathlib
 
+pytest_plugins = ["support.own_process"]
+
 MODELS = pathlib.Path(__file__).parent / "models"
 
 

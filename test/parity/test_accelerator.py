@@ -10,7 +10,7 @@ import torch
 from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, cut, eager, options, require_same
 from support import simulated
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
 
 STRATEGIES = {
     "pipeline": poptorch.PipelinedExecution,

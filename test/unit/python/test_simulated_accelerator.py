@@ -4,6 +4,8 @@ import pytest
 import torch
 from support import simulated
 
+pytestmark = pytest.mark.own_process  # torch's engine of backward must see the device before it starts
+
 
 @pytest.fixture(autouse=True)
 def _findings():
