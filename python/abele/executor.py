@@ -134,7 +134,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
         self._model = _shallowCopy(model)
         self._user_model = user_model or (model if training else self._model)
         self._poptorch_version = poptorch_version
-        connection = ConnectionType(self._options.connection_type).name
+        connection = int(self._options.connection_type)
         rules = core().Policy(policy.many_programs)
         self._native = core().Model(_Source(self, self._model), training, connection, rules)
         self._lock = self._native.turns

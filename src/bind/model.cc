@@ -229,11 +229,8 @@ void registerModel(py::module_& module) {
            py::arg("many_programs"))
       .def_readonly("many_programs", &Policy::many_programs);
   py::class_<PythonModel, std::shared_ptr<PythonModel>>(module, "Model")
-      .def(py::init([](py::object source, bool training, const std::string& connection, const Policy& policy) {
-             const auto kind = connection == "Always"     ? ConnectionType::kAlways
-                               : connection == "OnDemand" ? ConnectionType::kOnDemand
-                                                          : ConnectionType::kNever;
-             return newModel(std::move(source), training, kind, policy);
+      .def(py::init([](py::object source, bool training, int connection, const Policy& policy) {
+             return newModel(std::move(source), training, static_cast<ConnectionType>(connection), policy);
            }),
            py::arg("source"), py::arg("training"), py::arg("connection"), py::arg("policy"))
       .def_property_readonly(

@@ -49,6 +49,15 @@ ValueId makeView(Graph& graph, Node& node, ValueId like, ValueId base) {
   return view;
 }
 
+void insertNodes(Graph& graph, std::vector<Node>& first, std::vector<std::vector<Node>>& behind) {
+  std::vector<Node> nodes = std::move(first);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    nodes.push_back(std::move(graph.nodes[i]));
+    std::move(behind[i].begin(), behind[i].end(), std::back_inserter(nodes));
+  }
+  graph.nodes = std::move(nodes);
+}
+
 void forgetValue(Graph& graph, ValueId v) { graph.values[v] = Value{.base = v}; }
 
 void removeNodes(Graph& graph, const std::vector<bool>& remove) {

@@ -17,6 +17,9 @@ void renameOperands(Graph& graph, const std::vector<ValueId>& new_id);
 /// base that is laid out as the base of `like`. Returns: the view.
 ValueId makeView(Graph& graph, Node& node, ValueId like, ValueId base);
 
+/// Puts `first` before all nodes, and behind[i] behind the node at position i. Takes them.
+void insertNodes(Graph& graph, std::vector<Node>& first, std::vector<std::vector<Node>>& behind);
+
 /// Leaves the place of a removed value, so that the ids of the others stay.
 void forgetValue(Graph& graph, ValueId v);
 

@@ -46,7 +46,7 @@ class Transfers {
         output.value = copyOf(output.value, resultTask());
     if (copies_.empty()) return Changed::kNo;
     refreshCopies();
-    placeNodes();
+    ir::insertNodes(graph_, first_, behind_);
     ir::removeUnreadViews(graph_);  // that only readers of copies read
     return Changed::kYes;
   }
@@ -251,15 +251,6 @@ class Transfers {
       write.after = graph_.addValue(type, id);
       node.writes = {write};
     }
-  }
-
-  void placeNodes() {
-    std::vector<Node> nodes = std::move(first_);
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      nodes.push_back(std::move(graph_.nodes[i]));
-      std::move(behind_[i].begin(), behind_[i].end(), std::back_inserter(nodes));
-    }
-    graph_.nodes = std::move(nodes);
   }
 
   ir::Graph& graph_;

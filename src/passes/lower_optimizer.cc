@@ -38,7 +38,7 @@ class OptimizerLowering {
     after_.resize(graph_.nodes.size());
     indexParameters();
     for (const ir::Output& gradient : gradients) accumulate(gradient);
-    placeAccumulates();
+    ir::insertNodes(graph_, first_, after_);
     for (const Sum& sum : sums_) addUpdate(sum);
     return Changed::kYes;
   }
@@ -132,15 +132,6 @@ class OptimizerLowering {
   const Node* firstReader(int32_t parameter) const {
     auto it = first_reader_.find(parameter);
     return it == first_reader_.end() ? nullptr : &graph_.nodes[it->second];
-  }
-
-  void placeAccumulates() {
-    std::vector<Node> nodes = std::move(first_);
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      nodes.push_back(std::move(graph_.nodes[i]));
-      std::move(after_[i].begin(), after_[i].end(), std::back_inserter(nodes));
-    }
-    graph_.nodes = std::move(nodes);
   }
 
   // The latest contents of the parameter, which forward may have written, as an output to be replaced.

@@ -94,8 +94,6 @@ class AcceleratorBackend final : public DeviceBackend {
         staging_(executable, *slots_, copies_),
         rounding_{.seed = options.rounding_seed},
         start_(runtime::newGenerator(device_)) {
-    checkOptions(options);
-    checkSupported(executable, options);
     for (size_t i = 0; i < executable.workers.size(); ++i) streams_.push_back(newStream(device_));
     random_.resize(executable.workers.size());
     onCopyStream([&] {
@@ -315,6 +313,8 @@ void AcceleratorBackend::findRestored() {
 std::unique_ptr<DeviceBackend> makeAcceleratorBackend(const exe::Executable& executable, const DeviceOptions& options) {
   registerFixedShapeOperators();
   registerGradModeOperators();
+  checkOptions(options);
+  checkSupported(executable, options);
   return std::make_unique<AcceleratorBackend>(executable, options);
 }
 

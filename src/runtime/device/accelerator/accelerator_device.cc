@@ -10,8 +10,6 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/device/aten/own_call.h"
-#include "runtime/device/aten/refusal.h"
-#include "runtime/device/aten/watched_call.h"
 
 namespace abele::runtime {
 namespace {
@@ -66,30 +64,18 @@ void StepEvents::requireNoError(int32_t micro_batch, const c10::Stream& stream) 
 AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                                      std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients,
                                      StepEvents& events, const c10::Stream& stream, Watch* watch)
-    : executable_(executable), events_(events), stream_(stream), segments_(executable.segments.size()) {
-  const c10::InferenceMode no_autograd;
-  for (std::size_t g = 0; g < executable.groups.size(); ++g) frames_.push_back(slots.framesOf(static_cast<int32_t>(g)));
-  frame_of_group_.resize(frames_.size());
-  state_.random = &random;
+    : executable_(executable),
+      events_(events),
+      stream_(stream),
+      actions_(executable.segments.size()),
+      calls_(executable, worker, slots, random, watch, [&](const exe::Instruction& instruction, exe::Direction) {
+        return makeCall(instruction, slots, hypers, gradients);
+      }) {
   for (const exe::Action& action : executable.workers[worker].actions) {
-    auto& calls = segments_[action.segment];
-    if (!calls.empty()) continue;
-    for (const exe::Instruction& instruction : executable.segments[action.segment].instructions) {
-      std::unique_ptr<Call> call = makeCall(instruction, slots, hypers, gradients);
-      if (watch)
-        call = makeWatchedCall(std::move(call), instruction, static_cast<int32_t>(calls.size()), slots, *watch);
-      calls.push_back(std::move(call));
-    }
+    auto& of_segment = actions_[action.segment];
+    of_segment.resize(executable.micro_batches);
+    of_segment[action.micro_batch] = &action;
   }
-}
-
-const exe::Action& AcceleratorDevice::actionOf(const ActionContext& context) const {
-  const std::vector<exe::Action>& actions = executable_.workers[context.worker].actions;
-  const auto found = std::ranges::find_if(actions, [&](const exe::Action& action) {
-    return action.segment == context.segment && action.micro_batch == context.micro_batch;
-  });
-  ABELE_CHECK(found != actions.end(), "worker ", context.worker, " has no such action");
-  return *found;
 }
 
 void AcceleratorDevice::run(const ActionContext& context) {
@@ -99,29 +85,11 @@ void AcceleratorDevice::run(const ActionContext& context) {
   const c10::AutoGradMode as_captured(executable_.training);
   const c10::StreamGuard on_our_stream(stream_);
   events_.inputs().block(stream_);
-  for (const exe::Wait& wait : actionOf(context).waits) events_.block(wait, stream_);
+  for (const exe::Wait& wait : actions_[context.segment][context.micro_batch]->waits) events_.block(wait, stream_);
   if (executable_.segments[context.segment].direction == exe::Direction::kUpdate)
     events_.requireNoError(context.micro_batch, stream_);
-  runCalls(context);
+  calls_.run(context, /*process=*/0, [](std::size_t, CallState&) {});
   events_.record(context.segment, stream_);
-}
-
-void AcceleratorDevice::runCalls(const ActionContext& context) {
-  for (std::size_t g = 0; g < frames_.size(); ++g)
-    frame_of_group_[g] = static_cast<int32_t>(context.micro_batch % frames_[g]);
-  state_.frame_of_group = frame_of_group_.data();
-  state_.action = context;
-  state_.random_base =
-      executable_.random_draws *
-      executable_.globalMicroBatch(context.micro_batch, executable_.workers[context.worker].replica, /*process=*/0);
-  const std::vector<std::unique_ptr<Call>>& calls = segments_[context.segment];
-  std::size_t i = 0;
-  try {
-    for (; i < calls.size(); ++i) calls[i]->run(state_);
-  } catch (const c10::Error& error) {
-    refuseCall(executable_, executable_.segments[context.segment].instructions[i], error);
-  }
-  state_.stack.clear();
 }
 
 }  // namespace abele::runtime

@@ -13,7 +13,7 @@
 #include "runtime/device/accelerator/random_position.h"
 #include "runtime/device/aten/arena.h"
 #include "runtime/device/aten/gradient_count.h"
-#include "runtime/device/aten/operator_call.h"
+#include "runtime/device/aten/worker_calls.h"
 #include "runtime/device/backend.h"
 #include "runtime/kernels/optimizers.h"
 
@@ -55,16 +55,11 @@ class AcceleratorDevice final : public Device {
   void run(const ActionContext& context) override;
 
  private:
-  const exe::Action& actionOf(const ActionContext& context) const;
-  void runCalls(const ActionContext& context);
-
   const exe::Executable& executable_;
   StepEvents& events_;
   c10::Stream stream_;
-  std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers
-  std::vector<int64_t> frames_;                               // by group
-  std::vector<int32_t> frame_of_group_;
-  CallState state_;
+  std::vector<std::vector<const exe::Action*>> actions_;  // by segment and micro-batch; those of other workers are empty
+  WorkerCalls calls_;
 };
 
 }  // namespace abele::runtime

@@ -80,7 +80,7 @@ class CpuBackendImpl final : public CpuBackend {
 
   void finish(bool completed) override {
     if (completed) {
-      shared_.shareResults(bound_outputs_);
+      shared_.shareResults(std::exchange(bound_outputs_, {}));
       advanceGenerator();
       ++rounding_.step;
       return;
@@ -237,7 +237,7 @@ class CpuBackendImpl final : public CpuBackend {
   Agreement agreement_;                // with other processes
   at::Generator start_;                // where the next step's micro-batch 0 starts
   std::vector<Saved> restored_;        // what a failed step has to give back
-  std::vector<std::vector<at::Tensor>> bound_outputs_;
+  std::vector<std::vector<at::Tensor>> bound_outputs_;  // of this step, where other processes get them
   std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive
 };
 
@@ -311,7 +311,7 @@ void CpuBackendImpl::bindInput(int64_t index, const at::Tensor& input) {
 
 void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) {
   checkOutputs(executable_, outputs);
-  bound_outputs_ = outputs;
+  if (shared_.isNeeded()) bound_outputs_ = outputs;
   for (std::size_t target = 0; target < outputs.size(); ++target) {
     const int32_t slot = executable_.output_slots[target];
     if (slot < 0) continue;

@@ -7,8 +7,6 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/device/aten/own_call.h"
-#include "runtime/device/aten/refusal.h"
-#include "runtime/device/aten/watched_call.h"
 #include "runtime/device/cpu/checked_call.h"
 #include "runtime/device/cpu/joint_call.h"
 #include "runtime/device/cpu/message_call.h"
@@ -37,23 +35,10 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
       gradients_(gradients),
       rounding_(rounding),
       agreement_(agreement),
-      segments_(executable.segments.size()) {
-  const c10::InferenceMode no_autograd;
-  for (std::size_t g = 0; g < executable.groups.size(); ++g) frames_.push_back(slots.framesOf(static_cast<int32_t>(g)));
-  frame_of_group_.resize(frames_.size());
-  state_.random = &random;
-  for (const exe::Action& action : executable.workers[worker].actions) {
-    auto& calls = segments_[action.segment];
-    const exe::Segment& segment = executable.segments[action.segment];
-    if (!calls.empty()) continue;
-    for (const exe::Instruction& instruction : segment.instructions) {
-      std::unique_ptr<Call> call = makeCall(instruction, segment.direction, slots, hypers);
-      const auto index = static_cast<int32_t>(calls.size());
-      if (options.watch) call = makeWatchedCall(std::move(call), instruction, index, slots, *options.watch);
-      calls.push_back(std::move(call));
-    }
-  }
-}
+      calls_(executable, worker, slots, random, options.watch,
+             [&](const exe::Instruction& instruction, exe::Direction direction) {
+               return makeCall(instruction, direction, slots, hypers);
+             }) {}
 
 std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, exe::Direction direction,
                                           const SlotTable& slots, std::vector<Hyper>& hypers) const {
@@ -89,31 +74,16 @@ void CpuDevice::run(const ActionContext& context) {
   // Some kernels (mkldnn_rnn_layer) ask for the mode to decide what they keep for backward.
   const c10::AutoGradMode as_captured(executable_.training);
   const CacheScope cache;
-  for (std::size_t g = 0; g < frames_.size(); ++g)
-    frame_of_group_[g] = static_cast<int32_t>(context.micro_batch % frames_[g]);
-  state_.frame_of_group = frame_of_group_.data();
-  state_.action = context;
-  state_.random_base =
-      executable_.random_draws *
-      executable_.globalMicroBatch(context.micro_batch, executable_.workers[context.worker].replica, options_.process);
-  const std::vector<std::unique_ptr<Call>>& calls = segments_[context.segment];
   const RoundingSeed part =
       RoundingSeed{rounding_.seed}.of(rounding_.step).of(static_cast<uint64_t>(context.micro_batch));
   const exe::Segment& segment = executable_.segments[context.segment];
   const RoundingSeed of_segment = part.of(static_cast<uint64_t>(segment.replica))
                                       .of(static_cast<uint64_t>(segment.stage))
                                       .of(static_cast<uint64_t>(segment.direction));
-  std::size_t i = 0;
-  try {
-    for (; i < calls.size(); ++i) {
-      state_.rounding = segment.direction == exe::Direction::kUpdate ? roundingOfUpdate(part, segment.instructions[i])
-                                                                     : of_segment.of(i);
-      calls[i]->run(state_);
-    }
-  } catch (const c10::Error& error) {
-    refuseCall(executable_, executable_.segments[context.segment].instructions[i], error);
-  }
-  state_.stack.clear();
+  calls_.run(context, options_.process, [&](std::size_t i, CallState& state) {
+    state.rounding = segment.direction == exe::Direction::kUpdate ? roundingOfUpdate(part, segment.instructions[i])
+                                                                  : of_segment.of(i);
+  });
 }
 
 }  // namespace abele::runtime

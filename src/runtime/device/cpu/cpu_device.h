@@ -7,6 +7,7 @@
 #include "runtime/backend.h"
 #include "runtime/device/aten/arena.h"
 #include "runtime/device/aten/operator_call.h"
+#include "runtime/device/aten/worker_calls.h"
 #include "runtime/device/backend.h"
 #include "runtime/device/cpu/agreement.h"
 #include "runtime/device/cpu/counted_call.h"
@@ -34,10 +35,7 @@ class CpuDevice final : public Device {
   GradientCount& gradients_;
   const RoundingPosition& rounding_;
   Agreement& agreement_;
-  std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers
-  std::vector<int64_t> frames_;                               // by group
-  std::vector<int32_t> frame_of_group_;
-  CallState state_;
+  WorkerCalls calls_;  // last: made with the others
 };
 
 }  // namespace abele::runtime
