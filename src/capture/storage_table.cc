@@ -74,7 +74,6 @@ void StorageTable::sweep() {
   std::erase_if(records_, [&](const auto& entry) {
     const bool is_dead = entry.second.storage.expired();
     if (is_dead && entry.second.is_watched) watch_.remove(entry.first);
-    if (is_dead && entry.second.is_locked) ThreadWatch::forget(entry.first);
     return is_dead;
   });
   sweep_at_ = records_.size() + records_.size() / 8 + 16;
@@ -118,11 +117,9 @@ void StorageTable::setLocked(c10::StorageImpl* storage, bool locked) {
 }
 
 void StorageTable::unlockAll() noexcept {
-  for (auto& [impl, record] : records_) {
-    if (!record.is_locked) continue;
-    const auto storage = record.storage.lock();
-    storage ? lockNow(record, *storage, false) : ThreadWatch::forget(impl);
-  }
+  for (auto& [impl, record] : records_)
+    if (record.is_locked)
+      if (const auto storage = record.storage.lock()) lockNow(record, *storage, false);
 }
 
 void StorageTable::lockAgain() {

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <system_error>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -73,10 +75,12 @@ struct WatchedInputs {
 };
 template struct WatchedInputs<&at::RecordFunction::inputs_>;
 
-/// Memory of a model that is being captured.
-struct ModelMemory {
+/// Memory that other threads may read.
+struct Memory {
+  // Of a model that is being captured: no other storage lies here meanwhile.
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> models;
   bool is_locked = false;  // but for the readers
-  int readers = 0;         // of other threads
+  int readers = 0;         // operators of other threads
 };
 
 /// All that is watched, by all captures of the process.
@@ -84,28 +88,33 @@ struct Watched {
   std::mutex mutex;
   std::vector<std::shared_ptr<ThreadWatch::Finding>> captures;
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<ThreadWatch::Finding>> storages;
-  std::unordered_map<c10::StorageImpl*, ModelMemory> models;  // what is locked, or read by another thread
+  // What other threads read now, and all memory of models while something is captured. Readers count before the memory
+  // is known to be a model's, and while the lock is open for an operator of the capture: either may lock it before they
+  // have ended.
+  std::unordered_map<c10::StorageImpl*, Memory> memory;
   // What operators of other threads made of memory of models, while something is captured.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> derived;
   at::CallbackHandle callback = 0;
 
-  // With the mutex held. False where nothing is locked, and for threads that forward may have started: they work for
-  // it.
+  // With the mutex held. False for threads that forward may have started: they work for it.
   bool open(c10::StorageImpl* storage) {
-    const auto found = models.find(storage);
-    if (found == models.end()) return false;
     if (!std::ranges::all_of(captures, [](const auto& finding) { return finding->before.contains(::gettid()); }))
       return false;
-    if (found->second.readers++ == 0) lockMemory(*storage, false);
+    Memory& found = memory[storage];
+    if (found.readers++ == 0 && found.models) lockMemory(*storage, false);
     return true;
   }
+  bool isModels(c10::StorageImpl* storage) const {
+    const auto found = memory.find(storage);
+    return found != memory.end() && found->second.models.has_value();
+  }
   void close(c10::StorageImpl* storage) {
-    const auto found = models.find(storage);
+    const auto found = memory.find(storage);
     if (--found->second.readers > 0) return;
     if (found->second.is_locked)
       lockMemory(*storage, true);
-    else
-      models.erase(found);
+    else if (captures.empty() || !found->second.models)
+      memory.erase(found);
   }
 
   static Watched& instance() {
@@ -131,9 +140,10 @@ bool isView(const at::RecordFunction& function) {
   });
 }
 
-/// An operator of another thread that reads memory of a model, or what was made of some.
+/// An operator of another thread.
 struct Reading : at::ObserverContext {
   std::vector<c10::Storage> opened;
+  bool is_derived = false;  // it reads what was made of memory of a model
 };
 
 std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
@@ -148,10 +158,9 @@ std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& fu
         if (!tensor.has_storage()) return;
         auto found = watched.storages.find(tensor.storage().unsafeGetStorageImpl());
         if (found != watched.storages.end()) finding = found->second;
-        const bool is_open = watched.open(tensor.storage().unsafeGetStorageImpl());
-        if (!is_open && !watched.derived.contains(tensor.storage().unsafeGetStorageImpl())) return;
         if (!reading) reading = std::make_unique<Reading>();
-        if (is_open) reading->opened.push_back(tensor.storage());
+        reading->is_derived |= watched.derived.contains(tensor.storage().unsafeGetStorageImpl());
+        if (watched.open(tensor.storage().unsafeGetStorageImpl())) reading->opened.push_back(tensor.storage());
       });
   }
   if (finding && !isView(function)) finding->note(function.name());
@@ -162,20 +171,68 @@ void afterOperator(const at::RecordFunction& function, at::ObserverContext* cont
   if (context == nullptr) return;
   Watched& watched = Watched::instance();
   std::lock_guard lock(watched.mutex);
-  if (!watched.captures.empty() && !isView(function))
+  const auto& reading = *static_cast<Reading*>(context);
+  const bool is_derived = reading.is_derived || std::ranges::any_of(reading.opened, [&](const c10::Storage& storage) {
+                            return watched.isModels(storage.unsafeGetStorageImpl());
+                          });
+  if (is_derived && !watched.captures.empty() && !isView(function))
     for (const c10::IValue& output : function.outputs())
       forEachTensor(output, [&](int32_t, const at::Tensor& tensor) {
         if (!tensor.has_storage()) return;
         c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-        if (!watched.models.contains(storage))
+        if (!watched.isModels(storage))
           watched.derived.insert_or_assign(storage, tensor.storage().getWeakStorageImpl());
       });
-  for (const c10::Storage& storage : static_cast<Reading*>(context)->opened)
-    watched.close(storage.unsafeGetStorageImpl());
+  for (const c10::Storage& storage : reading.opened) watched.close(storage.unsafeGetStorageImpl());
 }
 
-// An operator that another thread began before it could be observed reads its operands long before this is over.
+// An operator that another thread began before it could be observed reads its operands long before the thread has run
+// for so long.
 constexpr auto kGrace = std::chrono::milliseconds(1);
+// A thread that gets no core for so long is not waited for.
+constexpr auto kStarved = std::chrono::milliseconds(500);
+
+/// How long a thread of this process has run; none where it waits for something, has ended, or the kernel does not say.
+std::optional<std::chrono::nanoseconds> runningTime(pid_t thread) {
+  const std::string folder = cat("/proc/self/task/", thread, "/");
+  std::ifstream stat(folder + "stat");
+  std::string line;
+  std::getline(stat, line);
+  const size_t end_of_name = line.rfind(')');  // "12 (name) R 1 ..."
+  if (end_of_name == std::string::npos || end_of_name + 2 >= line.size()) return std::nullopt;
+  const char state = line[end_of_name + 2];
+  if (state != 'R' && state != 'D') return std::nullopt;
+  std::ifstream schedule(folder + "schedstat");
+  int64_t nanoseconds = 0;
+  if (!(schedule >> nanoseconds)) return std::nullopt;
+  return std::chrono::nanoseconds(nanoseconds);
+}
+
+/// Returns when each of these threads has run for kGrace or waits: what it had begun by then has read its operands. A
+/// thread that has no core now is waited for, which sleeping alone would not do.
+void waitForOperators(const std::set<pid_t>& threads) {
+  struct Running {
+    pid_t thread;
+    std::chrono::nanoseconds since;
+    bool is_exact = false;  // the kernel counts by ticks: what it says first may be old by one
+  };
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Running> running;
+  for (const pid_t thread : threads)
+    if (thread != ::gettid())
+      if (const auto time = runningTime(thread)) running.push_back({thread, *time});
+  do {
+    std::this_thread::sleep_for(kGrace);
+    std::erase_if(running, [](Running& one) {
+      const auto time = runningTime(one.thread);
+      if (!time) return true;
+      if (one.is_exact) return *time - one.since >= kGrace;
+      one.is_exact = *time != one.since;
+      one.since = *time;
+      return false;
+    });
+  } while (!running.empty() && std::chrono::steady_clock::now() - start < kStarved);
+}
 
 }  // namespace
 
@@ -194,7 +251,7 @@ ThreadWatch::ThreadWatch(std::function<std::string()> source_location) : finding
                                                    .scopes({at::RecordScope::FUNCTION}));
     watched.captures.push_back(finding_);
   }
-  if (is_first) std::this_thread::sleep_for(kGrace);
+  if (is_first) waitForOperators(finding_->before);
 }
 
 ThreadWatch::~ThreadWatch() {
@@ -205,6 +262,7 @@ ThreadWatch::~ThreadWatch() {
   if (!watched.captures.empty()) return;
   at::removeCallback(watched.callback);
   watched.derived.clear();
+  std::erase_if(watched.memory, [](const auto& entry) { return entry.second.readers == 0; });
 }
 
 void ThreadWatch::add(const c10::StorageImpl* storage) {
@@ -223,17 +281,10 @@ void ThreadWatch::remove(const c10::StorageImpl* storage) {
 void ThreadWatch::setLocked(c10::StorageImpl* storage, bool locked) {
   Watched& watched = Watched::instance();
   std::lock_guard lock(watched.mutex);
-  const auto found = watched.models.try_emplace(storage).first;
-  found->second.is_locked = locked;
-  if (found->second.readers > 0) return;  // the last of them does it
-  lockMemory(*storage, locked);
-  if (!locked) watched.models.erase(found);
-}
-
-void ThreadWatch::forget(const c10::StorageImpl* storage) {
-  Watched& watched = Watched::instance();
-  std::lock_guard lock(watched.mutex);
-  watched.models.erase(const_cast<c10::StorageImpl*>(storage));
+  Memory& memory = watched.memory[storage];
+  if (!memory.models) memory.models.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  memory.is_locked = locked;
+  if (memory.readers == 0) lockMemory(*storage, locked);  // else the last of them does it
 }
 
 bool ThreadWatch::isMadeElsewhere(const at::Tensor& tensor) {

@@ -32,8 +32,6 @@ class ThreadWatch {
   void remove(const c10::StorageImpl* storage);
   /// Locks the memory of a tensor of the model for all that read it past torch's operators, or unlocks it.
   static void setLocked(c10::StorageImpl* storage, bool locked);
-  /// The memory is gone.
-  static void forget(const c10::StorageImpl* storage);
   /// Did an operator of a thread that was there before make it of the model's memory, during this capture?
   static bool isMadeElsewhere(const at::Tensor& tensor);
   /// "aten::mul, train.py:88": the first operator of another thread that computed with what is watched.

@@ -58,7 +58,8 @@ class AcceleratorDevice final : public Device {
   const exe::Executable& executable_;
   StepEvents& events_;
   c10::Stream stream_;
-  std::vector<std::vector<const exe::Action*>> actions_;  // by segment and micro-batch; those of other workers are empty
+  std::vector<std::vector<const exe::Action*>>
+      actions_;  // by segment and micro-batch; those of other workers are empty
   WorkerCalls calls_;
 };
 

@@ -231,14 +231,14 @@ class CpuBackendImpl final : public CpuBackend {
   StageShares shared_;  // with the processes that hold other stages
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
-  std::vector<RandomStream> streams_;  // by worker
-  GradientCount gradients_;            // of this step
-  RoundingPosition rounding_;          // of the next step, or the one that runs
-  Agreement agreement_;                // with other processes
-  at::Generator start_;                // where the next step's micro-batch 0 starts
-  std::vector<Saved> restored_;        // what a failed step has to give back
+  std::vector<RandomStream> streams_;                   // by worker
+  GradientCount gradients_;                             // of this step
+  RoundingPosition rounding_;                           // of the next step, or the one that runs
+  Agreement agreement_;                                 // with other processes
+  at::Generator start_;                                 // where the next step's micro-batch 0 starts
+  std::vector<Saved> restored_;                         // what a failed step has to give back
   std::vector<std::vector<at::Tensor>> bound_outputs_;  // of this step, where other processes get them
-  std::vector<at::Tensor> bound_inputs_;  // keeps the caller's memory (or dense copies of it) alive
+  std::vector<at::Tensor> bound_inputs_;                // keeps the caller's memory (or dense copies of it) alive
 };
 
 // Memory starts as zeros; writing them would only take up the pages.
