@@ -13,7 +13,7 @@ from .._errors import refused
 from .._module_source import ModuleSource
 from .._native import core
 from .._policy import Policy
-from ..enums import OutputMode, ReductionType
+from ..enums import ConnectionType, OutputMode, ReductionType
 from ..options import Options
 from ..strategies import PipelinedExecution, ShardedExecution, Stage
 from ._plan import logger
@@ -29,7 +29,7 @@ class _Compiled:
         self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
         options, how = _options(plan, mode, iterations), {"training": mode == "train", "policy": Policy()}
         source = ModuleSource(self.step, options, **how)
-        self._native = core().Model(source, mode == "train", "Always", core().Policy(many_programs=False))
+        self._native = core().Model(source, mode == "train", int(ConnectionType.Always), core().Policy(False))
         before = self._versions(self.step.others)
         with torch.no_grad() if mode != "train" else torch.enable_grad():
             self._native.choose(tensors, "", ((tuple(tensors), {}), tensors))

@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 
+#include "../../support/code_of.h"
 #include "base/error.h"
 #include "ir/text.h"
 #include "plan/auto_split.h"
@@ -14,6 +15,8 @@
 
 namespace abele::plan {
 namespace {
+
+using test::errorOf;
 
 using ir::Direction;
 
@@ -36,15 +39,6 @@ Chain chainOf(int stages, StageCost cost, int64_t bytes) {
   return chain;
 }
 
-std::string faultOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "none";
-}
-
 TEST(Machines, FindTheInnermostLink) {
   Machine machine = hostsOfFour();
   EXPECT_EQ(machine.linkBetween(0, 3), 0);
@@ -54,7 +48,7 @@ TEST(Machines, FindTheInnermostLink) {
   EXPECT_EQ(machine.linkBetween(2, 3), -1);
   EXPECT_EQ(machine.linkBetween(1, 2), 0);
   machine.links.back().devices = 8;
-  EXPECT_NE(faultOf([&] { machine.linkBetween(7, 8); }).find("no link between the devices 7 and 8"), std::string::npos);
+  EXPECT_NE(errorOf([&] { machine.linkBetween(7, 8); }).find("no link between the devices 7 and 8"), std::string::npos);
 }
 
 TEST(Machines, ChangeNothingInOneMemory) {
@@ -299,14 +293,14 @@ TEST(MachineText, SaysWhatIsWrong) {
            {R"({"space_devices": 0})", "0 devices that share memory"},
            {R"({"device": {"cores": 4}})", "unknown key \"cores\""},
        }) {
-    const std::string fault = faultOf([&text = text] { parseMachine(text); });
+    const std::string fault = errorOf([&text = text] { parseMachine(text); });
     EXPECT_NE(fault.find("E0404"), std::string::npos) << text << "\n" << fault;
     EXPECT_NE(fault.find(found), std::string::npos) << text << "\n" << fault;
   }
   EXPECT_NE(
-      faultOf([] { parseMachine("{\n\"name\": \"a\",\n\"space_devices\": 0.2\n,\n \"x\": 1\n}"); }).find("line 5"),
+      errorOf([] { parseMachine("{\n\"name\": \"a\",\n\"space_devices\": 0.2\n,\n \"x\": 1\n}"); }).find("line 5"),
       std::string::npos);
-  EXPECT_NE(faultOf([] { parseChain(std::string(100'000, '[')); }).find("more than 32 levels"), std::string::npos);
+  EXPECT_NE(errorOf([] { parseChain(std::string(100'000, '[')); }).find("more than 32 levels"), std::string::npos);
 }
 
 TEST(Links, RefuseWhatCannotBe) {
@@ -318,7 +312,7 @@ TEST(Links, RefuseWhatCannotBe) {
   bad[3].handovers[0].bytes = -1;
   bad[4].gradient_bytes = {1};
   bad[5].replication.replicas = 0;
-  for (const Chain& chain : bad) EXPECT_NE(faultOf([&] { predict(chain, {}); }).find("E0404"), std::string::npos);
+  for (const Chain& chain : bad) EXPECT_NE(errorOf([&] { predict(chain, {}); }).find("E0404"), std::string::npos);
 }
 
 }  // namespace

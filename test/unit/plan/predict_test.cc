@@ -5,6 +5,7 @@
 #include <functional>
 #include <random>
 
+#include "../../support/code_of.h"
 #include "base/cat.h"
 #include "base/error.h"
 #include "ir/text.h"
@@ -13,19 +14,12 @@
 namespace abele::plan {
 namespace {
 
+using test::errorOf;
+
 Chain chainOf(std::vector<StageCost> costs) {
   Chain chain;
   chain.costs.stages = std::move(costs);
   return chain;
-}
-
-std::string faultOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "none";
 }
 
 TEST(Simulate, CountsHopsBetweenDevicesOnly) {
@@ -251,11 +245,11 @@ TEST(ChainText, SaysWhatIsWrong) {
            {"{\"stages\": []} {", "text behind"},
            {"{\"sta", "a string that does not end"},
        }) {
-    const std::string fault = faultOf([&text = text] { parseChain(text); });
+    const std::string fault = errorOf([&text = text] { parseChain(text); });
     EXPECT_NE(fault.find("E0404"), std::string::npos) << text << "\n" << fault;
     EXPECT_NE(fault.find(found), std::string::npos) << text << "\n" << fault;
   }
-  EXPECT_NE(faultOf([] { parseChain("{\n\"stages\":\n[1"); }).find("line 3"), std::string::npos);
+  EXPECT_NE(errorOf([] { parseChain("{\n\"stages\":\n[1"); }).find("line 3"), std::string::npos);
 }
 
 TEST(Predict, RefusesWhatDoesNotFit) {
@@ -271,7 +265,7 @@ TEST(Predict, RefusesWhatDoesNotFit) {
            [&] { predict(two, {.schedule = ScheduleKind::kForward}); }, [&] { predict(two, {.training = false}); },
            [&] { predict(two, {.schedule = ScheduleKind::kForward, .training = false, .accumulation = 2}); },
            [&] { partition(two, 3); }, [&] { deal(two, 0, 1); }})
-    EXPECT_NE(faultOf(fn).find("E0404"), std::string::npos) << faultOf(fn);
+    EXPECT_NE(errorOf(fn).find("E0404"), std::string::npos) << errorOf(fn);
 }
 
 TEST(ChromeTrace, HasABarForEveryAction) {
