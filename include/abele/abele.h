@@ -3,6 +3,7 @@
 #pragma once
 
 #include "abele/annotate.h"
+#include "abele/checkpoint.h"   // IWYU pragma: export
 #include "abele/custom_op.h"    // IWYU pragma: export
 #include "abele/data_loader.h"  // IWYU pragma: export
 #include "abele/error.h"        // IWYU pragma: export

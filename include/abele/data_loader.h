@@ -37,6 +37,12 @@ struct DataLoaderOptions {
   int64_t process_id = 0;
 };
 
+/// Where a loader is: so many batches were taken of this pass; passes count from 0.
+struct LoaderPosition {
+  int64_t pass = 0;
+  int64_t batches = 0;
+};
+
 /// The next rows of a stream, any number of them in each call; false at its end.
 using NextChunk = std::function<bool(std::vector<at::Tensor>& chunk)>;
 
@@ -117,6 +123,11 @@ class ABELE_API DataLoader {
   void terminate();
   /// Starts a pass, in a new order when shuffling.
   void reset();
+  LoaderPosition position() const;
+  /// The next batch is the one that follows this position, in the order of a loader that went there batch by batch.
+  /// Samples on the way are not asked for; a stream is read again from the pass's beginning. A loop with begin() goes
+  /// on there. Throws E0801 for negative numbers.
+  void seek(const LoaderPosition& position);
 
   /// One pass, for range-based for; begin() calls reset(). A batch is valid until the next one.
   class ABELE_API Iterator {

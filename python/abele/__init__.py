@@ -26,6 +26,7 @@ _HOMES = {
         "module_repr",
         "removeBlocks",
     ),
+    "checkpoint": ("load_checkpoint", "load_tensors", "save_checkpoint", "save_tensors"),
     "control_flow": ("CPU", "cond", "for_loop"),
     "custom_ops": ("custom_op",),
     "data": ("DataLoader",),

@@ -44,6 +44,17 @@ class Partition(torch.utils.data.Dataset):
         at_offset = int(self._start) == self._offset
         self._start.fill_(self._offset + (self._leftovers if at_offset else 0))
 
+    def state(self):
+        """What the next pass begins with: for a checkpoint."""
+        if self._generator is None:
+            return {}
+        return {"partition": self._generator.get_state(), "partition_start": self._start.clone()}
+
+    def setState(self, state):
+        if self._generator is not None and "partition" in state:
+            self._generator.set_state(state["partition"])
+            self._start.copy_(state["partition_start"])
+
     def __len__(self):
         return self._length
 

@@ -12,6 +12,7 @@ from ._async_accessor import AsynchronousDataAccessor
 from ._errors import refused, userError
 from ._logging import logger
 from ._partition import Partition
+from ._random_states import randomStates, setRandomStates
 from .enums import DataLoaderMode
 from .options import Options
 
@@ -59,6 +60,7 @@ class DataLoader(torch.utils.data.DataLoader):
     """
 
     _accessor = None
+    _resumed = None  # where a checkpoint says that the next pass begins
     _is_own_source = False  # true while the loader is handed to the accessor that it makes
 
     def __init__(
@@ -81,6 +83,7 @@ class DataLoader(torch.utils.data.DataLoader):
             raise refused(AssertionError, f"options must be poptorch.Options, got {type(options).__name__}")
         options._freeze()
         self._options = options
+        self._progress = _Progress()
         self._num_to_combine = (
             options.device_iterations
             * options.Training.gradient_accumulation
@@ -305,10 +308,46 @@ class DataLoader(torch.utils.data.DataLoader):
     def __iter__(self):
         if self._accessor is not None:
             return iter(self._accessor)
+        return _Pass(self)
+
+    def _beginPass(self):
         if self._partition is not None:
             self._partition.nextPass()
         batches = super().__iter__()
         return batches if self._micro_batches is None else self._combined(batches)
+
+    # Positions, for checkpoints --------------------------------------------------------------------------------------
+    def _position(self):
+        """(batches taken of the pass that is under way; None: it is between two passes, the random numbers that the
+        pass began with)."""
+        if self._accessor is not None:
+            raise userError(
+                "E0801",
+                "data-source",
+                "the position of an asynchronous loader, which makes batches ahead, is not known",
+                remedy="make the DataLoader with mode=DataLoaderMode.Sync",
+            )
+        if self._progress.batches is None:
+            return None, self._randomState()
+        return self._progress.batches, self._progress.random
+
+    def _seek(self, batches, state):
+        """The next pass is the one that _position() told of, behind the batches that were taken of it."""
+        self._position()
+        if batches is None:
+            self._setRandomState({name: state[name] for name in state.keys() - randomStates().keys()})
+        self._resumed = None if batches is None else (batches, state)
+
+    def _randomState(self):
+        own = {} if self.generator is None else {"own": self.generator.get_state()}
+        return {**randomStates(), **own, **({} if self._partition is None else self._partition.state())}
+
+    def _setRandomState(self, state):
+        setRandomStates(state)
+        if self.generator is not None and "own" in state:
+            self.generator.set_state(state["own"])
+        if self._partition is not None:
+            self._partition.setState(state)
 
     def _combined(self, batches):
         group = []
@@ -319,3 +358,47 @@ class DataLoader(torch.utils.data.DataLoader):
                 group = []
         if group and not self._drop_incomplete:
             yield _combine(group)
+
+
+class _Progress:
+    """How far the last pass over a loader is."""
+
+    batches = None  # that were taken; None: it has ended
+    random = None  # the random numbers that it began with
+
+
+class _Pass:
+    """One pass over a loader, which counts its batches."""
+
+    def __init__(self, loader):
+        resumed, loader._resumed = loader._resumed, None
+        now = randomStates()
+        if resumed is not None:
+            loader._setRandomState(resumed[1])
+        self._progress = loader._progress = _Progress()
+        self._progress.random = loader._randomState()
+        self._iterator = loader._beginPass()
+        self._progress.batches = 0
+        if resumed is not None:
+            # They are made again, so that a data set that draws random numbers goes on as it would have.
+            for _ in range(resumed[0]):
+                next(self, None)
+            setRandomStates(now)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            self._progress.batches = None
+            raise
+        self._progress.batches += 1
+        return batch
+
+    def __len__(self):
+        return len(self._iterator)
+
+    def __del__(self):
+        self._progress.batches = None

@@ -12,6 +12,7 @@ import torch
 from . import _files, _saved_programs, optim, profiling, structures, wrapping
 from ._arguments import Binding, hasDict, signatureOf
 from ._errors import AT_COMPILE, createPoptorchError, refused, userError
+from ._executor_checkpoint import Checkpoints
 from ._executor_files import Files, requireReadable
 from ._executor_introspection import Introspection
 from ._executor_lifecycle import LifeCycle
@@ -102,7 +103,7 @@ class _Source(ModuleSource):
                 bar.close()
 
 
-class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Introspection):
+class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introspection):
     """A wrapped model: calling it runs one step on the devices. A package derives its own and gives it a policy.
 
     Threads: safe; calls of several threads run one after another, each with the weights that the one before left.

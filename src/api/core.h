@@ -1,6 +1,9 @@
 // Behind the public models.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "base/turns.h"
 #include "model/libtorch_model.h"
 
@@ -19,6 +22,17 @@ class CompiledModel::Call {
  private:
   Turns::Turn turn_;
   Core& core_;
+};
+
+/// Makes the public objects, and calls them on behalf of functions beside them.
+class ModelAccess {
+ public:
+  template <class Model, class... Parts>
+  static Model build(Parts&&... parts) {
+    return Model(std::make_unique<CompiledModel::Core>(std::forward<Parts>(parts)...));
+  }
+  using Call = CompiledModel::Call;
+  static Call enter(CompiledModel& model) { return model.enter(); }
 };
 
 }  // namespace abele

@@ -29,7 +29,8 @@ struct DataLoader::Impl {
   const Options options;
   int64_t combined = 1;
   std::unique_ptr<host::Batches> batches;
-  bool is_fresh = true;             // nothing was taken from this pass
+  bool is_fresh = true;  // nothing was taken since the pass or the position was chosen
+  LoaderPosition position;
   std::vector<at::Tensor> current;  // of the iterator
 
   Impl(const Options& given, const DataLoaderOptions& loading)
@@ -109,11 +110,26 @@ void DataLoader::terminate() { impl_->batches.reset(); }
 
 bool DataLoader::next(std::vector<at::Tensor>& batch) {
   impl_->is_fresh = false;
-  return impl_->open().next(batch);
+  if (!impl_->open().next(batch)) return false;
+  ++impl_->position.batches;
+  return true;
 }
 
 void DataLoader::reset() {
   impl_->open().startPass();
+  impl_->position = {.pass = impl_->position.pass + 1};
+  impl_->is_fresh = true;
+}
+
+LoaderPosition DataLoader::position() const { return impl_->position; }
+
+void DataLoader::seek(const LoaderPosition& position) {
+  ABELE_REQUIRE(position.pass >= 0 && position.batches >= 0, E0801,
+                {.what = cat("the position of a loader is pass ", position.pass, ", batch ", position.batches),
+                 .expected = "0 or more",
+                 .remedy = "pass what position() returned"});
+  impl_->open().seek(position);
+  impl_->position = position;
   impl_->is_fresh = true;
 }
 

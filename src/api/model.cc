@@ -7,15 +7,6 @@
 
 namespace abele {
 
-/// Makes the public objects.
-class ModelAccess {
- public:
-  template <class Model, class... Parts>
-  static Model build(Parts&&... parts) {
-    return Model(std::make_unique<CompiledModel::Core>(std::forward<Parts>(parts)...));
-  }
-};
-
 namespace {
 
 std::string formOf(const std::vector<at::Tensor>& tensors) { return std::string(tensors.size(), 't'); }

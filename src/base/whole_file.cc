@@ -152,8 +152,9 @@ class PartialFile {
   PartialFile& operator=(const PartialFile&) = delete;
 
   bool isOpen() const { return file_.isOpen(); }
-  bool write(std::string_view bytes) const {
-    return writeAll(file_.get(), bytes) && again([&] { return ::fsync(file_.get()); }) == 0;
+  bool write(std::string_view bytes) const { return writeAll(file_.get(), bytes); }
+  bool flush() const {
+    return again([&] { return ::fsync(file_.get()); }) == 0;
   }
   bool rename(const std::string& name) {
     renamed_ = ::renameat(folder_, name_.c_str(), folder_, name.c_str()) == 0;
@@ -205,6 +206,10 @@ std::string readWholeFile(const std::string& path, std::string_view magic, int64
 }
 
 void writeWholeFile(const std::string& path, std::string_view bytes) {
+  writeWholeFile(path, [&](const WritePart& write) { write(bytes); });
+}
+
+void writeWholeFile(const std::string& path, const std::function<void(const WritePart& write)>& parts) {
   const auto [folder_name, name] = folderAndName(path);
   const Descriptor folder = openFolder(folder_name);
   if (!folder.isOpen()) refuseWrite(path, cat(folder_name, ": ", std::strerror(errno)));
@@ -214,7 +219,12 @@ void writeWholeFile(const std::string& path, std::string_view bytes) {
     refuseWrite(path, kindOf(status.st_mode));
   removeLeftoversIn(folder.get());
   PartialFile file(folder.get());
-  if (!file.isOpen() || !file.write(bytes) || !file.rename(name)) refuseWrite(path, std::strerror(errno));
+  const auto require = [&](bool done) {
+    if (!done) refuseWrite(path, std::strerror(errno));
+  };
+  require(file.isOpen());
+  parts([&](std::string_view bytes) { require(file.write(bytes)); });
+  require(file.flush() && file.rename(name));
   if (::fsync(folder.get()) != 0 && !isNoFlush(errno)) refuseWrite(path, std::strerror(errno));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,9 @@ std::string readWholeFile(const std::string& path, std::string_view magic = {}, 
 /// process or the machine, the old file is there or the new one, whole. Follows no symbolic link: one of this name is
 /// replaced. Removes what processes that died while writing left in this folder. Throws E0712; the old file stays then.
 void writeWholeFile(const std::string& path, std::string_view bytes);
+/// The same in parts, for files that would not be twice in memory: parts(write) calls write for each.
+using WritePart = std::function<void(std::string_view bytes)>;
+void writeWholeFile(const std::string& path, const std::function<void(const WritePart& write)>& parts);
 
 /// Removes what processes that died while writing left in a folder; nothing of processes that live. Never throws.
 void removeLeftovers(const std::string& folder);

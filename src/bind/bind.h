@@ -26,6 +26,7 @@ void registerOptimizerSpec(pybind11::module_& module);
 void registerSession(pybind11::module_& module);
 void registerModel(pybind11::module_& module);
 void registerVerify(pybind11::module_& module);
+void registerCheckpoint(pybind11::module_& module);
 void registerProgramFile(pybind11::module_& module);
 void registerSavedProgram(pybind11::module_& module);
 void registerSimulate(pybind11::module_& module);

@@ -1,6 +1,7 @@
 // Model: what an executor of Python is over. The module behind it is a Python object (abele._module_source), asked
 // under the GIL; all else runs without it.
 #include "model/model.h"
+#include "model/checkpoint.h"
 
 #include <atomic>
 #include <memory>
@@ -256,6 +257,12 @@ void registerModel(py::module_& module) {
           "step", [](PythonModel& self, const Tensors& inputs) { return self.call([&] { return self.step(inputs); }); },
           py::arg("inputs"))
       .def("load", &PythonModel::load, py::arg("program"), py::arg("form"), py::arg("structure"))
+      .def(
+          "goOnFrom",
+          [](PythonModel& self, const host::Checkpoint& checkpoint) {
+            self.call([&] { self.goOnFrom(checkpoint.state); });
+          },
+          py::arg("checkpoint"))
       .def("destroy", called<&PythonModel::destroy>())
       .def("forget", &PythonModel::forget)
       .def("download", [](PythonModel& self) { self.call([&] { self.download(); }); })

@@ -17,6 +17,7 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerModel(module);
   abele::bind::registerVerify(module);
   abele::bind::registerProgramFile(module);
+  abele::bind::registerCheckpoint(module);
   abele::bind::registerSavedProgram(module);
   abele::bind::registerSimulate(module);
   abele::bind::registerOperators(module);

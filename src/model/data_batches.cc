@@ -64,6 +64,13 @@ class SampleBatches : public Batches {
         share_(loading, combined, source_.count),
         generator_(at::detail::createCPUGenerator(loading.seed)) {}
 
+  void seek(const LoaderPosition& position) override {
+    generator_ = at::detail::createCPUGenerator(loading_.seed);
+    share_ = Share(loading_, combined_, source_.count);
+    for (int64_t pass = 0; pass <= position.pass; ++pass) startPass();
+    position_ = std::min(position.batches, share_.length() / combined_ + 1) * combined_;
+  }
+
   void startPass() override {
     position_ = 0;
     if (!loading_.shuffle) return;
@@ -109,10 +116,18 @@ class SampleBatches : public Batches {
   int64_t position_ = 0;
 };
 
+void seekByReading(Batches& batches, const LoaderPosition& position) {
+  for (int64_t pass = 0; pass <= position.pass; ++pass) batches.startPass();
+  Batch skipped;
+  for (int64_t i = 0; i < position.batches && batches.next(skipped); ++i) skipped.clear();
+}
+
 class ChunkBatches : public Batches {
  public:
   ChunkBatches(std::function<NextChunk()> start, const DataLoaderOptions& loading, int64_t combined)
       : start_(std::move(start)), drop_last_(loading.drop_last), combined_(combined) {}
+
+  void seek(const LoaderPosition& position) override { seekByReading(*this, position); }
 
   void startPass() override {
     next_chunk_ = start_();
@@ -193,6 +208,7 @@ class PassBatches : public Batches {
  public:
   explicit PassBatches(std::function<NextChunk()> start) : start_(std::move(start)) {}
   void startPass() override { next_ = start_(); }
+  void seek(const LoaderPosition& position) override { seekByReading(*this, position); }
   bool next(Batch& batch) override { return next_(batch); }
   int64_t size() const override { throwUser(ErrorCode::E0801, {.what = "nobody knows how many batches a source has"}); }
 

@@ -2,8 +2,10 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fork.h"
@@ -27,7 +29,11 @@ class Prefetched : public Batches {
 
   void startPass() override {
     requireHere();
-    parts_->startPass();
+    parts_->startPass([](Batches& batches) { batches.startPass(); });
+  }
+  void seek(const LoaderPosition& position) override {
+    requireHere();
+    parts_->startPass([position](Batches& batches) { batches.seek(position); });
   }
   bool next(Batch& batch) override {
     requireHere();
@@ -46,12 +52,15 @@ class Prefetched : public Batches {
   struct Parts {
     Parts(std::unique_ptr<Batches> given, size_t size) : batches(std::move(given)), buffer_size(size) {}
 
-    void startPass() {
+    using Begin = std::function<void(Batches&)>;
+
+    /// begin: called on the thread, as whatever asks for samples.
+    void startPass(Begin begin) {
       stop();
       ready.clear();
       error = nullptr;
       is_over = is_stopping = false;
-      thread = std::thread([this] { run(); });
+      thread = std::thread([this, begin = std::move(begin)] { run(begin); });
     }
 
     bool next(Batch& batch) {
@@ -67,10 +76,10 @@ class Prefetched : public Batches {
       return false;
     }
 
-    void run() {
+    void run(const Begin& begin) {
       runtime::setIntraOpThreads(1);  // the cores belong to the model
       try {
-        batches->startPass();
+        begin(*batches);
         for (Batch batch; batches->next(batch); batch.clear())
           if (!put(std::move(batch))) return;
       } catch (...) {

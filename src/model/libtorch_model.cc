@@ -16,6 +16,7 @@
 #include "exe/executable.h"
 #include "ir/text.h"
 #include "model/libtorch_module.h"
+#include "model/optimizer_numbers.h"
 #include "plan/plan.h"
 
 namespace abele::host {
@@ -86,8 +87,7 @@ std::map<std::string, at::Tensor> LibTorchModel::stateDict() {
   return state;
 }
 
-void LibTorchModel::loadStateDict(const std::map<std::string, at::Tensor>& state) {
-  const Turns::Turn turn = moduleTurn();
+void LibTorchModel::requireFits(const std::map<std::string, at::Tensor>& state) {
   const std::map<std::string, at::Tensor> own = stateDict();
   for (const auto& [name, tensor] : state) {
     const auto it = own.find(name);
@@ -100,6 +100,12 @@ void LibTorchModel::loadStateDict(const std::map<std::string, at::Tensor>& state
   }
   for (const auto& [name, tensor] : own)
     ABELE_REQUIRE(state.contains(name), E0708, {.what = cat("the state has no ", name), .expected = shapeOf(tensor)});
+}
+
+void LibTorchModel::loadStateDict(const std::map<std::string, at::Tensor>& state) {
+  const Turns::Turn turn = moduleTurn();
+  requireFits(state);
+  const std::map<std::string, at::Tensor> own = stateDict();
   at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : state) own.at(name).copy_(tensor);
   ++sharing().host_version;
@@ -137,22 +143,7 @@ int64_t LibTorchModel::cycles() {
   return cycles;
 }
 
-void LibTorchModel::setRngState(const at::Tensor& state) {
-  Session& session = compiled("setRngState()");
-  const at::Tensor now = session.rngState();
-  const auto refuse = [&] {
-    throwUser(ErrorCode::E0708, {.what = "this is no state of a random stream",
-                                 .found = state.defined() ? shapeOf(state) : "an undefined tensor",
-                                 .expected = shapeOf(now),
-                                 .remedy = "pass what rngState() returned"});
-  };
-  if (!state.defined() || state.scalar_type() != now.scalar_type()) refuse();
-  try {
-    session.setRngState(state);  // with or without a part for stochastic rounding
-  } catch (const c10::Error&) {
-    refuse();
-  }
-}
+void LibTorchModel::setRngState(const at::Tensor& state) { setRandomState(compiled("setRngState()"), state); }
 
 std::string LibTorchModel::graphText() { return ir::print(compiled("graphText()").graph()); }
 std::string LibTorchModel::planText() { return plan::print(compiled("planText()").plan()); }
@@ -160,6 +151,31 @@ std::string LibTorchModel::executableText() { return exe::print(compiled("execut
 
 MemoryReport LibTorchModel::memoryReport() {
   return publicMemory(compiled("memoryReport()").memoryReport(), own().program_options);
+}
+
+// --- checkpoints -----------------------------------------------------------------------------------------------------
+constexpr const char* kNumbers = "optimizer";  // of the checkpoint's texts
+
+Checkpoint LibTorchModel::checkpoint() {
+  const Session& session = compiled("saveCheckpoint()");
+  Checkpoint checkpoint{.weights = stateDict(), .state = trainedState(session)};
+  const OptimizerSpec spec = optimizerSpec(*own().current_optimizer, program()->tensors);
+  checkpoint.texts.emplace(kNumbers, textOfNumbers(spec));
+  return checkpoint;
+}
+
+void LibTorchModel::resume(const Checkpoint& checkpoint) {
+  const Turns::Turn turn = moduleTurn();
+  requireFits(checkpoint.weights);
+  const OptimizerSpec now = optimizerSpec(*own().current_optimizer, program() ? program()->tensors : own().tensors());
+  const auto numbers = checkpoint.texts.find(kNumbers);
+  const OptimizerSpec next = numbers == checkpoint.texts.end() ? now : withNumbers(now, numbers->second);
+  goOnFrom(checkpoint.state);
+  if (next.groups != now.groups || next.loss_scaling != now.loss_scaling) {
+    if (program()) program()->session->setOptimizer(next);
+    *own().current_optimizer = optimizerOf(next);
+  }
+  loadStateDict(checkpoint.weights);
 }
 
 // --- files -----------------------------------------------------------------------------------------------------------

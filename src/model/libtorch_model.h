@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "abele/model.h"
+#include "model/checkpoint.h"
 #include "model/forms.h"
 #include "model/model.h"
 #include "model/program_file.h"
@@ -37,6 +38,10 @@ class LibTorchModel : public Model {
   /// Goes on from a file. Requires: nothing was compiled.
   void load(const std::string& path);
 
+  Checkpoint checkpoint();
+  /// Throws E0706, E0708; the model keeps what it has then.
+  void resume(const Checkpoint& checkpoint);
+
   void setOptimizer(const optim::Optimizer& optimizer);
   const optim::Optimizer& optimizer() const;
   void group(const std::string& parameter, CommGroupType type, int64_t shards, VariableRetrievalMode mode);
@@ -58,6 +63,8 @@ class LibTorchModel : public Model {
  private:
   LibTorchModel(LibTorchModule* own, const Options& options);  // takes `own`
   LibTorchModule& own() const;
+  /// Throws E0708 where loadStateDict() cannot take this.
+  void requireFits(const std::map<std::string, at::Tensor>& state);
   /// The file's weights into the module's tensors of the same names; without a module they are the model's own.
   std::vector<NamedTensor> takeWeights(const ProgramFile& file);
 

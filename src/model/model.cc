@@ -177,6 +177,8 @@ void Model::compile(const std::vector<at::Tensor>& inputs, const std::string& fo
 void Model::add(const std::vector<at::Tensor>& inputs, const std::string& form) {
   const std::shared_ptr<ModelProgram> next = compileProgram(inputs, form);
   const bool is_first = programs_.empty();
+  if (awaited_) takeOver(*next->session, *awaited_);
+  awaited_.reset();
   if (!is_first) log::info("program ", programs_.size() + 1, " of the model, for other inputs than before");
   use(next);
   programs_.push_back(next);
@@ -255,6 +257,13 @@ Session& Model::compiled(const char* call) {
 
 std::shared_ptr<Session> Model::session() const {
   return program_ ? std::shared_ptr<Session>(program_, program_->session.get()) : nullptr;
+}
+
+void Model::goOnFrom(const TrainedState& state) {
+  if (program_)
+    takeOver(*program_->session, state);
+  else
+    awaited_ = state;
 }
 
 // --- weights ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include "base/turns.h"
 #include "model/access.h"
 #include "model/module_source.h"
+#include "model/trained_state.h"
 #include "session/profile.h"
 #include "session/session.h"
 
@@ -98,6 +99,10 @@ class Model {
   };
   Session& adopt(Adopted adopted);
 
+  /// Takes over a state; a model that is not compiled yet does so when it is. Throws E0706, E0708; then it keeps what
+  /// it has.
+  void goOnFrom(const TrainedState& state);
+
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
 
  protected:
@@ -164,6 +169,7 @@ class Model {
   Turns own_turns_;  // of an inference model
   std::vector<std::shared_ptr<ModelProgram>> programs_;
   std::shared_ptr<ModelProgram> program_;  // of the last call
+  std::optional<TrainedState> awaited_;    // of a checkpoint, for the first program
   std::function<bool()> poll_;
   std::atomic<bool> is_compiled_ = false;
   std::atomic<bool> attached_ = false;

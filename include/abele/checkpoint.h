@@ -1,0 +1,54 @@
+// For users of the library: stop a training run at any moment and go on later, with the numbers of one that never
+// stopped.
+//
+//   auto resumed = abele::loadCheckpoint("run", model, &loader);
+//   int64_t step = resumed ? resumed->step : 0;
+//   for (auto epoch = loader.position().pass; epoch < epochs; ++epoch)
+//     for (const auto& batch : loader) {
+//       model(batch);
+//       if (++step % 100 == 0) abele::saveCheckpoint("run", model, step, &loader);
+//     }
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "abele/data_loader.h"
+#include "abele/export.h"
+#include "abele/model.h"
+
+namespace abele {
+
+struct CheckpointOptions {
+  int64_t keep = 3;                               // the last so many steps; older files are removed. 0: all
+  std::map<std::string, std::string> notes = {};  // of the caller, given back by loadCheckpoint
+};
+
+struct Resumed {
+  int64_t step = 0;
+  std::map<std::string, std::string> notes;
+  std::string path;
+};
+
+/// Writes weights, the optimizer's state and numbers, the loss scale, the random state and the loader's position into
+/// one file of the folder, in the safetensors format, with a checksum of each tensor. After a crash of the process or
+/// the machine it is there whole or not at all. Of several processes all call this, and the first one writes. step: the caller's count; a checkpoint of the same step is replaced.
+/// Returns: the file's path.   Throws: E0705 before compile, E0702 for a negative step or keep, E0712.
+ABELE_API std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int64_t step,
+                                     const DataLoader* loader = nullptr, const CheckpointOptions& options = {});
+
+/// Goes on from the folder's newest checkpoint, or from that of `step`. A model that is not compiled yet takes the
+/// optimizer's and the random state at its first compilation; weights go into the module at once. The loader's next
+/// batch is the one that would have followed. Nothing where the folder has no checkpoint.
+/// Throws: E0501 for a damaged file, E0708 for one of another model, E0706 for another optimizer; the model stays as it
+/// was then. E0712 where `step` is given and missing.
+ABELE_API std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& model,
+                                                DataLoader* loader = nullptr, std::optional<int64_t> step = {});
+
+/// Tensors by name in a file of the safetensors format. Throws: E0712, loading also E0501.
+ABELE_API void saveTensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors);
+ABELE_API std::map<std::string, at::Tensor> loadTensors(const std::string& path);
+
+}  // namespace abele

@@ -1,0 +1,24 @@
+"""States of the host's default generators: torch's, Python's, and numpy's where it was imported."""
+
+import random
+import sys
+
+import torch
+
+
+def randomStates():
+    """Name -> state: a tensor, or a tuple of plain values."""
+    states = {"torch": torch.get_rng_state(), "random": random.getstate()}
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state()
+    return states
+
+
+def setRandomStates(states):
+    """Sets those that are there; numpy's only where numpy was imported."""
+    if "torch" in states:
+        torch.set_rng_state(states["torch"])
+    if "random" in states:
+        random.setstate(states["random"])
+    if "numpy" in states and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(states["numpy"])

@@ -1,0 +1,55 @@
+// Checkpoints: the parts that the Python front end puts in and takes out.
+#include "model/checkpoint.h"
+
+#include "bind/bind.h"
+#include "bind/gil.h"
+#include "model/optimizer_numbers.h"
+#include "model/tensor_file.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+
+void registerCheckpoint(py::module_& module) {
+  using host::Checkpoint;
+  py::class_<Checkpoint>(module, "Checkpoint")
+      .def(py::init<>())
+      .def_readwrite("step", &Checkpoint::step)
+      .def_readwrite("weights", &Checkpoint::weights)
+      .def_readwrite("texts", &Checkpoint::texts)
+      .def_readwrite("tensors", &Checkpoint::tensors)
+      .def_property_readonly("optimizer_state", [](const Checkpoint& self) { return self.state.optimizer_state; })
+      .def(
+          "take", [](Checkpoint& self, const host::Session& session) { self.state = host::trainedState(session); },
+          py::arg("session"), py::call_guard<NoGil>())
+      .def(
+          "write",
+          [](const Checkpoint& self, const std::string& folder, int64_t keep) {
+            std::string path;
+            {
+              const NoGil no_gil;
+              path = host::writeCheckpoint(folder, self, keep);
+            }
+            return py::bytes(path);
+          },
+          py::arg("folder"), py::arg("keep"))
+      .def_static("read", &host::readCheckpoint, py::arg("path"), py::call_guard<NoGil>());
+  module.def("checkpointSteps", &host::checkpointSteps, py::arg("folder"));
+  module.def(
+      "checkpointPath",
+      [](const std::string& folder, int64_t step) { return py::bytes(host::checkpointPath(folder, step)); },
+      py::arg("folder"), py::arg("step"));
+  module.def(
+      "writeTensorFile",
+      [](const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
+        host::writeTensorFile(path, {.tensors = tensors, .metadata = {}});
+      },
+      py::arg("path"), py::arg("tensors"), py::call_guard<NoGil>());
+  module.def(
+      "readTensorFile", [](const std::string& path) { return host::readTensorFile(path).tensors; }, py::arg("path"),
+      py::call_guard<NoGil>());
+  module.def("textOfNumbers", &host::textOfNumbers, py::arg("spec"));
+  module.def("withNumbers", &host::withNumbers, py::arg("spec"), py::arg("text"));
+}
+
+}  // namespace abele::bind

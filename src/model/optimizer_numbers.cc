@@ -1,0 +1,42 @@
+#include "model/optimizer_numbers.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace abele::host {
+namespace {
+
+nlohmann::json numbersOf(const OptimizerSpec& spec) {
+  return {{"groups", spec.groups}, {"loss_scaling", spec.loss_scaling}};
+}
+
+}  // namespace
+
+std::string textOfNumbers(const OptimizerSpec& spec) { return numbersOf(spec).dump(); }
+
+OptimizerSpec withNumbers(OptimizerSpec spec, const std::string& text) {
+  const auto given = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto misfit = [&] {
+    throwUser(ErrorCode::E0706, {.what = "the checkpoint's optimizer is not the model's",
+                                 .found = text,
+                                 .expected = numbersOf(spec).dump(),
+                                 .remedy = "make the model with the optimizer that the checkpoint was written with"});
+  };
+  if (!given.is_object() || !given.contains("groups") || !given["groups"].is_array() ||
+      given["groups"].size() != spec.groups.size())
+    misfit();
+  for (size_t i = 0; i < spec.groups.size(); ++i)
+    for (auto& [name, value] : spec.groups[i]) {
+      const auto& group = given["groups"][i];
+      if (!group.is_object() || group.size() != spec.groups[i].size() || !group.contains(name) ||
+          !group[name].is_number())
+        misfit();
+      value = group[name].get<double>();
+    }
+  if (!given.contains("loss_scaling") || !given["loss_scaling"].is_number()) misfit();
+  spec.loss_scaling = given["loss_scaling"].get<double>();
+  return spec;
+}
+
+}  // namespace abele::host

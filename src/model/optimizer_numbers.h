@@ -1,0 +1,14 @@
+// The numbers of an optimizer's groups, which schedulers change, as text in a checkpoint.
+#pragma once
+
+#include <string>
+
+#include "session/session.h"
+
+namespace abele::host {
+
+std::string textOfNumbers(const OptimizerSpec& spec);
+/// The spec with the numbers of the text. Throws E0706 where it is of other groups.
+OptimizerSpec withNumbers(OptimizerSpec spec, const std::string& text);
+
+}  // namespace abele::host

@@ -1,0 +1,253 @@
+#include "model/tensor_file.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/safe_numerics.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/whole_file.h"
+#include "compile/tensors.h"
+
+namespace abele::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kLengthBytes = 8;
+constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
+constexpr size_t kAlignment = 8;                    // of the tensors in the file
+// In the metadata: checksums of the tensors by name, as a JSON text, and of all other metadata.
+constexpr const char* kChecksums = "abele.checksums";
+constexpr const char* kMetadataChecksum = "abele.metadata_checksum";
+
+constexpr std::array kTypes{
+    std::pair{"F64", at::kDouble},
+    std::pair{"F32", at::kFloat},
+    std::pair{"F16", at::kHalf},
+    std::pair{"BF16", at::kBFloat16},
+    std::pair{"F8_E4M3", at::kFloat8_e4m3fn},
+    std::pair{"F8_E5M2", at::kFloat8_e5m2},
+    std::pair{"C64", at::kComplexFloat},
+    std::pair{"I64", at::kLong},
+    std::pair{"I32", at::kInt},
+    std::pair{"I16", at::kShort},
+    std::pair{"I8", at::kChar},
+    std::pair{"U64", at::kUInt64},
+    std::pair{"U32", at::kUInt32},
+    std::pair{"U16", at::kUInt16},
+    std::pair{"U8", at::kByte},
+    std::pair{"BOOL", at::kBool},
+};
+
+[[noreturn]] void refuse(const std::string& path, std::string found) {
+  throwUser(ErrorCode::E0501, {.what = "a damaged or foreign file of tensors",
+                               .at = path,
+                               .found = std::move(found),
+                               .expected = "a file in the safetensors format",
+                               .remedy = "use a copy of the file, or write it again"});
+}
+
+std::string hex(uint64_t number) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(number));
+  return text.data();
+}
+
+/// Of a tensor's name, type, shape and bytes.
+std::string checksum(const std::string& name, const Json& entry, std::string_view bytes) {
+  const std::string head = cat(name, "\n", entry.at("dtype").dump(), entry.at("shape").dump());
+  return hex(XXH3_64bits_withSeed(bytes.data(), bytes.size(), XXH3_64bits(head.data(), head.size())));
+}
+
+std::string checksum(const std::map<std::string, std::string>& metadata) {
+  const std::string text = Json(metadata).dump();
+  return hex(XXH3_64bits(text.data(), text.size()));
+}
+
+std::string_view bytesOf(const at::Tensor& dense) {
+  return {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()};
+}
+
+at::Tensor denseOf(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
+
+// --- reading ---------------------------------------------------------------------------------------------------------
+/// A file in memory, which the tensors keep alive.
+struct Bytes {
+  std::string text;
+  size_t data = 0;  // where the tensors begin
+};
+
+uint64_t lengthOf(std::string_view bytes) {
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
+  return length;
+}
+
+Json headerOf(const std::string& path, Bytes& bytes) {
+  if (bytes.text.size() < kLengthBytes) refuse(path, cat(bytes.text.size(), " bytes"));
+  const uint64_t length = lengthOf(bytes.text);
+  if (length > kMostHeaderBytes || length > bytes.text.size() - kLengthBytes)
+    refuse(path, cat("a header of ", length, " bytes in a file of ", bytes.text.size()));
+  bytes.data = kLengthBytes + length;
+  const std::string_view text = std::string_view(bytes.text).substr(kLengthBytes, length);
+  Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  // The parser takes a zero for the end of the text.
+  if (!header.is_object() || text.find('\0') != std::string_view::npos) refuse(path, "a header that is no JSON object");
+  return header;
+}
+
+std::map<std::string, std::string> metadataOf(const std::string& path, const Json& entry) {
+  std::map<std::string, std::string> metadata;
+  if (!entry.is_object()) refuse(path, "metadata that is no JSON object");
+  for (const auto& [name, value] : entry.items()) {
+    if (!value.is_string()) refuse(path, cat("metadata ", name, " that is no text"));
+    metadata.emplace(name, value.get<std::string>());
+  }
+  return metadata;
+}
+
+/// A number of the header that counts something.
+uint64_t countOf(const std::string& path, const std::string& name, const Json& value) {
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX)
+    refuse(path, cat(name, " with ", value.dump(-1, ' ', false, Json::error_handler_t::replace), " for a number"));
+  return value.get<uint64_t>();
+}
+
+struct Place {
+  size_t begin = 0, end = 0;
+};
+
+Place placeOf(const std::string& path, const std::string& name, const Json& entry, const Bytes& bytes) {
+  const auto given = entry.find("data_offsets");
+  if (given == entry.end() || !given->is_array() || given->size() != 2) refuse(path, cat(name, " without a place"));
+  const uint64_t begin = countOf(path, name, (*given)[0]), end = countOf(path, name, (*given)[1]);
+  if (begin > end || end > bytes.text.size() - bytes.data)
+    refuse(path, cat(name, " at the bytes ", begin, " to ", end, " of ", bytes.text.size() - bytes.data));
+  return {bytes.data + begin, bytes.data + end};
+}
+
+at::Tensor tensorOf(const std::string& path, const std::string& name, const Json& entry, const Place& place,
+                    const std::shared_ptr<Bytes>& bytes) {
+  const auto type = entry.find("dtype"), shape = entry.find("shape");
+  if (type == entry.end() || !type->is_string() || shape == entry.end() || !shape->is_array())
+    refuse(path, cat(name, " without a type or a shape"));
+  const auto known = std::ranges::find(kTypes, type->get<std::string>(), [](const auto& t) { return t.first; });
+  if (known == kTypes.end()) refuse(path, cat(name, " of the type ", type->get<std::string>()));
+  std::vector<int64_t> sizes;
+  uint64_t size = c10::elementSize(known->second);
+  bool fits = true;
+  for (const Json& dimension : *shape) {
+    sizes.push_back(static_cast<int64_t>(countOf(path, name, dimension)));
+    fits = !c10::mul_overflows(size, static_cast<uint64_t>(sizes.back()), &size) && fits;
+  }
+  if (!fits || size != place.end - place.begin)
+    refuse(path, cat(name, " of ", type->get<std::string>(), shape->dump(), " in ", place.end - place.begin, " bytes"));
+  const auto options = at::TensorOptions(known->second);
+  char* const begin = bytes->text.data() + place.begin;
+  if (reinterpret_cast<uintptr_t>(begin) % c10::elementSize(known->second) == 0)
+    return at::from_blob(begin, sizes, [bytes](void*) {}, options);
+  at::Tensor copy = at::empty(sizes, options);
+  std::memcpy(copy.mutable_data_ptr(), begin, size);
+  return copy;
+}
+
+/// Takes our own entries out of the metadata; whatever is there must be right.
+void check(const std::string& path, const Json& header, const Bytes& bytes, TensorFile& file) {
+  const auto listed = file.metadata.extract(kChecksums), other = file.metadata.extract(kMetadataChecksum);
+  if (listed.empty() != other.empty()) refuse(path, "a part of its checksums");
+  if (listed.empty()) return;  // others wrote it
+  if (checksum(file.metadata) != other.mapped()) refuse(path, "metadata with another checksum");
+  const Json checksums = Json::parse(listed.mapped(), nullptr, /*allow_exceptions=*/false);
+  if (!checksums.is_object() || checksums.size() != file.tensors.size()) refuse(path, "checksums of other tensors");
+  for (const auto& [name, tensor] : file.tensors) {
+    const Place place = placeOf(path, name, header.at(name), bytes);
+    const std::string_view text = std::string_view(bytes.text).substr(place.begin, place.end - place.begin);
+    const auto expected = checksums.find(name);
+    if (expected == checksums.end() || *expected != checksum(name, header.at(name), text))
+      refuse(path, cat(name, " with another checksum"));
+  }
+}
+
+}  // namespace
+
+TensorFile readTensorFile(const std::string& path) {
+  const auto bytes = std::make_shared<Bytes>();
+  bytes->text = readWholeFile(path);
+  const Json header = headerOf(path, *bytes);
+  TensorFile file;
+  std::vector<Place> places;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") {
+      file.metadata = metadataOf(path, entry);
+      continue;
+    }
+    if (!entry.is_object()) refuse(path, cat(name, " that is no JSON object"));
+    places.push_back(placeOf(path, name, entry, *bytes));
+    file.tensors.emplace(name, tensorOf(path, name, entry, places.back(), bytes));
+  }
+  // No byte is two tensors', and none is nobody's.
+  std::ranges::sort(places, {}, [](const Place& place) { return std::pair(place.begin, place.end); });
+  size_t end = bytes->data;
+  for (const Place& place : places) {
+    if (place.begin != end) refuse(path, "tensors that overlap or leave holes");
+    end = place.end;
+  }
+  if (end != bytes->text.size()) refuse(path, cat(bytes->text.size() - end, " bytes behind its tensors"));
+  check(path, header, *bytes, file);
+  return file;
+}
+
+// --- writing ---------------------------------------------------------------------------------------------------------
+void writeTensorFile(const std::string& path, const TensorFile& file) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  Json header = Json::object(), checksums = Json::object();
+  header["__metadata__"] = Json(file.metadata);
+  uint64_t position = 0;
+  for (const auto& [name, tensor] : file.tensors) {
+    ABELE_REQUIRE(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_meta(), E0712,
+                  {.what = cat("the tensor ", name, " has no memory to write"),
+                   .at = path,
+                   .remedy = "write dense tensors that are on a device"});
+    requireMemory(tensor, name);
+    const auto known = std::ranges::find(kTypes, tensor.scalar_type(), [](const auto& t) { return t.second; });
+    ABELE_REQUIRE(known != kTypes.end() && name != "__metadata__", E0712,
+                  {.what = cat("the tensor ", name, " has no place in a file of tensors"),
+                   .at = path,
+                   .found = c10::toString(tensor.scalar_type()),
+                   .expected = "a type of the safetensors format",
+                   .remedy = "convert it before it is written"});
+    Json& entry = header[name];
+    entry["dtype"] = known->first;
+    entry["shape"] = tensor.sizes().vec();
+    entry["data_offsets"] = {position, position + tensor.nbytes()};
+    position += tensor.nbytes();
+    checksums[name] = checksum(name, entry, bytesOf(denseOf(tensor)));
+  }
+  header["__metadata__"][kChecksums] = checksums.dump();
+  header["__metadata__"][kMetadataChecksum] = checksum(file.metadata);
+  std::string text = header.dump();
+  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  std::string length(kLengthBytes, '\0');
+  for (size_t i = 0; i < kLengthBytes; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  writeWholeFile(path, [&](const WritePart& write) {
+    write(length);
+    write(text);
+    for (const auto& [name, tensor] : file.tensors) write(bytesOf(denseOf(tensor)));
+  });
+}
+
+}  // namespace abele::host

@@ -1,0 +1,24 @@
+// What the devices of a model in training have beside its weights: read from a session, given back to one.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "session/session.h"
+
+namespace abele::host {
+
+struct TrainedState {
+  std::map<std::string, at::Tensor> optimizer_state;  // Session::optimizerState
+  at::Tensor rng_state;                               // Session::rngState; undefined: keep what there is
+};
+
+TrainedState trainedState(const Session& session);
+/// Throws E0706, E0708; the session keeps what it has then.
+void takeOver(Session& session, const TrainedState& state);
+/// Throws E0708 where this is no state of a random stream.
+void setRandomState(Session& session, const at::Tensor& state);
+
+}  // namespace abele::host

@@ -1,0 +1,249 @@
+// Checkpoints: a run that stops and goes on is one that never stopped; damaged and foreign files are refused.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "../../support/code_of.h"
+#include "abele/abele.h"
+
+namespace abele::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  Folder() {
+    std::string name = testing::TempDir() + "/abele_checkpoint_XXXXXX";
+    path = ::mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path); }
+  std::string path;
+};
+
+struct Net : torch::nn::Module {
+  Net() {
+    first = register_module("first", torch::nn::Linear(4, 8));
+    norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    drop = register_module("drop", torch::nn::Dropout(0.5));
+    second = register_module("second", torch::nn::Linear(8, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(drop(torch::relu(norm(first(x))))); }
+  torch::nn::Linear first = nullptr, second = nullptr;
+  torch::nn::BatchNorm1d norm = nullptr;
+  torch::nn::Dropout drop = nullptr;
+};
+
+DataLoader loaderOf(const Options& options, DataLoaderMode mode = DataLoaderMode::kSync) {
+  torch::manual_seed(1);
+  return DataLoader(options, {torch::randn({26, 4}), torch::randint(3, {26})},
+                    {.batch_size = 2, .shuffle = true, .seed = 5, .mode = mode});
+}
+
+optim::Optimizer adam() { return optim::AdamW{.lr = 0.05}; }
+optim::Optimizer sgd() { return optim::SGD{.lr = 0.05, .momentum = 0.9}; }
+
+/// A run: its parts, and the losses of its steps.
+struct Training {
+  explicit Training(uint64_t seed, const optim::Optimizer& optimizer = adam(), int64_t width = 4,
+                    DataLoaderMode mode = DataLoaderMode::kSync)
+      : loader(loaderOf(options(), mode)), net(made(seed, width)), model(train(optimizer)) {}
+
+  static Options options() {
+    Options options;
+    options.deviceIterations(2).randomSeed(3);
+    return options;
+  }
+  static std::shared_ptr<Net> made(uint64_t seed, int64_t width) {
+    torch::manual_seed(seed);
+    auto net = std::make_shared<Net>();
+    if (width != 4) net->first = net->replace_module("first", torch::nn::Linear(width, 8));
+    return net;
+  }
+  TrainingModel train(const optim::Optimizer& optimizer) {
+    auto forward = [net = net.get()](const at::Tensor& x, const at::Tensor& target) {
+      return torch::cross_entropy_loss(net->forward(x), target);
+    };
+    return trainingModel(net, forward, options(), optimizer);
+  }
+  /// Steps up to `last`, with a learning rate that falls, through as many passes as that takes.
+  void trainTo(int64_t last, const std::string& folder = "") {
+    while (step < last)
+      for (const auto& batch : loader) {
+        losses[step] = model(batch)[0].item<float>();
+        optim::Optimizer next = model.optimizer();
+        std::visit([](auto& groups) { groups[0].lr *= 0.9; }, next.groups);
+        model.setOptimizer(next);
+        ++step;
+        if (!folder.empty()) saveCheckpoint(folder, model, step, &loader, {.keep = 2});
+        if (step == last) break;
+      }
+  }
+
+  DataLoader loader;
+  std::shared_ptr<Net> net;
+  TrainingModel model;
+  int64_t step = 0;
+  std::map<int64_t, float> losses;
+};
+
+void expectSame(Training& a, Training& b, int64_t from) {
+  for (; from < a.step; ++from) EXPECT_EQ(a.losses.at(from), b.losses.at(from)) << "step " << from;
+  const auto expected = a.model.stateDict(), found = b.model.stateDict();
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(torch::equal(tensor, found.at(name))) << name;
+  const auto state = b.model.optimizerState();
+  for (const auto& [name, tensor] : a.model.optimizerState()) EXPECT_TRUE(torch::equal(tensor, state.at(name))) << name;
+}
+
+std::string bytesOf(const std::string& path) {
+  std::ostringstream bytes;
+  bytes << std::ifstream(path, std::ios::binary).rdbuf();
+  return bytes.str();
+}
+void put(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+TEST(Checkpoint, ARunThatStopsGoesOnAsIfItHadNot) {
+  Training whole(7);
+  whole.trainTo(15);
+  const auto expectGoesOn = [&](int64_t stop, DataLoaderMode mode) {
+    Folder folder;
+    Training before(7, adam(), 4, mode), after(8, adam(), 4, mode);
+    before.trainTo(stop, folder.path);
+    const auto resumed = loadCheckpoint(folder.path, after.model, &after.loader);
+    ASSERT_TRUE(resumed);
+    EXPECT_EQ(resumed->step, stop);
+    after.step = resumed->step;
+    after.trainTo(15);
+    expectSame(whole, after, stop);
+  };
+  for (const int64_t stop : {1, 4, 6, 7}) expectGoesOn(stop, DataLoaderMode::kSync);  // a pass has six batches
+  expectGoesOn(8, DataLoaderMode::kAsync);
+}
+
+TEST(Checkpoint, ACompiledModelGoesOnToo) {
+  Folder folder;
+  Training whole(7), before(7), after(8);
+  whole.trainTo(9);
+  before.trainTo(4, folder.path);
+  after.trainTo(3);
+  ASSERT_TRUE(loadCheckpoint(folder.path, after.model, &after.loader));
+  after.step = 4;
+  after.trainTo(9);
+  expectSame(whole, after, 4);
+}
+
+TEST(Checkpoint, TheLastOnesAreKept) {
+  Folder folder;
+  Training run(7);
+  EXPECT_FALSE(loadCheckpoint(folder.path, run.model, &run.loader));
+  EXPECT_FALSE(loadCheckpoint(folder.path + "/none", run.model));
+  run.trainTo(5, folder.path + "/made");
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder.path + "/made")) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  EXPECT_EQ(names, (std::vector<std::string>{"step-0000000004.safetensors", "step-0000000005.safetensors"}));
+  EXPECT_EQ(loadCheckpoint(folder.path + "/made", run.model, &run.loader, 4)->step, 4);
+  EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path + "/made", run.model, nullptr, 3); }), "E0712");
+  saveCheckpoint(folder.path + "/made", run.model, 2, nullptr, {.keep = 1, .notes = {{"who", "me"}}});
+  const auto noted = loadCheckpoint(folder.path + "/made", run.model);
+  EXPECT_EQ(noted->step, 2);
+  EXPECT_EQ(noted->notes, (std::map<std::string, std::string>{{"who", "me"}}));
+  EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path + "/made", run.model, &run.loader); }), "E0712");
+}
+
+TEST(Checkpoint, WhatItCannotDo) {
+  Folder folder;
+  Training run(7);
+  EXPECT_EQ(codeOf([&] { saveCheckpoint(folder.path, run.model, 1); }), "E0705");
+  run.trainTo(1);
+  EXPECT_EQ(codeOf([&] { saveCheckpoint(folder.path, run.model, -1); }), "E0702");
+  EXPECT_EQ(codeOf([&] { saveCheckpoint(folder.path, run.model, 1, nullptr, {.keep = -1}); }), "E0702");
+  EXPECT_EQ(codeOf([&] { saveCheckpoint("/dev/null/folder", run.model, 1); }), "E0712");
+}
+
+TEST(Checkpoint, AnotherModelKeepsWhatItHas) {
+  Folder folder;
+  Training run(7);
+  run.trainTo(2, folder.path);
+  const auto expectKept = [&](Training& other, const std::string& code) {
+    std::map<std::string, at::Tensor> before;
+    for (const auto& [name, tensor] : other.model.stateDict()) before.emplace(name, tensor.clone());
+    const at::Tensor random = other.model.isCompiled() ? other.model.rngState() : at::Tensor();
+    EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path, other.model, &other.loader); }), code);
+    const auto after = other.model.stateDict();
+    for (const auto& [name, tensor] : before) EXPECT_TRUE(torch::equal(tensor, after.at(name))) << name;
+    if (random.defined()) {
+      EXPECT_TRUE(torch::equal(random, other.model.rngState()));
+    }
+    EXPECT_EQ(other.loader.position().batches, other.step);
+  };
+  Training wider(8, adam(), 5), fresh(8, sgd()), compiled(8, sgd());
+  compiled.trainTo(1);
+  expectKept(wider, "E0708");
+  expectKept(fresh, "E0706");
+  expectKept(compiled, "E0706");
+}
+
+TEST(Checkpoint, DamageIsFoundWhereverItIs) {
+  Folder folder;
+  const std::string path = folder.path + "/a.safetensors";
+  saveTensors(path, {{"w", torch::randn({3, 5})}, {"n", torch::arange(7)}, {"empty", torch::empty({0, 2})}});
+  const std::string whole = bytesOf(path);
+  for (size_t i = 0; i < whole.size(); ++i)
+    for (const int bit : {static_cast<int>(i % 8), 5}) {  // 5: a space becomes a zero, a letter another case
+      std::string bytes = whole;
+      bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
+      put(path, bytes);
+      ASSERT_EQ(codeOf([&] { loadTensors(path); }), "E0501") << "bit " << bit << " of byte " << i;
+    }
+  for (size_t size = 0; size < whole.size(); size += 3) {
+    put(path, whole.substr(0, size));
+    ASSERT_EQ(codeOf([&] { loadTensors(path); }), "E0501") << size << " bytes";
+  }
+  put(path, whole + "x");
+  EXPECT_EQ(codeOf([&] { loadTensors(path); }), "E0501");
+  EXPECT_EQ(codeOf([&] { loadTensors(folder.path + "/none"); }), "E0712");
+}
+
+TEST(Checkpoint, FilesOfTensorsThatOthersWrote) {
+  Folder folder;
+  const std::string path = folder.path + "/a.safetensors";
+  const auto file = [](std::string header, const std::string& data) {
+    std::string length(8, '\0');
+    length[0] = static_cast<char>(header.size());
+    return length + header + data;
+  };
+  // Without checksums, with a header that leaves the floats at an odd address.
+  put(path,
+      file(
+          R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"f":{"dtype":"F32","shape":[],"data_offsets":[1,5]}})",
+          std::string("\7\0\0\x80\x3f", 5)));
+  const auto tensors = loadTensors(path);
+  EXPECT_EQ(tensors.at("b").item<int>(), 7);
+  EXPECT_EQ(tensors.at("f").item<float>(), 1.0f);
+  for (const char* header : {
+           R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})",                      // more bytes than it has
+           R"({"f":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})",                     //
+           R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})",                      //
+           R"({"f":{"dtype":"X32","shape":[1],"data_offsets":[0,4]}})",                      //
+           R"({"f":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})",                    //
+           R"({"f":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})",  // 2^64 elements
+           R"({"f":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}})",                       // a hole
+           R"({"f":{"dtype":"F32","data_offsets":[0,4]}})",                                  //
+           R"({"f":7})",
+           R"([])",
+           R"({"f":)",
+           R"({"__metadata__":{"a":1}})",
+       }) {
+    put(path, file(header, std::string(4, '\1')));
+    EXPECT_EQ(codeOf([&] { loadTensors(path); }), "E0501") << header;
+  }
+  EXPECT_EQ(codeOf([&] { saveTensors(path, {{"m", torch::empty({2}, torch::kMeta)}}); }), "E0712");
+  EXPECT_EQ(codeOf([&] { saveTensors(path, {{"m", at::Tensor()}}); }), "E0712");
+}
+
+}  // namespace
+}  // namespace abele::test

@@ -1,0 +1,239 @@
+"""abele.save_checkpoint and load_checkpoint: a run that stops goes on as if it had not."""
+
+import json
+import random
+
+import abele
+import numpy
+import poptorch
+import pytest
+import torch
+from abele._native import core
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.first = torch.nn.Linear(width, 8)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.second = torch.nn.Linear(8, 3)
+
+    def forward(self, x, target):
+        x = torch.nn.functional.dropout(self.norm(self.first(x)).relu(), 0.3, self.training)
+        return torch.nn.functional.cross_entropy(self.second(x), target)
+
+
+class Samples(torch.utils.data.Dataset):
+    """Draws random numbers of every kind, as augmentation does."""
+
+    def __len__(self):
+        return 26
+
+    def __getitem__(self, i):
+        noise = torch.rand(()).item() + random.random() + numpy.random.rand()
+        return torch.arange(4.0) * (i + 1) / 26 + noise, torch.tensor(i % 3)
+
+
+class Training:
+    """A run of 14 steps in passes of 6, with a scheduler."""
+
+    def __init__(self, seed, make_optimizer=torch.optim.AdamW, front=abele, generator=None, **options):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        numpy.random.seed(seed)
+        self.options = front.Options()
+        self.options.deviceIterations(2).randomSeed(3)
+        own = None if generator is None else torch.Generator().manual_seed(generator)
+        self.loader = front.DataLoader(self.options, Samples(), batch_size=2, shuffle=True, generator=own)
+        self.net = Net()
+        self.optimizer = make_optimizer(self.net.parameters(), lr=0.05, **options)
+        self.scheduler = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [3, 9], 0.5)
+        self.model = front.trainingModel(self.net, self.options, optimizer=self.optimizer)
+        self.step, self.losses = 0, {}
+
+    def trainTo(self, last, folder=None):
+        while self.step < last:
+            for x, target in self.loader:
+                self.losses[self.step] = float(self.model(x, target))
+                self.scheduler.step()
+                self.model.setOptimizer(self.optimizer)
+                self.step += 1
+                if self.step == last:
+                    if folder is not None:
+                        self.save(folder)
+                    break
+        return self
+
+    def save(self, folder):
+        abele.save_checkpoint(folder, self.model, self.loader, step=self.step, scheduler=self.scheduler)
+
+    def load(self, folder):
+        found = abele.load_checkpoint(folder, self.model, self.loader, scheduler=self.scheduler)
+        self.step = found["step"]
+        return self
+
+
+def _same(whole, resumed, stop):
+    assert resumed.losses == {step: loss for step, loss in whole.losses.items() if step >= stop}
+    for one in (whole, resumed):
+        one.model.copyWeightsToHost()
+    expected, found = whole.net.state_dict(), resumed.net.state_dict()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert whole.scheduler.get_last_lr() == resumed.scheduler.get_last_lr()
+    if isinstance(whole.optimizer, poptorch.optim.SGD):
+        return
+    states = [one.optimizer.state_dict()["state"] for one in (whole, resumed)]
+    assert states[0].keys() == states[1].keys()
+    for i, state in states[0].items():
+        assert all(torch.equal(torch.as_tensor(state[name]), torch.as_tensor(states[1][i][name])) for name in state)
+
+
+OWN_SGD = {"make_optimizer": poptorch.optim.SGD, "momentum": 0.9, "loss_scaling": 4.0, "use_combined_accum": False}
+
+
+@pytest.mark.parametrize(
+    ("stop", "how"),
+    [
+        (1, {}),
+        (6, {}),  # the last batch of a pass
+        (7, {"generator": 9}),
+        (4, {"front": poptorch}),
+        (8, OWN_SGD),
+        (2, {"make_optimizer": torch.optim.RMSprop, "momentum": 0.5}),
+    ],
+)
+def test_a_run_that_stops_goes_on(tmp_path, stop, how):
+    whole = Training(1, **how).trainTo(14)
+    Training(1, **how).trainTo(stop, tmp_path)
+    other = {**how, "generator": 11} if "generator" in how else how
+    _same(whole, Training(2, **other).load(tmp_path).trainTo(14), stop)
+
+
+def test_a_compiled_model_goes_on_too(tmp_path):
+    whole = Training(1).trainTo(9)
+    Training(1).trainTo(4, tmp_path)
+    other = Training(2).trainTo(2)
+    other.losses.clear()
+    _same(whole, other.load(tmp_path).trainTo(9), 4)
+
+
+def test_a_checkpoint_of_another_language(tmp_path):
+    Training(1).trainTo(4, tmp_path)
+    (path,) = tmp_path.iterdir()
+    checkpoint = core().Checkpoint.read(bytes(path))
+    checkpoint.texts = {"optimizer": checkpoint.texts["optimizer"]}
+    checkpoint.tensors = {}
+    checkpoint.write(bytes(tmp_path), 1)
+    run = Training(2)
+    assert abele.load_checkpoint(tmp_path, run.model) == {"step": 4, "path": str(path)}
+    assert run.optimizer.param_groups[0]["lr"] == 0.025 and run.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
+    run.model.compile(*next(iter(run.loader)))
+    state = run.model._native.session().optimizerState()
+    assert state["step/first.weight"] == 8
+    assert {name: value.sum() for name, value in state.items()} == {
+        name: value.sum() for name, value in checkpoint.optimizer_state.items()
+    }
+
+
+def test_between_two_passes(tmp_path):
+    def passes(run, count):
+        for _ in range(count):
+            for x, target in run.loader:
+                run.losses[run.step] = float(run.model(x, target))
+                run.step += 1
+
+    passes(whole := Training(1), 2)
+    passes(before := Training(1), 1)
+    before.save(tmp_path)
+    passes(after := Training(2).load(tmp_path), 1)
+    _same(whole, after, 6)
+
+
+def test_notes_and_what_is_kept(tmp_path):
+    run = Training(1).trainTo(1)
+    for step in (3, 10, 200):
+        path = abele.save_checkpoint(
+            tmp_path / "made", run.model, step=step, keep=2, notes={"epoch": step, "parts": (1, [2.5, None], {3: "x"})}
+        )
+    assert path == str(tmp_path / "made" / "step-0000000200.safetensors")
+    assert sorted(file.name for file in (tmp_path / "made").iterdir()) == [
+        "step-0000000010.safetensors",
+        "step-0000000200.safetensors",
+    ]
+    found = abele.load_checkpoint(tmp_path / "made", run.model, step=10)
+    assert found == {
+        "epoch": 10,
+        "parts": (1, [2.5, None], {3: "x"}),
+        "step": 10,
+        "path": str(tmp_path / "made" / "step-0000000010.safetensors"),
+    }
+    assert abele.load_checkpoint(tmp_path / "none", run.model) is None
+
+
+def test_what_it_cannot_do(tmp_path):
+    run = Training(1)
+    with pytest.raises(abele.Error, match="E0705"):
+        run.save(tmp_path)
+    run.trainTo(1)
+    with pytest.raises(abele.Error, match="E0702.*notes.*Tensor"):
+        abele.save_checkpoint(tmp_path, run.model, step=1, notes={"x": torch.ones(1)})
+    with pytest.raises(abele.Error, match="E0702"):
+        abele.save_checkpoint(tmp_path, run.model, step=-1)
+    ahead = abele.DataLoader(run.options, Samples(), batch_size=2, mode=abele.DataLoaderMode.Async)
+    try:
+        with pytest.raises(abele.Error, match="E0801"):
+            abele.save_checkpoint(tmp_path, run.model, ahead, step=1)
+    finally:
+        ahead.terminate()
+    assert not list(tmp_path.iterdir())
+    abele.save_checkpoint(tmp_path, run.model, step=1)
+    with pytest.raises(abele.Error, match="E0712.*loader"):
+        abele.load_checkpoint(tmp_path, run.model, run.loader)
+    with pytest.raises(abele.Error, match="E0712"):
+        abele.load_checkpoint(tmp_path, run.model, step=2)
+
+
+def test_another_model_keeps_what_it_has(tmp_path):
+    Training(1).trainTo(1, tmp_path)
+    wide = abele.trainingModel(Net(5), optimizer=torch.optim.AdamW(Net(5).parameters()))
+    with pytest.raises(abele.Error, match=r"E0708.*first\.weight"):
+        abele.load_checkpoint(tmp_path, wide)
+    for compiled in (False, True):
+        other = Training(2, torch.optim.SGD)
+        if compiled:
+            other.trainTo(1)
+        before = {name: value.clone() for name, value in other.net.state_dict().items()}
+        with pytest.raises(abele.Error, match="E0706"):
+            other.load(tmp_path)
+        after = other.net.state_dict()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_damaged_checkpoint(tmp_path):
+    run = Training(1).trainTo(1, tmp_path)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 97):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(abele.Error, match="E0501"):
+            run.load(tmp_path)
+    path.write_bytes(whole)
+    assert run.load(tmp_path).step == 1
+
+
+def test_files_of_tensors(tmp_path):
+    path = tmp_path / "w.safetensors"
+    tensors = {
+        "a": torch.randn(3, 4).t(),
+        "b": torch.arange(5, dtype=torch.int16),
+        "c": torch.ones(2, dtype=torch.bfloat16),
+        "d": torch.tensor(True),
+        "e": torch.zeros(0, 3),
+    }
+    abele.save_tensors(path, tensors)
+    found = abele.load_tensors(path)
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], value) and found[name].dtype == value.dtype for name, value in tensors.items())
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    header = json.loads(path.read_bytes()[8 : 8 + length])
+    assert header["a"]["dtype"] == "F32" and header["a"]["shape"] == [4, 3]
