@@ -175,10 +175,10 @@ class Check:
         self.needs("build")
         different = []
         for workload in self.given.workloads:
-            runs = {name: self.steps_of(workload, name, steps=4, samples=0) for name in ("eager", "abele-1", "abele-2")}
+            runs = {name: self.steps_of(workload, name, steps=4, samples=0) for name in ("eager", *self.systems())}
             losses = {name: run.get("losses") for name, run in runs.items()}
             row = {"losses": losses["eager"]}
-            for name in ("abele-1", "abele-2"):
+            for name in self.systems():
                 row[name] = runs[name].get("error") or self.difference(losses["eager"], losses[name])
                 if row[name] != "equal":
                     different.append(f"{workload} {name}")
@@ -187,12 +187,19 @@ class Check:
         if different:
             raise Failed(f"not equal: {', '.join(different)}")
 
+    def links(self):
+        """what copies between two devices, and between host and device, take"""
+        if self.report["device"] == "cpu":
+            raise Skipped("no accelerator")
+        command = [sys.executable, ROOT / "scripts" / "device_links.py", self.report["device"]]
+        self.figures.update(json.loads(self.run(command, min(60, self.left())).splitlines()[-1]))
+
     def smoke(self):
         """step times against eager PyTorch and torch.compile, host time of a step"""
         self.needs("build")
         wrong = []
         # torch.compile last: it may take all the time there is, and says nothing about us where it fails.
-        for systems in (("eager", "abele-1", "abele-2"), ("compile",)):
+        for systems in (("eager", *self.systems()), ("compile",)):
             for workload in self.given.workloads:
                 row = self.figures.setdefault(workload, {})
                 for name in systems:
@@ -207,6 +214,16 @@ class Check:
 
     # --- what they share ----------------------------------------------------------------------------------------------
 
+    def systems(self):
+        """Ours: one and two devices of the model on one accelerator; with a second one, an accelerator for each."""
+        has_two = self.report["abele_device"] != "cpu" and len(self.report["machine"]["devices"]) > 1
+        return ("abele-1", "abele-2", *(["abele-2-apart"] if has_two else []))
+
+    def abele_devices(self, system):
+        """ABELE_DEVICE"""
+        kind = self.report["abele_device"]
+        return kind if kind == "cpu" else f"{kind}:0,{kind}:1" if system.endswith("-apart") else f"{kind}:0"
+
     def steps_of(self, workload, system, steps, samples):
         """One system trains in a process of its own. Returns its figures, or {"error": ...}."""
         ours = system.startswith("abele")
@@ -214,15 +231,14 @@ class Check:
         command = [sys.executable, ROOT / "scripts" / "device_steps.py", workload, system, device]
         command += ["--steps", str(steps), "--samples", str(samples)]
         try:
-            lines = self.run(command, min(90, self.left()), env=self.environment()).splitlines()
+            lines = self.run(command, min(90, self.left()), env=self.environment(system)).splitlines()
             return json.loads(lines[-1])
         except Failed as failure:
             return {"error": str(failure), "output": self.output[-600:]}
 
-    @staticmethod
-    def add_ratios(row):
+    def add_ratios(self, row):
         for base in ("eager", "compile"):
-            for ours in ("abele-1", "abele-2"):
+            for ours in self.systems():
                 both = row.get(ours, {}).get("step_ms"), row.get(base, {}).get("step_ms")
                 if all(both):
                     row[f"{ours} / {base}"] = round(both[0] / both[1], 3)
@@ -236,9 +252,9 @@ class Check:
         pairs = zip(sum(expected, []), sum(found, []), strict=False)
         return f"differ by {max(abs(a - b) for a, b in pairs):.3e}"
 
-    def environment(self):
+    def environment(self, system="abele-1"):
         env = dict(os.environ, PYTHONPATH=str(self.site))
-        env["ABELE_DEVICE"] = self.report["abele_device"]
+        env["ABELE_DEVICE"] = self.abele_devices(system)
         if self.report["abele_device"] == "cpu":
             env.pop("ABELE_DEVICE")
         env["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # sums of products in the same order, every time
@@ -337,6 +353,7 @@ class Check:
             ("configure", self.configure),
             ("build", self.build_),
             ("conformance", self.conformance),
+            ("links", self.links),
             ("parity", self.parity),
             ("smoke", self.smoke),
         )

@@ -1,8 +1,8 @@
 """One system trains one workload of bench/ on one device: for check_device.py, which reads the JSON of the last line.
 
-    device_steps.py WORKLOAD eager|compile|abele-1|abele-2 DEVICE --steps 4 --samples 7
+    device_steps.py WORKLOAD eager|compile|abele-1|abele-2|abele-2-apart DEVICE --steps 4 --samples 7
 
-Eager's model lives on the device, Abele's on the host, and ABELE_DEVICE says where it computes. "losses" are those of
+Eager's model lives on the device, Abele's on the host; ABELE_DEVICE says where its devices are. "losses" are those of
 the first steps, one a micro-batch; "step_ms" is the median of timed steps, each complete on the device when its clock
 stops; "host_ms" is the processor time of this process in one of them.
 """
@@ -35,7 +35,7 @@ class OnDevice(Eager):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=WORKLOADS)
-    parser.add_argument("system", choices=("eager", "compile", "abele-1", "abele-2"))
+    parser.add_argument("system", choices=("eager", "compile", "abele-1", "abele-2", "abele-2-apart"))
     parser.add_argument("device")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--samples", type=int, default=7)
@@ -48,7 +48,7 @@ def main():
     begin = time.perf_counter()
     ours = given.system.startswith("abele")
     if ours:
-        system = Compiled(workload, int(given.system[-1]), 1 if on_host else torch.get_num_threads())
+        system = Compiled(workload, int(given.system.split("-")[1]), 1 if on_host else torch.get_num_threads())
     else:
         system = OnDevice(workload, given.device, given.system == "compile")
     batches = [workload.batch(step) for step in range(4)]

@@ -296,9 +296,10 @@ class ABELE_API Options {
   /// Intra-op threads of each device; 0: torch's number of threads shared among the devices. Allowed: >= 0. Unit:
   /// threads.
   Options& threadsPerDevice(int64_t threads);
-  /// What the devices of the model are: workers on the CPU, or streams of one accelerator (docs/devices.md). Default:
-  /// ABELE_DEVICE, else cpu. One that is not there is refused (E0702). Allowed: cpu, or an accelerator of torch: cuda,
-  /// cuda:1, xpu.
+  /// What the devices of the model are: workers on the CPU, or streams of accelerators, one after the other; more
+  /// devices than are named begin the list again (docs/devices.md). Default: ABELE_DEVICE, else cpu. One that is not
+  /// there is refused (E0702). Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these:
+  /// cuda:0,cuda:1,cpu.
   Options& deviceType(const std::string& device);
 
   // Values, under the names that Python reads them by; empty where none was given.

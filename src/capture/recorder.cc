@@ -47,7 +47,8 @@ std::vector<at::Tensor> Recorder::addArguments() {
   locks_.unlockAll();  // an argument may be a value of the program around, or share memory with the model
   for (const at::Tensor& given : request_.arguments) {
     position_.op_name = cat("argument ", inputs_.arguments().size());
-    requireSupported(given, position_, given.defined() && given.is_cpu() ? given.device() : position_.device);
+    const bool is_copied = given.defined() && (given.is_cpu() || given.device().type() == position_.device.type());
+    requireSupported(given, position_, is_copied ? given.device() : position_.device);
     inputs_.addArgument(given);
   }
   locks_.lockAgain();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <c10/core/DeviceGuard.h>
+
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -141,6 +143,7 @@ void StorageTable::snapshot(const at::TensorBase& tensor) {
   if (!is_new) return;
   entry->second.storage = storage;
   if (!storage.device().is_cpu()) {
+    const c10::DeviceGuard where_it_is(storage.device());  // an allocator works on the thread's current device
     entry->second.on_device = c10::GetAllocator(storage.device_type())->clone(storage.data(), storage.nbytes());
     return;
   }
@@ -150,11 +153,13 @@ void StorageTable::snapshot(const at::TensorBase& tensor) {
 
 void StorageTable::restoreSnapshots() noexcept {
   for (auto& [impl, snapshot] : snapshots_)
-    if (snapshot.on_device)
+    if (snapshot.on_device) {
+      const c10::DeviceGuard where_it_is(snapshot.storage.device());
       c10::GetAllocator(snapshot.storage.device_type())
           ->copy_data(snapshot.storage.mutable_data(), snapshot.on_device.get(), snapshot.storage.nbytes());
-    else if (!snapshot.bytes.empty())
+    } else if (!snapshot.bytes.empty()) {
       std::memcpy(snapshot.storage.mutable_data(), snapshot.bytes.data(), snapshot.bytes.size());
+    }
   snapshots_.clear();
 }
 

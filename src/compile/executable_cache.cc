@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -33,6 +34,18 @@ void add(exe::Writer& out, Fields... fields) {
   (out(fields), ...);
 }
 
+/// What the program is captured on: the kind of the first device that is no CPU, "" for none. Its number does not
+/// matter; which devices share memory is in the stages.
+std::string kindOfDevice(const std::string& devices) {
+  for (size_t begin = 0; begin < devices.size();) {
+    const size_t end = std::min(devices.find(',', begin), devices.size());
+    const std::string kind = devices.substr(begin, std::min(devices.find(':', begin), end) - begin);
+    if (kind != "cpu") return kind;
+    begin = end + 1;
+  }
+  return "";
+}
+
 /// Every field that a compilation depends on. The bindings name all fields, so that a new one cannot be forgotten: it
 /// does not compile before it is added here, or left out on purpose.
 void addOptions(exe::Writer& out, const ProgramOptions& options) {
@@ -55,8 +68,7 @@ void addOptions(exe::Writer& out, const ProgramOptions& options) {
       output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule),
       static_cast<int64_t>(schedule_rule), leavesSchedule(options) ? coresOfReplica(options) : 0, costs, recompute,
       recompute_to_fit, device_memory.every, static_cast<uint64_t>(device_memory.of_device.size()),
-      enforce_pipeline_minimum, num_devices, device == "cpu" ? "" : device.substr(0, device.find(':')),
-      auto_loss_scaling);
+      enforce_pipeline_minimum, num_devices, kindOfDevice(device), auto_loss_scaling);
   for (const auto& [device, bytes] : device_memory.of_device) add(out, static_cast<int64_t>(device), bytes);
   add(out, static_cast<uint64_t>(most_held.size()));
   for (int64_t held : most_held) add(out, held);

@@ -10,6 +10,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "compile/device_list.h"
 #include "compile/expert_settings.h"
 #include "options/notes.h"
 
@@ -237,10 +238,12 @@ void setCache(const Options::Values& values, ProgramOptions& session) {
   }
 }
 
-// Devices of a process share its memory, unless the program asks for more transfers than that.
+// Devices of a process share its memory, unless they are accelerators, or the program asks for more transfers.
 void setSpaces(const Options::Values& values, ProgramOptions& session) {
   const bool separates = isOn(values, "abele.separateMemory");
   std::vector<int>& spaces = session.stages.spaces;
+  spaces = spacesOf(deviceList(session.device));
+  if (!spaces.empty()) return;
   spaces.assign(static_cast<size_t>(session.processes.devices), 0);
   if (separates && spaces.empty()) spaces = {0};
   if (separates) std::iota(spaces.begin(), spaces.end(), 0);
@@ -321,12 +324,12 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
       values.get<bool>("enforce_pipeline_minimum") && !isOn(values, "abele.allowShortPipeline");
   const bool shares = values.expert("abele.shareWeights") != nullptr;
   session.share_weights = shares ? isOn(values, "abele.shareWeights") : values.get<bool>("share_weights");
-  setSpaces(values, session);
   session.num_devices = values.get<int64_t>("num_devices");
   if (const OptionValue* threads = values.expert("abele.threadsPerDevice"))
     session.threads_per_device = static_cast<int>(integer<int64_t>(*threads).value_or(0));
   const OptionValue* device = values.expert("abele.deviceType");
   session.device = device ? *device->as<std::string>() : environmentText("ABELE_DEVICE");
+  setSpaces(values, session);
   const auto seed = values.get<std::optional<uint64_t>>("random_seed");
   session.has_seed = seed.has_value();
   session.seed = seed.value_or(0);

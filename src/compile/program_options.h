@@ -87,7 +87,7 @@ struct ProgramOptions {
   bool enforce_pipeline_minimum = false;
   ProfileOptions profile;
   int64_t num_devices = 0;     // 0: as many as the model asks for
-  std::string device;          // "cuda", "cuda:1": all devices of the model are streams of it; empty or "cpu": none
+  std::string device;          // "cuda", "cuda:0,cuda:1,cpu": what the model's devices are (device_list.h); empty: cpu
   int threads_per_device = 0;  // 0: max(1, cores / devices used)
   bool has_seed = false;
   uint64_t seed = 0;

@@ -352,10 +352,11 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"deviceType", "Options", "abele.deviceType", OptionKind::kPopart, {{"device", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, false,
-       "What the devices of the model are: workers on the CPU, or streams of one accelerator (docs/devices.md).\n"
-       "Default: ABELE_DEVICE, else cpu. One that is not there is refused (E0702).\n"
+       "What the devices of the model are: workers on the CPU, or streams of accelerators, one after the other; more\n"
+       "devices than are named begin the list again (docs/devices.md). Default: ABELE_DEVICE, else cpu. One that is\n"
+       "not there is refused (E0702).\n"
        "\n"
-       "Allowed: cpu, or an accelerator of torch: cuda, cuda:1, xpu.\n"
+       "Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu.\n"
        "Returns: self, so that calls chain.\n"
        "Source: ours."
       },

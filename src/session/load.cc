@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "compile/device_list.h"
 #include "compile/tensors.h"
 #include "runtime/memory/offload.h"
 #include "session/impl.h"
@@ -112,7 +113,9 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   device.peers = compiled.peers;
   device.watch = compiled.watch;
   const bool is_cpu = captureDevice(options).is_cpu();
-  if (!is_cpu) device.accelerator = captureDevice(options).str();
+  if (!is_cpu)
+    for (const c10::Device& each : devicesBySpace(deviceList(options.device)))
+      device.accelerator += cat(device.accelerator.empty() ? "" : ",", each.str());
   // A row of runtime/device/backends.def.
   compiled.backend = runtime::makeBackend(is_cpu ? "cpu" : "accelerator", executable, device);
   compiled.model_of = matchModel(executable, compiled.model);

@@ -31,7 +31,7 @@ def step(models, optimizer, batch, rows, accumulation, *, size=1, group=consecut
     parts = replicas // size
     count = len(batch[0]) // rows // parts
     parameters = [parameter for parameter in models[0].parameters() if parameter.requires_grad]
-    seed = torch.tensor(1.0 / (accumulation * replicas) if mean else 1.0)
+    seed = torch.tensor(1.0 / (accumulation * replicas) if mean else 1.0, device=batch[0].device)
     results = [[] for _ in models]
     for start in range(0, count, accumulation):
         sums = [None] * replicas

@@ -6,6 +6,7 @@ import copy
 import networks
 import poptorch
 import pytest
+import replicated
 import torch
 from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, cut, eager, options, require_same
 from support import simulated
@@ -27,7 +28,8 @@ def _findings():
     simulated.set_delays(1)
     yield
     simulated.set_delays(0)
-    torch.accelerator.synchronize(0)
+    for device in range(torch.accelerator.device_count()):
+        torch.accelerator.synchronize(device)
     assert simulated.take_findings() == []
 
 
@@ -40,10 +42,11 @@ def on_device(model, device):
         torch.__future__.set_swap_module_params_on_conversion(False)
 
 
-def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, device="simulated"):
+def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, device="simulated:0"):
+    """Beside eager on the first of the devices. Returns the text of the plan."""
     torch.manual_seed(0)
     model = networks.NETWORKS[network]()
-    reference = on_device(model, device)
+    reference = on_device(model, device.split(",")[0])
     before = {name: (value.data_ptr(), value.clone()) for name, value in model.state_dict().items()}
     cut(model, num_stages)
     opts = options(STRATEGIES[strategy], accumulation)
@@ -59,11 +62,17 @@ def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, dev
     simulated.seed(SEED)
     theirs = OPTIMIZERS[optimizer](reference.parameters())
     for (output, loss), batch in zip(ours, batches, strict=True):
-        expected_output, expected_loss = eager(reference, theirs, [t.to(device) for t in batch], accumulation)
+        expected_output, expected_loss = eager(reference, theirs, [t.to(where(reference)) for t in batch], accumulation)
         assert torch.equal(loss.reshape(-1), expected_loss.cpu()) and torch.equal(output, expected_output.cpu())
     executor.copyWeightsToHost()
     require_same(model.state_dict(), {name: value.cpu() for name, value in reference.state_dict().items()})
+    plan = executor._executable.session.planText()
     executor.destroy()
+    return plan
+
+
+def where(model):
+    return next(model.parameters()).device
 
 
 @pytest.mark.parametrize("num_stages", [1, 4])
@@ -72,10 +81,139 @@ def test_strategies_and_schedules(strategy, num_stages):
     train("ResidualMlp", strategy, num_stages, "adamw")
 
 
+# "simulated": a device for each of the model's; a list: they begin it again, and those on one device share its memory.
+@pytest.mark.parametrize("device", ["simulated", "simulated:3,simulated:1"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies_and_schedules_on_several_accelerators(strategy, device):
+    assert "  receive " in train("ResidualMlp", strategy, 4, "adamw", device=device)
+
+
 # The simulated accelerator has no fused cells, which torch asks devices other than the CPU for.
+@pytest.mark.parametrize("device", ["simulated:0", "simulated"])
 @pytest.mark.parametrize("network", sorted(networks.NETWORKS.keys() - {"Lstm", "Gru"}))
-def test_networks(network):
-    train(network, "pipeline", 4, "sgd")
+def test_networks(network, device):
+    train(network, "pipeline", 4, "sgd", device=device)
+
+
+# Replicas have streams of their own, and share weights and devices.
+@pytest.mark.parametrize("num_stages", [1, 3])
+@pytest.mark.parametrize("strategy", ["pipeline", "sharded"])
+@pytest.mark.parametrize("device", ["simulated:1", "simulated"])
+def test_replicas(strategy, num_stages, device):
+    replicas, accumulation, steps = 2, 5, 3
+    torch.manual_seed(0)
+    model = networks.NETWORKS["Encoder"]()
+    reference = on_device(model, device)
+    cut(model, num_stages)
+    opts = options(STRATEGIES[strategy], accumulation).replicationFactor(replicas).broadcastBuffers(False)
+    opts._Popart.set("abele.deviceType", device)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
+    torch.manual_seed(1)
+    batches = [model.batch(MICRO_BATCH * accumulation * replicas) for _ in range(steps)]
+    ours = [executor(*batch) for batch in batches]
+    simulated.seed(SEED)
+    theirs = OPTIMIZERS["adamw"](reference.parameters())
+    models = replicated.copies(reference, replicas)
+    for (output, loss), batch in zip(ours, batches, strict=True):
+        on_it = [tensor.to(where(reference)) for tensor in batch]
+        results = replicated.step(models, theirs, on_it, MICRO_BATCH, accumulation)
+        ordered = [result for of_replicas in zip(*results, strict=True) for result in of_replicas]
+        assert torch.equal(loss.reshape(-1), torch.stack([each.cpu() for _, each in ordered]))
+        assert torch.equal(output, torch.cat([each.cpu() for each, _ in ordered]))
+    executor.copyWeightsToHost()
+    require_same(model.state_dict(), {name: value.cpu() for name, value in reference.state_dict().items()})
+    executor.destroy()
+
+
+# The kernels of the simulated accelerator are the CPU's with one thread, so eager on it is the measure here too.
+@pytest.mark.parametrize("strategy", ["pipeline", "zero-bubble", "sharded"])
+@pytest.mark.parametrize("devices", ["simulated:0,cpu,simulated:1", "simulated:1,simulated:1,cpu,cpu"])
+def test_stages_on_the_cpu_between_accelerators(strategy, devices):
+    assert "  receive " in train("Decoder", strategy, 4, "adamw", device=devices)
+
+
+@pytest.mark.parametrize("network", ["Tied", "ResNet"])
+def test_tied_weights_and_statistics_on_the_cpu_and_accelerators(network):
+    train(network, "pipeline", 3, "adamw", device="simulated:1,cpu")
+
+
+def test_random_numbers_of_a_stage_on_the_cpu_are_refused():
+    model = networks.NETWORKS["ResidualMlp"]()
+    cut(model, 2)
+    opts = options(STRATEGIES["pipeline"], accumulation=3)
+    opts._Popart.set("abele.deviceType", "simulated:1,cpu")
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    with pytest.raises(poptorch.Error, match=r"E0711.*draws random numbers in a stage on the CPU(.|\n)*networks.py"):
+        executor(*model.batch(3 * MICRO_BATCH))
+
+
+def test_clipping_looks_at_the_gradients_of_all_devices():
+    def train_clipped(device):
+        torch.manual_seed(0)
+        model = networks.NETWORKS["Tied"]()
+        cut(model, 3)
+        opts = options(STRATEGIES["pipeline"], accumulation=5)
+        opts._Popart.set("abele.deviceType", device)
+        optimizer = poptorch.optim.AdamW(model.parameters(), lr=0.01, max_grad_norm=0.1)
+        executor = poptorch.trainingModel(model, opts, optimizer)
+        torch.manual_seed(1)
+        losses = [executor(*model.batch(5 * MICRO_BATCH))[1] for _ in range(3)]
+        executor.copyWeightsToHost()
+        return torch.cat(losses), model.state_dict()
+
+    (losses, state), (expected, expected_state) = train_clipped("simulated"), train_clipped("simulated:0")
+    assert torch.equal(losses, expected)
+    require_same(state, expected_state)
+
+
+@pytest.mark.parametrize("device", ["simulated:0", "simulated"])
+def test_memory_is_taken_once(device):
+    model = networks.NETWORKS["Decoder"]()
+    cut(model, 2)
+    opts = options(STRATEGIES["pipeline"], accumulation=3)
+    opts._Popart.set("abele.deviceType", device)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    batch = model.batch(3 * MICRO_BATCH)
+    executor(*batch)
+    assert executor.report()["heap_allocations"] > 0  # pinned memory, at least
+    for _ in range(3):
+        executor(*batch)
+    for _ in range(3):
+        executor(*batch)
+        assert executor.report()["heap_allocations"] == 0
+
+
+@pytest.mark.parametrize("device", ["simulated:2", "simulated:1,simulated:3"])
+def test_a_model_that_is_on_a_device_already(device):
+    model, reference = (torch.manual_seed(0) and networks.NETWORKS["ResNet"]().to("simulated:0") for _ in range(2))
+    cut(model, 2)
+    opts = options(STRATEGIES["pipeline"], accumulation=3)
+    opts._Popart.set("abele.deviceType", device)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
+    batch = [t.to("simulated:3") for t in model.batch(3 * MICRO_BATCH)]
+    _, loss = executor(*batch)
+    _, expected = eager(reference, OPTIMIZERS["adamw"](reference.parameters()), [t.to("simulated:0") for t in batch], 3)
+    assert torch.equal(loss.reshape(-1).cpu(), expected.cpu())
+    executor.copyWeightsToHost()
+    require_same(
+        {name: value.cpu() for name, value in model.state_dict().items()},
+        {name: value.cpu() for name, value in reference.state_dict().items()},
+    )
+
+
+def test_loss_scaling_has_the_bits_of_the_cpu():
+    def losses(device):
+        torch.manual_seed(0)
+        model = networks.NETWORKS["Tied"]()
+        cut(model, 2)
+        opts = options(STRATEGIES["pipeline"], accumulation=3)
+        opts._Popart.set("abele.deviceType", device)
+        optimizer = poptorch.optim.AdamW(model.parameters(), lr=0.01, loss_scaling=1000.0)
+        executor = poptorch.trainingModel(model, opts, optimizer)
+        torch.manual_seed(1)
+        return torch.cat([executor(*model.batch(3 * MICRO_BATCH))[1] for _ in range(3)])
+
+    assert torch.equal(losses("simulated"), losses("cpu"))
 
 
 def test_a_model_that_is_on_the_device_already():
@@ -98,13 +236,34 @@ def test_a_model_that_is_on_the_device_already():
     )
 
 
-def test_what_accelerators_cannot_do_yet_is_refused():
-    model = torch.nn.Linear(2, 2)
+OFF_CHIP = poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
+NOT_YET = {
+    "floating-point exceptions": lambda opts: opts.Precision.enableFloatingPointExceptions(True),
+    "stochastic rounding": lambda opts: opts.Precision.enableStochasticRounding(True),
+    "automatic loss scaling": lambda opts: opts.Training.setAutomaticLossScaling(True),
+    "off-chip memory": lambda opts: opts.TensorLocations.setWeightLocation(OFF_CHIP),
+}
+
+
+@pytest.mark.parametrize("what", NOT_YET)
+@pytest.mark.parametrize("device", ["simulated:1", "simulated"])
+def test_what_accelerators_cannot_do_yet_is_refused(what, device):
+    model = networks.NETWORKS["Tied"]()
+    cut(model, 2)
+    opts = options(STRATEGIES["pipeline"], accumulation=3)
+    opts._Popart.set("abele.deviceType", device)
+    NOT_YET[what](opts)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    with pytest.raises(poptorch.Error, match=f"E0711.*{what} is not available on accelerators"):
+        executor(*model.batch(3 * MICRO_BATCH))
+
+
+@pytest.mark.parametrize("device", ["cpu,simulated:9", "simulated,,cpu", "simulated:1,cuda"])
+def test_a_list_with_a_device_that_is_not_there(device):
     opts = poptorch.Options()
-    opts._Popart.set("abele.deviceType", "simulated")
-    opts.Precision.enableFloatingPointExceptions(True)
-    with pytest.raises(poptorch.Error, match="E0711"):
-        poptorch.inferenceModel(model, opts)(torch.ones(1, 2))
+    opts._Popart.set("abele.deviceType", device)
+    with pytest.raises(poptorch.Error, match="E0702.*there is no device(.|\\n)*4 of simulated"):
+        poptorch.inferenceModel(torch.nn.Linear(2, 2), opts)(torch.ones(1, 2))
 
 
 def test_another_device_than_the_first():

@@ -44,7 +44,9 @@ struct DeviceOptions {
   int64_t stage_process = 0;     // which of Executable::stage_processes: it has the memory of its own workers
   std::shared_ptr<Peers> peers;  // the other processes that it hears from; null where there are none
   Watch* watch = nullptr;        // outlives the backend; null: nobody looks
-  std::string accelerator;       // "cuda:1": which one the row `accelerator` takes; empty: the first that torch has
+  /// Which ones the row `accelerator` takes, by memory space: "cuda:1", "cuda:0,cuda:1,cpu"; spaces beyond begin the
+  /// list again. Empty: the first that torch has.
+  std::string accelerator;
 };
 
 /// Where stochastic rounding stands: its random numbers follow from seed, step and place in the step.

@@ -96,6 +96,7 @@ class Memory final : public c10::DeviceAllocator {
                          " is out of memory");
         begin = addresses + static_cast<size_t>(device) * kDeviceBytes + used_[device];
         used_[device] += rounded;
+        ++fresh_[device];
         is_fresh = true;
       }
       blocks_[begin] = {rounded, device, stream, {}};
@@ -123,6 +124,8 @@ class Memory final : public c10::DeviceAllocator {
     c10::CachingDeviceAllocator::DeviceStats stats;
     const std::lock_guard lock(mutex_);
     stats.allocated_bytes[0].current = allocated_[device];
+    stats.segment[0].allocated = fresh_[device];
+    stats.reserved_bytes[0].allocated = static_cast<int64_t>(used_[device]);
     return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex) override {}
@@ -202,7 +205,7 @@ class Memory final : public c10::DeviceAllocator {
   std::map<std::tuple<int, int, size_t>, std::vector<char*>> free_;
   std::vector<Waiting> waiting_;
   size_t used_[kDevices] = {};
-  int64_t allocated_[kDevices] = {};
+  int64_t allocated_[kDevices] = {}, fresh_[kDevices] = {};
 };
 
 Memory& memory() {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-STEPS = ["machine", "headers", "configure", "build", "conformance", "parity", "smoke"]
+STEPS = ["machine", "headers", "configure", "build", "conformance", "links", "parity", "smoke"]
 
 
 def check(*arguments, **environment):
@@ -62,6 +62,36 @@ def test_what_a_machine_lacks_is_noted_and_the_rest_goes_on(tmp_path):
     assert steps["build"]["result"] == "skipped" and steps["smoke"]["result"] == "skipped"
     assert check("--only", "headers", "--out", tmp_path / "d.json", PATH=str(tmp_path)).returncode == 1
     assert results(tmp_path / "d.json")[1]["headers"]["why"] == "no g++"
+
+
+def told(devices):
+    """What the steps ask of a machine with these accelerators."""
+    code = (
+        "import json, check_device as c; check = c.Check(c.parse([])); report = check.report;"
+        f"report['machine']['devices'] = {devices}; report['abele_device'] = 'cuda' if {devices} else 'cpu';"
+        "print(json.dumps({name: check.environment(name).get('ABELE_DEVICE') for name in check.systems()}))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    env.pop("ABELE_DEVICE", None)
+    return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=env).stdout)
+
+
+def test_two_accelerators_are_told_apart():
+    assert told([]) == {"abele-1": None, "abele-2": None}
+    assert told([{}]) == {"abele-1": "cuda:0", "abele-2": "cuda:0"}
+    assert told([{}, {}]) == {"abele-1": "cuda:0", "abele-2": "cuda:0", "abele-2-apart": "cuda:0,cuda:1"}
+
+
+def test_links_between_simulated_devices_are_timed():
+    code = (
+        "import sys; from support import simulated; simulated.load(); import device_links as d;"
+        "d.LARGE = 1 << 16; sys.argv = ['', 'simulated']; d.main()"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT / "test")])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=env)
+    links = json.loads(done.stdout.splitlines()[-1])
+    assert list(links) == ["host to 0", "0 to host", "0 to 1", "1 to 0"]
+    assert all(figures["small_us"] > 0 and figures["gbytes_per_s"] > 0 for figures in links.values())
 
 
 def test_time_runs_out(tmp_path):

@@ -1,21 +1,22 @@
-// The device contract on an accelerator of torch, by LibTorch's device-generic classes.
+// The device contract on accelerators of torch, by LibTorch's device-generic classes.
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/zeros.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/device/accelerator/accelerator_device.h"
+#include "runtime/device/accelerator/places.h"
 #include "runtime/device/accelerator/staging.h"
 #include "runtime/device/aten/own_call.h"
 #include "runtime/device/checks.h"
@@ -43,6 +44,7 @@ c10::Device deviceOf(const std::string& name) {
                                  .expected = "a device that torch has here",
                                  .remedy = "use cpu devices, or install a torch for this accelerator"});
   };
+  if (name == "cpu") return c10::Device(c10::DeviceType::CPU);
   if (count == 0) refuse();
   if (name.empty()) return {*type, 0};
   const std::string kind = c10::DeviceTypeName(*type, /*lower_case=*/true);
@@ -50,6 +52,18 @@ c10::Device deviceOf(const std::string& name) {
   const c10::Device device(name);
   if (device.index() >= count) refuse();
   return {device.type(), std::max<c10::DeviceIndex>(device.index(), 0)};
+}
+
+/// "cuda:0,cuda:1,cpu": by memory space. One of them is no host.
+std::vector<c10::Device> devicesOf(const std::string& names) {
+  std::vector<c10::Device> devices;
+  for (std::size_t begin = 0; begin <= names.size();) {
+    const std::size_t end = std::min(names.find(',', begin), names.size());
+    devices.push_back(deviceOf(names.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  ABELE_CHECK(!std::ranges::all_of(devices, &c10::Device::is_cpu), "no accelerator in ", names);
+  return devices;
 }
 
 /// What accelerators cannot do yet.
@@ -68,61 +82,66 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
          "off-chip memory");
 }
 
-c10::Stream newStream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+/// The host has another stream of random numbers than accelerators, and a program has one.
+void requireNoDraws(const exe::Executable& executable, const exe::WorkerProgram& worker) {
+  for (const exe::Action& action : worker.actions)
+    for (const exe::Instruction& instruction : executable.segments[action.segment].instructions)
+      ABELE_REQUIRE(instruction.random_draws <= 0, E0711,
+                    {.what = cat(instruction.op, " draws random numbers in a stage on the CPU beside accelerators"),
+                     .at = instruction.source < 0 ? "" : executable.sources[instruction.source],
+                     .expected = "random numbers of stages on accelerators only",
+                     .remedy = "put the block of this operator on an accelerator, or all of them on the CPU"});
 }
 
 class AcceleratorBackend final : public DeviceBackend {
-  template <class Fn>
-  auto onCopyStream(Fn fn) const {
-    const c10::InferenceMode no_autograd;
-    const c10::StreamGuard on_copies(copies_);
-    return fn();
-  }
-
  public:
   AcceleratorBackend(const exe::Executable& executable, const DeviceOptions& options)
       : executable_(executable),
-        watch_(options.watch),
-        device_(deviceOf(options.accelerator)),
-        copies_(newStream(device_)),
-        slots_(onCopyStream(
-            [&] { return std::make_unique<SlotTable>(executable, OffChipStorage{}, /*stage_process=*/0, device_); })),
+        options_(options),
+        devices_(devicesOf(options.accelerator)),
+        first_(*std::ranges::find_if_not(devices_, &c10::Device::is_cpu)),
+        places_(executable, devices_),
         written_(executable),
         hypers_(countHyperGroups(executable)),
-        events_(executable, device_.type()),
-        staging_(executable, *slots_, copies_),
+        events_(executable, places_, first_.type()),
+        staging_(executable, places_),
         rounding_{.seed = options.rounding_seed},
-        start_(runtime::newGenerator(device_)) {
-    for (size_t i = 0; i < executable.workers.size(); ++i) streams_.push_back(newStream(device_));
-    random_.resize(executable.workers.size());
-    onCopyStream([&] {
-      placeNumbers();
-      fillInitial();
-      findRestored();
-    });
-    copies_.synchronize();
+        start_(runtime::newGenerator(first_)) {
+    for (size_t i = 0; i < executable.workers.size(); ++i) {
+      const exe::WorkerProgram& worker = executable.workers[i];
+      const c10::Device device = places_.at(worker.space).device();
+      if (device.is_cpu()) requireNoDraws(executable, worker);
+      random_.emplace_back(device);
+      streams_.push_back({newStream(device), std::nullopt});
+      if (worker.from >= 0) streams_.back().source = newStream(places_.at(worker.from).device());
+    }
+    fillInitial();
+    findRestored();
+    for (const Place& place : places_) place.wait();
   }
   ~AcceleratorBackend() override {
-    for (const c10::Stream& stream : streams_) quietly([&] { stream.synchronize(); });
-    quietly([&] { copies_.synchronize(); });
+    forEachStream([](const c10::Stream& stream) { quietly([&] { stream.synchronize(); }); });
+    for (const Place& place : places_) quietly([&] { place.wait(); });
   }
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
-    return std::make_unique<AcceleratorDevice>(executable_, worker, *slots_, hypers_, random_[worker], gradients_,
-                                               events_, streams_[worker], watch_);
+    return std::make_unique<AcceleratorDevice>(executable_, worker, places_.ofWorker(worker).slots(), hypers_,
+                                               random_[worker], gradients_, events_, streams_[worker], options_);
   }
   // A worker enqueues and waits for nobody but its stream.
-  bool canWorkOnThisThread(int32_t /*worker*/) const override { return true; }
+  bool canWorkOnThisThread(int32_t worker) const override {
+    return !places_.ofWorker(worker).isHost() || at::get_num_threads() == options_.threads_per_device;
+  }
 
   void begin(int64_t /*step*/) override {
     gradients_.overflowed = false;
     events_.begin();
     for (RandomPosition& random : random_) random.begin(start_);
-    onCopyStream([&] {
-      for (const Saved& saved : restored_) copyInto(saved.copy, slots_->tensor(saved.slot, 0));
-    });
-    events_.inputs().record(copies_);
+    for (const Saved& saved : restored_)
+      places_.ofSlot(saved.slot).work([&] { copyInto(saved.copy, tensorOf(saved.slot)); });
+    for (size_t space = 0; space < places_.size(); ++space)
+      if (const Place& place = places_.at(static_cast<int32_t>(space)); !place.isHost())
+        events_.inputs(static_cast<int32_t>(space)).record(*place.copies());
   }
 
   void finish(bool completed) override {
@@ -134,10 +153,9 @@ class AcceleratorBackend final : public DeviceBackend {
       ++rounding_.step;
       return;
     }
-    onCopyStream([&] {
-      for (const Saved& saved : restored_) copyInto(slots_->tensor(saved.slot, 0), saved.copy);
-    });
-    copies_.synchronize();
+    for (const Saved& saved : restored_)
+      places_.ofSlot(saved.slot).work([&] { copyInto(tensorOf(saved.slot), saved.copy); });
+    for (const Place& place : places_) place.wait();
     if (completed) throw *error;
   }
 
@@ -145,23 +163,26 @@ class AcceleratorBackend final : public DeviceBackend {
     const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
     checkUpload(executable_, what, host);
-    staging_.waitForCaller(host);
-    onCopyStream([&] {
-      for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : std::vector<int32_t>{what.slotOf(replica)})
-        slots_->tensor(slot, 0).copy_(host);
-    });
-    copies_.synchronize();
+    const std::vector<int32_t> slots =
+        replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica);
+    for (const int32_t slot : slots) {
+      const Place& place = places_.ofSlot(slot);
+      place.waitForCaller(host);
+      place.work([&] { tensorOf(slot).copy_(host); });
+    }
+    for (const int32_t slot : slots) places_.ofSlot(slot).wait();
   }
 
   void download(int32_t external, at::Tensor& host, int32_t replica) const override {
     const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
     checkDownload(executable_, what, host);
-    staging_.waitForCaller(host);
+    const Place& place = places_.ofSlot(what.slotOf(replica));
+    place.waitForCaller(host);
     const c10::AutoGradMode no_grad(false);
-    const c10::StreamGuard on_copies(copies_);
-    host.copy_(slots_->tensor(what.slotOf(replica), 0));
-    copies_.synchronize();
+    const c10::OptionalStreamGuard on_copies(place.copies());
+    host.copy_(tensorOf(what.slotOf(replica)));
+    place.wait();
   }
 
   at::Tensor value(int32_t external, int32_t replica) const override {
@@ -197,12 +218,12 @@ class AcceleratorBackend final : public DeviceBackend {
   GradientSizes takeGradientSizes() override { return {0, 0, gradients_.overflowed.exchange(false)}; }
 
   void setGenerator(const at::Generator& generator) override {
-    ABELE_CHECK(generator.device().type() == device_.type(), "a generator of ", generator.device().str());
+    ABELE_CHECK(generator.device().type() == first_.type(), "a generator of ", generator.device().str());
     start_ = generator.clone();
   }
   at::Generator generator() const override { return start_.clone(); }
   at::Generator newGenerator(uint64_t seed) const override {
-    at::Generator made = runtime::newGenerator(device_);
+    at::Generator made = runtime::newGenerator(first_);
     made.set_current_seed(seed);
     return made;
   }
@@ -212,12 +233,13 @@ class AcceleratorBackend final : public DeviceBackend {
   int64_t allocatedBytes(int32_t worker) const override {
     int64_t bytes = 0;
     for (std::size_t g = 0; g < executable_.groups.size(); ++g)
-      if (std::max(executable_.groups[g].worker, 0) == worker) bytes += slots_->groupBytes(static_cast<int32_t>(g));
+      if (std::max(executable_.groups[g].worker, 0) == worker)
+        bytes += places_.ofGroup(static_cast<int32_t>(g)).slots().groupBytes(static_cast<int32_t>(g));
     return bytes;
   }
   int64_t residentBytes(int32_t worker) const override { return allocatedBytes(worker); }
   int64_t fileBytes() const override { return 0; }
-  Allocations allocations() const override { return {}; }
+  Allocations allocations() const override;
 
  private:
   struct Saved {
@@ -233,19 +255,25 @@ class AcceleratorBackend final : public DeviceBackend {
     }
   }
 
+  const at::Tensor& tensorOf(int32_t slot) const { return places_.ofSlot(slot).slots().tensor(slot, 0); }
+  template <class Fn>
+  void forEachStream(Fn fn) const {
+    for (const WorkerStreams& streams : streams_)
+      for (const std::optional<c10::Stream>& stream : {streams.own, streams.source})
+        if (stream) fn(*stream);
+  }
   std::optional<UserError> waitForWorkers();
-  void placeNumbers();
   void fillInitial();
   void findRestored();
 
   const exe::Executable& executable_;
-  Watch* watch_;
-  c10::Device device_;
-  c10::Stream copies_;  // inputs, results, weights
-  std::unique_ptr<SlotTable> slots_;
+  const DeviceOptions options_;
+  const std::vector<c10::Device> devices_;  // by memory space
+  const c10::Device first_;                 // of those that are no host: has the random stream
+  Places places_;
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
-  std::vector<c10::Stream> streams_;    // by worker
+  std::vector<WorkerStreams> streams_;  // by worker
   std::vector<RandomPosition> random_;  // by worker
   GradientCount gradients_;
   StepEvents events_;
@@ -258,42 +286,34 @@ class AcceleratorBackend final : public DeviceBackend {
 // Returns what a kernel threw after the last look at the streams.
 std::optional<UserError> AcceleratorBackend::waitForWorkers() {
   std::optional<UserError> first;
-  for (const c10::Stream& stream : streams_) {
+  forEachStream([&](const c10::Stream& stream) {
     try {
       stream.synchronize();
     } catch (const c10::Error& error) {
       if (!first)
         first.emplace(ErrorCode::E0601, Message{.what = error.what_without_backtrace(),
-                                                .at = device_.str(),
+                                                .at = stream.device().str(),
                                                 .remedy = "check the values that the step was given"});
     }
-  }
+  });
   return first;
 }
 
-// Numbers that the host computes with live in its memory.
-void AcceleratorBackend::placeNumbers() {
-  for (const exe::Segment& segment : executable_.segments)
-    for (const exe::Instruction& instruction : segment.instructions) {
-      if (!isOwn(instruction.op)) continue;
-      for (const int32_t slot : slotsReadByHost(instruction)) {
-        if (slot < 0 || slots_->tensor(slot, 0).is_cpu()) continue;
-        for (int64_t frame = 0; frame < slots_->framesOf(executable_.slots[slot].group); ++frame)
-          slots_->bindOutput(slot, frame, at::zeros(executable_.slots[slot].type.sizes, at::kFloat));
-      }
-    }
-}
-
+// Host memory is zeros by itself.
 void AcceleratorBackend::fillInitial() {
   for (std::size_t g = 0; g < executable_.groups.size(); ++g) {
-    const Region* region = slots_->region(static_cast<int32_t>(g));
-    if (!region || region->bytes() == 0 || executable_.groups[g].kind != exe::GroupKind::kPersistent) continue;
-    tensorOver({region->frame(0), device_}, contiguousType(DType::kUInt8, {region->bytes()})).zero_();
+    if (executable_.groups[g].kind != exe::GroupKind::kPersistent) continue;
+    const Place& place = places_.ofGroup(static_cast<int32_t>(g));
+    const Region* region = place.slots().region(static_cast<int32_t>(g));
+    if (place.isHost() || !region || region->bytes() == 0) continue;
+    place.work([&] {
+      tensorOver({region->frame(0), place.device()}, contiguousType(DType::kUInt8, {region->bytes()})).zero_();
+    });
   }
   for (const exe::External& external : executable_.externals)
     if (external.slot >= 0 && (external.initial != 0 || std::signbit(external.initial)) &&
         (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
-      for (int32_t slot : slotsOf(external)) slots_->tensor(slot, 0).fill_(external.initial);
+      for (int32_t slot : slotsOf(external)) places_.ofSlot(slot).work([&] { tensorOf(slot).fill_(external.initial); });
 }
 
 // As on CPU devices: a step's last updates all run or none (StepEvents::requireNoError), so one update a step needs no
@@ -304,8 +324,21 @@ void AcceleratorBackend::findRestored() {
                          (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
     if (external.slot < 0 || (external.kind != exe::ExternalKind::kBuffer && !updated)) continue;
     for (int32_t own : slotsOf(external))
-      if (written_.overlaps(executable_.slots[own])) restored_.push_back({own, slots_->tensor(own, 0).clone()});
+      if (written_.overlaps(executable_.slots[own]))
+        restored_.push_back({own, places_.ofSlot(own).work([&] { return tensorOf(own).clone(); })});
   }
+}
+
+// What torch's allocator took of the devices, which it keeps: not what it handed out.
+Allocations AcceleratorBackend::allocations() const {
+  Allocations all = Staging::pinnedAllocations();
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  for (int device = 0; device < at::accelerator::deviceCount(); ++device) {
+    const auto stats = at::getDeviceAllocator(first_.type())->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+    all.count += stats.segment[kAll].allocated;
+    all.bytes += stats.reserved_bytes[kAll].allocated;
+  }
+  return all;
 }
 
 }  // namespace

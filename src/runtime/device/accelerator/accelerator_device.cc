@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/device/aten/own_call.h"
+#include "runtime/kernels/intra_op_threads.h"
+#include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime {
 namespace {
@@ -26,10 +28,16 @@ std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTa
   return draws_by_itself ? makeDefaultGeneratorCall(std::move(call), instruction, slots.device()) : std::move(call);
 }
 
+void meet(c10::Event& event, const c10::Stream& first, const c10::Stream& then) {
+  event.record(first);
+  event.block(then);
+}
+
 }  // namespace
 
-StepEvents::StepEvents(const exe::Executable& executable, c10::DeviceType type)
-    : inputs_(type), completed_(executable.segments.size()), counts_(executable.segments.size(), 0) {
+StepEvents::StepEvents(const exe::Executable& executable, const Places& places, c10::DeviceType type)
+    : places_(places), completed_(executable.segments.size()), counts_(executable.segments.size(), 0) {
+  for (size_t space = 0; space < places.size(); ++space) inputs_.emplace_back(type);
   for (const exe::WorkerProgram& worker : executable.workers)
     for (const exe::Action& action : worker.actions) completed_[action.segment].emplace_back(type);
 }
@@ -40,19 +48,23 @@ void StepEvents::begin() {
   error_ = nullptr;
 }
 
-void StepEvents::block(const exe::Wait& wait, const c10::Stream& stream) const {
-  if (wait.completions > 0) completed_[wait.segment].at(wait.completions - 1).block(stream);
+void StepEvents::await(const exe::Wait& wait, const std::optional<c10::Stream>& stream) const {
+  if (wait.completions <= 0) return;
+  const c10::Event& event = completed_[wait.segment].at(wait.completions - 1);
+  stream ? event.block(*stream) : event.synchronize();
 }
 
 void StepEvents::record(int32_t segment, const c10::Stream& stream) {
   completed_[segment].at(counts_[segment]++).record(stream);
 }
 
-void StepEvents::requireNoError(int32_t micro_batch, const c10::Stream& stream) {
+void StepEvents::requireNoError(int32_t micro_batch, const std::optional<c10::Stream>& stream) {
   const std::lock_guard lock(mutex_);
   if (checked_ != micro_batch && !error_) {
     try {
-      stream.synchronize();
+      if (stream) stream->synchronize();
+      // A wait on one device does not tell what a kernel of another one threw.
+      for (const Place& place : places_) place.wait();
     } catch (...) {
       error_ = std::current_exception();
     }
@@ -63,14 +75,21 @@ void StepEvents::requireNoError(int32_t micro_batch, const c10::Stream& stream) 
 
 AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                                      std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients,
-                                     StepEvents& events, const c10::Stream& stream, Watch* watch)
+                                     StepEvents& events, const WorkerStreams& streams, const DeviceOptions& options)
     : executable_(executable),
       events_(events),
-      stream_(stream),
+      streams_(streams),
+      space_(executable.workers[worker].space),
+      host_threads_(!slots.device().is_cpu()              ? 0
+                    : executable.workers[worker].isLink() ? 1
+                                                          : options.threads_per_device),
       actions_(executable.segments.size()),
-      calls_(executable, worker, slots, random, watch, [&](const exe::Instruction& instruction, exe::Direction) {
-        return makeCall(instruction, slots, hypers, gradients);
-      }) {
+      calls_(executable, worker, slots, random, options.watch,
+             [&](const exe::Instruction& instruction, exe::Direction) {
+               return makeCall(instruction, slots, hypers, gradients);
+             }) {
+  if (streams_.own && streams_.source)
+    for (std::optional<c10::Event>& event : met_) event.emplace(slots.device().type());
   for (const exe::Action& action : executable.workers[worker].actions) {
     auto& of_segment = actions_[action.segment];
     of_segment.resize(executable.micro_batches);
@@ -78,18 +97,33 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
   }
 }
 
+void AcceleratorDevice::attach() {
+  if (host_threads_ > 0) setIntraOpThreads(host_threads_);
+}
+
+// A link that fills the host's memory waits on the other device's stream.
+void AcceleratorDevice::awaitOthers(const exe::Action& action) {
+  const std::optional<c10::Stream>& stream = streams_.own ? streams_.own : streams_.source;
+  if (streams_.own) events_.inputs(space_).block(*streams_.own);
+  for (const exe::Wait& wait : action.waits) events_.await(wait, stream);
+  if (executable_.segments[action.segment].direction == exe::Direction::kUpdate)
+    events_.requireNoError(action.micro_batch, stream);
+}
+
 void AcceleratorDevice::run(const ActionContext& context) {
   // The thread may be the caller's, inside autocast or a mode of its own.
   const c10::impl::ForceDispatchKeyGuard plain(c10::default_included_set, c10::default_excluded_set);
   const c10::InferenceMode no_autograd;
   const c10::AutoGradMode as_captured(executable_.training);
-  const c10::StreamGuard on_our_stream(stream_);
-  events_.inputs().block(stream_);
-  for (const exe::Wait& wait : actions_[context.segment][context.micro_batch]->waits) events_.block(wait, stream_);
-  if (executable_.segments[context.segment].direction == exe::Direction::kUpdate)
-    events_.requireNoError(context.micro_batch, stream_);
+  std::optional<CacheScope> cache;
+  if (host_threads_ > 0) cache.emplace();
+  const c10::OptionalStreamGuard on_source(streams_.source), on_our_stream(streams_.own);
+  awaitOthers(*actions_[context.segment][context.micro_batch]);
+  // Which of the two devices copies is torch's choice.
+  if (met_[0]) meet(*met_[0], *streams_.own, *streams_.source);
   calls_.run(context, /*process=*/0, [](std::size_t, CallState&) {});
-  events_.record(context.segment, stream_);
+  if (met_[1]) meet(*met_[1], *streams_.source, *streams_.own);
+  if (const auto& stream = streams_.own ? streams_.own : streams_.source) events_.record(context.segment, *stream);
 }
 
 }  // namespace abele::runtime

@@ -1,15 +1,18 @@
-// One worker's share of an executable on an accelerator: a stream, and its segments as ready calls.
+// One worker's share of an executable on accelerators: a stream, and its segments as ready calls.
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
 #include "runtime/backend.h"
+#include "runtime/device/accelerator/places.h"
 #include "runtime/device/accelerator/random_position.h"
 #include "runtime/device/aten/arena.h"
 #include "runtime/device/aten/gradient_count.h"
@@ -20,24 +23,27 @@
 namespace abele::runtime {
 
 /// What the workers of a step tell each other's streams. A worker records before it adds to the runtime's counter, and
-/// another one looks after it has seen the counter: events need no lock.
+/// another one looks after it has seen the counter: events need no lock. Workers without a stream record nothing: their
+/// work is done when the counter says so.
 class StepEvents {
  public:
-  StepEvents(const exe::Executable& executable, c10::DeviceType type);
+  StepEvents(const exe::Executable& executable, const Places& places, c10::DeviceType type);
   void begin();
-  /// A stream goes on when a segment was completed so many times in this step.
-  void block(const exe::Wait& wait, const c10::Stream& stream) const;
+  /// Goes on when a segment was completed so many times in this step: the stream; without one, the host.
+  void await(const exe::Wait& wait, const std::optional<c10::Stream>& stream) const;
   /// The worker has enqueued all of a segment once more.
   void record(int32_t segment, const c10::Stream& stream);
-  /// When the step's inputs are on the device.
-  c10::Event& inputs() { return inputs_; }
+  /// When the step's inputs are in a memory space.
+  c10::Event& inputs(int32_t space) { return inputs_[static_cast<size_t>(space)]; }
 
-  /// The host waits for what an update depends on, once for each group of micro-batches: what a kernel threw until then
-  /// stops every worker before it updates anything. Throws it.
-  void requireNoError(int32_t micro_batch, const c10::Stream& stream);
+  /// The host waits for what an update depends on, once for each group of micro-batches: what a kernel of any device
+  /// threw until then stops every worker before it updates anything. Throws it. stream: the worker's, on which the
+  /// update's waits are enqueued.
+  void requireNoError(int32_t micro_batch, const std::optional<c10::Stream>& stream);
 
  private:
-  c10::Event inputs_;
+  const Places& places_;
+  std::vector<c10::Event> inputs_;                  // by space
   std::vector<std::vector<c10::Event>> completed_;  // by segment, in order
   std::vector<size_t> counts_;                      // of this step; each by its segment's worker
   std::mutex mutex_;
@@ -45,19 +51,29 @@ class StepEvents {
   std::exception_ptr error_;
 };
 
+/// Where a worker enqueues: on its device, and, a link, on the device that it brings values from. None on the host.
+struct WorkerStreams {
+  std::optional<c10::Stream> own, source;
+};
+
 /// Everything it refers to outlives it.
 class AcceleratorDevice final : public Device {
  public:
   AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                     std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients, StepEvents& events,
-                    const c10::Stream& stream, Watch* watch);
-  void attach() override {}
+                    const WorkerStreams& streams, const DeviceOptions& options);
+  void attach() override;
   void run(const ActionContext& context) override;
 
  private:
+  void awaitOthers(const exe::Action& action);
+
   const exe::Executable& executable_;
   StepEvents& events_;
-  c10::Stream stream_;
+  WorkerStreams streams_;
+  int32_t space_;
+  int host_threads_;                  // of a worker on the host; 0: it is on a device
+  std::optional<c10::Event> met_[2];  // of a link between two devices: its streams meet before and behind its copies
   std::vector<std::vector<const exe::Action*>>
       actions_;  // by segment and micro-batch; those of other workers are empty
   WorkerCalls calls_;

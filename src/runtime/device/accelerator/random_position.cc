@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
 namespace abele::runtime {
@@ -54,9 +55,13 @@ class DefaultGeneratorCall final : public Call {
 
 }  // namespace
 
+RandomPosition::RandomPosition(c10::Device device) : generator_(newGenerator(device)) {}
+
 void RandomPosition::begin(const at::Generator& start) {
-  generator_ = start.clone();
-  start_ = generator_.get_offset();
+  if (generator_.device().is_cpu()) return;
+  start_ = start.get_offset();
+  generator_.set_current_seed(start.current_seed());
+  generator_.set_offset(start_);
 }
 
 const at::Generator& RandomPosition::draw(int64_t position, int64_t /*draws*/, bool /*or_fewer*/) {
@@ -65,6 +70,7 @@ const at::Generator& RandomPosition::draw(int64_t position, int64_t /*draws*/, b
 }
 
 at::Generator newGenerator(c10::Device device) {
+  if (device.is_cpu()) return at::detail::createCPUGenerator();
   return at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
 }
 

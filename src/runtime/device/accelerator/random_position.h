@@ -11,9 +11,13 @@
 
 namespace abele::runtime {
 
+/// Of the host: one that nothing draws from.
+at::Generator newGenerator(c10::Device device);
+
 /// A worker's generator. Positions count offsets since the step began, so that it goes to any of them at once.
 class RandomPosition final : public RandomSource {
  public:
+  explicit RandomPosition(c10::Device device);
   /// The step draws from `start` on.
   void begin(const at::Generator& start);
   const at::Generator& draw(int64_t position, int64_t draws, bool or_fewer) override;
@@ -23,8 +27,6 @@ class RandomPosition final : public RandomSource {
   at::Generator generator_;
   uint64_t start_ = 0;
 };
-
-at::Generator newGenerator(c10::Device device);
 
 /// An operator without an argument for a generator draws from the device's default one: while it is enqueued, that one
 /// stands where the operator's place is. Threads: all workers and devices.

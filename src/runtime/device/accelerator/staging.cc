@@ -1,22 +1,25 @@
 #include "runtime/device/accelerator/staging.h"
 
+#include <algorithm>
+#include <atomic>
 #include <map>
+#include <utility>
 
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/Event.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "runtime/memory/tensors.h"
 
 namespace abele::runtime {
 namespace {
 
+std::atomic<int64_t> pinned_count = 0, pinned_bytes = 0;
+
 at::Tensor like(const Type& type, c10::Device device) {
   return at::empty_strided(type.sizes, type.strides, at::TensorOptions(scalarType(type.dtype)).device(device));
 }
 at::Tensor pinnedLike(const Type& type) {
+  ++pinned_count;
+  pinned_bytes += type.extentBytes();
   return at::empty_strided(type.sizes, type.strides,
                            at::TensorOptions(scalarType(type.dtype)).device(at::kCPU).pinned_memory(true));
 }
@@ -33,21 +36,64 @@ void copyPart(const at::Tensor& to, const at::Tensor& from, const Type& type, bo
     to.copy_(from, non_blocking);
 }
 
+template <class Fn>
+void forEachSlot(const exe::Instruction& instruction, Fn fn) {
+  for (const Arg& arg : instruction.args) {
+    if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(static_cast<std::size_t>(arg.i));
+    if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+      for (const int64_t id : arg.ints)
+        if (id >= 0) fn(static_cast<std::size_t>(id));
+  }
+}
+
 }  // namespace
 
-void Staging::waitForCaller(const at::Tensor& tensor) const {
-  if (tensor.device().type() != copies_.device_type()) return;
-  c10::Event event(copies_.device_type());
-  event.record(c10::impl::VirtualGuardImpl(copies_.device_type()).getStream(tensor.device()));
-  event.block(copies_);
+Staging::Staging(const exe::Executable& executable, const Places& places)
+    : executable_(executable),
+      places_(places),
+      reads_(places.size(), std::vector<char>(executable.input_slots.size(), false)),
+      space_of_output_(executable.output_slots.size(), 0),
+      inputs_(executable.input_slots.size()),
+      outputs_(executable.output_slots.size()) {
+  findUses();
+}
+
+Allocations Staging::pinnedAllocations() { return {pinned_count, pinned_bytes}; }
+
+// An argument has a group of its own: whatever names a slot of it reads the argument.
+void Staging::findUses() {
+  std::vector<std::vector<std::size_t>> inputs(executable_.groups.size()), outputs(executable_.groups.size());
+  for (std::size_t i = 0; i < executable_.input_slots.size(); ++i)
+    if (const int32_t slot = executable_.input_slots[i]; slot >= 0) inputs[executable_.slots[slot].group].push_back(i);
+  for (std::size_t i = 0; i < executable_.output_slots.size(); ++i)
+    if (const int32_t slot = executable_.output_slots[i]; slot >= 0)
+      outputs[executable_.slots[slot].group].push_back(i);
+  for (const exe::WorkerProgram& worker : executable_.workers) {
+    std::vector<char> seen(executable_.segments.size(), false);
+    for (const exe::Action& action : worker.actions) {
+      if (std::exchange(seen[action.segment], true)) continue;
+      for (const exe::Instruction& instruction : executable_.segments[action.segment].instructions)
+        forEachSlot(instruction, [&](std::size_t slot) {
+          const auto group = static_cast<std::size_t>(executable_.slots[slot].group);
+          for (const std::size_t i : inputs[group]) reads_[worker.space][i] = true;
+          for (const std::size_t i : outputs[group]) space_of_output_[i] = worker.space;
+        });
+    }
+  }
+}
+
+// Does a replica that takes this part of an input read it there?
+bool Staging::isRead(int32_t space, int64_t index, int64_t part) const {
+  for (int32_t r = 0; r < executable_.replicas; ++r)
+    if (executable_.inputPart(r) == part && reads_[space][r * executable_.numInputs() + index]) return true;
+  return false;
 }
 
 void Staging::bindInputs(const std::vector<at::Tensor>& inputs) {
   bound_.clear();
   for (const at::Tensor& input : inputs)
-    if (input.defined()) waitForCaller(input);
-  const c10::InferenceMode no_autograd;
-  const c10::StreamGuard on_copies(copies_);
+    if (input.defined())
+      for (const Place& place : places_) place.waitForCaller(input);
   for (int64_t i = 0; i < executable_.numInputs(); ++i)
     if (executable_.input_slots[i] >= 0) bindInput(i, inputs[i]);
 }
@@ -55,64 +101,86 @@ void Staging::bindInputs(const std::vector<at::Tensor>& inputs) {
 void Staging::bindInput(int64_t index, const at::Tensor& input) {
   const Type& type = executable_.slots[executable_.input_slots[index]].type;
   const int64_t num_parts = executable_.inputParts(), parts = executable_.micro_batches * num_parts;
-  const bool comes_from_host = input.is_cpu();
-  if (!comes_from_host) bound_.push_back(input);
+  const c10::InferenceMode no_autograd;
+  if (!input.is_cpu()) bound_.push_back(input);
   std::vector<Part>& staged = inputs_[index];
   staged.resize(parts);
   for (int64_t k = 0; k < parts; ++k) {
     const at::Tensor rows = parts > 1 ? input.narrow(0, k * type.sizes[0], type.sizes[0]) : input;
     Part& part = staged[k];
-    if (!part.on_device.defined()) part.on_device = like(type, copies_.device());
-    if (comes_from_host && !part.pinned.defined()) part.pinned = pinnedLike(type);
-    if (comes_from_host) copyPart(part.pinned, rows, type, /*non_blocking=*/false);
-    copyPart(part.on_device, comes_from_host ? part.pinned : rows, type, /*non_blocking=*/true);
-    for (int32_t r = 0; r < executable_.replicas; ++r)
-      if (executable_.inputPart(r) == k % num_parts)
-        slots_.bindInput(r * executable_.numInputs() + index, k / num_parts, part.on_device.const_data_ptr());
+    part.on_device.resize(places_.size());
+    bool is_pinned = false;
+    for (int32_t space = 0; space < static_cast<int32_t>(places_.size()); ++space) {
+      if (!isRead(space, index, k % num_parts)) continue;
+      const bool is_staged = input.is_cpu() && !places_.at(space).isHost();
+      if (is_staged && !part.pinned.defined()) part.pinned = pinnedLike(type);
+      if (is_staged && !std::exchange(is_pinned, true)) copyPart(part.pinned, rows, type, /*non_blocking=*/false);
+      bringPart(part, space, is_staged ? part.pinned : rows, type);
+      for (int32_t r = 0; r < executable_.replicas; ++r)
+        if (executable_.inputPart(r) == k % num_parts)
+          places_.at(space).slots().bindInput(r * executable_.numInputs() + index, k / num_parts,
+                                              part.on_device[space].const_data_ptr());
+    }
   }
 }
 
+void Staging::bringPart(Part& part, int32_t space, const at::Tensor& rows, const Type& type) const {
+  const Place& place = places_.at(space);
+  at::Tensor& ours = part.on_device[space];
+  place.work([&] {
+    if (!ours.defined()) ours = like(type, place.device());
+    copyPart(ours, rows, type, /*non_blocking=*/!place.isHost());
+  });
+}
+
 void Staging::bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) {
-  const c10::InferenceMode no_autograd;
-  const c10::StreamGuard on_copies(copies_);
-  outputs_.clear();
-  for (std::size_t target = 0; target < outputs.size(); ++target) {
-    const int32_t slot = executable_.output_slots[target];
-    if (slot < 0) continue;
-    std::map<const c10::TensorImpl*, at::Tensor> made;  // micro-batches that share a tensor add up in it
-    for (int64_t k = 0; k < executable_.micro_batches; ++k) {
-      const at::Tensor bound = k < static_cast<int64_t>(outputs[target].size()) ? outputs[target][k] : at::Tensor();
-      if (!bound.defined()) {
-        slots_.bindOutput(slot, k, at::Tensor());
-        continue;
-      }
-      at::Tensor& ours = made[bound.unsafeGetTensorImpl()];
-      if (!ours.defined()) {
-        ours = like(executable_.slots[slot].type, copies_.device());
-        outputs_.emplace_back(bound, ours);
-      }
-      slots_.bindOutput(slot, k, ours);
+  for (std::vector<Result>& results : outputs_)
+    for (Result& result : results) result.bound = at::Tensor();
+  for (std::size_t target = 0; target < outputs.size(); ++target)
+    if (executable_.output_slots[target] >= 0) bindOutput(target, outputs[target]);
+}
+
+void Staging::bindOutput(std::size_t target, const std::vector<at::Tensor>& tensors) {
+  const int32_t slot = executable_.output_slots[target];
+  const Place& place = places_.at(space_of_output_[target]);
+  std::vector<Result>& results = outputs_[target];
+  std::map<const c10::TensorImpl*, std::size_t> known;  // micro-batches that share a tensor add up in it
+  for (int64_t k = 0; k < executable_.micro_batches; ++k) {
+    const at::Tensor bound = k < static_cast<int64_t>(tensors.size()) ? tensors[k] : at::Tensor();
+    if (!bound.defined()) {
+      place.slots().bindOutput(slot, k, at::Tensor());
+      continue;
     }
+    const auto [at, is_new] = known.try_emplace(bound.unsafeGetTensorImpl(), known.size());
+    if (is_new && at->second == results.size()) {
+      const Type& type = executable_.slots[slot].type;
+      results.push_back({at::Tensor(), place.work([&] { return like(type, place.device()); }), at::Tensor()});
+    }
+    Result& result = results[at->second];
+    result.bound = bound;
+    place.slots().bindOutput(slot, k, result.ours);
   }
 }
 
 void Staging::fetchOutputs() {
-  const c10::InferenceMode no_autograd;
-  const c10::StreamGuard on_copies(copies_);
-  std::vector<std::pair<at::Tensor, at::Tensor>> arrived;
-  for (const auto& [bound, ours] : outputs_) {
-    waitForCaller(bound);
-    if (!bound.is_cpu()) {
-      bound.copy_(ours, /*non_blocking=*/true);
-      continue;
+  for (std::size_t target = 0; target < outputs_.size(); ++target) {
+    const Place& place = places_.at(space_of_output_[target]);
+    for (Result& result : outputs_[target]) {
+      if (!result.bound.defined()) continue;
+      const bool is_direct = place.isHost() || !result.bound.is_cpu();
+      if (!is_direct && !result.pinned.defined())
+        result.pinned = pinnedLike(executable_.slots[executable_.output_slots[target]].type);
+      place.waitForCaller(result.bound);
+      place.work(
+          [&] { (is_direct ? result.bound : result.pinned).copy_(result.ours, /*non_blocking=*/!place.isHost()); });
     }
-    const at::Tensor pinned =
-        at::empty_strided(ours.sizes(), ours.strides(), ours.options().device(at::kCPU).pinned_memory(true));
-    pinned.copy_(ours, /*non_blocking=*/true);
-    arrived.emplace_back(bound, pinned);
   }
-  copies_.synchronize();
-  for (const auto& [bound, pinned] : arrived) bound.copy_(pinned);
+  for (const Place& place : places_) place.wait();
+  const c10::InferenceMode no_autograd;
+  for (std::size_t target = 0; target < outputs_.size(); ++target)
+    for (const Result& result : outputs_[target])
+      if (result.bound.defined() && result.bound.is_cpu() && !places_.at(space_of_output_[target]).isHost())
+        result.bound.copy_(result.pinned);
 }
 
 }  // namespace abele::runtime

@@ -1,23 +1,23 @@
-// Inputs and results on their way between the host and an accelerator. Used by accelerator_backend.cc.
+// Inputs and results on their way between the host and accelerators. Used by accelerator_backend.cc.
 #pragma once
 
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Stream.h>
 
 #include "exe/executable.h"
-#include "runtime/device/aten/arena.h"
+#include "runtime/device/accelerator/places.h"
+#include "runtime/device/backend.h"
 
 namespace abele::runtime {
 
-/// Micro-batches of inputs, copied to the device through pinned memory before a step; results in the device's memory,
-/// copied to the caller's tensors behind it. Threads: the caller's, between steps.
+/// Micro-batches of inputs, copied through pinned memory before a step to each device that reads them; results in the
+/// memory of the device that makes them, copied to the caller's tensors behind it. All memory is kept from step to
+/// step. Threads: the caller's, between steps.
 class Staging {
  public:
-  Staging(const exe::Executable& executable, SlotTable& slots, c10::Stream copies)
-      : executable_(executable), slots_(slots), copies_(copies), inputs_(executable.input_slots.size()) {}
+  Staging(const exe::Executable& executable, const Places& places);
 
   /// Enqueues the copies. Requires: checkInputs(), checkOutputs().
   void bindInputs(const std::vector<at::Tensor>& inputs);
@@ -25,21 +25,31 @@ class Staging {
   /// The workers are done: fills the caller's tensors.
   void fetchOutputs();
 
-  /// A tensor of the caller's on a device: copies wait for the stream that he works on.
-  void waitForCaller(const at::Tensor& tensor) const;
+  /// Pinned memory that all of this process have taken.
+  static Allocations pinnedAllocations();
 
  private:
   struct Part {
-    at::Tensor pinned, on_device;
+    at::Tensor pinned;
+    std::vector<at::Tensor> on_device;  // by space
   };
+  struct Result {
+    at::Tensor bound;  // the caller's, in this step
+    at::Tensor ours, pinned;
+  };
+  void findUses();
+  bool isRead(int32_t space, int64_t index, int64_t part) const;
   void bindInput(int64_t index, const at::Tensor& input);
+  void bringPart(Part& part, int32_t space, const at::Tensor& rows, const Type& type) const;
+  void bindOutput(std::size_t target, const std::vector<at::Tensor>& tensors);
 
   const exe::Executable& executable_;
-  SlotTable& slots_;
-  c10::Stream copies_;
-  std::vector<std::vector<Part>> inputs_;                   // by input: its micro-batches, kept from step to step
-  std::vector<at::Tensor> bound_;                           // the caller's inputs, while a copy may read them
-  std::vector<std::pair<at::Tensor, at::Tensor>> outputs_;  // the caller's, ours
+  const Places& places_;
+  std::vector<std::vector<char>> reads_;      // by space and input slot
+  std::vector<int32_t> space_of_output_;      // by target
+  std::vector<std::vector<Part>> inputs_;     // by input: its micro-batches
+  std::vector<at::Tensor> bound_;             // the caller's inputs, while a copy may read them
+  std::vector<std::vector<Result>> outputs_;  // by target; those beyond the step's have nothing bound
 };
 
 }  // namespace abele::runtime

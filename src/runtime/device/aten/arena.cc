@@ -96,8 +96,12 @@ Region::~Region() {
 }
 
 SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process,
-                     c10::Device device)
-    : executable_(executable), device_(device), process_(stage_process), regions_(executable.groups.size()) {
+                     c10::Device device, int32_t space)
+    : executable_(executable),
+      device_(device),
+      process_(stage_process),
+      space_(space),
+      regions_(executable.groups.size()) {
   const c10::InferenceMode plain_tensors;
   for (const exe::Group& group : executable.groups)
     frames_.push_back(std::max<int64_t>(hasMemory(group.kind) ? group.frames : executable.micro_batches, 1));
@@ -122,6 +126,7 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
     const exe::Group& group = executable.groups[slot.group];
     if (group.kind == exe::GroupKind::kOutput || !slot.type.defined()) continue;
     const bool owned = hasMemory(group.kind) && isHere(slot.group);
+    if (hasMemory(group.kind) && !owned && space_ != kAllSpaces) continue;  // adopt() brings them
     ABELE_CHECK(!owned || slot.offset_bytes + slot.type.extentBytes() <= group.frame_bytes, "slot ", slot.name,
                 " does not fit in ", group.name);
     for (int64_t frame = 0; frame < frames_[slot.group]; ++frame)
@@ -129,6 +134,15 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
           borrow(owned ? regions_[slot.group]->frame(frame) + slot.offset_bytes : nullptr, device_), slot.type);
   }
   findInputSlots();
+}
+
+void SlotTable::adopt(const SlotTable& other) {
+  for (std::size_t i = 0; i < executable_.slots.size(); ++i) {
+    const int32_t group = executable_.slots[i].group;
+    if (!hasMemory(executable_.groups[group].kind) || !other.isHere(group) || isHere(group)) continue;
+    std::copy_n(other.tensors_.begin() + static_cast<std::ptrdiff_t>(first_[i]), frames_[group],
+                tensors_.begin() + static_cast<std::ptrdiff_t>(first_[i]));
+  }
 }
 
 // Memory is taken when it is written, so a program that can never fit would end the process in its first step.

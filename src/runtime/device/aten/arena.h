@@ -66,11 +66,14 @@ struct OffChipStorage {
 /// an operand that is written twice under one slot, never dead memory that was planned for reuse.
 class SlotTable {
  public:
+  static constexpr int32_t kAllSpaces = -1;
   /// stage_process: which of Executable::stage_processes this is; the groups of the others have no memory here. device:
-  /// where the memory is. Throws E0603, E0605.
+  /// where the memory is. space: groups of other memory spaces have none here either. Throws E0603, E0605.
   SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process = 0,
-            c10::Device device = c10::Device(c10::DeviceType::CPU));
+            c10::Device device = c10::Device(c10::DeviceType::CPU), int32_t space = kAllSpaces);
   c10::Device device() const { return device_; }
+  /// What lies in the space of `other` is found here, too: the same tensors. Links read them.
+  void adopt(const SlotTable& other);
 
   SlotRef ref(int32_t slot) const;
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
@@ -79,7 +82,13 @@ class SlotTable {
   /// Of these, what is in memory by now, with what lies in the memory of placeIn()'s tensors.
   int64_t groupResidentBytes(int32_t group) const;
   bool isHere(int32_t group) const {
-    return executable_.processOf(group) < 0 || executable_.processOf(group) == process_;
+    const bool is_of_process = executable_.processOf(group) < 0 || executable_.processOf(group) == process_;
+    return is_of_process && (space_ == kAllSpaces || spaceOf(executable_, group) == space_);
+  }
+  /// Of what touches the group first; the first one for groups of nobody.
+  static int32_t spaceOf(const exe::Executable& executable, int32_t group) {
+    const int32_t worker = executable.groups[static_cast<std::size_t>(group)].worker;
+    return worker < 0 ? 0 : executable.workers[static_cast<std::size_t>(worker)].space;
   }
   /// Null for the caller's memory, and for that of other processes.
   const Region* region(int32_t group) const { return regions_[group].get(); }
@@ -116,6 +125,7 @@ class SlotTable {
   const exe::Executable& executable_;
   const c10::Device device_;
   const int64_t process_;
+  const int32_t space_;
   std::vector<std::shared_ptr<Region>> regions_;  // by group; null for the caller's memory
   std::vector<int64_t> frames_;                   // by group
   std::vector<std::size_t> first_;                // by slot: index of frame 0

@@ -74,6 +74,13 @@ bool takesNumberAsFloat(const exe::Instruction& instruction, const SlotTable& sl
          slots.typeOf(static_cast<int32_t>(self.i)).dtype == DType::kFloat32;
 }
 
+// An executable names the device that its capture ran on, not one of a certain number; a stage of it may be on the
+// host.
+c10::Device deviceNamed(c10::Device name, const SlotTable& slots) {
+  const bool stays = slots.device().is_cpu() && (name.is_cpu() || name.is_meta());
+  return stays ? name : slots.device();
+}
+
 Operand makeOperand(const exe::Instruction& instruction, std::size_t index, const c10::Argument& parameter,
                     const SlotTable& slots) {
   using Kind = Operand::Kind;
@@ -102,8 +109,7 @@ Operand makeOperand(const exe::Instruction& instruction, std::size_t index, cons
       return {Kind::kConstant, number, {}, {}};
     }
     case Arg::Kind::kDevice:
-      // An executable names the device that its capture ran on, not one of a certain number.
-      return {Kind::kConstant, slots.device().is_cpu() ? constantValue(arg, parameter) : slots.device(), {}, {}};
+      return {Kind::kConstant, deviceNamed(constantValue(arg, parameter).toDevice(), slots), {}, {}};
     default: return {Kind::kConstant, constantValue(arg, parameter), {}, {}};
   }
 }

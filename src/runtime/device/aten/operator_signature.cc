@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
@@ -46,11 +47,17 @@ bool isEnumerator(int64_t number, const c10::TypePtr& real) {
   }
 }
 
-// "cuda:1" on a program for cuda:0 is any device of the kind.
-bool isOfKind(const std::string& name, c10::Device device) {
-  if (device.is_cpu()) return name == "cpu";
-  const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+bool names(const std::string& name, c10::DeviceType type) {
+  const std::string kind = c10::DeviceTypeName(type, /*lower_case=*/true);
   return name == kind || name.starts_with(kind + ":");
+}
+
+// "cuda:1" on a program for cuda:0 is any device of the kind. A stage on the host may be of a program for the
+// accelerator that is here.
+bool isOfKind(const std::string& name, c10::Device device) {
+  if (!device.is_cpu()) return names(name, device.type());
+  const std::optional<c10::DeviceType> accelerator = at::accelerator::getAccelerator();
+  return name == "cpu" || (accelerator && names(name, *accelerator));
 }
 
 bool fits(const Arg& arg, const c10::Argument& parameter, c10::Device device) {

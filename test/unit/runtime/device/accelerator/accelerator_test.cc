@@ -175,6 +175,107 @@ TEST_F(Accelerator, WhatAKernelThrowsStopsTheUpdates) {
   EXPECT_TRUE(sameBits(runner.backend().value(0), at::zeros({4})));
 }
 
+// Two stages on devices of their own and the link between them: what the first one makes of its input, the second one
+// looks up. The first one's weight is updated behind both.
+struct TwoDevices : Program {
+  int32_t in, index, weight, sum;
+
+  explicit TwoDevices(int64_t micro_batches) : Program(micro_batches, /*frames=*/2) {
+    const int32_t arrived = group(exe::GroupKind::kStash, 2, "receive"),
+                  other = group(exe::GroupKind::kStash, 2, "other");
+    in = input(f32({4})), index = input(contiguousType(DType::kInt64, {4}));
+    weight = external(f32({4}), exe::ExternalKind::kParameter);
+    sum = external(f32({4}), exe::ExternalKind::kAccumulator);
+    const int32_t made = value(f32({4})), received = slot(arrived, f32({4})), picked = slot(other, f32({4}));
+    executable.groups[weights].worker = executable.groups[values].worker = 0;
+    executable.groups[arrived].worker = executable.groups[other].worker = 1;
+    executable.segments.push_back({1, exe::Direction::kForward, "fwd/1", {}});
+    executable.segments.push_back({1, exe::Direction::kForward, "in/fwd/1/space0", {}});
+    executable.segments[1].direction = exe::Direction::kUpdate;
+    op("aten::neg", {Arg::id(in)}, {made});
+    op("abele::accumulate", {Arg::id(sum), Arg::id(made)}).writes = {sum};
+    op("abele::transfer", {Arg::id(received), Arg::id(made)}, {}, 3).writes = {received};
+    op("aten::index_select", {Arg::id(received), Arg::integer(0), Arg::id(index)}, {picked}, 2);
+    op("abele::emit", {Arg::id(output(f32({4}))), Arg::id(picked)}, {}, 2);
+    update("abele::sgd_", {Arg::id(weight), Arg::id(sum), Arg::none(), Arg::integer(0)}).writes = {weight};
+    exe::WorkerProgram first, second, link;
+    second.device = second.space = link.device = link.space = 1;
+    link.from = 0;
+    for (int32_t k = 0; k < micro_batches; ++k) {
+      first.actions.push_back({0, k, {}});
+      link.actions.push_back({3, k, {{0, k + 1}}});
+      second.actions.push_back({2, k, {{3, k + 1}}});
+      if (k < 2) continue;  // the frames of the ring
+      first.actions.back().waits.push_back({3, k - 1});
+      link.actions.back().waits.push_back({2, k - 1});
+    }
+    first.actions.push_back({1, static_cast<int32_t>(micro_batches) - 1, {{2, micro_batches}}});
+    executable.workers = {first, second, link};
+  }
+};
+
+std::vector<at::Tensor> runOn(const TwoDevices& p, DeviceBackend& backend, Runtime& runtime, const at::Tensor& x,
+                              const at::Tensor& index) {
+  std::vector<at::Tensor> results;
+  for (int64_t k = 0; k < p.executable.micro_batches; ++k) results.push_back(at::empty({4}));
+  backend.bindInputs({x, index});
+  backend.bindOutputs({results});
+  runtime.run();
+  return results;
+}
+
+TEST_F(Accelerator, ValuesGoFromOneDeviceToAnother) {
+  constexpr int64_t kCount = 8;
+  const TwoDevices p(kCount);
+  for (const char* devices : {"simulated:0,simulated:1", "simulated:2,cpu", "cpu,simulated:3", "simulated:1"}) {
+    SCOPED_TRACE(devices);
+    const auto backend = load(p, {.accelerator = devices});
+    backend->setHyper(0, "lr", 1);
+    Runtime runtime(p.executable, *backend);
+    at::Tensor weight = at::zeros({4});
+    for (int step = 0; step < 5; ++step) {
+      const at::Tensor x = at::randn({4 * kCount}), index = at::randint(4, {4 * kCount}, at::kLong);
+      const std::vector<at::Tensor> results = runOn(p, *backend, runtime, x, index);
+      at::Tensor sum = at::zeros({4});
+      for (int64_t k = 0; k < kCount; ++k) {
+        const at::Tensor made = x.narrow(0, 4 * k, 4).neg();
+        EXPECT_TRUE(sameBits(results[k], made.index_select(0, index.narrow(0, 4 * k, 4))));
+        sum.add_(made);
+      }
+      weight.sub_(sum);
+    }
+    EXPECT_TRUE(sameBits(backend->value(0), weight));
+  }
+}
+
+TEST_F(Accelerator, MemoryOfASpaceIsOnItsDevice) {
+  TwoDevices p(1);
+  const int32_t large = p.group(exe::GroupKind::kStash, 1, "large");
+  p.executable.groups[large].worker = 1;
+  p.slot(large, f32({1 << 20}));
+  const auto used = [](int device) {
+    return at::getDeviceAllocator(c10::DeviceType::PrivateUse1)->getMemoryInfo(static_cast<c10::DeviceIndex>(device));
+  };
+  const size_t before[] = {used(1).first, used(2).first};
+  const auto backend = load(p, {.accelerator = "simulated:1,simulated:2"});
+  EXPECT_LT(before[0] - used(1).first, size_t{1} << 20);
+  EXPECT_GE(before[1] - used(2).first, size_t{4} << 20);
+  EXPECT_EQ(backend->allocatedBytes(1), exe::residentBytes(p.executable, 1));
+}
+
+// What a kernel throws on one device stops updates on the others.
+TEST_F(Accelerator, WhatAKernelOfAnotherDeviceThrowsStopsTheUpdates) {
+  const TwoDevices p(2);
+  const auto backend = load(p, {.accelerator = "simulated:0,simulated:1"});
+  backend->setHyper(0, "lr", 1);
+  backend->upload(0, at::ones({4}));
+  Runtime runtime(p.executable, *backend);
+  EXPECT_ANY_THROW(runOn(p, *backend, runtime, at::ones({8}), at::full({8}, 9, at::kLong)));
+  EXPECT_TRUE(sameBits(backend->value(0), at::ones({4})));
+  runOn(p, *backend, runtime, at::ones({8}), at::full({8}, 2, at::kLong));
+  EXPECT_TRUE(sameBits(backend->value(0), at::full({4}, 3.0)));
+}
+
 TEST_F(Accelerator, InputsAndResultsMayBeOnADevice) {
   const c10::Device device(c10::DeviceType::PrivateUse1, 0);
   Program p;
@@ -200,6 +301,9 @@ TEST_F(Accelerator, WhatItCannotDoYetIsRefused) {
   EXPECT_EQ(codeOf({.floating_point_exceptions = true}), ErrorCode::E0711);
   EXPECT_EQ(codeOf({.stochastic_rounding = true}), ErrorCode::E0711);
   EXPECT_EQ(codeOf({.gradient_edge = 0.5}), ErrorCode::E0711);
+  Program off_chip;
+  off_chip.executable.groups[off_chip.weights].off_chip = true;
+  EXPECT_THROW(load(off_chip), UserError);
 }
 
 }  // namespace

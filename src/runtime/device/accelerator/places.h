@@ -1,0 +1,79 @@
+// Where the memory spaces of an executable are. Used by the backend and staging.cc.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+
+#include "exe/executable.h"
+#include "runtime/device/aten/arena.h"
+
+namespace abele::runtime {
+
+/// A stream of the device; none on the host.
+std::optional<c10::Stream> newStream(c10::Device device);
+
+/// A memory space: a device, what lies there, and the stream of what comes and goes between steps. On the host there is
+/// no stream: all is done when a call returns. Threads: the caller's of the backend.
+class Place {
+ public:
+  Place(const exe::Executable& executable, int32_t space, c10::Device device);
+
+  c10::Device device() const { return device_; }
+  bool isHost() const { return device_.is_cpu(); }
+  SlotTable& slots() const { return *slots_; }
+  const std::optional<c10::Stream>& copies() const { return copies_; }
+
+  /// Enqueues on the stream.
+  template <class Fn>
+  auto work(Fn fn) const {
+    const c10::InferenceMode no_autograd;
+    const c10::OptionalStreamGuard on_copies(copies_);
+    return fn();
+  }
+  /// Throws what a kernel of the device threw.
+  void wait() const {
+    if (copies_) copies_->synchronize();
+  }
+  /// A tensor of the caller's on a device: what is enqueued here next waits for the stream that he works on.
+  void waitForCaller(const at::Tensor& tensor) const;
+
+ private:
+  c10::Device device_;
+  std::optional<c10::Stream> copies_;
+  std::unique_ptr<SlotTable> slots_;
+};
+
+/// All memory spaces of an executable; each sees the memory of the others, which its links read.
+class Places {
+ public:
+  /// devices: by memory space; spaces beyond begin them again. Throws E0603.
+  Places(const exe::Executable& executable, const std::vector<c10::Device>& devices);
+
+  std::size_t size() const { return places_.size(); }
+  const Place& at(int32_t space) const { return places_[static_cast<std::size_t>(space)]; }
+  const Place& ofWorker(int32_t worker) const {
+    return at(executable_.workers[static_cast<std::size_t>(worker)].space);
+  }
+  const Place& ofGroup(int32_t group) const { return at(SlotTable::spaceOf(executable_, group)); }
+  const Place& ofSlot(int32_t slot) const { return ofGroup(executable_.slots[static_cast<std::size_t>(slot)].group); }
+  std::vector<Place>::const_iterator begin() const { return places_.begin(); }
+  std::vector<Place>::const_iterator end() const { return places_.end(); }
+
+ private:
+  // Numbers that the host computes with live in its memory.
+  void placeNumbers();
+
+  const exe::Executable& executable_;
+  std::vector<Place> places_;
+};
+
+}  // namespace abele::runtime
