@@ -33,7 +33,7 @@ class LibTorchModel : public Model {
   std::map<std::string, at::Tensor> stateDict();
   void loadStateDict(const std::map<std::string, at::Tensor>& state);
 
-  void save(const std::string& path);
+  void save(const std::string& path, const SaveOptions& what);
   /// Goes on from a file. Requires: nothing was compiled.
   void load(const std::string& path);
 
