@@ -174,7 +174,8 @@ class PythonModel : public host::Model {
              .tensors = module_.tensors()});
     });
   }
-  /// objects: called with (name, tensor, is a parameter) of all tensors of the file; returns bytes. None: there is none.
+  /// objects: called with (name, tensor, is a parameter) of all tensors of the file; returns bytes. None: there is
+  /// none.
   void saveFile(const std::string& path, Saving saving, const py::object& objects) {
     if (!objects.is_none())
       saving.objects = [&objects](const std::vector<host::NamedTensor>& tensors) {
@@ -283,8 +284,7 @@ void registerModel(py::module_& module) {
           py::kw_only(), py::arg("path"), py::arg("version"), py::arg("metadata"), py::arg("form"),
           py::arg("result_form"), py::arg("objects"), py::arg("with_model"), py::arg("with_random_state"))
       .def(
-          "resume",
-          [](PythonModel& self, const host::ProgramFile& file) { self.call([&] { self.resume(file); }); },
+          "resume", [](PythonModel& self, const host::ProgramFile& file) { self.call([&] { self.resume(file); }); },
           py::arg("file"))
       .def("destroy", called<&PythonModel::destroy>())
       .def("forget", &PythonModel::forget)

@@ -203,10 +203,10 @@ void LibTorchModel::load(const std::string& path) {
   std::vector<NamedTensor> tensors = takeWeights(file);
   for (NamedTensor& t : tensors) t.trains = optimizer.rules.group_of.contains(t.name);
   adopt({.program = std::move(program),
-                            .form = file.form,
-                            .captured = {.result_form = file.result_form, .structure = nullptr},
-                            .tensors = std::move(tensors),
-                            .is_final = true});
+         .form = file.form,
+         .captured = {.result_form = file.result_form, .structure = nullptr},
+         .tensors = std::move(tensors),
+         .is_final = true});
   resume(file);
   if (rules().training && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
     *own().current_optimizer = optimizerOf(optimizer);

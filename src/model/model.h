@@ -101,10 +101,10 @@ class Model {
 
   /// What a front end puts into a file beside the program, and what it leaves out.
   struct Saving {
-    std::string version;              // of the package that writes
-    std::string metadata;             // see ProgramFile
-    std::string form, result_form;    // see ProgramFile
-    bool with_model = true;           // the weights and the optimizer's state
+    std::string version;            // of the package that writes
+    std::string metadata;           // see ProgramFile
+    std::string form, result_form;  // see ProgramFile
+    bool with_model = true;         // the weights and the optimizer's state
     bool with_random_state = true;
     /// What ProgramFile::objects holds. They may name the tensors of the file, which are given, instead of holding
     /// their memory. Not called without the model.

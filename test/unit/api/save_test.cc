@@ -156,8 +156,7 @@ TEST(Save, AFileWithoutTheModelNeedsOne) {
   EXPECT_EQ(codeOf([&] { abele::loadTrainingModel(file.path); }), "E0712");
   // Weights, optimizer state and random stream are those of a new model.
   abele::TrainingModel loaded = abele::loadTrainingModel(file.path, *other, options()), fresh = train(expected);
-  for (int i = 0; i < 3; ++i)
-    EXPECT_TRUE(torch::equal(fresh(batch.x, batch.y)[0], loaded(batch.x, batch.y)[0])) << i;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(fresh(batch.x, batch.y)[0], loaded(batch.x, batch.y)[0])) << i;
 }
 
 TEST(Save, KeepsTheRandomStateOnlyWhenAskedFor) {
