@@ -34,8 +34,9 @@ struct Resumed {
 
 /// Writes weights, the optimizer's state and numbers, the loss scale, the random state and the loader's position into
 /// one file of the folder, in the safetensors format, with a checksum of each tensor. After a crash of the process or
-/// the machine it is there whole or not at all. Of several processes all call this, and the first one writes. step: the caller's count; a checkpoint of the same step is replaced.
-/// Returns: the file's path.   Throws: E0705 before compile, E0702 for a negative step or keep, E0712.
+/// the machine it is there whole or not at all. Of several processes all call this, and the first one writes. step: the
+/// caller's count; a checkpoint of the same step is replaced. Returns: the file's path.   Throws: E0705 before compile,
+/// E0702 for a negative step or keep, E0712.
 ABELE_API std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int64_t step,
                                      const DataLoader* loader = nullptr, const CheckpointOptions& options = {});
 

@@ -54,6 +54,12 @@ struct Latency {
   double least = 0, most = 0, average = 0;
 };
 
+/// What save() writes beside the compiled program.
+struct SaveOptions {
+  bool export_model = true;    // the weights and the optimizer's state; without them a load needs the module
+  bool save_rng_state = true;  // else a model that loads the file has the random stream that its options ask for
+};
+
 /// What the memory of a device is for (docs/memory.md). Unit: bytes.
 struct DeviceMemory {
   int device = 0;
@@ -192,9 +198,9 @@ class ABELE_API CompiledModel {
   /// How many programs were compiled: one for each kind of inputs that the model was called with.
   int64_t numPrograms() const;
   /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state:
-  /// loadTrainingModel or loadInferenceModel goes on from there, bit for bit. Missing folders are made. Throws E0712
-  /// when the file cannot be written.
-  void save(const std::string& path);
+  /// loadTrainingModel or loadInferenceModel goes on from there, bit for bit. Missing folders are made; in a folder the
+  /// file is model.poptorch. Throws E0712 when the file cannot be written.
+  void save(const std::string& path, const SaveOptions& what = {});
   /// Copies weights back and frees the devices. The model may be called again and then compiles again.
   void destroy();
   /// poll is called about every 50 ms during a step, on the calling thread; true stops the step with E0602. The model

@@ -7,25 +7,25 @@ import os
 import pickle
 
 from . import _files, _saved_programs
+from . import _plain_pickle as plain_pickle
 from ._errors import createPoptorchError, refused, userError
 from ._logging import logger
+from ._native import core
 from ._one_at_a_time import oneAtATime
 from ._program import Program
 from ._tracing import withHooks
-
-_DEFAULT_NAME = "model.poptorch"
+from ._whole_files import nativePath
 
 
 def _pathOf(filename):
-    """The file to write: missing folders are made, a folder gets a file of the default name."""
-    path = os.path.abspath(os.fspath(filename))
-    if os.path.isdir(path):
-        path = os.path.join(path, _DEFAULT_NAME)
-        logger.warning("save(): %s is a folder, the file is %s", filename, path)
+    """The file to write, as the native module takes it."""
+    given = nativePath(filename)
+    path = core().fileToSave(given)
+    if path != given:
+        logger.warning("save(): %s is a folder, the file is %s", filename, os.fsdecode(path))
     folder = os.path.dirname(path)
-    if not (os.path.isdir(folder) or not os.path.exists(folder)):
-        raise refused(AssertionError, f"save(): {folder} is a file, not a folder")
-    os.makedirs(folder, exist_ok=True)
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise refused(AssertionError, f"save(): {os.fsdecode(folder)} is a file, not a folder")
     return path
 
 
@@ -67,32 +67,30 @@ class Files:
         """
         self._requireCompiled("save")
         path = _pathOf(filename)
-        program, session = self._program, self._native.session()
         metadata = {
             "options": self._options,
-            "program": program.description(),
+            "program": self._program.description(),
             "groupings": self._groupings,
             "rng_seed": self.rng_state[0] if save_rng_state else None,
             "training": self._training,
         }
-        model = optimizer_state = None
         if export_model:
             self._pullAll()
             if self._training and getattr(self._optimizer, "ipu_state_is_dirty", False):
                 self._uploadOptimizerState()  # a loaded state, not of the last run
-            model, optimizer_state = self._user_model, session.optimizerState()
+        form, result_form = self._program.forms()
+        objects = {"model": self._user_model, "optimizer": self._optimizer}
         try:
             with self._channel.tracepoint("saveExecutableToFile"):
-                _files.write(
-                    path,
-                    metadata,
-                    session.programBytes(),
-                    program.forms(),
+                self._native.save(
+                    path=path,
                     version=self._poptorch_version,
-                    model=model,
-                    optimizer=self._optimizer,
-                    optimizer_state=optimizer_state,
-                    rng_state=session.rngState() if save_rng_state else None,
+                    metadata=plain_pickle.dumps(metadata),
+                    form=form,
+                    result_form=result_form,
+                    objects=lambda tensors: _files.pickled(objects, tensors),
+                    with_model=export_model,
+                    with_random_state=save_rng_state,
                 )
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise createPoptorchError(
@@ -143,9 +141,8 @@ class Files:
 
     def _adoptState(self, file, metadata):
         """Optimizer state and random numbers as they were when the file was written."""
+        self._native.resume(file)
         if file.optimizer_state:
-            self._native.session().setOptimizerState(file.optimizer_state)
             self._updates, self._state_is_stale = max(self._updates, 1), True
         if file.rng_state is not None:
-            self._native.session().setRngState(file.rng_state)
             self._rng_cache = [metadata["rng_seed"], *file.rng_state.tolist()]

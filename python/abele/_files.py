@@ -11,17 +11,9 @@ import pickle
 import torch
 
 from . import _plain_pickle as plain_pickle
-from . import wrapping
 from ._errors import userError
 from ._native import core
 from ._whole_files import nativePath
-
-
-def _namedTensors(model):
-    """(name, tensor, is a parameter): parameters, then buffers; tied ones once."""
-    return [(name, wrapping.unwrapped(tensor), True) for name, tensor in model.named_parameters()] + [
-        (name, wrapping.unwrapped(tensor), False) for name, tensor in model.named_buffers()
-    ]
 
 
 class _WeightPickler(pickle.Pickler):
@@ -51,34 +43,15 @@ class _WeightUnpickler(pickle.Unpickler):
         return torch.storage.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype, _internal=True)
 
 
-def write(path, metadata, program, forms, *, version, model=None, optimizer=None, optimizer_state=None, rng_state=None):
-    """Writes the file.
+def pickled(value, tensors):
+    """Bytes of the value, which name the tensors of the file instead of holding their memory.
 
     Args:
-        metadata: dict of options and structures, which plain_pickle takes.
-        program: bytes of the native program.
-        forms: of a call's arguments and of the result, for C++.
-        model: the module whose tensors go into the file, and which is pickled; None: none is.
-        optimizer: pickled with it.
+        tensors: (name, tensor, is a parameter) of the file.
     """
-    file = core().ProgramFile()
-    file.version = version
-    file.program = program
-    file.metadata = plain_pickle.dumps(metadata)
-    file.form, file.result_form = forms
-    if model is not None:
-        tensors = _namedTensors(model)
-        for name, tensor, _ in tensors:
-            core().requireMemory(tensor, name)
-        file.has_model = True
-        file.tensors = [(name, tensor.detach(), is_parameter) for name, tensor, is_parameter in tensors]
-        file.optimizer_state = optimizer_state
-        out = io.BytesIO()
-        _WeightPickler(out, tensors).dump({"model": model, "optimizer": optimizer})
-        file.objects = out.getvalue()
-    if rng_state is not None:
-        file.rng_state = rng_state
-    file.write(nativePath(path))
+    out = io.BytesIO()
+    _WeightPickler(out, tensors).dump(value)
+    return out.getvalue()
 
 
 def read(path):

@@ -56,12 +56,8 @@ def _optionsOf(said):
     options = Options()
     options.deviceIterations(said["device_iterations"]).replicationFactor(said["replicas"])
     options.Training.gradientAccumulation(said["gradient_accumulation"])
-    parts, replicas = said["input_part"], said["replicas"]
-    groups = max(parts, default=0) + 1
-    size = replicas // groups
-    if size > 1:
-        consecutive = list(parts) == [r // size for r in range(replicas)]
-        options.inputReplicaGrouping(size, CommGroupType.Consecutive if consecutive else CommGroupType.Orthogonal)
+    if said["input_group_size"] > 1:
+        options.inputReplicaGrouping(said["input_group_size"], CommGroupType[said["input_grouping"].name])
     return options
 
 

@@ -55,7 +55,7 @@ std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& 
                 {.what = "the checkpoint has no position of a loader",
                  .at = path,
                  .remedy = "pass no loader, or write checkpoints with one"});
-  ModelAccess::enter(model)->resume(checkpoint);
+  ModelAccess::enter(model)->goOnFrom(checkpoint);
   if (loader) loader->seek({.pass = *pass, .batches = *batches});
   Resumed resumed{.step = checkpoint.step, .notes = {}, .path = path};
   for (const auto& [name, text] : checkpoint.texts)

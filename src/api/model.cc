@@ -114,7 +114,7 @@ std::string CompiledModel::planText() const { return enter()->planText(); }
 std::string CompiledModel::executableText() const { return enter()->executableText(); }
 int64_t CompiledModel::numPrograms() const { return static_cast<int64_t>(enter()->numPrograms()); }
 std::string explain(const CompiledModel& model) { return model.explain(); }
-void CompiledModel::save(const std::string& path) { enter()->save(path); }
+void CompiledModel::save(const std::string& path, const SaveOptions& what) { enter()->save(path, what); }
 void CompiledModel::destroy() { enter()->destroy(); }
 void CompiledModel::setInterrupt(std::function<bool()> poll) { enter()->setInterrupt(std::move(poll)); }
 

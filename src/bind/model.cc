@@ -175,6 +175,18 @@ class PythonModel : public host::Model {
              .tensors = module_.tensors()});
     });
   }
+  /// objects: called with (name, tensor, is a parameter) of all tensors of the file; returns bytes. None: there is
+  /// none.
+  void saveFile(const std::string& path, Saving saving, const py::object& objects) {
+    if (!objects.is_none())
+      saving.objects = [&objects](const std::vector<host::NamedTensor>& tensors) {
+        const WithGil gil;
+        std::vector<NamedTensor> given;
+        for (const host::NamedTensor& t : tensors) given.emplace_back(t.name, t.tensor.detach(), t.is_parameter);
+        return objects(given).cast<std::string>();
+      };
+    call([&] { save(path, std::move(saving)); });
+  }
 
  private:
   /// A call may come from within another one: copies that Python code asks for while it compiles.
@@ -263,11 +275,28 @@ void registerModel(py::module_& module) {
             self.call([&] { self.goOnFrom(checkpoint.state); });
           },
           py::arg("checkpoint"))
+      .def(
+          "save",
+          [](PythonModel& self, const std::string& path, std::string version, std::string metadata, std::string form,
+             std::string result_form, const py::object& objects, bool with_model, bool with_random_state) {
+            self.saveFile(path,
+                          {.version = std::move(version),
+                           .metadata = std::move(metadata),
+                           .form = std::move(form),
+                           .result_form = std::move(result_form),
+                           .with_model = with_model,
+                           .with_random_state = with_random_state},
+                          objects);
+          },
+          py::kw_only(), py::arg("path"), py::arg("version"), py::arg("metadata"), py::arg("form"),
+          py::arg("result_form"), py::arg("objects"), py::arg("with_model"), py::arg("with_random_state"))
+      .def(
+          "resume", [](PythonModel& self, const host::ProgramFile& file) { self.call([&] { self.resume(file); }); },
+          py::arg("file"))
       .def("destroy", called<&PythonModel::destroy>())
       .def("forget", &PythonModel::forget)
       .def("download", [](PythonModel& self) { self.call([&] { self.download(); }); })
       .def("upload", [](PythonModel& self) { self.call([&] { self.upload(); }); })
-      .def("pullIfStale", called<&PythonModel::pullIfStale>())
       .def("pullFromTrainers", called<&PythonModel::pullFromTrainers>())
       .def("attach", called<&PythonModel::attach>())
       .def("detach", called<&PythonModel::detach>())

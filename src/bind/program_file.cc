@@ -14,7 +14,6 @@ void registerProgramFile(py::module_& module) {
   using host::ProgramFile;
   using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
   py::class_<ProgramFile>(module, "ProgramFile")
-      .def(py::init<>())
       .def_readwrite("version", &ProgramFile::version)
       .def_property(
           "metadata", [](const ProgramFile& self) { return py::bytes(self.metadata); },
@@ -27,32 +26,26 @@ void registerProgramFile(py::module_& module) {
           [](ProgramFile& self, std::string bytes) { self.program = std::move(bytes); })
       .def_readwrite("form", &ProgramFile::form)
       .def_readwrite("result_form", &ProgramFile::result_form)
-      .def_readwrite("has_model", &ProgramFile::has_model)
-      .def_readwrite("optimizer_state", &ProgramFile::optimizer_state)
-      .def_property(
-          "tensors",
-          [](const ProgramFile& self) {
-            std::vector<NamedTensor> tensors;
-            for (const host::SavedTensor& saved : self.tensors)
-              tensors.emplace_back(saved.name, saved.tensor, saved.is_parameter);
-            return tensors;
-          },
-          [](ProgramFile& self, const std::vector<NamedTensor>& tensors) {
-            self.tensors.clear();
-            for (const auto& [name, tensor, is_parameter] : tensors)
-              self.tensors.push_back({name, tensor, is_parameter});
-          })
-      .def_property(
-          "rng_state",
-          [](const ProgramFile& self) -> py::object {
-            return self.rng_state.defined() ? py::cast(self.rng_state) : py::none();
-          },
-          [](ProgramFile& self, const at::Tensor& state) { self.rng_state = state; })
+      .def_readonly("optimizer_state", &ProgramFile::optimizer_state)
+      .def_property_readonly("tensors",
+                             [](const ProgramFile& self) {
+                               std::vector<NamedTensor> tensors;
+                               for (const host::SavedTensor& saved : self.tensors)
+                                 tensors.emplace_back(saved.name, saved.tensor, saved.is_parameter);
+                               return tensors;
+                             })
+      .def_property_readonly("rng_state",
+                             [](const ProgramFile& self) -> py::object {
+                               return self.rng_state.defined() ? py::cast(self.rng_state) : py::none();
+                             })
       .def(
           "write", [](const ProgramFile& self, const std::string& path) { host::writeProgramFile(path, self); },
           py::arg("path"), py::call_guard<NoGil>())
       .def_static("read", &host::readProgramFile, py::arg("path"), py::call_guard<NoGil>());
 
+  module.def(
+      "fileToSave", [](const std::string& path) { return py::bytes(host::fileToSave(path)); }, py::arg("path"),
+      "The file that save() writes for this path, as bytes.");
   module.def(
       "checkProgram", [](const std::string& bytes) { host::decodeProgram(bytes); }, py::arg("bytes"),
       py::call_guard<NoGil>());

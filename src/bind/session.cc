@@ -42,7 +42,6 @@ void registerSession(py::module_& module) {
       .value("DeviceToHost", host::Way::kDeviceToHost)
       .value("All", host::Way::kAll);
   Handle(module, "Session")
-      .def("programBytes", [](const Session& self) { return py::bytes(host::encode(self.program())); })
       .def("isCompiled", [](const Session& self) { return self.isCompiled(); })
       .def("isOfParent", [](const Session& self) { return self.isOfParent(); })
       .def("copyWeightsToHost", withoutGil<&Session::copyWeightsToHost>())
@@ -79,7 +78,6 @@ void registerSession(py::module_& module) {
                                         [](const exe::Slot& slot) { return slot.type.dtype == DType::kFloat64; });
            })
       .def("executableText", [](const Session& self) { return exe::print(self.executable()); })
-      .def("executableBytes", [](const Session& self) { return py::bytes(exe::encode(self.executable())); })
       .def("stageDevices", [](const Session& self) { return self.stageDevices(); })
       .def("tensorNames", [](const Session& self) { return self.tensorNames(); })
       .def(

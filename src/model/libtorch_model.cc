@@ -164,13 +164,13 @@ Checkpoint LibTorchModel::checkpoint() {
   return checkpoint;
 }
 
-void LibTorchModel::resume(const Checkpoint& checkpoint) {
+void LibTorchModel::goOnFrom(const Checkpoint& checkpoint) {
   const Turns::Turn turn = moduleTurn();
   requireFits(checkpoint.weights);
   const OptimizerSpec now = optimizerSpec(*own().current_optimizer, program() ? program()->tensors : own().tensors());
   const auto numbers = checkpoint.texts.find(kNumbers);
   const OptimizerSpec next = numbers == checkpoint.texts.end() ? now : withNumbers(now, numbers->second);
-  goOnFrom(checkpoint.state);
+  Model::goOnFrom(checkpoint.state);
   if (next.groups != now.groups || next.loss_scaling != now.loss_scaling) {
     if (program()) program()->session->setOptimizer(next);
     *own().current_optimizer = optimizerOf(next);
@@ -179,21 +179,16 @@ void LibTorchModel::resume(const Checkpoint& checkpoint) {
 }
 
 // --- files -----------------------------------------------------------------------------------------------------------
-void LibTorchModel::save(const std::string& path) {
-  const Session& session = compiled("save()");
-  const Turns::Turn turn = moduleTurn();
-  pullIfStale();
-  for (const NamedTensor& t : program()->tensors) requireMemory(t.tensor, t.name);
-  ProgramFile file;
-  file.version = cat("abele ", version());
-  file.program = encode(session.program());
-  file.form = program()->form;
-  file.result_form = resultForm();
-  file.has_model = true;
-  for (const NamedTensor& t : program()->tensors) file.tensors.push_back({t.name, t.tensor, t.is_parameter});
-  file.optimizer_state = session.optimizerState();
-  file.rng_state = session.rngState();
-  writeProgramFile(path, file);
+void LibTorchModel::save(const std::string& path, const SaveOptions& what) {
+  compiled("save()");
+  const std::string file = fileToSave(path);
+  if (file != path) log::warn("save(): ", path, " is a folder, the file is ", file);
+  Model::save(file, {.version = cat("abele ", version()),
+                     .metadata = {},
+                     .form = program()->form,
+                     .result_form = resultForm(),
+                     .with_model = what.export_model,
+                     .with_random_state = what.save_rng_state});
 }
 
 void LibTorchModel::load(const std::string& path) {
@@ -212,19 +207,23 @@ void LibTorchModel::load(const std::string& path) {
   ABELE_REQUIRE(file.has_model || own().module(), E0712,
                 {.what = "the file holds a program without weights",
                  .at = path,
-                 .remedy = "pass the module, or save with export_model=True in Python"});
+                 .remedy = "pass the module, or save with the model (export_model)"});
   const OptimizerSpec optimizer = program.optimizer;
-  own().program_options.device_iterations = executable.device_iterations;
-  own().program_options.gradient_accumulation = executable.accumulation;
+  const ProgramCounts counts = countsOf(executable);
+  ProgramOptions& options = own().program_options;
+  options.device_iterations = counts.device_iterations;
+  options.gradient_accumulation = counts.gradient_accumulation;
+  options.replicas = counts.replicas;
+  options.input_group_size = counts.input_group_size;
+  options.input_grouping = counts.input_grouping;
   std::vector<NamedTensor> tensors = takeWeights(file);
   for (NamedTensor& t : tensors) t.trains = optimizer.rules.group_of.contains(t.name);
-  Session& session = adopt({.program = std::move(program),
-                            .form = file.form,
-                            .captured = {.result_form = file.result_form, .structure = nullptr},
-                            .tensors = std::move(tensors),
-                            .is_final = true});
-  if (file.has_model) session.setOptimizerState(file.optimizer_state);
-  if (file.rng_state.defined()) session.setRngState(file.rng_state);
+  adopt({.program = std::move(program),
+         .form = file.form,
+         .captured = {.result_form = file.result_form, .structure = nullptr},
+         .tensors = std::move(tensors),
+         .is_final = true});
+  resume(file);
   if (rules().training && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
     *own().current_optimizer = optimizerOf(optimizer);
 }

@@ -34,13 +34,13 @@ class LibTorchModel : public Model {
   std::map<std::string, at::Tensor> stateDict();
   void loadStateDict(const std::map<std::string, at::Tensor>& state);
 
-  void save(const std::string& path);
+  void save(const std::string& path, const SaveOptions& what);
   /// Goes on from a file. Requires: nothing was compiled.
   void load(const std::string& path);
 
   Checkpoint checkpoint();
   /// Throws E0706, E0708; the model keeps what it has then.
-  void resume(const Checkpoint& checkpoint);
+  void goOnFrom(const Checkpoint& checkpoint);
 
   void setOptimizer(const optim::Optimizer& optimizer);
   const optim::Optimizer& optimizer() const;

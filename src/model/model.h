@@ -16,6 +16,7 @@
 #include "base/turns.h"
 #include "model/access.h"
 #include "model/module_source.h"
+#include "model/program_file.h"
 #include "model/trained_state.h"
 #include "session/profile.h"
 #include "session/session.h"
@@ -102,6 +103,23 @@ class Model {
   /// Takes over a state; a model that is not compiled yet does so when it is. Throws E0706, E0708; then it keeps what
   /// it has.
   void goOnFrom(const TrainedState& state);
+  /// What a front end puts into a file beside the program, and what it leaves out.
+  struct Saving {
+    std::string version;            // of the package that writes
+    std::string metadata;           // see ProgramFile
+    std::string form, result_form;  // see ProgramFile
+    bool with_model = true;         // the weights and the optimizer's state
+    bool with_random_state = true;
+    /// What ProgramFile::objects holds. They may name the tensors of the file, which are given, instead of holding
+    /// their memory. Not called without the model.
+    std::function<std::string(const std::vector<NamedTensor>&)> objects = {};
+  };
+  /// Writes a file of the current program that goes on from here, with the newest weights. Missing folders are made.
+  /// Throws E0705, E0712.
+  void save(const std::string& path, Saving saving);
+  /// Goes on from the state that a file holds, as far as it holds one: of the optimizer and of the random stream.
+  /// Requires: the program is the file's.
+  void resume(const ProgramFile& file);
 
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
 

@@ -1,5 +1,6 @@
 #include "model/program_file.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -65,6 +66,23 @@ void verify(const ProgramFile& file) {
 }
 
 }  // namespace
+
+std::string fileToSave(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error) ? (std::filesystem::path(path) / "model.poptorch").string() : path;
+}
+
+ProgramCounts countsOf(const exe::Executable& executable) {
+  ProgramCounts counts{.device_iterations = executable.device_iterations,
+                       .gradient_accumulation = executable.accumulation,
+                       .replicas = executable.replicas};
+  const int64_t parts = 1 + (executable.input_part.empty() ? 0 : std::ranges::max(executable.input_part));
+  counts.input_group_size = std::max<int64_t>(1, counts.replicas / parts);
+  for (int64_t replica = 0; replica < static_cast<int64_t>(executable.input_part.size()); ++replica)
+    if (executable.input_part[static_cast<size_t>(replica)] != replica / counts.input_group_size)
+      counts.input_grouping = CommGroup::kOrthogonal;
+  return counts;
+}
 
 void writeProgramFile(const std::string& path, const ProgramFile& file) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();

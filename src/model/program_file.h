@@ -9,6 +9,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "compile/replica_groups.h"
+#include "exe/executable.h"
+
 namespace abele::host {
 
 struct SavedTensor {
@@ -28,6 +31,19 @@ struct ProgramFile {
   std::map<std::string, at::Tensor> optimizer_state;
   at::Tensor rng_state;  // undefined when it was not saved
 };
+
+/// The file that save(path) writes: in a folder it is model.poptorch.
+std::string fileToSave(const std::string& path);
+
+/// How often the program of a file runs, and on how much: what it fixes of a model's options.
+struct ProgramCounts {
+  int64_t device_iterations = 1;
+  int64_t gradient_accumulation = 1;
+  int64_t replicas = 1;
+  int64_t input_group_size = 1;
+  CommGroup input_grouping = CommGroup::kConsecutive;
+};
+ProgramCounts countsOf(const exe::Executable& executable);
 
 /// Makes missing folders. Throws E0712 when the file cannot be written.
 void writeProgramFile(const std::string& path, const ProgramFile& file);

@@ -146,6 +146,89 @@ TEST(Save, InferenceServes) {
   EXPECT_TRUE(torch::equal(last(batch.x)[0], expected.narrow(0, 6, 2)));
 }
 
+TEST(Save, AFileWithoutTheModelNeedsOne) {
+  const Batch batch;
+  const File file("program");
+  Net net, other, expected;
+  abele::TrainingModel model = train(net);
+  for (int i = 0; i < 2; ++i) model(batch.x, batch.y);
+  model.save(file.path, {.export_model = false, .save_rng_state = false});
+  EXPECT_EQ(codeOf([&] { abele::loadTrainingModel(file.path); }), "E0712");
+  // Weights, optimizer state and random stream are those of a new model.
+  abele::TrainingModel loaded = abele::loadTrainingModel(file.path, *other, options()), fresh = train(expected);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(fresh(batch.x, batch.y)[0], loaded(batch.x, batch.y)[0])) << i;
+}
+
+TEST(Save, KeepsTheRandomStateOnlyWhenAskedFor) {
+  const Batch batch;
+  const File with("with"), without("without");
+  Net net, first, second;
+  abele::TrainingModel model = train(net), fresh = train(first);
+  const auto compiled = [&](abele::TrainingModel& made) { made.compile(batch.x, batch.y); };
+  compiled(model);
+  compiled(fresh);
+  const at::Tensor begin = fresh.rngState();
+  model(batch.x, batch.y);
+  model.save(with.path, {.export_model = false});
+  model.save(without.path, {.export_model = false, .save_rng_state = false});
+  EXPECT_FALSE(torch::equal(model.rngState(), begin));
+  EXPECT_TRUE(torch::equal(abele::loadTrainingModel(with.path, *second, options()).rngState(), model.rngState()));
+  EXPECT_TRUE(torch::equal(abele::loadTrainingModel(without.path, *second, options()).rngState(), begin));
+}
+
+TEST(Save, AFolderGetsAFileOfTheDefaultName) {
+  const Batch batch;
+  const File file("model");
+  std::filesystem::create_directories(file.path.parent_path());
+  Net net;
+  abele::TrainingModel model = train(net);
+  model.compile(batch.x, batch.y);
+  testing::internal::CaptureStderr();
+  model.save(file.path.parent_path());
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("model.poptorch"), std::string::npos);
+  EXPECT_TRUE(abele::loadTrainingModel(file.path).isCompiled());
+  EXPECT_EQ(codeOf([&] { model.save(file.path / "below"); }), "E0712");  // that is a file
+}
+
+// What training has not copied back yet is in the file of the inference model too.
+TEST(Save, InferenceHasTheWeightsOfItsTrainer) {
+  const Batch batch;
+  const File file("trainer");
+  Net net;
+  abele::InferenceModel inference = abele::inferenceModel(net, [net](at::Tensor x) mutable {
+    net->eval();
+    const at::Tensor result = net(x);
+    net->train();
+    return result;
+  });
+  inference(batch.x);
+  abele::TrainingModel training = train(net);
+  training(batch.x, batch.y);
+  inference.save(file.path);
+  abele::InferenceModel loaded = abele::loadInferenceModel(file.path);
+  EXPECT_TRUE(torch::equal(loaded(batch.x)[0], inference(batch.x)[0]));
+}
+
+// How often a program runs, and on how many replicas, the file says.
+TEST(Save, ReplicasComeFromTheFile) {
+  const File file("replicas");
+  torch::manual_seed(4);
+  const at::Tensor x = torch::randn({8, 4});
+  nn::Linear net(4, 3);
+  const auto model = [&](const abele::Options& chosen) {
+    return abele::inferenceModel(net, [net](at::Tensor in) mutable { return net(in); }, chosen);
+  };
+  const auto types = {abele::CommGroupType::kConsecutive, abele::CommGroupType::kOrthogonal};
+  for (const abele::CommGroupType type : types) {
+    abele::Options chosen;
+    chosen.threadsPerDevice(1).deviceIterations(2).replicationFactor(4).inputReplicaGrouping(2, type);
+    abele::InferenceModel saved = model(chosen);
+    const at::Tensor expected = saved(x)[0];
+    saved.save(file.path);
+    EXPECT_TRUE(torch::equal(abele::loadInferenceModel(file.path)(x)[0], expected));
+  }
+}
+
 TEST(Save, RefusesFilesThatAreNone) {
   const File file("damaged");
   EXPECT_EQ(codeOf([&] { abele::loadInferenceModel(file.path); }), "E0712");
