@@ -201,6 +201,44 @@ def test_a_model_that_is_on_a_device_already(device):
     )
 
 
+class Slopes(torch.nn.Module):
+    """In float16; the gradients of the weights are of the size of x, times the factor of the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(torch.ones(6, dtype=torch.half)) for _ in range(2))
+
+    def forward(self, x):
+        with poptorch.Block("first", ipu_id=0):
+            y = self.first * x
+        with poptorch.Block("second", ipu_id=1):
+            return poptorch.identity_loss(self.second * y, reduction="sum")
+
+
+# Gradients of all sizes, and some that overflow: updates are skipped then.
+@pytest.mark.parametrize("device", ["simulated:0", "simulated", "simulated:1,cpu"])
+def test_automatic_loss_scaling_counts_what_the_cpu_counts(device):
+    def factors(device):
+        model = Slopes()
+        opts = options(STRATEGIES["pipeline"], accumulation=3)
+        opts.Training.setAutomaticLossScaling(True)
+        opts._Popart.set("automaticLossScalingSettings.thresholdUpperCountProportion", 0.3)
+        opts._Popart.set("abele.deviceType", device)
+        optimizer = poptorch.optim.SGD(model.parameters(), lr=0.01, loss_scaling=2048.0)
+        executor = poptorch.trainingModel(model, opts, optimizer)
+        found = []
+        for step in range(8):
+            x = torch.linspace(-1, 1, 18).reshape(3, 6).half() * 3 ** (step % 4 + 1)
+            losses = executor(x)
+            found.append((optimizer.state_dict()["ipu_state"]["lossScaleUpdateFactor"].item(), losses.tolist()))
+        executor.copyWeightsToHost()
+        return found, model.state_dict()
+
+    (ours, state), (expected, expected_state) = factors(device), factors("cpu")
+    assert ours == expected and len({factor for factor, _ in expected}) > 2
+    require_same(state, expected_state)
+
+
 def test_loss_scaling_has_the_bits_of_the_cpu():
     def losses(device):
         torch.manual_seed(0)
@@ -240,7 +278,6 @@ OFF_CHIP = poptorch.TensorLocationSettings().useOnChipStorage(False).minElements
 NOT_YET = {
     "floating-point exceptions": lambda opts: opts.Precision.enableFloatingPointExceptions(True),
     "stochastic rounding": lambda opts: opts.Precision.enableStochasticRounding(True),
-    "automatic loss scaling": lambda opts: opts.Training.setAutomaticLossScaling(True),
     "off-chip memory": lambda opts: opts.TensorLocations.setWeightLocation(OFF_CHIP),
 }
 

@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -75,7 +76,6 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
   };
   refuse(options.floating_point_exceptions, "detection of floating-point exceptions");
   refuse(options.stochastic_rounding, "stochastic rounding");
-  refuse(options.gradient_edge > 0, "automatic loss scaling");
   refuse(options.peers != nullptr || executable.processes > 1 || executable.stage_processes > 1,
          "training by several processes");
   refuse(std::ranges::any_of(executable.groups, [](const exe::Group& group) { return group.off_chip; }),
@@ -117,6 +117,8 @@ class AcceleratorBackend final : public DeviceBackend {
     }
     fillInitial();
     findRestored();
+    for (size_t i = 0; i < executable.workers.size(); ++i)
+      large_gradients_.push_back(counterOf(static_cast<int32_t>(i)));
     for (const Place& place : places_) place.wait();
   }
   ~AcceleratorBackend() override {
@@ -126,7 +128,8 @@ class AcceleratorBackend final : public DeviceBackend {
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
     return std::make_unique<AcceleratorDevice>(executable_, worker, places_.ofWorker(worker).slots(), hypers_,
-                                               random_[worker], gradients_, events_, streams_[worker], options_);
+                                               random_[worker], gradients_, events_, streams_[worker],
+                                               large_gradients_[worker], options_);
   }
   // A worker enqueues and waits for nobody but its stream.
   bool canWorkOnThisThread(int32_t worker) const override {
@@ -134,8 +137,12 @@ class AcceleratorBackend final : public DeviceBackend {
   }
 
   void begin(int64_t /*step*/) override {
+    gradients_.large = gradients_.all = 0;
     gradients_.overflowed = false;
     events_.begin();
+    for (std::size_t i = 0; i < large_gradients_.size(); ++i)
+      if (const at::Tensor& large = large_gradients_[i]; large.defined())
+        places_.ofWorker(static_cast<int32_t>(i)).work([&] { large.zero_(); });
     for (RandomPosition& random : random_) random.begin(start_);
     for (const Saved& saved : restored_)
       places_.ofSlot(saved.slot).work([&] { copyInto(saved.copy, tensorOf(saved.slot)); });
@@ -148,6 +155,7 @@ class AcceleratorBackend final : public DeviceBackend {
     std::optional<UserError> error = waitForWorkers();
     if (completed && !error) {
       staging_.fetchOutputs();
+      countLargeGradients();
       start_.set_offset(start_.get_offset() + static_cast<uint64_t>(executable_.random_draws *
                                                                     executable_.micro_batches * executable_.replicas));
       ++rounding_.step;
@@ -215,7 +223,9 @@ class AcceleratorBackend final : public DeviceBackend {
     ABELE_REQUIRE(setNumber(hypers_[static_cast<std::size_t>(group)], name, value), E0706,
                   {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});
   }
-  GradientSizes takeGradientSizes() override { return {0, 0, gradients_.overflowed.exchange(false)}; }
+  GradientSizes takeGradientSizes() override {
+    return {gradients_.large.exchange(0), gradients_.all.exchange(0), gradients_.overflowed.exchange(false)};
+  }
 
   void setGenerator(const at::Generator& generator) override {
     ABELE_CHECK(generator.device().type() == first_.type(), "a generator of ", generator.device().str());
@@ -263,6 +273,8 @@ class AcceleratorBackend final : public DeviceBackend {
         if (stream) fn(*stream);
   }
   std::optional<UserError> waitForWorkers();
+  at::Tensor counterOf(int32_t worker) const;
+  void countLargeGradients();
   void fillInitial();
   void findRestored();
 
@@ -276,6 +288,7 @@ class AcceleratorBackend final : public DeviceBackend {
   std::vector<WorkerStreams> streams_;  // by worker
   std::vector<RandomPosition> random_;  // by worker
   GradientCount gradients_;
+  std::vector<at::Tensor> large_gradients_;  // by worker: of this step; undefined where nobody counts
   StepEvents events_;
   Staging staging_;
   RoundingPosition rounding_;
@@ -297,6 +310,19 @@ std::optional<UserError> AcceleratorBackend::waitForWorkers() {
     }
   });
   return first;
+}
+
+at::Tensor AcceleratorBackend::counterOf(int32_t worker) const {
+  if (options_.gradient_edge <= 0 || executable_.workers[worker].isLink()) return {};
+  const Place& place = places_.ofWorker(worker);
+  return place.work([&] { return at::zeros({}, at::TensorOptions(at::kLong).device(place.device())); });
+}
+
+// The workers are done.
+void AcceleratorBackend::countLargeGradients() {
+  for (std::size_t i = 0; i < large_gradients_.size(); ++i)
+    if (const at::Tensor& large = large_gradients_[i]; large.defined())
+      gradients_.large += places_.ofWorker(static_cast<int32_t>(i)).work([&] { return large.item<int64_t>(); });
 }
 
 // Host memory is zeros by itself.

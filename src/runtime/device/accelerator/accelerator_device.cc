@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "runtime/device/aten/counted_call.h"
 #include "runtime/device/aten/own_call.h"
 #include "runtime/kernels/intra_op_threads.h"
 #include "runtime/memory/steering_allocator.h"
@@ -26,6 +27,10 @@ std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTa
   std::unique_ptr<Call> call = makeOperatorCall(instruction, slots);
   const bool draws_by_itself = instruction.random_draws > 0 && !takesGenerator(instruction);
   return draws_by_itself ? makeDefaultGeneratorCall(std::move(call), instruction, slots.device()) : std::move(call);
+}
+
+bool givesGradients(exe::Direction direction) {
+  return direction == exe::Direction::kBackward || direction == exe::Direction::kWeightGrad;
 }
 
 void meet(c10::Event& event, const c10::Stream& first, const c10::Stream& then) {
@@ -75,7 +80,8 @@ void StepEvents::requireNoError(int32_t micro_batch, const std::optional<c10::St
 
 AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                                      std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients,
-                                     StepEvents& events, const WorkerStreams& streams, const DeviceOptions& options)
+                                     StepEvents& events, const WorkerStreams& streams,
+                                     const at::Tensor& large_gradients, const DeviceOptions& options)
     : executable_(executable),
       events_(events),
       streams_(streams),
@@ -85,8 +91,11 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
                                                           : options.threads_per_device),
       actions_(executable.segments.size()),
       calls_(executable, worker, slots, random, options.watch,
-             [&](const exe::Instruction& instruction, exe::Direction) {
-               return makeCall(instruction, slots, hypers, gradients);
+             [&](const exe::Instruction& instruction, exe::Direction direction) {
+               std::unique_ptr<Call> call = makeCall(instruction, slots, hypers, gradients);
+               if (!large_gradients.defined() || !givesGradients(direction)) return call;
+               return makeCountedCall(std::move(call), instruction, slots, options.gradient_edge, gradients,
+                                      large_gradients);
              }) {
   if (streams_.own && streams_.source)
     for (std::optional<c10::Event>& event : met_) event.emplace(slots.device().type());

@@ -56,12 +56,13 @@ struct WorkerStreams {
   std::optional<c10::Stream> own, source;
 };
 
-/// Everything it refers to outlives it.
+/// Everything it refers to outlives it. large_gradients: where the worker counts for automatic loss scaling; undefined:
+/// nowhere.
 class AcceleratorDevice final : public Device {
  public:
   AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                     std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients, StepEvents& events,
-                    const WorkerStreams& streams, const DeviceOptions& options);
+                    const WorkerStreams& streams, const at::Tensor& large_gradients, const DeviceOptions& options);
   void attach() override;
   void run(const ActionContext& context) override;
 

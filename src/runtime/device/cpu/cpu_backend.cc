@@ -17,7 +17,6 @@
 #include "runtime/device/aten/arena.h"
 #include "runtime/device/aten/own_call.h"
 #include "runtime/device/checks.h"
-#include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/device/cpu/random_stream.h"
 #include "runtime/device/cpu/stage_shares.h"

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "runtime/device/aten/counted_call.h"
 #include "runtime/device/aten/own_call.h"
 #include "runtime/device/cpu/checked_call.h"
 #include "runtime/device/cpu/joint_call.h"

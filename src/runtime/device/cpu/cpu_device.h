@@ -6,11 +6,11 @@
 
 #include "runtime/backend.h"
 #include "runtime/device/aten/arena.h"
+#include "runtime/device/aten/gradient_count.h"
 #include "runtime/device/aten/operator_call.h"
 #include "runtime/device/aten/worker_calls.h"
 #include "runtime/device/backend.h"
 #include "runtime/device/cpu/agreement.h"
-#include "runtime/device/cpu/counted_call.h"
 #include "runtime/device/cpu/random_stream.h"
 #include "runtime/kernels/optimizers.h"
 

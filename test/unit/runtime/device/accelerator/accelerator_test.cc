@@ -300,7 +300,6 @@ TEST_F(Accelerator, WhatItCannotDoYetIsRefused) {
   };
   EXPECT_EQ(codeOf({.floating_point_exceptions = true}), ErrorCode::E0711);
   EXPECT_EQ(codeOf({.stochastic_rounding = true}), ErrorCode::E0711);
-  EXPECT_EQ(codeOf({.gradient_edge = 0.5}), ErrorCode::E0711);
   Program off_chip;
   off_chip.executable.groups[off_chip.weights].off_chip = true;
   EXPECT_THROW(load(off_chip), UserError);

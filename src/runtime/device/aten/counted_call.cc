@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/counted_call.h"
+#include "runtime/device/aten/counted_call.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Half.h>
@@ -37,10 +37,40 @@ class CountedCall final : public Call {
   GradientCount& count_;
 };
 
+// The same by operators of the device.
+class CallCountedThere final : public Call {
+ public:
+  CallCountedThere(std::unique_ptr<Call> call, std::vector<SlotRef> results, double edge, GradientCount& count,
+                   at::Tensor large)
+      : call_(std::move(call)),
+        results_(std::move(results)),
+        edge_(static_cast<float>(edge)),
+        count_(count),
+        large_(std::move(large)) {}
+
+  void run(CallState& state) override {
+    call_->run(state);
+    for (const SlotRef& slot : results_) {
+      const at::Tensor& tensor = slot.at(state.frame_of_group);
+      if (!tensor.defined()) continue;
+      count_.all += tensor.numel();
+      large_.add_(tensor.to(at::kFloat).abs().le(edge_).logical_not().sum());
+    }
+  }
+
+ private:
+  std::unique_ptr<Call> call_;
+  std::vector<SlotRef> results_;
+  float edge_;
+  GradientCount& count_;
+  at::Tensor large_;
+};
+
 }  // namespace
 
 std::unique_ptr<Call> makeCountedCall(std::unique_ptr<Call> call, const exe::Instruction& instruction,
-                                      const SlotTable& slots, double edge, GradientCount& count) {
+                                      const SlotTable& slots, double edge, GradientCount& count,
+                                      const at::Tensor& large) {
   if (hasTrait(instruction.op, kMovesBits) || instruction.op.starts_with("aten::empty")) return call;
   std::vector<SlotRef> halves;
   const auto add = [&](int32_t id) {
@@ -50,6 +80,8 @@ std::unique_ptr<Call> makeCountedCall(std::unique_ptr<Call> call, const exe::Ins
   for (const std::vector<int32_t>& ids : instruction.results)
     for (const int32_t id : ids) add(id);
   if (halves.empty()) return call;
+  if (large.defined())
+    return std::make_unique<CallCountedThere>(std::move(call), std::move(halves), edge, count, large);
   return std::make_unique<CountedCall>(std::move(call), std::move(halves), edge, count);
 }
 
