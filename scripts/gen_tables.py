@@ -116,6 +116,16 @@ def optimizers_block(source: Path) -> str:
     return "".join(lines)
 
 
+def version_module(source: Path) -> str:
+    numbers = re.findall(r"^#define ABELE_VERSION_\w+ (\d+)$", source.read_text(), re.M)
+    return f'''"""Versions. Written by scripts/gen_tables.py from include/abele/version.h."""
+
+__version__ = "{".".join(numbers)}"
+# What poptorch says: the interface that it has, and who made it. Files hold it, and it is compared exactly.
+POPTORCH_VERSION = "3.4.0-abele{".".join(numbers[:2])}"
+'''
+
+
 # (page, name of the block) -> function, table. In the page the block lies between two comments.
 BLOCKS = {
     ("docs/schedules.md", "schedules"): (schedules_block, "src/plan/schedules.def"),
@@ -125,6 +135,7 @@ BLOCKS = {
 PAGES = {
     "docs/errors.md": (errors_page, "include/abele/errors.def"),
     "docs/passes.md": (passes_page, "src/passes/passes.def"),
+    "python/abele/_version.py": (version_module, "include/abele/version.h"),
 }
 
 

@@ -13,7 +13,7 @@ from ._native import isCapturing
 from ._one_at_a_time import oneAtATime
 from ._policy import Policy
 from ._simulate import simulate
-from ._version import __version__
+from ._version import POPTORCH_VERSION
 from .executor import Executor, loadAs
 
 __all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"]
@@ -118,12 +118,12 @@ class CompiledModel(Executor):
 
 def trainingModel(model, options=None, optimizer=None):
     """Wraps a module for training; see poptorch.trainingModel. Returns: a CompiledModel."""
-    return CompiledModel(model, options, True, __version__, optimizer)
+    return CompiledModel(model, options, True, POPTORCH_VERSION, optimizer)
 
 
 def inferenceModel(model, options=None):
     """Wraps a module for inference; see poptorch.inferenceModel. Returns: a CompiledModel."""
-    return CompiledModel(model, options, False, __version__)
+    return CompiledModel(model, options, False, POPTORCH_VERSION)
 
 
 def load(filename, edit_opts_fn=None, *, trust=False):

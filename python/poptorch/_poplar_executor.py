@@ -3,7 +3,7 @@
 Programs import the class from here and from poptorch.executor. Source: spec executor.md; clients.md, point 11.
 """
 
-from abele._version import __version__
+from abele._version import POPTORCH_VERSION
 from abele.executor import Executor, _rebuild, loadAs  # noqa: F401  (pickled executors name _rebuild)
 
 from ._policy import PopTorchPolicy
@@ -42,7 +42,7 @@ def trainingModel(model, options=None, optimizer=None):
     Raises:
         RuntimeError: the model is wrapped for training already.
     """
-    return PoplarExecutor(model, options, True, __version__, optimizer)
+    return PoplarExecutor(model, options, True, POPTORCH_VERSION, optimizer)
 
 
 def inferenceModel(model, options=None):
@@ -53,7 +53,7 @@ def inferenceModel(model, options=None):
         options: Options; frozen from now on.
     Returns: an executor: calling it runs forward.
     """
-    return PoplarExecutor(model, options, False, __version__)
+    return PoplarExecutor(model, options, False, POPTORCH_VERSION)
 
 
 def load(filename, edit_opts_fn=None):

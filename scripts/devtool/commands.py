@@ -267,7 +267,7 @@ def check(options) -> None:
 
 def demo(options) -> None:
     tools = machine.setup()
-    folder = configure_and_build(tools, targets=["abele_python"])
+    folder = configure_and_build(tools, targets=["abele_python", "abele_command"])
     step("demonstration")
     sys.exit(
         run([tools.python, "examples/python/digits.py", *options.rest], env=_python_env(tools, folder), check=False)
