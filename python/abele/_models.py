@@ -1,7 +1,9 @@
 """Wrapped models of the abele front end."""
 
 import collections
+import importlib
 import json
+import os
 import statistics
 import time
 
@@ -91,6 +93,22 @@ class CompiledModel(Executor):
         if self._front_ns:
             costs["host_ns"] += max(0, round(statistics.median(self._front_ns)))
         return costs
+
+    @oneAtATime
+    def trace(self, path, steps=3):
+        """Records the next calls, action by action: what each device did and what it waited for, by micro-batch, the
+        host's part and profiling's channels, and beside them what the simulator predicts. docs/tracing.md.
+
+        The file is Chrome's trace format: ui.perfetto.dev opens it. It is complete after these calls, or at destroy().
+
+        Args:
+            path: of the file; missing folders are made.
+            steps: calls, 1 or more.
+        Raises:
+            abele.Error: E0712, the file cannot be made; E0708, no calls.
+        """
+        importlib.import_module("._trace_file", __package__)  # from now on channels ask whether somebody records
+        self._native.trace(os.fspath(path), steps)
 
     @oneAtATime
     def simulate(self):

@@ -306,6 +306,9 @@ class DataLoader(torch.utils.data.DataLoader):
         return count // size + (0 if self._drop_incomplete or count % size == 0 else 1)
 
     def __iter__(self):
+        return _loader_channel.spans("next", self._batches())
+
+    def _batches(self):
         if self._accessor is not None:
             return iter(self._accessor)
         return _Pass(self)

@@ -1,4 +1,4 @@
-"""Tracing channels: spans of work, recorded when PVTI_OPTIONS asks for it (docs/tracing.md).
+"""Tracing channels: spans of work, recorded when PVTI_OPTIONS or the trace() of a model asks for it (docs/tracing.md).
 
 Source: spec environment.md, section 5.
 """
@@ -19,11 +19,11 @@ def _tracing():
         return None
     from . import _trace_file
 
-    return _trace_file if _trace_file.recorder() is not None else None
+    return _trace_file if _trace_file.isRecording() else None
 
 
 class Channel:
-    """A named source of spans; channels of one name are one object. Without PVTI_OPTIONS it does nothing."""
+    """A named source of spans; channels of one name are one object. Where nobody records it does nothing."""
 
     _channels = {}
 
@@ -44,6 +44,19 @@ class Channel:
     def _span(self, label):
         tracing = _tracing()
         return _NOTHING if tracing is None else tracing.Span(label, self._name)
+
+    def spans(self, name, items):
+        """An iterator of these items. Where somebody records now, getting each is the span `<channel>.<name>`."""
+        return iter(items) if _tracing() is None else self._traced(name, iter(items))
+
+    def _traced(self, name, items):
+        end = object()
+        while True:
+            with self.tracepoint(name):
+                item = next(items, end)
+            if item is end:
+                return
+            yield item
 
     def instrument(self, obj, *method_names):
         """Wraps these methods of obj in spans named by class and method. Returns: obj.

@@ -114,6 +114,7 @@ std::string CompiledModel::planText() const { return enter()->planText(); }
 std::string CompiledModel::executableText() const { return enter()->executableText(); }
 int64_t CompiledModel::numPrograms() const { return static_cast<int64_t>(enter()->numPrograms()); }
 std::string explain(const CompiledModel& model) { return model.explain(); }
+void CompiledModel::trace(const std::string& path, int64_t steps) { enter()->trace(path, steps); }
 void CompiledModel::save(const std::string& path) { enter()->save(path); }
 void CompiledModel::destroy() { enter()->destroy(); }
 void CompiledModel::setInterrupt(std::function<bool()> poll) { enter()->setInterrupt(std::move(poll)); }

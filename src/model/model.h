@@ -19,6 +19,7 @@
 #include "model/trained_state.h"
 #include "session/profile.h"
 #include "session/session.h"
+#include "session/timeline.h"
 
 namespace abele::host {
 
@@ -102,6 +103,9 @@ class Model {
   /// Takes over a state; a model that is not compiled yet does so when it is. Throws E0706, E0708; then it keeps what
   /// it has.
   void goOnFrom(const TrainedState& state);
+  /// The next `steps` calls go into this file, action by action, and with them all other events of the process; what
+  /// was traced before ends. Throws E0708, E0712. Source: ours.
+  void trace(const std::string& path, int64_t steps);
 
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
 
@@ -115,6 +119,8 @@ class Model {
     std::vector<NamedTensor> tensors;
     std::unique_ptr<Session> session;
     std::optional<Profile> profile;
+    /// Of the file that PVTI_OPTIONS asks for, and of trace_; nothing where nobody traces.
+    std::optional<Timeline> of_process, of_trace;
   };
 
   ModuleSource& source() const { return *source_; }
@@ -135,6 +141,10 @@ class Model {
     int64_t uploaded_version = -1;
   };
 
+  /// Adds the program's last call to what is traced.
+  void noteCall();
+  const char* trackName() const { return rules_.training ? "training" : "inference"; }
+  void endTrace();
   Turns::Turn turnOf(Model& trainer) const;
   /// A forked child has no devices to copy from.
   void pullBeforeTheEnd();
@@ -170,6 +180,8 @@ class Model {
   std::vector<std::shared_ptr<ModelProgram>> programs_;
   std::shared_ptr<ModelProgram> program_;  // of the last call
   std::optional<TrainedState> awaited_;    // of a checkpoint, for the first program
+  std::shared_ptr<TraceFile> trace_;       // null: nobody asked for one
+  int64_t traced_calls_left_ = 0;
   std::function<bool()> poll_;
   std::atomic<bool> is_compiled_ = false;
   std::atomic<bool> attached_ = false;
