@@ -142,8 +142,14 @@ void Timeline::nameTracks(const Compiled& compiled, std::string& lines) {
     std::string name = device;
     if (worker.isLink()) name += worker.from >= 0 ? cat(", from space ", worker.from) : cat(", to space ", worker.to);
     const char* separator = ": ";
-    for (const CompiledStage& stage : compiled.stages)
-      if (static_cast<size_t>(stage.worker) == w) name += std::exchange(separator, ", ") + stage.name;
+    const size_t num_stages = compiled.stages.size() / static_cast<size_t>(executable.replicas);
+    for (size_t s = 0; s < compiled.stages.size(); ++s) {
+      const CompiledStage& stage = compiled.stages[s];
+      if (static_cast<size_t>(stage.worker) != w) continue;
+      const std::string number = cat(s % num_stages);
+      name += cat(std::exchange(separator, ", "), "stage ", number);
+      if (stage.name != number && stage.name != "stage" + number) name += cat(" (", stage.name, ")");
+    }
     const auto track = static_cast<int64_t>(w) + 1;
     lines += named("thread", group_, track, name);
     if (std::ranges::any_of(worker.actions, [](const exe::Action& action) { return !action.fetches.empty(); }))

@@ -20,7 +20,7 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(1)
-        self.first = abele.BeginBlock(torch.nn.Linear(8, 8), 'the "first"', ipu_id=0)
+        self.first = abele.BeginBlock(torch.nn.Linear(8, 8), "first", ipu_id=0)
         self.second = abele.BeginBlock(torch.nn.Linear(8, 2), "second", ipu_id=1)
 
     def forward(self, x, target):
@@ -84,7 +84,7 @@ def test_every_action_of_every_call_is_there(tmp_path):
     model(*batch())
     assert len(Trace(path).events) == len(trace.events)
     measured = trace.groups["training, measured"]
-    assert set(measured) == {"host", 'device 0: the "first"', "device 1: second"}
+    assert set(measured) == {"host", "device 0: stage 0", "device 1: stage 1"}
     for stage, track in enumerate(sorted(set(measured) - {"host"})):
         assert names(trace.actions("training, measured", track)) == expected_of(stage, calls=2)
         for before, after in zip(measured[track], measured[track][1:]):
@@ -176,7 +176,8 @@ def test_another_shape_has_tracks_of_its_own(tmp_path):
 
 def test_memory_that_comes_and_goes_is_there(tmp_path):
     options = abele.Options()
-    options.setExecutionStrategy(abele.SerialPhasedExecution("the \"first\"", "second"))
+    options.setExecutionStrategy(abele.SerialPhasedExecution("first", "second"))
+    options.offChipMemoryLimit(0).offChipFolder(str(tmp_path))
     options.TensorLocations.setWeightLocation(
         abele.TensorLocationSettings().minElementsForOffChip(0).useOnChipStorage(False)
     )
@@ -213,7 +214,7 @@ for _ in range(4):
     env = {**os.environ, "PVTI_OPTIONS": options, "PYTHONPATH": os.pathsep.join([str(PYTHON), *sys.path])}
     subprocess.run([sys.executable, "-c", program], env=env, check=True)
     trace = Trace(next(tmp_path.glob("*.pvti")))
-    for stage, track in enumerate(('device 0: the "first"', "device 1: second")):
+    for stage, track in enumerate(("device 0: stage 0", "device 1: stage 1")):
         assert names(trace.actions("training, measured", track)) == expected_of(stage, calls=4)
         assert names(trace.groups["training, predicted"][f"device {stage}"]) == expected_of(stage)
     assert any(event["name"] == "poptorch.trainingModel.modelExecution" for event in trace.events)
