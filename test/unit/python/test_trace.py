@@ -137,12 +137,13 @@ def test_channels_go_into_it_while_it_records(tmp_path):
     model.trace(tmp_path / "step.json", steps=2)
     for x, target in loader:
         with channel.tracepoint("during"):
-            pass
+            if model.isCompiled():
+                model.copyWeightsToHost()
         model(x, target)
     with channel.tracepoint("after"):
         pass
     spans = names(event for event in Trace(tmp_path / "step.json").events if event["ph"] == "X")
-    assert spans["mine.during"] == 2 and spans["poptorch.DataLoader.next"] == 2
+    assert spans["weights to host"] == 1 and spans["mine.during"] == 2 and spans["poptorch.DataLoader.next"] == 2
     assert "mine.before" not in spans and "mine.after" not in spans
 
 
