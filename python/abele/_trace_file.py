@@ -18,12 +18,12 @@ _pids = set()  # of the processes that close their file at their end
 def isRecording():
     """True if the file that PVTI_OPTIONS asks for, or the trace of a model, wants events of this process."""
     program = os.path.basename(sys.argv[0] or "python")
-    file = core().traceFile(program)
-    if file is not None and os.getpid() not in _pids:
+    is_traced = core().tracesProcess(program)
+    if is_traced and os.getpid() not in _pids:
         _pids.add(os.getpid())
         # At the end of the interpreter, and of a process that multiprocessing started, which runs no exit handlers.
-        util.Finalize(None, file.close, exitpriority=-100)
-    return file is not None or core().isTracing(program)
+        util.Finalize(None, core().closeTraceOfProcess, exitpriority=-100)
+    return is_traced or core().isTracing(program)
 
 
 def add(name, channel, phase, **fields):
