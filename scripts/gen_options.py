@@ -62,7 +62,7 @@ def stubs(table):
 
 def stubAttributes(rows, enum_names):
     """The lines of what can be read: the values of a group's options by their keys."""
-    kinds = {"int": "int", "bool": "bool", "str": "str", "float": "float", "dict": "dict[str, Any]", "list": "list[Any]"}
+    kinds = {name: name for name in ("int", "bool", "str", "float")} | {"dict": "dict[str, Any]", "list": "list[Any]"}
     kinds |= {name: f"enums.{name}" for name in enum_names}
     found = {
         row["key"]: kinds[row["type"]]

@@ -1,4 +1,4 @@
-"""What the package has, for editors and type checkers. Written by scripts/gen_tables.py from __init__.py."""
+"""Names of the package, for editors and type checkers. Written by scripts/gen_tables.py from __init__.py."""
 
 from . import ipu_config as ipu_config
 from . import optim as optim
@@ -32,6 +32,10 @@ from .annotations import BlockFunction as BlockFunction
 from .annotations import NameScope as NameScope
 from .annotations import module_repr as module_repr
 from .annotations import removeBlocks as removeBlocks
+from .checkpoint import load_checkpoint as load_checkpoint
+from .checkpoint import load_tensors as load_tensors
+from .checkpoint import save_checkpoint as save_checkpoint
+from .checkpoint import save_tensors as save_tensors
 from .control_flow import CPU as CPU
 from .control_flow import cond as cond
 from .control_flow import for_loop as for_loop

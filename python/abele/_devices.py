@@ -4,6 +4,8 @@ Source: spec environment.md, section 7. ABELE_EMULATED_DEVICES says how many dev
 the largest number a model may use; 0: none).
 """
 
+from __future__ import annotations
+
 from . import _environment
 from ._errors import refused, userError
 from .enums import ConnectionType
@@ -12,12 +14,12 @@ _VERSION = 2
 _MAX_DEVICES = 64
 
 
-def numDevices():
+def numDevices() -> int:
     """Devices that programs are told of."""
     return _environment.integer("ABELE_EMULATED_DEVICES", _MAX_DEVICES)
 
 
-def deviceGroups():
+def deviceGroups() -> list[range]:
     """The devices of each group, by the id of the group: single ones come first, then pairs, fours, ..."""
     groups, size = [], 1
     while size <= numDevices():
@@ -26,12 +28,12 @@ def deviceGroups():
     return groups
 
 
-def ipuHardwareIsAvailable(num_ipus=1):
+def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
     """True if so many devices exist. False when a simulator variable is set."""
     return not _environment.simulatorIsChosen() and num_ipus <= numDevices()
 
 
-def ipuHardwareVersion():
+def ipuHardwareVersion() -> int:
     """2: programs written for this generation run."""
     if not (numDevices() > 0):
         raise refused(AssertionError, "no devices: ABELE_EMULATED_DEVICES is 0")

@@ -3,11 +3,18 @@
 Source: spec environment.md, section 5.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copyreg
 import functools
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, Self, TypeVar
+
+_Item = TypeVar("_Item")
+_Object = TypeVar("_Object")
 
 _MODULE = __package__ + "._trace_file"
 _NOTHING = contextlib.nullcontext()
@@ -27,7 +34,7 @@ class Channel:
 
     _channels = {}
 
-    def __new__(cls, name):
+    def __new__(cls, name: str) -> Self:
         channel = cls._channels.get(name)
         if channel is None:
             channel = cls._channels[name] = super().__new__(cls)
@@ -37,7 +44,7 @@ class Channel:
     def __reduce__(self):
         return Channel, (self._name,)
 
-    def tracepoint(self, name):
+    def tracepoint(self, name: str) -> contextlib.AbstractContextManager[Any]:
         """A context manager around the span `<channel>.<name>`."""
         return self._span(f"{self._name}.{name}")
 
@@ -45,7 +52,7 @@ class Channel:
         tracing = _tracing()
         return _NOTHING if tracing is None else tracing.Span(label, self._name)
 
-    def spans(self, name, items):
+    def spans(self, name: str, items: Iterable[_Item]) -> Iterator[_Item]:
         """An iterator of these items. Where somebody records now, getting each is the span `<channel>.<name>`."""
         return iter(items) if _tracing() is None else self._traced(name, iter(items))
 
@@ -58,7 +65,7 @@ class Channel:
                 return
             yield item
 
-    def instrument(self, obj, *method_names):
+    def instrument(self, obj: _Object, *method_names: str) -> _Object:
         """Wraps these methods of obj in spans named by class and method. Returns: obj.
 
         The object gets a class of its own, derived from the one it had, so that special methods are traced as well.

@@ -252,6 +252,7 @@ def _lint(tools: machine.Toolchain) -> None:
 
 def check(options) -> None:
     tools = machine.setup_dev()
+    machine.install_checkers(tools)
     _lint(tools)
     _generate(tools, ["--check"])
     folder = configure_and_build(tools, werror=True)

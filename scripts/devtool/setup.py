@@ -252,7 +252,15 @@ def setup_tests() -> Toolchain:
     name = "requirements-keras.txt"
     if not install_pinned(tools.python, name, _probe(tools.python), ["--no-deps"], check=False):
         step(f"could not install what {name} pins: the tests of abele.keras are skipped")
+    install_checkers(tools)
     return tools
+
+
+def install_checkers(tools: Toolchain) -> None:
+    """The type checkers. Without them their tests say that they are skipped."""
+    name = "requirements-types.txt"
+    if not install_pinned(tools.python, name, _probe(tools.python), check=False):
+        step(f"could not install what {name} pins: the tests of types are skipped")
 
 
 def setup_fuzz() -> Toolchain:

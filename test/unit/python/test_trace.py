@@ -1,6 +1,7 @@
 """What trace() of a model and PVTI_OPTIONS record: every action of every device, and what it waited for."""
 
 import collections
+import itertools
 import json
 import os
 import subprocess
@@ -87,7 +88,7 @@ def test_every_action_of_every_call_is_there(tmp_path):
     assert set(measured) == {"host", "device 0: stage 0", "device 1: stage 1"}
     for stage, track in enumerate(sorted(set(measured) - {"host"})):
         assert names(trace.actions("training, measured", track)) == expected_of(stage, calls=2)
-        for before, after in zip(measured[track], measured[track][1:]):
+        for before, after in itertools.pairwise(measured[track]):
             assert after["ts"] >= end(before) - 0.001
     assert names(measured["host"]) == {"call 1": 1, "call 2": 1, "inputs": 2, "step": 2, "results": 2}
     calls = [event for event in measured["host"] if event["name"].startswith("call")]

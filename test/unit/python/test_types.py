@@ -39,8 +39,8 @@ def pyright(*files, folder):
     done = subprocess.run(map(str, command), cwd=folder, text=True, capture_output=True)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     found = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
-    lines = {(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in found}
-    return lines, "\n".join(f"{each['file']}: {each['range']['start']['line'] + 1}: {each['message']}" for each in found)
+    lines = [(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in found]
+    return set(lines), "\n".join(f"{line}: {each['message']}" for line, each in zip(lines, found, strict=True))
 
 
 CHECKERS = pytest.mark.parametrize("checker", [mypy, pyright])
