@@ -127,7 +127,7 @@ POPTORCH_VERSION = "3.4.0-abele{".".join(numbers[:2])}"
 '''
 
 
-STUB_HEAD = '''"""Names of the package, for editors and type checkers. Written by scripts/gen_tables.py from __init__.py."""
+STUB_HEAD = '''"""Names of the package, for type checkers. Written by scripts/gen_tables.py from __init__.py."""
 
 '''
 

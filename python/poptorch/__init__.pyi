@@ -1,4 +1,4 @@
-"""Names of the package, for editors and type checkers. Written by scripts/gen_tables.py from __init__.py."""
+"""Names of the package, for type checkers. Written by scripts/gen_tables.py from __init__.py."""
 
 from abele._devices import ipuHardwareIsAvailable as ipuHardwareIsAvailable
 from abele._devices import ipuHardwareVersion as ipuHardwareVersion
