@@ -64,6 +64,7 @@ LAYERS = {
     "src/bind": ("base options compile session model include capture/annotate.h ir/text.h", TORCH),
     "include": ("", TORCH_FREE),
     "tools": (ENGINE, TORCH_FREE),
+    "tools/linked": ("include", TORCH),
     "test/unit/base": ("base", TORCH_FREE),
     "test/unit/ir": ("base ir", TORCH_FREE),
     "test/unit/passes": ("base ir passes", TORCH_FREE),

@@ -46,7 +46,7 @@ def stubs(table):
         "",
         "from typing import Any, Self",
         "",
-        "from . import enums",
+        "from . import enums, options, strategies",
     ]
     for group in gen_options_cpp.GROUP_CLASSES:
         rows = [
@@ -54,10 +54,23 @@ def stubs(table):
             for row in table["options"]
             if row["group"] == group and row.get("only") != "C++" and row["kind"] != "expert"
         ]
-        lines += ["", f"class {group.strip('_')}Setters:"]
+        lines += ["", f"class {group.strip('_')}Setters:", *stubAttributes(rows, table["enums"])]
         for row in rows:
             lines += stub(row, table["enums"])
     return "\n".join(lines) + "\n"
+
+
+def stubAttributes(rows, enum_names):
+    """The lines of what can be read: the values of a group's options by their keys."""
+    kinds = {name: name for name in ("int", "bool", "str", "float")} | {"dict": "dict[str, Any]", "list": "list[Any]"}
+    kinds |= {name: f"enums.{name}" for name in enum_names}
+    found = {
+        row["key"]: kinds[row["type"]]
+        for row in rows
+        if row["kind"] in ("value", "on_demand", "written") and row["key"].isidentifier() and row["type"] in kinds
+    }
+    methods = {row["method"] for row in rows}
+    return [f"    {key}: {kind}" for key, kind in found.items() if not key.startswith("_") and key not in methods]
 
 
 _STUB_TYPES = {
@@ -68,8 +81,8 @@ _STUB_TYPES = {
     "shares": "dict[str, float]",
     "settings": "dict[str, Any]",
     "switches": "dict[str, bool]",
-    "strategy": "Any",
-    "location": "Any",
+    "strategy": "strategies._Strategy",
+    "location": "options.TensorLocationSettings",
     "setting": "Any",
     "FloatType": "Any",
 }

@@ -6,6 +6,7 @@
 #include "abele/checkpoint.h"   // IWYU pragma: export
 #include "abele/custom_op.h"    // IWYU pragma: export
 #include "abele/data_loader.h"  // IWYU pragma: export
+#include "abele/environment.h"  // IWYU pragma: export
 #include "abele/error.h"        // IWYU pragma: export
 #include "abele/model.h"        // IWYU pragma: export
 #include "abele/ops.h"

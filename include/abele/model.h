@@ -197,6 +197,11 @@ class ABELE_API CompiledModel {
   std::string executableText() const;
   /// How many programs were compiled: one for each kind of inputs that the model was called with.
   int64_t numPrograms() const;
+  /// The next `steps` calls go into this file: what each device did and what it waited for, micro-batch by micro-batch,
+  /// the host's part, tracepoints, and what the simulator predicts beside it; ui.perfetto.dev opens it
+  /// (docs/tracing.md). It is complete after these calls, at destroy() or at the end of this object. Throws E0708 for
+  /// no calls, E0712 where the file cannot be made.
+  void trace(const std::string& path, int64_t steps = 3);
   /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state:
   /// loadTrainingModel or loadInferenceModel goes on from there, bit for bit. Missing folders are made; in a folder the
   /// file is model.poptorch. Throws E0712 when the file cannot be written.

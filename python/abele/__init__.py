@@ -6,6 +6,8 @@ is the same product under PopTorch's names and with its limits. Names are loaded
 
 import importlib
 
+from ._version import __version__ as __version__
+
 # Module of this package -> the public names that it defines.
 _HOMES = {
     "_async_accessor": ("AsynchronousDataAccessor",),
@@ -75,7 +77,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = frozenset(("ipu_config", "optim", "pipeline", "profiling"))
 
-__all__ = sorted([*_HOME_OF, *_MODULES])
+__all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
 
 
 def __getattr__(name):

@@ -3,6 +3,8 @@
 Source: spec data.md, section 4. The other side of its messages is _async_worker.py.
 """
 
+from __future__ import annotations
+
 import contextlib
 import multiprocessing
 import os
@@ -11,6 +13,7 @@ import sys
 import threading
 import weakref
 from multiprocessing import reduction, util
+from typing import Any, Self
 
 from . import structures
 from ._async_worker import Settings, cargo, main
@@ -159,14 +162,14 @@ class AsynchronousDataAccessor:
 
     def __init__(
         self,
-        dataset,
-        buffer_size=3,
-        miss_sleep_time_in_ms=0.1,
-        load_indefinitely=True,
-        early_preload=False,
-        sharing_strategy=SharingStrategy.ForkServer,
-        rebatched_size=None,
-    ):
+        dataset: Any,
+        buffer_size: int = 3,
+        miss_sleep_time_in_ms: float = 0.1,
+        load_indefinitely: bool = True,
+        early_preload: bool = False,
+        sharing_strategy: Any = SharingStrategy.ForkServer,
+        rebatched_size: Any = None,
+    ) -> None:
         self._worker = None
         if not (buffer_size >= 1):
             raise refused(AssertionError, f"buffer_size is {buffer_size}, expected 1 or more")
@@ -234,13 +237,13 @@ class AsynchronousDataAccessor:
         self._worker.process.join(_JOIN_SECONDS)
         return f"its process ended with exit code {self._worker.process.exitcode}"
 
-    def terminate(self):
+    def terminate(self) -> None:
         """Stops the process. The accessor cannot be iterated any more; tensors that it returned stay valid."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
 
-    def __len__(self):
+    def __len__(self) -> int:
         if self._rebatched_size is None:
             return len(self._dataset)
         return len(self._dataset) * self._dataset.batch_size // self._rebatched_size
@@ -252,7 +255,7 @@ class AsynchronousDataAccessor:
             raise refused(AssertionError, f"AsynchronousDataAccessor worker thread died: {self._death}")
 
     # Iteration -------------------------------------------------------------------------------------------------------
-    def __iter__(self):
+    def __iter__(self) -> Self:
         """Begins an epoch, with the first element of the data set. Returns self."""
         self._requireRunning()
         if (self._taken and not self._ended) or self._worker_waits:
@@ -268,7 +271,7 @@ class AsynchronousDataAccessor:
             self._is_going = True
             self._worker.send("go")
 
-    def __next__(self):
+    def __next__(self) -> Any:
         """The next element. The tensors of the previous one are overwritten from now on."""
         self._requireRunning()
         if self._held is not None:

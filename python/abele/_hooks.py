@@ -1,6 +1,10 @@
 """Hooks around tracing. Source: spec executor.md, section 5."""
 
+from __future__ import annotations
+
 import collections
+from collections.abc import Callable
+from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
@@ -18,12 +22,12 @@ def _register(hooks, hook):
     return handle
 
 
-def registerPreCompileHook(hook):
+def registerPreCompileHook(hook: Callable[[], Any]) -> RemovableHandle:
     """Calls `hook()` whenever a model is about to be traced. Returns: a handle with remove()."""
     return _register(_pre, hook)
 
 
-def registerPostCompileHook(hook):
+def registerPostCompileHook(hook: Callable[[], Any]) -> RemovableHandle:
     """Calls `hook()` whenever tracing ended, also when it failed. Returns: a handle with remove()."""
     return _register(_post, hook)
 

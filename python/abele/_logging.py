@@ -3,6 +3,8 @@
 Source: spec environment.md, section 2.
 """
 
+from __future__ import annotations
+
 import logging
 import multiprocessing
 import os
@@ -73,7 +75,7 @@ def _nameOf(level):
     raise refused(ValueError, f"unknown log level {level!r}; known: {', '.join(_LEVELS)}")
 
 
-def setLogLevel(level):
+def setLogLevel(level: str | int) -> None:
     """How much is logged: TRACE, DEBUG, INFO, WARN, ERR or OFF, or the numbers 0, 1, 2, 3, 4, 6.
 
     Raises:

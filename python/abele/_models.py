@@ -1,9 +1,15 @@
 """Wrapped models of the abele front end."""
 
+from __future__ import annotations
+
 import collections
+import importlib
 import json
+import os
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -12,9 +18,10 @@ from ._errors import userError
 from ._native import isCapturing
 from ._one_at_a_time import oneAtATime
 from ._policy import Policy
-from ._simulate import simulate
-from ._version import __version__
+from ._simulate import Simulation, simulate
+from ._version import POPTORCH_VERSION
 from .executor import Executor, loadAs
+from .options import Options
 
 __all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"]
 
@@ -26,27 +33,27 @@ class CompiledModel(Executor):
     Threads: safe; calls of several threads run one after another.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._front_ns = collections.deque(maxlen=32)  # what recent calls took outside the native session
         super().__init__(*args, policy=Policy(), **kwargs)
 
     @oneAtATime
-    def graphText(self):
+    def graphText(self) -> str:
         """The graph after the passes, in text form."""
         return self._session("graphText").graphText()
 
     @oneAtATime
-    def planText(self):
+    def planText(self) -> str:
         """Placement, schedule and memory, in text form."""
         return self._session("planText").planText()
 
     @oneAtATime
-    def executableText(self):
+    def executableText(self) -> str:
         """The compiled program, in text form."""
         return self._session("executableText").executableText()
 
     @oneAtATime
-    def memoryReport(self):
+    def memoryReport(self) -> dict[str, Any]:
         """What the devices' memory is for: by lifetime class and by layer, and the largest tensors.
 
         The bytes of each device are those of report() and of a run. docs/memory.md has the keys.
@@ -60,12 +67,12 @@ class CompiledModel(Executor):
         return json.loads(self._session("memoryReport").memoryJson())
 
     @oneAtATime
-    def memoryText(self):
+    def memoryText(self) -> str:
         """memoryReport() for people."""
         return self._session("memoryText").memoryText()
 
     @oneAtATime
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         was_compiled = self.isCompiled()
         begin = time.perf_counter_ns()
         result = super().__call__(*args, **kwargs)
@@ -74,13 +81,13 @@ class CompiledModel(Executor):
         return result
 
     @oneAtATime
-    def lossScale(self):
+    def lossScale(self) -> float:
         """What the next step's loss is multiplied by: the optimizer's loss_scaling times the factor that automatic
         loss scaling (opts.Training.setAutomaticLossScaling) has found."""
         return self._session("lossScale").lossScale()
 
     @oneAtATime
-    def costs(self):
+    def costs(self) -> dict[str, Any]:
         """Times and memory of the stages, for simulate() and PipelinedExecution.costs().
 
         Times are medians over the last 32 calls, or of capture before the first. Keys: docs/simulator.md.
@@ -93,7 +100,23 @@ class CompiledModel(Executor):
         return costs
 
     @oneAtATime
-    def simulate(self):
+    def trace(self, path: str | os.PathLike[str], steps: int = 3) -> None:
+        """Records the next calls, action by action: what each device did and what it waited for, by micro-batch, the
+        host's part and profiling's channels, and beside them what the simulator predicts. docs/tracing.md.
+
+        The file is Chrome's trace format: ui.perfetto.dev opens it. It is complete after these calls, or at destroy().
+
+        Args:
+            path: of the file; missing folders are made.
+            steps: calls, 1 or more.
+        Raises:
+            abele.Error: E0712, the file cannot be made; E0708, no calls.
+        """
+        importlib.import_module("._trace_file", __package__)  # from now on channels ask whether somebody records
+        self._native.trace(os.fspath(path), steps)
+
+    @oneAtATime
+    def simulate(self) -> Simulation:
         """The simulated step of this program under its own options, from costs(): also where it cannot run, as with
         Options.useOfflineIpuTarget.
 
@@ -116,17 +139,21 @@ class CompiledModel(Executor):
         return self._native.session()
 
 
-def trainingModel(model, options=None, optimizer=None):
+def trainingModel(
+    model: torch.nn.Module, options: Options | None = None, optimizer: torch.optim.Optimizer | None = None
+) -> CompiledModel:
     """Wraps a module for training; see poptorch.trainingModel. Returns: a CompiledModel."""
-    return CompiledModel(model, options, True, __version__, optimizer)
+    return CompiledModel(model, options, True, POPTORCH_VERSION, optimizer)
 
 
-def inferenceModel(model, options=None):
+def inferenceModel(model: torch.nn.Module | Callable[..., Any], options: Options | None = None) -> CompiledModel:
     """Wraps a module for inference; see poptorch.inferenceModel. Returns: a CompiledModel."""
-    return CompiledModel(model, options, False, __version__)
+    return CompiledModel(model, options, False, POPTORCH_VERSION)
 
 
-def load(filename, edit_opts_fn=None, *, trust=False):
+def load(
+    filename: str | os.PathLike[str], edit_opts_fn: Callable[[Options], Any] | None = None, *, trust: bool = False
+) -> CompiledModel:
     """An executor from a file that save() wrote, with its module, weights, optimizer and random state.
 
     Args:
@@ -142,7 +169,7 @@ def load(filename, edit_opts_fn=None, *, trust=False):
     return loadAs(CompiledModel, filename, edit_opts_fn, trust=trust)
 
 
-def explain(model):
+def explain(model: CompiledModel) -> str:
     """Why a compiled model is placed as it is, as text: its stages with the lines of the program that they run, their
     predicted times and their memory, and what was predicted of other cuts, numbers of devices and schedules.
 

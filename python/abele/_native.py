@@ -1,5 +1,7 @@
 """Access to the native module."""
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
@@ -39,7 +41,7 @@ def _release(version):
     return version.split("+")[0].split(".")[:2]
 
 
-def isCapturing():
+def isCapturing() -> bool:
     """True while a model's forward is captured on this thread."""
     module = sys.modules.get(_NAME)
     return module is not None and module.isCapturing()

@@ -1,11 +1,18 @@
 """The user's own copy of the weights, outside of the process's memory."""
 
+from __future__ import annotations
+
 import os
+from typing import TypeVar
+
+import torch
 
 from ._native import core
 
+_Module = TypeVar("_Module", bound=torch.nn.Module)
 
-def offload(model, folder=None):
+
+def offload(model: _Module, folder: str | os.PathLike[str] | None = None) -> _Module:
     """Moves a module's parameters and buffers into a file, from which they come back when they are used.
 
     The tensors stay the tensors they are, with their values, views and sharing; their memory is mapped from a file

@@ -1,8 +1,14 @@
 """Calls of several threads on one executor wait for each other."""
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from ._native import core
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def newTurns(what="the model"):
@@ -17,7 +23,7 @@ def newTurns(what="the model"):
     return core().Turns(what)
 
 
-def oneAtATime(method):
+def oneAtATime(method: _Method) -> _Method:
     """A method that runs while its object's `_lock` is held."""
 
     @functools.wraps(method)
@@ -25,4 +31,4 @@ def oneAtATime(method):
         with self._lock:
             return method(self, *args, **kwargs)
 
-    return call
+    return cast(_Method, call)

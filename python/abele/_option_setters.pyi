@@ -2,9 +2,36 @@
 
 from typing import Any, Self
 
-from . import enums
+from . import enums, options, strategies
 
 class OptionsSetters:
+    device_iterations: int
+    replication_factor: int
+    input_group_size: int
+    broadcast_buffers: bool
+    trust_reads: bool
+    available_memory_proportion: dict[str, Any]
+    output_mode: int
+    anchored_tensors: dict[str, Any]
+    auto_round_num_ipus: bool
+    use_model: bool
+    ipu_id: int
+    ipu_version: int
+    connection_type: int
+    sync_pattern: int
+    device_memory_limit: int
+    off_chip_memory_limit: int
+    off_chip_folder: str
+    random_seed: int
+    log_dir: str
+    max_repeat_logs: int
+    model_name: str
+    cachePath: str
+    engineOptions: dict[str, Any]
+    module_namescope_enabled: bool
+    relax_optimizer_checks: bool
+    show_compilation_progress_bar: bool
+    source_location_excludes: list[Any]
     def deviceIterations(self, device_iterations: int) -> Self:
         """Optimizer steps (training) or micro-batches (inference) that one call runs before it returns. Multiplies the
         batch dimension of inputs and results.
@@ -50,7 +77,7 @@ class OptionsSetters:
         Returns: self, so that calls chain.
         Source: executor.md 5.
         """
-    def setExecutionStrategy(self, strategy: Any) -> Self:
+    def setExecutionStrategy(self, strategy: strategies._Strategy) -> Self:
         """How blocks become stages or phases.
 
         Returns: self, so that calls chain.
@@ -253,6 +280,9 @@ class OptionsSetters:
         """
 
 class TrainingSetters:
+    gradient_accumulation: int
+    accumulation_and_replication_reduction_type: enums.ReductionType
+    meanAccumulationAndReplicationReductionStrategy: enums.MeanReductionStrategy
     def gradientAccumulation(self, gradient_accumulation: int) -> Self:
         """Micro-batches per weight update. Must be 1 for inference.
 
@@ -362,6 +392,9 @@ class PopartSetters:
         """
 
 class DistributedSetters:
+    distributed_process_id: int
+    devices_per_process: int
+    num_distributed_processes: int
     def configureProcessId(self, process_id: int, num_processes: int) -> Self:
         """Index and number of processes.
 
@@ -393,6 +426,7 @@ class DistributedSetters:
         """
 
 class TensorLocationsSetters:
+    num_io_tiles: int
     def numIOTiles(self, num_tiles: int) -> Self:
         """Tiles reserved for input and output.
 
@@ -402,25 +436,25 @@ class TensorLocationsSetters:
         Returns: self, so that calls chain.
         Source: options.md 6.
         """
-    def setActivationLocation(self, location: Any) -> Self:
+    def setActivationLocation(self, location: options.TensorLocationSettings) -> Self:
         """Placement of activations.
 
         Returns: self, so that calls chain.
         Source: options.md 6.
         """
-    def setWeightLocation(self, location: Any) -> Self:
+    def setWeightLocation(self, location: options.TensorLocationSettings) -> Self:
         """Placement of weights.
 
         Returns: self, so that calls chain.
         Source: options.md 6.
         """
-    def setOptimizerLocation(self, location: Any) -> Self:
+    def setOptimizerLocation(self, location: options.TensorLocationSettings) -> Self:
         """Placement of optimizer state.
 
         Returns: self, so that calls chain.
         Source: options.md 6.
         """
-    def setAccumulatorLocation(self, location: Any) -> Self:
+    def setAccumulatorLocation(self, location: options.TensorLocationSettings) -> Self:
         """Placement of gradient accumulators.
 
         Returns: self, so that calls chain.
@@ -428,6 +462,7 @@ class TensorLocationsSetters:
         """
 
 class TensorLocationSettingsSetters:
+    onChip: bool
     def minElementsForOffChip(self, min_elements: int) -> Self:
         """Smallest tensor that leaves the device.
 

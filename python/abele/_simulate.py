@@ -1,6 +1,10 @@
 """What a pipeline would take, before it runs."""
 
+from __future__ import annotations
+
 import json
+import os
+from typing import Any
 
 from ._errors import refused
 from ._native import core
@@ -32,11 +36,11 @@ class Simulation(dict):
         if spare:
             self["spare_bytes"] = min(spare)
 
-    def chart(self):
+    def chart(self) -> str:
         """The schedule as text: a line for each device, every action one slot long."""
         return self._run(chart=True).chart
 
-    def writeTrace(self, path):
+    def writeTrace(self, path: str | os.PathLike[str]) -> None:
         """Writes the step in Chrome's trace format (chrome://tracing, Perfetto)."""
         writeText(path, self._run(trace=True).trace)
 
@@ -46,19 +50,19 @@ class Simulation(dict):
 
 
 def simulate(
-    costs,
-    schedule="1f1b",
-    micro_batches=1,
+    costs: Any,
+    schedule: str = "1f1b",
+    micro_batches: int = 1,
     *,
-    device_iterations=1,
-    training=True,
-    devices=0,
-    chunks=1,
-    hop_ns=None,
-    device_bytes=None,
-    machine=None,
-    replicas=None,
-):
+    device_iterations: int = 1,
+    training: bool = True,
+    devices: int = 0,
+    chunks: int = 1,
+    hop_ns: Any = None,
+    device_bytes: Any = None,
+    machine: Any = None,
+    replicas: Any = None,
+) -> Simulation:
     """Times a schedule on described stages.
 
     Args:

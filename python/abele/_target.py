@@ -11,16 +11,12 @@ def countsCycles(options):
 
 
 def _groupSize(ipu_id):
-    """Devices of the group with this id: the single ones come first, then the pairs, the fours, ..."""
-    first, size = 0, 1
-    while size <= _devices._numDevices():
-        count = _devices._numDevices() // size
-        if first <= ipu_id < first + count:
-            return size
-        first, size = first + count, size * 2
-    raise userError(
-        "E0402", "device-range", f"there is no device group with id {ipu_id}", expected=f"an id in 0..{first - 1}"
-    )
+    """Devices of the group with this id."""
+    groups = _devices.deviceGroups()
+    if not 0 <= ipu_id < len(groups):
+        expected = f"an id in 0..{len(groups) - 1}"
+        raise userError("E0402", "device-range", f"there is no device group with id {ipu_id}", expected=expected)
+    return len(groups[ipu_id])
 
 
 def requireTarget(options):

@@ -1,6 +1,7 @@
 """What tracing channels record: the native module writes the file of this process (docs/tracing.md).
 
-Tracing is switched on by the environment variable PVTI_OPTIONS, a JSON object: {"enable": "true", "directory": "."}.
+The environment variable PVTI_OPTIONS, a JSON object, switches it on: {"enable": "true", "directory": "."}. So does
+trace() of a model, for as long as that records.
 Source: spec environment.md, section 5; tools.md, PopVision.
 """
 
@@ -14,21 +15,21 @@ from ._native import core
 _pids = set()  # of the processes that close their file at their end
 
 
-def recorder():
-    """The native file of this process, or None if tracing is off. Once on it stays on."""
-    file = core().traceFile(os.path.basename(sys.argv[0] or "python"))
-    if file is not None and os.getpid() not in _pids:
+def isRecording():
+    """True if the file that PVTI_OPTIONS asks for, or the trace of a model, wants events of this process."""
+    program = os.path.basename(sys.argv[0] or "python")
+    is_traced = core().tracesProcess(program)
+    if is_traced and os.getpid() not in _pids:
         _pids.add(os.getpid())
         # At the end of the interpreter, and of a process that multiprocessing started, which runs no exit handlers.
-        util.Finalize(None, file.close, exitpriority=-100)
-    return file
+        util.Finalize(None, core().closeTraceOfProcess, exitpriority=-100)
+    return is_traced or core().isTracing(program)
 
 
 def add(name, channel, phase, **fields):
     """One event of now: name, category, kind and the fields that its kind has. Nothing if tracing is off."""
-    file = recorder()
-    if file is not None:
-        file.add(name, channel, phase, core().traceClock(), json.dumps(fields))
+    if isRecording():
+        core().traceEvent(name, channel, phase, core().traceClock(), json.dumps(fields))
 
 
 class Span:
@@ -44,6 +45,5 @@ class Span:
         return self
 
     def __exit__(self, exc_type, value, traceback):
-        file = recorder()
-        if file is not None:
-            file.addSpan(self._name, self._channel, self._begin)
+        if isRecording():
+            core().traceSpan(self._name, self._channel, self._begin)

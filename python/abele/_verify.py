@@ -1,8 +1,11 @@
 """The proof that a compiled model gives the bits of eager PyTorch."""
 
+from __future__ import annotations
+
 import collections
 import copy
 import dataclasses
+from typing import Any
 
 import torch
 
@@ -14,6 +17,7 @@ from ._native import PACKAGE_FOLDERS, core
 from ._support import toProgramOptions
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
 from .executor import Executor
+from .options import Options
 
 __all__ = ["Difference", "Verification", "verify"]
 
@@ -76,18 +80,20 @@ class Verification:
     text: str
 
     @property
-    def equal(self):
+    def equal(self) -> bool:
         """No value differs."""
         return self.difference is None
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.equal
 
     def __str__(self):
         return self.text
 
 
-def verify(model, *batches, options=None, optimizer=None):
+def verify(
+    model: Any, *batches: Any, options: Options | None = None, optimizer: torch.optim.Optimizer | None = None
+) -> Verification:
     """Runs a model eagerly and compiled on the same batches and compares them value by value, bit for bit: what every
     operator computes in forward and backward, the sums of gradients, the results, and weights and buffers after each
     step. Both start from the model's present weights, from an optimizer without state and from the same random numbers.

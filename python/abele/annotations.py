@@ -3,14 +3,21 @@
 Source: spec annotations.md, section 1.
 """
 
+from __future__ import annotations
+
 import builtins
 import functools
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 import torch
 
 from ._errors import refused, userError
 from ._logging import logger
 from ._native import core, isCapturing
+
+_Layer = TypeVar("_Layer", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _begin(user_id, ipu_id):
@@ -38,27 +45,27 @@ class Block(torch.nn.Module):
         ipu_id: device, as an index inside the model's device set; 1 or "1".
     """
 
-    def __init__(self, user_id=None, ipu_id=None):
+    def __init__(self, user_id: str | None = None, ipu_id: int | None = None) -> None:
         super().__init__()
         self._user_id = user_id
         self._ipu_id = ipu_id
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if isCapturing():
             _begin(self._user_id, self._ipu_id)
 
-    def __exit__(self, exc_type, value, traceback):
+    def __exit__(self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: Any) -> None:
         if isCapturing():
             core().endBlock()
 
     @staticmethod
-    def useAutoId():
+    def useAutoId() -> None:
         """Numbers blocks from 0 again. Call it at the start of forward."""
         if isCapturing():
             core().resetAutoBlockId()
 
     @staticmethod
-    def start(user_id=None, ipu_id=None):
+    def start(user_id: str | None = None, ipu_id: int | None = None) -> None:
         """Makes a block active until the next one begins."""
         if isCapturing():
             _begin(user_id, ipu_id)
@@ -82,19 +89,21 @@ class _BlockHook:
 class LegacyBeginBlockFn(torch.nn.Module):
     """Begins a block, then calls a function. Made by BeginBlock for callables that are no modules."""
 
-    def __init__(self, layer_to_call, user_id=None, ipu_id=None):
+    def __init__(
+        self, layer_to_call: Callable[..., Any], user_id: str | None = None, ipu_id: int | None = None
+    ) -> None:
         super().__init__()
         self._layer_to_call = layer_to_call
         self._user_id = user_id
         self._ipu_id = ipu_id
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if isCapturing():
             self._user_id = _begin(self._user_id, self._ipu_id)
         return self._layer_to_call(*args, **kwargs)
 
 
-def BeginBlock(layer_to_call, user_id=None, ipu_id=None):
+def BeginBlock(layer_to_call: _Layer, user_id: str | None = None, ipu_id: int | None = None) -> _Layer:
     """Begins a block when the module is called; everything after it belongs to the block until another one begins.
 
     Returns: the same module; for another callable, a module that calls it.
@@ -123,7 +132,7 @@ def BeginBlock(layer_to_call, user_id=None, ipu_id=None):
     return layer_to_call
 
 
-def removeBlocks(module):
+def removeBlocks(module: torch.nn.Module) -> None:
     """Removes the BeginBlock annotations of the module and of all modules inside."""
     if not isinstance(module, torch.nn.Module):
         raise refused(AssertionError, f"removeBlocks takes a module, got {type(module).__name__}")
@@ -133,7 +142,7 @@ def removeBlocks(module):
             del hooks[key]
 
 
-def BlockFunction(user_id=None, ipu_id=None):
+def BlockFunction(user_id: str | None = None, ipu_id: int | None = None) -> Callable[[_Function], _Function]:
     """Decorator: every call of the function runs inside a Block."""
 
     def decorate(function):
@@ -147,7 +156,7 @@ def BlockFunction(user_id=None, ipu_id=None):
     return decorate
 
 
-def module_repr(m):
+def module_repr(m: torch.nn.Module) -> str:
     """The module's layout as torch prints it, with each module's pre-hooks in front of it."""
     extra = m.extra_repr()
     lines = extra.split("\n") if extra else []
@@ -164,7 +173,7 @@ def module_repr(m):
     return f"{prefix}{name}(\n  {body}\n)"
 
 
-def print(m, *args, **kwargs):
+def print(m: Any, *args: Any, **kwargs: Any) -> None:
     """Prints a module with its annotations and then as torch does; other objects as usual."""
     if isinstance(m, torch.nn.Module):
         builtins.print(module_repr(m))
@@ -174,19 +183,19 @@ def print(m, *args, **kwargs):
 class NameScope:
     """Context manager: operations made inside have `name/` in front of their names. Nests."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise refused(AssertionError, f"NameScope takes a str, got {name!r}")
         self.name = name
         self._entered = []
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._entered.append(isCapturing())
         if self._entered[-1]:
             core().pushScope(self.name)
         return self
 
-    def __exit__(self, exc_type, value, traceback):
+    def __exit__(self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: Any) -> None:
         if self._entered.pop() and isCapturing():
             core().popScope()
 
@@ -213,16 +222,16 @@ def accessAttributes(attributes_id_str):
 class Attribute:
     """Context manager: string keys and values for the operations made inside; a hint. Nested ones merge."""
 
-    def __init__(self, **attributes):
+    def __init__(self, **attributes: Any) -> None:
         self._attributes = attributes
         self._previous = []
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._previous.append(dict(_current_attributes))
         for key, value in self._attributes.items():
             merged = isinstance(value, dict) and isinstance(_current_attributes.get(key), dict)
             _current_attributes[key] = {**_current_attributes[key], **value} if merged else value
 
-    def __exit__(self, exc_type, value, traceback):
+    def __exit__(self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: Any) -> None:
         _current_attributes.clear()
         _current_attributes.update(self._previous.pop())

@@ -3,10 +3,14 @@
 The same files as C++'s abele::saveCheckpoint (include/abele/checkpoint.h); either language goes on from the other's.
 """
 
+from __future__ import annotations
+
 import collections
 import json
 import numbers
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +20,9 @@ from ._files import nativePath
 from ._native import core
 from ._random_states import randomStates, setRandomStates
 
+if TYPE_CHECKING:
+    from .executor import Executor
+
 _FRONT = "python"  # of the checkpoint's texts: what this module wants back
 _NUMBERS = "optimizer"
 _NOTE = "note/"
@@ -24,7 +31,16 @@ _RANDOM = "random/"
 _LOADER = "loader/"
 
 
-def save_checkpoint(folder, model, loader=None, *, step, keep=3, scheduler=None, notes=None):
+def save_checkpoint(
+    folder: str | os.PathLike[str],
+    model: Executor,
+    loader: Any = None,
+    *,
+    step: int,
+    keep: int | None = 3,
+    scheduler: Any = None,
+    notes: dict[str, Any] | None = None,
+) -> Any:
     """Writes all that the run needs to go on into one file of the folder.
 
     Weights, the optimizer's state and numbers, the loss scale, the random numbers of the devices and of the host
@@ -49,7 +65,14 @@ def save_checkpoint(folder, model, loader=None, *, step, keep=3, scheduler=None,
     )
 
 
-def load_checkpoint(folder, model, loader=None, *, step=None, scheduler=None):
+def load_checkpoint(
+    folder: str | os.PathLike[str],
+    model: Executor,
+    loader: Any = None,
+    *,
+    step: int | None = None,
+    scheduler: Any = None,
+) -> dict[str, Any] | None:
     """Goes on from the folder's newest checkpoint, or from that of `step`.
 
     A model that is not compiled yet takes the devices' state when it is. The loader's next pass goes on behind the last
@@ -85,12 +108,12 @@ def load_checkpoint(folder, model, loader=None, *, step=None, scheduler=None):
     return {**notes, **front.get("notes", {}), "step": checkpoint.step, "path": path}
 
 
-def save_tensors(path, tensors):
+def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
     """Writes tensors by name into a file of the safetensors format, with a checksum of each. Raises: E0712."""
     core().writeTensorFile(nativePath(path), dict(tensors))
 
 
-def load_tensors(path):
+def load_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """Tensors by name from a file of the safetensors format, whoever wrote it. Raises: E0712, E0501 for damage."""
     return core().readTensorFile(nativePath(path))
 

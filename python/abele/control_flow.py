@@ -3,9 +3,13 @@
 Source: spec annotations.md, sections 5 and 8.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import os
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -42,7 +46,7 @@ def _listing(function, body):
     return listed
 
 
-def for_loop(count, body, inputs):
+def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Carries tensors through `count` iterations of `body(*tensors)`. On a device: inference only.
 
     Args:
@@ -57,7 +61,13 @@ def for_loop(count, body, inputs):
     return core().forLoop(count, _listing("for_loop", body), inputs, _mode())
 
 
-def cond(condition, then_body, then_inps, else_body, else_inps):
+def cond(
+    condition: torch.Tensor,
+    then_body: Callable[..., Any],
+    then_inps: list[torch.Tensor],
+    else_body: Callable[..., Any],
+    else_inps: list[torch.Tensor],
+) -> list[torch.Tensor]:
     """The results of the branch that `condition` chooses whenever it runs. On a device: inference only.
 
     Args:
@@ -93,7 +103,7 @@ class CPU:
         ID: another one for each object in a model.
     """
 
-    def __init__(self, layer_to_call, ID):
+    def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> None:
         if isinstance(layer_to_call, torch.nn.Module):
             layer_to_call.requires_grad_(False)
         self._layer_to_call = layer_to_call
@@ -116,7 +126,7 @@ class CPU:
             )
         return list(results)
 
-    def __call__(self, *inputs, **kwargs):
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         others = [*kwargs, *(value for value in inputs if not isinstance(value, torch.Tensor))]
         if others:
             raise userError(

@@ -3,6 +3,11 @@
 Source: spec annotations.md, section 9. Writing one: include/abele/custom_op.h.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from ._errors import refused, userError
@@ -50,7 +55,14 @@ def _native(attributes):
     return native
 
 
-def custom_op(inputs, name, domain, domain_version, example_outputs, attributes=None):
+def custom_op(
+    inputs: Sequence[torch.Tensor],
+    name: str,
+    domain: str,
+    domain_version: int,
+    example_outputs: Sequence[torch.Tensor],
+    attributes: dict[str, Any] | None = None,
+) -> list[torch.Tensor]:
     """Runs an operator of a library that was loaded before (ctypes.cdll.LoadLibrary).
 
     Args:

@@ -3,7 +3,11 @@
 Source: spec data.md, sections 1 to 3.
 """
 
+from __future__ import annotations
+
 import weakref
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -65,20 +69,20 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def __init__(
         self,
-        options,
-        dataset,
-        batch_size=1,
-        shuffle=None,
-        num_workers=0,
-        drop_last=True,
-        persistent_workers=None,
-        auto_distributed_partitioning=True,
-        mode=DataLoaderMode.Sync,
-        async_options=None,
-        rebatched_worker_size=None,
-        batch_sampler=None,
-        **kwargs,
-    ):
+        options: Options,
+        dataset: torch.utils.data.Dataset[Any],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        num_workers: int = 0,
+        drop_last: bool = True,
+        persistent_workers: bool | None = None,
+        auto_distributed_partitioning: bool = True,
+        mode: DataLoaderMode = DataLoaderMode.Sync,
+        async_options: dict[str, Any] | None = None,
+        rebatched_worker_size: int | None = None,
+        batch_sampler: Any = None,
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(options, Options):
             raise refused(AssertionError, f"options must be poptorch.Options, got {type(options).__name__}")
         options._freeze()
@@ -277,16 +281,16 @@ class DataLoader(torch.utils.data.DataLoader):
 
     # Use -------------------------------------------------------------------------------------------------------------
     @property
-    def combinedBatchSize(self):
+    def combinedBatchSize(self) -> int | None:
         """Samples that one call of an executor takes; None if samples are not batched."""
         return self._combined_batch_size
 
     @property
-    def options(self):
+    def options(self) -> Options:
         """The options, frozen."""
         return self._options
 
-    def terminate(self):
+    def terminate(self) -> None:
         """Stops the worker of an asynchronous loader, which cannot be iterated any more; otherwise does nothing."""
         if self._accessor is not None:
             self._accessor.terminate()
@@ -294,7 +298,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def __del__(self):
         self.terminate()
 
-    def __len__(self):
+    def __len__(self) -> int:
         if not self._rebatches or self._combined_batch_size is None:
             return super().__len__()
         if self._micro_batches is not None:
@@ -305,7 +309,10 @@ class DataLoader(torch.utils.data.DataLoader):
             count, size = len(self.sampler), self._combined_batch_size
         return count // size + (0 if self._drop_incomplete or count % size == 0 else 1)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
+        return _loader_channel.spans("next", self._batches())
+
+    def _batches(self):
         if self._accessor is not None:
             return iter(self._accessor)
         return _Pass(self)

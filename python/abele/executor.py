@@ -27,7 +27,7 @@ from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
 from ._runtime_options import keepCompiled
 from ._support import requireShapes
 from ._target import requireTarget
-from ._version import __version__
+from ._version import POPTORCH_VERSION
 from .annotations import module_repr
 from .enums import ConnectionType, OutputMode
 from .options import Options
@@ -307,7 +307,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
 
 
 def _rebuild(cls, model, options, training, optimizer):
-    return cls(model, options, training, __version__, optimizer)
+    return cls(model, options, training, POPTORCH_VERSION, optimizer)
 
 
 def _wrappingOptions(options, training):
@@ -338,10 +338,10 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
     file = _files.read(filename)
     if not file.metadata:
         return _loadOfCpp(cls, file, filename, edit_opts_fn)
-    if file.version != __version__:
+    if file.version != POPTORCH_VERSION:
         raise refused(
             AssertionError,
-            f"{filename} was written by version {file.version}, this is {__version__}: compile and export again",
+            f"{filename} was written by version {file.version}, this is {POPTORCH_VERSION}: compile and export again",
         )
     metadata = _files.metadataOf(file, filename)
     if "program" not in metadata:
@@ -375,7 +375,7 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
         filename,
     )
     objects = _files.objectsOf(file)
-    executor = cls(objects["model"], options, metadata["training"], __version__, objects["optimizer"])
+    executor = cls(objects["model"], options, metadata["training"], POPTORCH_VERSION, objects["optimizer"])
     executor._adoptProgram(file, metadata)
     executor._adoptState(file, metadata)
     return executor
@@ -389,7 +389,7 @@ def _loadOfCpp(cls, file, filename, edit_opts_fn):
         edit_opts_fn(options)
         keepCompiled(options, metadata["options"])
     model, optimizer = _saved_programs.modelOf(file)
-    executor = cls(model, options, metadata["training"], __version__, optimizer)
+    executor = cls(model, options, metadata["training"], POPTORCH_VERSION, optimizer)
     executor._adoptProgram(file, metadata)
     executor._adoptState(file, metadata)
     return executor

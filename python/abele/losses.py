@@ -3,6 +3,8 @@
 Source: spec annotations.md, section 3.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import inspect
@@ -18,7 +20,7 @@ from ._native import core, isCapturing
 _REDUCE = {"sum": torch.sum, "mean": torch.mean, "none": torch.clone}
 
 
-def identity_loss(x, reduction):
+def identity_loss(x: torch.Tensor, reduction: str | int) -> torch.Tensor:
     """Marks a value as the loss.
 
     Args:

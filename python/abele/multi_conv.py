@@ -3,6 +3,10 @@
 Source: spec annotations.md, section 2.
 """
 
+from __future__ import annotations
+
+from typing import Any, Self
+
 import torch
 
 from ._errors import refused, userError
@@ -15,7 +19,7 @@ class MultiConv:
 
     _is_active = False
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._settings = {}
         self._before = 0
 
@@ -23,7 +27,7 @@ class MultiConv:
         self._settings[name] = value
         return self
 
-    def availableMemoryProportions(self, value):
+    def availableMemoryProportions(self, value: Any) -> Self:
         """Share of memory for each convolution: None, a float, or a list of them."""
         if value is not None and not isinstance(value, float):
             if not (isinstance(value, (list, tuple)) and value):
@@ -32,39 +36,39 @@ class MultiConv:
                 raise refused(AssertionError, "expected floats")
         return self._set("availableMemoryProportions", value)
 
-    def partialsTypes(self, value):
+    def partialsTypes(self, value: Any) -> Self:
         """Type of partial sums: torch.float or torch.half, or a list of them."""
         for item in value if isinstance(value, (list, tuple)) else [value]:
             if item not in (torch.float32, torch.float16):
                 raise refused(ValueError, f"partialsTypes takes torch.float or torch.half, got {item!r}")
         return self._set("partialsTypes", value)
 
-    def enableConvDithering(self, value):
+    def enableConvDithering(self, value: Any) -> Self:
         """None, a bool, or a list of them."""
         items = value if isinstance(value, (list, tuple)) else [value]
         if value is not None and not all(isinstance(item, bool) for item in items):
             raise refused(ValueError, f"enableConvDithering takes None, a bool or a list of bools, got {value!r}")
         return self._set("enableConvDithering", value)
 
-    def planType(self, value):
+    def planType(self, value: Any) -> Self:
         """A MultiConvPlanType, or None."""
         if not (value is None or isinstance(value, MultiConvPlanType)):
             raise refused(AssertionError, "expected a MultiConvPlanType")
         return self._set("planType", value)
 
-    def perConvReservedTiles(self, value):
+    def perConvReservedTiles(self, value: Any) -> Self:
         """Tiles reserved for each convolution."""
         if not isinstance(value, int):
             raise refused(AssertionError, "expected an int")
         return self._set("perConvReservedTiles", value)
 
-    def cycleBackOff(self, value):
+    def cycleBackOff(self, value: Any) -> Self:
         """Proportion of cycles given up for smaller memory."""
         if not isinstance(value, float):
             raise refused(AssertionError, "expected a float")
         return self._set("cycleBackOff", value)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if isCapturing():
             if MultiConv._is_active:
                 raise userError("E0710", "annotation", "a MultiConv inside a MultiConv")
@@ -72,7 +76,7 @@ class MultiConv:
             self._before = core().numOperators("convolution")
         return self
 
-    def __exit__(self, exc_type, value, traceback):
+    def __exit__(self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: Any) -> None:
         if not isCapturing():
             return
         MultiConv._is_active = False

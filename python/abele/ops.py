@@ -3,6 +3,11 @@
 Source: spec annotations.md, sections 4 to 9.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from ._errors import refused, userError
@@ -63,30 +68,30 @@ def _requireInt(function, value, argument):
         raise _refuse(f"{function}: {argument} is a {type(value).__name__}", expected="an int")
 
 
-def isRunningOnIpu():
+def isRunningOnIpu() -> bool:
     """True while a model's forward is captured for a device, False elsewhere."""
     return isCapturing()
 
 
-def nop(tensor):
+def nop(tensor: torch.Tensor) -> torch.Tensor:
     """A copy of the tensor."""
     _requireTensor("nop", tensor)
     return tensor.clone()
 
 
 def ipu_print_tensor(
-    tensor,
-    title="",
-    print_gradient=True,
-    summarise_threshold=1000,
-    edge_items=3,
-    max_line_width=80,
-    digits=4,
-    float_format="auto",
-    separator=", ",
-    open_bracket="(",
-    close_bracket=")",
-):
+    tensor: torch.Tensor,
+    title: str = "",
+    print_gradient: bool = True,
+    summarise_threshold: int = 1000,
+    edge_items: int = 3,
+    max_line_width: int = 80,
+    digits: int = 4,
+    float_format: str = "auto",
+    separator: str = ", ",
+    open_bracket: str = "(",
+    close_bracket: str = ")",
+) -> torch.Tensor:
     """A copy of the tensor that is printed on stderr each time it is computed: once per micro-batch.
 
     Args:
@@ -122,7 +127,7 @@ def ipu_print_tensor(
     )
 
 
-def set_available_memory(tensor, available_memory_proportion):
+def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
     """The tensor itself. The share (0..1) of memory for the operation that made it is a hint."""
     _requireTensor("set_available_memory", tensor)
     if not 0 <= available_memory_proportion <= 1:
@@ -135,7 +140,7 @@ def set_available_memory(tensor, available_memory_proportion):
     return tensor
 
 
-def recomputationCheckpoint(*tensors):
+def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
     """The tensors themselves: one for one, a tuple for several, the same container for a list or tuple.
 
     Their values are kept for the backward pass rather than computed again.
@@ -153,7 +158,9 @@ def recomputationCheckpoint(*tensors):
 _SERIALIZATION = list(MatMulSerializationMode)
 
 
-def serializedMatMul(lhs, rhs, mode, factor=0, keep_precision=False):
+def serializedMatMul(
+    lhs: torch.Tensor, rhs: torch.Tensor, mode: MatMulSerializationMode, factor: int = 0, keep_precision: bool = False
+) -> torch.Tensor:
     """torch.matmul in `factor` pieces along the rows of lhs, the shared dimension, or the columns of rhs.
 
     Args:
@@ -171,7 +178,7 @@ def serializedMatMul(lhs, rhs, mode, factor=0, keep_precision=False):
     return core().serializedMatMul(lhs, rhs, _SERIALIZATION.index(mode), factor, keep_precision)
 
 
-def dynamic_slice(tensor, dim, start, size, step):
+def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
     """Elements start, start + step, ... < start + size along `dim`.
 
     On a device a window that runs past the end wraps around; on the host it ends there.
@@ -190,7 +197,7 @@ def dynamic_slice(tensor, dim, start, size, step):
     return core().dynamicSlice(tensor, dim, start, size, step)
 
 
-def dynamic_update(input, src, dim, start, size):
+def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
     """A copy of `input` with `src` written at `start` along `dim`.
 
     Args:
@@ -208,7 +215,9 @@ def dynamic_update(input, src, dim, start, size):
     return core().dynamicUpdate(input, src, dim, start, size)
 
 
-def ctc_beam_search_decoder(probs, lengths, blank=0, beam_width=100, top_paths=1):
+def ctc_beam_search_decoder(
+    probs: torch.Tensor, lengths: torch.Tensor, blank: int = 0, beam_width: int = 100, top_paths: int = 1
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The most probable label sequences of log-probabilities [T, N, C].
 
     Returns: log-probabilities [N, top_paths], lengths [N, top_paths], classes [N, top_paths, T]; the latter two int32.
@@ -220,7 +229,7 @@ def ctc_beam_search_decoder(probs, lengths, blank=0, beam_width=100, top_paths=1
     return core().ctcBeamSearchDecoder(probs, lengths, blank, beam_width, top_paths)
 
 
-def fps(src, ptr, ratio=0.5, random_start=False):
+def fps(src: torch.Tensor, ptr: Sequence[int], ratio: float = 0.5, random_start: bool = False) -> torch.Tensor:
     """Farthest point sampling of each batch. Returns int32 indices of rows of `src`, in the order of selection.
 
     Args:
@@ -249,7 +258,12 @@ def _batch(batch, argument):
     return torch.tensor(batch, dtype=torch.int64)
 
 
-def nearest(x, y, batch_x=None, batch_y=None):
+def nearest(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    batch_x: torch.Tensor | Sequence[int] | None = None,
+    batch_y: torch.Tensor | Sequence[int] | None = None,
+) -> torch.Tensor:
     """For each row of `x` the index (int32) of the nearest row of `y` in the same batch.
 
     Args:

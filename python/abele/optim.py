@@ -3,7 +3,11 @@
 Source: spec optim.md, sections 1, 2 and 6.
 """
 
+from __future__ import annotations
+
 import weakref
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -18,18 +22,18 @@ class VariableAttributes:
         self._allowed = list(allowed_attributes)
         self._marked = set()  # by markAsConstant
 
-    def isConstant(self, attr):
+    def isConstant(self, attr: str) -> bool:
         """True if the attribute is fixed at compilation."""
         return attr not in self._variable
 
-    def markAsConstant(self, attr):
+    def markAsConstant(self, attr: str) -> None:
         """Fixes the attribute at compilation."""
         self._require(attr)
         self._marked.add(attr)
         if attr in self._variable:
             self._variable.remove(attr)
 
-    def markAsVariable(self, attr):
+    def markAsVariable(self, attr: str) -> None:
         """Lets the attribute change after compilation."""
         self._require(attr)
         self._marked.discard(attr)
@@ -68,28 +72,28 @@ class Optimizer:
         self.ipu_state_is_dirty = False
         self.host_state_is_dirty = False
 
-    def has_state(self):
+    def has_state(self) -> bool:
         """True if the host holds device state."""
         return self._device_state["ipu_state"] is not None
 
-    def get_state_dict(self):
+    def get_state_dict(self) -> dict[str, Any]:
         """The device's part of the state, read back first if it is newer there."""
         executor = self._executor() if self._executor is not None else None
         if self.host_state_is_dirty and executor is not None:
             executor._pullOptimizerState()
         return dict(self._device_state)
 
-    def set_state_dict(self, state):
+    def set_state_dict(self, state: dict[str, Any]) -> None:
         """Replaces the device's part of the state; it is uploaded at the next run."""
         self._device_state = {"ipu_state": state["ipu_state"], "ipu_param": state["ipu_param"]}
         self.ipu_state_is_dirty = self.has_state()
         self.host_state_is_dirty = False
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """Device state and parameters, and torch's own state dict."""
         return {**self.get_state_dict(), **super().state_dict()}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what state_dict returned; the device takes it over at the next run.
 
         Raises:
@@ -132,22 +136,22 @@ class SGD(Optimizer, torch.optim.SGD):
 
     def __init__(
         self,
-        params,
-        lr,
-        momentum=None,
-        dampening=None,
-        weight_decay=None,
-        nesterov=None,
-        maximize=None,
-        foreach=None,
-        differentiable=None,
-        loss_scaling=None,
-        velocity_scaling=None,
-        use_combined_accum=None,
-        accum_type=None,
-        velocity_accum_type=None,
-        max_grad_norm=None,
-    ):
+        params: Iterable[Any],
+        lr: float,
+        momentum: float | None = None,
+        dampening: float | None = None,
+        weight_decay: float | None = None,
+        nesterov: bool | None = None,
+        maximize: bool | None = None,
+        foreach: bool | None = None,
+        differentiable: bool | None = None,
+        loss_scaling: float | None = None,
+        velocity_scaling: float | None = None,
+        use_combined_accum: bool | None = None,
+        accum_type: torch.dtype | None = None,
+        velocity_accum_type: torch.dtype | None = None,
+        max_grad_norm: float | None = None,
+    ) -> None:
         _requireAccumType(accum_type=accum_type, velocity_accum_type=velocity_accum_type)
         given = _given(
             lr=lr,
@@ -198,23 +202,23 @@ class Adam(Optimizer, torch.optim.Adam):
 
     def __init__(
         self,
-        params,
-        lr=None,
-        betas=None,
-        eps=None,
-        weight_decay=None,
-        amsgrad=None,
-        foreach=None,
-        maximize=None,
-        capturable=None,
-        differentiable=None,
-        fused=None,
-        loss_scaling=None,
-        accum_type=None,
-        first_order_momentum_accum_type=None,
-        second_order_momentum_accum_type=None,
-        max_grad_norm=None,
-    ):
+        params: Iterable[Any],
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        amsgrad: bool | None = None,
+        foreach: bool | None = None,
+        maximize: bool | None = None,
+        capturable: Any = None,
+        differentiable: bool | None = None,
+        fused: bool | None = None,
+        loss_scaling: float | None = None,
+        accum_type: torch.dtype | None = None,
+        first_order_momentum_accum_type: torch.dtype | None = None,
+        second_order_momentum_accum_type: torch.dtype | None = None,
+        max_grad_norm: float | None = None,
+    ) -> None:
         torch_arguments = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
         torch.optim.Adam.__init__(
             self,
@@ -241,24 +245,24 @@ class AdamW(Optimizer, torch.optim.AdamW):
 
     def __init__(
         self,
-        params,
-        lr=None,
-        betas=None,
-        eps=None,
-        weight_decay=None,
-        amsgrad=None,
-        maximize=None,
-        foreach=None,
-        capturable=None,
-        differentiable=None,
-        fused=None,
-        loss_scaling=None,
-        bias_correction=None,
-        accum_type=None,
-        first_order_momentum_accum_type=None,
-        second_order_momentum_accum_type=None,
-        max_grad_norm=None,
-    ):
+        params: Iterable[Any],
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        amsgrad: bool | None = None,
+        maximize: bool | None = None,
+        foreach: bool | None = None,
+        capturable: Any = None,
+        differentiable: bool | None = None,
+        fused: bool | None = None,
+        loss_scaling: float | None = None,
+        bias_correction: bool | None = None,
+        accum_type: torch.dtype | None = None,
+        first_order_momentum_accum_type: torch.dtype | None = None,
+        second_order_momentum_accum_type: torch.dtype | None = None,
+        max_grad_norm: float | None = None,
+    ) -> None:
         torch_arguments = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
         torch.optim.AdamW.__init__(
             self,
@@ -303,22 +307,22 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
     def __init__(
         self,
-        params,
-        lr=None,
-        alpha=None,
-        eps=None,
-        weight_decay=None,
-        momentum=None,
-        centered=None,
-        foreach=None,
-        maximize=None,
-        differentiable=None,
-        loss_scaling=None,
-        accum_type=None,
-        first_order_momentum_accum_type=None,
-        second_order_momentum_accum_type=None,
-        use_tf_variant=None,
-    ):
+        params: Iterable[Any],
+        lr: float | None = None,
+        alpha: float | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        momentum: float | None = None,
+        centered: bool | None = None,
+        foreach: bool | None = None,
+        maximize: bool | None = None,
+        differentiable: bool | None = None,
+        loss_scaling: float | None = None,
+        accum_type: torch.dtype | None = None,
+        first_order_momentum_accum_type: torch.dtype | None = None,
+        second_order_momentum_accum_type: torch.dtype | None = None,
+        use_tf_variant: bool | None = None,
+    ) -> None:
         torch_arguments = _given(
             lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered
         )
@@ -364,18 +368,18 @@ class LAMB(Optimizer, torch.optim.Optimizer):
 
     def __init__(
         self,
-        params,
-        lr=None,
-        betas=None,
-        eps=None,
-        weight_decay=None,
-        bias_correction=None,
-        loss_scaling=None,
-        max_weight_norm=None,
-        accum_type=None,
-        first_order_momentum_accum_type=None,
-        second_order_momentum_accum_type=None,
-    ):
+        params: Iterable[Any],
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        bias_correction: bool | None = None,
+        loss_scaling: float | None = None,
+        max_weight_norm: float | None = None,
+        accum_type: torch.dtype | None = None,
+        first_order_momentum_accum_type: torch.dtype | None = None,
+        second_order_momentum_accum_type: torch.dtype | None = None,
+    ) -> None:
         given = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
         defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0}
         defaults.update(given)
@@ -403,7 +407,7 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         self._own += ["bias_correction", "max_weight_norm"]
 
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Any = None) -> Any:
         """One update on the host, with the gradients that backward() left. Returns what the closure returns."""
         loss = None
         if closure is not None:

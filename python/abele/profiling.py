@@ -1,13 +1,20 @@
-"""Tracing channels: spans of work, recorded when PVTI_OPTIONS asks for it (docs/tracing.md).
+"""Tracing channels: spans of work, recorded when PVTI_OPTIONS or the trace() of a model asks for it (docs/tracing.md).
 
 Source: spec environment.md, section 5.
 """
+
+from __future__ import annotations
 
 import contextlib
 import copyreg
 import functools
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, Self, TypeVar
+
+_Item = TypeVar("_Item")
+_Object = TypeVar("_Object")
 
 _MODULE = __package__ + "._trace_file"
 _NOTHING = contextlib.nullcontext()
@@ -19,15 +26,15 @@ def _tracing():
         return None
     from . import _trace_file
 
-    return _trace_file if _trace_file.recorder() is not None else None
+    return _trace_file if _trace_file.isRecording() else None
 
 
 class Channel:
-    """A named source of spans; channels of one name are one object. Without PVTI_OPTIONS it does nothing."""
+    """A named source of spans; channels of one name are one object. Where nobody records it does nothing."""
 
     _channels = {}
 
-    def __new__(cls, name):
+    def __new__(cls, name: str) -> Self:
         channel = cls._channels.get(name)
         if channel is None:
             channel = cls._channels[name] = super().__new__(cls)
@@ -37,7 +44,7 @@ class Channel:
     def __reduce__(self):
         return Channel, (self._name,)
 
-    def tracepoint(self, name):
+    def tracepoint(self, name: str) -> contextlib.AbstractContextManager[Any]:
         """A context manager around the span `<channel>.<name>`."""
         return self._span(f"{self._name}.{name}")
 
@@ -45,7 +52,20 @@ class Channel:
         tracing = _tracing()
         return _NOTHING if tracing is None else tracing.Span(label, self._name)
 
-    def instrument(self, obj, *method_names):
+    def spans(self, name: str, items: Iterable[_Item]) -> Iterator[_Item]:
+        """An iterator of these items. Where somebody records now, getting each is the span `<channel>.<name>`."""
+        return iter(items) if _tracing() is None else self._traced(name, iter(items))
+
+    def _traced(self, name, items):
+        end = object()
+        while True:
+            with self.tracepoint(name):
+                item = next(items, end)
+            if item is end:
+                return
+            yield item
+
+    def instrument(self, obj: _Object, *method_names: str) -> _Object:
         """Wraps these methods of obj in spans named by class and method. Returns: obj.
 
         The object gets a class of its own, derived from the one it had, so that special methods are traced as well.

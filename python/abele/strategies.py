@@ -3,7 +3,10 @@
 Source: spec options.md, section 9. Which strategies run is decided at compile (src/compile/from_options.cc).
 """
 
+from __future__ import annotations
+
 import json
+from typing import Any, Self
 
 from . import enums
 from ._errors import refused
@@ -12,7 +15,7 @@ from ._native import core
 BlockId = str
 
 
-def schedules():
+def schedules() -> list[str]:
     """The words of schedules that a user may choose, as src/plan/schedules.def has them."""
     return tuple(core().Schedule.__members__)
 
@@ -20,7 +23,7 @@ def schedules():
 class Stage:
     """The blocks that run together on one device."""
 
-    def __init__(self, *block_ids):
+    def __init__(self, *block_ids: str) -> None:
         if not all(isinstance(block, str) for block in block_ids):
             raise refused(AssertionError, f"block ids must be strings, got {block_ids!r}")
         self._blocks = tuple(block_ids)
@@ -29,11 +32,11 @@ class Stage:
         self._ipu = None
 
     @property
-    def blocks(self):
+    def blocks(self) -> list[str]:
         """The block ids, in the order given."""
         return self._blocks
 
-    def ipu(self, ipu):
+    def ipu(self, ipu: int) -> Self:
         """Runs the stage on this device (an index inside the model's device set). Returns self."""
         if not isinstance(ipu, int):
             raise refused(AssertionError, f"ipu must be an int, got {ipu!r}")
@@ -52,7 +55,7 @@ class Stage:
 class Phase:
     """Stages that run at the same time. Arguments: all Stage, or all block ids (then one Stage holds them)."""
 
-    def __init__(self, *arg):
+    def __init__(self, *arg: Any) -> None:
         if all(isinstance(item, Stage) for item in arg):
             self._stages = list(arg)
         else:
@@ -61,15 +64,15 @@ class Phase:
             self._stages = [Stage(*arg)]
 
     @property
-    def stages(self):
+    def stages(self) -> list[Stage]:
         """The stages, in the order given."""
         return self._stages
 
-    def stage(self, idx):
+    def stage(self, idx: int) -> Stage:
         """The stage at this position."""
         return self._stages[idx]
 
-    def ipus(self, *ipus):
+    def ipus(self, *ipus: int) -> Self:
         """Gives each stage its device."""
         if len(ipus) != len(self._stages):
             raise refused(AssertionError, f"{len(ipus)} devices for {len(self._stages)} stages")
@@ -98,7 +101,7 @@ def _toStage(item):
 class _Strategy:
     """What all strategies share: stages by block id."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._stage_of = {}
 
     def _addStage(self, stage):
@@ -107,7 +110,7 @@ class _Strategy:
                 raise refused(AssertionError, f"block {block!r} is listed twice")
             self._stage_of[block] = stage
 
-    def stage(self, block_id):
+    def stage(self, block_id: str) -> Stage:
         """The Stage that lists this block."""
         if block_id not in self._stage_of:
             raise refused(AssertionError, f"unknown block {block_id!r}; known: {', '.join(sorted(self._stage_of))}")
@@ -121,7 +124,7 @@ class _Strategy:
 class _StageStrategy(_Strategy):
     """Arguments: nothing, one AutoStage, or stages in order (Stage, block id, or list of block ids)."""
 
-    def __init__(self, *args):
+    def __init__(self, *args: Any) -> None:
         super().__init__()
         self._auto_stage = enums.AutoStage.SameAsIpu
         self._stages = []
@@ -135,7 +138,7 @@ class _StageStrategy(_Strategy):
             self._addStage(stage)
             self._stages.append(stage)
 
-    def devices(self, number):
+    def devices(self, number: int) -> Self:
         """How many devices an AutoStage.AutoSplit cuts the program for. Ours, not PopTorch's.
 
         Args:
@@ -179,7 +182,7 @@ class PipelinedExecution(_StageStrategy):
     _costs = ""
     _recompute = False
 
-    def schedule(self, name):
+    def schedule(self, name: str) -> Self:
         """Chooses the order of the stages' work in training. Results never depend on it. Ours, not PopTorch's.
 
         Args:
@@ -198,7 +201,7 @@ class PipelinedExecution(_StageStrategy):
         self._schedule = name
         return self
 
-    def costs(self, costs):
+    def costs(self, costs: dict[str, Any] | str) -> Self:
         """Gives the measured times of the stages to schedules that order their work by time. Ours, not PopTorch's.
 
         Without them "zero-bubble" and "zero-bubble-2" estimate the times from shapes, so that equal programs get equal
@@ -216,7 +219,7 @@ class PipelinedExecution(_StageStrategy):
         self._costs = costs if isinstance(costs, str) else json.dumps(costs)
         return self
 
-    def recompute(self, use=True):
+    def recompute(self, use: bool | str = True) -> Self:
         """Backward makes the values of its stage's forward again instead of keeping them. Ours, not PopTorch's.
 
         Args:
@@ -261,7 +264,7 @@ class _PhasedStrategy(_Strategy):
     _execution_mode = 2
     _auto_stage = enums.AutoStage.SameAsIpu  # never asked: the phases list all blocks
 
-    def __init__(self, *phases):
+    def __init__(self, *phases: Any) -> None:
         super().__init__()
         if not phases:
             raise refused(AssertionError, f"{type(self).__name__} needs at least one phase")
@@ -288,13 +291,13 @@ class _PhasedStrategy(_Strategy):
             return Phase(*item)
         return Phase(item)
 
-    def phase(self, phase):
+    def phase(self, phase: int) -> Phase:
         """The phase at this position."""
         if not (isinstance(phase, int) and phase >= 0):
             raise refused(AssertionError, f"phase must be an int >= 0, got {phase!r}")
         return self._phases[phase]
 
-    def useSeparateBackwardPhase(self, use=True):
+    def useSeparateBackwardPhase(self, use: bool = True) -> Self:
         """Forward and backward do not share the middle phase. Returns self."""
         if not isinstance(use, bool):
             raise refused(AssertionError, f"use must be a bool, got {use!r}")
@@ -332,7 +335,7 @@ class SerialPhasedExecution(_PhasedStrategy):
     def _livenessCall(self):
         return "setTensorsLiveness", self._tensors_liveness
 
-    def setTensorsLiveness(self, liveness):
+    def setTensorsLiveness(self, liveness: enums.Liveness) -> Self:
         """Where tensors live between phases. Returns self."""
         if not isinstance(liveness, enums.Liveness):
             raise refused(AssertionError, f"liveness must be a Liveness, got {liveness!r}")
@@ -348,7 +351,7 @@ class ParallelPhasedExecution(_PhasedStrategy):
     def _livenessCall(self):
         return "sendTensorsOffChipAfterFwd", True
 
-    def sendTensorsOffChipAfterFwd(self, off_chip=True):
+    def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> Self:
         """Activations leave the device between forward and backward. Returns self."""
         if not isinstance(off_chip, bool):
             raise refused(AssertionError, f"off_chip must be a bool, got {off_chip!r}")

@@ -3,11 +3,15 @@
 Source: spec annotations.md section 10, environment.md section 6.
 """
 
+from __future__ import annotations
+
 import abc
 import copy
 import dataclasses
 import functools
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -18,18 +22,18 @@ class ICustomArgParser(abc.ABC):
     """How the tensors inside a custom type are found and replaced."""
 
     @abc.abstractmethod
-    def yieldTensors(self, struct):
+    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:
         """Yields every tensor of `struct`, always in the same order."""
 
     @abc.abstractmethod
-    def reconstruct(self, original_structure, tensor_iterator):
+    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
         """A new object like `original_structure` with tensors taken from the iterator, in the order of yieldTensors."""
 
 
 _parsers = {}
 
 
-def registerCustomArgParser(arg_data_type, arg_parser):
+def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -> None:
     """Uses `arg_parser` for values of this type; None removes it. Replaces a parser registered before."""
     if arg_parser is None:
         _parsers.pop(arg_data_type, None)

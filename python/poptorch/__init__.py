@@ -15,7 +15,7 @@ from abele._hooks import registerPostCompileHook, registerPreCompileHook
 from abele._process import poptorchAtExit
 from abele._process import start as _start
 from abele._tracing import getIpuTensorId
-from abele._version import __version__
+from abele._version import POPTORCH_VERSION as __version__
 
 from . import _poplar_executor, enums, ops, optim, options, profiling
 

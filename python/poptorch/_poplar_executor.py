@@ -3,8 +3,16 @@
 Programs import the class from here and from poptorch.executor. Source: spec executor.md; clients.md, point 11.
 """
 
-from abele._version import __version__
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from abele._version import POPTORCH_VERSION
 from abele.executor import Executor, _rebuild, loadAs  # noqa: F401  (pickled executors name _rebuild)
+from abele.options import Options
 
 from ._policy import PopTorchPolicy
 
@@ -27,11 +35,21 @@ class PoplarExecutor(Executor, metaclass=_AnyExecutor):
     Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
     """
 
-    def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None):
+    def __init__(
+        self,
+        model: Any,
+        options: Options | None,
+        training: bool,
+        poptorch_version: str,
+        optimizer: torch.optim.Optimizer | None = None,
+        user_model: Any = None,
+    ) -> None:
         super().__init__(model, options, training, poptorch_version, optimizer, user_model, policy=_POLICY)
 
 
-def trainingModel(model, options=None, optimizer=None):
+def trainingModel(
+    model: torch.nn.Module | Executor, options: Options | None = None, optimizer: torch.optim.Optimizer | None = None
+) -> PoplarExecutor:
     """Wraps a module for training.
 
     Args:
@@ -42,10 +60,10 @@ def trainingModel(model, options=None, optimizer=None):
     Raises:
         RuntimeError: the model is wrapped for training already.
     """
-    return PoplarExecutor(model, options, True, __version__, optimizer)
+    return PoplarExecutor(model, options, True, POPTORCH_VERSION, optimizer)
 
 
-def inferenceModel(model, options=None):
+def inferenceModel(model: torch.nn.Module | Executor, options: Options | None = None) -> PoplarExecutor:
     """Wraps a module for inference. Weights shared with a training executor are kept in step.
 
     Args:
@@ -53,10 +71,10 @@ def inferenceModel(model, options=None):
         options: Options; frozen from now on.
     Returns: an executor: calling it runs forward.
     """
-    return PoplarExecutor(model, options, False, __version__)
+    return PoplarExecutor(model, options, False, POPTORCH_VERSION)
 
 
-def load(filename, edit_opts_fn=None):
+def load(filename: str | os.PathLike[str], edit_opts_fn: Callable[[Options], Any] | None = None) -> PoplarExecutor:
     """An executor from a file that save() or compileAndExport() wrote, with model, weights, optimizer and random state.
 
     The file holds the module as a pickle, and reading a pickle runs what its author put there: load files that you

@@ -252,6 +252,7 @@ def _lint(tools: machine.Toolchain) -> None:
 
 def check(options) -> None:
     tools = machine.setup_dev()
+    machine.install_checkers(tools)
     _lint(tools)
     _generate(tools, ["--check"])
     folder = configure_and_build(tools, werror=True)
@@ -267,7 +268,7 @@ def check(options) -> None:
 
 def demo(options) -> None:
     tools = machine.setup()
-    folder = configure_and_build(tools, targets=["abele_python"])
+    folder = configure_and_build(tools, targets=["abele_python", "abele_command"])
     step("demonstration")
     sys.exit(
         run([tools.python, "examples/python/digits.py", *options.rest], env=_python_env(tools, folder), check=False)

@@ -13,6 +13,7 @@ from .shell import ROOT, fail
 # What Python tests run, by folder or file; the longest that fits counts.
 NEEDS = {
     "test": ["abele_python"],
+    "test/client/test_commands.py": ["abele_python", "abele_tools"],
     "test/client/test_cpp_consumer.py": ["all"],
     "test/client/test_cpp_continues.py": ["abele_python", "continue_training", "cpp_blocks"],
     "test/client/test_cpp_examples.py": ["abele_python", "examples/cpp/all"],

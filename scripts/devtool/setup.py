@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,9 +174,28 @@ def _write_pth(info: dict) -> None:
         pth.write_text(text)
 
 
+def write_commands(python: str, folder: Path, tools: Path) -> None:
+    """The commands of a wheel: scripts that pyproject.toml names, and links to the tools that a build makes.
+
+    tools: where the build makes them; a link may lead nowhere until it has.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name, function in project["scripts"].items():
+        module, _, attribute = function.partition(":")
+        script = folder / name
+        script.write_text(f"#!{python}\nimport sys\nfrom {module} import {attribute}\nsys.exit({attribute}())\n")
+        script.chmod(0o755)
+    for source in sorted((ROOT / "tools").glob("*.cc")):
+        link = folder / source.stem
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.relpath(tools / source.stem, folder))
+
+
 def _fingerprint(python: str) -> str:
-    digest = hashlib.sha256(f"{python} {os.path.realpath(python)}".encode())
-    for path in [ROOT / "dev", ROOT / "requirements.txt", *sorted(Path(__file__).parent.glob("*.py"))]:
+    tools = [path.name for path in sorted((ROOT / "tools").glob("*.cc"))]
+    digest = hashlib.sha256(f"{python} {os.path.realpath(python)} {tools}".encode())
+    ours = [ROOT / name for name in ("dev", "requirements.txt", "pyproject.toml")]
+    for path in [*ours, *sorted(Path(__file__).parent.glob("*.py"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -205,6 +225,8 @@ def setup() -> Toolchain:
     _install_torch(python, info)
     install_pinned(python, "requirements.txt", _probe(python))
     _write_pth(info)
+    if Path(python).is_relative_to(VENV):
+        write_commands(python, Path(info["scripts"]), ROOT / "build" / "dev" / "tools")
     STAMP.parent.mkdir(exist_ok=True)
     state = {
         "fingerprint": _fingerprint(python),
@@ -230,7 +252,15 @@ def setup_tests() -> Toolchain:
     name = "requirements-keras.txt"
     if not install_pinned(tools.python, name, _probe(tools.python), ["--no-deps"], check=False):
         step(f"could not install what {name} pins: the tests of abele.keras are skipped")
+    install_checkers(tools)
     return tools
+
+
+def install_checkers(tools: Toolchain) -> None:
+    """The type checkers. Without them their tests say that they are skipped."""
+    name = "requirements-types.txt"
+    if not install_pinned(tools.python, name, _probe(tools.python), check=False):
+        step(f"could not install what {name} pins: the tests of types are skipped")
 
 
 def setup_fuzz() -> Toolchain:

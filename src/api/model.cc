@@ -115,6 +115,7 @@ std::string CompiledModel::executableText() const { return enter()->executableTe
 int64_t CompiledModel::numPrograms() const { return static_cast<int64_t>(enter()->numPrograms()); }
 std::string explain(const CompiledModel& model) { return model.explain(); }
 void CompiledModel::save(const std::string& path, const SaveOptions& what) { enter()->save(path, what); }
+void CompiledModel::trace(const std::string& path, int64_t steps) { enter()->trace(path, steps); }
 void CompiledModel::destroy() { enter()->destroy(); }
 void CompiledModel::setInterrupt(std::function<bool()> poll) { enter()->setInterrupt(std::move(poll)); }
 

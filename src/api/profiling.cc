@@ -7,14 +7,14 @@
 namespace abele::profiling {
 
 Tracepoint::Tracepoint(std::string channel, std::string name) : channel_(std::move(channel)), name_(std::move(name)) {
-  if (host::TraceFile::current()) begin_ = host::TraceFile::now();
+  if (host::isTracing()) begin_ = host::TraceFile::now();
 }
 Tracepoint::Tracepoint(Tracepoint&& other) noexcept
     : channel_(std::move(other.channel_)), name_(std::move(other.name_)), begin_(std::exchange(other.begin_, -1)) {}
 Tracepoint::~Tracepoint() {
   if (begin_ < 0) return;
   try {
-    if (host::TraceFile* file = host::TraceFile::current()) file->addSpan(name_, channel_, begin_);
+    host::traceSpan(name_, channel_, begin_);
   } catch (const Error& error) {  // a child that was forked off inside the span cannot make its file
     log::warn("a span was not recorded: ", error.what());
   }

@@ -1,8 +1,9 @@
-// The native log, driven by abele._logging; and what the module was built with.
+// The native log, driven by abele._logging; what the module was built with and what there is on this machine.
 #include "base/log.h"
 
 #include <torch/version.h>
 
+#include "abele/environment.h"
 #include "abele/options.h"
 #include "bind/bind.h"
 
@@ -13,6 +14,11 @@ void registerLog(pybind11::module_& module) {
   module.def("setLogLevel", setLogLevel, py::arg("name"));
   module.def("setMaxRepeatedLogs", log::setMaxRepeats, py::arg("max_lines"), "Negative: no limit.");
   module.attr("torch_version") = TORCH_VERSION;
+  module.def("environment", [] {
+    std::vector<std::pair<std::string, std::string>> rows;
+    for (EnvironmentRow& row : environment()) rows.emplace_back(std::move(row.name), std::move(row.value));
+    return rows;
+  });
 }
 
 }  // namespace abele::bind

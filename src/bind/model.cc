@@ -268,6 +268,7 @@ void registerModel(py::module_& module) {
       .def(
           "step", [](PythonModel& self, const Tensors& inputs) { return self.call([&] { return self.step(inputs); }); },
           py::arg("inputs"))
+      .def("trace", &PythonModel::trace, py::arg("path"), py::arg("steps"))
       .def("load", &PythonModel::load, py::arg("program"), py::arg("form"), py::arg("structure"))
       .def(
           "goOnFrom",

@@ -10,12 +10,18 @@ namespace abele::bind {
 
 void registerTracing(py::module_& module) {
   using host::TraceFile;
-  py::class_<TraceFile>(module, "TraceFile")
-      .def_property_readonly("path", &TraceFile::path)
-      .def("add", &TraceFile::add, py::call_guard<NoGil>())
-      .def("addSpan", &TraceFile::addSpan, py::call_guard<NoGil>())
-      .def("close", &TraceFile::close, py::call_guard<NoGil>());
-  module.def("traceFile", &TraceFile::current, py::arg("program"), py::return_value_policy::reference);
+  module.def(
+      "tracesProcess", [](const std::string& program) { return TraceFile::current(program) != nullptr; },
+      py::arg("program"));
+  module.def(
+      "closeTraceOfProcess",
+      [] {
+        if (TraceFile* file = TraceFile::current()) file->close();
+      },
+      py::call_guard<NoGil>());
+  module.def("isTracing", &host::isTracing, py::arg("program"));
+  module.def("traceEvent", &host::traceEvent, py::call_guard<NoGil>());
+  module.def("traceSpan", &host::traceSpan, py::call_guard<NoGil>());
   module.def("traceClock", &TraceFile::now);
 }
 

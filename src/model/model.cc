@@ -61,6 +61,7 @@ Model::Model(std::unique_ptr<ModuleSource> source, Rules rules, std::shared_ptr<
 Model::~Model() {
   try {
     const Turns::Turn turn = rules_.training ? moduleTurn() : Turns::Turn();
+    endTrace();
     pullBeforeTheEnd();
     if (sharing_->trainer == this) sharing_->trainer = nullptr;
   } catch (const std::exception& error) {
@@ -129,6 +130,7 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
   });
   next->form = rules_.policy.many_structures ? form : withoutTrailingNothing(form);
   for (const at::Tensor& input : inputs) next->inputs.push_back(typeOf(input));
+  if (TraceFile* file = TraceFile::current()) next->of_process.emplace(*file, trackName());
   return next;
 }
 
@@ -199,7 +201,39 @@ std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {
   if (rules_.training) stale_ = true;  // also after an interruption that comes too late
   std::vector<at::Tensor> results = session.run(inputs, poll_);
   if (program_->profile) program_->profile->noteRun(session);
+  if (trace_ || program_->of_process) noteCall();
   return results;
+}
+
+void Model::noteCall() {
+  constexpr int64_t kMeasuredCalls = 3;  // behind them the simulator knows what the stages take
+  Session& session = *program_->session;
+  if (std::optional<Timeline>& timeline = program_->of_process; timeline) {
+    timeline->note(session);
+    if (timeline->numCalls() == kMeasuredCalls) timeline->predict(session);
+  }
+  if (!trace_) return;
+  if (!program_->of_trace) program_->of_trace.emplace(*trace_, trackName());
+  program_->of_trace->note(session);
+  if (--traced_calls_left_ == 0) endTrace();
+}
+
+void Model::trace(const std::string& path, int64_t steps) {
+  ABELE_REQUIRE(steps >= 1, E0708, {.what = cat("a trace of ", steps, " calls"), .expected = "1 or more"});
+  endTrace();
+  trace_ = TraceFile::open(path);
+  traced_calls_left_ = steps;
+}
+
+void Model::endTrace() {
+  if (!trace_) return;
+  for (const std::shared_ptr<ModelProgram>& program : programs_)
+    if (program->of_trace) {
+      program->of_trace->predict(*program->session);
+      program->of_trace.reset();
+    }
+  trace_->close();
+  trace_.reset();
 }
 
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const std::string& form) {
@@ -229,6 +263,7 @@ Session& Model::adopt(Adopted adopted) {
   const std::vector<Turns::Turn> turns = claimModule(next->tensors);
   next->session->load(std::move(adopted.program), modelOf(next->tensors), poll_);
   if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
+  if (TraceFile* file = TraceFile::current()) next->of_process.emplace(*file, trackName());
   programs_.push_back(next);
   use(next);
   is_compiled_ = true;
@@ -238,6 +273,7 @@ Session& Model::adopt(Adopted adopted) {
 
 void Model::destroy() {
   const Turns::Turn turn = moduleTurn();
+  endTrace();
   pullBeforeTheEnd();
   program_ = nullptr;
   programs_.clear();

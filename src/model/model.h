@@ -20,6 +20,7 @@
 #include "model/trained_state.h"
 #include "session/profile.h"
 #include "session/session.h"
+#include "session/timeline.h"
 
 namespace abele::host {
 
@@ -120,6 +121,9 @@ class Model {
   /// Goes on from the state that a file holds, as far as it holds one: of the optimizer and of the random stream.
   /// Requires: the program is the file's.
   void resume(const ProgramFile& file);
+  /// The next `steps` calls go into this file, action by action, and with them all other events of the process; what
+  /// was traced before ends. Throws E0708, E0712. Source: ours.
+  void trace(const std::string& path, int64_t steps);
 
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
 
@@ -133,6 +137,8 @@ class Model {
     std::vector<NamedTensor> tensors;
     std::unique_ptr<Session> session;
     std::optional<Profile> profile;
+    /// Of the file that PVTI_OPTIONS asks for, and of trace_; nothing where nobody traces.
+    std::optional<Timeline> of_process, of_trace;
   };
 
   ModuleSource& source() const { return *source_; }
@@ -153,6 +159,10 @@ class Model {
     int64_t uploaded_version = -1;
   };
 
+  /// Adds the program's last call to what is traced.
+  void noteCall();
+  const char* trackName() const { return rules_.training ? "training" : "inference"; }
+  void endTrace();
   Turns::Turn turnOf(Model& trainer) const;
   /// A forked child has no devices to copy from.
   void pullBeforeTheEnd();
@@ -188,6 +198,8 @@ class Model {
   std::vector<std::shared_ptr<ModelProgram>> programs_;
   std::shared_ptr<ModelProgram> program_;  // of the last call
   std::optional<TrainedState> awaited_;    // of a checkpoint, for the first program
+  std::shared_ptr<TraceFile> trace_;       // null: nobody asked for one
+  int64_t traced_calls_left_ = 0;
   std::function<bool()> poll_;
   std::atomic<bool> is_compiled_ = false;
   std::atomic<bool> attached_ = false;

@@ -34,6 +34,15 @@ void Pager::reset() {
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [&] { return num_done_ == num_posted_; });
   error_ = nullptr;
+  done_.clear();
+}
+
+void Pager::takeTimes(int32_t worker, std::chrono::steady_clock::time_point begin, std::vector<PagingTime>& into) {
+  const std::lock_guard lock(mutex_);
+  for (const Done& done : done_)
+    into.push_back({worker, done.is_fetch, std::chrono::nanoseconds(done.begin - begin).count(),
+                    std::chrono::nanoseconds(done.end - begin).count()});
+  done_.clear();
 }
 
 void Pager::request(size_t action) {
@@ -59,12 +68,15 @@ void Pager::work() {
     jobs_.pop_front();
     lock.unlock();
     std::exception_ptr error;
+    Done done{.is_fetch = job.is_fetch, .begin = std::chrono::steady_clock::now(), .end = {}};
     try {
       for (const exe::FrameUse& frame : *job.frames) job.is_fetch ? backend_.fetch(frame) : backend_.release(frame);
     } catch (...) {
       error = std::current_exception();
     }
+    done.end = std::chrono::steady_clock::now();
     lock.lock();
+    done_.push_back(done);
     if (error && !error_) error_ = std::move(error);
     ++num_done_;
     finished_.notify_all();

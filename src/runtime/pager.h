@@ -1,13 +1,16 @@
 // Moves one worker's off-chip memory while the worker runs. Private to runtime/.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "runtime/backend.h"
+#include "runtime/runtime.h"
 
 namespace abele::runtime {
 
@@ -26,8 +29,14 @@ class Pager {
   void after(size_t action);
   /// Forgets what was asked for ahead, and errors: the step gave up.
   void reset();
+  /// Adds what was done since it was last asked, which must be after every step.
+  void takeTimes(int32_t worker, std::chrono::steady_clock::time_point begin, std::vector<PagingTime>& into);
 
  private:
+  struct Done {
+    bool is_fetch = false;
+    std::chrono::steady_clock::time_point begin, end;
+  };
   struct Job {
     const std::vector<exe::FrameUse>* frames = nullptr;
     bool is_fetch = false;
@@ -47,6 +56,7 @@ class Pager {
   std::mutex mutex_;
   std::condition_variable posted_, finished_;
   std::deque<Job> jobs_;  // guarded by mutex_, like all below
+  std::vector<Done> done_;
   int64_t num_posted_ = 0, num_done_ = 0;
   bool stopping_ = false;
   std::exception_ptr error_;

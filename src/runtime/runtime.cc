@@ -284,6 +284,10 @@ struct Runtime::Impl {
     if (completed) ++steps;
     // Nobody but the workers and poll() sets it, and both are done.
     if (std::exception_ptr first = std::exchange(error, nullptr)) std::rethrow_exception(first);
+    report.begin = std::chrono::nanoseconds(begin.time_since_epoch()).count();
+    report.paging.clear();
+    for (size_t w = 0; w < pagers.size(); ++w)
+      if (pagers[w]) pagers[w]->takeTimes(static_cast<int32_t>(w), begin, report.paging);
     report.actions.clear();
     for (const auto& worker_times : times)
       report.actions.insert(report.actions.end(), worker_times.begin(), worker_times.end());

@@ -18,8 +18,18 @@ struct ActionTime {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
 };
+/// When the memory of an action moved, by a thread of the worker's own. Units: as ActionTime; what ended after the step
+/// before is in this one, at a time below 0.
+struct PagingTime {
+  int32_t worker = 0;
+  bool is_fetch = false;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
 struct StepReport {
+  int64_t begin = 0;  // ns of std::chrono::steady_clock
   int64_t wall_ns = 0;
+  std::vector<PagingTime> paging;
   std::vector<ActionTime> actions;  // worker after worker, in order
 };
 

@@ -59,6 +59,7 @@ struct Handover {
   int64_t asked_ns = 0;   // the host began to make the inputs ready
   int64_t bound_ns = 0;   // the devices can read them
   int64_t start_ns = 0;   // the step began
+  int64_t begin = 0;      // the same, of the clock of TraceFile::now()
   int64_t before_ns = 0;  // time of the steps before it, which its actions' times include
 };
 
@@ -83,6 +84,7 @@ struct Session::Impl {
   runtime::Watch* watch = nullptr;  // for programs compiled from now on
   runtime::StepReport last_step;
   std::vector<Handover> handovers;  // of the last call, by step
+  int64_t call_begin = 0;           // of the clock of TraceFile::now()
   int64_t results_ns = 0;           // since it began, until its results were complete
   std::deque<RecentStep> recent;    // the last calls
   int64_t last_step_allocations = 0;

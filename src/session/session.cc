@@ -37,6 +37,11 @@ void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepR
     action.end_ns += report.wall_ns;
     report.actions.push_back(action);
   }
+  for (runtime::PagingTime paging : step.paging) {
+    paging.begin_ns += report.wall_ns;
+    paging.end_ns += report.wall_ns;
+    report.paging.push_back(paging);
+  }
   report.wall_ns += step.wall_ns;
 }
 
@@ -182,6 +187,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   std::vector<double> loss_scales;
   impl_->last_step = {};
   impl_->handovers.clear();
+  impl_->call_begin = std::chrono::nanoseconds(start.time_since_epoch()).count();
   for (int64_t step = 0; step < steps; ++step) {
     loss_scales.push_back(finalLossScale(compiled));
     Handover& moved = impl_->handovers.emplace_back();
@@ -191,7 +197,9 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
     moved.bound_ns = sinceBegin();
     compiled.backend->bindOutputs(partOf(results, step, steps));
     moved.start_ns = sinceBegin();
-    append(compiled.runtime->run(poll), step * compiled.executable.micro_batches, impl_->last_step);
+    const runtime::StepReport& done = compiled.runtime->run(poll);
+    moved.begin = done.begin;
+    append(done, step * compiled.executable.micro_batches, impl_->last_step);
     adaptLossScale(compiled, impl_->options);
   }
   if (compiled.shared) compiled.shared->noteUpdates(compiled.model_of);

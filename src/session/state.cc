@@ -15,10 +15,12 @@
 #include "compile/tensors.h"
 #include "runtime/memory/offload.h"
 #include "session/impl.h"
+#include "session/trace_file.h"
 
 namespace abele::host {
 namespace {
 
+constexpr char kWeightsChannel[] = "abele.weights";  // in traces
 constexpr int64_t kRoundingBytes = sizeof(runtime::RoundingPosition);
 
 const char* kindName(passes::OptimizerRules::Kind kind) {
@@ -85,6 +87,7 @@ passes::OptimizerRules withTypes(passes::OptimizerRules rules, const exe::Execut
 }  // namespace
 
 void Session::copyWeightsToHost() {
+  const TraceSpan span("weights to host", kWeightsChannel);
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("copyWeightsToHost()");
   for (size_t i = 0; i < compiled.model_of.size(); ++i) {
@@ -97,6 +100,7 @@ void Session::copyWeightsToHost() {
 }
 
 void Session::copyWeightsToDevice() {
+  const TraceSpan span("weights to device", kWeightsChannel);
   at::NoGradGuard no_grad;
   uploadModel(impl_->require("copyWeightsToDevice()"));
 }

@@ -1,5 +1,6 @@
 #include "session/trace_file.h"
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -59,11 +61,12 @@ std::string fileName() {
 /// Bytes that are no UTF-8 do not end a program.
 std::string textOf(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-[[noreturn]] void refuseFile(const std::string& path, const std::string& reason) {
-  throwUser(ErrorCode::E0712, {.what = cat("the trace cannot be written: ", reason),
-                               .at = path,
-                               .remedy = "name a folder that can be written in PVTI_OPTIONS"});
+/// Those of TraceFile::open that are not closed; guarded by mutex().
+std::vector<std::weak_ptr<TraceFile>>& opened() {
+  static auto* files = new std::vector<std::weak_ptr<TraceFile>>;
+  return *files;
 }
+std::atomic<size_t> num_opened = 0;
 
 std::mutex& mutex() {
   static std::mutex* one = new std::mutex;
@@ -77,6 +80,8 @@ std::unique_ptr<TraceFile>& held() {
 
 void closeAtTheEnd() {
   if (held()) held()->close();
+  for (const std::weak_ptr<TraceFile>& one : opened())
+    if (const std::shared_ptr<TraceFile> file = one.lock()) file->close();
 }
 
 }  // namespace
@@ -116,12 +121,31 @@ TraceFile* TraceFile::current(const std::string& program) {
   if (held() && held()->impl_->home.isHere()) return held().get();
   const std::optional<std::string> folder = folderOfTraces();
   if (!folder) return nullptr;
+  held() = make((std::filesystem::path(*folder) / fileName()).string(), program,
+                "name a folder that can be written in PVTI_OPTIONS");
+  return held().get();
+}
+
+std::shared_ptr<TraceFile> TraceFile::open(const std::string& path) {
+  const std::shared_ptr<TraceFile> file =
+      make(std::filesystem::absolute(path).string(), {}, "name a file in a folder that can be written");
+  const std::lock_guard lock(mutex());
+  std::erase_if(opened(), [](const std::weak_ptr<TraceFile>& one) { return one.expired(); });
+  opened().push_back(file);
+  num_opened = opened().size();
+  return file;
+}
+
+std::unique_ptr<TraceFile> TraceFile::make(const std::string& path, const std::string& program,
+                                           const std::string& remedy) {
   auto impl = std::make_unique<Impl>();
   std::error_code ignored;
-  std::filesystem::create_directories(*folder, ignored);
-  impl->path = (std::filesystem::path(*folder) / fileName()).string();
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  impl->path = path;
   impl->file = ::open(impl->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (impl->file < 0) refuseFile(impl->path, std::strerror(errno));
+  if (impl->file < 0)
+    throwUser(ErrorCode::E0712,
+              {.what = cat("the trace cannot be written: ", std::strerror(errno)), .at = path, .remedy = remedy});
   const Json name = {{"name", "process_name"},
                      {"ph", "M"},
                      {"pid", getpid()},
@@ -130,8 +154,7 @@ TraceFile* TraceFile::current(const std::string& program) {
   impl->buffer = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + textOf(name);
   static const int at_the_end = std::atexit(closeAtTheEnd);
   static_cast<void>(at_the_end);
-  held().reset(new TraceFile(std::move(impl)));
-  return held().get();
+  return std::unique_ptr<TraceFile>(new TraceFile(std::move(impl)));
 }
 
 int64_t TraceFile::now() {
@@ -151,15 +174,14 @@ void TraceFile::add(const std::string& name, const std::string& channel, char ph
                 {"pid", getpid()},
                 {"tid", syscall(SYS_gettid)}};
   event.update(more);
-  const std::string line = ",\n" + textOf(event);
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->file < 0) return;
-  impl_->buffer += line;
-  if (impl_->buffer.size() >= kFlushedBytes) impl_->flush();
+  addLines(",\n" + textOf(event));
 }
 
-void TraceFile::addSpan(const std::string& name, const std::string& channel, int64_t begin) {
-  add(name, channel, 'X', begin, textOf(Json{{"dur", static_cast<double>(now() - begin) / kNsPerUs}}));
+void TraceFile::addLines(const std::string& lines) {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->file < 0 || !impl_->home.isHere()) return;
+  impl_->buffer += lines;
+  if (impl_->buffer.size() >= kFlushedBytes) impl_->flush();
 }
 
 void TraceFile::close() {
@@ -168,6 +190,43 @@ void TraceFile::close() {
   impl_->buffer += "\n]}\n";
   impl_->flush();
   if (impl_->file >= 0) ::close(std::exchange(impl_->file, -1));
+}
+
+bool isTracing(const std::string& program) {
+  if (TraceFile::current(program)) return true;
+  if (num_opened == 0) return false;
+  const std::lock_guard lock(mutex());
+  std::erase_if(opened(), [](const std::weak_ptr<TraceFile>& one) { return one.expired(); });
+  num_opened = opened().size();
+  return num_opened > 0;
+}
+
+void traceEvent(const std::string& name, const std::string& channel, char phase, int64_t begin,
+                const std::string& fields) {
+  if (TraceFile* file = TraceFile::current()) file->add(name, channel, phase, begin, fields);
+  if (num_opened == 0) return;
+  std::vector<std::shared_ptr<TraceFile>> files;
+  {
+    const std::lock_guard lock(mutex());
+    for (const std::weak_ptr<TraceFile>& one : opened()) files.push_back(one.lock());
+  }
+  for (const std::shared_ptr<TraceFile>& file : files)
+    if (file) file->add(name, channel, phase, begin, fields);
+}
+
+void traceSpan(const std::string& name, const std::string& channel, int64_t begin) {
+  const double us = static_cast<double>(TraceFile::now() - begin) / kNsPerUs;
+  traceEvent(name, channel, 'X', begin, textOf(Json{{"dur", us}}));
+}
+
+TraceSpan::TraceSpan(const char* name, const char* channel)
+    : name_(name), channel_(channel), begin_(TraceFile::now()) {}
+TraceSpan::~TraceSpan() {
+  try {
+    if (isTracing()) traceSpan(name_, channel_, begin_);
+  } catch (const std::exception& error) {  // a child that was forked off inside the span cannot make its file
+    log::warn("a span was not recorded: ", error.what());
+  }
 }
 
 }  // namespace abele::host

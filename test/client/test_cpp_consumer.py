@@ -42,6 +42,12 @@ def test_find_package_builds_and_trains(tmp_path):
     assert "include/abele/abele.h" in installed
     assert not any("base" in Path(path).parts for path in installed if path.startswith("include/"))
     assert not any(ROOT.as_posix() in path.read_text() for path in prefix.rglob("*Targets*.cmake"))
+    commands = {path.name for path in (prefix / "bin").iterdir()}
+    assert commands == {"abele", "abele-env", "abele-opt", "abele-sim"}
+    command = str(prefix / "bin" / "abele")
+    assert run(command, "--version").startswith("abele ")
+    assert "a pipeline of two stages trains" in run(command, "env")
+    assert "dce" in run(command, "opt", "--list-passes")
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"] if tool("ninja") else []
     run(cmake, "-S", str(CONSUMER), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefix}", *generator)
     run(cmake, "--build", str(build))

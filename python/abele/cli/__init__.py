@@ -1,0 +1,1 @@
+"""Commands of the Python packages; pyproject.toml names them. `abele NAME` starts abele-NAME (tools/abele.cc)."""

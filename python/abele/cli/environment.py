@@ -1,0 +1,86 @@
+"""`abele env`: what there is on this machine, and whether a pipeline trains here."""
+
+import argparse
+import importlib.metadata
+import sys
+import time
+
+# Libraries whose programs Abele runs.
+_PACKAGES = ("numpy", "keras", "transformers", "lightning", "pytorch-lightning", "timm", "optimum-graphcore")
+
+
+def _packageVersions():
+    for name in _PACKAGES:
+        try:
+            yield f"{name} {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def _rows():
+    """(name, value); what cannot be loaded is an exception."""
+    import abele
+    from abele._version import POPTORCH_VERSION
+
+    yield "abele", f"{abele.__version__} (poptorch {POPTORCH_VERSION}), {abele.__path__[0]}"
+    yield "python", f"{sys.version.split()[0]}, {sys.executable}"
+    yield "packages", ", ".join(_packageVersions()) or "none of those that Abele knows"
+    import torch
+
+    yield "torch", torch.__version__
+    from abele._native import core
+
+    for name, value in core().environment():
+        if name != "abele":
+            yield name, value
+
+
+def _train():
+    """A step of two stages on two devices."""
+    import torch
+
+    import abele
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = abele.BeginBlock(torch.nn.Linear(4, 4), "first", ipu_id=0)
+            self.second = abele.BeginBlock(torch.nn.Linear(4, 2), "second", ipu_id=1)
+
+        def forward(self, x, target):
+            out = self.second(self.first(x))
+            return out, torch.nn.functional.mse_loss(out, target)
+
+    net = Net()
+    before = net.first.weight.detach().clone()
+    options = abele.Options()
+    options.showCompilationProgressBar(False).Training.gradientAccumulation(2)
+    step = abele.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.01))
+    step(torch.ones(4, 4), torch.ones(4, 2))
+    step.copyWeightsToHost()
+    if torch.equal(before, net.first.weight):
+        raise RuntimeError("a step changed no weight")
+
+
+def _print(name, value):
+    print(f"{name:<13} {value}", flush=True)
+
+
+def main(arguments=None):
+    """The console script. Returns its exit status: 1 where a small pipeline does not train."""
+    parser = argparse.ArgumentParser(prog="abele env", description=__doc__.split(": ", 1)[1])
+    parser.parse_args(arguments)
+    begin = time.perf_counter()
+    try:
+        for row in _rows():
+            _print(*row)
+        _train()
+    except Exception as error:  # whatever it is: the rows above help to find out why
+        _print("FAILS", f"a pipeline of two stages: {type(error).__name__}: {error}")
+        return 1
+    _print("works", f"a pipeline of two stages trains ({time.perf_counter() - begin:.1f} s with all imports)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+// abele::environment: what there is on this machine.
+#include "abele/environment.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <string_view>
+
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/Version.h>
+#include <torch/version.h>
+
+#include "abele/model.h"
+#include "base/cat.h"
+#include "base/error.h"
+#include "base/version.h"
+
+extern char** environ;
+
+namespace abele {
+namespace {
+
+/// Of Abele, of launchers, and what decides how many threads work.
+constexpr std::string_view kVariables[] = {"ABELE_",  "POPTORCH_",   "POPLAR_",     "POPART_", "POPDIST_",
+                                           "PVTI_",   "RANK=",       "WORLD_SIZE=", "MASTER_", "OMP_NUM_THREADS=",
+                                           "GLOO_SO", "LD_PRELOAD=", "MALLOC_"};
+
+/// The value behind "key :" in the first line of a file of /proc that begins with the key; empty where there is none.
+std::string fieldOf(const char* file, std::string_view key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.compare(0, key.size(), key) != 0) continue;
+    const size_t colon = line.find(':');
+    const size_t first = colon == std::string::npos ? colon : line.find_first_not_of(" \t", colon + 1);
+    return first == std::string::npos ? "" : line.substr(first);
+  }
+  return {};
+}
+
+std::string cores() {
+  cpu_set_t set;
+  const int ours = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  const long all = ::sysconf(_SC_NPROCESSORS_ONLN);
+  const std::string model = fieldOf("/proc/cpuinfo", "model name");
+  return cat(ours > 0 ? ours : all, " of ", all, model.empty() ? "" : ", ", model, ", kernels for ",
+             at::get_cpu_capability());
+}
+
+std::string memory() {
+  // "65807284 kB"
+  const std::string all = fieldOf("/proc/meminfo", "MemTotal"), free = fieldOf("/proc/meminfo", "MemAvailable");
+  if (all.empty()) return "unknown";
+  const auto mib = [](const std::string& kib) { return std::strtoll(kib.c_str(), nullptr, 10) / 1024; };
+  return cat(mib(all), " MiB, ", mib(free), " MiB available");
+}
+
+std::string accelerators() {
+  const std::optional<c10::DeviceType> type = at::accelerator::getAccelerator();
+  const int count = type ? at::accelerator::deviceCount() : 0;
+  if (count == 0) return "none that this torch knows";
+  return cat(count, " of ", c10::DeviceTypeName(*type, /*lower_case=*/true), " (ABELE_DEVICE chooses them)");
+}
+
+std::string devices() {
+  int64_t count = 0;
+  try {
+    while (count < 64 && ipuHardwareIsAvailable(count + 1)) ++count;
+  } catch (const Error& error) {
+    return error.message().what;
+  }
+  if (count == 0) return "0: ABELE_EMULATED_DEVICES is 0, or POPTORCH_IPU_MODEL is set";
+  return cat(count, " emulated, each some cores of this processor (ABELE_EMULATED_DEVICES)");
+}
+
+}  // namespace
+
+std::vector<EnvironmentRow> environment() {
+  std::vector<EnvironmentRow> rows = {{"abele", versionText()},
+                                      {"libtorch", cat(TORCH_VERSION, ", which abele was built with")}};
+  if (utsname system{}; ::uname(&system) == 0)
+    rows.push_back({"system", cat(system.sysname, " ", system.release, ", ", system.machine)});
+  rows.push_back({"cores", cores()});
+  rows.push_back({"memory", memory()});
+  rows.push_back({"devices", devices()});
+  rows.push_back({"accelerators", accelerators()});
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    for (const std::string_view prefix : kVariables)
+      if (text.substr(0, prefix.size()) == prefix) rows.push_back({"variable", std::string(text)});
+  }
+  return rows;
+}
+
+}  // namespace abele

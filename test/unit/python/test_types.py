@@ -1,0 +1,118 @@
+"""What type checkers know of the packages: programs of users are right, mistakes are found, stubs say what is there."""
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import abele
+import pytest
+
+PYTHON = Path(abele.__file__).parents[1]
+TYPED = Path(__file__).parent / "typed"
+PROGRAMS = sorted(path for path in TYPED.glob("*.py") if path.name != "mistakes.py")
+
+
+def mypy(*files, folder):
+    """(file, line) of each error, and the text."""
+    pytest.importorskip("mypy")
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", folder, *files]
+    env = {**os.environ, "MYPYPATH": str(PYTHON)}
+    done = subprocess.run(map(str, command), env=env, cwd=folder, text=True, capture_output=True)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return {(Path(f).name, int(n)) for f, n in re.findall(r"^(.+?):(\d+): error", done.stdout, re.M)}, done.stdout
+
+
+def pyright(*files, folder):
+    """The same of pyright, in the form that PyPI has."""
+    pytest.importorskip("basedpyright")
+    settings = {"typeCheckingMode": "standard", "extraPaths": [str(PYTHON)]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "-p", folder / "pyrightconfig.json"]
+    command += ["--pythonpath", sys.executable, *files]
+    done = subprocess.run(map(str, command), cwd=folder, text=True, capture_output=True)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
+    lines = [(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in found]
+    return set(lines), "\n".join(f"{line}: {each['message']}" for line, each in zip(lines, found, strict=True))
+
+
+CHECKERS = pytest.mark.parametrize("checker", [mypy, pyright])
+
+
+@CHECKERS
+def test_programs_of_users_are_right(checker, tmp_path):
+    found, text = checker(*PROGRAMS, folder=tmp_path)
+    assert not found, text
+
+
+@CHECKERS
+def test_mistakes_are_found(checker, tmp_path):
+    lines = (TYPED / "mistakes.py").read_text().splitlines()
+    wrong = {("mistakes.py", number) for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    assert len(wrong) > 15
+    found, text = checker(TYPED / "mistakes.py", folder=tmp_path)
+    assert found == wrong, text
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_the_programs_run(program, tmp_path):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PYTHON), *sys.path])}
+    subprocess.run([sys.executable, program], cwd=tmp_path, env=env, check=True, timeout=300)
+
+
+def parameters_of_stub(function):
+    a = function.args
+    named = [arg.arg for arg in (*a.posonlyargs, *a.args)]
+    rest = [f"*{a.vararg.arg}"] if a.vararg else []
+    return named + rest + [arg.arg for arg in a.kwonlyargs] + ([f"**{a.kwarg.arg}"] if a.kwarg else [])
+
+
+def parameters_of(function):
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return [stars.get(each.kind, "") + each.name for each in inspect.signature(function).parameters.values()]
+
+
+# What an executor has of the model that it wraps.
+OF_THE_MODEL = {"parameters", "named_parameters", "state_dict", "train", "eval", "rng_state"}
+
+
+@pytest.mark.parametrize("name", ["executor", "options", "_options_dict", "_option_setters"])
+def test_stubs_have_the_parameters_of_what_they_stand_for(name):
+    module = importlib.import_module(f"abele.{name}")
+    checked = 0
+    for node in ast.parse((PYTHON / "abele" / f"{name}.pyi").read_text()).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        cls = getattr(module, node.name)
+        for member in node.body:
+            if not isinstance(member, ast.FunctionDef) or member.name in OF_THE_MODEL:
+                continue
+            actual = inspect.getattr_static(cls, member.name)
+            if not isinstance(actual, property):
+                assert parameters_of_stub(member) == parameters_of(getattr(cls, member.name)), member.name
+            checked += 1
+    assert checked >= 8
+
+
+@pytest.mark.parametrize("name", ["abele", "poptorch"])
+def test_stubs_have_the_names_of_the_packages(name):
+    package = importlib.import_module(name)
+    text = (PYTHON / name / "__init__.pyi").read_text()
+    stubbed = set(re.findall(r" as (\w+)$", text, re.M))
+    assert all(hasattr(package, each) for each in stubbed)
+    if name == "abele":
+        assert stubbed == set(abele.__all__)
+    assert (PYTHON / name / "py.typed").exists()
+
+
+def test_setters_say_their_ranges():
+    text = (PYTHON / "abele" / "_option_setters.pyi").read_text()
+    setters = re.findall(r"    def gradientAccumulation\(.*?(?=\n    def )", text, re.S)
+    assert len(setters) == 1 and "Allowed: >= 1" in setters[0] and "Unit: micro-batches" in setters[0]

@@ -1,0 +1,27 @@
+"""Mistakes that type checkers shall find: each line that ends in a comment `wrong`, and no other."""
+
+import abele
+import poptorch
+import torch
+
+net = torch.nn.Linear(2, 2)
+options = poptorch.Options()
+options.deviceIterationz(2)  # wrong
+options.deviceIterations("two")  # wrong
+options.Training.gradientAcumulation(4)  # wrong
+options.Training.gradientAccumulation(4).gradientAcumulation(4)  # wrong
+options.gradient_accumulatoin = 4  # wrong
+options.outputMode("all")  # wrong
+options.outputMode(poptorch.OutputMode.Everything)  # wrong
+options.setExecutionStrategy("pipelined")  # wrong
+options.TensorLocations.setWeightLocation("off chip")  # wrong
+poptorch.BeginBlock(net, "first", ipu=1)  # wrong
+poptorch.Stage("first").ipu("0")  # wrong
+poptorch.identity_loss(1.0, "mean")  # wrong
+poptorch.noSuchName()  # wrong
+poptorch.trainingModel(net, options, "sgd")  # wrong
+poptorch.optim.SGD(net.parameters(), lr="fast")  # wrong
+poptorch.trainingModel(net, options).compileAndExport()  # wrong
+abele.inferenceModel(net).trace("step.json", steps="many")  # wrong
+abele.Options().loadFromFile()  # wrong
+abele.simulate([], "1f1b", micro_batch=1)  # wrong

@@ -1,0 +1,59 @@
+// `abele env` of a C++ installation: what there is on this machine, and whether a pipeline trains here.
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/ones.h>
+#include <torch/nn/module.h>
+
+#include "abele/abele.h"
+
+namespace {
+
+struct Net : torch::nn::Module {
+  at::Tensor first = register_parameter("first", at::ones({4, 4})),
+             second = register_parameter("second", at::ones({2, 4}));
+};
+
+// Two stages on two devices, one step.
+void train() {
+  Net net;
+  const auto forward = [&](at::Tensor x, at::Tensor target) {
+    abele::beginBlock("first", 0);
+    const at::Tensor hidden = at::linear(x, net.first);
+    abele::beginBlock("second", 1);
+    return abele::identityLoss(at::mse_loss(at::linear(hidden, net.second), target));
+  };
+  abele::Options options;
+  options.Training().gradientAccumulation(2);
+  abele::TrainingModel step = abele::trainingModel(net, forward, options, abele::optim::SGD{.lr = 0.01});
+  const at::Tensor before = net.first.detach().clone();
+  step(at::ones({4, 4}), at::ones({4, 2}));
+  step.copyWeightsToHost();
+  if (at::equal(before, net.first)) throw std::runtime_error("a step changed no weight");
+}
+
+void print(const std::string& name, const std::string& value) {
+  std::printf("%-13s %s\n", name.c_str(), value.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    std::puts("Usage: abele env\nSays what there is on this machine; status 1 where a small pipeline does not train.");
+    return std::string(argv[1]) == "--help" ? 0 : 1;
+  }
+  for (const abele::EnvironmentRow& row : abele::environment()) print(row.name, row.value);
+  try {
+    train();
+    print("works", "a pipeline of two stages trains");
+  } catch (const std::exception& error) {
+    print("FAILS", std::string("a pipeline of two stages: ") + error.what());
+    return 1;
+  }
+  return 0;
+}
