@@ -32,18 +32,18 @@ class OptimizerSync:
     def _send(self, session, optimizer):
         """The optimizer's values to the device, if they are others than the last."""
         values = self._valuesOf(optimizer)
-        if values != self._sent:
+        if values is None or self._sent is None or not values.hasSameNumbers(self._sent):
             session.setOptimizer(self._specOf(optimizer))
             self._sent = values
 
     def _valuesOf(self, optimizer):
-        return None if optimizer is None else _optimizer_spec.describe(optimizer, as_torch=self._as_torch)
+        return None if optimizer is None else _optimizer_spec.fieldsOf(optimizer, as_torch=self._as_torch)
 
     def _warnOfUnsent(self):
         """Values that changed on the optimizer count only after setOptimizer."""
         if self._sent is None or self._has_unsent:
             return
-        name = _optimizer_spec.changed(self._sent, self._optimizer, as_torch=self._as_torch)
+        name = _optimizer_spec.changed(self._sent, self._valuesOf(self._optimizer))
         if name is not None:
             self._has_unsent = True  # said once
             logger.warning(

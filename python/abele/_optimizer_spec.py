@@ -27,6 +27,8 @@ _NATIVE_CONSTANTS = {
 _ALWAYS_CONSTANT = ("alpha", "betas", "nesterov")
 # Attributes of a group that decide what is kept from step to step.
 _KEEPING_ATTRIBUTES = {"Adam": ("amsgrad",), "AdamW": ("amsgrad",), "RMSprop": ("centered",)}
+# Flags of the optimizer that are the same for all groups.
+_WHOLE_FLAGS = ("use_tf_variant", "bias_correction")
 # Numbers of a group that are no real numbers of their own: betas are a pair, nesterov is a flag.
 _SPECIAL_NUMBERS = ("beta1", "beta2", "nesterov")
 # Attributes of the optimizer that are the same for all groups and never change after compilation, and their values in
@@ -121,7 +123,7 @@ class Constants:
         kind = kindOf(optimizer)
         self._found = {"type": kind, "number of groups": str(len(optimizer.param_groups))}
         self._found.update((name, f"{getattr(optimizer, name, value)}") for name, value in _FIXED.items())
-        scale = lossScaling(optimizer)
+        scale = _lossScaling(optimizer)
         if not scaling_varies:
             self._note("loss_scaling", scale, _isConstant(optimizer, kind, "loss_scaling", scale))
         names = _groupAttributes(kind)
@@ -194,30 +196,31 @@ def _number(name, value):
     return float(value)
 
 
-def _hypers(kind, group, defaults, *, as_torch):
-    """Values for the device, by name. as_torch: torch's numbers, bit for bit, where PopTorch's rules are others."""
+def _groupFields(kind, group, defaults, *, as_torch):
+    """Fields of a group by name: numbers, and flags as 0 or 1."""
     get = lambda name: group.get(name, defaults.get(name))  # noqa: E731
     if get("amsgrad"):
         raise refused(
             ValueError, "E0706 optimizer: amsgrad=True is not supported\n  try       create the optimizer without it"
         )
     names = optimizerRows()[kind].numbers
-    hypers = {name: _number(name, get(name)) for name in names if name not in _SPECIAL_NUMBERS}
+    fields = {name: _number(name, get(name)) for name in names if name not in _SPECIAL_NUMBERS}
     if "beta1" in names:
         betas = get("betas")
         if not isinstance(betas, tuple) or len(betas) != 2:
             raise refused(AssertionError, f"E0706 optimizer: betas are {betas!r}\n  expected  a tuple of two numbers")
-        hypers["beta1"], hypers["beta2"] = (_number("betas", beta) for beta in betas)
-    if "nesterov" in names:
-        hypers["nesterov"] = float(bool(get("nesterov")))
-    hypers["maximize"] = float(bool(get("maximize")))
+        fields["beta1"], fields["beta2"] = (_number("betas", beta) for beta in betas)
+    flags = ("nesterov", "maximize", *_KEEPING_ATTRIBUTES.get(kind, ()), *(("fused",) if as_torch else ()))
+    fields.update((name, float(bool(get(name)))) for name in flags)
     if as_torch:
-        _followTorch(kind, get, hypers)
-    return hypers
+        _requireCapable(get)
+        if isinstance(lr := get("lr"), torch.Tensor):
+            fields["rounds_rate"] = float(lr.dtype == torch.float32)
+    return fields
 
 
-def _followTorch(kind, get, hypers):
-    """Which of its implementations torch would run, and what that one makes of the values.
+def _requireCapable(get):
+    """Raises E0706 for implementations of torch that the device has not.
 
     foreach gives the same bits as torch's plain implementation. PopTorch ignores all of them.
     """
@@ -232,63 +235,21 @@ def _followTorch(kind, get, hypers):
                 f"{name}=True: {why}",
                 remedy=f"create the optimizer without {name}, or use poptorch.trainingModel, which ignores it",
             )
-    hypers["fused"] = float(bool(get("fused")) and optimizerRows()[kind].is_fused)
-    lr = get("lr")
-    if isinstance(lr, torch.Tensor) and kind in ("Adam", "AdamW"):
-        hypers["rounds_rate"] = float(lr.dtype == torch.float32)
-    if kind == "SGD" and hypers["momentum"] == 0:
-        hypers["dampening"] = 0.0
-
-
-def _groupRules(optimizer, kind, group, hypers, *, as_torch):
-    """What the program of one group is made for."""
-    get = lambda name: group.get(name, optimizer.defaults.get(name))  # noqa: E731
-    rules = core().OptimizerGroup()
-    momentum_may_change = "momentum" in hypers
-    # A velocity is kept if momentum is, or may become, non-zero. With momentum 0 and dampening, torch would ignore
-    # the dampening; the velocity makes it count, as it does in PopTorch.
-    rules.momentum = momentum_may_change and (
-        hypers["momentum"] != 0
-        or hypers.get("dampening", 0) != 0
-        or not _isConstant(optimizer, kind, "momentum", hypers["momentum"])
-    )
-    # torch's velocity starts with the whole gradient, at the first step that has momentum.
-    dampening = get("dampening") if kind == "SGD" else 0
-    rules.torch_dampening = bool(
-        as_torch and kind == "SGD" and rules.momentum and (dampening != 0 or hypers["momentum"] == 0)
-    )
-    rules.centered = kind == "RMSprop" and bool(get("centered"))
-    rules.tf_variant = bool(getattr(optimizer, "use_tf_variant", False))
-    rules.bias_correction = not optimizerRows()[kind].corrects_bias or bool(optimizer.bias_correction)
-    return rules
-
-
-def _maxGradNorm(optimizer):
-    norm = getattr(optimizer, "max_grad_norm", None)
-    if norm is None:
-        return math.inf
-    if math.isnan(norm) or norm <= 0:
-        raise userError("E0706", "optimizer", f"max_grad_norm is {norm}", expected="a positive number, or infinity")
-    return norm
 
 
 def _stateTypes(optimizer, parameters=()):
-    """Element types of gradient sums, first and second moments. None: those of the parameters, as in torch."""
+    """Field -> element type of gradient sums and moments. Without one it is the parameter's, as in torch."""
+    names = [name for name in _FIXED if name.endswith("accum_type")]
     if not isinstance(optimizer, optim.Optimizer):
         # Said all the same where both agree, so that either may replace the other.
         plain = all(tensor.dtype == torch.float32 for tensor in parameters if tensor.requires_grad)
-        return (torch.float32,) * 3 if plain else None
-    for name in _FIXED:
-        if not name.endswith("accum_type"):
-            continue
-        dtype = getattr(optimizer, name, torch.float32)
+        return {name: torch.float32 for name in names if name != "velocity_accum_type"} if plain else {}
+    types = {name: getattr(optimizer, name) for name in names if hasattr(optimizer, name)}
+    for name, dtype in types.items():
         if dtype not in (torch.float16, torch.float32):
             raise refused(ValueError, f"E0706 optimizer: {name} is {dtype}\n  expected  torch.float16 or torch.float32")
-    if getattr(optimizer, "use_combined_accum", False):
-        return (torch.float32,) * 3  # one tensor, whatever the types asked for
-    first = getattr(optimizer, "velocity_accum_type", None) or optimizer.first_order_momentum_accum_type
-    second = getattr(optimizer, "second_order_momentum_accum_type", torch.float32)
-    return optimizer.accum_type, first, second
+    types.setdefault("second_order_momentum_accum_type", torch.float32)
+    return types
 
 
 def needsRunningMean(optimizer):
@@ -298,17 +259,34 @@ def needsRunningMean(optimizer):
     )
 
 
-def lossScaling(optimizer):
-    """The factor of the loss.
+def _lossScaling(optimizer):
+    return _number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0))
 
-    Raises:
-        poptorch.Error: not a positive number.
-        AssertionError: no number at all.
+
+def fieldsOf(optimizer, parameters=(), *, as_torch):
+    """The native OptimizerFields of a supported optimizer: of its groups, and of its defaults behind them.
+
+    Args:
+        parameters: of the model, for the types of what is kept.
+        as_torch: numbers are torch's, bit for bit, where PopTorch's rules are others.
     """
-    scale = _number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0))
-    if not (scale > 0 and math.isfinite(scale)):
-        raise userError("E0706", "optimizer", f"loss_scaling is {scale}", expected="a positive, finite number")
-    return scale
+    kind = kindOf(optimizer)
+    whole = {name: float(bool(getattr(optimizer, name))) for name in _WHOLE_FLAGS if hasattr(optimizer, name)}
+    norm = getattr(optimizer, "max_grad_norm", None)
+    may_vary = isinstance(optimizer, optim.Optimizer) and "momentum" in optimizerRows()[kind].numbers
+    return core().OptimizerFields(
+        kind=getattr(core().OptimizerKind, kind),
+        groups=[
+            {**_groupFields(kind, group, optimizer.defaults, as_torch=as_torch), **whole}
+            for group in [*optimizer.param_groups, {}]
+        ],
+        loss_scaling=_lossScaling(optimizer),
+        max_grad_norm=math.inf if norm is None else norm,
+        types=_stateTypes(optimizer, parameters),
+        use_combined_accum=bool(getattr(optimizer, "use_combined_accum", False)),
+        momentum_varies=may_vary and not optimizer.variable_attrs.isConstant("momentum"),
+        follows_torch=as_torch,
+    )
 
 
 def _memoryKey(tensor):
@@ -357,27 +335,15 @@ def toSpec(optimizer, parameters, *, as_torch):
         as_torch: numbers are torch's, and trainable parameters of no group stay as they are. Else PopTorch's rules
             hold, and those parameters are updated with the optimizer's defaults.
     """
-    kind = kindOf(optimizer)
-    spec = core().OptimizerSpec()
-    spec.setKind(getattr(core().OptimizerKind, kind))
-    spec.loss_scaling = lossScaling(optimizer)
-    spec.setMaxGradNorm(_maxGradNorm(optimizer))
-    types = _stateTypes(optimizer, parameters.values())
-    if types is not None:
-        spec.setTypes(*types)
     grouped, missing = groupNames(optimizer, parameters)
-    groups = list(zip(grouped, optimizer.param_groups, strict=True))
     if missing and not as_torch:
         logger.warning(
             "%d trainable parameters are in no group of the optimizer and are updated with its defaults: %s",
             len(missing),
             ", ".join(missing[:5]),
         )
-        groups.append((missing, {}))
-    for names, group in groups:
-        hypers = _hypers(kind, group, optimizer.defaults, as_torch=as_torch)
-        spec.addGroup(names, hypers, _groupRules(optimizer, kind, group, hypers, as_torch=as_torch))
-    return spec
+        grouped.append(missing)
+    return fieldsOf(optimizer, parameters.values(), as_torch=as_torch).spec(grouped)
 
 
 def _requireAgreement(optimizer, kind):
@@ -408,27 +374,27 @@ def requireValues(optimizer, *, as_torch):
     """
     kind = kindOf(optimizer)
     for group in optimizer.param_groups:
-        _hypers(kind, group, optimizer.defaults, as_torch=as_torch)
+        _groupFields(kind, group, optimizer.defaults, as_torch=as_torch)
     _requireAgreement(optimizer, kind)
     _stateTypes(optimizer)
 
 
-def describe(optimizer, *, as_torch):
-    """The values that a spec is made from, to see whether they changed."""
-    kind = kindOf(optimizer)
-    groups = [_hypers(kind, group, optimizer.defaults, as_torch=as_torch) for group in [*optimizer.param_groups, {}]]
-    return [kind, lossScaling(optimizer), *groups]
+def changed(sent, now):
+    """Which value the device does not have yet: "lr of param_groups[0]". None: it has all.
 
-
-def changed(sent, optimizer, *, as_torch):
-    """Which value the device does not have yet: "lr of param_groups[0]". None: it has all."""
-    now = describe(optimizer, as_torch=as_torch)
-    if now == sent:
+    Args:
+        sent, now: fieldsOf() of the optimizer when the device got its values, and by now.
+    """
+    if now.hasSameNumbers(sent):
         return None
-    if now[:2] != sent[:2] or len(now) != len(sent):
-        return "loss_scaling" if now[1] != sent[1] else "the number of parameter groups"
-    for index, (ours, theirs) in enumerate(zip(sent[2:-1], now[2:-1], strict=True)):
-        names = [name for name in theirs if ours.get(name) != theirs[name]]
+    if now.loss_scaling != sent.loss_scaling:
+        return "loss_scaling"
+    if now.kind != sent.kind or len(now.groups) != len(sent.groups):
+        return "the number of parameter groups"
+    for index in range(len(now.groups) - 1):
+        ours, theirs = sent.numbers(index), now.numbers(index)
+        names = [name for name in optimizerRows()[now.kind.name].numbers if ours.get(name) != theirs.get(name)]
+        names += [name for name in theirs if ours.get(name) != theirs[name]]
         if names:
             return f"{names[0]} of param_groups[{index}]"
     return None  # a default, which holds for no group
@@ -451,8 +417,9 @@ def readState(optimizer, native, parameters):
     grouped, _ = groupNames(optimizer, parameters)
     scale = float(getattr(optimizer, "loss_scaling", 1.0))
     values = {"lossScaling_FLOAT": torch.tensor(scale)}
-    for names, group in zip(grouped, optimizer.param_groups, strict=True):
-        hypers = _hypers(kind, group, optimizer.defaults, as_torch=False)
+    fields = fieldsOf(optimizer, as_torch=False)
+    for index, names in enumerate(grouped):
+        hypers = fields.numbers(index)
         lr, decay = hypers["lr"], hypers["weight_decay"]
         for name in names:
             if kind == "SGD":

@@ -15,7 +15,8 @@ from ._replica_grouping import Groupings
 from .enums import CommGroupType
 from .options import Options
 
-_TYPES = {"f16": torch.float16, "f32": torch.float32}
+_TYPES = ("accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type")
+_FLAGS = ("nesterov", "centered")
 
 
 def versionOf():
@@ -61,20 +62,6 @@ def _optionsOf(said):
     return options
 
 
-def _groupValues(kind, hypers, rules):
-    values = {}
-    for name in optimizerRows()[kind].numbers:
-        if name == "beta1":
-            values["betas"] = (hypers["beta1"], hypers["beta2"])
-        elif name == "nesterov":
-            values[name] = bool(hypers[name])
-        elif name != "beta2" and (name != "momentum" or rules.momentum):
-            values[name] = hypers[name]
-    if kind == "RMSprop":
-        values["centered"] = rules.centered
-    return values
-
-
 def optimizerOf(spec, parameters):
     """The optimizer that a program was compiled with, or None.
 
@@ -82,33 +69,36 @@ def optimizerOf(spec, parameters):
         spec: native OptimizerSpec.
         parameters: name -> parameter.
     """
-    kind = spec.kind.name
-    if kind == "None_":
+    fields = spec.fields
+    if fields is None:
         return None
-    names = [[] for _ in spec.groups]
-    for name, index in spec.group_of.items():
-        names[index].append(name)
-    groups = [_groupValues(kind, *each) for each in zip(spec.groups, spec.group_rules, strict=True)]
-    types = [_TYPES.get(name, next((parameters[each].dtype for each in spec.group_of), None)) for name in spec.types]
-    fixed = {
-        "loss_scaling": spec.loss_scaling,
-        "accum_type": types[0],
-        "velocity_accum_type": types[1],
-        "first_order_momentum_accum_type": types[1],
-        "second_order_momentum_accum_type": types[2],
-        "max_grad_norm": spec.max_grad_norm,
-        "bias_correction": all(rules.bias_correction for rules in spec.group_rules),
-        "use_tf_variant": any(rules.tf_variant for rules in spec.group_rules),
+    first = next((parameters[name].dtype for name in spec.group_of), None)
+    types = {name: fields.types.get(name, first) for name in _TYPES}
+    whole = {
+        **types,
+        "velocity_accum_type": types["first_order_momentum_accum_type"],
+        "loss_scaling": fields.loss_scaling,
+        "max_grad_norm": fields.max_grad_norm,
+        "bias_correction": all(group["bias_correction"] for group in fields.groups),
+        "use_tf_variant": any(group["use_tf_variant"] for group in fields.groups),
     }
-    if any(hypers.get("maximize") for hypers in spec.groups):
-        fixed["maximize"] = True
-    kind_of_optimizer = getattr(optim, kind)
-    taken = inspect.signature(kind_of_optimizer).parameters
-    fixed = {name: value for name, value in fixed.items() if name in taken}
-    listed = [
-        {"params": [parameters[name] for name in each], **values} for each, values in zip(names, groups, strict=True)
-    ]
-    return kind_of_optimizer(listed, **groups[0], **fixed)
+    if any(group.get("maximize") for group in fields.groups):
+        whole["maximize"] = True
+    kind = getattr(optim, fields.kind.name)
+    taken = inspect.signature(kind).parameters
+    names = [*optimizerRows()[fields.kind.name].numbers, "centered"]
+    groups = []
+    for group in fields.groups:
+        values = {name: bool(group[name]) if name in _FLAGS else group[name] for name in names if name in taken}
+        if "betas" in taken:
+            values["betas"] = (group["beta1"], group["beta2"])
+        if not (values.get("momentum") or fields.momentum_varies):
+            values.pop("momentum", None)  # the optimizer would take it for one that may change
+        groups.append(values)
+    listed = [{"params": [], **values} for values in groups]
+    for name, index in spec.group_of.items():
+        listed[index]["params"].append(parameters[name])
+    return kind(listed, **groups[0], **{name: value for name, value in whole.items() if name in taken})
 
 
 def metadataOf(file):

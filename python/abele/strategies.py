@@ -162,11 +162,6 @@ class _StageStrategy(_Strategy):
         stages = [stage._description() for stage in self._stages] or [self._auto_stage]
         return self._name, stages, [("devices", devices)] if devices else []
 
-    @property
-    def isExplicit(self):
-        """True if the stages were listed."""
-        return bool(self._stages)
-
     def __repr__(self):
         items = self._stages or [self._auto_stage]
         devices = "" if self._devices is None else f".devices({self._devices})"

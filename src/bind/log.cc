@@ -1,6 +1,4 @@
 // The native log, driven by abele._logging; what the module was built with and what there is on this machine.
-#include "base/log.h"
-
 #include <torch/version.h>
 
 #include "abele/environment.h"
@@ -12,7 +10,6 @@ namespace abele::bind {
 void registerLog(pybind11::module_& module) {
   namespace py = pybind11;
   module.def("setLogLevel", setLogLevel, py::arg("name"));
-  module.def("setMaxRepeatedLogs", log::setMaxRepeats, py::arg("max_lines"), "Negative: no limit.");
   module.attr("torch_version") = TORCH_VERSION;
   module.def("environment", [] {
     std::vector<std::pair<std::string, std::string>> rows;

@@ -1,5 +1,6 @@
-// OptimizerSpec: plain data.
+// Optimizers by the names of their fields, and OptimizerSpec: plain data.
 #include "bind/bind.h"
+#include "model/optimizer_fields.h"
 #include "session/session.h"
 
 namespace py = pybind11;
@@ -26,49 +27,50 @@ void registerOptimizerSpec(py::module_& module) {
         return row.flag.property == &OptimizerGroup::bias_correction;
       });
   module.def("allOptimizers", &allOptimizers, "Rows of src/base/optimizers.def.");
-  using Group = passes::OptimizerRules::Group;
-  py::class_<Group>(module, "OptimizerGroup")
-      .def(py::init<>())
-      .def_readwrite("momentum", &Group::momentum)
-      .def_readwrite("torch_dampening", &Group::torch_dampening)
-      .def_readwrite("centered", &Group::centered)
-      .def_readwrite("tf_variant", &Group::tf_variant)
-      .def_readwrite("bias_correction", &Group::bias_correction);
+  using host::OptimizerFields;
+  py::class_<OptimizerFields>(module, "OptimizerFields", "See src/model/optimizer_fields.h.")
+      .def(py::init([](Kind kind, std::vector<host::Fields> groups, double loss_scaling, double max_grad_norm,
+                       const std::map<std::string, at::ScalarType>& types, bool use_combined_accum,
+                       bool momentum_varies, bool follows_torch) {
+             OptimizerFields fields{.kind = kind,
+                                    .groups = std::move(groups),
+                                    .loss_scaling = loss_scaling,
+                                    .max_grad_norm = max_grad_norm,
+                                    .use_combined_accum = use_combined_accum,
+                                    .momentum_varies = momentum_varies,
+                                    .follows_torch = follows_torch};
+             for (const auto& [name, type] : types) fields.types[name] = static_cast<DType>(type);
+             return fields;
+           }),
+           py::kw_only(), py::arg("kind"), py::arg("groups"), py::arg("loss_scaling"), py::arg("max_grad_norm"),
+           py::arg("types"), py::arg("use_combined_accum"), py::arg("momentum_varies"), py::arg("follows_torch"))
+      .def_readonly("kind", &OptimizerFields::kind)
+      .def_readonly("groups", &OptimizerFields::groups)
+      .def_readonly("loss_scaling", &OptimizerFields::loss_scaling)
+      .def_readonly("max_grad_norm", &OptimizerFields::max_grad_norm)
+      .def_readonly("momentum_varies", &OptimizerFields::momentum_varies)
+      .def_property_readonly("types",
+                             [](const OptimizerFields& self) {
+                               std::map<std::string, at::ScalarType> types;
+                               for (const auto& [name, type] : self.types)
+                                 types[name] = static_cast<at::ScalarType>(type);
+                               return types;
+                             })
+      .def(
+          "numbers",
+          [](const OptimizerFields& self, size_t group) { return host::numbersOf(self, self.groups.at(group)); },
+          py::arg("group"), "What the device gets of a group.")
+      .def("hasSameNumbers", &host::haveSameNumbers, py::arg("other"))
+      .def("spec", &host::specOf, py::arg("parameters"), "Parameters: names, by group.");
   py::class_<OptimizerSpec>(module, "OptimizerSpec")
       .def(py::init<>())
-      .def(
-          "setKind", [](OptimizerSpec& self, Kind kind) { self.rules.kind = kind; }, py::arg("kind"))
-      .def_readwrite("loss_scaling", &OptimizerSpec::loss_scaling)
-      .def(
-          "setTypes",
-          [](OptimizerSpec& self, at::ScalarType accumulator, at::ScalarType first, at::ScalarType second) {
-            self.rules.accumulator = static_cast<DType>(accumulator);
-            self.rules.first_moment = static_cast<DType>(first);
-            self.rules.second_moment = static_cast<DType>(second);
+      .def_property_readonly(
+          "fields",
+          [](const OptimizerSpec& self) {
+            return self.rules.kind == Kind::kNone ? std::nullopt : std::optional(host::fieldsOf(self));
           },
-          py::arg("accumulator"), py::arg("first_moment"), py::arg("second_moment"),
-          "Element types of the gradient sums and of the moments; without this call they are the parameters'.")
-      .def(
-          "setMaxGradNorm", [](OptimizerSpec& self, double norm) { self.rules.max_grad_norm = norm; }, py::arg("norm"))
-      .def(
-          "addGroup",
-          [](OptimizerSpec& self, const std::vector<std::string>& parameters, std::map<std::string, double> hypers,
-             const Group& group) {
-            int index = static_cast<int>(self.groups.size());
-            for (const std::string& name : parameters) self.rules.group_of[name] = index;
-            self.rules.groups.push_back(group);
-            self.groups.push_back(std::move(hypers));
-          },
-          py::arg("parameters"), py::arg("hypers"), py::arg("group"))
-      .def_property_readonly("kind", [](const OptimizerSpec& self) { return self.rules.kind; })
-      .def_property_readonly("group_of", [](const OptimizerSpec& self) { return self.rules.group_of; })
-      .def_property_readonly("groups", [](const OptimizerSpec& self) { return self.groups; })
-      .def_property_readonly("group_rules", [](const OptimizerSpec& self) { return self.rules.groups; })
-      .def_property_readonly("max_grad_norm", [](const OptimizerSpec& self) { return self.rules.max_grad_norm; })
-      .def_property_readonly("types", [](const OptimizerSpec& self) {
-        return std::tuple(dtypeName(self.rules.accumulator), dtypeName(self.rules.first_moment),
-                          dtypeName(self.rules.second_moment));
-      });
+          "None: there is no optimizer.")
+      .def_property_readonly("group_of", [](const OptimizerSpec& self) { return self.rules.group_of; });
 }
 
 }  // namespace abele::bind

@@ -1,18 +1,20 @@
-// abele::optim structs -> OptimizerSpec. The checks are torch.optim's.
+// abele::optim structs -> OptimizerFields, and back. The checks are torch.optim's.
 #include "abele/optim.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 #include <type_traits>
 
 #include "base/error.h"
 #include "model/access.h"
+#include "model/optimizer_fields.h"
 
 namespace abele::host {
 namespace {
 
 using Kind = passes::OptimizerRules::Kind;
-using Hypers = std::map<std::string, double>;
 
 void requireNotNegative(const char* name, double value) {
   ABELE_REQUIRE(
@@ -30,18 +32,12 @@ void requireBeta(const char* name, double value) {
   Kind kindOf(const optim::Name&) { return Kind::kind; }
 #include "base/optimizers.def"
 
-/// What a group has decides what is kept of its parameters.
-template <class Group>
-passes::OptimizerRules::Group rulesOf(const Group& group, bool momentum_varies) {
-  passes::OptimizerRules::Group rules;
-  if constexpr (requires { group.momentum; }) rules.momentum = momentum_varies || group.momentum != 0;
-  // torch's dampening shows where a velocity is kept: in its first step. Without momentum there is none.
-  if constexpr (requires { group.dampening; })
-    rules.torch_dampening = rules.momentum && (group.dampening != 0 || group.momentum == 0);
-  if constexpr (requires { group.centered; }) rules.centered = group.centered;
-  if constexpr (requires { group.use_tf_variant; }) rules.tf_variant = group.use_tf_variant;
-  if constexpr (requires { group.bias_correction; }) rules.bias_correction = group.bias_correction;
-  return rules;
+/// Flags that are no numbers of the instruction.
+template <class Group, class Visit>
+void visitFlags(Group& group, Visit visit) {
+  if constexpr (requires { group.centered; }) visit("centered", group.centered);
+  if constexpr (requires { group.use_tf_variant; }) visit("use_tf_variant", group.use_tf_variant);
+  if constexpr (requires { group.bias_correction; }) visit("bias_correction", group.bias_correction);
 }
 
 double inRange(const char* name, double value, NumberRange range) {
@@ -51,20 +47,19 @@ double inRange(const char* name, double value, NumberRange range) {
 }
 
 template <class Group>
-Hypers hypersOf(const Group& group) {
-  Hypers hypers;
+Fields groupFields(const Group& group) {
+  Fields fields;
 #define ABELE_HYPER(name, type, value, range) \
-  if constexpr (requires { group.name; }) hypers[#name] = inRange(#name, group.name, NumberRange::range);
+  if constexpr (requires { group.name; }) fields[#name] = inRange(#name, group.name, NumberRange::range);
 #include "base/optimizers.def"
+  visitFlags(group, [&fields](const char* name, bool flag) { fields[name] = flag; });
   if constexpr (requires { group.nesterov; })
     ABELE_REQUIRE(!group.nesterov || (group.momentum > 0 && group.dampening == 0), E0706,
                   {.what = "nesterov needs a momentum and no dampening",
                    .found = cat("momentum ", group.momentum, ", dampening ", group.dampening),
                    .expected = "momentum > 0 and dampening 0",
                    .remedy = "set momentum to 0.9 and dampening to 0"});
-  if constexpr (requires { group.dampening; })
-    if (group.momentum == 0) hypers["dampening"] = 0;
-  return hypers;
+  return fields;
 }
 
 /// "encoder" takes "encoder" and all below "encoder.".
@@ -72,8 +67,10 @@ bool covers(const std::string& path, const std::string& name) {
   return name == path || (name.size() > path.size() && name.starts_with(path) && name[path.size()] == '.');
 }
 
-/// Puts the trainable parameters that `paths` names into group `index`.
-void assign(passes::OptimizerRules& rules, int index, const std::vector<std::string>& paths,
+/// Group of each trainable parameter that the paths of a group name.
+using Groups = std::map<std::string, size_t>;
+
+void assign(Groups& groups, size_t index, const std::vector<std::string>& paths,
             const std::vector<NamedTensor>& tensors) {
   for (const std::string& path : paths) {
     bool found = false;
@@ -81,7 +78,7 @@ void assign(passes::OptimizerRules& rules, int index, const std::vector<std::str
       if (!t.is_parameter || !covers(path, t.name)) continue;
       found = true;
       if (!t.trains) continue;
-      auto [place, added] = rules.group_of.emplace(t.name, index);
+      auto [place, added] = groups.emplace(t.name, index);
       ABELE_REQUIRE(added || place->second == index, E0706,
                     {.what = cat("parameter ", t.name, " is in two groups"),
                      .found = cat("groups ", place->second, " and ", index),
@@ -95,90 +92,79 @@ void assign(passes::OptimizerRules& rules, int index, const std::vector<std::str
   }
 }
 
+/// Names of the parameters, by group.
 template <class Group>
-OptimizerSpec specOf(const std::vector<Group>& groups, bool momentum_varies, const std::vector<NamedTensor>& tensors) {
+std::vector<std::vector<std::string>> parametersOf(const std::vector<Group>& groups,
+                                                   const std::vector<NamedTensor>& tensors) {
   ABELE_REQUIRE(!groups.empty(), E0706, {.what = "an optimizer without parameter groups", .remedy = "pass one group"});
-  OptimizerSpec spec;
-  spec.rules.kind = kindOf(groups[0]);
-  int rest = -1;
+  Groups group_of;
+  std::optional<size_t> rest;
   for (size_t i = 0; i < groups.size(); ++i) {
-    spec.rules.groups.push_back(rulesOf(groups[i], momentum_varies));
-    spec.groups.push_back(hypersOf(groups[i]));
-    assign(spec.rules, static_cast<int>(i), groups[i].parameters, tensors);
+    assign(group_of, i, groups[i].parameters, tensors);
     if (!groups[i].parameters.empty()) continue;
-    ABELE_REQUIRE(rest < 0, E0706,
+    ABELE_REQUIRE(!rest, E0706,
                   {.what = "two parameter groups take all remaining parameters",
-                   .found = cat("groups ", rest, " and ", i),
+                   .found = cat("groups ", *rest, " and ", i),
                    .expected = "at most one",
                    .remedy = "name the parameters of one of them"});
-    rest = static_cast<int>(i);
+    rest = i;
   }
-  if (rest >= 0)
+  if (rest)
     for (const NamedTensor& t : tensors)
-      if (t.trains) spec.rules.group_of.emplace(t.name, rest);
-  return spec;
+      if (t.trains) group_of.emplace(t.name, *rest);
+  std::vector<std::vector<std::string>> parameters(groups.size());
+  for (const auto& [name, index] : group_of) parameters[index].push_back(name);
+  return parameters;
 }
 
-DType stateType(const char* name, const std::optional<FloatType>& type) {
-  if (!type) return DType::kUndefined;
-  ABELE_REQUIRE(*type == FloatType::kFloat || *type == FloatType::kHalf, E0706,
-                {.what = cat(name, " is neither float nor half"), .expected = "FloatType::kFloat or kHalf"});
-  return *type == FloatType::kHalf ? DType::kFloat16 : DType::kFloat32;
-}
-
-void setStateTypes(const optim::Optimizer& optimizer, passes::OptimizerRules& rules) {
-  rules.accumulator = stateType("accum_type", optimizer.accum_type);
-  rules.first_moment = optimizer.velocity_accum_type
-                           ? stateType("velocity_accum_type", optimizer.velocity_accum_type)
-                           : stateType("first_order_momentum_accum_type", optimizer.first_order_momentum_accum_type);
-  rules.second_moment = stateType("second_order_momentum_accum_type", optimizer.second_order_momentum_accum_type);
-  if (optimizer.use_combined_accum) rules.accumulator = rules.first_moment = rules.second_moment = DType::kFloat32;
-}
-
-std::vector<Hypers> valuesOf(const optim::Optimizer& optimizer) {
-  std::vector<Hypers> values;
+OptimizerFields fieldsOf(const optim::Optimizer& optimizer) {
+  OptimizerFields fields{.loss_scaling = optimizer.loss_scaling,
+                         .max_grad_norm = optimizer.max_grad_norm,
+                         .use_combined_accum = optimizer.use_combined_accum,
+                         .momentum_varies = optimizer.variable_attrs.isMarkedVariable("momentum")};
   std::visit(
-      [&](const auto& groups) {
-        for (const auto& group : groups) values.push_back(hypersOf(group));
+      [&fields](const auto& groups) {
+        fields.kind = kindOf(typename std::decay_t<decltype(groups)>::value_type());
+        for (const auto& group : groups) fields.groups.push_back(groupFields(group));
       },
       optimizer.groups);
-  return values;
+  const auto setType = [&fields](const char* name, const std::optional<FloatType>& type) {
+    if (!type) return;
+    ABELE_REQUIRE(*type == FloatType::kFloat || *type == FloatType::kHalf, E0706,
+                  {.what = cat(name, " is neither float nor half"), .expected = "FloatType::kFloat or kHalf"});
+    fields.types[name] = *type == FloatType::kHalf ? DType::kFloat16 : DType::kFloat32;
+  };
+  setType("accum_type", optimizer.accum_type);
+  setType("velocity_accum_type", optimizer.velocity_accum_type);
+  setType("first_order_momentum_accum_type", optimizer.first_order_momentum_accum_type);
+  setType("second_order_momentum_accum_type", optimizer.second_order_momentum_accum_type);
+  return fields;
 }
 
 template <class Group>
-void takeHypers(const Hypers& hypers, Group& group) {
-  const auto take = [&hypers](const char* name, auto& field) {
-    const auto it = hypers.find(name);
-    if (it != hypers.end()) field = static_cast<std::remove_reference_t<decltype(field)>>(it->second);
+void take(const Fields& fields, Group& group) {
+  const auto set = [&fields](const char* name, auto& field) {
+    const auto it = fields.find(name);
+    if (it != fields.end()) field = static_cast<std::remove_reference_t<decltype(field)>>(it->second);
   };
 #define ABELE_HYPER(name, ...) \
-  if constexpr (requires { group.name; }) take(#name, group.name);
+  if constexpr (requires { group.name; }) set(#name, group.name);
 #include "base/optimizers.def"
+  visitFlags(group, set);
 }
 
 template <class Group>
-optim::Optimizer groupsOf(const OptimizerSpec& spec) {
-  std::vector<Group> groups(spec.groups.size());
-  for (size_t i = 0; i < groups.size(); ++i) {
-    takeHypers(spec.groups[i], groups[i]);
-    const passes::OptimizerRules::Group& rules = spec.rules.groups[i];
-    if constexpr (requires { groups[i].centered; }) groups[i].centered = rules.centered;
-    if constexpr (requires { groups[i].use_tf_variant; }) groups[i].use_tf_variant = rules.tf_variant;
-    if constexpr (requires { groups[i].bias_correction; }) groups[i].bias_correction = rules.bias_correction;
-  }
-  for (const auto& [name, index] : spec.rules.group_of) groups[index].parameters.push_back(name);
-  optim::Optimizer optimizer(std::move(groups));
-  for (size_t i = 0; i < spec.groups.size(); ++i) {
-    const auto momentum = spec.groups[i].find("momentum");
-    const bool is_zero = momentum != spec.groups[i].end() && momentum->second == 0;
-    if (spec.rules.groups[i].momentum && is_zero) optimizer.variable_attrs.markAsVariable("momentum");
-  }
-  return optimizer;
+optim::Optimizer groupsOf(const OptimizerFields& fields, const std::map<std::string, int>& group_of) {
+  std::vector<Group> groups(fields.groups.size());
+  for (size_t i = 0; i < groups.size(); ++i) take(fields.groups[i], groups[i]);
+  for (const auto& [name, index] : group_of) groups[static_cast<size_t>(index)].parameters.push_back(name);
+  return optim::Optimizer(std::move(groups));
 }
 
-std::optional<FloatType> floatTypeOf(DType type) {
-  if (type == DType::kUndefined) return std::nullopt;
-  return type == DType::kFloat16 ? FloatType::kHalf : FloatType::kFloat;
+std::optional<FloatType> typeOf(const OptimizerFields& fields, const char* name) {
+  const auto it = fields.types.find(name);
+  if (it == fields.types.end()) return std::nullopt;
+  return it->second == DType::kFloat16 ? FloatType::kHalf : FloatType::kFloat;
 }
 
 }  // namespace
@@ -194,49 +180,38 @@ void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimiz
                    .remedy = "do not mark it as constant, or destroy() the model first"});
   };
   require("loss_scaling", compiled.loss_scaling, given.loss_scaling);
-  const std::vector<Hypers> before = valuesOf(compiled), now = valuesOf(given);
-  for (size_t i = 0; i < std::min(before.size(), now.size()); ++i)
-    for (const auto& [name, value] : before[i])
-      if (const auto it = now[i].find(name); it != now[i].end()) require(name, value, it->second);
+  const OptimizerFields before = fieldsOf(compiled), now = fieldsOf(given);
+  for (size_t i = 0; i < std::min(before.groups.size(), now.groups.size()); ++i) {
+    const Fields numbers = numbersOf(now, now.groups[i]);
+    for (const auto& [name, value] : numbersOf(before, before.groups[i]))
+      if (const auto it = numbers.find(name); it != numbers.end()) require(name, value, it->second);
+  }
 }
 
 optim::Optimizer optimizerOf(const OptimizerSpec& spec) {
-  const auto make = [&spec]() -> optim::Optimizer {
-    switch (spec.rules.kind) {
+  const OptimizerFields fields = fieldsOf(spec);
+  const auto make = [&]() -> optim::Optimizer {
+    switch (fields.kind) {
 #define ABELE_OPTIMIZER(kind, Name, ...) \
-  case Kind::kind: return groupsOf<optim::Name>(spec);
+  case Kind::kind: return groupsOf<optim::Name>(fields, spec.rules.group_of);
 #include "base/optimizers.def"
       case Kind::kNone: break;
     }
     throwUser(ErrorCode::E0706, {.what = "the program has no optimizer"});
   };
   optim::Optimizer optimizer = make();
-  optimizer.loss_scaling = spec.loss_scaling;
-  optimizer.max_grad_norm = spec.rules.max_grad_norm;
-  optimizer.accum_type = floatTypeOf(spec.rules.accumulator);
-  optimizer.first_order_momentum_accum_type = floatTypeOf(spec.rules.first_moment);
-  optimizer.second_order_momentum_accum_type = floatTypeOf(spec.rules.second_moment);
+  if (fields.momentum_varies) optimizer.variable_attrs.markAsVariable("momentum");
+  optimizer.loss_scaling = fields.loss_scaling;
+  optimizer.max_grad_norm = fields.max_grad_norm;
+  optimizer.accum_type = typeOf(fields, "accum_type");
+  optimizer.first_order_momentum_accum_type = typeOf(fields, "first_order_momentum_accum_type");
+  optimizer.second_order_momentum_accum_type = typeOf(fields, "second_order_momentum_accum_type");
   return optimizer;
 }
 
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors) {
-  OptimizerSpec spec = std::visit(
-      [&](const auto& groups) {
-        return specOf(groups, optimizer.variable_attrs.isMarkedVariable("momentum"), tensors);
-      },
-      optimizer.groups);
-  const auto requirePositive = [](const char* name, double value) {
-    ABELE_REQUIRE(value > 0, E0706,
-                  {.what = cat(name, " is ", value),
-                   .expected = "a positive number",
-                   .remedy = cat("leave ", name, " at its default")});
-  };
-  requirePositive("loss_scaling", optimizer.loss_scaling);
-  requirePositive("max_grad_norm", optimizer.max_grad_norm);
-  spec.loss_scaling = optimizer.loss_scaling;
-  spec.rules.max_grad_norm = optimizer.max_grad_norm;
-  setStateTypes(optimizer, spec.rules);
-  return spec;
+  return specOf(fieldsOf(optimizer),
+                std::visit([&](const auto& groups) { return parametersOf(groups, tensors); }, optimizer.groups));
 }
 
 }  // namespace abele::host
