@@ -474,8 +474,9 @@ class ABELE_API DistributedOptions {
   // <generated Distributed>
   /// Index and number of processes. Allowed: 0 <= process_id < num_processes.
   DistributedOptions& configureProcessId(int64_t process_id, int64_t num_processes);
-  /// Devices of one replica that each process owns: a replica with more lies in consecutive processes, which all are
-  /// called with the same batch (docs/transfers.md). 0: every process has whole replicas. Allowed: >= 0. Unit: devices.
+  /// Devices that each process owns: a replica with more lies in consecutive processes, which all are called with the
+  /// same batch (docs/transfers.md). replicationFactor then counts the replicas of all processes. 0: every process has
+  /// whole replicas. Allowed: >= 0. Unit: devices.
   DistributedOptions& devicesPerProcess(int64_t devices);
   /// Environment variables that hold the number of processes and the index. Unit: processes.
   DistributedOptions& setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id);

@@ -403,8 +403,9 @@ class DistributedSetters:
         Source: options.md 6.
         """
     def devicesPerProcess(self, devices: int) -> Self:
-        """Devices of one replica that each process owns: a replica with more lies in consecutive processes, which all
-        are called with the same batch (docs/transfers.md). 0: every process has whole replicas.
+        """Devices that each process owns: a replica with more lies in consecutive processes, which all are called with
+        the same batch (docs/transfers.md). replicationFactor then counts the replicas of all processes. 0: every
+        process has whole replicas.
 
         Allowed: >= 0.
         Unit: devices.

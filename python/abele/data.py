@@ -38,9 +38,25 @@ def _lengthOf(source):
         return None
 
 
+def _processesOfReplica(options):
+    """Consecutive processes that hold the stages of one replica, and take the same batches."""
+    distributed = options.Distributed
+    if not distributed.devices_per_process or distributed.numProcesses == 1:
+        return 1
+    return max(1, distributed.numProcesses // options.replication_factor)
+
+
+def _replicas(options):
+    """Replicas that take their share of a process's batches."""
+    distributed = options.Distributed
+    if not distributed.devices_per_process or distributed.numProcesses == 1:
+        return options.replication_factor
+    return max(1, options.replication_factor // distributed.numProcesses)
+
+
 def _shares(options):
-    """Processes that take different batches: one where all of them hold stages of one replica."""
-    return 1 if options.Distributed.devices_per_process else options.Distributed.numProcesses
+    """How many different batches the processes take."""
+    return options.Distributed.numProcesses // _processesOfReplica(options)
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -91,7 +107,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._num_to_combine = (
             options.device_iterations
             * options.Training.gradient_accumulation
-            * (options.replication_factor // options.input_group_size)
+            * (_replicas(options) // options.input_group_size)
         )
         self._drop_incomplete = drop_last
         self._combined_batch_size = None if batch_size is None else batch_size * self._num_to_combine
@@ -204,7 +220,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._partition = Partition(
             dataset,
             _shares(self._options),
-            self._options.Distributed.processId,
+            self._options.Distributed.processId // _processesOfReplica(self._options),
             self._combined_batch_size,
             self._drop_incomplete,
             self._options.random_seed if shuffle else None,

@@ -57,9 +57,10 @@ def _parse(arguments):
         options.num_replicas = options.num_instances
     if options.num_instances < 1 or options.num_replicas < 1 or options.ipus_per_replica < 1:
         parser.error("--num-instances, --num-replicas and --ipus-per-replica are 1 or more")
-    if options.num_replicas == 1:
-        if options.ipus_per_replica % options.num_instances:
-            parser.error(f"{options.ipus_per_replica} devices cannot be shared by {options.num_instances} instances")
+    if options.num_instances % options.num_replicas == 0:  # a replica lies in one or several instances
+        if options.ipus_per_replica % (options.num_instances // options.num_replicas):
+            devices = options.ipus_per_replica * options.num_replicas
+            parser.error(f"{devices} devices cannot be shared by {options.num_instances} instances")
     elif options.num_replicas % options.num_instances:
         parser.error(f"{options.num_replicas} replicas cannot be shared by {options.num_instances} instances")
     if options.host and any(name not in ("localhost", "127.0.0.1") for name in options.host.split(",")):
@@ -85,7 +86,7 @@ def _exported(options, parser):
 def _environmentOf(index, options, address, port):
     """What process `index` sees."""
     local = max(1, options.num_replicas // options.num_instances)
-    first = 0 if options.num_replicas == 1 else index * local  # one replica may lie in several instances
+    first = index * options.num_replicas // options.num_instances  # one replica may lie in several instances
     count, rank = str(options.num_instances), str(index)
     inherited = {**os.environ, **options.variables}
     variables = {

@@ -72,8 +72,8 @@ void addOptions(exe::Writer& out, const ProgramOptions& options) {
   for (const auto& [device, bytes] : device_memory.of_device) add(out, static_cast<int64_t>(device), bytes);
   add(out, static_cast<uint64_t>(most_held.size()));
   for (int64_t held : most_held) add(out, held);
-  add(out, replicas, processes.count, processes.devices, input_group_size, static_cast<int64_t>(input_grouping),
-      broadcast_buffers);
+  add(out, replicas, processes.count, processes.devices, processes.stages, input_group_size,
+      static_cast<int64_t>(input_grouping), broadcast_buffers);
   const auto& [weights, optimizer_state, accumulators, activations, fetch_ahead] = locations;
   for (const plan::TensorLocation& location : {weights, optimizer_state, accumulators, activations})
     add(out, location.off_chip, location.min_elements);

@@ -20,7 +20,8 @@ std::vector<std::string> agreeing(const std::string& name, const ProgramOptions&
   if (name == "enableDistributedReplicatedGraphs") return switchOf(replicaProcesses(session) > 1);
   if (name == "globalReplicationFactor") return {cat(replicas)};
   if (name == "globalReplicaOffset")
-    return {cat(replicaProcesses(session) > 1 ? session.processes.index * session.replicas : 0)};
+    return {
+        cat(replicaProcesses(session) > 1 ? session.processes.index / session.processes.stages * session.replicas : 0)};
   if (name == "accumulationAndReplicationReductionType") return {session.mean_reduction ? "1" : "0"};
   throwInternal(__FILE__, __LINE__, "agreeing", cat("no value for the expert setting ", name));
 }

@@ -238,13 +238,29 @@ void setCache(const Options::Values& values, ProgramOptions& session) {
   }
 }
 
+// With devicesPerProcess, replicationFactor counts the replicas of all processes.
+void setStageProcesses(const Options::Values& values, ProgramOptions& session) {
+  ProcessOptions& processes = session.processes;
+  processes.devices = processes.count > 1 ? values.get<int64_t>("devices_per_process") : 0;
+  if (processes.devices == 0) return;
+  const int64_t replicas = session.replicas;
+  ABELE_REQUIRE(replicas % processes.count == 0 || processes.count % replicas == 0, E0702,
+                {.what = cat(processes.count, " processes cannot share ", replicas, " replicas evenly"),
+                 .found = cat("replicationFactor ", replicas, ", devicesPerProcess ", processes.devices),
+                 .expected = "replicationFactor, with devicesPerProcess that of all processes, is a divisor or a "
+                             "multiple of their number",
+                 .remedy = cat("set replicationFactor to 1 or ", processes.count)});
+  processes.stages = replicas < processes.count ? processes.count / replicas : 1;
+  session.replicas = std::max<int64_t>(1, replicas / processes.count);
+}
+
 // Devices of a process share its memory, unless they are accelerators, or the program asks for more transfers.
 void setSpaces(const Options::Values& values, ProgramOptions& session) {
   const bool separates = isOn(values, "abele.separateMemory");
   std::vector<int>& spaces = session.stages.spaces;
   spaces = spacesOf(deviceList(session.device));
   if (!spaces.empty()) return;
-  spaces.assign(static_cast<size_t>(session.processes.devices), 0);
+  spaces.assign(static_cast<size_t>(session.processes.stages > 1 ? session.processes.devices : 0), 0);
   if (separates && spaces.empty()) spaces = {0};
   if (separates) std::iota(spaces.begin(), spaces.end(), 0);
 }
@@ -310,7 +326,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   session.processes.index = values.get<int64_t>("distributed_process_id");
   session.processes.count = values.get<int64_t>("num_distributed_processes");
   session.processes.on_host = localProcesses(session.processes.count);
-  session.processes.devices = session.processes.count > 1 ? values.get<int64_t>("devices_per_process") : 0;
+  setStageProcesses(values, session);
   session.broadcast_buffers = values.get<bool>("broadcast_buffers");
   session.trusts_reads = values.get<bool>("trust_reads");
   session.mean_reduction =

@@ -33,11 +33,7 @@ void checkProcesses(const ProgramOptions& options) {
                 {.what = cat("this is process ", processes.index, " of ", processes.count),
                  .expected = "an index from 0 to the number of processes - 1",
                  .remedy = "call Distributed.configureProcessId(index, number)"});
-  ABELE_REQUIRE(processes.devices == 0 || processes.count == 1 || options.replicas == 1, E0711,
-                {.what = "replicas together with stages in several processes are not available",
-                 .found = cat("replicationFactor ", options.replicas, ", devicesPerProcess ", processes.devices, ", ",
-                              processes.count, " processes"),
-                 .remedy = "set replicationFactor to 1, or leave devicesPerProcess out"});
+  ABELE_CHECK(processes.stages == 1 || options.replicas == 1, "several replicas in processes that share each");
   if (processes.count == 1 || !options.training) return;
   refuse(options.auto_loss_scaling, options, "automatic loss scaling", "set a loss scaling in the optimizer");
   refuse(options.stochastic_rounding, options, "stochastic rounding", "remove setEnableStochasticRounding");
@@ -53,9 +49,7 @@ int coresOfReplica(const ProgramOptions& options) {
   return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
 }
 
-int64_t replicaProcesses(const ProgramOptions& options) {
-  return options.processes.devices > 0 ? 1 : options.processes.count;
-}
+int64_t replicaProcesses(const ProgramOptions& options) { return options.processes.count / options.processes.stages; }
 
 int64_t totalReplicas(const ProgramOptions& options) { return options.replicas * replicaProcesses(options); }
 

@@ -22,7 +22,8 @@ struct ProcessOptions {
   int64_t index = 0;
   int64_t count = 1;
   int64_t on_host = 1;          // of them; they share its cores
-  int64_t devices = 0;          // that each has of one replica, which all of them hold; 0: each has whole replicas
+  int64_t devices = 0;          // that each has; 0: as many as its replicas need
+  int64_t stages = 1;           // consecutive ones that hold the stages of one replica
   std::string group = "abele";  // name of their process group in c10d's registry
 };
 
@@ -127,7 +128,7 @@ c10::Device captureDevice(const ProgramOptions& options);
 void checkOptions(const ProgramOptions& options);
 /// Cores of this machine for the devices of one replica, at least 1.
 int coresOfReplica(const ProgramOptions& options);
-/// Processes that have replicas of their own: one where all of them hold one replica.
+/// Processes, or groups of consecutive ones that hold one replica together, that have replicas of their own.
 int64_t replicaProcesses(const ProgramOptions& options);
 /// Replicas of all processes.
 int64_t totalReplicas(const ProgramOptions& options);

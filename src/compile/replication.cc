@@ -16,7 +16,7 @@ exe::Replication replicationOf(const ProgramOptions& options) {
   exe::Replication replication;
   replication.replicas = options.replicas;
   replication.processes = replicaProcesses(options);
-  replication.devices_per_process = options.processes.devices;
+  replication.devices_per_process = options.processes.stages > 1 ? options.processes.devices : 0;
   replication.sharding = options.sharding;
   replication.input_part = groupsOf(options.input_grouping, options.input_group_size, options.replicas);
   for (const ReplicaGrouping& g : options.groupings)
@@ -58,12 +58,16 @@ void checkStageProcesses(const ProgramOptions& options, const exe::Executable& e
   if (processes.devices == 0) return;
   int64_t devices = 0;
   for (const exe::WorkerProgram& worker : executable.workers) devices = std::max<int64_t>(devices, worker.device + 1);
-  ABELE_REQUIRE(executable.stage_processes == processes.count, E0402,
-                {.what = cat("a model of ", devices, " devices with ", processes.devices, " in a process is for ",
-                             executable.stage_processes, " processes"),
+  const bool is_split = processes.stages > 1;
+  // Where processes have whole replicas, the executable has the devices of all that are here.
+  const int64_t needed = (devices + processes.devices - 1) / processes.devices;
+  const int64_t groups = replicaProcesses(options);
+  ABELE_REQUIRE(needed == processes.stages, E0402,
+                {.what = cat("a model of ", is_split ? devices : devices / options.replicas, " devices with ",
+                             processes.devices, " in a process is for ", needed * groups, " processes"),
                  .found = cat(processes.count, " processes"),
-                 .remedy = cat("start ", executable.stage_processes, " processes, or set devicesPerProcess(",
-                               (devices + processes.count - 1) / processes.count, ")")});
+                 .remedy = cat("start ", needed * groups, " processes, or set devicesPerProcess(",
+                               (devices + processes.stages - 1) / processes.stages, ")")});
 }
 
 void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan) {

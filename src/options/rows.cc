@@ -482,8 +482,9 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"Distributed.devicesPerProcess", "Distributed", "devices_per_process", OptionKind::kValue, {{"devices", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Devices of one replica that each process owns: a replica with more lies in consecutive processes, which all\n"
-       "are called with the same batch (docs/transfers.md). 0: every process has whole replicas.\n"
+       "Devices that each process owns: a replica with more lies in consecutive processes, which all are called with\n"
+       "the same batch (docs/transfers.md). replicationFactor then counts the replicas of all processes. 0: every\n"
+       "process has whole replicas.\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: devices.\n"

@@ -42,6 +42,9 @@ class Backend {
   virtual void release(const exe::FrameUse& /*frame*/) {}
   /// A step was aborted, on any thread: what waits for something outside of this process gives up.
   virtual void interrupt() {}
+  /// Of an executable whose stages lie in several processes: this one has done all of the step but the last updates,
+  /// none of which has begun. Called once a step, on any thread, while the workers wait. Throws: the step fails.
+  virtual void agree() {}
   /// Before / after each step, on the caller's thread. finish(false): the step failed; put back what it half changed.
   virtual void begin(int64_t step) = 0;
   virtual void finish(bool completed) = 0;

@@ -44,7 +44,7 @@ struct Runtime::Impl {
         backend(backend),
         process(process),
         is_here(executable.segments.size(), false),
-        completions(executable.segments.size()),
+        completions(executable.segments.size() + 2),
         times(executable.workers.size()),
         sleeps(executable.workers.size()) {
     for (size_t w = 0; w < exe.workers.size(); ++w) {
@@ -53,7 +53,10 @@ struct Runtime::Impl {
         pagers.emplace_back();
         continue;
       }
-      for (const exe::Action& action : exe.workers[w].actions) is_here[static_cast<size_t>(action.segment)] = true;
+      for (const exe::Action& action : exe.workers[w].actions) {
+        is_here[static_cast<size_t>(action.segment)] = true;
+        num_else += isLastUpdate(action) ? 0 : 1;
+      }
       times[w].resize(exe.workers[w].actions.size());
       devices.push_back(backend.makeDevice(static_cast<int32_t>(w)));
       pagers.push_back(hasFetches(exe.workers[w]) && backend.movesOffChipMemory()
@@ -130,8 +133,10 @@ struct Runtime::Impl {
       const exe::Action& action = actions[i];
       // All of a step's last updates run or none: they wait for every backward, so only a worker that gave up before
       // can stop them, and then it stops them all. Anything else gives up as soon as the step is aborted.
-      const std::atomic<bool>& gives_up = isLastUpdate(action) ? abandoned : aborted;
+      const bool is_last_update = isLastUpdate(action);
+      const std::atomic<bool>& gives_up = is_last_update ? abandoned : aborted;
       if (poll && now() - last_poll_ns >= kPollPeriodNs) look(poll);
+      if (is_last_update && !passAgreement(worker, poll)) return false;
       for (const exe::Wait& wait : action.waits)
         if (is_here[static_cast<size_t>(wait.segment)] && !waitFor(worker, wait, gives_up, poll)) return false;
       if (gives_up.load()) return false;
@@ -149,6 +154,7 @@ struct Runtime::Impl {
       }
       times[worker][i] = {worker, action.segment, action.micro_batch, begin_ns, now()};
       completions[action.segment].fetch_add(1);
+      if (!is_last_update) completions[allElse()].fetch_add(1);
       wakeSleepers();  // only those that can go on: with more workers than cores, others would take turns for nothing
     }
     return true;
@@ -157,6 +163,34 @@ struct Runtime::Impl {
   bool isLastUpdate(const exe::Action& action) const {
     return exe.segments[action.segment].direction == exe::Direction::kUpdate &&
            action.micro_batch == exe.micro_batches - 1;
+  }
+
+  // --- other processes with stages of the same replica ---------------------------------------------------------------
+  // Two counters behind those of the segments: actions that are no last updates, and whether all processes have agreed.
+  int32_t allElse() const { return static_cast<int32_t>(exe.segments.size()); }
+  int32_t agreed() const { return static_cast<int32_t>(exe.segments.size()) + 1; }
+  bool needsAgreement() const { return process != kAllProcesses && exe.stage_processes > 1; }
+
+  // No last update runs before all processes have come as far: they all update, or none does. The first worker that is
+  // there asks them. False: this one gives up.
+  bool passAgreement(int32_t worker, const Poll& poll) {
+    if (!needsAgreement()) return true;
+    if (!waitFor(worker, {allElse(), num_else}, abandoned, poll)) return false;
+    if (asked.exchange(true)) return waitFor(worker, {agreed(), 1}, abandoned, poll);
+    if (abandoned.load() || !agree()) return false;
+    completions[agreed()].fetch_add(1);
+    wakeSleepers();
+    return true;
+  }
+
+  bool agree() {
+    try {
+      backend.agree();
+      return true;
+    } catch (...) {
+      fail(std::current_exception());
+      return false;
+    }
   }
 
   void abandon() {
@@ -259,6 +293,7 @@ struct Runtime::Impl {
       std::lock_guard lock(mutex);
       aborted.store(false);
       abandoned.store(false);
+      asked.store(false);
       error = nullptr;
       begin = Clock::now();
       caller = currentCaller();
@@ -274,6 +309,8 @@ struct Runtime::Impl {
       --busy;
     }
     waitForWorkers(poll);
+    // A process without last updates of its own.
+    if (needsAgreement() && !abandoned.load() && !asked.exchange(true) && !agree()) abandon();
     report.wall_ns = now();
     // An interruption can come too late to stop anything: then the step counts, and its caller still hears of it.
     const bool completed = !abandoned.load();
@@ -325,10 +362,12 @@ struct Runtime::Impl {
   std::vector<char> is_here;                      // by segment: one of them runs it. The others' work comes by messages
   std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only; null for other processes'
   std::vector<std::unique_ptr<Pager>> pagers;     // by worker, used by its thread only; null: nothing to move
-  std::vector<std::atomic<int64_t>> completions;  // by segment, of this step
+  std::vector<std::atomic<int64_t>> completions;  // by segment, of this step; then allElse() and agreed()
+  int64_t num_else = 0;                           // actions here that are no last updates
   std::vector<std::vector<ActionTime>> times;     // by worker
   std::atomic<bool> aborted = false;              // somebody failed or interrupted the step
   std::atomic<bool> abandoned = false;            // a worker left actions undone because of that
+  std::atomic<bool> asked = false;                // somebody asks the other processes, or has
   std::atomic<int> sleepers = 0;
 
   std::mutex mutex;

@@ -107,9 +107,8 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   if (options.auto_loss_scaling) device.gradient_edge = options.loss_scale_edge * 65504;
   device.off_chip_memory_limit = options.off_chip_memory_limit;
   device.off_chip_folder = options.off_chip_folder;
-  const bool has_stages = options.processes.devices > 0;
-  device.process = has_stages ? 0 : options.processes.index;
-  device.stage_process = has_stages ? options.processes.index : 0;
+  device.process = options.processes.index / options.processes.stages;
+  device.stage_process = options.processes.index % options.processes.stages;
   device.peers = compiled.peers;
   device.watch = compiled.watch;
   const bool is_cpu = captureDevice(options).is_cpu();

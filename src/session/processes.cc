@@ -7,13 +7,14 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "runtime/collective/announcement.h"
 #include "runtime/collective/peers.h"
 #include "session/session.h"
 
 namespace abele::host {
 std::shared_ptr<runtime::Peers> joinPeers(const ProgramOptions& options) {
   const ProcessOptions& processes = options.processes;
-  if (processes.count == 1 || (!options.training && processes.devices == 0)) return {};
+  if (processes.count == 1 || (!options.training && processes.stages == 1)) return {};
   return runtime::Peers::join(processes.group, processes.index, processes.count);
 }
 
@@ -21,10 +22,12 @@ namespace {
 
 constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
-/// exchange(), in which the caller can be interrupted: another thread waits for the messages.
-std::vector<std::string> exchange(runtime::Peers& peers, const std::string& own, const std::function<bool()>& poll) {
-  if (!poll) return peers.exchange(own);
-  std::future<std::vector<std::string>> texts = std::async(std::launch::async, [&] { return peers.exchange(own); });
+/// The caller can be interrupted: another thread waits for the messages.
+std::vector<runtime::Announcement> announceKey(runtime::Peers& peers, const std::string& key,
+                                               const std::function<bool()>& poll) {
+  runtime::announce(peers, {.act = "compiles a model", .facts = {runtime::hashOf(key.data(), key.size())}});
+  if (!poll) return runtime::requireSameAct(peers);
+  auto texts = std::async(std::launch::async, [&] { return runtime::requireSameAct(peers); });
   bool stops = false;
   std::exception_ptr thrown;
   while (!stops && texts.wait_for(kPollPeriod) != std::future_status::ready) {
@@ -47,10 +50,10 @@ std::vector<std::string> exchange(runtime::Peers& peers, const std::string& own,
 }  // namespace
 
 void requireSameProgram(runtime::Peers& peers, const std::string& key, const std::function<bool()>& poll) {
-  const std::vector<std::string> keys = exchange(peers, key, poll);
-  const auto other = std::find_if(keys.begin(), keys.end(), [&](const std::string& k) { return k != keys[0]; });
-  ABELE_REQUIRE(other == keys.end(), E0713,
-                {.what = cat("process ", other - keys.begin(), " compiled another program than process 0"),
+  const std::vector<runtime::Announcement> all = announceKey(peers, key, poll);
+  const int64_t other = runtime::firstDiffering(all, 0, peers.processes()).process;
+  ABELE_REQUIRE(other < 0, E0713,
+                {.what = cat("process ", other, " compiled another program than process 0"),
                  .at = cat("process ", peers.process(), " of ", peers.processes()),
                  .expected = "the same model, options, optimizer and shapes in all processes",
                  .remedy = "let no process choose by its own index what it trains, and give each batches of one size"});

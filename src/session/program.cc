@@ -47,18 +47,19 @@ void checkFits(const CompiledProgram& program, const ProgramOptions& options,
                    .remedy = "wrap the same model with the same options as when the program was saved"});
   };
   const auto numbers = [](bool training, int64_t iterations, int64_t accumulation, int64_t replicas, int64_t parts,
-                          int64_t processes, bool shares_replica) {
+                          int64_t processes, int64_t of_replica) {
     return cat(training ? "training" : "inference", ", deviceIterations ", iterations, ", gradientAccumulation ",
                accumulation, ", replicationFactor ", replicas, ", input groups ", parts, ", processes ", processes,
-               shares_replica ? " with one replica" : "");
+               of_replica == 1           ? ""
+               : of_replica == processes ? " with one replica"
+                                         : cat(" with ", processes / of_replica, " replicas"));
   };
-  const std::string found =
-      numbers(options.training, options.device_iterations / stepsPerCall(options), options.gradient_accumulation,
-              options.replicas, options.replicas / options.input_group_size, options.processes.count,
-              options.processes.devices > 0);
-  const std::string expected = numbers(
-      executable.training, executable.device_iterations, executable.accumulation, executable.replicas,
-      executable.inputParts(), executable.processes * executable.stage_processes, executable.stage_processes > 1);
+  const std::string found = numbers(
+      options.training, options.device_iterations / stepsPerCall(options), options.gradient_accumulation,
+      options.replicas, options.replicas / options.input_group_size, options.processes.count, options.processes.stages);
+  const std::string expected =
+      numbers(executable.training, executable.device_iterations, executable.accumulation, executable.replicas,
+              executable.inputParts(), executable.processes * executable.stage_processes, executable.stage_processes);
   require(found == expected, "the program was compiled with other options", found, expected);
   std::map<std::string, const at::Tensor*> by_name;
   for (const capture::ModelTensor& m : model) by_name.emplace(m.name, m.tensor);

@@ -7,6 +7,7 @@ import time
 import poptorch
 import torch
 import torch.nn.functional as F
+from abele.wrapping import withoutPull
 
 RANK = int(os.environ["RANK"])
 ROWS, WIDTH = 4, 8
@@ -26,14 +27,39 @@ class Net(torch.nn.Module):
         return y, poptorch.identity_loss(F.mse_loss(y, torch.zeros_like(y)), reduction="mean")
 
 
-def training(width=WIDTH, processes=2, devices=1):
-    torch.manual_seed(1)
-    model = Net(width)
-    opts = poptorch.Options().autoRoundNumIPUs(True)
+class Tied(torch.nn.Module):
+    """Both stages read the one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        poptorch.Block.start("a", ipu_id=0)
+        x = torch.tanh(self.layer(F.one_hot(x % WIDTH, WIDTH).float()))
+        poptorch.Block.start("b", ipu_id=1)
+        y = self.layer(x)
+        return y, poptorch.identity_loss(F.mse_loss(y, torch.zeros_like(y)), reduction="mean")
+
+
+class Dropping(Net):
+    def forward(self, x):
+        poptorch.Block.start("a", ipu_id=0)
+        x = F.dropout(self.table(x))
+        poptorch.Block.start("b", ipu_id=1)
+        y = self.head(x)
+        return y, poptorch.identity_loss(F.mse_loss(y, torch.zeros_like(y)), reduction="mean")
+
+
+def training(width=WIDTH, processes=2, devices=1, lr=0.1, seed=1, draws=5, model=None, shared=False, momentum=0.0):
+    torch.manual_seed(seed)
+    model = model() if model else Net(width)
+    opts = poptorch.Options().autoRoundNumIPUs(True).randomSeed(draws)
     opts.Training.gradientAccumulation(3)
     opts._Popart.set("abele.allowShortPipeline", True)
+    opts._Popart.set("abele.shareWeights", shared)
     opts.Distributed.configureProcessId(RANK, processes).devicesPerProcess(devices)
-    return model, poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
+    return model, poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum))
 
 
 GOOD = torch.ones(3 * ROWS, dtype=torch.long)
@@ -80,6 +106,88 @@ def other_program():
 def other_number_of_processes():
     _, executor = training(devices=2)
     attempt(lambda: executor(GOOD))
+
+
+def other_batch():
+    _, executor = training()
+    executor(GOOD)
+    attempt(lambda: executor(GOOD * (1 + RANK)))
+
+
+def other_learning_rate():
+    _, executor = training(lr=0.1 + RANK)
+    attempt(lambda: executor(GOOD))
+
+
+def other_seed_of_dropout():
+    _, executor = training(draws=5 + RANK, model=Dropping)
+    attempt(lambda: executor(GOOD))
+
+
+def other_tied_weights():
+    _, executor = training(seed=1 + RANK, model=Tied)
+    attempt(lambda: executor(GOOD))
+
+
+def lone_reader():
+    """One process reads the weights, the other goes on training."""
+    _, executor = training()
+    executor(GOOD)
+    attempt(executor.copyWeightsToHost if RANK == 0 else lambda: executor(GOOD))
+
+
+def lone_reader_at_the_end():
+    """One process reads the weights, the other ends."""
+    _, executor = training()
+    executor(GOOD)
+    if RANK == 1:
+        os._exit(0)
+    attempt(executor.copyWeightsToHost)
+
+
+def readers_of_other_things():
+    _, executor = training(momentum=0.9)
+    executor(GOOD)
+    session = executor._executable.session
+    attempt(executor.copyWeightsToHost if RANK == 0 else session.optimizerState)
+    attempt(lambda: executor(GOOD))
+
+
+class Checked(torch.autograd.Function):
+    """Its backward fails where the matrix is not positive definite."""
+
+    @staticmethod
+    def forward(ctx, x, matrix):
+        ctx.save_for_backward(matrix)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient + 0 * torch.linalg.cholesky(ctx.saved_tensors[0]).sum(), None
+
+
+class Fragile(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(ROWS, ROWS)
+        self.head = torch.nn.Linear(ROWS, 2)
+
+    def forward(self, x):
+        poptorch.Block.start("a", ipu_id=0)
+        x = Checked.apply(self.body(x), x)
+        poptorch.Block.start("b", ipu_id=1)
+        y = self.head(x)
+        return y, poptorch.identity_loss(F.mse_loss(y, torch.zeros_like(y)), reduction="mean")
+
+
+def last_backward_fails():
+    """That of the first stage, when the last stage has done all but its update. Devices work in the models' weights."""
+    model, executor = training(model=Fragile, shared=True)
+    executor(torch.eye(ROWS).repeat(3, 1))
+    before = [tensor.detach().clone() for tensor in model.parameters()]
+    attempt(lambda: executor(torch.cat([torch.eye(ROWS), torch.eye(ROWS), -torch.eye(ROWS)])))
+    with withoutPull():  # the devices' own memory, as it is
+        say(f"unchanged {all(map(torch.equal, model.parameters(), before))}")
 
 
 globals()[sys.argv[1]]()

@@ -1,4 +1,6 @@
-"""kills.py PROCESSES KILLS: trains in several processes and kills one of them in the middle, again and again.
+"""kills.py PROCESSES KILLS HOLD: trains in several processes and kills one of them in the middle, again and again.
+
+HOLD: each process holds `replicas`, or one of the `stages` of one replica.
 
 Prints a line a kill: the process that was killed, what each of the others said and its exit status, the seconds until
 all of them had said it, and until the last of them had ended: the end of an interpreter takes a busy machine seconds.
@@ -17,18 +19,21 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from ports import freePort
 
-PROCESSES, KILLS = int(sys.argv[1]), int(sys.argv[2])
+PROCESSES, KILLS, HAS_STAGES = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "stages"
 LIMIT_S = 120  # beyond it a process hangs
 
 
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(max(2, PROCESSES)))
 
     def forward(self, x):
-        y = self.layers(x)
-        return y, poptorch.identity_loss(y.square(), reduction="mean")
+        for index, layer in enumerate(self.layers):
+            if HAS_STAGES:
+                poptorch.Block.start(str(index), ipu_id=index)
+            x = torch.tanh(layer(x))
+        return x, poptorch.identity_loss(x.square(), reduction="mean")
 
 
 def train(rank, port, steps):
@@ -46,6 +51,10 @@ def train(rank, port, steps):
     model = Net()
     opts = poptorch.Options()
     opts.Distributed.configureProcessId(rank, PROCESSES)
+    if HAS_STAGES:
+        opts.Distributed.devicesPerProcess(1)
+        opts.Training.gradientAccumulation(2)
+        opts._Popart.set("abele.allowShortPipeline", True)
     executor = poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=1e-3))
     x = torch.randn(8, 32)
     try:

@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import sys
 
+import torch
+
 HERE = pathlib.Path(__file__).parent
 LIMIT_S = 180  # far beyond what anything takes: a test that hangs shall fail
 
@@ -30,3 +32,10 @@ def start(*arguments, **variables):
 def program(text):
     """poprun's arguments for a Python program that is given as text."""
     return [sys.executable, "-c", text]
+
+
+def trained(script, folder, processes, names):
+    """What each of several processes left of each case: script FOLDER NAME... writes FOLDER/NAME-PROCESS.pt."""
+    done = poprun("--num-instances", processes, sys.executable, HERE / script, folder, *names)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {name: [torch.load(folder / f"{name}-{p}.pt") for p in range(processes)] for name in names}

@@ -1,4 +1,4 @@
-"""Trainings of one replica whose stages lie in several processes, and in one process alone."""
+"""Trainings of replicas whose stages lie in several processes, and in one process alone."""
 
 import os
 
@@ -10,24 +10,30 @@ ROWS, CALLS, WIDTH, STAGES = 4, 3, 16, 4
 
 
 class Net(torch.nn.Module):
-    """Four blocks. tied: the last one reads the first one's weight; skip: it reads what the first one made."""
+    """Four blocks on 4 devices, or on fewer.
 
-    def __init__(self, dropout=0.0, norm=False, tied=False, skip=False):
+    tied: the last one reads the first one's weight; skip: it reads what the first one made.
+    """
+
+    def __init__(self, dropout=0.0, norm=False, tied=False, skip=False, devices=STAGES):
         super().__init__()
-        self.tied, self.skip = tied, skip
+        self.tied, self.skip, self.devices = tied, skip, devices
         self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(STAGES))
         self.norm = torch.nn.BatchNorm1d(WIDTH) if norm else torch.nn.Identity()
         self.dropout = torch.nn.Dropout(dropout)
         self.register_buffer("scale", torch.linspace(0.5, 1.5, WIDTH))
 
+    def start(self, block):
+        poptorch.Block.start(str(block), ipu_id=block * self.devices // STAGES)
+
     def forward(self, x, target=None):
-        poptorch.Block.start("0", ipu_id=0)
+        self.start(0)
         x = early = torch.tanh(self.layers[0](x)) * self.scale
-        poptorch.Block.start("1", ipu_id=1)
+        self.start(1)
         x = torch.tanh(self.norm(self.layers[1](x)))
-        poptorch.Block.start("2", ipu_id=2)
+        self.start(2)
         x = self.dropout(torch.tanh(self.layers[2](x)))
-        poptorch.Block.start("3", ipu_id=3)
+        self.start(3)
         x = self.layers[3](x) * self.scale
         if self.skip:
             x = x * early
@@ -59,15 +65,28 @@ def _recomputed(opts):
 
 
 class Case:
-    """One training, or inference."""
+    """One training, or inference. replicas: of all processes; devices: of each."""
 
-    def __init__(self, optimizer=_sgd, accumulation=7, iterations=1, edit=None, training=True, **model):
+    def __init__(
+        self,
+        optimizer=_sgd,
+        accumulation=7,
+        iterations=1,
+        edit=None,
+        training=True,
+        replicas=1,
+        devices=STAGES,
+        **model,
+    ):
+        self.replicas, self.devices = replicas, devices
+        model["devices"] = devices
         self.optimizer, self.edit, self.training, self.model = optimizer, edit, training, model
         self.accumulation, self.iterations = accumulation, iterations
 
     def options(self):
         opts = poptorch.Options().deviceIterations(self.iterations).randomSeed(7).autoRoundNumIPUs(True)
         opts.Training.gradientAccumulation(self.accumulation)
+        opts.replicationFactor(self.replicas)
         opts.outputMode(poptorch.OutputMode.All)
         opts._Popart.set("abele.allowShortPipeline", True)
         opts._Popart.set("abele.threadsPerDevice", 1)
@@ -77,19 +96,30 @@ class Case:
 
     def batches(self):
         draw = torch.Generator().manual_seed(3)
-        rows = self.iterations * self.accumulation * ROWS
+        rows = self.iterations * self.accumulation * self.replicas * ROWS
         return [
             (torch.randn(rows, WIDTH, generator=draw), torch.randn(rows, WIDTH, generator=draw)) for _ in range(CALLS)
         ]
 
-    def run(self, opts):
+    def share(self, tensor, process, processes):
+        """The rows of a process's replicas, of those of all."""
+        own = max(1, self.replicas // processes)
+        first = process * self.replicas // processes
+        rows = tensor.reshape(self.iterations * self.accumulation, self.replicas, -1, *tensor.shape[1:])
+        return rows[:, first : first + own].flatten(0, 2)
+
+    def run(self, opts, process=0, processes=1):
         torch.manual_seed(1)
         model = Net(**self.model)
         if not self.training:
             executor = poptorch.inferenceModel(model.eval(), opts)
-            return {"outputs": [executor(x) for x, _ in self.batches()], "weights": {}, "state": {}}
+            return {
+                "outputs": [executor(self.share(x, process, processes)) for x, _ in self.batches()],
+                "weights": {},
+                "state": {},
+            }
         executor = poptorch.trainingModel(model, opts, self.optimizer(model.parameters()))
-        outputs = [executor(*batch) for batch in self.batches()]
+        outputs = [executor(*(self.share(x, process, processes) for x in batch)) for batch in self.batches()]
         executor.copyWeightsToHost()
         state = executor._executable.session.optimizerState()
         result = {
@@ -102,11 +132,13 @@ class Case:
         return result
 
     def together(self):
-        """As one of the processes that the launcher started. All are given the whole batch."""
+        """As one of the processes that the launcher started. Those of one replica are given the same batch."""
         process, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         opts = self.options()
-        opts.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
-        return self.run(opts)
+        opts.Distributed.configureProcessId(process, processes).devicesPerProcess(
+            self.devices * self.replicas // processes
+        )
+        return self.run(opts, process, processes)
 
     def alone(self):
         return self.run(self.options())
@@ -127,5 +159,10 @@ CASES = {
     "clipped": Case(optimizer=_clipped, tied=True),
     "dropout": Case(dropout=0.5, iterations=2, accumulation=3),
     "batch_norm": Case(norm=True),
+    "two-replicas": Case(replicas=2, devices=2, accumulation=3, iterations=2),
+    "two-replicas-tied": Case(replicas=2, devices=2, accumulation=3, tied=True),
+    "two-replicas-clipped": Case(replicas=2, devices=2, accumulation=3, tied=True, optimizer=_clipped),
+    "two-replicas-dropout": Case(replicas=2, devices=2, accumulation=3, dropout=0.5),
+    "two-replicas-inference": Case(replicas=2, devices=2, accumulation=1, iterations=5, training=False),
     "inference": Case(training=False, accumulation=1, iterations=5),
 }

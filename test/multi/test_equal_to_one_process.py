@@ -8,23 +8,17 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from cases import CASES
-from launch import HERE, poprun
-
-
-def _trained(folder, processes, names):
-    done = poprun("--num-instances", processes, sys.executable, HERE / "run_cases.py", folder, *names)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return {name: [torch.load(folder / f"{name}-{p}.pt") for p in range(processes)] for name in names}
+from launch import trained
 
 
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory):
-    return _trained(tmp_path_factory.mktemp("two"), 2, CASES)
+    return trained("run_cases.py", tmp_path_factory.mktemp("two"), 2, CASES)
 
 
 @pytest.fixture(scope="module")
 def of_three(tmp_path_factory):
-    return _trained(tmp_path_factory.mktemp("three"), 3, ["sgd", "accumulation"])
+    return trained("run_cases.py", tmp_path_factory.mktemp("three"), 3, ["sgd", "accumulation"])
 
 
 def _requireEqual(name, processes):

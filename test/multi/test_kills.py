@@ -11,12 +11,13 @@ HERE = pathlib.Path(__file__).parent
 MOST_S = 60  # on any machine, however busy; how long it took is printed
 
 
+@pytest.mark.parametrize("hold", ["replicas", "stages"])
 @pytest.mark.parametrize("processes", [2, 4])
-def test_a_process_that_is_killed(processes):
+def test_a_process_that_is_killed(processes, hold):
     """ABELE_KILLS: how often; `./dev test --long` asks for 100 of each."""
     kills = int(os.environ.get("ABELE_KILLS", "4"))
     done = subprocess.run(
-        [sys.executable, HERE / "kills.py", str(processes), str(kills)],
+        [sys.executable, HERE / "kills.py", str(processes), str(kills), hold],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -26,8 +27,7 @@ def test_a_process_that_is_killed(processes):
     lines = [line.split() for line in done.stdout.splitlines()]
     assert len(lines) == kills
     heard, ended = (max(float(line[column]) for line in lines) for column in (2, 3))
-    print(
-        f"{kills} kills of one of {processes} processes: E0606 after {heard:.2f} s, the end after {ended:.2f} s at most"
-    )
+    what = f"{kills} kills of one of {processes} processes with {hold}"
+    print(f"{what}: E0606 after {heard:.2f} s, the end after {ended:.2f} s at most")
     assert {line[1] for line in lines} == {",".join(["E0606:0"] * (processes - 1))}, done.stdout
     assert ended < MOST_S

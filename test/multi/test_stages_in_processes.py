@@ -1,4 +1,4 @@
-"""One replica whose stages lie in several processes: the bits of one process, in all of them."""
+"""Replicas whose stages lie in several processes: the bits of one process, in all of them."""
 
 import pathlib
 import sys
@@ -7,26 +7,21 @@ import pytest
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from launch import HERE, poprun, program
+from launch import HERE, poprun, program, trained
 from stage_cases import CASES, STAGES
 
-FEW = ["1f1b", "tied", "clipped"]
-
-
-def _run(folder, processes, names):
-    done = poprun("--num-instances", processes, sys.executable, HERE / "run_stage_cases.py", folder, *names)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return {name: [torch.load(folder / f"{name}-{p}.pt") for p in range(processes)] for name in names}
+REPLICATED = [name for name in CASES if CASES[name].replicas > 1]
+FEW = ["1f1b", "tied", "clipped", *REPLICATED]
 
 
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory):
-    return _run(tmp_path_factory.mktemp("two"), 2, CASES)
+    return trained("run_stage_cases.py", tmp_path_factory.mktemp("two"), 2, CASES)
 
 
 @pytest.fixture(scope="module")
 def of_four(tmp_path_factory):
-    return _run(tmp_path_factory.mktemp("four"), 4, FEW)
+    return trained("run_stage_cases.py", tmp_path_factory.mktemp("four"), 4, FEW)
 
 
 def _tensors(outputs):
@@ -37,7 +32,8 @@ def _require_equal(name, processes):
     alone = CASES[name].alone()
     for process, result in enumerate(processes):
         for ours, theirs in zip(_tensors(result["outputs"]), _tensors(alone["outputs"]), strict=True):
-            assert torch.equal(ours, theirs), f"a result in process {process}"
+            own = CASES[name].share(theirs, process, len(processes))
+            assert torch.equal(ours, own.view_as(ours)), f"a result in process {process}"
         for part in ("weights", "state"):
             assert result[part].keys() == alone[part].keys()
             for key, value in alone[part].items():
@@ -87,6 +83,43 @@ def test_programs_that_differ_are_refused():
 def test_another_number_of_processes_is_refused():
     seen, done = _failing("other_number_of_processes")
     assert all("E0402" in texts[0] and "start 1 processes" in texts[0] for texts in seen), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("other_batch", "process 1 was given another batch than process 0"),
+        ("other_learning_rate", "process 1 has other hyper-parameters than process 0"),
+        ("other_seed_of_dropout", "process 1 draws other random numbers than process 0"),
+        ("other_tied_weights", "process 1 was given other weights that both hold than process 0"),
+    ],
+)
+def test_steps_that_start_from_other_numbers_are_refused(name, what):
+    seen, done = _failing(name)
+    assert all("E0713" in texts[-1] and what in texts[-1] for texts in seen), done.stdout + done.stderr
+
+
+def test_a_process_that_reads_weights_while_the_others_train():
+    (reader, trainer), done = _failing("lone_reader")
+    what = "process 1 runs a step while process 0 reads weights or state"
+    assert reader[0].startswith("in time E0713") and what in reader[0], done.stdout + done.stderr
+    assert trainer[0].startswith("in time") and what in trainer[0], trainer
+
+
+def test_a_process_that_reads_weights_when_the_others_have_ended():
+    (reader, _), done = _failing("lone_reader_at_the_end")
+    assert reader[0].startswith("in time E0606") and "process 1" in reader[0], done.stdout + done.stderr
+
+
+def test_processes_that_read_other_things_can_go_on():
+    seen, done = _failing("readers_of_other_things")
+    assert all("E0713" in texts[0] and texts[1:] == ["no error"] for texts in seen), done.stdout + done.stderr
+
+
+def test_no_stage_is_updated_where_another_ones_backward_fails():
+    seen, done = _failing("last_backward_fails")
+    assert "E0601" in seen[0][0] and "E0606" in seen[1][0], done.stdout + done.stderr
+    assert [texts[1] for texts in seen] == ["unchanged True"] * 2, seen
 
 
 def test_poprun_says_how_many_devices_each_process_has():

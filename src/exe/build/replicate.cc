@@ -352,17 +352,31 @@ class Replicator {
         if (!is_new && (updatesOwner(s, e) || !updatesOwner(at->second, e))) at->second = s;
       }
     }
-    if (rules_.processes > 1) return addJointReduction(segment_of_sum);
+    if (rules_.processes > 1) return addJointReductions(segment_of_sum);
     for (int32_t replica = 0; replica < num_replicas_; ++replica)
       for (size_t s = 0; s < num_segments_; ++s) addReduction(replica, s, segment_of_sum);
   }
 
-  // All sums by one segment, so that processes meet in one order only, and no update runs before all have met. What the
-  // processes before this one have summed up comes first: then all sums are added in the order of the replicas of all.
-  void addJointReduction(const std::map<int32_t, size_t>& segment_of_sum) {
-    const int32_t at = firstUpdate();
-    if (segment_of_sum.empty() || at < 0) return;
-    Segment sums{.stage = exe_.segments[at].stage, .direction = Direction::kUpdate, .name = "reduce/processes"};
+  // All sums of a process by one segment, so that processes meet in one order only, and no update of theirs runs before
+  // they have met. What the processes before this one have summed up comes first: then all sums are added in the order
+  // of the replicas of all. Where stages lie in several processes, those that hold the same stages meet.
+  void addJointReductions(const std::map<int32_t, size_t>& segment_of_sum) {
+    std::map<int32_t, std::map<int32_t, size_t>> by_process;
+    for (const auto& [e, segment] : segment_of_sum) by_process[processOfSum(e)][e] = segment;
+    for (const auto& [process, sums] : by_process) addJointReduction(process, sums);
+  }
+
+  int32_t processOfSum(int32_t e) const {
+    const int32_t worker = exe_.groups[exe_.slots[exe_.externals[e].slot].group].worker;
+    return worker < 0 ? 0 : exe_.workers[worker].process;
+  }
+
+  void addJointReduction(int32_t process, const std::map<int32_t, size_t>& segment_of_sum) {
+    const int32_t at = firstUpdate(process);
+    if (at < 0) return;
+    Segment sums{.stage = exe_.segments[at].stage,
+                 .direction = Direction::kUpdate,
+                 .name = process == 0 ? "reduce/processes" : cat("reduce/processes/", process)};
     SegmentUses uses;
     std::vector<int64_t> totals;
     for (const auto& [e, segment] : segment_of_sum)
@@ -387,11 +401,11 @@ class Replicator {
     uses_.push_back(std::move(uses));
   }
 
-  // The first update of the first worker that has one; -1: there is none.
-  int32_t firstUpdate() const {
+  // The first update of the first worker of a process that computes one; -1: there is none.
+  int32_t firstUpdate(int32_t process) const {
     for (const WorkerProgram& program : exe_.workers)
       for (const Action& action : program.actions)
-        if (isUpdate(action.segment)) return action.segment;
+        if (program.process == process && !program.isLink() && isUpdate(action.segment)) return action.segment;
     return -1;
   }
 

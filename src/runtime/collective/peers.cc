@@ -19,8 +19,8 @@
 namespace abele::runtime {
 namespace {
 
-constexpr int kTag = 1, kAcknowledgement = 2, kFirstLink = 16;
-constexpr auto kPatience = std::chrono::seconds(5);  // when this process leaves
+constexpr int kTag = 1, kAcknowledgement = 2, kNote = 3, kFirstLink = 16;
+constexpr auto kPatience = std::chrono::seconds(5);  // when this process leaves, or is interrupted and cannot go
 constexpr char kFailed[] = "failed";                 // key in the group's store: who was the first to fail, and why
 constexpr char kRestart[] = "start all processes again, from the last checkpoint";
 
@@ -83,25 +83,59 @@ class C10dPeers final : public Peers {
             [&] { return wait(connection->recv(list, static_cast<int>(from), kFirstLink + static_cast<int>(link))); });
   }
 
-  // Pairs meet in the order of the lower process, then of the higher: nobody waits in a circle.
-  std::vector<std::string> exchange(const std::string& own) override {
-    std::vector<std::string> all(static_cast<size_t>(processes_), own);
-    const auto length = static_cast<int64_t>(own.size());
-    at::Tensor out = at::empty({length}, at::kByte), in = at::empty({length}, at::kByte);
-    std::copy(own.begin(), own.end(), out.mutable_data_ptr<uint8_t>());
+  // Notes go to all at once, and are small enough to leave with the call.
+  void announce(const std::string& own) override {
+    ABELE_CHECK(own.size() == kNoteBytes, "a note of ", own.size(), " bytes");
+    const Connection connection = open();
+    own_note_ = own;
+    std::vector<Note> notes;
     for (int64_t other = 0; other < processes_; ++other) {
       if (other == process_) continue;
-      if (process_ < other) send(out, other);
-      receive(in, other);
-      if (process_ > other) send(out, other);
-      const auto* text = in.const_data_ptr<uint8_t>();
-      all[static_cast<size_t>(other)].assign(text, text + length);
+      Note& note = notes.emplace_back(Note{other, {bytesOf(std::string(kNoteBytes, ' '))}, {bytesOf(own)}});
+      const int peer = static_cast<int>(other);
+      attempt(other, [&] {
+        note.sent = connection->send(note.out, peer, kNote);
+        note.received = connection->recv(note.in, peer, kNote);
+        return true;
+      });
+    }
+    const std::lock_guard lock(mutex_);
+    notes_ = std::move(notes);
+  }
+
+  std::vector<std::string> announced() override {
+    requireOpen();
+    std::vector<Note> notes;
+    {
+      const std::lock_guard lock(mutex_);
+      notes.swap(notes_);
+    }
+    std::vector<std::string> all(static_cast<size_t>(processes_), own_note_);
+    for (const Note& note : notes) {
+      attempt(note.process, [&] { return wait(note.received) && wait(note.sent); });
+      const auto* text = note.in[0].const_data_ptr<uint8_t>();
+      all[static_cast<size_t>(note.process)].assign(text, text + kNoteBytes);
     }
     return all;
   }
 
+  void agree() override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (interrupted_) throwInterrupted();  // nobody has heard of this process yet
+      stands_ = true;
+    }
+    const std::string ready(kNoteBytes, '.');
+    announce(ready);
+    for (const std::string& text : announced()) ABELE_CHECK(text == ready, "a process that is elsewhere: ", text);
+    const std::lock_guard lock(mutex_);
+    agreed_ = true;
+    interrupted_ = false;
+  }
+
   void interrupt() override {
     const std::lock_guard lock(mutex_);
+    if (agreed_) return;
     interrupted_ = true;
     stopAll();
   }
@@ -109,7 +143,7 @@ class C10dPeers final : public Peers {
   void begin() override {
     requireOpen();
     const std::lock_guard lock(mutex_);
-    interrupted_ = false;
+    interrupted_ = stands_ = agreed_ = false;
   }
 
   // In a forked child the connections are the parent's, and their threads are not there to be ended.
@@ -127,11 +161,13 @@ class C10dPeers final : public Peers {
     if (!home_.isHere()) return abandon();
     Connection backend;
     c10::intrusive_ptr<c10d::ProcessGroup> group;
+    std::vector<Note> notes;
     {
       const std::lock_guard lock(mutex_);
       if (group_) broken_ = why;
       backend.swap(backend_);
       group.swap(group_);
+      notes.swap(notes_);
       stopAll();
     }
     flush();
@@ -173,6 +209,11 @@ class C10dPeers final : public Peers {
   void abandon() {
     for (auto& [process, transfer] : acknowledged_) static_cast<void>(transfer.release());
     acknowledged_.clear();
+    for (Note& note : notes_) {
+      static_cast<void>(note.received.release());
+      static_cast<void>(note.sent.release());
+    }
+    notes_.clear();
     static_cast<void>(backend_.release());
     static_cast<void>(group_.release());
   }
@@ -186,11 +227,33 @@ class C10dPeers final : public Peers {
   }
 
   using Transfer = c10::intrusive_ptr<c10d::Work>;
+  // Between this process and another: what both announce.
+  struct Note {
+    int64_t process = 0;
+    std::vector<at::Tensor> in, out;
+    Transfer received = {}, sent = {};
+  };
+
+  static at::Tensor bytesOf(const std::string& text) {
+    at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+    std::copy(text.begin(), text.end(), bytes.mutable_data_ptr<uint8_t>());
+    return bytes;
+  }
 
   // False when it was interrupted.
   bool wait(const Transfer& transfer) {
     const Pending pending(*this, *transfer);
-    return transfer->wait();
+    if (transfer->wait()) return true;
+    return cannotLeave() && transfer->wait(kPatience);
+  }
+
+  bool cannotLeave() const {
+    const std::lock_guard lock(mutex_);
+    return stands_ && group_;
+  }
+
+  [[noreturn]] static void throwInterrupted() {
+    throwUser(ErrorCode::E0602, {.what = "a transfer between processes was interrupted"});
   }
 
   template <class Transfers>
@@ -203,7 +266,7 @@ class C10dPeers final : public Peers {
     }
     if (done) return;
     requireOpen();  // another thread has heard of a failure
-    throwUser(ErrorCode::E0602, {.what = "a transfer between processes was interrupted"});
+    throwInterrupted();
   }
 
   // A message that a thread waits for.
@@ -279,7 +342,11 @@ class C10dPeers final : public Peers {
   mutable std::mutex mutex_;                                    // guards group_, backend_, and all below
   std::string broken_;                                          // why it left
   std::set<c10d::Work*> pending_;                               // by thread that waits
+  std::vector<Note> notes_;                                     // that announced() waits for
   bool interrupted_ = false;
+  bool stands_ = false;   // the others may know that this process does the step to its end
+  bool agreed_ = false;   // so do all
+  std::string own_note_;  // the last; of the thread that announces
 };
 
 // Groups of this process by name. Never destroyed: what uses them may outlive static objects.
@@ -303,6 +370,23 @@ c10::intrusive_ptr<c10d::ProcessGroup> takeRegistered(const std::string& name) {
 }
 
 }  // namespace
+
+// Pairs meet in the order of the lower process, then of the higher: nobody waits in a circle.
+std::vector<std::string> PeerMessages::exchange(const std::string& own) {
+  std::vector<std::string> all(static_cast<size_t>(processes()), own);
+  const auto length = static_cast<int64_t>(own.size());
+  at::Tensor out = at::empty({length}, at::kByte), in = at::empty({length}, at::kByte);
+  std::copy(own.begin(), own.end(), out.mutable_data_ptr<uint8_t>());
+  for (int64_t other = 0; other < processes(); ++other) {
+    if (other == process()) continue;
+    if (process() < other) send(out, other);
+    receive(in, other);
+    if (process() > other) send(out, other);
+    const auto* text = in.const_data_ptr<uint8_t>();
+    all[static_cast<size_t>(other)].assign(text, text + length);
+  }
+  return all;
+}
 
 std::shared_ptr<Peers> Peers::join(const std::string& name, int64_t process, int64_t processes) {
   const std::lock_guard lock(joined().mutex);

@@ -17,18 +17,12 @@ namespace abele::runtime {
 /// Name under which c10d's registry holds the group that sessions join (c10d::register_process_group).
 inline constexpr char kProcessGroup[] = "abele";
 
-/// One process's end. Messages go between two processes at a time and are sent in one order by all, so that nothing
-/// depends on who is early. Threads: one call at a time, but for interrupt(), and for the messages of links, each of
-/// which has an order, and a thread at each end, of its own.
-class Peers {
+/// Messages between some processes of a training, which all know each other by an index from 0 on. They go between two
+/// processes at a time and are sent in one order by all, so that nothing depends on who is early. Threads: one call at
+/// a time, but for the messages of links, each of which has an order, and a thread at each end, of its own.
+class PeerMessages {
  public:
-  /// Takes the group out of c10d's registry, which does not keep it alive; where none is registered, connects the
-  /// processes by the launcher's variables (gloo.h). Further calls with the name share it while it works. Throws E0714
-  /// when there is none or it has another size, E0606 when it is broken and no new one was registered.
-  static std::shared_ptr<Peers> join(const std::string& group, int64_t process, int64_t processes);
-  /// Leaves all groups, so that nobody waits for a process that ends. Later calls throw E0606.
-  static void leaveAll();
-  virtual ~Peers() = default;
+  virtual ~PeerMessages() = default;
 
   virtual int64_t process() const = 0;
   virtual int64_t processes() const = 0;
@@ -42,11 +36,33 @@ class Peers {
   virtual void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) = 0;
   virtual void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) = 0;
   /// Everybody's text, by process. Texts have the same length. Throws as send.
-  virtual std::vector<std::string> exchange(const std::string& own) = 0;
+  std::vector<std::string> exchange(const std::string& own);
+};
 
-  /// Ends the wait of another thread, and all later ones until begin().
+/// One process's end of all of them, over a process group.
+class Peers : public PeerMessages {
+ public:
+  /// Takes the group out of c10d's registry, which does not keep it alive; where none is registered, connects the
+  /// processes by the launcher's variables (gloo.h). Further calls with the name share it while it works. Throws E0714
+  /// when there is none or it has another size, E0606 when it is broken and no new one was registered.
+  static std::shared_ptr<Peers> join(const std::string& group, int64_t process, int64_t processes);
+  /// Leaves all groups, so that nobody waits for a process that ends. Later calls throw E0606.
+  static void leaveAll();
+
+  /// Tells all what this process does next, together with them, and waits for nobody; announced() waits for what the
+  /// others say, and gives all, by process. Notes have kNoteBytes, whatever they are about: so a process hears when
+  /// another is elsewhere in its program (announcement.h). One note is open at a time. Throw as send.
+  static constexpr size_t kNoteBytes = 64;
+  virtual void announce(const std::string& own) = 0;
+  virtual std::vector<std::string> announced() = 0;
+  /// Waits until all have come as far in the step, and throws where one does not. An interruption cannot undo what the
+  /// others may have heard by then: it shortens the wait for them to a few seconds, and once all have agreed it is
+  /// ignored until begin(). A process that dies while this runs may be missed by some and not by others.
+  virtual void agree() = 0;
+
+  /// From any thread: ends the wait of another thread, and all later ones until begin().
   virtual void interrupt() = 0;
-  /// Before a step. Throws E0606 when the group is broken.
+  /// Before a step, and behind it. Throws E0606 when the group is broken.
   virtual void begin() = 0;
   /// This process cannot keep in step: tells the others and leaves. They fail at their next message.
   virtual void fail(const std::string& why) = 0;

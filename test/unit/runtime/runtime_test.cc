@@ -255,6 +255,77 @@ TEST(Runtime, FinishTellsTheBackendHowItWent) {
   EXPECT_EQ(backend.calls, "begin 0; finish true; begin 1; finish false; begin 1; finish true; ");
 }
 
+// Two stages, each in a process of its own, and their updates.
+exe::Executable makeApart() {
+  const ir::Graph graph = ir::parse(R"(
+graph @main {training} {
+  stage 0 "s0" {device=0, space=0}
+  stage 1 "s1" {device=1, space=1}
+  external 0 parameter "w": f32[4]
+  external 1 parameter "v": f32[4]
+  input %0 "x": f32[4] = argument(0)
+  input %1 "w": f32[4] = parameter(0)
+  input %2 "v": f32[4] = parameter(1)
+  %3: f32[4] = aten.mul(%0, %1) {stage=0}
+  %4: f32[4] = abele.transfer(none, %3) {stage=1}
+  %5: f32[4] = aten.mul(%4, %2) {stage=1}
+  %6: f32[4] = aten.g(%5) {dir=bwd, stage=1}
+  %7: f32[4] = abele.transfer(none, %6) {dir=bwd, stage=0}
+  %8: f32[4] = aten.g(%7) {dir=bwd, stage=0}
+  _ = aten.add_(%1, 1) writes(0: %1 -> %9: f32[4]) {dir=update, stage=0}
+  _ = aten.add_(%2, 1) writes(0: %2 -> %10: f32[4]) {dir=update, stage=1}
+  output loss %5
+  output update(0) %9
+  output update(1) %10
+}
+)");
+  exe::Replication replication{.input_part = {0}};
+  replication.devices_per_process = 1;
+  return exe::build(graph, plan::makePlan(graph, {.schedule = plan::ScheduleKind::k1F1B, .accumulation = 3}),
+                    replication);
+}
+
+// A process of several that hold the stages: it agrees with the others between all else and its last updates.
+struct Agreeing : NullBackend {
+  using NullBackend::NullBackend;
+  void agree() override {
+    agreed_behind = events().size();
+    ++asked;
+    if (refuses) throwUser(ErrorCode::E0713, {.what = "another process is elsewhere"});
+  }
+  size_t agreed_behind = 0;
+  int asked = 0;
+  bool refuses = false;
+};
+
+TEST(Runtime, ProcessesAgreeBeforeTheirUpdates) {
+  const exe::Executable executable = makeApart();
+  ASSERT_EQ(executable.stage_processes, 2);
+  for (int64_t process = 0; process < 2; ++process) {
+    Agreeing backend(executable);
+    Runtime runtime(executable, backend, process);
+    const auto isUpdate = [&](const NullBackend::Event& e) {
+      return executable.segments[e.segment].direction == exe::Direction::kUpdate;
+    };
+    for (int step = 1; step <= 2; ++step) {
+      const size_t before = backend.events().size();
+      runtime.run();
+      EXPECT_EQ(backend.asked, step);
+      const auto events = backend.events();
+      for (size_t i = before; i < events.size(); ++i) EXPECT_EQ(isUpdate(events[i]), i >= backend.agreed_behind) << i;
+      EXPECT_LT(backend.agreed_behind, events.size());
+    }
+    backend.refuses = true;
+    const size_t before = backend.events().size();
+    expectContains(errorOf(runtime, ErrorCode::E0713), "another process is elsewhere");
+    const auto events = backend.events();
+    EXPECT_GT(events.size(), before);
+    for (size_t i = before; i < events.size(); ++i) EXPECT_FALSE(isUpdate(events[i])) << i;
+    backend.refuses = false;
+    runtime.run();
+  }
+}
+
 // A failing step leaves persistent memory as it was, and the next one gives what it would have given.
 TEST(NullBackend, PutsBackPersistentMemory) {
   const ir::Graph graph = ir::parse(R"(

@@ -30,7 +30,7 @@ int64_t firstOther(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-std::string Agreement::hyperText() const {
+uint64_t Agreement::hyperHash() const {
   exe::Writer out;
   for (auto [key, value] : hypers_) {  // copies: a Writer takes what a Reader could fill
     auto [group, name] = key;
@@ -39,11 +39,11 @@ std::string Agreement::hyperText() const {
     out(value);
   }
   const std::string bytes = out.take();
-  return bytesOf(XXH3_64bits(bytes.data(), bytes.size()));
+  return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-void Agreement::check(Peers& peers) {
-  const std::string own = hyperText();
+void Agreement::check(PeerMessages& peers) {
+  const std::string own = bytesOf(hyperHash());
   std::vector<std::string> notes = peers.exchange(own + (has_upload_ ? '1' : '0'));
   bool any_upload = false;
   for (std::string& note : notes) {
@@ -60,11 +60,11 @@ void Agreement::check(Peers& peers) {
   has_upload_ = false;
 }
 
-void Agreement::checkWeights(Peers& peers) const {
+void Agreement::checkWeights(PeerMessages& peers) const {
   std::string own;
   std::vector<const exe::External*> trained;
   for (const exe::External& external : executable_.externals) {
-    if (!isTrained(external)) continue;
+    if (!isTrained(external) || !slots_.isHere(executable_.slots[external.slot].group)) continue;
     const Type& type = executable_.slots[external.slot].type;
     trained.push_back(&external);
     own += bytesOf(XXH3_64bits(slots_.tensor(external.slot, 0).const_data_ptr(), type.extentBytes()));

@@ -22,11 +22,12 @@ class Agreement {
 
   /// Compares with the other processes: hyper-parameters always, weights and state where one of them wrote some. All
   /// processes call it at the same place of a step. Throws E0713 in all of them, or what Peers throws.
-  void check(Peers& peers);
+  void check(PeerMessages& peers);
+  /// Of all hyper-parameters.
+  uint64_t hyperHash() const;
 
  private:
-  void checkWeights(Peers& peers) const;
-  std::string hyperText() const;
+  void checkWeights(PeerMessages& peers) const;
 
   const exe::Executable& executable_;
   const SlotTable& slots_;

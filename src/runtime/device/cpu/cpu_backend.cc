@@ -20,6 +20,7 @@
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/device/cpu/random_stream.h"
 #include "runtime/device/cpu/stage_shares.h"
+#include "runtime/device/cpu/step_agreement.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/fixed_shapes.h"
 #include "runtime/kernels/grad_modes.h"
@@ -40,6 +41,7 @@ class CpuBackendImpl final : public CpuBackend {
         hypers_(countHyperGroups(executable)),
         rounding_{.seed = options.rounding_seed},
         agreement_(executable, slots_),
+        step_agreement_(executable, options),
         start_(at::detail::createCPUGenerator()) {
     checkOptions(options);
     const size_t num_workers = executable.workers.size();
@@ -51,7 +53,7 @@ class CpuBackendImpl final : public CpuBackend {
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
     return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_, gradients_,
-                                       rounding_, agreement_);
+                                       rounding_, agreement_, shared_);
   }
 
   bool canWorkOnThisThread(int32_t /*worker*/) const override {
@@ -75,16 +77,37 @@ class CpuBackendImpl final : public CpuBackend {
     if (executable_.random_draws > 0)
       for (RandomStream& stream : streams_) stream.begin(start_);
     for (Saved& saved : restored_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
+    step_agreement_.begin(agreement_.hyperHash(), start_);
   }
+
+  void agree() override { step_agreement_.agree(); }
 
   void finish(bool completed) override {
     if (completed) {
-      shared_.shareResults(std::exchange(bound_outputs_, {}));
+      shareStep();
       advanceGenerator();
       ++rounding_.step;
       return;
     }
     if (options_.peers) options_.peers->fail("its step failed");
+    putBack();
+    releaseAll();
+  }
+
+  // Results in all processes. Where an update can fail, none counts before all are done.
+  void shareStep() {
+    if (!shared_.isNeeded()) return;
+    try {
+      if (options_.floating_point_exceptions) options_.peers->exchange(" ");
+    } catch (...) {
+      putBack();
+      throw;
+    }
+    shared_.shareResults(std::exchange(bound_outputs_, {}));
+    options_.peers->begin();
+  }
+
+  void putBack() {
     const c10::InferenceMode no_autograd;
     for (const Saved& saved : restored_) {
       // An operator that fails may leave the sizes of its own result with the slot that it writes.
@@ -93,13 +116,13 @@ class CpuBackendImpl final : public CpuBackend {
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
       copyInto(tensor, saved.copy);
     }
-    releaseAll();
   }
 
   void upload(int32_t external, const at::Tensor& host, int32_t replica) override {
     const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
     checkUpload(executable_, what, host);
+    step_agreement_.noteUpload(external, host);
     if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
     const c10::InferenceMode no_autograd;
     for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica)) {
@@ -234,6 +257,7 @@ class CpuBackendImpl final : public CpuBackend {
   GradientCount gradients_;                             // of this step
   RoundingPosition rounding_;                           // of the next step, or the one that runs
   Agreement agreement_;                                 // with other processes
+  StepAgreement step_agreement_;                        // with those that hold other stages
   at::Generator start_;                                 // where the next step's micro-batch 0 starts
   std::vector<Saved> restored_;                         // what a failed step has to give back
   std::vector<std::vector<at::Tensor>> bound_outputs_;  // of this step, where other processes get them
@@ -282,6 +306,7 @@ void CpuBackendImpl::advanceGenerator() {
 void CpuBackendImpl::bindInputs(const std::vector<at::Tensor>& inputs) {
   const c10::InferenceMode no_autograd;
   checkInputs(executable_, inputs);
+  step_agreement_.noteInputs(inputs);
   bound_inputs_.clear();
   for (int64_t i = 0; i < executable_.numInputs(); ++i)
     if (executable_.input_slots[i] >= 0) bindInput(i, inputs[i]);

@@ -29,13 +29,15 @@ RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruc
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                      std::vector<Hyper>& hypers, RandomStream& random, const DeviceOptions& options,
-                     GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement)
+                     GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement,
+                     const StageShares& shared)
     : executable_(executable),
       options_(options),
       is_link_(executable.workers[worker].isLink()),
       gradients_(gradients),
       rounding_(rounding),
       agreement_(agreement),
+      shared_(shared),
       calls_(executable, worker, slots, random, options.watch,
              [&](const exe::Instruction& instruction, exe::Direction direction) {
                return makeCall(instruction, direction, slots, hypers);
@@ -45,12 +47,12 @@ std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, e
                                           const SlotTable& slots, std::vector<Hyper>& hypers) const {
   const bool is_ours = isOwn(instruction.op);
   if (isJoint(instruction)) {
-    ABELE_CHECK(options_.peers, instruction.op, " without other processes");
-    return makeJointCall(instruction, slots, *options_.peers, agreement_);
+    ABELE_CHECK(shared_.ofStages(), instruction.op, " without other processes");
+    return makeJointCall(instruction, slots, *shared_.ofStages(), agreement_);
   }
   if (isMessage(instruction)) {
-    ABELE_CHECK(options_.peers, instruction.op, " without other processes");
-    return makeMessageCall(instruction, slots, *options_.peers);
+    ABELE_CHECK(shared_.ofReplica(), instruction.op, " without other processes");
+    return makeMessageCall(instruction, slots, *shared_.ofReplica());
   }
   std::unique_ptr<Call> call;
   if (options_.stochastic_rounding)

@@ -12,6 +12,7 @@
 #include "runtime/device/backend.h"
 #include "runtime/device/cpu/agreement.h"
 #include "runtime/device/cpu/random_stream.h"
+#include "runtime/device/cpu/stage_shares.h"
 #include "runtime/kernels/optimizers.h"
 
 namespace abele::runtime {
@@ -21,7 +22,7 @@ class CpuDevice final : public Device {
  public:
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
             RandomStream& random, const DeviceOptions& options, GradientCount& gradients,
-            const RoundingPosition& rounding, Agreement& agreement);
+            const RoundingPosition& rounding, Agreement& agreement, const StageShares& shared);
   void attach() override;
   void run(const ActionContext& context) override;
 
@@ -35,6 +36,7 @@ class CpuDevice final : public Device {
   GradientCount& gradients_;
   const RoundingPosition& rounding_;
   Agreement& agreement_;
+  const StageShares& shared_;
   WorkerCalls calls_;  // last: made with the others
 };
 

@@ -93,7 +93,7 @@ void unpack(const Packets::Packet& packet) {
 // Adds what the processes before this one have summed up. A sum of two is the same in either order.
 class AddPrevious final : public Call {
  public:
-  AddPrevious(const std::vector<at::Tensor>& sums, Peers& peers, Agreement& agreement)
+  AddPrevious(const std::vector<at::Tensor>& sums, PeerMessages& peers, Agreement& agreement)
       : packets_(sums), peers_(peers), agreement_(agreement) {}
 
   void run(CallState& /*state*/) override {
@@ -107,14 +107,14 @@ class AddPrevious final : public Call {
 
  private:
   Packets packets_;
-  Peers& peers_;
+  PeerMessages& peers_;
   Agreement& agreement_;
 };
 
 // Hands the sum so far to the next process; the last one has it all, and it goes around once more, from 0 on.
 class ShareSum final : public Call {
  public:
-  ShareSum(const std::vector<at::Tensor>& sums, Peers& peers) : packets_(sums), peers_(peers) {}
+  ShareSum(const std::vector<at::Tensor>& sums, PeerMessages& peers) : packets_(sums), peers_(peers) {}
 
   void run(CallState& /*state*/) override {
     const int64_t own = peers_.process(), last = peers_.processes() - 1;
@@ -140,14 +140,14 @@ class ShareSum final : public Call {
   }
 
   Packets packets_;
-  Peers& peers_;
+  PeerMessages& peers_;
 };
 
 }  // namespace
 
 bool isJoint(const exe::Instruction& instruction) { return hasTrait(instruction.op, kJoint); }
 
-std::unique_ptr<Call> makeJointCall(const exe::Instruction& instruction, const SlotTable& slots, Peers& peers,
+std::unique_ptr<Call> makeJointCall(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers,
                                     Agreement& agreement) {
   const std::vector<at::Tensor> sums = sumsOf(instruction, slots);
   if (ownOp(instruction.op) == OwnOp::kAddPrevious) return std::make_unique<AddPrevious>(sums, peers, agreement);

@@ -10,7 +10,7 @@ namespace abele::runtime {
 
 bool isJoint(const exe::Instruction& instruction);
 /// Everything it is given outlives it.
-std::unique_ptr<Call> makeJointCall(const exe::Instruction& instruction, const SlotTable& slots, Peers& peers,
+std::unique_ptr<Call> makeJointCall(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers,
                                     Agreement& agreement);
 
 }  // namespace abele::runtime

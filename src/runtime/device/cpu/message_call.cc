@@ -18,7 +18,7 @@ constexpr int64_t kAlignment = 64;  // of a value in a message
 // itself; others are packed into memory of the call.
 class Message {
  public:
-  Message(const exe::Instruction& instruction, const SlotTable& slots, Peers& peers)
+  Message(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers)
       : peers_(peers), other_(instruction.args.at(1).i), link_(instruction.args.at(2).i) {
     for (int64_t id : instruction.args.at(0).ints) values_.push_back({slots.ref(static_cast<int32_t>(id)), {}});
     const at::Tensor& first = slots.tensor(static_cast<int32_t>(instruction.args[0].ints.at(0)), 0);
@@ -42,7 +42,7 @@ class Message {
       if (!is_direct_) copyInto(value.slot.at(state.frame_of_group), value.packed);
   }
 
-  Peers& peers_;
+  PeerMessages& peers_;
   int64_t other_, link_;
 
  private:
@@ -94,7 +94,8 @@ class Receive final : public Call, Message {
 
 bool isMessage(const exe::Instruction& instruction) { return hasTrait(instruction.op, kMessage); }
 
-std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots, Peers& peers) {
+std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots,
+                                      PeerMessages& peers) {
   if (ownOp(instruction.op) == OwnOp::kSend) return std::make_unique<Send>(instruction, slots, peers);
   return std::make_unique<Receive>(instruction, slots, peers);
 }

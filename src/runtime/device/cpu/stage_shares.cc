@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "runtime/collective/announcement.h"
+#include "runtime/collective/some_peers.h"
 #include "runtime/memory/tensors.h"
 
 namespace abele::runtime {
@@ -17,6 +19,11 @@ StageShares::StageShares(const exe::Executable& executable, const DeviceOptions&
       peers_(options.peers),
       own_(options.stage_process),
       owner_(executable.output_slots.size(), -1) {
+  if (peers_) {
+    const int64_t stages = executable.stage_processes;
+    replica_ = std::make_unique<SomePeers>(peers_, options.process * stages, 1, stages);
+    stages_ = std::make_unique<SomePeers>(peers_, own_, stages, executable.processes);
+  }
   if (!isNeeded()) return;
   ABELE_CHECK(peers_, "stages in other processes without connections to them");
   for (const exe::WorkerProgram& worker : executable.workers)
@@ -31,13 +38,21 @@ StageShares::StageShares(const exe::Executable& executable, const DeviceOptions&
 // Each gets it from the owner: results and weights are asked for once a step or less.
 void StageShares::share(const at::Tensor& bytes, int64_t owner) const {
   if (bytes.numel() == 0) return;
-  if (own_ != owner) return peers_->receive(bytes, owner);
-  for (int64_t other = 0; other < peers_->processes(); ++other)
-    if (other != own_) peers_->send(bytes, other);
+  if (own_ != owner) return replica_->receive(bytes, owner);
+  for (int64_t other = 0; other < replica_->processes(); ++other)
+    if (other != own_) replica_->send(bytes, other);
 }
 
 at::Tensor StageShares::value(int32_t slot, const SlotTable& slots) const {
   const c10::InferenceMode no_autograd(false);
+  announce(*peers_, {.act = "reads weights or state", .facts = {static_cast<uint64_t>(slot)}});
+  const Differing differing = firstDiffering(requireSameAct(*peers_), 0, peers_->processes());
+  ABELE_REQUIRE(
+      differing.process < 0, E0713,
+      {.what = cat("process ", differing.process, " reads another tensor of the devices than process ", differing.from),
+       .at = cat("process ", peers_->process(), " of ", peers_->processes()),
+       .expected = "copyWeightsToHost(), state_dict() and save() in the same order in all processes",
+       .remedy = "call them in all processes: what a process does alone stands behind them"});
   const int32_t owner = executable_.processOf(executable_.slots[slot].group);
   const Type& type = executable_.slots[slot].type;
   at::Tensor value = at::empty(type.sizes, scalarType(type.dtype));
@@ -49,7 +64,7 @@ at::Tensor StageShares::value(int32_t slot, const SlotTable& slots) const {
 void StageShares::shareResults(const std::vector<std::vector<at::Tensor>>& outputs) const {
   if (!isNeeded()) return;
   const c10::InferenceMode no_autograd;
-  for (int64_t owner = 0; owner < peers_->processes(); ++owner) {
+  for (int64_t owner = 0; owner < replica_->processes(); ++owner) {
     std::vector<at::Tensor> results;  // that differ: several micro-batches may add up in one
     int64_t bytes = 0;
     for (std::size_t target = 0; target < outputs.size(); ++target) {

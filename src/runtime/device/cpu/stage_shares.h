@@ -9,13 +9,19 @@
 
 namespace abele::runtime {
 
-/// All processes call the same functions in one order. Throws what Peers throws. Threads: the caller's, between steps.
+/// Processes [t * S, t * S + S) hold the stages of the replicas of t, S = Executable::stage_processes. All processes
+/// call the same functions in one order. Throws what Peers throws. Threads: the caller's, between steps.
 class StageShares {
  public:
   StageShares(const exe::Executable& executable, const DeviceOptions& options);
   /// Are there such processes?
   bool isNeeded() const { return executable_.stage_processes > 1; }
-  /// What the process that holds a persistent slot has there, in all of them.
+  /// The processes that hold the other stages of this one's replicas, by stage process; and those that hold the same
+  /// stages of other replicas. Null where there are no other processes.
+  PeerMessages* ofReplica() const { return replica_.get(); }
+  PeerMessages* ofStages() const { return stages_.get(); }
+  /// What the process that holds a persistent slot has there, in all of them. Throws E0713
+  /// where one of them does something else.
   at::Tensor value(int32_t slot, const SlotTable& slots) const;
   /// The results that a step has written in one process, in all of them. outputs: as DeviceBackend::bindOutputs.
   void shareResults(const std::vector<std::vector<at::Tensor>>& outputs) const;
@@ -24,7 +30,8 @@ class StageShares {
   void share(const at::Tensor& bytes, int64_t owner) const;
 
   const exe::Executable& executable_;
-  std::shared_ptr<Peers> peers_;
+  std::shared_ptr<Peers> peers_;  // all
+  std::unique_ptr<PeerMessages> replica_, stages_;
   int64_t own_;
   std::vector<int64_t> owner_;  // by output: the process whose worker writes it; -1: nobody does
 };
