@@ -34,8 +34,8 @@ def program(text):
     return [sys.executable, "-c", text]
 
 
-def trained(script, folder, processes, names):
+def trained(script, folder, processes, names, **variables):
     """What each of several processes left of each case: script FOLDER NAME... writes FOLDER/NAME-PROCESS.pt."""
-    done = poprun("--num-instances", processes, sys.executable, HERE / script, folder, *names)
+    done = poprun("--num-instances", processes, sys.executable, HERE / script, folder, *names, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return {name: [torch.load(folder / f"{name}-{p}.pt") for p in range(processes)] for name in names}

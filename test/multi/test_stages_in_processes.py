@@ -45,6 +45,23 @@ def test_two_processes(of_two, name):
     _require_equal(name, of_two[name])
 
 
+def test_the_same_over_sockets(tmp_path):
+    names = ["1f1b", "tied"]
+    found = trained("run_stage_cases.py", tmp_path, 2, names, ABELE_HANDOVER="sockets")
+    for name in names:
+        _require_equal(name, found[name])
+
+
+@pytest.mark.parametrize("way", ["memory", "sockets"])
+def test_the_log_says_how_processes_hand_over(tmp_path, way):
+    script = HERE / "run_stage_cases.py"
+    done = poprun(
+        "--num-instances=2", sys.executable, script, tmp_path, "1f1b", ABELE_HANDOVER=way, POPTORCH_LOG_LEVEL="INFO"
+    )
+    text = {"memory": "hands over through shared memory", "sockets": "hands over through sockets"}
+    assert text[way] in done.stdout + done.stderr, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("name", FEW)
 def test_four_processes(of_four, name):
     _require_equal(name, of_four[name])

@@ -15,6 +15,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "runtime/collective/gloo.h"
+#include "runtime/collective/shared_links.h"
 
 namespace abele::runtime {
 namespace {
@@ -70,17 +71,17 @@ class C10dPeers final : public Peers {
 
   // Without an answer: every step ends with messages that are answered.
   void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) override {
-    const Connection connection = open();
-    std::vector<at::Tensor> list{bytes};
-    attempt(to,
-            [&] { return wait(connection->send(list, static_cast<int>(to), kFirstLink + static_cast<int>(link))); });
+    requireOpen();
+    if (const auto shared = sharedAt({link, to, /*sends=*/true}))
+      return through(to, shared->send(bytes.const_data_ptr(), bytes.nbytes(), [this] { return isStopped(); }));
+    sendByGroup(link, bytes, to);
   }
 
   void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) override {
-    const Connection connection = open();
-    std::vector<at::Tensor> list{bytes};
-    attempt(from,
-            [&] { return wait(connection->recv(list, static_cast<int>(from), kFirstLink + static_cast<int>(link))); });
+    requireOpen();
+    if (const auto shared = sharedAt({link, from, /*sends=*/false}))
+      return through(from, shared->receive(bytes.mutable_data_ptr(), bytes.nbytes(), [this] { return isStopped(); }));
+    receiveByGroup(link, bytes, from);
   }
 
   // Notes go to all at once, and are small enough to leave with the call.
@@ -170,6 +171,7 @@ class C10dPeers final : public Peers {
       notes.swap(notes_);
       stopAll();
     }
+    links_.closeAll();
     flush();
   }
 
@@ -182,6 +184,43 @@ class C10dPeers final : public Peers {
 
  private:
   using Connection = c10::intrusive_ptr<c10d::Backend>;
+
+  void sendByGroup(int64_t link, const at::Tensor& bytes, int64_t to) {
+    const Connection connection = open();
+    std::vector<at::Tensor> list{bytes};
+    attempt(to,
+            [&] { return wait(connection->send(list, static_cast<int>(to), kFirstLink + static_cast<int>(link))); });
+  }
+  void receiveByGroup(int64_t link, const at::Tensor& bytes, int64_t from) {
+    const Connection connection = open();
+    std::vector<at::Tensor> list{bytes};
+    attempt(from,
+            [&] { return wait(connection->recv(list, static_cast<int>(from), kFirstLink + static_cast<int>(link))); });
+  }
+
+  // Null where the link's messages go by the group.
+  std::shared_ptr<SharedChannel> sharedAt(const SharedLinks::End& end) {
+    const auto tell = [&](const std::string& text) { sendByGroup(end.link, bytesOf(text), end.process); };
+    const auto hear = [&] {
+      const at::Tensor bytes = bytesOf(std::string(SharedChannel::kOfferBytes, ' '));
+      receiveByGroup(end.link, bytes, end.process);
+      const auto* text = bytes.const_data_ptr<uint8_t>();
+      return std::string(text, text + bytes.numel());
+    };
+    return links_.at(end, tell, hear);
+  }
+
+  void through(int64_t peer, SharedChannel::Outcome outcome) {
+    if (outcome == SharedChannel::Outcome::kLost) throwLost(peer, "it has ended, or left");
+    if (outcome == SharedChannel::Outcome::kDone) return;
+    requireOpen();  // another thread has heard of a failure
+    throwInterrupted();
+  }
+
+  bool isStopped() const {
+    const std::lock_guard lock(mutex_);
+    return interrupted_ || !group_;
+  }
 
   Connection open() const {
     ABELE_REQUIRE(home_.isHere(), E0607,
@@ -337,6 +376,7 @@ class C10dPeers final : public Peers {
   c10::intrusive_ptr<c10d::Backend> backend_;
   int64_t process_, processes_;
   const Home home_;
+  SharedLinks links_;
   std::vector<at::Tensor> acknowledgement_{at::empty({1}, at::kByte)};
   std::map<int, c10::intrusive_ptr<c10d::Work>> acknowledged_;  // by process; the last one
   mutable std::mutex mutex_;                                    // guards group_, backend_, and all below

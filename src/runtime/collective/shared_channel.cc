@@ -1,0 +1,238 @@
+#include "runtime/collective/shared_channel.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace abele::runtime {
+namespace {
+
+constexpr int kSpins = 2000;             // looks before sleeping: some microseconds
+constexpr long kSleepNs = 10'000'000;    // before looking whether the other process is there
+constexpr size_t kChunkBytes = 1 << 16;  // after so much the other side may go on
+
+/// Of this boot of this machine, and of the processes that see each other's numbers.
+std::string hostIdentity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::array<char, 64> space{};
+  const ssize_t length = ::readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
+  const std::string whole = boot + std::string(space.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
+  uint64_t hash = 1469598103934665603ULL;
+  for (const char c : whole) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return cat(hash);
+}
+
+/// "HOST PID START FILE BYTES": START tells a process from a later one with the same number.
+struct Identity {
+  std::string host;
+  long pid = 0, start = 0;
+  int file = -1;
+  size_t bytes = 0;
+
+  std::string text() const {
+    std::string words = cat(host, " ", pid, " ", start, " ", file, " ", bytes);
+    ABELE_CHECK(words.size() < SharedChannel::kOfferBytes, words);
+    words.resize(SharedChannel::kOfferBytes, ' ');
+    return words;
+  }
+  static Identity parse(const std::string& text) {
+    Identity read;
+    std::array<char, 40> host{};
+    if (std::sscanf(text.c_str(), "%39s %ld %ld %d %zu", host.data(), &read.pid, &read.start, &read.file,
+                    &read.bytes) != 5)
+      return {};
+    read.host = host.data();
+    return read;
+  }
+};
+
+long startOf(long pid) {
+  std::ifstream file(cat("/proc/", pid, "/stat"));
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t name = text.rfind(')');
+  if (name == std::string::npos) return -1;
+  long start = -1;
+  std::sscanf(text.c_str() + name + 1,
+              " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %ld", &start);
+  return start;
+}
+
+Identity own() { return {.host = hostIdentity(), .pid = ::getpid(), .start = startOf(::getpid())}; }
+
+void sleepOn(std::atomic<uint32_t>& word, uint32_t value) {
+  const timespec limit{0, kSleepNs};
+  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, value, &limit, nullptr, 0);
+}
+void wake(std::atomic<uint32_t>& word) {
+  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+// Both sides count bytes; the words beside ring when a count moves, for a side that sleeps.
+struct SharedChannel::Header {
+  alignas(64) std::atomic<uint64_t> written;
+  std::atomic<uint32_t> written_rings, reader_sleeps;
+  alignas(64) std::atomic<uint64_t> read;
+  std::atomic<uint32_t> read_rings, writer_sleeps;
+  alignas(64) std::atomic<uint32_t> closed;
+  static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+};
+
+namespace {
+constexpr size_t kHeaderBytes = 4096;
+}  // namespace
+
+bool SharedChannel::map(int file, size_t bytes) {
+  static_assert(sizeof(Header) <= kHeaderBytes);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) return false;
+  header_ = static_cast<Header*>(memory);
+  ring_ = static_cast<char*>(memory) + kHeaderBytes;
+  mapped_bytes_ = bytes;
+  ring_bytes_ = bytes - kHeaderBytes;
+  return true;
+}
+
+std::unique_ptr<SharedChannel> SharedChannel::make(size_t ring_bytes) {
+  std::unique_ptr<SharedChannel> channel(new SharedChannel);
+  channel->file_ = ::memfd_create("abele", MFD_CLOEXEC);  // zeros: a channel in which nothing happened
+  const size_t bytes = kHeaderBytes + ring_bytes;
+  if (channel->file_ < 0 || ::ftruncate(channel->file_, static_cast<off_t>(bytes)) != 0) return nullptr;
+  return channel->map(channel->file_, bytes) ? std::move(channel) : nullptr;
+}
+
+std::string SharedChannel::offer() const {
+  Identity mine = own();
+  mine.file = file_;
+  mine.bytes = mapped_bytes_;
+  return mine.text();
+}
+
+std::string SharedChannel::identify() { return own().text(); }
+
+std::unique_ptr<SharedChannel> SharedChannel::open(const std::string& offer) {
+  const Identity theirs = Identity::parse(offer);
+  if (theirs.host != hostIdentity() || theirs.bytes <= kHeaderBytes || theirs.start != startOf(theirs.pid))
+    return nullptr;
+  std::unique_ptr<SharedChannel> channel(new SharedChannel);
+  channel->file_ = ::open(cat("/proc/", theirs.pid, "/fd/", theirs.file).c_str(), O_RDWR | O_CLOEXEC);
+  struct stat status {};
+  if (channel->file_ < 0 || ::fstat(channel->file_, &status) != 0 ||
+      static_cast<size_t>(status.st_size) != theirs.bytes)
+    return nullptr;
+  if (!channel->map(channel->file_, theirs.bytes) || !channel->watch(offer)) return nullptr;
+  ::close(std::exchange(channel->file_, -1));
+  return channel;
+}
+
+bool SharedChannel::watch(const std::string& identity) {
+  const Identity theirs = Identity::parse(identity);
+  if (theirs.host != hostIdentity()) return false;
+  other_ = static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(theirs.pid), 0));
+  if (other_ < 0 || startOf(theirs.pid) != theirs.start) return false;
+  if (file_ >= 0) ::close(std::exchange(file_, -1));  // the other side has mapped it
+  return true;
+}
+
+SharedChannel::~SharedChannel() {
+  if (header_) ::munmap(header_, mapped_bytes_);
+  for (const int file : {file_, other_})
+    if (file >= 0) ::close(file);
+}
+
+void SharedChannel::close() {
+  header_->closed.store(1);
+  for (auto* rings : {&header_->written_rings, &header_->read_rings}) {
+    rings->fetch_add(1);
+    wake(*rings);
+  }
+}
+
+bool SharedChannel::otherHasEnded() const {
+  pollfd end{.fd = other_, .events = POLLIN, .revents = 0};
+  return ::poll(&end, 1, 0) > 0;
+}
+
+// Order matters: who moves a count rings first and looks for sleepers then; who sleeps is counted first and looks at
+// the count then.
+SharedChannel::Outcome SharedChannel::waitFor(const std::function<bool()>& is_over, std::atomic<uint32_t>& rings,
+                                              std::atomic<uint32_t>& sleeps, const std::function<bool()>& stops) {
+  for (int i = 0; i < kSpins; ++i)
+    if (is_over()) return Outcome::kDone;
+  while (true) {
+    const uint32_t heard = rings.load();
+    sleeps.store(1);
+    if (is_over()) break;
+    if (header_->closed.load() != 0 || otherHasEnded()) {
+      sleeps.store(0);
+      return is_over() ? Outcome::kDone : Outcome::kLost;
+    }
+    if (stops()) {
+      sleeps.store(0);
+      return Outcome::kStopped;
+    }
+    sleepOn(rings, heard);
+  }
+  sleeps.store(0);
+  return Outcome::kDone;
+}
+
+SharedChannel::Outcome SharedChannel::send(const void* bytes, size_t count, const std::function<bool()>& stops) {
+  const auto* from = static_cast<const char*>(bytes);
+  uint64_t written = header_->written.load();
+  while (count > 0) {
+    const size_t wanted = std::min({count, kChunkBytes, ring_bytes_});
+    const Outcome outcome = waitFor([&] { return ring_bytes_ - (written - header_->read.load()) >= wanted; },
+                                    header_->read_rings, header_->writer_sleeps, stops);
+    if (outcome != Outcome::kDone) return outcome;
+    const size_t at = written % ring_bytes_, first = std::min(wanted, ring_bytes_ - at);
+    std::memcpy(ring_ + at, from, first);
+    std::memcpy(ring_, from + first, wanted - first);
+    from += wanted;
+    count -= wanted;
+    written += wanted;
+    header_->written.store(written);
+    header_->written_rings.fetch_add(1);
+    if (header_->reader_sleeps.load() != 0) wake(header_->written_rings);
+  }
+  return Outcome::kDone;
+}
+
+SharedChannel::Outcome SharedChannel::receive(void* bytes, size_t count, const std::function<bool()>& stops) {
+  auto* to = static_cast<char*>(bytes);
+  uint64_t read = header_->read.load();
+  while (count > 0) {
+    const Outcome outcome =
+        waitFor([&] { return header_->written.load() != read; }, header_->written_rings, header_->reader_sleeps, stops);
+    if (outcome != Outcome::kDone) return outcome;
+    const size_t here = std::min<uint64_t>(count, header_->written.load() - read);
+    const size_t at = read % ring_bytes_, first = std::min(here, ring_bytes_ - at);
+    std::memcpy(to, ring_ + at, first);
+    std::memcpy(to + first, ring_, here - first);
+    to += here;
+    count -= here;
+    read += here;
+    header_->read.store(read);
+    header_->read_rings.fetch_add(1);
+    if (header_->writer_sleeps.load() != 0) wake(header_->read_rings);
+  }
+  return Outcome::kDone;
+}
+
+}  // namespace abele::runtime
