@@ -355,12 +355,14 @@ void AcceleratorBackend::findRestored() {
   }
 }
 
-// What torch's allocator took of the devices, which it keeps: not what it handed out.
+// What torch's allocator took of the devices, which it keeps: not what it handed out. Devices out of torch's tree may
+// have one that does not count.
 Allocations AcceleratorBackend::allocations() const {
   Allocations all = Staging::pinnedAllocations();
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  for (int device = 0; device < at::accelerator::deviceCount(); ++device) {
-    const auto stats = at::getDeviceAllocator(first_.type())->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+  auto* const allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(first_.type()));
+  for (int device = 0; allocator && device < at::accelerator::deviceCount(); ++device) {
+    const auto stats = allocator->getDeviceStats(static_cast<c10::DeviceIndex>(device));
     all.count += stats.segment[kAll].allocated;
     all.bytes += stats.reserved_bytes[kAll].allocated;
   }
