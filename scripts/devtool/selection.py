@@ -20,7 +20,6 @@ NEEDS = {
     "test/client/test_digits.py": ["abele_python", "example_digits"],
     "test/parity": ["abele_python", "operator_sequence", "simulated_accelerator"],
     "test/unit/dev": [],
-    "test/unit/dev/test_check_device.py": ["simulated_accelerator"],
     "test/unit/python/test_explain.py": ["abele_python", "abele-sim"],
     "test/unit/python/test_scale_page.py": ["abele-sim"],
     "test/unit/python/test_simulate.py": ["abele_python", "abele-sim"],

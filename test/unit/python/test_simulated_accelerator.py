@@ -1,8 +1,14 @@
 """The simulated accelerator in Python: a step of training has the bits of the CPU."""
 
+import importlib
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from support import simulated
+
+ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = pytest.mark.own_process  # torch's engine of backward must see the device before it starts
 
@@ -56,3 +62,15 @@ def test_a_missing_wait_is_found():
         x.add_(1)
     assert len(simulated.take_findings()) == 1
     torch.accelerator.synchronize(0)
+
+
+def test_links_between_devices_are_timed(capsys, monkeypatch):
+    """scripts/device_links.py, whose figures are parts of the check of a device."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    device_links = importlib.import_module("device_links")
+    monkeypatch.setattr(device_links, "LARGE", 1 << 16)
+    monkeypatch.setattr("sys.argv", ["", "simulated"])
+    device_links.main()
+    links = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert list(links) == ["host to 0", "0 to host", "0 to 1", "1 to 0"]
+    assert all(figures["small_us"] > 0 and figures["gbytes_per_s"] > 0 for figures in links.values())
