@@ -68,8 +68,10 @@ def test_two_processes_train_one_model_without_python(tmp_path):
     traces = [json.loads(path.read_text())["traceEvents"] for path in (tmp_path / "traces").glob("*.pvti")]
     assert len(traces) == 2
     for events in traces:
-        (span,) = [event for event in events if event["ph"] == "X"]
-        assert (span["name"], span["cat"]) == ("train", "processes") and span["dur"] > 0
+        spans = [event for event in events if event["ph"] == "X"]
+        (span,) = [event for event in spans if event["cat"] == "processes"]
+        assert span["name"] == "train" and span["dur"] > 0
+        assert len(spans) > 1  # and what the devices did
 
 
 def test_a_process_whose_others_do_not_come_says_so():
