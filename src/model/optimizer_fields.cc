@@ -62,7 +62,9 @@ Fields numbersOf(const OptimizerFields& optimizer, const Fields& group) {
 
 OptimizerSpec specOf(const OptimizerFields& optimizer, const std::vector<std::vector<std::string>>& parameters) {
   const auto require = [](bool holds, const char* name, double value, const char* expected) {
-    ABELE_REQUIRE(holds, E0706, {.what = cat(name, " is ", value), .expected = expected});
+    ABELE_REQUIRE(
+        holds, E0706,
+        {.what = cat(name, " is ", value), .expected = expected, .remedy = cat("leave ", name, " at its default")});
   };
   require(optimizer.loss_scaling > 0 && optimizer.loss_scaling < std::numeric_limits<double>::infinity(),
           "loss_scaling", optimizer.loss_scaling, "a positive, finite number");
