@@ -2,6 +2,7 @@
 
     ./dev bench smoke                          the five workloads, one device of 2 threads, of 1, and two devices
     ./dev bench smoke --workloads deep-narrow --setups 1x2 --samples 15
+    ./dev bench smoke --setups 1x2,1x2/off     with instructions joined and apart (Options.fusion), in turns
 
 A setup DxT is D devices of T threads each. Its ratio is to eager with D * T threads; its losses must equal, bit for
 bit, those of eager with T threads. "heap" counts the allocations of tensor memory in the last step. Every system lives
@@ -25,7 +26,7 @@ from support.workloads import WORKLOADS
 
 CHECKED_STEPS = 6
 CROWDED = 0.05
-HEAD = "workload        setup        ms  eager ms  ratio   best   clean first s    MiB  eager  heap  losses"
+HEAD = "workload         setup        ms  eager ms  ratio   best   clean first s    MiB  eager  heap  losses"
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -80,7 +81,7 @@ def eager_of(threads):
 
 
 def split(setup):
-    devices, threads = (int(number) for number in setup.split("x"))
+    devices, threads = (int(number) for number in setup.partition("/")[0].split("x"))
     return devices, threads
 
 
@@ -126,7 +127,7 @@ def measure(workload, setups, samples, patience_s):
 def show(name, setup, row):
     same = "same" if row["same_losses"] else f"differ by {row['loss_difference']:.1e}"
     print(
-        f"{name:14} {setup:>6} {row['ms']:9.1f} {row['eager_ms']:9.1f} {row['ratio']:6.2f} {row['best_ratio']:6.2f} "
+        f"{name:14} {setup:>7} {row['ms']:9.1f} {row['eager_ms']:9.1f} {row['ratio']:6.2f} {row['best_ratio']:6.2f} "
         f"{row['clean']:3}/{row['samples']:<3} {row['first_step_s']:7.2f} {row['peak_mib']:6.0f} "
         f"{row['eager_peak_mib']:6.0f} {row['heap_allocations']:5}  {same}",
         flush=True,

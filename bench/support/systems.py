@@ -32,9 +32,10 @@ class Eager:
 
 class Compiled:
     """The same step on our devices: one holds the whole model, or two hold its halves. own: devices that this process
-    has of them, the others being in further processes that torchrun's variables tell of; None: all."""
+    has of them, the others being in further processes that torchrun's variables tell of; None: all. fusion: as of
+    Options.fusion."""
 
-    def __init__(self, workload, devices, threads, own=None):
+    def __init__(self, workload, devices, threads, own=None, fusion="exact"):
         import poptorch
 
         torch.set_num_threads(threads)
@@ -42,7 +43,7 @@ class Compiled:
         if devices == 2:
             poptorch.BeginBlock(model.parts[0], ipu_id=0)
             poptorch.BeginBlock(model.parts[workload.cut], ipu_id=1)
-        options = poptorch.Options()
+        options = poptorch.Options().fusion(fusion)
         options.Training.gradientAccumulation(MICRO_BATCHES)
         options.outputMode(poptorch.OutputMode.All)
         options.showCompilationProgressBar(False)
@@ -62,8 +63,9 @@ def build(name, workload):
     if kind == "eager":
         return Eager(workload, int(threads))
     apart = name.endswith("-apart")  # each device in a process of its own
-    devices, threads = name.removesuffix("-apart").split("x")
-    return Compiled(workload, int(devices), int(threads), own=1 if apart else None)
+    name, _, fusion = name.removesuffix("-apart").partition("/")  # "1x2/off": without joined instructions
+    devices, threads = name.split("x")
+    return Compiled(workload, int(devices), int(threads), own=1 if apart else None, fusion=fusion or "exact")
 
 
 def serve(pipe, name, workload_name, environment=None):

@@ -15,6 +15,9 @@
 #include "abele/placement.h"  // IWYU pragma: export
 #include "abele/processes.h"
 #include "abele/profiling.h"
-#include "abele/simulate.h"  // IWYU pragma: export
-#include "abele/verify.h"    // IWYU pragma: export
-#include "abele/version.h"   // IWYU pragma: export
+#include "abele/server.h"     // IWYU pragma: export
+#include "abele/signature.h"  // IWYU pragma: export
+#include "abele/simulate.h"   // IWYU pragma: export
+#include "abele/stop.h"       // IWYU pragma: export
+#include "abele/verify.h"     // IWYU pragma: export
+#include "abele/version.h"    // IWYU pragma: export

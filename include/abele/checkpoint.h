@@ -22,7 +22,7 @@
 namespace abele {
 
 struct CheckpointOptions {
-  int64_t keep = 3;                               // the last so many steps; older files are removed. 0: all
+  int64_t keep = 3;  // how many of the last steps stay; older files are removed. 0: all stay
   std::map<std::string, std::string> notes = {};  // of the caller, given back by loadCheckpoint
 };
 
@@ -34,9 +34,11 @@ struct Resumed {
 
 /// Writes weights, the optimizer's state and numbers, the loss scale, the random state and the loader's position into
 /// one file of the folder, in the safetensors format, with a checksum of each tensor. After a crash of the process or
-/// the machine it is there whole or not at all. Of several processes all call this, and the first one writes. step: the
-/// caller's count; a checkpoint of the same step is replaced. Returns: the file's path.   Throws: E0705 before compile,
-/// E0702 for a negative step or keep, E0712.
+/// the machine it is there whole or not at all. Of several processes all call this, and the first one writes; where
+/// each has the weights of its own stages alone (modules on the meta device), each writes a file of what it has, and
+/// the first one an index of them. step: the caller's count; a checkpoint of the same step is replaced. Returns: the
+/// path of the file or the index.   Throws: E0705 before compile, E0702 for a negative step or keep, E0712, in all
+/// processes that write where one cannot.
 ABELE_API std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int64_t step,
                                      const DataLoader* loader = nullptr, const CheckpointOptions& options = {});
 
@@ -51,5 +53,17 @@ ABELE_API std::optional<Resumed> loadCheckpoint(const std::string& folder, Train
 /// Tensors by name in a file of the safetensors format. Throws: E0712, loading also E0501.
 ABELE_API void saveTensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors);
 ABELE_API std::map<std::string, at::Tensor> loadTensors(const std::string& path);
+
+struct LoadWeightsOptions {
+  bool convert = false;  // tensors of another element type are converted, instead of refused
+};
+/// Parameters and buffers of the module from a safetensors file, an index file of several
+/// (model.safetensors.index.json), or a folder with either. Reads nothing twice, and of tensors on the meta device
+/// those that this process's devices need, when the model is compiled. Throws: E0708 for files of another model:
+/// nothing has changed then; E0501 for damage, E0712.
+ABELE_API void loadWeights(const std::string& path, CompiledModel& model, const LoadWeightsOptions& options = {});
+/// Writes them into model.safetensors of the folder. Where several processes hold stages all call this, each writes a
+/// file of what it holds, and the first one the index. Throws: E0712, in all processes where one cannot write.
+ABELE_API void saveWeights(const std::string& folder, CompiledModel& model);
 
 }  // namespace abele

@@ -37,7 +37,7 @@ struct DataLoaderOptions {
   int64_t process_id = 0;
 };
 
-/// Where a loader is: so many batches were taken of this pass; passes count from 0.
+/// Where a loader is: its pass, counted from 0, and how many batches of it were taken.
 struct LoaderPosition {
   int64_t pass = 0;
   int64_t batches = 0;
@@ -124,6 +124,9 @@ class ABELE_API DataLoader {
   /// Starts a pass, in a new order when shuffling.
   void reset();
   LoaderPosition position() const;
+  /// Does it take all samples one after the other, as they are numbered? Then positions mean the same in every loader
+  /// of the same samples and batches, in Python too.
+  bool isInOrder() const;
   /// The next batch is the one that follows this position, in the order of a loader that went there batch by batch.
   /// Samples on the way are not asked for; a stream is read again from the pass's beginning. A loop with begin() goes
   /// on there. Throws E0801 for negative numbers.

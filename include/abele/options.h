@@ -227,6 +227,9 @@ class ABELE_API Options {
   /// Observe an inner tensor. Returns None.
   Options& anchorTensor(const std::string& short_name, const std::string& long_name,
                         std::optional<OutputMode> output_mode = {}, int64_t output_return_period = 1);
+  /// Which instructions are joined to save passes over memory. exact: those whose results keep every bit: gradients are
+  /// added up by the operators that make them. off: none. Allowed: exact, off.
+  Options& fusion(const std::string& level);
   /// Round the number of devices up to a power of two instead of refusing the model.
   Options& autoRoundNumIPUs(bool auto_round_num_ipus = true);
   /// Use the modelled device. Overrides POPTORCH_IPU_MODEL. Device: results are the same; time and memory are not
@@ -309,6 +312,7 @@ class ABELE_API Options {
   bool broadcast_buffers() const;
   bool trust_reads() const;
   OutputMode output_mode() const;
+  std::string fusion_level() const;
   bool auto_round_num_ipus() const;
   std::optional<bool> use_model() const;
   std::optional<int64_t> ipu_id() const;

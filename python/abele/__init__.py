@@ -19,7 +19,9 @@ _HOMES = {
     "_native": ("isCapturing",),
     "_offload": ("offload",),
     "_simulate": ("Simulation", "simulate"),
+    "_stopping": ("Stop", "stop_on_signal"),
     "_verify": ("Difference", "Verification", "verify"),
+    "_weights": ("init_weights", "load_weights", "save_weights", "weights"),
     "annotations": (
         "BeginBlock",
         "Block",
@@ -72,6 +74,7 @@ _HOMES = {
         "ShardedExecution",
         "Stage",
     ),
+    "serving": ("Answer", "Server", "ServerStatistics", "serve"),
     "structures": ("ICustomArgParser", "registerCustomArgParser"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -23,9 +23,15 @@ from ._native import isCapturing as isCapturing
 from ._offload import offload as offload
 from ._simulate import Simulation as Simulation
 from ._simulate import simulate as simulate
+from ._stopping import Stop as Stop
+from ._stopping import stop_on_signal as stop_on_signal
 from ._verify import Difference as Difference
 from ._verify import Verification as Verification
 from ._verify import verify as verify
+from ._weights import init_weights as init_weights
+from ._weights import load_weights as load_weights
+from ._weights import save_weights as save_weights
+from ._weights import weights as weights
 from .annotations import BeginBlock as BeginBlock
 from .annotations import Block as Block
 from .annotations import BlockFunction as BlockFunction
@@ -76,5 +82,9 @@ from .strategies import PipelinedExecution as PipelinedExecution
 from .strategies import SerialPhasedExecution as SerialPhasedExecution
 from .strategies import ShardedExecution as ShardedExecution
 from .strategies import Stage as Stage
+from .serving import Answer as Answer
+from .serving import Server as Server
+from .serving import ServerStatistics as ServerStatistics
+from .serving import serve as serve
 from .structures import ICustomArgParser as ICustomArgParser
 from .structures import registerCustomArgParser as registerCustomArgParser

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -184,6 +185,8 @@ class AsynchronousDataAccessor:
         self._generation = 0
         self._held = None  # the slot of the last element, which the consumer may still read
         self._taken = 0  # elements of this epoch that the consumer has seen
+        self._states = None  # random ones of the process: that this epoch began with; behind the end, those after it
+        self._is_sought = False  # the process is where the next element is to come from
         self._ended = False  # the consumer has seen the end of this epoch
         self._worker_waits = False  # the process does not begin an epoch by itself
         self._is_going = early_preload
@@ -210,6 +213,9 @@ class AsynchronousDataAccessor:
     def _receiveForm(self):
         """Waits until the process has delivered its first element, and so has told what elements look like."""
         message = self._worker.receive()
+        if message is not None and message[0] == "epoch":
+            self._states = pickle.loads(message[2])
+            message = self._worker.receive()
         if message is not None and message[0] == "memory":
             _, layout, count, self._element = message
             self._slots = self._worker.receiveSlots(layout, count)
@@ -258,13 +264,38 @@ class AsynchronousDataAccessor:
     def __iter__(self) -> Self:
         """Begins an epoch, with the first element of the data set. Returns self."""
         self._requireRunning()
+        if self._is_sought:
+            self._letGo()
+            return self
         if (self._taken and not self._ended) or self._worker_waits:
-            self._generation += 1
-            self._worker.send("restart", self._generation)
-            self._worker_waits = False
+            self._restart(0, None)
         self._taken, self._ended = 0, False
         self._letGo()
         return self
+
+    def _restart(self, elements, states):
+        self._generation += 1
+        packed = None if states is None else pickle.dumps(states)
+        self._worker.send("restart", self._generation, elements, packed)
+        self._worker_waits = False
+
+    # Positions, for checkpoints: as those of a DataLoader.
+    def _position(self):
+        """(elements taken of the epoch that is under way; None: it is between two, the process's random numbers that
+        the epoch began with)."""
+        self._requireRunning()
+        return (None if self._ended or not self._taken else self._taken), self._states
+
+    def _seek(self, elements, states):
+        """The next epoch is the one that _position() told of, behind the elements that were taken of it."""
+        self._requireRunning()
+        self._restart(elements or 0, states)
+        self._taken, self._ended, self._is_sought = elements or 0, False, True
+        self._states = states
+
+    def _isInOrder(self):
+        """Does C++ know what its elements are? See DataLoader."""
+        return False
 
     def _letGo(self):
         if not self._is_going:
@@ -274,6 +305,7 @@ class AsynchronousDataAccessor:
     def __next__(self) -> Any:
         """The next element. The tensors of the previous one are overwritten from now on."""
         self._requireRunning()
+        self._is_sought = False
         if self._held is not None:
             self._worker.send("free", self._held)
             self._held = None
@@ -292,8 +324,12 @@ class AsynchronousDataAccessor:
                 if kind == "data":
                     self._worker.send("free", values[0])
                 continue
+            if kind == "epoch":
+                self._states = pickle.loads(values[0])
+                continue
             if kind == "end":
                 self._ended, self._worker_waits = True, values[0]
+                self._states = pickle.loads(values[1])
                 raise StopIteration
             return self._elementOf(*values)
 

@@ -1,16 +1,17 @@
 """The process of an AsynchronousDataAccessor: iterates a data set and copies every element into shared slots.
 
 Messages, one tuple each. To the accessor: ("memory", layout, slots, element with empty tensors) followed by the file
-descriptor of the slots, ("data", generation, slot, rows), ("end", generation, waits), ("error", text). From it:
-("go",): load more than the first element; ("free", slot); ("restart", generation): forget what was loaded and begin
-an epoch; ("stop",). A generation is what is loaded between two restarts, so late messages can be told.
+descriptor of the slots, ("epoch", generation, random states that it begins with), ("data", generation, slot, rows),
+("end", generation, waits, random states behind it), ("error", text). From it: ("go",): load more than the first
+element; ("free", slot); ("restart", generation, elements, random states): forget what was loaded and begin an epoch
+with these states, or with those that there are where they are None, behind this many elements; ("stop",). Random states
+are bytes. A generation is what is loaded between two restarts, so late messages can be told.
 """
 
 import collections
 import multiprocessing
 import os
 import pickle
-import random
 import signal
 import sys
 import traceback
@@ -20,6 +21,7 @@ from pathlib import Path
 import torch
 
 from . import structures
+from ._random_states import randomStates, setRandomStates
 from ._slots import Layout, Slots, newMemory
 
 _ALIVE_CHECK_SECONDS = 1.0
@@ -55,22 +57,10 @@ def plain(value):
     )
 
 
-def randomStates():
-    """The states of this process's random streams, for the worker to continue them as a forked process would."""
-    states = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if "numpy" in sys.modules:
-        states["numpy"] = sys.modules["numpy"].random.get_state()
-    return states
-
-
-def setRandomStates(states):
-    """Inverse of randomStates."""
-    torch.set_rng_state(states["torch"])
-    random.setstate(states["python"])
+def _importNumpy(states):
+    """So that its states are set, where the data set imports it later."""
     if "numpy" in states:
-        import numpy
-
-        numpy.random.set_state(states["numpy"])
+        import numpy  # noqa: F401
 
 
 class Settings:
@@ -112,6 +102,7 @@ class _Loader:
         self._generation = 0
         self._may_go_on = settings.early_preload
         self._delivered = 0
+        self._skipped = 0  # batches of this epoch that are not delivered: a checkpoint is behind them
         self._partial = None  # slot of a batch that is not full yet
         self._filled = 0  # its rows
         self.children = set()  # process numbers of the data set's own workers
@@ -121,13 +112,26 @@ class _Loader:
             try:
                 before = self._delivered
                 self._epoch()
+                self._skipped = 0
                 # An epoch that delivers nothing would be repeated for ever.
                 waits = not self._settings.load_indefinitely or self._delivered == before
-                self._connection.send(("end", self._generation, waits))
+                self._connection.send(("end", self._generation, waits, self._states()))
                 while waits:
                     self._listen(block=True)
             except _Restart:
                 pass
+
+    # What a DataLoader begins a pass with; of any other data set, the streams of this process. As bytes: a tensor of a
+    # message would be memory that the other side asks this process for, which may have ended by then.
+    def _states(self):
+        of_loader = getattr(self._dataset, "_randomState", None)
+        return pickle.dumps(randomStates() if of_loader is None else of_loader())
+
+    def _setStates(self, packed):
+        states = pickle.loads(packed)
+        setStates = getattr(self._dataset, "_setRandomState", setRandomStates)
+        _importNumpy(states)
+        setStates(states)
 
     # Messages --------------------------------------------------------------------------------------------------------
     def _listen(self, block):
@@ -145,7 +149,9 @@ class _Loader:
             elif kind == "go":
                 self._may_go_on = True
             elif kind == "restart":
-                self._generation = values[0]
+                self._generation, self._skipped, states = values
+                if states is not None:
+                    self._setStates(states)
                 restart = True
         if restart:
             raise _Restart
@@ -157,6 +163,10 @@ class _Loader:
         return self._free.popleft()
 
     def _deliver(self, slot, rows):
+        if self._skipped:
+            self._skipped -= 1
+            self._free.append(slot)
+            return
         self._connection.send(("data", self._generation, slot, rows))
         self._delivered += 1
 
@@ -165,6 +175,7 @@ class _Loader:
         """Delivers every element."""
         deliver = self._deliverElement if self._settings.rebatched_size is None else self._deliverRows
         try:
+            self._connection.send(("epoch", self._generation, self._states()))
             for number, element in enumerate(self._dataset):
                 if number == 0:
                     self.children.update(child.pid for child in multiprocessing.active_children())
@@ -329,6 +340,7 @@ def main(shipment, connection, settings, others):
         dataset, parsers, states = shipment.unpack()
         for cls, parser in parsers.items():
             structures.registerCustomArgParser(cls, parser)
+        _importNumpy(states)
         setRandomStates(states)
         loader = _Loader(dataset, connection, settings)
         loader.run()

@@ -1,8 +1,6 @@
 """What checkpoints take from an executor and give back. Public: checkpoint.py."""
 
-import torch
-
-from . import optim, wrapping
+from . import wrapping
 from ._errors import userError
 from ._native import core
 from ._one_at_a_time import oneAtATime
@@ -14,55 +12,35 @@ class Checkpoints:
 
     @oneAtATime
     def _saveCheckpoint(self, write):
-        """write(checkpoint): adds the rest and writes it, in the process that does so for all."""
+        """write(checkpoint): adds the rest and writes it, in all processes."""
         self._requireTraining("save_checkpoint")
         self._requireCompiled("save_checkpoint")
         self.copyWeightsToHostIfNeeded()
-        checkpoint = core().Checkpoint()
-        checkpoint.take(self._native.session())  # of all processes: each has a part of the state
-        checkpoint.weights = {name: value.detach() for name, value in self._weights().items()}
-        return write(checkpoint)
+        return write(self._native.checkpoint({name: value.detach() for name, value in self._weights().items()}))
 
     @oneAtATime
     def _loadCheckpoint(self, checkpoint, numbers, front):
         """Nothing is changed where the checkpoint is of another model or optimizer."""
         self._requireTraining("load_checkpoint")
-        weights, given = self._weights(), checkpoint.weights
+        weights, given = self._weights(), checkpoint.shapes
         for name in {**weights, **given}:
-            fits = name in weights and name in given and weights[name].shape == given[name].shape
+            fits = name in weights and name in given and list(weights[name].shape) == given[name]
             if not fits:
                 raise userError(
                     "E0708",
                     "arguments",
                     f"the model does not fit the checkpoint's {name}",
-                    found=_shapeOf(given, name),
-                    expected=_shapeOf(weights, name),
+                    found=str(given.get(name, "no such tensor")),
+                    expected=str(list(weights[name].shape)) if name in weights else "no such tensor",
                     remedy="make the model as it was when the checkpoint was written",
                 )
-        core().withNumbers(self._optimizerSpec(), checkpoint.texts["optimizer"])
-        self._native.goOnFrom(checkpoint)
+        core().withNumbers(self._native.optimizerSpec(), checkpoint.texts["optimizer"])
+        self._native.requireWhole(checkpoint)
+        self._native.goOnFrom(checkpoint, front.get("updates"))
         takeValues(self._optimizer, numbers, front)
-        if self.isCompiled():
-            self._send(self._native.session(), self._optimizer)
-        self._noteState(checkpoint.optimizer_state, front)
-        with torch.no_grad():
-            for name, value in given.items():
-                weights[name].copy_(value)
-        if self.isCompiled() and self._native.isAttached():
-            self.copyWeightsToDevice()
+        self._native.sendOptimizer()
+        self._native.takeWeights(checkpoint)
         self._rng_cache = None
-
-    def _noteState(self, state, front):
-        """The device's state is newer than the optimizer's."""
-        steps = [int(value) for name, value in state.items() if name.startswith("step/")]
-        self._updates = front.get("updates", max(steps, default=1))
-        if isinstance(self._optimizer, optim.Optimizer):
-            self._optimizer.ipu_state_is_dirty = False
-            self._optimizer.host_state_is_dirty = True
-            return
-        self._optimizer.state.clear()
-        self._host_state = self._optimizer.state
-        self._state_is_stale = True
 
     def _weights(self):
         """Parameters and buffers, each once under its first name: those of C++'s checkpoints."""
@@ -72,7 +50,3 @@ class Checkpoints:
     def _requireTraining(self, what):
         if not self._training:
             raise userError("E0706", "optimizer", f"{what} of a model for inference", remedy="pass the training model")
-
-
-def _shapeOf(tensors, name):
-    return str(list(tensors[name].shape)) if name in tensors else "no such tensor"

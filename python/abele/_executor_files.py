@@ -8,7 +8,7 @@ import pickle
 
 from . import _files, _saved_programs
 from . import _plain_pickle as plain_pickle
-from ._errors import createPoptorchError, refused, userError
+from ._errors import createPoptorchError, refused
 from ._logging import logger
 from ._native import core
 from ._one_at_a_time import oneAtATime
@@ -27,20 +27,6 @@ def _pathOf(filename):
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise refused(AssertionError, f"save(): {os.fsdecode(folder)} is a file, not a folder")
     return path
-
-
-def requireReadable(file, filename):
-    """Raises E0712 for a file that another version of C++ wrote."""
-    if file.version != _saved_programs.versionOf():
-        raise userError(
-            "E0712",
-            "file",
-            "the file was written by another version of Abele in C++",
-            at=str(filename),
-            found=file.version,
-            expected=_saved_programs.versionOf(),
-            remedy="compile and save again",
-        )
 
 
 class Files:
@@ -75,9 +61,7 @@ class Files:
             "training": self._training,
         }
         if export_model:
-            self._pullAll()
-            if self._training and getattr(self._optimizer, "ipu_state_is_dirty", False):
-                self._uploadOptimizerState()  # a loaded state, not of the last run
+            self.copyWeightsToHostIfNeeded()
         form, result_form = self._program.forms()
         objects = {"model": self._user_model, "optimizer": self._optimizer}
         try:
@@ -110,39 +94,27 @@ class Files:
         if self.isCompiled():
             raise createPoptorchError("loadExecutable: the executor is compiled already; destroy() it first")
         file = _files.read(filename)
-        if not file.metadata:
-            requireReadable(file, filename)
-            self._adoptProgram(file, _saved_programs.metadataOf(file))
-            return
-        if file.version != self._poptorch_version:
-            raise userError(
-                "E0712",
-                "file",
-                "the file was written by another version",
-                at=str(filename),
-                found=file.version,
-                expected=self._poptorch_version,
-                remedy="compile and export again",
-            )
-        self._adoptProgram(file, _files.metadataOf(file, filename))
+        if file.metadata:
+            _files.requireVersion(file, filename, self._poptorch_version, "version")
+            metadata = _files.metadataOf(file, filename)
+        else:
+            metadata = _saved_programs.metadataOf(file, filename)
+        self._adoptProgram(file, metadata)
 
     def _adoptProgram(self, file, metadata):
         """Makes the program of a file this executor's own."""
         self._groupings = metadata["groupings"]
         program = Program(**metadata["program"])
         with self._channel.tracepoint("loadExecutable"), withHooks():
-            self._native.load(file.program, repr(program.signature) if self._policy.many_programs else "", program)
-            if self._training:
-                self._native.session().setOptimizer(self._optimizerSpec())
-        self._noteProgram()
-        if not file.metadata:
-            self._constants = None  # in C++ every number of an optimizer may change; the core checks the rest
-        self._uploadOptimizerState()
+            self._native.load(
+                program=file.program,
+                form=repr(program.signature) if self._policy.many_programs else "",
+                structure=program,
+                numbers_vary=not file.metadata,  # C++ fixes no number of an optimizer; the core checks the rest
+            )
 
     def _adoptState(self, file, metadata):
         """Optimizer state and random numbers as they were when the file was written."""
         self._native.resume(file)
-        if file.optimizer_state:
-            self._updates, self._state_is_stale = max(self._updates, 1), True
         if file.rng_state is not None:
             self._rng_cache = [metadata["rng_seed"], *file.rng_state.tolist()]

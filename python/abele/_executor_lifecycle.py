@@ -7,7 +7,6 @@ import sys
 
 import torch
 
-from . import optim
 from ._errors import createPoptorchError, refused, userError
 from ._one_at_a_time import oneAtATime
 from .enums import ConnectionType
@@ -35,8 +34,6 @@ class LifeCycle:
                 AssertionError, "a model for an offline device (ConnectionType.Never) has nothing to attach to"
             )
         self._native.attach()
-        if self._hasNewState():
-            self._uploadOptimizerState()
 
     @oneAtATime
     def detachFromDevice(self):
@@ -45,20 +42,12 @@ class LifeCycle:
         if not self._native.isAttached():
             raise createPoptorchError("the executor is not attached")
         self.rng_state  # noqa: B018  (kept for as long as the executor is detached)
-        self._pullAll()
+        self.copyWeightsToHostIfNeeded()
         self._native.detach()
 
     def _isOfParent(self):
         """Was the program compiled before this process was forked off? The devices are the parent's then."""
         return self.isCompiled() and self._native.session().isOfParent()
-
-    def _pullAll(self):
-        self.copyWeightsToHostIfNeeded()
-        is_stale = (
-            self._state_is_stale if self._has_torch_state else getattr(self._optimizer, "host_state_is_dirty", False)
-        )
-        if is_stale:
-            self._pullOptimizerState()
 
     @oneAtATime
     def destroy(self):
@@ -71,14 +60,9 @@ class LifeCycle:
             return  # the class stays wrapped, as in PopTorch, until somebody wraps the model again
         if self._isOfParent():
             self._native.forget()
-            self._state_is_stale = False
         else:
-            self._pullAll()
-        if isinstance(self._optimizer, optim.Optimizer):
-            self._optimizer.ipu_state_is_dirty = self._optimizer.has_state()
-        self._constants = self._sent = self._host_state = None
+            self.copyWeightsToHostIfNeeded()
         self._native.destroy()
-        self._program = None
 
     def __del__(self):
         # The device holds the only copy of weights that were not read since the last step.

@@ -3,7 +3,7 @@
 Source: spec executor.md, section 6.
 """
 
-from . import optim, wrapping
+from . import wrapping
 from ._errors import userError
 from ._one_at_a_time import oneAtATime
 
@@ -16,9 +16,7 @@ class WeightSync:
         """Copies parameters and buffers from the device into the model's tensors, and the state of a plain torch
         optimizer into the optimizer, so that its state_dict() is complete."""
         self._requireCompiled("copyWeightsToHost")
-        self._native.download()
-        if not self._reads_weights_only and self._training and self._has_torch_state and self._state_is_stale:
-            self._pullOptimizerState()
+        self._native.download(with_state=not self._reads_weights_only)
 
     def copyWeightsToHostIfNeeded(self):
         """Copies the weights to the host if the device has newer ones. Returns: True if it copied."""
@@ -38,10 +36,6 @@ class WeightSync:
     def copyWeightsToDevice(self):
         """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
         self._requireCompiled("copyWeightsToDevice")
-        if isinstance(self._optimizer, optim.Optimizer) and self._optimizer.host_state_is_dirty:
-            self._pullOptimizerState()
-        if self._training and self._has_torch_state and (self._hasNewState() or not self._state_is_stale):
-            self._uploadOptimizerState()  # torch's own step() may have changed it on the host
         self._native.upload()
         if self._training:
             with wrapping.withoutPull():

@@ -59,6 +59,25 @@ def read(path):
     return core().ProgramFile.read(nativePath(path))
 
 
+def requireVersion(file, path, expected, of_what, remedy="compile and export again"):
+    """Raises E0712 for a file that another version wrote.
+
+    Args:
+        expected: the version that may read it.
+        of_what: "version", and of what.
+    """
+    if file.version != expected:
+        raise userError(
+            "E0712",
+            "file",
+            f"the file was written by another {of_what}",
+            at=str(path),
+            found=file.version,
+            expected=expected,
+            remedy=remedy,
+        )
+
+
 def metadataOf(file, path=""):
     """Options and structures of a file. Nothing of it runs. Requires: it was written by this version.
 
@@ -81,8 +100,9 @@ def metadataOf(file, path=""):
 
 
 def objectsOf(file):
-    """The pickled module and optimizer of a file: {"model", "optimizer"}. Whoever wrote the file chooses what runs."""
-    return _WeightUnpickler(file.objects, file.tensors).load()
+    """The pickled (module, optimizer) of a file. Whoever wrote the file chooses what runs."""
+    objects = _WeightUnpickler(file.objects, file.tensors).load()
+    return objects["model"], objects["optimizer"]
 
 
 def importPoptorchMetadataFromFile(filename):

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import wrapping
+from . import _report_page, wrapping
 from ._errors import userError
 from ._native import isCapturing
 from ._one_at_a_time import oneAtATime
@@ -79,6 +79,26 @@ class CompiledModel(Executor):
         if was_compiled:
             self._front_ns.append(time.perf_counter_ns() - begin - self._session("a call").callNs())
         return result
+
+    @oneAtATime
+    def report(self, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """Figures of the compiled program and of its last step; with a path also as a page.
+
+        The page is one HTML file that needs no network: a timeline of the last call, device by device, with what the
+        simulator predicts beside it; memory by class, layer and tensor; stages, options; and in words where the time
+        goes and what is predicted to help. Of a program that was loaded or found in the cache, costs and memory by
+        class are not known and left out.
+
+        Args:
+            path: of the page, "report.html"; missing folders are made.
+        Returns: see poptorch's report().
+        Raises:
+            abele.Error: E0705 before compilation; E0712, the file cannot be written.
+        """
+        figures: dict[str, Any] = super().report()
+        if path is not None:
+            _report_page.writeOf(self, path, figures)
+        return figures
 
     @oneAtATime
     def lossScale(self) -> float:

@@ -39,10 +39,6 @@ class ModuleSource:
         """
         return toProgramOptions(self._options, training=self._training, policy=self._policy)
 
-    def optimizer(self):
-        """The native OptimizerSpec of now."""
-        return core().OptimizerSpec()
-
     def claim(self):
         """The model trains the module from now on."""
 

@@ -13,6 +13,7 @@ class OptionsSetters:
     available_memory_proportion: dict[str, Any]
     output_mode: int
     anchored_tensors: dict[str, Any]
+    fusion_level: str
     auto_round_num_ipus: bool
     use_model: bool
     ipu_id: int
@@ -110,6 +111,14 @@ class OptionsSetters:
 
         Returns None.
         Source: options.md 2.
+        """
+    def fusion(self, level: str) -> Self:
+        """Which instructions are joined to save passes over memory. exact: those whose results keep every bit:
+        gradients are added up by the operators that make them. off: none.
+
+        Allowed: exact, off.
+        Returns: self, so that calls chain.
+        Source: ours.
         """
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Self:
         """Round the number of devices up to a power of two instead of refusing the model.

@@ -39,6 +39,15 @@ def join(process, processes, name="abele"):
     _joined[name] = process, processes
 
 
+def anyOf(value, name="abele"):
+    """Has any process a value that is true? All of them ask, at the same place; a process that has joined no others is
+    alone."""
+    if name not in _joined:
+        return bool(value)
+    process, processes = _joined[name]
+    return _interruptibly(lambda: core().anyOfProcesses(process, processes, name, bool(value)))
+
+
 def _registerOverStoreOf(dist, name, process, processes):
     import torch
 

@@ -9,6 +9,7 @@ import torch
 
 from . import _forms, optim
 from ._errors import userError
+from ._files import requireVersion
 from ._native import core
 from ._optimizer_spec import optimizerRows
 from ._replica_grouping import Groupings
@@ -101,12 +102,15 @@ def optimizerOf(spec, parameters):
     return kind(listed, **groups[0], **{name: value for name, value in whole.items() if name in taken})
 
 
-def metadataOf(file):
+def metadataOf(file, path):
     """What Python would have kept in the file: options, structures, groupings.
 
     Args:
         file: native ProgramFile that C++ wrote.
+    Raises:
+        poptorch.Error: E0712 for the file of another version.
     """
+    requireVersion(file, path, versionOf(), "version of Abele in C++", "compile and save again")
     said = core().describeProgram(file.program)
     arguments, signature = _forms.argumentsOf(file.form, said["input_types"])
     groupings = Groupings()
@@ -127,7 +131,7 @@ def metadataOf(file):
     }
 
 
-def modelOf(file):
+def objectsOf(file):
     """(module, optimizer) that stand for those of C++."""
     spec = core().describeProgram(file.program)["optimizer"]
     model = SavedProgram(file.tensors, spec.group_of)

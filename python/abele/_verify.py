@@ -183,7 +183,7 @@ def _verified(executor, batches):
             eager,
             modelTensors(model),
             [tensors for _, tensors in calls],
-            executor._optimizerSpec(),
+            executor._native.optimizerSpec(),
             _updateMaker(executor),
             CaptureMode(),
             excludes,

@@ -50,7 +50,7 @@ class Block(torch.nn.Module):
         self._user_id = user_id
         self._ipu_id = ipu_id
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         if isCapturing():
             _begin(self._user_id, self._ipu_id)
 
@@ -226,7 +226,7 @@ class Attribute:
         self._attributes = attributes
         self._previous = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         self._previous.append(dict(_current_attributes))
         for key, value in self._attributes.items():
             merged = isinstance(value, dict) and isinstance(_current_attributes.get(key), dict)

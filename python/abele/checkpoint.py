@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 _FRONT = "python"  # of the checkpoint's texts: what this module wants back
 _NUMBERS = "optimizer"
 _NOTE = "note/"
+# Where C++ is in its data; of Python, where samples come in order.
+_PASS, _BATCHES, _IN_ORDER = "loader.pass", "loader.batches", "loader.in_order"
 # Of the checkpoint's tensors.
 _RANDOM = "random/"
 _LOADER = "loader/"
+_EXTRA = "extra/"
 
 
 def save_checkpoint(
@@ -43,22 +46,24 @@ def save_checkpoint(
 ) -> Any:
     """Writes all that the run needs to go on into one file of the folder.
 
-    Weights, the optimizer's state and numbers, the loss scale, the random numbers of the devices and of the host
-    (torch's, numpy's and Python's), and where the loader and the scheduler are. The file is in the safetensors format,
-    with a checksum of each tensor. After a crash of the process or the machine it is there whole or not at all. Of
-    several processes all call this, and the first one writes.
+    Weights, what modules give by get_extra_state(), the optimizer's state and numbers, the loss scale, the random
+    numbers of the devices and of the host (torch's, numpy's and Python's), and where the loader and the scheduler are.
+    The file is in the safetensors format, with a checksum of each tensor. After a crash of the process or the machine
+    it is there whole or not at all. Of several processes all call this, and the first one writes; where each has the
+    weights of its own stages alone (a model that was made on the meta device), each writes a file of what it has, and
+    the first one an index of them.
 
     Args:
         folder: made if it is missing.
         model: a training model that was called or compiled.
-        loader: the DataLoader that is being iterated, not an asynchronous one.
+        loader: the DataLoader that is being iterated, or the AsynchronousDataAccessor.
         step: the caller's count; a checkpoint of the same step is replaced.
-        keep: so many of the last steps stay; 0: all.
+        keep: how many of the last steps stay; 0: all.
         scheduler: of torch.optim.lr_scheduler, or whatever has state_dict() of plain values and load_state_dict().
         notes: a dict of plain values, which load_checkpoint gives back.
-    Returns: the file's path.
+    Returns: the path of the file or the index.
     Raises: E0705 before compile, E0702 for a negative step or keep and for values that are not plain, E0712 when the
-        file cannot be written, E0801 for an asynchronous loader.
+        file cannot be written.
     """
     return model._saveCheckpoint(
         lambda checkpoint: _write(checkpoint, folder, model, loader, step, keep, scheduler, notes)
@@ -88,8 +93,10 @@ def load_checkpoint(
     path = os.fsdecode(core().checkpointPath(nativePath(folder), steps[-1] if step is None else step))
     checkpoint = core().Checkpoint.read(nativePath(path))
     front = _frontOf(checkpoint, path)
-    for given, name in ((loader, "loader"), (scheduler, "scheduler")):
-        if given is not None and name not in front:
+    modules = _modulesWithExtra(model, front.get("extra", {}), path)
+    of_cpp = None if "loader" in front else checkpoint.texts.get(_BATCHES)
+    for given, name, is_known in ((loader, "loader", of_cpp is not None), (scheduler, "scheduler", False)):
+        if given is not None and name not in front and not is_known:
             raise userError(
                 "E0712",
                 "file",
@@ -97,10 +104,15 @@ def load_checkpoint(
                 at=path,
                 remedy=f"pass no {name}, or write checkpoints in Python with one",
             )
+    batches = None if loader is None or of_cpp is None else _batchesOfCpp(loader, checkpoint.texts, path)
     model._loadCheckpoint(checkpoint, json.loads(checkpoint.texts[_NUMBERS]), front)
+    for name, module in modules.items():
+        module.set_extra_state(front["extra"][name])
     if scheduler is not None:
         scheduler.load_state_dict(front["scheduler"])
-    if loader is not None:
+    if batches is not None:
+        loader._seekInOrder(batches)
+    elif loader is not None:
         loader._seek(front["loader"], _joined(checkpoint.tensors, front["loader_random"], _LOADER))
     if "random" in front:
         setRandomStates(_joined(checkpoint.tensors, front["random"], _RANDOM))
@@ -119,29 +131,72 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
 
 
 def _write(checkpoint, folder, model, loader, step, keep, scheduler, notes):
-    front = {"optimizer": _plain(optimizerValues(model._optimizer), "the optimizer"), "updates": model._updates}
+    batches = None
+    front = {"optimizer": _plain(optimizerValues(model._optimizer), "the optimizer"), "updates": model._native.updates}
     tensors, front["random"] = _split(randomStates(), _RANDOM)
+    extra = {name: module.get_extra_state() for name, module in _extraModules(model).items()}
+    if extra:
+        front["extra"] = _plain(extra, "the extra state of modules", tensors)
     if scheduler is not None:
         front["scheduler"] = _plain(scheduler.state_dict(), "the scheduler's state")
     if loader is not None:
         front["loader"], states = loader._position()
         of_loader, front["loader_random"] = _split(states, _LOADER)
         tensors.update(of_loader)
+        batches = (front["loader"] or 0) if loader._isInOrder() else None
     if notes is not None:
         front["notes"] = _plain(dict(notes), "notes")
     checkpoint.step = step
     checkpoint.tensors = tensors
-    checkpoint.texts = {_FRONT: json.dumps(front), _NUMBERS: core().textOfNumbers(model._optimizerSpec())}
-    if model.options.Distributed.processId != 0:
-        return os.fsdecode(core().checkpointPath(nativePath(folder), step))
-    return os.fsdecode(checkpoint.write(nativePath(folder), keep))
+    checkpoint.texts = {_FRONT: json.dumps(front), _NUMBERS: core().textOfNumbers(model._native.optimizerSpec())}
+    if batches is not None:  # for `abele run` and C++ programs
+        checkpoint.texts = {**checkpoint.texts, _PASS: "0", _BATCHES: str(batches), _IN_ORDER: "yes"}
+    return os.fsdecode(model._native.writeCheckpoint(nativePath(folder), checkpoint, keep))
+
+
+def _batchesOfCpp(loader, texts, path):
+    """How many batches a loader of C++ had taken. Raises: E0712 where this one cannot know which they were."""
+    batches = texts[_BATCHES]
+    if not batches.isdecimal():
+        raise userError("E0501", "executable-format", "a checkpoint with a text for a number", at=path, found=batches)
+    if not (loader._isInOrder() and texts.get(_IN_ORDER) == "yes"):
+        raise userError(
+            "E0712",
+            "file",
+            "the checkpoint's position is that of a loader of C++, whose order of the samples is unknown here",
+            at=path,
+            expected="loaders of one process without shuffling or a sampler, in both languages",
+            remedy="pass no loader, or write checkpoints with a loader that does not shuffle",
+        )
+    return int(batches)
 
 
 def _frontOf(checkpoint, path):
     """What Python wrote; of a file of C++ nothing."""
     if _NUMBERS not in checkpoint.texts:
         raise userError("E0501", "executable-format", "a checkpoint without an optimizer's numbers", at=path)
-    return _unpacked(json.loads(checkpoint.texts.get(_FRONT, "{}")))
+    return _unpacked(json.loads(checkpoint.texts.get(_FRONT, "{}")), checkpoint.tensors)
+
+
+def _extraModules(model):
+    """Path -> module, of those that keep more than parameters and buffers."""
+    none = torch.nn.Module.get_extra_state
+    return {name: each for name, each in model._model.named_modules() if type(each).get_extra_state is not none}
+
+
+def _modulesWithExtra(model, extra, path):
+    """The modules that the checkpoint's extra states are of. Raises: E0708."""
+    modules = _extraModules(model)
+    for name in extra.keys() - modules.keys():
+        raise userError(
+            "E0708",
+            "arguments",
+            f"the checkpoint has an extra state of {name or 'the model'}, and the model has no such module with one",
+            at=path,
+            expected="; ".join(modules) or "no module with get_extra_state",
+            remedy="make the model as it was when the checkpoint was written",
+        )
+    return {name: modules[name] for name in extra}
 
 
 def optimizerValues(optimizer):
@@ -185,26 +240,30 @@ def _joined(tensors, plain, prefix):
 _KINDS = {"tuple": tuple, "dict": dict, "Counter": collections.Counter}
 
 
-def _plain(value, where):
-    """The value as JSON can say it; what JSON lacks is {"kind": items}. Raises: E0702 for what is not plain data."""
+def _plain(value, where, tensors=None):
+    """The value as JSON can say it; what JSON lacks is {"kind": items}. Raises: E0702 for what is not plain data.
+
+    Args:
+        tensors: takes those of the value, by names; None: there may be none.
+    """
+    if isinstance(value, torch.Tensor) and tensors is not None:
+        name = f"{_EXTRA}{len(tensors)}"
+        tensors[name] = value.detach().clone()
+        return {"tensor": name}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, numbers.Real):  # of numpy, say
         return float(value)
     if isinstance(value, list):
-        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [_plain(item, f"{where}[{i}]", tensors) for i, item in enumerate(value)]
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return _plain(value.tolist(), where)
+        return _plain(value.tolist(), where, tensors)
     for kind, cls in _KINDS.items():
         if type(value) is cls or (kind == "tuple" and isinstance(value, tuple)):
             items = value.items() if isinstance(value, dict) else enumerate(value)
             keyed = isinstance(value, dict)
-            return {
-                kind: [
-                    [key, _plain(item, f"{where}[{key!r}]")] if keyed else _plain(item, f"{where}[{key}]")
-                    for key, item in items
-                ]
-            }
+            plain = [(key, _plain(item, f"{where}[{key!r}]", tensors)) for key, item in items]
+            return {kind: [[key, item] if keyed else item for key, item in plain]}
     raise userError(
         "E0702",
         "option-value",
@@ -214,15 +273,20 @@ def _plain(value, where):
     )
 
 
-def _unpacked(value):
+def _unpacked(value, tensors):
+    def inside(item):
+        return _unpacked(item, tensors)
+
     if isinstance(value, list):
-        return [_unpacked(item) for item in value]
+        return [inside(item) for item in value]
     if isinstance(value, dict) and len(value) == 1:
         ((kind, items),) = value.items()
+        if kind == "tensor" and isinstance(items, str):
+            return tensors[items]
         if kind in _KINDS and isinstance(items, list):
             if kind == "tuple":
-                return tuple(_unpacked(item) for item in items)
-            return _KINDS[kind]({key: _unpacked(item) for key, item in items})
+                return tuple(inside(item) for item in items)
+            return _KINDS[kind]({key: inside(item) for key, item in items})
     if isinstance(value, dict):
-        return {key: _unpacked(item) for key, item in value.items()}
+        return {key: inside(item) for key, item in value.items()}
     return value

@@ -344,22 +344,31 @@ class DataLoader(torch.utils.data.DataLoader):
         """(batches taken of the pass that is under way; None: it is between two passes, the random numbers that the
         pass began with)."""
         if self._accessor is not None:
-            raise userError(
-                "E0801",
-                "data-source",
-                "the position of an asynchronous loader, which makes batches ahead, is not known",
-                remedy="make the DataLoader with mode=DataLoaderMode.Sync",
-            )
+            return self._accessor._position()
         if self._progress.batches is None:
             return None, self._randomState()
         return self._progress.batches, self._progress.random
 
     def _seek(self, batches, state):
         """The next pass is the one that _position() told of, behind the batches that were taken of it."""
-        self._position()
+        if self._accessor is not None:
+            self._accessor._seek(batches, state)
+            return
         if batches is None:
             self._setRandomState({name: state[name] for name in state.keys() - randomStates().keys()})
         self._resumed = None if batches is None else (batches, state)
+
+    def _isInOrder(self):
+        """Are its batches known by their number: the samples one after the other, all for this process?"""
+        is_in_order = isinstance(self.sampler, torch.utils.data.SequentialSampler) and self._micro_batches is None
+        return is_in_order and _shares(self._options) == 1 and _lengthOf(self) is not None
+
+    def _seekInOrder(self, batches):
+        """The next pass begins behind so many batches. Requires: _isInOrder()."""
+        if self._accessor is not None:
+            self._accessor._seek(batches % len(self), self._accessor._position()[1])
+            return
+        self._seek(None if batches >= len(self) else batches, self._randomState())
 
     def _randomState(self):
         own = {} if self.generator is None else {"own": self.generator.get_state()}

@@ -13,7 +13,7 @@ from . import _files, _saved_programs, optim, profiling, structures, wrapping
 from ._arguments import Binding, hasDict, signatureOf
 from ._errors import AT_COMPILE, createPoptorchError, refused, userError
 from ._executor_checkpoint import Checkpoints
-from ._executor_files import Files, requireReadable
+from ._executor_files import Files
 from ._executor_introspection import Introspection
 from ._executor_lifecycle import LifeCycle
 from ._executor_optimizer import OptimizerSync
@@ -72,9 +72,6 @@ class _Source(ModuleSource):
             requireTarget(self._options)
             requireShapes(self._model)
         return native
-
-    def optimizer(self):
-        return self._executor()._optimizerSpec()
 
     def claim(self):
         executor = self._executor()
@@ -136,22 +133,16 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         self._user_model = user_model or (model if training else self._model)
         self._poptorch_version = poptorch_version
         connection = int(self._options.connection_type)
-        rules = core().Policy(policy.many_programs)
-        self._native = core().Model(_Source(self, self._model), training, connection, rules)
+        self._rules = core().Policy(many_programs=policy.many_programs, torch_updates=policy.torch_updates)
+        self._native = core().Model(_Source(self, self._model), training, connection, self._rules)
         self._lock = self._native.turns
-        self._program = None  # the structures of the current program; None: not compiled
         self._groupings = Groupings()
         self._has_model = False  # it is the one that trains the model
         self._warned = set()
         self._rng_cache = None
         self._optimizer = None
-        self._constants = None
-        self._sent = None  # values of the optimizer that the device has
-        self._has_unsent = False  # and it was said that it lacks some
+        self._native_optimizer = None  # which reads it
         self._watch = None
-        self._updates = 0  # that the device's optimizer state comes from
-        self._host_state = None  # of a plain torch optimizer: the dict that was in step with the device
-        self._state_is_stale = False  # the device has a newer one
         self._reads_weights_only = False  # inside of copyWeightsToHostIfNeeded
         if training:
             requireShapes(model)
@@ -159,8 +150,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             if optimizer is None and parameters:
                 optimizer = optim.SGD(parameters, lr=0.01)
             if optimizer is not None:
-                self._requireUsable(optimizer)
-            self._useOptimizer(optimizer)
+                self._useOptimizer(optimizer)
             wrapping.claim(model, self)
         self._options._freeze()
         self._channel = profiling.Channel("poptorch.trainingModel" if training else "poptorch.inferenceModel")
@@ -179,24 +169,15 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         given, tensors = self._prepare(args, kwargs)
         form = self._formOf(given)
         if not self._native.isReady(tensors, form):
-            self._choose(given, tensors, form)
+            self._native.choose(tensors, form, (given, tensors))
             self._native.refresh()
-        if self._training:
-            if self._hasNewState():
-                self._uploadOptimizerState()
-            self._warnOfUnsent()
-            self._state_is_stale = True  # also after an interruption that comes too late
         program = self._program
         with self._channel.tracepoint("modelExecution"):
             tensors = self._policy.inputs(tensors, program.dtypes)
             result = program.resultsOf(given, tensors, self._native.step(tensors), self._policy)
         self._rng_cache = None
-        if self._training:
-            self._updates += self._options.device_iterations
-            if self._optimizer is not None:
-                self._optimizer._opt_called = True  # what torch's schedulers ask for before they step
-            if isinstance(self._optimizer, optim.Optimizer):
-                self._optimizer.host_state_is_dirty = True
+        if self._optimizer is not None:
+            self._optimizer._opt_called = True  # what torch's schedulers ask for before they step
         return result
 
     @oneAtATime
@@ -206,7 +187,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
-        self._choose(given, tensors, self._formOf(given))
+        self._native.choose(tensors, self._formOf(given), (given, tensors))
 
     def _prepare(self, args, kwargs):
         """The call's (positional, named) arguments and its tensors as the device takes them."""
@@ -248,26 +229,16 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             logger.warning(text)
 
     # Compilation -----------------------------------------------------------------------------------------------------
-    def _choose(self, given, tensors, form):
-        """Makes the program for these inputs the current one, compiled if there is none."""
-        was_compiled = self.isCompiled()
-        if self._native.choose(tensors, form, (given, tensors)):
-            self._noteProgram()
-            if not was_compiled:
-                self._uploadOptimizerState()
-
     def _formOf(self, given):
         """What tells arguments of one kind from those of another."""
         return repr(signatureOf(given)) if self._policy.many_programs else ""
 
-    def _noteProgram(self):
-        """The native model has another program than before, with the optimizer's values."""
-        self._program = self._native.structure()
-        if self._training:
-            self._constants = None if self._optimizer is None else self._constantsOf(self._optimizer)
-            self._sent = self._valuesOf(self._optimizer)
-
     # Views -----------------------------------------------------------------------------------------------------------
+    @property
+    def _program(self):
+        """The structures of the current program. None: not compiled."""
+        return self._native.structure()
+
     @property
     def _executable(self):
         """The current program, for those who look into an executor. None: not compiled, as programs ask of PopTorch."""
@@ -336,8 +307,31 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
         trust: may the file's pickled module be read?
     """
     file = _files.read(filename)
-    if not file.metadata:
-        return _loadOfCpp(cls, file, filename, edit_opts_fn)
+    metadata = _metadataToLoad(file, filename, trust) if file.metadata else _saved_programs.metadataOf(file, filename)
+    options = metadata["options"].clone()
+    if options.connection_type == ConnectionType.Never:
+        options.deleteIfExists("ipu_version")
+        options.connectionType(ConnectionType.Always)
+    if edit_opts_fn is not None:
+        compiled = options.clone()
+        edit_opts_fn(options)
+        keepCompiled(options, compiled)
+    core().checkProgram(file.program)
+    if file.metadata:
+        logger.warning(
+            "load(): %s holds a pickled module, and reading it runs what its author put there: load only files that "
+            "you trust; loadExecutable() runs nothing of a file",
+            filename,
+        )
+    model, optimizer = _files.objectsOf(file) if file.metadata else _saved_programs.objectsOf(file)
+    executor = cls(model, options, metadata["training"], POPTORCH_VERSION, optimizer)
+    executor._adoptProgram(file, metadata)
+    executor._adoptState(file, metadata)
+    return executor
+
+
+def _metadataToLoad(file, filename, trust):
+    """What Python keeps in a file whose module may be read."""
     if file.version != POPTORCH_VERSION:
         raise refused(
             AssertionError,
@@ -360,36 +354,4 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
             at=str(filename),
             remedy="wrap the module and call loadExecutable(filename), or abele.load(filename, trust=True)",
         )
-    options = metadata["options"].clone()
-    if options.connection_type == ConnectionType.Never:
-        options.deleteIfExists("ipu_version")
-        options.connectionType(ConnectionType.Always)
-    if edit_opts_fn is not None:
-        compiled = options.clone()
-        edit_opts_fn(options)
-        keepCompiled(options, compiled)
-    core().checkProgram(file.program)
-    logger.warning(
-        "load(): %s holds a pickled module, and reading it runs what its author put there: load only files that you "
-        "trust; loadExecutable() runs nothing of a file",
-        filename,
-    )
-    objects = _files.objectsOf(file)
-    executor = cls(objects["model"], options, metadata["training"], POPTORCH_VERSION, objects["optimizer"])
-    executor._adoptProgram(file, metadata)
-    executor._adoptState(file, metadata)
-    return executor
-
-
-def _loadOfCpp(cls, file, filename, edit_opts_fn):
-    requireReadable(file, filename)
-    metadata = _saved_programs.metadataOf(file)
-    options = metadata["options"].clone()
-    if edit_opts_fn is not None:
-        edit_opts_fn(options)
-        keepCompiled(options, metadata["options"])
-    model, optimizer = _saved_programs.modelOf(file)
-    executor = cls(model, options, metadata["training"], POPTORCH_VERSION, optimizer)
-    executor._adoptProgram(file, metadata)
-    executor._adoptState(file, metadata)
-    return executor
+    return metadata

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ._errors import refused
+from ._logging import logger
 
 
 class VariableAttributes:
@@ -25,6 +26,10 @@ class VariableAttributes:
     def isConstant(self, attr: str) -> bool:
         """True if the attribute is fixed at compilation."""
         return attr not in self._variable
+
+    def _isMarkedConstant(self, attr):
+        """Did markAsConstant say so?"""
+        return attr in self._marked
 
     def markAsConstant(self, attr: str) -> None:
         """Fixes the attribute at compilation."""
@@ -47,26 +52,54 @@ class VariableAttributes:
             )
 
 
-def _given(**values):
-    """The arguments that were given."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _requireAccumType(**types):
-    for name, dtype in types.items():
-        if dtype not in (None, torch.float16, torch.float32):
-            raise refused(AssertionError, f"{name} must be torch.float16 or torch.float32, got {dtype}")
+# Arguments beyond torch's, and their values where they are not given.
+_OWN_ARGUMENTS = {
+    "loss_scaling": 1.0,
+    "use_combined_accum": False,
+    "accum_type": torch.float32,
+    "velocity_accum_type": torch.float32,
+    "first_order_momentum_accum_type": torch.float32,
+    "second_order_momentum_accum_type": torch.float32,
+    "max_grad_norm": float("inf"),
+    "bias_correction": True,
+    "use_tf_variant": False,
+}
+# Arguments that say how torch computes: no values that may be marked as variable.
+_HINTS = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
 
 class Optimizer:
     """Common base of the optimizers of this module: variable attributes and the device's state."""
 
-    def _start(self, given, extras):
-        """Requires: torch's constructor ran. given: constructor arguments that were given; extras: effective values."""
-        for name, value in extras.items():
-            setattr(self, name, value)
-        self._own = [*extras, "_own", "variable_attrs", "_device_state"]
-        self.variable_attrs = VariableAttributes(list(given), [*self.defaults, "loss_scaling"])
+    def _start(self, construct, arguments):
+        """All of a constructor.
+
+        Args:
+            construct: torch's.
+            arguments: locals() of the constructor. None is what was not given.
+        """
+        given = {name: value for name, value in arguments.items() if value is not None}
+        params = given.pop("params")
+        given.pop("self")
+        velocity_scaling = given.get("velocity_scaling")
+        own = {name: given.pop(name, default) for name, default in _OWN_ARGUMENTS.items() if name in arguments}
+        for name, dtype in own.items():
+            if name.endswith("accum_type") and dtype not in (torch.float16, torch.float32):
+                raise refused(AssertionError, f"{name} must be torch.float16 or torch.float32, got {dtype}")
+        construct(self, params, **{name: value for name, value in given.items() if name != "velocity_scaling"})
+        if own.get("use_combined_accum"):
+            self.defaults["velocity_scaling"] = 1.0 if velocity_scaling is None else velocity_scaling
+            for group in self.param_groups:
+                group.setdefault("velocity_scaling", self.defaults["velocity_scaling"])
+        elif velocity_scaling is not None:
+            logger.warning("velocity_scaling is ignored because use_combined_accum is False")
+        for name, value in own.items():
+            setattr(self, name, bool(value) if isinstance(_OWN_ARGUMENTS[name], bool) else value)
+        self._own = [*own, "_own", "variable_attrs", "_device_state"]
+        variable = [name for name in given if name not in _HINTS]
+        if arguments["loss_scaling"] is not None:
+            variable.append("loss_scaling")
+        self.variable_attrs = VariableAttributes(variable, [*self.defaults, "loss_scaling"])
         self._device_state = {"ipu_state": None, "ipu_param": None}
         self._executor = None
         self.ipu_state_is_dirty = False
@@ -152,48 +185,7 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        _requireAccumType(accum_type=accum_type, velocity_accum_type=velocity_accum_type)
-        given = _given(
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            loss_scaling=loss_scaling,
-            velocity_scaling=velocity_scaling,
-        )
-        torch.optim.SGD.__init__(
-            self,
-            params,
-            lr,
-            **_given(
-                momentum=momentum,
-                dampening=dampening,
-                nesterov=nesterov,
-                weight_decay=weight_decay,
-                maximize=maximize,
-                foreach=foreach,
-                differentiable=differentiable,
-            ),
-        )
-        if use_combined_accum:
-            self.defaults["velocity_scaling"] = 1.0 if velocity_scaling is None else velocity_scaling
-            for group in self.param_groups:
-                group.setdefault("velocity_scaling", self.defaults["velocity_scaling"])
-        elif velocity_scaling is not None:
-            from ._logging import logger
-
-            logger.warning("velocity_scaling is ignored because use_combined_accum is False")
-        self._start(
-            given,
-            {
-                "loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
-                "use_combined_accum": bool(use_combined_accum),
-                "accum_type": accum_type or torch.float32,
-                "velocity_accum_type": velocity_accum_type or torch.float32,
-                "max_grad_norm": float("inf") if max_grad_norm is None else max_grad_norm,
-            },
-        )
+        self._start(torch.optim.SGD.__init__, locals())
 
 
 class Adam(Optimizer, torch.optim.Adam):
@@ -219,24 +211,7 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        torch_arguments = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
-        torch.optim.Adam.__init__(
-            self,
-            params,
-            **torch_arguments,
-            **_given(
-                foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused
-            ),
-        )
-        _startAdam(
-            self,
-            torch_arguments,
-            loss_scaling,
-            accum_type,
-            first_order_momentum_accum_type,
-            second_order_momentum_accum_type,
-            max_grad_norm,
-        )
+        self._start(torch.optim.Adam.__init__, locals())
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
@@ -263,42 +238,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        torch_arguments = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
-        torch.optim.AdamW.__init__(
-            self,
-            params,
-            **torch_arguments,
-            **_given(
-                foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused
-            ),
-        )
-        _startAdam(
-            self,
-            torch_arguments,
-            loss_scaling,
-            accum_type,
-            first_order_momentum_accum_type,
-            second_order_momentum_accum_type,
-            max_grad_norm,
-        )
-        self.bias_correction = True if bias_correction is None else bias_correction
-        self._own.append("bias_correction")
-
-
-def _startAdam(optimizer, given, loss_scaling, accum_type, first_type, second_type, max_grad_norm):
-    _requireAccumType(
-        accum_type=accum_type, first_order_momentum_accum_type=first_type, second_order_momentum_accum_type=second_type
-    )
-    optimizer._start(
-        {**given, **_given(loss_scaling=loss_scaling)},
-        {
-            "loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
-            "accum_type": accum_type or torch.float32,
-            "first_order_momentum_accum_type": first_type or torch.float32,
-            "second_order_momentum_accum_type": second_type or torch.float32,
-            "max_grad_norm": float("inf") if max_grad_norm is None else max_grad_norm,
-        },
-    )
+        self._start(torch.optim.AdamW.__init__, locals())
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -323,31 +263,8 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        torch_arguments = _given(
-            lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered
-        )
-        torch.optim.RMSprop.__init__(
-            self,
-            params,
-            **torch_arguments,
-            **_given(foreach=foreach, maximize=maximize, differentiable=differentiable),
-        )
+        self._start(torch.optim.RMSprop.__init__, locals())
         requireOneCentered(self)
-        _requireAccumType(
-            accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-        )
-        self._start(
-            {**torch_arguments, **_given(loss_scaling=loss_scaling)},
-            {
-                "loss_scaling": 1.0 if loss_scaling is None else loss_scaling,
-                "accum_type": accum_type or torch.float32,
-                "first_order_momentum_accum_type": first_order_momentum_accum_type or torch.float32,
-                "second_order_momentum_accum_type": second_order_momentum_accum_type or torch.float32,
-                "use_tf_variant": bool(use_tf_variant),
-            },
-        )
 
 
 def requireOneCentered(optimizer):
@@ -380,31 +297,21 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
-        given = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
-        defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0}
-        defaults.update(given)
-        for name in ("lr", "eps", "weight_decay", "max_weight_norm"):
-            if not defaults[name] >= 0:
-                raise refused(ValueError, f"{name} is {defaults[name]}, expected a number >= 0")
-        betas = defaults["betas"]
+        self._start(LAMB._construct, {**locals(), "max_grad_norm": None})
+        self._own.append("max_weight_norm")
+
+    def _construct(self, params, *, betas=(0.9, 0.999), **given):
+        numbers = {"lr": 1e-3, "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0, **given}
+        for name, value in numbers.items():
+            if not value >= 0:
+                raise refused(ValueError, f"{name} is {value}, expected a number >= 0")
         if not (isinstance(betas, tuple) and len(betas) == 2):
             raise refused(AssertionError, f"betas must be a tuple of two numbers, got {betas!r}")
         for index, beta in enumerate(betas):
             if not 0 <= beta < 1:
                 raise refused(ValueError, f"betas[{index}] is {beta}, expected a number in [0, 1)")
-        torch.optim.Optimizer.__init__(self, params, defaults)
-        self.max_weight_norm = defaults["max_weight_norm"]
-        _startAdam(
-            self,
-            given,
-            loss_scaling,
-            accum_type,
-            first_order_momentum_accum_type,
-            second_order_momentum_accum_type,
-            None,
-        )
-        self.bias_correction = True if bias_correction is None else bias_correction
-        self._own += ["bias_correction", "max_weight_norm"]
+        torch.optim.Optimizer.__init__(self, params, {**numbers, "betas": betas})
+        self.max_weight_norm = numbers["max_weight_norm"]
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

@@ -219,6 +219,12 @@ def _wrapperClass(cls):
     return _module_classes[cls]
 
 
+def userClass(model):
+    """The class that the user's module has while nothing wraps it."""
+    cls = type(model)
+    return cls.__bases__[1] if issubclass(cls, _WrappedModule) else cls
+
+
 def trainerOf(model):
     """The executor that trains the model: it lives and was not destroyed. None: it can be wrapped."""
     executor = executorOf(model) if isinstance(model, _WrappedModule) else None

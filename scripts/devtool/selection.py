@@ -18,6 +18,7 @@ NEEDS = {
     "test/client/test_cpp_continues.py": ["abele_python", "continue_training", "cpp_blocks"],
     "test/client/test_cpp_examples.py": ["abele_python", "examples/cpp/all"],
     "test/client/test_digits.py": ["abele_python", "example_digits"],
+    "test/client/test_run_command.py": ["abele_python", "abele_tools"],
     "test/parity": ["abele_python", "operator_sequence", "simulated_accelerator"],
     "test/unit/dev": [],
     "test/unit/python/test_explain.py": ["abele_python", "abele-sim"],

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -174,6 +175,28 @@ def _write_pth(info: dict) -> None:
         pth.write_text(text)
 
 
+_INSTALLER = "abele's ./dev setup\n"
+
+
+def write_distribution(site: Path) -> None:
+    """What a wheel leaves for importlib.metadata: the version, and entry points, where torch looks for its backends."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    numbers = re.findall(r"ABELE_VERSION_\w+ (\d+)", (ROOT / "include" / "abele" / "version.h").read_text())
+    groups = {"console_scripts": project["scripts"], **project["entry-points"]}
+    lines = [[f"[{group}]", *(f"{name} = {at}" for name, at in names.items()), ""] for group, names in groups.items()]
+    for old in site.glob("abele-*.dist-info"):
+        if not (old / "INSTALLER").exists() or (old / "INSTALLER").read_text() != _INSTALLER:
+            return  # an installed wheel's
+        shutil.rmtree(old)
+    folder = site / f"abele-{'.'.join(numbers)}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: abele\nVersion: {'.'.join(numbers)}\n")
+    (folder / "entry_points.txt").write_text("\n".join(sum(lines, [])))
+    (folder / "INSTALLER").write_text(_INSTALLER)
+    files = [f"{folder.name}/{name}" for name in ("METADATA", "entry_points.txt", "INSTALLER", "RECORD")]
+    (folder / "RECORD").write_text("".join(f"{name},,\n" for name in ["abele-dev.pth", *files]))  # for pip uninstall
+
+
 def write_commands(python: str, folder: Path, tools: Path) -> None:
     """The commands of a wheel: scripts that pyproject.toml names, and links to the tools that a build makes.
 
@@ -185,15 +208,21 @@ def write_commands(python: str, folder: Path, tools: Path) -> None:
         script = folder / name
         script.write_text(f"#!{python}\nimport sys\nfrom {module} import {attribute}\nsys.exit({attribute}())\n")
         script.chmod(0o755)
-    for source in sorted((ROOT / "tools").glob("*.cc")):
-        link = folder / source.stem
+    for name in _programs():
+        if name in project["scripts"]:
+            continue
+        link = folder / name
         link.unlink(missing_ok=True)
-        link.symlink_to(os.path.relpath(tools / source.stem, folder))
+        link.symlink_to(os.path.relpath(tools / name, folder))
+
+
+def _programs() -> list[str]:
+    """What a build makes of tools/."""
+    return [path.stem for path in sorted((ROOT / "tools").rglob("*.cc"))]
 
 
 def _fingerprint(python: str) -> str:
-    tools = [path.name for path in sorted((ROOT / "tools").glob("*.cc"))]
-    digest = hashlib.sha256(f"{python} {os.path.realpath(python)} {tools}".encode())
+    digest = hashlib.sha256(f"{python} {os.path.realpath(python)} {_programs()}".encode())
     ours = [ROOT / name for name in ("dev", "requirements.txt", "pyproject.toml")]
     for path in [*ours, *sorted(Path(__file__).parent.glob("*.py"))]:
         digest.update(path.read_bytes())
@@ -225,6 +254,7 @@ def setup() -> Toolchain:
     _install_torch(python, info)
     install_pinned(python, "requirements.txt", _probe(python))
     _write_pth(info)
+    write_distribution(Path(info["site"]))
     if Path(python).is_relative_to(VENV):
         write_commands(python, Path(info["scripts"]), ROOT / "build" / "dev" / "tools")
     STAMP.parent.mkdir(exist_ok=True)

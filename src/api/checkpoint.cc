@@ -1,7 +1,6 @@
 // Checkpoints of training models, and files of tensors.
 #include "abele/checkpoint.h"
 
-#include <charconv>
 #include <string_view>
 
 #include "api/core.h"
@@ -15,15 +14,14 @@ namespace {
 constexpr std::string_view kNote = "note/";
 constexpr const char* kPass = "loader.pass";
 constexpr const char* kBatches = "loader.batches";
+constexpr const char* kInOrder = "loader.in_order";
 
 /// A number that saveCheckpoint() wrote; none: there is no such text.
 std::optional<int64_t> numberOf(const host::Checkpoint& checkpoint, const char* name, const std::string& path) {
   const auto text = checkpoint.texts.find(name);
   if (text == checkpoint.texts.end()) return {};
-  int64_t number = -1;
-  const char* const end = text->second.data() + text->second.size();
-  const auto parsed = std::from_chars(text->second.data(), end, number);
-  ABELE_REQUIRE(parsed.ec == std::errc() && parsed.ptr == end && number >= 0, E0501,
+  const std::optional<int64_t> number = host::countOf(text->second);
+  ABELE_REQUIRE(number, E0501,
                 {.what = "a checkpoint with a text for a number", .at = path, .found = cat(name, " ", text->second)});
   return number;
 }
@@ -39,9 +37,9 @@ std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int6
   if (loader) {
     checkpoint.texts.emplace(kPass, std::to_string(loader->position().pass));
     checkpoint.texts.emplace(kBatches, std::to_string(loader->position().batches));
+    checkpoint.texts.emplace(kInOrder, loader->isInOrder() ? "yes" : "no");
   }
-  if (model.options().Distributed().distributed_process_id() != 0) return host::checkpointPath(folder, step);
-  return host::writeCheckpoint(folder, checkpoint, options.keep);
+  return call->writeCheckpoint(folder, checkpoint, options.keep);
 }
 
 std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& model, DataLoader* loader,
@@ -55,6 +53,13 @@ std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& 
                 {.what = "the checkpoint has no position of a loader",
                  .at = path,
                  .remedy = "pass no loader, or write checkpoints with one"});
+  const auto order = checkpoint.texts.find(kInOrder);
+  ABELE_REQUIRE(!loader || order == checkpoint.texts.end() || (order->second == "yes") == loader->isInOrder(), E0712,
+                {.what = "the loader takes samples in another order than that of the checkpoint",
+                 .at = path,
+                 .found = loader->isInOrder() ? "samples one after the other" : "an order of its own",
+                 .expected = order->second == "yes" ? "samples one after the other" : "an order of its own",
+                 .remedy = "make the loader as it was when the checkpoint was written"});
   ModelAccess::enter(model)->goOnFrom(checkpoint);
   if (loader) loader->seek({.pass = *pass, .batches = *batches});
   Resumed resumed{.step = checkpoint.step, .notes = {}, .path = path};
@@ -68,5 +73,11 @@ void saveTensors(const std::string& path, const std::map<std::string, at::Tensor
 }
 
 std::map<std::string, at::Tensor> loadTensors(const std::string& path) { return host::readTensorFile(path).tensors; }
+
+void loadWeights(const std::string& path, CompiledModel& model, const LoadWeightsOptions& options) {
+  ModelAccess::enter(model)->loadWeights(std::make_shared<host::WeightFiles>(path, options.convert));
+}
+
+void saveWeights(const std::string& folder, CompiledModel& model) { ModelAccess::enter(model)->saveWeights(folder); }
 
 }  // namespace abele

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/turns.h"
 #include "model/libtorch_model.h"
@@ -11,6 +13,11 @@ namespace abele {
 
 class CompiledModel::Core : public host::LibTorchModel {
   using host::LibTorchModel::LibTorchModel;
+
+ public:
+  /// Of the current program. Requires: it is compiled.
+  const std::vector<Type>& inputTypes() const { return program()->inputs; }
+  const std::string& argumentForm() const { return program()->form; }
 };
 
 /// One call of a model.

@@ -29,12 +29,15 @@ struct DataLoader::Impl {
   const Options options;
   int64_t combined = 1;
   std::unique_ptr<host::Batches> batches;
+  const bool is_in_order;
   bool is_fresh = true;  // nothing was taken since the pass or the position was chosen
   LoaderPosition position;
   std::vector<at::Tensor> current;  // of the iterator
 
   Impl(const Options& given, const DataLoaderOptions& loading)
-      : options(given), combined(given.combinedBatchSize(loading.batch_size)) {
+      : options(given),
+        combined(given.combinedBatchSize(loading.batch_size)),
+        is_in_order(!loading.shuffle && loading.num_processes == 1) {
     given.freeze();
     options.freeze();
   }
@@ -122,6 +125,8 @@ void DataLoader::reset() {
 }
 
 LoaderPosition DataLoader::position() const { return impl_->position; }
+
+bool DataLoader::isInOrder() const { return impl_->is_in_order; }
 
 void DataLoader::seek(const LoaderPosition& position) {
   ABELE_REQUIRE(position.pass >= 0 && position.batches >= 0, E0801,

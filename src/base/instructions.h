@@ -22,6 +22,7 @@ enum class OwnOp : uint8_t {
 
 enum class OperandKind : uint8_t {
   kTensor,          // any sizes
+  kMatrix,          // two sizes
   kLike,            // the sizes of the first operand
   kSame,            // and its element type
   kLikeOrNone,      // the same, or no tensor
@@ -32,6 +33,7 @@ enum class OperandKind : uint8_t {
   kReal,
   kFlag,
   kIndex,  // a whole number from 0 on
+  kWhole,  // a whole number
 };
 
 struct Operand {
@@ -47,6 +49,7 @@ enum OwnOpTrait : uint8_t {
   kJoint = 2,        // of several processes
   kGivesScalar = 4,  // has one result, f32[]
   kMessage = 8,      // between the processes that hold the stages of one replica
+  kSums = 16,  // adds the gradient of a micro-batch to its first operand, the sum, which the first of a group begins
 };
 
 struct OwnOpRow {

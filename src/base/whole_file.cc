@@ -1,5 +1,6 @@
 #include "base/whole_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/open_file.h"
 
 namespace abele {
 namespace {
@@ -56,11 +58,6 @@ const char* kindOf(mode_t mode) {
   return "no file";
 }
 
-[[noreturn]] void refuseRead(const std::string& path, std::string what, std::string found, std::string remedy) {
-  throwUser(ErrorCode::E0712,
-            {.what = std::move(what), .at = path, .found = std::move(found), .remedy = std::move(remedy)});
-}
-
 [[noreturn]] void refuseWrite(const std::string& path, std::string found) {
   throwUser(ErrorCode::E0712, {.what = "a file cannot be written",
                                .at = path,
@@ -72,16 +69,6 @@ int64_t memoryBytes() {
   struct sysinfo info {};
   if (::sysinfo(&info) != 0) return INT64_MAX;
   return static_cast<int64_t>((info.totalram + info.totalswap) * info.mem_unit);
-}
-
-/// Fills [begin, end) of bytes. False: an error, or the file became shorter.
-bool readInto(int file, std::string& bytes, size_t begin, size_t end) {
-  while (begin < end) {
-    const ssize_t n = again([&] { return ::read(file, bytes.data() + begin, end - begin); });
-    if (n <= 0) return false;
-    begin += static_cast<size_t>(n);
-  }
-  return true;
 }
 
 bool writeAll(int file, std::string_view bytes) {
@@ -179,29 +166,23 @@ bool isNoFlush(int error) { return error == EINVAL || error == ENOTSUP || error 
 }  // namespace
 
 std::string readWholeFile(const std::string& path, std::string_view magic, int64_t most_bytes) {
-  const char* const kRemedy = "check that the file exists and may be read";
-  // Nobody may be at the other end of a pipe.
-  const Descriptor file(again([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY); }));
-  struct stat status {};
-  if (!file.isOpen() || ::fstat(file.get(), &status) != 0)
-    refuseRead(path, "a file cannot be read", std::strerror(errno), kRemedy);
-  if (!S_ISREG(status.st_mode))
-    refuseRead(path, "a file cannot be read", kindOf(status.st_mode), "name an ordinary file");
-  const int64_t size = status.st_size, most = most_bytes >= 0 ? most_bytes : memoryBytes();
-  std::string bytes(std::min<size_t>(magic.size(), static_cast<size_t>(size)), '\0');
-  if (!readInto(file.get(), bytes, 0, bytes.size()))
-    refuseRead(path, "a file cannot be read", std::strerror(errno), kRemedy);
+  const OpenFile file(path);
+  const uint64_t size = file.size();
+  const auto most = static_cast<uint64_t>(most_bytes >= 0 ? most_bytes : memoryBytes());
+  std::string bytes(std::min<uint64_t>(magic.size(), size), '\0');
+  file.read(0, bytes.data(), bytes.size());
   ABELE_REQUIRE(bytes == magic, E0501,
                 {.what = "a file of another format",
                  .at = path,
                  .found = cat(size, " bytes that begin with \"", bytes, "\""),
                  .expected = cat("a file that begins with \"", magic, "\"")});
-  if (size > most)
-    refuseRead(path, "a file is too large", cat(size, " bytes"), cat("name a file of at most ", most, " bytes"));
-  bytes.resize(static_cast<size_t>(size));
-  errno = 0;
-  if (!readInto(file.get(), bytes, magic.size(), bytes.size()))
-    refuseRead(path, "a file cannot be read", errno ? std::strerror(errno) : "it became shorter meanwhile", kRemedy);
+  ABELE_REQUIRE(size <= most, E0712,
+                {.what = "a file is too large",
+                 .at = path,
+                 .found = cat(size, " bytes"),
+                 .remedy = cat("name a file of at most ", most, " bytes")});
+  bytes.resize(size);
+  file.read(magic.size(), bytes.data() + magic.size(), size - magic.size());
   return bytes;
 }
 

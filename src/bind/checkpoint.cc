@@ -15,13 +15,21 @@ void registerCheckpoint(py::module_& module) {
   py::class_<Checkpoint>(module, "Checkpoint")
       .def(py::init<>())
       .def_readwrite("step", &Checkpoint::step)
-      .def_readwrite("weights", &Checkpoint::weights)
+      .def_property_readonly("shapes",
+                             [](const Checkpoint& self) {
+                               std::map<std::string, std::vector<int64_t>> shapes;
+                               for (const auto& [name, tensor] : self.weights) shapes.emplace(name, tensor.type.sizes);
+                               return shapes;
+                             })
       .def_readwrite("texts", &Checkpoint::texts)
       .def_readwrite("tensors", &Checkpoint::tensors)
-      .def_property_readonly("optimizer_state", [](const Checkpoint& self) { return self.state.optimizer_state; })
-      .def(
-          "take", [](Checkpoint& self, const host::Session& session) { self.state = host::trainedState(session); },
-          py::arg("session"), py::call_guard<NoGil>())
+      .def_property_readonly("optimizer_state",
+                             [](const Checkpoint& self) {
+                               std::map<std::string, at::Tensor> state;
+                               for (const auto& [name, tensor] : self.state.optimizer_state)
+                                 state.emplace(name, tensor.read());
+                               return state;
+                             })
       .def(
           "write",
           [](const Checkpoint& self, const std::string& folder, int64_t keep) {

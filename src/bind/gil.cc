@@ -62,6 +62,14 @@ NoGil::~NoGil() {
   --own;
 }
 
+std::shared_ptr<py::object> kept(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* held) {
+            if (isEnding()) return;  // nobody may let go of Python's objects any more
+            const py::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
+
 void enterCall() {
   if (isEnding()) NoGil{};
   ++running;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -46,6 +47,9 @@ class __attribute__((visibility("hidden"))) WithGil {
  private:
   std::optional<pybind11::gil_scoped_acquire> acquired_;
 };
+
+/// A Python object that C++ keeps, let go of under the GIL.
+std::shared_ptr<pybind11::object> kept(pybind11::object object);
 
 /// A function of Python's for native code. None stays empty.
 template <class Result, class... Arguments>

@@ -17,6 +17,7 @@
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "compile/compiled_program.h"
+#include "model/optimizer_source.h"
 
 namespace py = pybind11;
 
@@ -51,15 +52,6 @@ class Interruption {
   std::optional<py::error_already_set> error_;
 };
 
-/// A Python object that C++ keeps, let go of under the GIL.
-std::shared_ptr<py::object> kept(py::object object) {
-  return {new py::object(std::move(object)), [](py::object* held) {
-            if (isEnding()) return;  // nobody may let go of Python's objects any more
-            const py::gil_scoped_acquire gil;
-            delete held;
-          }};
-}
-
 /// What a call gives to the module that it may have to compile.
 struct PythonCall {
   py::object given;
@@ -81,10 +73,6 @@ class PythonModule : public host::ModuleSource {
   host::ProgramOptions options() override {
     const WithGil gil;
     return source_->attr("options")(call->given).cast<host::ProgramOptions>();
-  }
-  host::OptimizerSpec optimizer(const std::vector<host::NamedTensor>& /*tensors*/) override {
-    const WithGil gil;
-    return source_->attr("optimizer")().cast<host::OptimizerSpec>();
   }
   Captured capture(const std::string& /*form*/, const std::vector<host::NamedTensor>& /*tensors*/,
                    const Compile& compile) override {
@@ -166,13 +154,23 @@ class PythonModel : public host::Model {
     const host::ModuleSource::Captured* const found = captured();
     return found && found->structure ? *static_cast<py::object*>(found->structure.get()) : py::none();
   }
-  void load(const std::string& bytes, const std::string& form, py::object structure) {
+  /// fill: called with the names of tensors on the meta device that this process needs.
+  void fillWith(py::object fill) {
+    fillMetaTensors([fill = kept(std::move(fill))](const std::vector<host::NamedTensor>& needed) {
+      const WithGil gil;
+      std::vector<std::string> names;
+      for (const host::NamedTensor& each : needed) names.push_back(each.name);
+      (*fill)(names);
+    });
+  }
+  void load(const std::string& bytes, const std::string& form, py::object structure, bool numbers_vary) {
     std::shared_ptr<py::object> held = kept(std::move(structure));
     call([&] {
       adopt({.program = host::decodeProgram(bytes),
              .form = form,
              .captured = {.result_form = {}, .structure = std::move(held)},
-             .tensors = module_.tensors()});
+             .tensors = module_.tensors(),
+             .numbers_vary = numbers_vary});
     });
   }
   /// objects: called with (name, tensor, is a parameter) of all tensors of the file; returns bytes. None: there is
@@ -236,11 +234,13 @@ void registerModel(py::module_& module) {
   using host::Policy;
   module.def("noteWrapping", [] { ++wrappings; }, "A module was wrapped for training, or no longer is.");
   py::class_<Policy>(module, "Policy", "Rules of the package that makes an executor (src/model/module_source.h).")
-      .def(py::init([](bool many_programs) {
-             return Policy{.many_programs = many_programs, .many_structures = many_programs};
+      .def(py::init([](bool many_programs, bool torch_updates) {
+             return Policy{
+                 .many_programs = many_programs, .many_structures = many_programs, .torch_updates = torch_updates};
            }),
-           py::arg("many_programs"))
-      .def_readonly("many_programs", &Policy::many_programs);
+           py::kw_only(), py::arg("many_programs"), py::arg("torch_updates"))
+      .def_readonly("many_programs", &Policy::many_programs)
+      .def_readonly("torch_updates", &Policy::torch_updates);
   py::class_<PythonModel, std::shared_ptr<PythonModel>>(module, "Model")
       .def(py::init([](py::object source, bool training, int connection, const Policy& policy) {
              return newModel(std::move(source), training, static_cast<ConnectionType>(connection), policy);
@@ -266,16 +266,57 @@ void registerModel(py::module_& module) {
           py::arg("inputs"), py::arg("form"), py::arg("given"))
       .def("refresh", called<&PythonModel::refresh>())
       .def(
-          "step", [](PythonModel& self, const Tensors& inputs) { return self.call([&] { return self.step(inputs); }); },
+          "step",
+          [](PythonModel& self, const Tensors& inputs) {
+            self.beginStep();  // with the GIL: most steps only look at the optimizer
+            Tensors results = self.call([&] { return self.step(inputs); });
+            self.endStep();
+            return results;
+          },
           py::arg("inputs"))
       .def("trace", &PythonModel::trace, py::arg("path"), py::arg("steps"))
-      .def("load", &PythonModel::load, py::arg("program"), py::arg("form"), py::arg("structure"))
+      .def("load", &PythonModel::load, py::kw_only(), py::arg("program"), py::arg("form"), py::arg("structure"),
+           py::arg("numbers_vary"))
       .def(
           "goOnFrom",
+          [](PythonModel& self, const host::Checkpoint& checkpoint, std::optional<int64_t> updates) {
+            self.call([&] { self.goOnFrom(checkpoint.state, updates); });
+          },
+          py::arg("checkpoint"), py::arg("updates"))
+      .def(
+          "checkpoint",
+          [](PythonModel& self, const std::map<std::string, at::Tensor>& weights) {
+            return self.call([&] { return self.checkpoint(weights); });
+          },
+          py::arg("weights"))
+      .def(
+          "writeCheckpoint",
+          [](PythonModel& self, const std::string& folder, const host::Checkpoint& checkpoint, int64_t keep) {
+            return py::bytes(self.call([&] { return self.writeCheckpoint(folder, checkpoint, keep); }));
+          },
+          py::arg("folder"), py::arg("checkpoint"), py::arg("keep"))
+      .def(
+          "requireWhole",
           [](PythonModel& self, const host::Checkpoint& checkpoint) {
-            self.call([&] { self.goOnFrom(checkpoint.state); });
+            self.call([&] { self.requireWhole(checkpoint); });
           },
           py::arg("checkpoint"))
+      .def(
+          "takeWeights",
+          [](PythonModel& self, const host::Checkpoint& checkpoint) {
+            self.call([&] { self.takeWeights(checkpoint.weights); });
+          },
+          py::arg("checkpoint"))
+      .def(
+          "setOptimizer",
+          [](PythonModel& self, std::shared_ptr<host::OptimizerSource> optimizer) {
+            self.call([&] { self.setOptimizer(std::move(optimizer)); });
+          },
+          py::arg("optimizer"))
+      .def("sendOptimizer", called<&PythonModel::sendOptimizer>())
+      .def("optimizerSpec", called<&PythonModel::optimizerSpec>())
+      .def("downloadOptimizerState", called<&PythonModel::downloadOptimizerState>())
+      .def_property_readonly("updates", &PythonModel::updates)
       .def(
           "save",
           [](PythonModel& self, const std::string& path, std::string version, std::string metadata, std::string form,
@@ -294,9 +335,27 @@ void registerModel(py::module_& module) {
       .def(
           "resume", [](PythonModel& self, const host::ProgramFile& file) { self.call([&] { self.resume(file); }); },
           py::arg("file"))
+      .def("fillMetaTensors", &PythonModel::fillWith, py::arg("fill"))
+      .def(
+          "loadWeights",
+          [](PythonModel& self, const std::shared_ptr<const host::WeightFiles>& files,
+             const std::vector<host::WeightTarget>& targets) { self.call([&] { self.loadWeights(files, targets); }); },
+          py::arg("files"), py::arg("targets"))
+      .def(
+          "weight",
+          [](PythonModel& self, const std::string& name) { return self.call([&] { return self.weight(name); }); },
+          py::arg("name"))
+      .def(
+          "saveWeights",
+          [](PythonModel& self, const std::string& folder, const std::vector<std::string>& left_out) {
+            self.call([&] { self.saveWeights(folder, left_out); });
+          },
+          py::arg("folder"), py::arg("left_out"))
       .def("destroy", called<&PythonModel::destroy>())
       .def("forget", &PythonModel::forget)
-      .def("download", [](PythonModel& self) { self.call([&] { self.download(); }); })
+      .def(
+          "download", [](PythonModel& self, bool with_state) { self.call([&] { self.download(with_state); }); },
+          py::arg("with_state"))
       .def("upload", [](PythonModel& self) { self.call([&] { self.upload(); }); })
       .def("pullFromTrainers", called<&PythonModel::pullFromTrainers>())
       .def("attach", called<&PythonModel::attach>())

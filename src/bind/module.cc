@@ -14,11 +14,14 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerOptimizerSpec(module);
   abele::bind::registerTurns(module);
   abele::bind::registerSession(module);
+  abele::bind::registerOptimizer(module);
   abele::bind::registerModel(module);
   abele::bind::registerVerify(module);
   abele::bind::registerProgramFile(module);
   abele::bind::registerCheckpoint(module);
+  abele::bind::registerWeights(module);
   abele::bind::registerSavedProgram(module);
+  abele::bind::registerServer(module);
   abele::bind::registerSimulate(module);
   abele::bind::registerOperators(module);
   abele::bind::registerOffload(module);

@@ -21,6 +21,12 @@ void registerProcesses(py::module_& module) {
         host::synchronize({.index = index, .count = count, .group = group});
       },
       py::arg("index"), py::arg("count"), py::arg("group"), py::call_guard<NoGil>());
+  module.def(
+      "anyOfProcesses",
+      [](int64_t index, int64_t count, const std::string& group, bool value) {
+        return host::anyOf({.index = index, .count = count, .group = group}, value);
+      },
+      py::arg("index"), py::arg("count"), py::arg("group"), py::arg("value"), py::call_guard<NoGil>());
   module.def("leaveProcesses", &host::leaveProcesses, py::call_guard<NoGil>());
 }
 

@@ -1,8 +1,12 @@
 // The trace file of this process, for profiling.Channel and libpvti.
 #include "session/trace_file.h"
 
+#include <string>
+
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "session/session.h"
+#include "session/timeline.h"
 
 namespace py = pybind11;
 
@@ -22,6 +26,16 @@ void registerTracing(py::module_& module) {
   module.def("isTracing", &host::isTracing, py::arg("program"));
   module.def("traceEvent", &host::traceEvent, py::call_guard<NoGil>());
   module.def("traceSpan", &host::traceSpan, py::call_guard<NoGil>());
+  module.def(
+      "traceLastCall",
+      [](host::Session& session, const std::string& name, const std::string& path) {
+        const std::shared_ptr<TraceFile> file = TraceFile::open(path);
+        host::Timeline timeline(*file, name);
+        timeline.note(session);
+        timeline.predict(session);
+        file->close();
+      },
+      py::arg("session"), py::arg("name"), py::arg("path"), py::call_guard<NoGil>());
   module.def("traceClock", &TraceFile::now);
 }
 

@@ -105,9 +105,45 @@ class LossImages {
 
 }  // namespace
 
+namespace {
+
+/// Hooks of parameters that have none of the program's own: torch does not say which of two kinds of hooks it calls
+/// last, and what a later one makes would be the gradient.
+class CompletionHooks {
+ public:
+  CompletionHooks(const std::vector<at::Tensor>& parameters, const Completed& complete) {
+    if (!complete) return;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const auto* autograd = torch::autograd::impl::get_autograd_meta(parameters[i]);
+      if (autograd == nullptr || !autograd->hooks_.empty()) continue;
+      parameters[i].register_hook([i, &complete](const at::Tensor& gradient) -> at::Tensor {
+        return gradient.defined() ? complete(i, gradient) : gradient;
+      });
+      hooked_.push_back(parameters[i]);
+    }
+  }
+  ~CompletionHooks() {
+    for (const at::Tensor& parameter : hooked_) {
+      torch::autograd::AutogradMeta* autograd = torch::autograd::impl::get_autograd_meta(parameter);
+      parameter.remove_hook(0);
+      if (autograd->hooks_.size() > 1) continue;  // backward has added others
+      torch::autograd::impl::clear_hooks(parameter);
+      autograd->cpp_hooks_list_ = nullptr;
+    }
+  }
+  CompletionHooks(const CompletionHooks&) = delete;
+  CompletionHooks& operator=(const CompletionHooks&) = delete;
+
+ private:
+  std::vector<at::Tensor> hooked_;
+};
+
+}  // namespace
+
 std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
-                                  const std::vector<at::Tensor>& parameters) {
+                                  const std::vector<at::Tensor>& parameters, const Completed& complete) {
   if (isReentrant(loss)) return accumulated(loss, loss_gradient, parameters);
+  const CompletionHooks hooks(parameters, complete);
   return torch::autograd::grad({loss}, parameters, {loss_gradient}, /*retain_graph=*/false, /*create_graph=*/false,
                                /*allow_unused=*/true);
 }

@@ -2,15 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace abele::capture {
 
-/// d(loss)/d(parameters), undefined where the loss does not depend on one. Frees the autograd graph.
+/// Told of a parameter's gradient, by the parameter's index, when nothing is added to it any more and before others are
+/// computed. Returns: what stands for it from then on, of its type and sizes.
+using Completed = std::function<at::Tensor(size_t parameter, const at::Tensor& gradient)>;
+/// d(loss)/d(parameters), undefined where the loss does not depend on one. Frees the autograd graph. complete: may be
+/// empty; not told by torch.utils.checkpoint's reentrant form, nor of parameters with hooks.
 std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
-                                  const std::vector<at::Tensor>& parameters);
+                                  const std::vector<at::Tensor>& parameters, const Completed& complete = {});
 
 /// What a value that forward returns is to the loss, by the differentiable operators between them: nothing or something
 /// that is no sum (kOther), the loss itself, a multiple of it, or the loss plus a term with a gradient of its own.

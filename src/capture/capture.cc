@@ -4,6 +4,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <c10/core/GradMode.h>
 
@@ -177,17 +178,23 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
     loss_gradient = at::full_like(loss.detach(), request.loss_gradient);
     recorder.inputs().addConstant(loss_gradient, kLossGradient);
   }
+  std::vector<ir::ValueId> values(parameters.size(), ir::kNone);
+  const Completed record = [&](size_t i, const at::Tensor& gradient) {
+    values[i] = recorder.valueOf(gradient);
+    if (request.made) (*kept)[owners[i] - request.model.data()] = gradient.detach();
+    const DispatchMode::Paused paused(mode);
+    return request.drops_gradients ? at::empty({1}, gradient.options()).expand(gradient.sizes()) : gradient;
+  };
   const std::vector<at::Tensor> grads = [&] {
     const DispatchMode::Hidden hidden(mode);
-    return gradients(loss, loss_gradient, parameters);
+    return gradients(loss, loss_gradient, parameters, request.drops_gradients ? record : Completed());
   }();
   recorder.rethrowFailure();
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
-    const ir::ValueId value = recorder.valueOf(grads[i]);
+    if (values[i] == ir::kNone) record(i, grads[i]);
     const int32_t external = recorder.externalOf(*owners[i]);
-    recorder.graph().outputs.push_back({value, ir::OutputKind::kGradient, external});
-    if (request.made) (*kept)[owners[i] - request.model.data()] = grads[i].detach();
+    recorder.graph().outputs.push_back({values[i], ir::OutputKind::kGradient, external});
   }
 }
 

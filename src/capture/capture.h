@@ -68,6 +68,9 @@ struct Request {
   /// scope of the module that has the tensor ("encoder/0"), or "". The operator's scope ends in the first that is not
   /// empty. May be empty.
   std::function<std::string(int32_t index)> reads_model;
+  /// A gradient is recorded when it is complete, and its memory let go of: all of them together are as large as a model
+  /// that fits nowhere.
+  bool drops_gradients = false;
   /// Inside another capture, which does not see what this one runs. Then the tensors that became constants are kept in
   /// Recording::constant_sources.
   bool is_nested = false;

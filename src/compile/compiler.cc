@@ -69,6 +69,7 @@ capture::Recording record(const Program& program, const ProgramOptions& options,
   request.generator = &generator;
   request.device = captureDevice(options);
   const OnDevice moved(program.model, request.device);
+  request.drops_gradients = moved.hasShapesAlone();
   std::optional<PagedCapture> paged;
   if (options.off_chip_memory_limit >= 0) {
     paged.emplace(options, program.model);

@@ -18,6 +18,14 @@ namespace abele::host {
 /// Asked about every 50 ms, on the calling thread, while it waits; true, or what it throws, ends the wait.
 using Poll = std::function<bool()>;
 
+/// Tensors of a model that is made on the meta device.
+struct MetaTensors {
+  /// Gives memory and contents to those that the program's devices have in this process, by their index in the model.
+  /// Empty: nobody knows the contents.
+  std::function<void(const std::vector<size_t>& needed)> materialize = {};
+  bool any = false;  // there were some before a program of the model was loaded, here as in all other processes
+};
+
 /// What is compiled. forward and model as in capture::Request.
 struct Program {
   std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)> forward;
@@ -31,6 +39,7 @@ struct Program {
   std::function<void(const std::vector<int>& stage_devices)> check_devices = {};
   std::function<void(int progress, int total)> progress = {};  // called while compiling, first with 0, last with total
   Poll poll = {};
+  MetaTensors meta = {};
 };
 
 /// What compilation took, phase by phase, in order.

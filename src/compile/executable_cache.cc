@@ -51,7 +51,7 @@ std::string kindOfDevice(const std::string& devices) {
 void addOptions(exe::Writer& out, const ProgramOptions& options) {
   const auto& [training, device_iterations, gradient_accumulation, replicas, input_group_size, input_grouping,
                processes, broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule,
-               schedule_rule, most_held, costs, recompute, recompute_to_fit, device_memory, locations, sharding,
+               schedule_rule, most_held, costs, recompute, recompute_to_fit, fusion, device_memory, locations, sharding,
                off_chip_memory_limit, off_chip_folder, trusts_reads, stages, enforce_pipeline_minimum, profile,
                num_devices, device, threads_per_device, has_seed, seed, floating_point_exceptions, stochastic_rounding,
                auto_loss_scaling, loss_scale_edge, loss_scale_threshold, loss_scale_period, anchors, updatable_buffers,
@@ -67,8 +67,9 @@ void addOptions(exe::Writer& out, const ProgramOptions& options) {
   add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
       output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule),
       static_cast<int64_t>(schedule_rule), leavesSchedule(options) ? coresOfReplica(options) : 0, costs, recompute,
-      recompute_to_fit, device_memory.every, static_cast<uint64_t>(device_memory.of_device.size()),
-      enforce_pipeline_minimum, num_devices, kindOfDevice(device), auto_loss_scaling);
+      recompute_to_fit, static_cast<int64_t>(fusion), device_memory.every,
+      static_cast<uint64_t>(device_memory.of_device.size()), enforce_pipeline_minimum, num_devices,
+      kindOfDevice(device), auto_loss_scaling);
   for (const auto& [device, bytes] : device_memory.of_device) add(out, static_cast<int64_t>(device), bytes);
   add(out, static_cast<uint64_t>(most_held.size()));
   for (int64_t held : most_held) add(out, held);

@@ -336,6 +336,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   setStrategy(values.strategy, session);
   setLocations(values, session);
   session.recompute |= isOn(values, "autoRecomputation");
+  session.fusion = values.get<std::string>("fusion_level") == "off" ? Fusion::kOff : Fusion::kExact;
   session.enforce_pipeline_minimum =
       values.get<bool>("enforce_pipeline_minimum") && !isOn(values, "abele.allowShortPipeline");
   const bool shares = values.expert("abele.shareWeights") != nullptr;

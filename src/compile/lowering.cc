@@ -32,9 +32,11 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   const plan::ScheduleKind schedule = planOptions(options).schedule;
   context.recompute = {
       .enabled = options.recompute, .last_stage = plan::lastStageWaits(schedule), .kept = captured.kept};
-  passes::PipelineFacts facts{.training = options.training,
-                              .splits_weight_gradients = plan::splitsBackward(schedule),
-                              .has_several_spaces = !options.stages.spaces.empty()};
+  passes::PipelineFacts facts{
+      .training = options.training,
+      .splits_weight_gradients = plan::splitsBackward(schedule),
+      .fuses_accumulation = options.fusion == Fusion::kExact && options.gradient_accumulation > 1,
+      .has_several_spaces = !options.stages.spaces.empty()};
   if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
     ir::Graph lowered = captured.graph;
     passes::runPipeline(lowered, context, {.passes = passes::defaultPipeline({.training = true})});

@@ -1,17 +1,17 @@
-// A model's tensors on an accelerator, while it is captured there. Used by compiler.cc.
+// A model's tensors on the device that it is captured on. Used by compiler.cc.
 #pragma once
 
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
 #include "capture/capture.h"
+#include "compile/meta_tensors.h"
 
 namespace abele::host {
 
 /// While alive, the tensors of a model are on the device: copies of their memory, under the same tensor objects, with
 /// all that shares memory among them. Then they have their own memory again, which nothing has touched. Nothing
-/// happens to tensors that are there already. Threads: nobody else may use the model meanwhile.
+/// happens to tensors that are there already. Tensors on the meta device read as zeros meanwhile, and take no memory on
+/// the host: a program depends on shapes alone. Threads: nobody else may use the model meanwhile.
 class OnDevice {
  public:
   OnDevice(const std::vector<capture::ModelTensor>& model, c10::Device device);
@@ -19,12 +19,12 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
+  /// Were there tensors on the meta device?
+  bool hasShapesAlone() const { return has_shapes_alone_; }
+
  private:
-  struct Moved {
-    at::Tensor tensor;
-    c10::Storage own;
-  };
-  std::vector<Moved> moved_;
+  Memories moved_;
+  bool has_shapes_alone_ = false;
 };
 
 }  // namespace abele::host

@@ -45,6 +45,7 @@ void checkProcesses(const ProgramOptions& options) {
 }  // namespace
 
 int coresOfReplica(const ProgramOptions& options) {
+  if (options.processes.cores > 0) return options.processes.cores;
   const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
   return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
 }

@@ -22,6 +22,7 @@ struct ProcessOptions {
   int64_t index = 0;
   int64_t count = 1;
   int64_t on_host = 1;          // of them; they share its cores
+  int cores = 0;                // for a replica, as all processes agreed; 0: what this one has
   int64_t devices = 0;          // that each has; 0: as many as its replicas need
   int64_t stages = 1;           // consecutive ones that hold the stages of one replica
   std::string group = "abele";  // name of their process group in c10d's registry
@@ -35,6 +36,9 @@ struct ProfileOptions {
 
 enum class OutputMode { kFinal, kEveryN, kAll, kSum };
 enum class Strategy { kPipelined, kSharded };
+
+/// Which instructions are joined to save passes over memory. kExact: those whose results keep every bit.
+enum class Fusion : uint8_t { kOff, kExact };
 
 /// Who chooses the schedule: kGiven takes ProgramOptions::schedule, kFastest what is predicted to be fastest, kDefault
 /// 1F1B or what is predicted to be noticeably faster in no more memory (docs/schedules.md).
@@ -76,6 +80,7 @@ struct ProgramOptions {
   bool recompute = false;
   /// The least of such recomputation that fits device_memory; none where all fits. `recompute` wins.
   bool recompute_to_fit = false;
+  Fusion fusion = Fusion::kExact;
   plan::MemoryLimits device_memory;    // E0405 beyond it
   plan::Locations locations;           // what lives off-chip between the tasks that use it; results never depend on it
   exe::ShardingRules sharding;         // what is dealt to the replicas; results never depend on it

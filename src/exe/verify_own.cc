@@ -34,11 +34,32 @@ class OwnVerifier {
     if ((row->traits & kMessage) != 0 &&
         (instruction_.args[1].i >= exe_.stage_processes || instruction_.args[0].ints.empty()))
       return "no values, or no such process";
+    if (const std::string wrong = wrongSum(row->op); !wrong.empty()) return wrong;
     const bool writes = std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.is_written; });
     return areResultsGood((row->traits & kGivesScalar) != 0, writes) ? "" : "results";
   }
 
  private:
+  // What the kernels of sums that are more than an add rely on.
+  std::string wrongSum(OwnOp op) const {
+    if (op != OwnOp::kAccumulateProduct && op != OwnOp::kAccumulateRows) return "";
+    const std::vector<Arg>& args = instruction_.args;
+    const Type &sum = typeOf(args[0].i), &first = typeOf(args[1].i), &second = typeOf(args[2].i);
+    if (op == OwnOp::kAccumulateProduct) {
+      const bool fits =
+          first.sizes[0] == sum.sizes[0] && second.sizes[1] == sum.sizes[1] && first.sizes[1] == second.sizes[0];
+      return fits && first.dtype == sum.dtype && second.dtype == sum.dtype ? "" : "no product of its sum's type";
+    }
+    const bool has_indices = second.dtype == DType::kInt64 || second.dtype == DType::kInt32;
+    const int64_t width = sum.sizes[1];
+    const bool is_as_long = width == 0 || (first.numel() % width == 0 && first.numel() / width == second.numel());
+    const bool has_rows = sum.dtype == DType::kFloat32 && first.dtype == DType::kFloat32 && !first.sizes.empty() &&
+                          first.sizes.back() == width && is_as_long;
+    const auto isDense = [](const Type& type) { return type == contiguousType(type.dtype, type.sizes); };
+    return has_indices && has_rows && isDense(sum) && isDense(first) && isDense(second) ? ""
+                                                                                        : "no rows of its sum's type";
+  }
+
   const Type& typeOf(int64_t slot) const { return exe_.slots[slot].type; }
   bool isTensor(const Arg& arg) const { return arg.kind == Arg::Kind::kId && arg.i >= 0; }
   bool isScalar(int64_t slot) const { return typeOf(slot).dtype == DType::kFloat32 && typeOf(slot).sizes.empty(); }
@@ -57,6 +78,7 @@ class OwnVerifier {
   bool isGood(const Arg& arg, OperandKind kind) const {
     switch (kind) {
       case OperandKind::kTensor: return isTensor(arg);
+      case OperandKind::kMatrix: return isTensor(arg) && typeOf(arg.i).sizes.size() == 2;
       case OperandKind::kLike: return isLikeFirst(arg);
       case OperandKind::kSame: return isLikeFirst(arg) && typeOf(arg.i).dtype == typeOf(instruction_.args[0].i).dtype;
       case OperandKind::kLikeOrNone:
@@ -73,6 +95,7 @@ class OwnVerifier {
       case OperandKind::kReal: return arg.kind == Arg::Kind::kDouble;
       case OperandKind::kFlag: return arg.kind == Arg::Kind::kBool;
       case OperandKind::kIndex: return arg.kind == Arg::Kind::kInt && arg.i >= 0 && arg.i <= INT32_MAX;
+      case OperandKind::kWhole: return arg.kind == Arg::Kind::kInt;
     }
     return false;
   }

@@ -275,7 +275,7 @@ void checkLowered(Check& c) {
   for (const Input& input : c.graph.inputs)
     if (input.kind == InputKind::kAccumulator) accumulators.insert(input.value);
   for (const Node& node : c.graph.nodes) {
-    if (ownOp(node.op) != OwnOp::kAccumulate) continue;
+    if (!hasTrait(node.op, kSums)) continue;
     bool writes_one = node.writes.size() == 1 && accumulators.count(node.writes[0].before) > 0;
     if (!writes_one) c.found(nodeText(node), " does not write one accumulator");
     if (node.direction != Direction::kBackward && node.direction != Direction::kWeightGrad)

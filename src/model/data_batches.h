@@ -19,7 +19,7 @@ class Batches {
  public:
   virtual ~Batches() = default;
   virtual void startPass() = 0;
-  /// As if this object were new and had started its passes up to this one, and given so many batches of it.
+  /// As if this object were new, had started its passes up to this one, and had given this many batches of it.
   virtual void seek(const LoaderPosition& position) = 0;
   /// False at the end of the pass.
   virtual bool next(Batch& batch) = 0;

@@ -49,6 +49,20 @@ struct Cursor {
   }
 };
 
+/// Adds the names of the tensors in the value that begins at the cursor.
+void nameTensors(Cursor& form, const std::string& name, std::vector<std::string>& names) {
+  const auto inside = [&](std::string_view key) { return name.empty() ? std::string(key) : cat(name, ".", key); };
+  const char kind = form.here();
+  if (kind == 't') names.push_back(name);
+  if (kind != '[' && kind != '{') return form.skip();
+  ++form.at;
+  for (size_t i = 0; form.here() != ']' && form.here() != '}'; ++i) {
+    const std::string key = kind == '{' ? std::string(form.text()) : std::to_string(i);
+    nameTensors(form, inside(key), names);
+  }
+  ++form.at;
+}
+
 bool match(Cursor& compiled, Cursor& given, std::vector<size_t>& order);
 
 bool matchMap(Cursor& compiled, Cursor& given, std::vector<size_t>& order) {
@@ -111,6 +125,19 @@ bool isForm(std::string_view text) {
     if (open.size() > kMostNested || std::string_view("t-=[{").find(kind) == std::string_view::npos) return false;
   }
   return open.empty();
+}
+
+std::vector<std::string> tensorNames(std::string_view form) {
+  std::vector<std::string> names;
+  Cursor first{form};
+  if (!first.atEnd()) first.skip();
+  Cursor all{form};
+  if (first.atEnd() && (all.here() == '[' || all.here() == '{')) {
+    nameTensors(all, "", names);
+    return names;
+  }
+  for (size_t i = 0; !all.atEnd(); ++i) nameTensors(all, std::to_string(i), names);
+  return names;
 }
 
 std::string withoutTrailingNothing(std::string form) {

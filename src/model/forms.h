@@ -16,6 +16,10 @@ bool isForm(std::string_view text);
 /// A form for people: "a tensor, [a tensor, 3], {mask: a tensor}". Also of the beginning of one.
 std::string formInWords(std::string_view form);
 
+/// Where each tensor of a form stands, in order: positions and keys with dots between them, "0", "1.mask". Where the
+/// form is one map or list alone, what is in it: "mask". Requires: it is a form.
+std::vector<std::string> tensorNames(std::string_view form);
+
 /// A form of a call: arguments that are left out at the end are nothing.
 std::string withoutTrailingNothing(std::string form);
 

@@ -39,17 +39,18 @@ std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
   return sharing;
 }
 
-LibTorchModel::LibTorchModel(LibTorchModule* own, const Options& options)
+LibTorchModel::LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer)
     : Model(std::unique_ptr<ModuleSource>(own),
-            {.training = own->current_optimizer != nullptr, .connection = options.connection_type()},
-            sharingOf(own->module())),
-      user_options_(options) {}
+            {.training = optimizer != nullptr, .connection = options.connection_type()}, sharingOf(own->module())),
+      user_options_(options) {
+  if (optimizer) Model::setOptimizer(std::make_shared<LibTorchOptimizer>(*optimizer));
+}
 
 LibTorchModel::LibTorchModel(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
                              const optim::Optimizer* optimizer, std::string line)
-    : LibTorchModel(new LibTorchModule(module, std::move(forward), std::move(line), optimizer,
+    : LibTorchModel(new LibTorchModule(module, std::move(forward), std::move(line),
                                        programOptions(OptionsAccess::values(options), optimizer != nullptr)),
-                    options) {
+                    options, optimizer) {
   const Session check(own().options());  // refuses options before anything is compiled
   options.freeze();
   user_options_.freeze();
@@ -87,15 +88,14 @@ std::map<std::string, at::Tensor> LibTorchModel::stateDict() {
   return state;
 }
 
-void LibTorchModel::requireFits(const std::map<std::string, at::Tensor>& state) {
+void LibTorchModel::requireFits(const StoredTensors& state) {
   const std::map<std::string, at::Tensor> own = stateDict();
   for (const auto& [name, tensor] : state) {
     const auto it = own.find(name);
-    ABELE_REQUIRE(it != own.end() && it->second.sizes() == tensor.sizes(), E0708,
+    ABELE_REQUIRE(it != own.end() && it->second.sizes() == at::IntArrayRef(tensor.type.sizes), E0708,
                   {.what = cat("the model does not fit the state's ", name),
-                   .found = shapeOf(tensor),
+                   .found = tensor.type.str(),
                    .expected = it == own.end() ? "no such tensor" : shapeOf(it->second)});
-    requireMemory(tensor, cat("the state's ", name));
     requireMemory(it->second, name);
   }
   for (const auto& [name, tensor] : own)
@@ -104,25 +104,39 @@ void LibTorchModel::requireFits(const std::map<std::string, at::Tensor>& state) 
 
 void LibTorchModel::loadStateDict(const std::map<std::string, at::Tensor>& state) {
   const Turns::Turn turn = moduleTurn();
-  requireFits(state);
+  StoredTensors given;
+  for (const auto& [name, tensor] : state) {
+    requireMemory(tensor, cat("the state's ", name));
+    given.emplace(name, stored(tensor));
+  }
+  requireFits(given);
   const std::map<std::string, at::Tensor> own = stateDict();
   at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : own)
+    ABELE_REQUIRE(!tensor.is_meta(), E0708,
+                  {.what = cat(name, " is on the meta device, and has no memory to load into"),
+                   .remedy = "saveWeights() or saveTensors() in a file, and loadWeights(path, model)"});
   for (const auto& [name, tensor] : state) own.at(name).copy_(tensor);
   ++sharing().host_version;
   if (program() && isAttached()) upload();
 }
 
-// --- optimizer, groups, times ----------------------------------------------------------------------------------------
-void LibTorchModel::setOptimizer(const optim::Optimizer& optimizer) {
-  optim::Optimizer& current = *own().current_optimizer;
-  if (program()) {
-    requireSameConstants(current, optimizer);
-    program()->session->setOptimizer(optimizerSpec(optimizer, program()->tensors));
-  }
-  current = optimizer;
+void LibTorchModel::loadWeights(const std::shared_ptr<const WeightFiles>& files) {
+  ABELE_REQUIRE(own().module(), E0705,
+                {.what = "loadWeights() of a model without a module",
+                 .remedy = "load the file with a module, or use loadStateDict()"});
+  Model::loadWeights(files, weightTargetsOf(*own().module()));
 }
 
-const optim::Optimizer& LibTorchModel::optimizer() const { return *own().current_optimizer; }
+// --- optimizer, groups, times ----------------------------------------------------------------------------------------
+void LibTorchModel::setOptimizer(const optim::Optimizer& optimizer) {
+  if (program()) requireSameConstants(this->optimizer(), optimizer);
+  Model::setOptimizer(std::make_shared<LibTorchOptimizer>(optimizer));
+}
+
+const optim::Optimizer& LibTorchModel::optimizer() const {
+  return static_cast<const LibTorchOptimizer&>(*Model::optimizer()).value;
+}
 
 void LibTorchModel::group(const std::string& parameter, CommGroupType type, int64_t shards,
                           VariableRetrievalMode mode) {
@@ -157,25 +171,23 @@ MemoryReport LibTorchModel::memoryReport() {
 constexpr const char* kNumbers = "optimizer";  // of the checkpoint's texts
 
 Checkpoint LibTorchModel::checkpoint() {
-  const Session& session = compiled("saveCheckpoint()");
-  Checkpoint checkpoint{.weights = stateDict(), .state = trainedState(session)};
-  const OptimizerSpec spec = optimizerSpec(*own().current_optimizer, program()->tensors);
-  checkpoint.texts.emplace(kNumbers, textOfNumbers(spec));
+  compiled("saveCheckpoint()");
+  Checkpoint checkpoint = Model::checkpoint(stateDict());
+  checkpoint.texts.emplace(kNumbers, textOfNumbers(optimizerSpec()));
   return checkpoint;
 }
 
 void LibTorchModel::goOnFrom(const Checkpoint& checkpoint) {
   const Turns::Turn turn = moduleTurn();
   requireFits(checkpoint.weights);
-  const OptimizerSpec now = optimizerSpec(*own().current_optimizer, program() ? program()->tensors : own().tensors());
+  const OptimizerSpec now = optimizerSpec();
   const auto numbers = checkpoint.texts.find(kNumbers);
   const OptimizerSpec next = numbers == checkpoint.texts.end() ? now : withNumbers(now, numbers->second);
+  requireWhole(checkpoint);
   Model::goOnFrom(checkpoint.state);
-  if (next.groups != now.groups || next.loss_scaling != now.loss_scaling) {
-    if (program()) program()->session->setOptimizer(next);
-    *own().current_optimizer = optimizerOf(next);
-  }
-  loadStateDict(checkpoint.weights);
+  if (next.groups != now.groups || next.loss_scaling != now.loss_scaling)
+    Model::setOptimizer(std::make_shared<LibTorchOptimizer>(optimizerOf(next)));
+  Model::takeWeights(checkpoint.weights);
 }
 
 // --- files -----------------------------------------------------------------------------------------------------------
@@ -222,10 +234,11 @@ void LibTorchModel::load(const std::string& path) {
          .form = file.form,
          .captured = {.result_form = file.result_form, .structure = nullptr},
          .tensors = std::move(tensors),
-         .is_final = true});
+         .is_final = true,
+         .keeps_optimizer = true});
   resume(file);
   if (rules().training && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
-    *own().current_optimizer = optimizerOf(optimizer);
+    useOptimizer(std::make_shared<LibTorchOptimizer>(optimizerOf(optimizer)));
 }
 
 std::vector<NamedTensor> LibTorchModel::takeWeights(const ProgramFile& file) {

@@ -34,6 +34,9 @@ class LibTorchModel : public Model {
   std::map<std::string, at::Tensor> stateDict();
   void loadStateDict(const std::map<std::string, at::Tensor>& state);
 
+  /// As Model::loadWeights, into the module's tensors. Throws E0705 for a loaded model without a module.
+  void loadWeights(const std::shared_ptr<const WeightFiles>& files);
+
   void save(const std::string& path, const SaveOptions& what);
   /// Goes on from a file. Requires: nothing was compiled.
   void load(const std::string& path);
@@ -61,10 +64,10 @@ class LibTorchModel : public Model {
   const torch::nn::Module* module() const;
 
  private:
-  LibTorchModel(LibTorchModule* own, const Options& options);  // takes `own`
+  LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer);  // takes `own`
   LibTorchModule& own() const;
   /// Throws E0708 where loadStateDict() cannot take this.
-  void requireFits(const std::map<std::string, at::Tensor>& state);
+  void requireFits(const StoredTensors& state);
   /// The file's weights into the module's tensors of the same names; without a module they are the model's own.
   std::vector<NamedTensor> takeWeights(const ProgramFile& file);
 

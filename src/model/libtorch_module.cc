@@ -12,9 +12,8 @@
 namespace abele::host {
 
 LibTorchModule::LibTorchModule(torch::nn::Module* module, detail::StructuredForward forward, std::string line,
-                               const optim::Optimizer* optimizer, ProgramOptions options)
+                               ProgramOptions options)
     : program_options(std::move(options)),
-      current_optimizer(optimizer ? std::make_unique<optim::Optimizer>(*optimizer) : nullptr),
       module_(module),
       owner_(module ? ownerOf(*module) : nullptr),
       forward_(std::move(forward)),
@@ -24,10 +23,6 @@ LibTorchModule::~LibTorchModule() { releaseParameters(this); }
 
 std::vector<NamedTensor> LibTorchModule::tensors() {
   return module_ ? tensorsOf(*module_) : std::vector<NamedTensor>();
-}
-
-OptimizerSpec LibTorchModule::optimizer(const std::vector<NamedTensor>& tensors) {
-  return current_optimizer ? optimizerSpec(*current_optimizer, tensors) : OptimizerSpec();
 }
 
 ModuleSource::Captured LibTorchModule::capture(const std::string& form, const std::vector<NamedTensor>& tensors,

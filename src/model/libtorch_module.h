@@ -3,25 +3,26 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abele/model.h"
 #include "model/module_source.h"
+#include "model/optimizer_source.h"
 
 namespace abele::host {
 
 /// Threads: as ModuleSource.
 class LibTorchModule : public ModuleSource {
  public:
-  /// module: null where a file's tensors stand for it. forward: empty where a program was loaded. optimizer: null for
-  /// inference. line: where the program wrapped the model, "train.cpp:88".
+  /// module: null where a file's tensors stand for it. forward: empty where a program was loaded. line: where the
+  /// program wrapped the model, "train.cpp:88".
   LibTorchModule(torch::nn::Module* module, detail::StructuredForward forward, std::string line,
-                 const optim::Optimizer* optimizer, ProgramOptions options);
+                 ProgramOptions options);
   ~LibTorchModule() override;
 
   std::vector<NamedTensor> tensors() override;
   ProgramOptions options() override { return program_options; }
-  OptimizerSpec optimizer(const std::vector<NamedTensor>& tensors) override;
   Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors, const Compile& compile) override;
   std::string typeText(const at::Tensor& tensor) const override;
   void claim(const std::vector<NamedTensor>& tensors) override;
@@ -31,14 +32,22 @@ class LibTorchModule : public ModuleSource {
   const detail::StructuredForward& forward() const { return forward_; }
   const std::string& line() const { return line_; }
 
-  ProgramOptions program_options;                       // may change until a program is compiled
-  std::unique_ptr<optim::Optimizer> current_optimizer;  // null: inference
+  ProgramOptions program_options;  // may change until a program is compiled
 
  private:
   torch::nn::Module* const module_;
   const std::shared_ptr<const void> owner_;
   const detail::StructuredForward forward_;
   const std::string line_;
+};
+
+/// An optimizer of the public API, with the values that setOptimizer() gave. Its state is the devices' alone.
+class LibTorchOptimizer : public OptimizerSource {
+ public:
+  explicit LibTorchOptimizer(optim::Optimizer given) : value(std::move(given)) {}
+  OptimizerSpec spec(const std::vector<NamedTensor>& tensors) override { return optimizerSpec(value, tensors); }
+
+  const optim::Optimizer value;
 };
 
 }  // namespace abele::host

@@ -123,15 +123,36 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
   next->tensors = source_->tensors();
   next->captured = source_->capture(form, next->tensors, [&](Program& program) -> Session& {
     program.model = modelOf(next->tensors);
+    program.meta = metaOf(next->tensors);
     program.poll = poll_;
-    next->session->compile(program, inputs, source_->optimizer(next->tensors));
+    next->session->compile(program, inputs, optimizer_.spec(next->tensors));
     if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
     return *next->session;
   });
   next->form = rules_.policy.many_structures ? form : withoutTrailingNothing(form);
+  next->device_iterations = options.device_iterations;
+  next->auto_loss_scaling = options.auto_loss_scaling;
   for (const at::Tensor& input : inputs) next->inputs.push_back(typeOf(input));
   if (TraceFile* file = TraceFile::current()) next->of_process.emplace(*file, trackName());
   return next;
+}
+
+MetaTensors Model::metaOf(const std::vector<NamedTensor>& tensors) {
+  had_meta_ |= std::ranges::any_of(tensors, [](const NamedTensor& t) { return t.tensor.is_meta(); });
+  MetaTensors meta{.materialize = {}, .any = had_meta_};
+  if (!fill_) return meta;
+  meta.materialize = [this, &tensors](const std::vector<size_t>& indices) {
+    ABELE_REQUIRE(!rules_.training || !has_filled_, E0711,
+                  {.what = cat("a program needs ", tensors[indices.front()].name,
+                               " here, which an earlier program of the model trains in another process"),
+                   .expected = "each stage in the same process for all kinds of inputs",
+                   .remedy = "place the stages by blocks, or make another model for these inputs"});
+    std::vector<NamedTensor> needed;
+    for (const size_t i : indices) needed.push_back(tensors[i]);
+    fill_(needed);
+    has_filled_ = true;
+  };
+  return meta;
 }
 
 bool Model::use(const std::shared_ptr<ModelProgram>& next) {
@@ -141,14 +162,15 @@ bool Model::use(const std::shared_ptr<ModelProgram>& next) {
     const Turns::Turn turn = moduleTurn();
     if (rules_.training) {
       if (stale_) download();
-      next->session->setOptimizerState(program_->session->optimizerState());
-      next->session->setOptimizer(source_->optimizer(next->tensors));
+      next->session->takeStoredState(program_->session->storedState());
+      next->session->setOptimizer(optimizer_.spec(next->tensors));
     }
     upload(*next);
     next->session->setRngState(program_->session->rngState());
   }
   noteUpload();
   program_ = next;
+  optimizer_.noteProgram(compiledProgram());
   return true;
 }
 
@@ -179,13 +201,14 @@ void Model::compile(const std::vector<at::Tensor>& inputs, const std::string& fo
 void Model::add(const std::vector<at::Tensor>& inputs, const std::string& form) {
   const std::shared_ptr<ModelProgram> next = compileProgram(inputs, form);
   const bool is_first = programs_.empty();
-  if (awaited_) takeOver(*next->session, *awaited_);
-  awaited_.reset();
+  takeAwaited(*next->session);
   if (!is_first) log::info("program ", programs_.size() + 1, " of the model, for other inputs than before");
   use(next);
   programs_.push_back(next);
   is_compiled_ = true;
-  if (is_first) attached_ = rules_.connection == ConnectionType::kAlways;
+  if (!is_first) return;
+  attached_ = rules_.connection == ConnectionType::kAlways;
+  optimizer_.upload(compiledProgram());  // that it had when the module was wrapped
 }
 
 void Model::refresh() {
@@ -193,7 +216,7 @@ void Model::refresh() {
   if (rules_.training) return;
   const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
-  if (isBehind()) upload();
+  if (isBehind()) uploadWeights();
 }
 
 std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {
@@ -203,6 +226,14 @@ std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {
   if (program_->profile) program_->profile->noteRun(session);
   if (trace_ || program_->of_process) noteCall();
   return results;
+}
+
+void Model::beginStep() {
+  if (rules_.training) optimizer_.beginStep(compiledProgram());
+}
+
+void Model::endStep() {
+  if (rules_.training) optimizer_.endStep(program_->device_iterations);
 }
 
 void Model::noteCall() {
@@ -246,7 +277,10 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
     found.inputs = inputs;  // their order is the new program's
   }
   refresh();
-  return step(found.inputs);
+  beginStep();
+  std::vector<at::Tensor> results = step(found.inputs);
+  endStep();
+  return results;
 }
 
 Session& Model::adopt(Adopted adopted) {
@@ -257,17 +291,26 @@ Session& Model::adopt(Adopted adopted) {
   next->form = std::move(adopted.form);
   next->captured = std::move(adopted.captured);
   next->is_final = adopted.is_final;
+  next->device_iterations = options.device_iterations;
+  next->auto_loss_scaling = options.auto_loss_scaling;
   next->inputs = adopted.program.input_types;
   next->tensors = std::move(adopted.tensors);
   next->session = std::make_unique<Session>(options);
   const std::vector<Turns::Turn> turns = claimModule(next->tensors);
-  next->session->load(std::move(adopted.program), modelOf(next->tensors), poll_);
+  next->session->load(std::move(adopted.program), modelOf(next->tensors), poll_, metaOf(next->tensors));
+  takeAwaited(*next->session);
   if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
   if (TraceFile* file = TraceFile::current()) next->of_process.emplace(*file, trackName());
   programs_.push_back(next);
   use(next);
   is_compiled_ = true;
   attached_ = rules_.connection == ConnectionType::kAlways;
+  if (!adopted.keeps_optimizer && optimizer()) {
+    const OptimizerSync::Compiled now = compiledProgram();
+    next->session->setOptimizer(optimizer_.spec(now.tensors()));
+    optimizer_.noteProgram(now, adopted.numbers_vary);
+    optimizer_.upload(now);
+  }
   return *next->session;
 }
 
@@ -275,6 +318,8 @@ void Model::destroy() {
   const Turns::Turn turn = moduleTurn();
   endTrace();
   pullBeforeTheEnd();
+  if (program_) optimizer_.downloadIfStale(compiledProgram());
+  optimizer_.noteDestroyed();
   program_ = nullptr;
   programs_.clear();
   is_compiled_ = false;
@@ -295,11 +340,17 @@ std::shared_ptr<Session> Model::session() const {
   return program_ ? std::shared_ptr<Session>(program_, program_->session.get()) : nullptr;
 }
 
-void Model::goOnFrom(const TrainedState& state) {
+void Model::goOnFrom(const TrainedState& state, std::optional<int64_t> updates) {
   if (program_)
     takeOver(*program_->session, state);
   else
     awaited_ = state;
+  optimizer_.noteOther(updates ? *updates : updatesOf(state), /*is_void=*/true);
+}
+
+void Model::takeAwaited(Session& session) {
+  if (awaited_) takeOver(session, *awaited_);
+  awaited_.reset();
 }
 
 // --- weights ---------------------------------------------------------------------------------------------------------
@@ -339,17 +390,24 @@ void Model::upload(ModelProgram& program) {
   program.session->copyWeightsToDevice();
 }
 
-void Model::download() {
+void Model::download(bool with_state) {
   const Turns::Turn turn = moduleTurn();
   compiled("copyWeightsToHost()");
   download(*program_);
   stale_ = false;
   uploaded_version_ = ++sharing_->host_version;
+  if (with_state) optimizer_.downloadWithWeights(compiledProgram());
 }
 
 void Model::upload() {
   const Turns::Turn turn = moduleTurn();
   compiled("copyWeightsToDevice()");
+  optimizer_.uploadWithWeights(compiledProgram());
+  uploadWeights();
+}
+
+void Model::uploadWeights() {
+  const Turns::Turn turn = moduleTurn();
   upload(*program_);
   stale_ = false;
   if (rules_.training) ++sharing_->host_version;  // of what others compute with, too
@@ -405,14 +463,16 @@ void Model::attach() {
   compiled("attachToDevice()");
   ABELE_REQUIRE(!attached_, E0705, {.what = "the model is attached already"});
   requireDevice();
-  upload();
+  uploadWeights();
   attached_ = true;
+  optimizer_.uploadIfNew(compiledProgram());
 }
 
 void Model::detach() {
   compiled("detachFromDevice()");
   ABELE_REQUIRE(attached_, E0705, {.what = "the model is not attached"});
   pullIfStale();
+  optimizer_.downloadIfStale(compiledProgram());
   attached_ = false;
 }
 

@@ -15,9 +15,12 @@
 #include "abele/enums.h"
 #include "base/turns.h"
 #include "model/access.h"
+#include "model/checkpoint.h"
 #include "model/module_source.h"
+#include "model/optimizer_sync.h"
 #include "model/program_file.h"
 #include "model/trained_state.h"
+#include "model/weight_files.h"
 #include "session/profile.h"
 #include "session/session.h"
 #include "session/timeline.h"
@@ -56,9 +59,12 @@ class Model {
   bool choose(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// The model is on its devices, with the newest weights. Requires: it is compiled.
   void refresh();
-  /// A call of the current program. Requires: its inputs in its order, refresh().
+  /// A call of the current program. Requires: its inputs in its order, refresh(), beginStep().
   std::vector<at::Tensor> step(const std::vector<at::Tensor>& inputs);
-  /// All three. form: of the arguments, as detail::Flat has it.
+  /// Before and after a step: the optimizer's part of it.
+  void beginStep();
+  void endStep();
+  /// All of these. form: of the arguments, as detail::Flat has it.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::string& form);
   void compile(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// What forward returned in the last call.
@@ -78,13 +84,40 @@ class Model {
   /// How many programs there are, one for each kind of input.
   size_t numPrograms() const { return programs_.size(); }
 
-  void download();
+  /// The weights to the module. with_state: and a state of the optimizer that belongs to torch.
+  void download(bool with_state = false);
+  /// The weights to the devices, and what the optimizer has on the host.
   void upload();
   bool pullIfStale();
   /// Does the device have newer weights than the module? Threads: any.
   bool isStale() const { return stale_; }
   /// Brings newer weights of models that train the module into it.
   void pullFromTrainers();
+
+  /// Says where the contents of tensors come from that are on the meta device. fill: gives these memory and contents.
+  /// It is asked when a program is compiled or loaded, for those that this process's devices have.
+  using Fill = std::function<void(const std::vector<NamedTensor>& needed)>;
+  void fillMetaTensors(Fill fill);
+  /// The module's tensors from files, and to the devices. Those on the meta device are read when a program needs them.
+  /// targets: all tensors of the module. Throws E0708 before anything changes; E0501, E0712: then some have changed.
+  void loadWeights(const std::shared_ptr<const WeightFiles>& files, const std::vector<WeightTarget>& targets);
+  /// A copy of the newest value of a tensor of the module, in all processes that hold stages: all call it, in one
+  /// order. Throws E0708 for another name.
+  at::Tensor weight(const std::string& name);
+  /// The newest weights into files of the folder, which is made: one file, or where processes hold stages one by each
+  /// of them, of what it holds, and an index. All processes call it. left_out: names of tensors that are no part of the
+  /// module's state. Throws E0712, in all processes where one cannot write.
+  void saveWeights(const std::string& folder, const std::vector<std::string>& left_out = {});
+  /// The optimizer of now. Throws E0706 for numbers that the program, where there is one, cannot take.
+  void setOptimizer(std::shared_ptr<OptimizerSource> optimizer);
+  /// Its numbers of now to the devices, where there are some.
+  void sendOptimizer();
+  /// What it asks for now; without one an empty spec.
+  OptimizerSpec optimizerSpec();
+  /// Brings the devices' optimizer state into the optimizer, where it keeps one.
+  void downloadOptimizerState();
+  /// That the devices' optimizer state comes from.
+  int64_t updates() const { return optimizer_.updates(); }
 
   /// Threads: any.
   bool isAttached() const { return attached_; }
@@ -98,12 +131,27 @@ class Model {
     ModuleSource::Captured captured;
     std::vector<NamedTensor> tensors;  // that its weights are
     bool is_final = false;             // there is no forward to compile another one
+    bool keeps_optimizer = false;      // with the numbers that it was saved with
+    bool numbers_vary = false;         // no number of the optimizer is a constant of the program
   };
   Session& adopt(Adopted adopted);
 
-  /// Takes over a state; a model that is not compiled yet does so when it is. Throws E0706, E0708; then it keeps what
-  /// it has.
-  void goOnFrom(const TrainedState& state);
+  /// Takes over a state; a model that is not compiled yet does so when it is. updates: that it comes from; nothing: as
+  /// the state says. Throws E0706, E0708; then it keeps what it has.
+  void goOnFrom(const TrainedState& state, std::optional<int64_t> updates = std::nullopt);
+  /// What a training run goes on from, of the current program. weights: the model's own, in step with the devices. What
+  /// it does not hold in memory it reads from the devices: the model stays as it is until it is written. Throws E0705.
+  Checkpoint checkpoint(const std::map<std::string, at::Tensor>& weights);
+  /// One file by the first process; where each process has its own stages' part of the model alone, all write their
+  /// parts. All processes call it. Throws as host::writeCheckpoint and writeParts. Returns: its path.
+  std::string writeCheckpoint(const std::string& folder, const Checkpoint& checkpoint, int64_t keep);
+  /// Throws E0501, E0712 where a part is damaged or missing: each of the processes that have parts of the model looks
+  /// at a part of it. Where they have a program all call this, and all throw.
+  void requireWhole(const Checkpoint& checkpoint);
+  /// Weights to the module's tensors and to the devices; those on the meta device are read when a program needs them.
+  /// Requires: they fit.
+  void takeWeights(const StoredTensors& weights);
+
   /// What a front end puts into a file beside the program, and what it leaves out.
   struct Saving {
     std::string version;            // of the package that writes
@@ -134,6 +182,8 @@ class Model {
     ModuleSource::Captured captured;
     std::vector<Type> inputs;
     bool is_final = false;
+    int64_t device_iterations = 1;
+    bool auto_loss_scaling = false;
     std::vector<NamedTensor> tensors;
     std::unique_ptr<Session> session;
     std::optional<Profile> profile;
@@ -142,6 +192,9 @@ class Model {
   };
 
   ModuleSource& source() const { return *source_; }
+  OptimizerSource* optimizer() const { return optimizer_.source(); }
+  /// One whose numbers the devices have.
+  void useOptimizer(std::shared_ptr<OptimizerSource> optimizer) { optimizer_.use(std::move(optimizer)); }
   Sharing& sharing() const { return *sharing_; }
   const ModelProgram* program() const { return program_.get(); }
   const Rules& rules() const { return rules_; }
@@ -170,6 +223,11 @@ class Model {
   /// Was the module written by a model that trains it since it was uploaded?
   bool isBehind() const;
   void noteUpload();
+  /// The current program for its optimizer. Requires: there is one.
+  OptimizerSync::Compiled compiledProgram() const;
+  void uploadWeights();
+  /// A checkpoint that was read before there was a program counts from this one on.
+  void takeAwaited(Session& session);
   /// The program that was compiled for inputs of this kind, or null, and the inputs in its order.
   struct Found {
     std::shared_ptr<ModelProgram> program;
@@ -183,6 +241,8 @@ class Model {
   bool use(const std::shared_ptr<ModelProgram>& next);
   /// Pulls from those who train the module, and keeps them from training it meanwhile.
   std::vector<Turns::Turn> claimModule(const std::vector<NamedTensor>& tensors);
+  /// For sessions of the tensors.
+  MetaTensors metaOf(const std::vector<NamedTensor>& tensors);
   std::shared_ptr<ModelProgram> compileProgram(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// Between the module's tensors and a program's. A module may have put other tensors in the place of those that it
   /// was compiled with: their values are what counts.
@@ -195,12 +255,16 @@ class Model {
   const Rules rules_;
   const std::shared_ptr<Sharing> sharing_;
   Turns own_turns_;  // of an inference model
+  OptimizerSync optimizer_;
   std::vector<std::shared_ptr<ModelProgram>> programs_;
   std::shared_ptr<ModelProgram> program_;  // of the last call
   std::optional<TrainedState> awaited_;    // of a checkpoint, for the first program
   std::shared_ptr<TraceFile> trace_;       // null: nobody asked for one
   int64_t traced_calls_left_ = 0;
   std::function<bool()> poll_;
+  Fill fill_;                // of tensors on the meta device
+  bool had_meta_ = false;    // there were some
+  bool has_filled_ = false;  // and some have contents by now
   std::atomic<bool> is_compiled_ = false;
   std::atomic<bool> attached_ = false;
   std::atomic<bool> stale_ = false;  // the device is newer than the module

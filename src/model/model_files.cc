@@ -1,10 +1,17 @@
 // Files of a model: what save() puts into one, and how a model goes on from one.
+#include <algorithm>
+#include <filesystem>
 #include <utility>
+
+#include <ATen/core/grad_mode.h>
 
 #include "base/error.h"
 #include "compile/compiled_program.h"
+#include "compile/meta_tensors.h"
 #include "compile/tensors.h"
 #include "model/model.h"
+#include "model/tensor_set.h"
+#include "model/together.h"
 
 namespace abele::host {
 
@@ -14,6 +21,8 @@ void Model::save(const std::string& path, Saving saving) {
   if (saving.with_model) {
     pullFromTrainers();
     pullIfStale();
+    optimizer_.downloadIfStale(compiledProgram());
+    optimizer_.uploadIfNew(compiledProgram());  // a state that was loaded, and not of the last run
   }
   ProgramFile file;
   file.version = std::move(saving.version);
@@ -26,6 +35,11 @@ void Model::save(const std::string& path, Saving saving) {
     std::vector<NamedTensor> tensors = source_->tensors();
     if (tensors.empty()) tensors = program_->tensors;  // the program came from a file, and there is no module
     for (const NamedTensor& t : tensors) {
+      ABELE_REQUIRE(!t.tensor.is_meta(), E0712,
+                    {.what = cat(t.name, " is on the meta device: no device of this process has it"),
+                     .at = path,
+                     .remedy = cat("save the program without the model (export_model), and the weights by ",
+                                   inLanguage("abele.save_weights", "abele::saveWeights"))});
       requireMemory(t.tensor, t.name);
       file.tensors.push_back({t.name, t.tensor, t.is_parameter});
     }
@@ -36,9 +50,164 @@ void Model::save(const std::string& path, Saving saving) {
   writeProgramFile(path, file);
 }
 
+void Model::fillMetaTensors(Fill fill) {
+  fill_ = std::move(fill);
+  has_filled_ = false;
+}
+
+void Model::loadWeights(const std::shared_ptr<const WeightFiles>& files, const std::vector<WeightTarget>& targets) {
+  const Turns::Turn turn = moduleTurn();
+  files->require(targets);
+  pullFromTrainers();
+  pullIfStale();  // what the files need not have stays
+  for (const WeightTarget& target : targets)
+    if (!target.tensor.is_meta()) files->fill(target);
+  std::map<std::string, WeightTarget> by_name;
+  for (const WeightTarget& target : targets) by_name.emplace(target.names.front(), target);
+  fillMetaTensors([files, by_name = std::move(by_name)](const std::vector<NamedTensor>& needed) {
+    std::vector<at::Tensor> tensors;
+    for (const NamedTensor& each : needed) tensors.push_back(each.tensor);
+    const Memories given = giveMemory(tensors);
+    try {
+      for (const NamedTensor& each : needed) {
+        const auto target = by_name.find(each.name);
+        ABELE_REQUIRE(target != by_name.end() && files->fill(target->second), E0708,
+                      {.what = cat(each.name, " is on the meta device, and the files that were loaded lack it"),
+                       .remedy = "make buffers that are no part of the module's state on the host"});
+      }
+    } catch (...) {
+      takeMemory(given);
+      throw;
+    }
+  });
+  ++sharing_->host_version;
+  if (program_ && attached_) upload();
+}
+
+Checkpoint Model::checkpoint(const std::map<std::string, at::Tensor>& weights) {
+  const Session& session = compiled("saveCheckpoint()");
+  Checkpoint checkpoint;
+  checkpoint.state = trainedState(session);
+  const auto owners = session.hasOwnWeightsAlone() ? session.owners() : std::map<std::string, int64_t>();
+  for (const auto& [name, tensor] : weights) {
+    StoredTensor& weight = checkpoint.weights[name] = stored(tensor);
+    if (const auto owner = owners.find(name); owner != owners.end()) weight.process = owner->second;
+  }
+  return checkpoint;
+}
+
+std::string Model::writeCheckpoint(const std::string& folder, const Checkpoint& checkpoint, int64_t keep) {
+  const Session& session = compiled("saveCheckpoint()");
+  const ProcessOptions processes = source_->options().processes;
+  if (!session.hasOwnWeightsAlone())
+    return processes.index == 0 ? host::writeCheckpoint(folder, checkpoint, keep)
+                                : checkpointPath(folder, checkpoint.step);
+  return writeParts(
+      folder, checkpoint, keep, processes.index, processes.stages,
+      Together(&session, "writes a checkpoint",
+               {.what = "could not write its part of the checkpoint",
+                .at = folder,
+                .remedy = "see what that process says; the checkpoints that were there are still there"}));
+}
+
+void Model::requireWhole(const Checkpoint& checkpoint) {
+  const ProcessOptions processes = source_->options().processes;
+  const auto isOnMeta = [](const NamedTensor& each) { return each.tensor.is_meta(); };
+  const bool is_shared = program_ ? program_->session->hasOwnWeightsAlone()
+                                  : processes.stages > 1 && std::ranges::any_of(source_->tensors(), isOnMeta);
+  const Together together(is_shared && program_ ? program_->session.get() : nullptr, "reads a checkpoint",
+                          {.what = "could not read the checkpoint",
+                           .remedy = "see what that process says; nothing was loaded in any of them"});
+  together([&] { host::requireWhole(checkpoint, is_shared ? processes.index : 0, is_shared ? processes.count : 1); });
+}
+
+void Model::takeWeights(const StoredTensors& weights) {
+  const Turns::Turn turn = moduleTurn();
+  const at::NoGradGuard no_grad;
+  std::vector<NamedTensor> tensors = source_->tensors();
+  if (tensors.empty() && program_) tensors = program_->tensors;  // the program came from a file
+  const auto fill = [weights](const NamedTensor& each) {
+    requireMemory(each.tensor, each.name);
+    each.tensor.detach().copy_(weights.at(each.name).read());
+  };
+  for (const NamedTensor& each : tensors)
+    if (!each.tensor.is_meta()) fill(each);
+  if (std::ranges::any_of(tensors, [](const NamedTensor& each) { return each.tensor.is_meta(); }))
+    fillMetaTensors([fill](const std::vector<NamedTensor>& needed) {
+      const at::NoGradGuard no_grad;
+      std::vector<at::Tensor> targets;
+      for (const NamedTensor& each : needed) targets.push_back(each.tensor);
+      const Memories given = giveMemory(targets);
+      try {
+        for (const NamedTensor& each : needed) fill(each);
+      } catch (...) {
+        takeMemory(given);
+        throw;
+      }
+    });
+  ++sharing_->host_version;
+  if (program_ && attached_) uploadWeights();  // the optimizer's state is no part of it
+}
+
+at::Tensor Model::weight(const std::string& name) {
+  const Turns::Turn turn = moduleTurn();
+  pullFromTrainers();
+  const std::vector<NamedTensor> tensors = source_->tensors();
+  const auto found = std::ranges::find(tensors, name, &NamedTensor::name);
+  ABELE_REQUIRE(found != tensors.end(), E0708, {.what = cat("the model has no tensor ", name)});
+  return program_ ? program_->session->weight(name, found->tensor) : found->tensor.detach().clone();
+}
+
+namespace {
+
+/// The newest weights of one process into its file.
+void writeShard(const std::string& folder, const TensorShard& shard, TensorFile file, const std::string& mark) {
+  file.metadata = {{"format", "pt"}, {kSetMark, mark}};
+  writeTensorFile((std::filesystem::path(folder) / shard.fileName()).string(), file);
+}
+
+}  // namespace
+
+void Model::saveWeights(const std::string& folder, const std::vector<std::string>& left_out) {
+  const Turns::Turn turn = moduleTurn();
+  pullFromTrainers();
+  pullIfStale();
+  const ProcessOptions processes = source_->options().processes;
+  const std::map<std::string, int64_t> owners = program_ ? program_->session->owners() : decltype(owners)();
+  const TensorShard shard{.index = processes.index, .count = program_ ? processes.stages : 1};
+  std::vector<NamedTensor> tensors = source_->tensors();
+  if (tensors.empty() && program_) tensors = program_->tensors;
+  TensorFile own;
+  std::map<std::string, int64_t> shard_of;
+  uint64_t total_bytes = 0;
+  for (const NamedTensor& each : tensors) {
+    if (std::ranges::find(left_out, each.name) != left_out.end()) continue;
+    const auto owner = owners.find(each.name);
+    const int64_t process = owner == owners.end() ? 0 : owner->second;
+    shard_of.emplace(each.name, process);
+    total_bytes += each.tensor.nbytes();
+    if (process == shard.index) own.tensors.emplace(each.name, each.tensor);
+  }
+  const Together together(program_ ? program_->session.get() : nullptr, "saves weights",
+                          {.what = "could not write its part of the weights",
+                           .at = folder,
+                           .remedy = "see what that process says; weights that were there before may be gone"});
+  const std::string mark_text = together.mark();
+  // The first replica's processes write. One that fails says so, and the others do not wait for its file.
+  together([&] {
+    if (shard.index < shard.count) writeShard(folder, shard, std::move(own), mark_text);
+  });
+  together([&] {
+    if (shard.index == 0) completeTensorSet(folder, shard.count, shard_of, total_bytes, mark_text);
+  });
+}
+
 void Model::resume(const ProgramFile& file) {
   compiled("resume()");
-  goOnFrom({.optimizer_state = file.optimizer_state, .rng_state = file.rng_state});
+  TrainedState state{.rng_state = file.rng_state};
+  for (const auto& [name, tensor] : file.optimizer_state) state.optimizer_state.emplace(name, stored(tensor));
+  takeOver(*program_->session, state);
+  if (!file.optimizer_state.empty()) optimizer_.noteOther(std::max<int64_t>(updates(), 1), /*is_void=*/false);
 }
 
 }  // namespace abele::host

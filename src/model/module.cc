@@ -1,9 +1,11 @@
 // The tensors of a LibTorch module. Alone in its unit: torch/nn/module.h is slow to compile.
+#include <unordered_map>
 #include <unordered_set>
 
 #include <torch/nn/module.h>
 
 #include "model/access.h"
+#include "model/weight_files.h"
 
 namespace abele::host {
 
@@ -18,6 +20,22 @@ std::vector<NamedTensor> tensorsOf(const torch::nn::Module& module) {
   add(module.named_parameters(), true);
   add(module.named_buffers(), false);
   return tensors;
+}
+
+std::vector<WeightTarget> weightTargetsOf(const torch::nn::Module& module) {
+  std::vector<WeightTarget> targets;
+  std::unordered_map<const void*, size_t> index_of;
+  const auto add = [&](const auto& list) {
+    for (const auto& item : list) {
+      if (!item.value().defined()) continue;
+      const auto [place, is_new] = index_of.emplace(item.value().unsafeGetTensorImpl(), targets.size());
+      if (is_new) targets.push_back({.names = {}, .tensor = item.value()});
+      targets[place->second].names.push_back(item.key());
+    }
+  };
+  add(module.named_parameters());
+  add(module.named_buffers());
+  return targets;
 }
 
 std::vector<std::string> modulePaths(const torch::nn::Module& module) {

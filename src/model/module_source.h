@@ -17,6 +17,7 @@ class Model;
 struct Policy {
   bool many_programs = true;     // one for each kind of inputs; else one, whose session refuses others (E0704)
   bool many_structures = false;  // inputs of another structure are another kind; else they are refused (E0704)
+  bool torch_updates = true;     // numbers of updates are torch's, where PopTorch's rules are others
 };
 
 /// Threads: whoever has a turn of the model.
@@ -34,8 +35,6 @@ class ModuleSource {
   virtual std::vector<NamedTensor> tensors() = 0;
   /// Of the program that is compiled or loaded next.
   virtual ProgramOptions options() = 0;
-  /// What the optimizer asks for now; without an optimizer an empty one.
-  virtual OptimizerSpec optimizer(const std::vector<NamedTensor>& tensors) = 0;
   /// Calls `compile` once, with the program that forward is for arguments of this form, while all that a capture needs
   /// stands around it. The model adds its tensors; compile returns the program on its devices.
   virtual Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors,

@@ -111,4 +111,22 @@ bool haveSameNumbers(const OptimizerFields& a, const OptimizerFields& b) {
          std::ranges::equal(a.groups, b.groups, numbersAreEqual);
 }
 
+std::string firstDifference(const OptimizerFields& sent, const OptimizerFields& now) {
+  if (haveSameNumbers(sent, now)) return {};
+  if (sent.loss_scaling != now.loss_scaling) return "loss_scaling";
+  if (sent.kind != now.kind || sent.groups.size() != now.groups.size()) return "the number of parameter groups";
+  for (size_t group = 0; group + 1 < now.groups.size(); ++group) {
+    const Fields before = numbersOf(sent, sent.groups[group]), after = numbersOf(now, now.groups[group]);
+    std::vector<std::string> names = optimizerRow(now.kind).numbers;
+    for (const auto& [name, value] : after) names.push_back(name);  // those that no row lists, such as maximize
+    for (const std::string& name : names) {
+      const auto old = before.find(name), young = after.find(name);
+      const bool is_same =
+          old == before.end() ? young == after.end() : young != after.end() && old->second == young->second;
+      if (!is_same) return cat(name, " of param_groups[", group, "]");
+    }
+  }
+  return {};
+}
+
 }  // namespace abele::host

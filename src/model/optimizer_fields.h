@@ -1,5 +1,6 @@
 // Optimizers by the names of their fields, as the classes of both languages have them, and the one reader that makes an
-// OptimizerSpec of them. optimizer.cc takes the fields from abele::optim, abele._optimizer_spec from torch.optim.
+// OptimizerSpec of them. optimizer.cc takes the fields from abele::optim, optimizer_attributes.cc from classes of
+// Python.
 #pragma once
 
 #include <limits>
@@ -36,5 +37,7 @@ OptimizerSpec specOf(const OptimizerFields& optimizer, const std::vector<std::ve
 OptimizerFields fieldsOf(const OptimizerSpec& spec);
 /// Does the device get the same numbers of both?
 bool haveSameNumbers(const OptimizerFields& a, const OptimizerFields& b);
+/// The first number that differs, such as "lr of param_groups[0]"; "": none but defaults, the groups behind all others.
+std::string firstDifference(const OptimizerFields& sent, const OptimizerFields& now);
 
 }  // namespace abele::host

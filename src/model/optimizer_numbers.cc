@@ -1,5 +1,7 @@
 #include "model/optimizer_numbers.h"
 
+#include <map>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -9,6 +11,18 @@ namespace {
 
 nlohmann::json numbersOf(const OptimizerSpec& spec) {
   return {{"groups", spec.groups}, {"loss_scaling", spec.loss_scaling}};
+}
+
+// Which of torch's formulas computes an update. Optimizers of C++ do not say it: theirs is 0, and a program that Python
+// compiled keeps its own.
+constexpr const char* kFused = "fused";
+
+/// The numbers of a group as the model's optimizer has them.
+nlohmann::json withoutUnknown(nlohmann::json group, const std::map<std::string, double>& known) {
+  if (group.is_object() && group.contains(kFused) && !known.contains(kFused) && group[kFused] == 0.0)
+    group.erase(kFused);
+  if (group.is_object() && !group.contains(kFused) && known.contains(kFused)) group[kFused] = known.at(kFused);
+  return group;
 }
 
 }  // namespace
@@ -26,14 +40,15 @@ OptimizerSpec withNumbers(OptimizerSpec spec, const std::string& text) {
   if (!given.is_object() || !given.contains("groups") || !given["groups"].is_array() ||
       given["groups"].size() != spec.groups.size())
     misfit();
-  for (size_t i = 0; i < spec.groups.size(); ++i)
+  for (size_t i = 0; i < spec.groups.size(); ++i) {
+    const nlohmann::json group = withoutUnknown(given["groups"][i], spec.groups[i]);
     for (auto& [name, value] : spec.groups[i]) {
-      const auto& group = given["groups"][i];
       if (!group.is_object() || group.size() != spec.groups[i].size() || !group.contains(name) ||
           !group[name].is_number())
         misfit();
       value = group[name].get<double>();
     }
+  }
   if (!given.contains("loss_scaling") || !given["loss_scaling"].is_number()) misfit();
   spec.loss_scaling = given["loss_scaling"].get<double>();
   return spec;

@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/util/safe_numerics.h>
 #include <nlohmann/json.hpp>
 
@@ -65,9 +63,12 @@ std::string hex(uint64_t number) {
   return text.data();
 }
 
-/// Of a tensor's name, type, shape and bytes.
-std::string checksum(const std::string& name, const Json& entry, std::string_view bytes) {
-  const std::string head = cat(name, "\n", entry.at("dtype").dump(), entry.at("shape").dump());
+/// What a tensor's checksum is of, beside its bytes: name, type and shape.
+std::string checksummedOf(const std::string& name, const Json& entry) {
+  return cat(name, "\n", entry.at("dtype").dump(), entry.at("shape").dump());
+}
+
+std::string checksum(const std::string& head, std::string_view bytes) {
   return hex(XXH3_64bits_withSeed(bytes.data(), bytes.size(), XXH3_64bits(head.data(), head.size())));
 }
 
@@ -83,28 +84,27 @@ std::string_view bytesOf(const at::Tensor& dense) {
 at::Tensor denseOf(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
 
 // --- reading ---------------------------------------------------------------------------------------------------------
-/// A file in memory, which the tensors keep alive.
-struct Bytes {
-  std::string text;
-  size_t data = 0;  // where the tensors begin
-};
-
 uint64_t lengthOf(std::string_view bytes) {
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
   return length;
 }
 
-Json headerOf(const std::string& path, Bytes& bytes) {
-  if (bytes.text.size() < kLengthBytes) refuse(path, cat(bytes.text.size(), " bytes"));
-  const uint64_t length = lengthOf(bytes.text);
-  if (length > kMostHeaderBytes || length > bytes.text.size() - kLengthBytes)
-    refuse(path, cat("a header of ", length, " bytes in a file of ", bytes.text.size()));
-  bytes.data = kLengthBytes + length;
-  const std::string_view text = std::string_view(bytes.text).substr(kLengthBytes, length);
+/// data: where the tensors begin.
+Json headerOf(const OpenFile& file, uint64_t& data) {
+  const std::string& path = file.path();
+  if (file.size() < kLengthBytes) refuse(path, cat(file.size(), " bytes"));
+  std::string text(kLengthBytes, '\0');
+  file.read(0, text.data(), text.size());
+  const uint64_t length = lengthOf(text);
+  if (length > kMostHeaderBytes || length > file.size() - kLengthBytes)
+    refuse(path, cat("a header of ", length, " bytes in a file of ", file.size()));
+  data = kLengthBytes + length;
+  text.resize(length);
+  file.read(kLengthBytes, text.data(), text.size());
   Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   // The parser takes a zero for the end of the text.
-  if (!header.is_object() || text.find('\0') != std::string_view::npos) refuse(path, "a header that is no JSON object");
+  if (!header.is_object() || text.find('\0') != std::string::npos) refuse(path, "a header that is no JSON object");
   return header;
 }
 
@@ -125,99 +125,120 @@ uint64_t countOf(const std::string& path, const std::string& name, const Json& v
   return value.get<uint64_t>();
 }
 
-struct Place {
-  size_t begin = 0, end = 0;
-};
-
-Place placeOf(const std::string& path, const std::string& name, const Json& entry, const Bytes& bytes) {
+/// data: where the tensors begin; bytes: all that they have.
+void takePlace(const std::string& path, const std::string& name, const Json& entry, uint64_t data, uint64_t bytes,
+               TensorEntry& tensor) {
   const auto given = entry.find("data_offsets");
   if (given == entry.end() || !given->is_array() || given->size() != 2) refuse(path, cat(name, " without a place"));
   const uint64_t begin = countOf(path, name, (*given)[0]), end = countOf(path, name, (*given)[1]);
-  if (begin > end || end > bytes.text.size() - bytes.data)
-    refuse(path, cat(name, " at the bytes ", begin, " to ", end, " of ", bytes.text.size() - bytes.data));
-  return {bytes.data + begin, bytes.data + end};
+  if (begin > end || end > bytes) refuse(path, cat(name, " at the bytes ", begin, " to ", end, " of ", bytes));
+  tensor.begin = data + begin;
+  tensor.bytes = end - begin;
 }
 
-at::Tensor tensorOf(const std::string& path, const std::string& name, const Json& entry, const Place& place,
-                    const std::shared_ptr<Bytes>& bytes) {
+void takeType(const std::string& path, const std::string& name, const Json& entry, TensorEntry& tensor) {
   const auto type = entry.find("dtype"), shape = entry.find("shape");
   if (type == entry.end() || !type->is_string() || shape == entry.end() || !shape->is_array())
     refuse(path, cat(name, " without a type or a shape"));
   const auto known = std::ranges::find(kTypes, type->get<std::string>(), [](const auto& t) { return t.first; });
   if (known == kTypes.end()) refuse(path, cat(name, " of the type ", type->get<std::string>()));
-  std::vector<int64_t> sizes;
-  uint64_t size = c10::elementSize(known->second);
+  tensor.type = known->second;
+  uint64_t size = c10::elementSize(tensor.type);
   bool fits = true;
   for (const Json& dimension : *shape) {
-    sizes.push_back(static_cast<int64_t>(countOf(path, name, dimension)));
-    fits = !c10::mul_overflows(size, static_cast<uint64_t>(sizes.back()), &size) && fits;
+    tensor.sizes.push_back(static_cast<int64_t>(countOf(path, name, dimension)));
+    fits = !c10::mul_overflows(size, static_cast<uint64_t>(tensor.sizes.back()), &size) && fits;
   }
-  if (!fits || size != place.end - place.begin)
-    refuse(path, cat(name, " of ", type->get<std::string>(), shape->dump(), " in ", place.end - place.begin, " bytes"));
-  const auto options = at::TensorOptions(known->second);
-  char* const begin = bytes->text.data() + place.begin;
-  if (reinterpret_cast<uintptr_t>(begin) % c10::elementSize(known->second) == 0)
-    return at::from_blob(begin, sizes, [bytes](void*) {}, options);
-  at::Tensor copy = at::empty(sizes, options);
-  std::memcpy(copy.mutable_data_ptr(), begin, size);
-  return copy;
+  if (!fits || size != tensor.bytes)
+    refuse(path, cat(name, " of ", type->get<std::string>(), shape->dump(), " in ", tensor.bytes, " bytes"));
+  tensor.checksummed = checksummedOf(name, entry);
 }
 
-/// Takes our own entries out of the metadata; whatever is there must be right.
-void check(const std::string& path, const Json& header, const Bytes& bytes, TensorFile& file) {
-  const auto listed = file.metadata.extract(kChecksums), other = file.metadata.extract(kMetadataChecksum);
+/// Takes our own entries out of the metadata, and what they say of the tensors to these.
+void takeChecksums(const std::string& path, std::map<std::string, std::string>& metadata,
+                   std::map<std::string, TensorEntry>& entries) {
+  const auto listed = metadata.extract(kChecksums), other = metadata.extract(kMetadataChecksum);
   if (listed.empty() != other.empty()) refuse(path, "a part of its checksums");
   if (listed.empty()) return;  // others wrote it
-  if (checksum(file.metadata) != other.mapped()) refuse(path, "metadata with another checksum");
+  if (checksum(metadata) != other.mapped()) refuse(path, "metadata with another checksum");
   const Json checksums = Json::parse(listed.mapped(), nullptr, /*allow_exceptions=*/false);
-  if (!checksums.is_object() || checksums.size() != file.tensors.size()) refuse(path, "checksums of other tensors");
-  for (const auto& [name, tensor] : file.tensors) {
-    const Place place = placeOf(path, name, header.at(name), bytes);
-    const std::string_view text = std::string_view(bytes.text).substr(place.begin, place.end - place.begin);
+  if (!checksums.is_object() || checksums.size() != entries.size()) refuse(path, "checksums of other tensors");
+  for (auto& [name, entry] : entries) {
     const auto expected = checksums.find(name);
-    if (expected == checksums.end() || *expected != checksum(name, header.at(name), text))
+    if (expected == checksums.end() || !expected->is_string() || expected->get<std::string>().empty())
       refuse(path, cat(name, " with another checksum"));
+    entry.checksum = expected->get<std::string>();
   }
 }
 
 }  // namespace
 
-TensorFile readTensorFile(const std::string& path) {
-  const auto bytes = std::make_shared<Bytes>();
-  bytes->text = readWholeFile(path);
-  const Json header = headerOf(path, *bytes);
-  TensorFile file;
-  std::vector<Place> places;
+void refuseTensorFile(const std::string& path, std::string found) { refuse(path, std::move(found)); }
+
+TensorFileReader::TensorFileReader(const std::string& path) : file_(path) {
+  uint64_t data = 0;
+  const Json header = headerOf(file_, data);
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
-      file.metadata = metadataOf(path, entry);
+      metadata_ = metadataOf(path, entry);
       continue;
     }
     if (!entry.is_object()) refuse(path, cat(name, " that is no JSON object"));
-    places.push_back(placeOf(path, name, entry, *bytes));
-    file.tensors.emplace(name, tensorOf(path, name, entry, places.back(), bytes));
+    TensorEntry& tensor = entries_[name];
+    takePlace(path, name, entry, data, file_.size() - data, tensor);
+    takeType(path, name, entry, tensor);
   }
   // No byte is two tensors', and none is nobody's.
-  std::ranges::sort(places, {}, [](const Place& place) { return std::pair(place.begin, place.end); });
-  size_t end = bytes->data;
-  for (const Place& place : places) {
-    if (place.begin != end) refuse(path, "tensors that overlap or leave holes");
-    end = place.end;
+  std::vector<std::pair<uint64_t, uint64_t>> places;
+  for (const auto& [name, entry] : entries_) places.emplace_back(entry.begin, entry.begin + entry.bytes);
+  std::ranges::sort(places);
+  uint64_t end = data;
+  for (const auto& [begin, behind] : places) {
+    if (begin != end) refuse(path, "tensors that overlap or leave holes");
+    end = behind;
   }
-  if (end != bytes->text.size()) refuse(path, cat(bytes->text.size() - end, " bytes behind its tensors"));
-  check(path, header, *bytes, file);
+  if (end != file_.size()) refuse(path, cat(file_.size() - end, " bytes behind its tensors"));
+  takeChecksums(path, metadata_, entries_);
+}
+
+void TensorFileReader::readInto(const std::string& name, const at::Tensor& tensor) const {
+  const TensorEntry& entry = entries_.at(name);
+  file_.read(entry.begin, static_cast<char*>(tensor.mutable_data_ptr()), entry.bytes);
+  if (!entry.checksum.empty() && checksum(entry.checksummed, bytesOf(tensor)) != entry.checksum)
+    refuse(path(), cat(name, " with another checksum"));
+}
+
+at::Tensor TensorFileReader::read(const std::string& name) const {
+  const TensorEntry& entry = entries_.at(name);
+  at::Tensor tensor = at::empty(entry.sizes, at::TensorOptions(entry.type));
+  readInto(name, tensor);
+  return tensor;
+}
+
+TensorFile readTensorFile(const std::string& path) {
+  const TensorFileReader reader(path);
+  TensorFile file{.tensors = {}, .metadata = reader.metadata()};
+  for (const auto& [name, entry] : reader.entries()) file.tensors.emplace(name, reader.read(name));
   return file;
 }
 
 // --- writing ---------------------------------------------------------------------------------------------------------
 void writeTensorFile(const std::string& path, const TensorFile& file) {
+  StoredTensors tensors;
+  for (const auto& [name, tensor] : file.tensors) tensors.emplace(name, stored(tensor));
+  writeTensorFile(path, tensors, file.metadata);
+}
+
+void writeTensorFile(const std::string& path, const StoredTensors& tensors,
+                     const std::map<std::string, std::string>& metadata) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   Json header = Json::object(), checksums = Json::object();
-  header["__metadata__"] = Json(file.metadata);
+  header["__metadata__"] = Json(metadata);
   uint64_t position = 0;
-  for (const auto& [name, tensor] : file.tensors) {
+  for (const auto& [name, each] : tensors) {
+    const at::Tensor tensor = each.read();
     ABELE_REQUIRE(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_meta(), E0712,
                   {.what = cat("the tensor ", name, " has no memory to write"),
                    .at = path,
@@ -235,10 +256,10 @@ void writeTensorFile(const std::string& path, const TensorFile& file) {
     entry["shape"] = tensor.sizes().vec();
     entry["data_offsets"] = {position, position + tensor.nbytes()};
     position += tensor.nbytes();
-    checksums[name] = checksum(name, entry, bytesOf(denseOf(tensor)));
+    checksums[name] = checksum(checksummedOf(name, entry), bytesOf(denseOf(tensor)));
   }
   header["__metadata__"][kChecksums] = checksums.dump();
-  header["__metadata__"][kMetadataChecksum] = checksum(file.metadata);
+  header["__metadata__"][kMetadataChecksum] = checksum(metadata);
   std::string text = header.dump();
   text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
   std::string length(kLengthBytes, '\0');
@@ -246,7 +267,10 @@ void writeTensorFile(const std::string& path, const TensorFile& file) {
   writeWholeFile(path, [&](const WritePart& write) {
     write(length);
     write(text);
-    for (const auto& [name, tensor] : file.tensors) write(bytesOf(denseOf(tensor)));
+    for (const auto& [name, each] : tensors) {
+      const at::Tensor dense = denseOf(each.read());
+      write(bytesOf(dense));
+    }
   });
 }
 

@@ -1,19 +1,29 @@
 #include "model/trained_state.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "base/error.h"
 #include "compile/tensors.h"
 
 namespace abele::host {
 
 TrainedState trainedState(const Session& session) {
-  return {.optimizer_state = session.optimizerState(), .rng_state = session.rngState()};
+  return {.optimizer_state = session.storedState(), .rng_state = session.rngState()};
+}
+
+int64_t updatesOf(const TrainedState& state) {
+  std::optional<int64_t> most;
+  for (const auto& [name, value] : state.optimizer_state)
+    if (name.starts_with("step/")) most = std::max(most.value_or(0), value.read().item<int64_t>());
+  return most.value_or(1);
 }
 
 void takeOver(Session& session, const TrainedState& state) {
   const at::Tensor before = session.rngState();
   if (state.rng_state.defined()) setRandomState(session, state.rng_state);
   try {
-    session.setOptimizerState(state.optimizer_state);
+    session.takeStoredState(state.optimizer_state);
   } catch (...) {
     session.setRngState(before);
     throw;

@@ -33,7 +33,7 @@ abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batch
   request.program.source_location = currentLine;
   for (NamedTensor& t : tensors) requireMemory(t.tensor, t.name);
   for (NamedTensor& t : tensors) request.program.model.push_back({t.name, &t.tensor, t.is_parameter});
-  request.optimizer = own().optimizer(tensors);
+  if (Model::optimizer()) request.optimizer = Model::optimizer()->spec(tensors);
   std::vector<std::vector<at::Tensor>> inputs;
   for (const detail::Flat& batch : batches) {
     ABELE_REQUIRE(batch.form == form, E0704,

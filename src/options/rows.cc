@@ -123,6 +123,15 @@ const std::vector<OptionRow>& optionRows() {
        "Returns None.\n"
        "Source: options.md 2."
       },
+      {"fusion", "Options", "fusion_level", OptionKind::kWritten, {{"level", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Which instructions are joined to save passes over memory. exact: those whose results keep every bit:\n"
+       "gradients are added up by the operators that make them. off: none.\n"
+       "\n"
+       "Allowed: exact, off.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
       {"autoRoundNumIPUs", "Options", "auto_round_num_ipus", OptionKind::kValue, {{"auto_round_num_ipus", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Round the number of devices up to a power of two instead of refusing the model.\n"
@@ -609,6 +618,7 @@ const std::vector<OptionDefault>& optionDefaults() {
       {"Options", "available_memory_proportion", OptionValue(OptionMap())},
       {"Options", "output_mode", member("OutputMode", "Default")},
       {"Options", "anchored_tensors", OptionValue(OptionMap())},
+      {"Options", "fusion_level", OptionValue("exact")},
       {"Options", "auto_round_num_ipus", OptionValue(false)},
       {"Options", "connection_type", member("ConnectionType", "Always")},
       {"Options", "sync_pattern", member("SyncPattern", "Full")},
@@ -644,6 +654,7 @@ const std::vector<OptionKey>& optionKeys() {
       {"Options", "available_memory_proportion", "dict", true},
       {"Options", "output_mode", "int", true},
       {"Options", "anchored_tensors", "dict", true},
+      {"Options", "fusion_level", "str", true},
       {"Options", "auto_round_num_ipus", "bool", true},
       {"Options", "use_model", "bool", true},
       {"Options", "ipu_id", "int", true},

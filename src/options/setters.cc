@@ -54,6 +54,11 @@ Options& Options::anchorTensor(const std::string& short_name, const std::string&
   return *this;
 }
 
+Options& Options::fusion(const std::string& level) {
+  values_->call("fusion", {toValue(level)});
+  return *this;
+}
+
 Options& Options::autoRoundNumIPUs(bool auto_round_num_ipus) {
   values_->call("autoRoundNumIPUs", {toValue(auto_round_num_ipus)});
   return *this;
@@ -210,6 +215,8 @@ bool Options::broadcast_buffers() const { return values_->get<bool>("broadcast_b
 bool Options::trust_reads() const { return values_->get<bool>("trust_reads"); }
 
 OutputMode Options::output_mode() const { return values_->get<OutputMode>("output_mode"); }
+
+std::string Options::fusion_level() const { return values_->get<std::string>("fusion_level"); }
 
 bool Options::auto_round_num_ipus() const { return values_->get<bool>("auto_round_num_ipus"); }
 

@@ -75,6 +75,13 @@ void anchorTensor(Values& values, const OptionList& arguments) {
   values.set("Options", "anchored_tensors", OptionValue(std::move(anchors)));
 }
 
+void fusion(Values& values, const OptionList& arguments) {
+  const std::string& level = *arguments[0].as<std::string>();
+  ABELE_REQUIRE(level == "exact" || level == "off", E0702,
+                {.what = cat("there is no fusion \"", level, "\""), .expected = "\"exact\" or \"off\""});
+  values.set("Options", "fusion_level", arguments[0]);
+}
+
 void enableExecutableCaching(Values& values, const OptionList& arguments) {
   const bool use = !arguments[0].isNone() && !arguments[0].as<std::string>()->empty();
   values.popart.erase("cachePath");
@@ -140,6 +147,7 @@ const std::map<std::string, Function>& functions() {
       {"setExecutionStrategy", setExecutionStrategy},
       {"outputMode", outputMode},
       {"anchorTensor", anchorTensor},
+      {"fusion", fusion},
       {"enableExecutableCaching", enableExecutableCaching},
       {"enableProfiling", enableProfiling},
       {"appendToLocationExcludes", appendToLocationExcludes},

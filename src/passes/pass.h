@@ -95,6 +95,7 @@ struct PipelineFacts {
   bool training = false;
   bool recomputes = false;               // some values are made again: PassContext::recompute says which
   bool splits_weight_gradients = false;  // the schedule runs weight gradients apart from backward
+  bool fuses_accumulation = false;       // gradients are added up, and the operators that make them may do it
   bool has_several_spaces = false;       // devices share no memory: StageRules::spaces says which
 };
 /// All passes of a program in order, each with the reason of its position in pipeline.cc.

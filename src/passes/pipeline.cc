@@ -69,6 +69,8 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   if (facts.training && facts.recomputes) p.push_back("recompute");
   // Late: it looks at who waits for each backward node, and updates and nodes that run again are among them.
   if (facts.training && facts.splits_weight_gradients) p.push_back("split-weight-gradient");
+  // After split-weight-gradient, which moves the gradient and its sum to the same task and knows them apart.
+  if (facts.training && facts.fuses_accumulation) p.push_back("fuse-accumulation");
   // Last of all: it asks which task reads a value first, and the passes before it move nodes to other tasks.
   if (facts.has_several_spaces) p.push_back("insert-transfers");
   return p;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/instructions.h"
 #include "plan/liveness.h"
 
 namespace abele::plan {
@@ -41,6 +42,8 @@ double flopsOf(const ir::Graph& graph, const ir::Node& node, double result_eleme
   const std::string& op = node.op;
   if (op == "aten::mm" || op == "aten::bmm")
     return productFlops(operandType(graph, node, 0), operandType(graph, node, 1), result_elements);
+  if (op == ownOpName(OwnOp::kAccumulateProduct))
+    return productFlops(operandType(graph, node, 1), operandType(graph, node, 2), result_elements);
   if (op == "aten::addmm" || op == "aten::baddbmm")
     return productFlops(operandType(graph, node, 1), operandType(graph, node, 2), result_elements);
   if (op.starts_with("aten::convolution_backward")) {

@@ -166,7 +166,7 @@ class Analysis {
   // --- externals -----------------------------------------------------------------------------------------------------
   // Updates and gradient sums own the external they write: their readers are ordered by the schedule.
   static bool isAlwaysInPlace(const ir::Node& node) {
-    return node.direction == Direction::kUpdate || ownOp(node.op) == OwnOp::kAccumulate;
+    return node.direction == Direction::kUpdate || hasTrait(node.op, kSums);
   }
 
   // An external updated in every micro-batch (running statistics) may be written in place when only one task ever looks

@@ -115,7 +115,7 @@ class Planner {
         const ir::Node* earlier = writer[w.before];
         writer[w.after] = earlier ? earlier : &node;
         if (node.direction != Direction::kUpdate || !earlier || earlier->direction == Direction::kUpdate ||
-            ownOp(earlier->op) == OwnOp::kAccumulate || isExternal(w.before))
+            hasTrait(earlier->op, kSums) || isExternal(w.before))
           continue;
         throwUser(ErrorCode::E0403,
                   {.what = cat("forward writes into a parameter that is updated after ", options_.accumulation,

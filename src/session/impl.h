@@ -35,6 +35,9 @@ struct Compiled : MadeProgram {
   std::vector<Slices> slices;         // by external index
   std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
   WeightWatch weight_watch;           // of model_of
+  MetaTensors meta;
+  /// The model was made on the meta device, and processes hold its stages: each has the tensors of its own ones alone.
+  bool has_own_weights_alone = false;
   bool warned_of_edits = false;
   runtime::Watch* watch = nullptr;        // sees all that the devices compute (verify.h); outlives the session
   std::shared_ptr<runtime::Peers> peers;  // null where there is one process
@@ -47,6 +50,9 @@ struct Compiled : MadeProgram {
   std::optional<SharedWeights> shared;  // absent: the devices have copies of all weights
   std::unique_ptr<runtime::Runtime> runtime;
 };
+
+/// What all processes have in common that run the program together.
+std::string keyOf(const Compiled& compiled);
 
 /// What a call took, and its actions.
 struct RecentStep {
@@ -163,6 +169,8 @@ int threadsPerDevice(const ProgramOptions& options, int64_t num_workers);
 /// Memory, weights, constants, hyper-parameters, random stream and workers of what was built.
 void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator);
 void uploadModel(Compiled& compiled);
+/// Does this process have memory for an external, where processes hold stages?
+bool isHere(const Compiled& compiled, size_t external, const ProgramOptions& options);
 /// Warns, once, of a tensor of the model that was written since it was last in step with the device.
 void warnOfEdits(Compiled& compiled);
 /// The memory of `host` that external `index` stands for: host itself, or the flat extent of a tensor with gaps.

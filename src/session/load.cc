@@ -38,11 +38,54 @@ int threadsPerDevice(const ProgramOptions& options, int64_t num_workers) {
       1, at::get_num_threads() / static_cast<int>(std::max<int64_t>(1, num_workers) * options.processes.on_host));
 }
 
+namespace {
+
+/// Asks for the tensors of the model that are on the meta device and that this process needs: those that its devices
+/// have, and in the first process those that no device has, which are part of what it saves.
+void materializeModel(const Compiled& compiled, const ProgramOptions& options) {
+  std::unordered_map<const at::Tensor*, bool> is_here;
+  for (size_t i = 0; i < compiled.model_of.size(); ++i)
+    if (compiled.model_of[i] && compiled.executable.externals[i].slot >= 0)
+      is_here[compiled.model_of[i]] |= isHere(compiled, i, options);
+  const bool takes_unused = compiled.meta.materialize && options.processes.index == 0;
+  std::vector<size_t> needed;
+  for (size_t i = 0; i < compiled.model.size(); ++i) {
+    const at::Tensor& tensor = *compiled.model[i].tensor;
+    if (!tensor.defined() || !tensor.is_meta()) continue;
+    const auto used = is_here.find(&tensor);
+    if (used != is_here.end() ? used->second : takes_unused) needed.push_back(i);
+  }
+  if (needed.empty()) return;
+  if (compiled.meta.materialize) compiled.meta.materialize(needed);
+  for (const size_t i : needed)
+    ABELE_REQUIRE(!compiled.model[i].tensor->is_meta(), E0708,
+                  {.what = cat(compiled.model[i].name, " is on the meta device, and nothing says what it holds"),
+                   .found = cat(typeOf(*compiled.model[i].tensor).str(), " without memory"),
+                   .expected = "a tensor with contents, or files that have them",
+                   .remedy = inLanguage("abele.load_weights(path, model) or abele.init_weights(model, seed) before the "
+                                        "first call",
+                                        "abele::loadWeights(path, model) before the first call")});
+}
+
+}  // namespace
+
+bool isHere(const Compiled& compiled, size_t external, const ProgramOptions& options) {
+  const exe::Executable& executable = compiled.executable;
+  const int64_t own = options.processes.index % options.processes.stages;
+  const exe::External& what = executable.externals[external];
+  const auto isOwn = [&](int32_t slot) {
+    const int32_t process = executable.processOf(executable.slots[slot].group);
+    return process < 0 || process == own;
+  };
+  return what.slot >= 0 && (isOwn(what.slot) || std::ranges::any_of(what.replica_slots, isOwn) ||
+                            std::ranges::any_of(what.copies, isOwn));
+}
+
 void uploadModel(Compiled& compiled) {
   if (compiled.shared) compiled.shared->lookAgain();
   for (size_t i = 0; i < compiled.model_of.size(); ++i) {
     const exe::External& external = compiled.executable.externals[i];
-    if (!compiled.model_of[i] || external.slot < 0) continue;
+    if (!compiled.model_of[i] || external.slot < 0 || compiled.model_of[i]->is_meta()) continue;
     const at::Tensor& host = *compiled.model_of[i];
     const bool is_shared = compiled.shared && external.kind == exe::ExternalKind::kParameter &&
                            compiled.slices[i].replica.empty() && compiled.shared->place(i, host);
@@ -111,6 +154,7 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   device.stage_process = options.processes.index % options.processes.stages;
   device.peers = compiled.peers;
   device.watch = compiled.watch;
+  device.has_own_weights_alone = compiled.has_own_weights_alone;
   const bool is_cpu = captureDevice(options).is_cpu();
   if (!is_cpu)
     for (const c10::Device& each : devicesBySpace(deviceList(options.device)))
@@ -119,6 +163,7 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   compiled.backend = runtime::makeBackend(is_cpu ? "cpu" : "accelerator", executable, device);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);
+  materializeModel(compiled, options);
   if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner);
   uploadModel(compiled);
   for (size_t i = 0; i < executable.externals.size(); ++i) {

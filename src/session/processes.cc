@@ -23,9 +23,9 @@ namespace {
 constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
 /// The caller can be interrupted: another thread waits for the messages.
-std::vector<runtime::Announcement> announceKey(runtime::Peers& peers, const std::string& key,
-                                               const std::function<bool()>& poll) {
-  runtime::announce(peers, {.act = "compiles a model", .facts = {runtime::hashOf(key.data(), key.size())}});
+std::vector<runtime::Announcement> exchange(runtime::Peers& peers, const runtime::Announcement& own,
+                                            const std::function<bool()>& poll) {
+  runtime::announce(peers, own);
   if (!poll) return runtime::requireSameAct(peers);
   auto texts = std::async(std::launch::async, [&] { return runtime::requireSameAct(peers); });
   bool stops = false;
@@ -49,8 +49,17 @@ std::vector<runtime::Announcement> announceKey(runtime::Peers& peers, const std:
 
 }  // namespace
 
+int leastCores(runtime::Peers& peers, int own, const std::function<bool()>& poll) {
+  uint64_t least = static_cast<uint64_t>(own);
+  for (const runtime::Announcement& other :
+       exchange(peers, {.act = "begins to compile a model", .facts = {least}}, poll))
+    least = std::min(least, other.facts[0]);
+  return static_cast<int>(least);
+}
+
 void requireSameProgram(runtime::Peers& peers, const std::string& key, const std::function<bool()>& poll) {
-  const std::vector<runtime::Announcement> all = announceKey(peers, key, poll);
+  const std::vector<runtime::Announcement> all =
+      exchange(peers, {.act = "compiles a model", .facts = {runtime::hashOf(key.data(), key.size())}}, poll);
   const int64_t other = runtime::firstDiffering(all, 0, peers.processes()).process;
   ABELE_REQUIRE(other < 0, E0713,
                 {.what = cat("process ", other, " compiled another program than process 0"),
@@ -66,6 +75,13 @@ void joinProcesses(const ProcessOptions& processes) {
 // Everybody has everybody's text only when all are here.
 void synchronize(const ProcessOptions& processes) {
   runtime::Peers::join(processes.group, processes.index, processes.count)->exchange(" ");
+}
+
+bool anyOf(const ProcessOptions& processes, bool value) {
+  const std::string yes = "y", no = "n";  // of one length
+  const auto answers =
+      runtime::Peers::join(processes.group, processes.index, processes.count)->exchange(value ? yes : no);
+  return std::ranges::find(answers, yes) != answers.end();
 }
 
 ProcessOptions placeOfThisProcess() {

@@ -17,6 +17,9 @@ namespace abele::host {
 
 /// The other processes, for training; null where there are none. Throws E0714, E0606.
 std::shared_ptr<runtime::Peers> joinPeers(const ProgramOptions& options);
+/// What the process with the fewest cores for a replica has: schedules and cuts are chosen by it, and all processes
+/// must choose the same. Throws, and poll, as below.
+int leastCores(runtime::Peers& peers, int own, const std::function<bool()>& poll = {});
 /// Throws E0713 in all processes where one has another program. key: of cacheKey(). Requires: all processes call it.
 /// poll: as in Session; a wait that it ends (E0602) ends the group.
 void requireSameProgram(runtime::Peers& peers, const std::string& key, const std::function<bool()>& poll = {});
@@ -40,6 +43,8 @@ PopdistPlace popdistPlace();
 void joinProcesses(const ProcessOptions& processes);
 /// Waits until all processes are here. Throws as joinPeers.
 void synchronize(const ProcessOptions& processes);
+/// Is it true in any of them? Waits until all have asked. Throws as joinPeers.
+bool anyOf(const ProcessOptions& processes, bool value);
 /// Before this process ends: the others need not wait for it any more. Later steps of several processes throw E0606.
 void leaveProcesses();
 

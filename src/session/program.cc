@@ -111,7 +111,8 @@ void loadOrRefuse(Compiled& compiled, const ProgramOptions& options) {
 
 }  // namespace
 
-void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll) {
+void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll,
+                   const MetaTensors& meta) {
   const Impl::Busy busy(*impl_, "load()");
   const c10::InferenceMode not_inference(false);  // as in compile()
   checkFits(program, impl_->options, model);
@@ -122,8 +123,10 @@ void Session::load(CompiledProgram program, const std::vector<capture::ModelTens
   auto next = std::make_unique<Compiled>();
   static_cast<CompiledProgram&>(*next) = std::move(program);
   next->model = model;
+  next->meta = meta;
+  next->has_own_weights_alone = meta.any && impl_->options.processes.stages > 1;
   next->peers = joinPeers(impl_->options);
-  if (next->peers) requireSameProgram(*next->peers, next->key, poll);
+  if (next->peers) requireSameProgram(*next->peers, keyOf(*next), poll);
   {
     at::NoGradGuard no_grad;
     loadOrRefuse(*next, impl_->options);

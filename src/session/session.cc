@@ -47,6 +47,10 @@ void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepR
 
 }  // namespace
 
+std::string keyOf(const Compiled& compiled) {
+  return cat(compiled.key, compiled.has_own_weights_alone ? " of a model on the meta device" : "");
+}
+
 Session::Session(ProgramOptions options) : impl_(std::make_unique<Impl>()) {
   checkOptions(options);
   impl_->options = std::move(options);
@@ -109,6 +113,8 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   next->optimizer = optimizer;
   next->groupings = options.groupings;
   next->watch = impl_->watch;
+  next->meta = program.meta;
+  next->has_own_weights_alone = program.meta.any && options.processes.stages > 1;
   at::Generator generator = makeGenerator(options);
   const auto loadFound = [&] {
     try {
@@ -126,9 +132,10 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
                                .keeps_origins = next->watch != nullptr,
                                .load = loadFound};
   next->peers = joinPeers(options);
+  if (next->peers) impl_->options.processes.cores = leastCores(*next->peers, coresOfReplica(options), program.poll);
   double capture_s = 0;
   const bool from_cache = compileProgram(request, generator, *next, capture_s);
-  if (next->peers) requireSameProgram(*next->peers, next->key, program.poll);
+  if (next->peers) requireSameProgram(*next->peers, keyOf(*next), program.poll);
   showCompiled(*next);
   reached(70);
   if (!next->runtime) {

@@ -14,6 +14,7 @@
 #include "exe/executable.h"
 #include "plan/memory_report.h"
 #include "runtime/runtime.h"
+#include "session/stored_tensor.h"
 
 namespace at {
 class Tensor;
@@ -73,7 +74,8 @@ class Session {
   bool isOfParent() const;
   /// Takes over what another session compiled; model: where its weights are now, by name. Uploads them. Throws E0712
   /// when the model or the options differ from the compiled ones; compile may be called then.
-  void load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll = {});
+  void load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll = {},
+            const MetaTensors& meta = {});
   /// What load() takes, constants included.
   CompiledProgram program() const;
 
@@ -86,10 +88,24 @@ class Session {
   void copyWeightsToDevice();
   /// Uploads only these buffers.
   void copyBuffersToDevice(const std::vector<std::string>& names);
+  /// Which of the processes that hold the stages of a replica has each tensor of the model; those that no device has
+  /// are absent.
+  std::map<std::string, int64_t> owners() const;
+  /// A copy of the newest value of a tensor of the model, whichever process has it; host: the model's own. All
+  /// processes that hold stages call it, in one order. Throws E0713, E0606.
+  at::Tensor weight(const std::string& name, const at::Tensor& host) const;
+  /// Tells all other processes of the program that this one has come here, with a word of its own, and waits for them.
+  /// act: as runtime::Announcement has it. Returns: all words, by process. Throws E0713, E0606.
+  std::vector<uint64_t> meet(const char* act, uint64_t word) const;
   void setOptimizer(const OptimizerSpec& optimizer);  // E0706 if the rules differ from the compiled ones
 
   std::map<std::string, at::Tensor> optimizerState() const;  // "exp_avg/encoder.weight" -> copy
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
+  /// The same, read one at a time. Where each process has the tensors of its own stages alone, it reads no others.
+  StoredTensors storedState() const;
+  void takeStoredState(const StoredTensors& state);
+  /// Of a model that was made on the meta device: each process has the tensors of its own stages alone.
+  bool hasOwnWeightsAlone() const;
   /// Of a program without an optimizer, for callers that update the weights themselves: each parameter's gradients of
   /// the last call, summed over the micro-batches of its last group and over the replicas; parameters that the loss
   /// does not depend on are absent. Copies. Throws E0706 where the program updates the weights.

@@ -1,4 +1,5 @@
 // Weights, optimizer and random stream of a compiled Session, to and from the device.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -10,17 +11,22 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 
 #include "base/error.h"
 #include "compile/tensors.h"
 #include "runtime/memory/offload.h"
+#include "runtime/memory/tensors.h"
 #include "session/impl.h"
+#include "session/stored_tensor.h"
 #include "session/trace_file.h"
 
 namespace abele::host {
 namespace {
 
 constexpr char kWeightsChannel[] = "abele.weights";  // in traces
+// Of automatic loss scaling: large elements, all elements and updates since the factor was last looked at.
+constexpr char kLossScaleCounts[] = "lossScaleCounts";
 constexpr int64_t kRoundingBytes = sizeof(runtime::RoundingPosition);
 
 const char* kindName(passes::OptimizerRules::Kind kind) {
@@ -84,6 +90,18 @@ passes::OptimizerRules withTypes(passes::OptimizerRules rules, const exe::Execut
   return rules;
 }
 
+/// Throws E0706.
+std::vector<int64_t> countsOf(const at::Tensor& tensor) {
+  requireMemory(tensor, kLossScaleCounts);
+  ABELE_REQUIRE(tensor.scalar_type() == at::kLong && tensor.dim() == 1 && tensor.numel() == 3, E0706,
+                {.what = cat("optimizer state ", kLossScaleCounts, " has another shape or type"),
+                 .found = typeOf(tensor).str(),
+                 .expected = "i64[3] of counts",
+                 .remedy = "load a state saved from the same model and optimizer"});
+  const at::Tensor values = tensor.contiguous();
+  return {values.const_data_ptr<int64_t>(), values.const_data_ptr<int64_t>() + 3};
+}
+
 }  // namespace
 
 void Session::copyWeightsToHost() {
@@ -91,7 +109,7 @@ void Session::copyWeightsToHost() {
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("copyWeightsToHost()");
   for (size_t i = 0; i < compiled.model_of.size(); ++i) {
-    if (!compiled.model_of[i] || compiled.executable.externals[i].slot < 0) continue;
+    if (!compiled.model_of[i] || compiled.executable.externals[i].slot < 0 || compiled.model_of[i]->is_meta()) continue;
     downloadSlices(compiled, i, *compiled.model_of[i]);
     const bool is_shared = compiled.shared && compiled.shared->contains(i);
     is_shared ? compiled.weight_watch.forget(i) : compiled.weight_watch.note(i, *compiled.model_of[i]);
@@ -125,6 +143,7 @@ void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
     for (auto it = first; it != last; ++it) chosen.push_back(it->second);
   }
   for (int32_t i : chosen) {
+    if (compiled.model_of[i]->is_meta()) continue;
     uploadSlices(compiled, static_cast<size_t>(i), *compiled.model_of[i]);
     compiled.weight_watch.note(static_cast<size_t>(i), *compiled.model_of[i]);
   }
@@ -151,15 +170,57 @@ std::map<std::string, at::Tensor> Session::optimizerState() const {
     if (external.kind == exe::ExternalKind::kState && external.slot >= 0)
       state.emplace(external.name, copyOf(compiled, i));
   }
-  if (impl_->options.auto_loss_scaling) state.emplace(kLossScaleFactor, at::full({}, compiled.loss_scale_factor));
+  if (impl_->options.auto_loss_scaling) {
+    state.emplace(kLossScaleFactor, at::full({}, compiled.loss_scale_factor));
+    state.emplace(kLossScaleCounts,
+                  at::tensor({compiled.counted.large, compiled.counted.all, compiled.updates_counted}, at::kLong));
+  }
   return state;
 }
 
+StoredTensors Session::storedState() const {
+  const Compiled& compiled = impl_->require("optimizerState()");
+  StoredTensors state;
+  if (!compiled.has_own_weights_alone) {
+    for (auto& [name, tensor] : optimizerState()) state.emplace(name, stored(tensor));
+    return state;
+  }
+  const exe::Executable& executable = compiled.executable;
+  for (size_t i = 0; i < executable.externals.size(); ++i) {
+    const exe::External& external = executable.externals[i];
+    if (external.kind != exe::ExternalKind::kState || external.slot < 0) continue;
+    const exe::Slot& slot = executable.slots[external.slot];
+    const auto read = [&compiled, i, type = slot.type] {
+      const at::NoGradGuard no_grad;
+      at::Tensor value = at::empty(type.sizes, runtime::scalarType(type.dtype));
+      compiled.backend->download(static_cast<int32_t>(i), value);
+      return value;
+    };
+    state.emplace(
+        external.name,
+        StoredTensor{.type = slot.type, .read = read, .process = std::max(0, executable.processOf(slot.group))});
+  }
+  return state;
+}
+
+bool Session::hasOwnWeightsAlone() const { return impl_->require("a question of its weights").has_own_weights_alone; }
+
 void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) {
+  impl_->require("setOptimizerState()");
+  StoredTensors tensors;
+  for (const auto& [name, tensor] : state) {
+    requireMemory(tensor, name);
+    tensors.emplace(name, stored(tensor));
+  }
+  takeStoredState(tensors);
+}
+
+void Session::takeStoredState(const StoredTensors& state) {
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("setOptimizerState()");
-  std::vector<std::pair<int32_t, const at::Tensor*>> uploads;
+  std::vector<std::pair<int32_t, const StoredTensor*>> uploads;
   double factor = compiled.loss_scale_factor;
+  std::optional<std::vector<int64_t>> counts;
   std::map<std::string, int32_t> index_of;
   for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
     const exe::External& external = compiled.executable.externals[i];
@@ -168,29 +229,38 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
   }
   for (const auto& [name, tensor] : state) {
     if (name == kLossScaleFactor) {
-      requireMemory(tensor, name);
-      if (impl_->options.auto_loss_scaling) factor = tensor.item<double>();
+      if (impl_->options.auto_loss_scaling) factor = tensor.read().item<double>();
+      continue;
+    }
+    if (name == kLossScaleCounts) {
+      counts = countsOf(tensor.read());
       continue;
     }
     const auto found_index = index_of.find(name);
     ABELE_REQUIRE(found_index != index_of.end(), E0706,
                   {.what = cat("the compiled optimizer has no state named ", name),
                    .remedy = "load a state saved from the same model and optimizer"});
-    requireMemory(tensor, name);
     const int32_t index = found_index->second;
     Type expected = compiled.executable.slots[compiled.executable.externals[index].slot].type;
     if (const size_t slices = compiled.slices[index].replica.size())
       expected.sizes.insert(expected.sizes.begin(), static_cast<int64_t>(slices));
-    const Type found = typeOf(tensor);
+    const Type& found = tensor.type;
     ABELE_REQUIRE(found.dtype == expected.dtype && found.sizes == expected.sizes, E0706,
                   {.what = cat("optimizer state ", name, " has another shape or type"),
                    .found = found.str(),
                    .expected = expected.str(),
                    .remedy = "load a state saved from the same model and optimizer"});
+    if (compiled.has_own_weights_alone && !isHere(compiled, static_cast<size_t>(index), impl_->options)) continue;
     uploads.emplace_back(index, &tensor);
   }
-  for (const auto& [index, tensor] : uploads) uploadSlices(compiled, static_cast<size_t>(index), *tensor);
+  for (const auto& [index, tensor] : uploads) uploadSlices(compiled, static_cast<size_t>(index), tensor->read());
   compiled.loss_scale_factor = factor;
+  // A state without them is one of a version that kept none: its period begins anew.
+  if (impl_->options.auto_loss_scaling && (counts || state.contains(kLossScaleFactor))) {
+    compiled.counted =
+        counts ? runtime::GradientSizes{.large = (*counts)[0], .all = (*counts)[1]} : runtime::GradientSizes{};
+    compiled.updates_counted = counts ? (*counts)[2] : 0;
+  }
   setHypers(compiled, compiled.optimizer);
 }
 

@@ -122,7 +122,7 @@ class Comparison final : public runtime::Watch {
     for (size_t s = 0; s < executable.segments.size(); ++s)
       for (size_t i = 0; i < executable.segments[s].instructions.size(); ++i) {
         const exe::Instruction& instruction = executable.segments[s].instructions[i];
-        if (ownOp(instruction.op) != OwnOp::kAccumulate || instruction.writes.empty()) continue;
+        if (!hasTrait(instruction.op, kSums) || instruction.writes.empty()) continue;
         sums_of_[s].emplace_back(static_cast<int32_t>(i), ownerOf(compiled, instruction.writes[0]));
       }
   }

@@ -10,6 +10,8 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted((DOCS / "guide").glob("*.md"))
+# Pages whose programs take packages that need not be there.
+NEEDS = {"keras": ("keras",), "trainers": ("lightning", "transformers", "accelerate")}
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 
 
@@ -24,8 +26,9 @@ def program(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page)], ids=lambda page: page.stem)
 def test_blocks_run(page, tmp_path, monkeypatch):
-    if page.stem == "keras" and importlib.util.find_spec("keras") is None:
-        pytest.skip("Keras is not installed (requirements-keras.txt)")
+    missing = [name for name in NEEDS.get(page.stem, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed (requirements-{page.stem}.txt)")
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType(f"guide_{page.stem}")  # can be imported, so that its classes can be pickled
     monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -64,5 +64,7 @@ def pytest_runtest_protocol(item, nextitem):
             item.nodeid, item.location, {}, outcome if is_call else "passed", text if is_call else None, when
         )
         item.ihook.pytest_runtest_logreport(report=report)
+    # What the test before left set up and the next one does not need: no teardown of this item ends it.
+    item.session._setupstate.teardown_exact(nextitem)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True

@@ -29,7 +29,8 @@ class _Compiled:
         self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
         options, how = _options(plan, mode, iterations), {"training": mode == "train", "policy": Policy()}
         source = ModuleSource(self.step, options, **how)
-        self._native = core().Model(source, mode == "train", int(ConnectionType.Always), core().Policy(False))
+        rules = core().Policy(many_programs=False, torch_updates=True)
+        self._native = core().Model(source, mode == "train", int(ConnectionType.Always), rules)
         before = self._versions(self.step.others)
         with torch.no_grad() if mode != "train" else torch.enable_grad():
             self._native.choose(tensors, "", ((tuple(tensors), {}), tensors))
@@ -64,7 +65,7 @@ class _Compiled:
         program, policy = self._native.structure(), Policy()
         results = program.resultsOf((tuple(tensors), {}), tensors, self._native.step(tensors), policy)
         if self.writes:
-            self._native.download()
+            self._native.download(with_state=False)
         self._uploaded = self._versions()
         return list(results)
 

@@ -1,6 +1,12 @@
 #include "runtime/collective/gloo.h"
 
+#include <array>
 #include <chrono>
+#include <memory>
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 // LibTorch's library has Gloo.
 #define USE_C10D_GLOO
@@ -41,6 +47,40 @@ c10::intrusive_ptr<c10d::Store> storeOf(int64_t process, int64_t processes, std:
       cat("/worker/attempt_", environmentInteger("TORCHELASTIC_RESTART_COUNT", 0)), std::move(store));
 }
 
+/// This host's address on the way to another one, in digits; "" where there is no way.
+std::string addressTowards(const std::string& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;  // nothing is sent
+  if (::getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return "";
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
+  std::string address;
+  for (const addrinfo* at = found; at != nullptr && address.empty(); at = at->ai_next) {
+    const int probe = ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+    if (probe < 0) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof(own);
+    std::array<char, NI_MAXHOST> digits{};
+    if (::connect(probe, at->ai_addr, at->ai_addrlen) == 0 &&
+        ::getsockname(probe, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, digits.data(), digits.size(), nullptr, 0,
+                      NI_NUMERICHOST) == 0)
+      address = digits.data();
+    ::close(probe);
+  }
+  return address;
+}
+
+/// Without a word of the user's, c10d would take the address of this host's own name, which is often that of the
+/// loopback; the way to where all meet is one that the others know.
+c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> optionsOf(std::chrono::milliseconds timeout) {
+  const std::string address =
+      environmentText("GLOO_SOCKET_IFNAME").empty() ? addressTowards(environmentText("MASTER_ADDR")) : "";
+  if (address.empty()) return c10d::ProcessGroupGloo::Options::create_default(timeout);
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  return options;
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::ProcessGroup> connectProcesses(const std::string& name, int64_t process, int64_t processes) {
@@ -49,8 +89,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> connectProcesses(const std::string& name,
   try {
     c10::intrusive_ptr<c10d::Store> store =
         c10::make_intrusive<c10d::PrefixStore>(name, storeOf(process, processes, timeout));
-    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size,
-                                                            c10d::ProcessGroupGloo::Options::create_default(timeout));
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, optionsOf(timeout));
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
     group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, std::move(gloo));
     return group;

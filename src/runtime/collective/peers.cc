@@ -3,26 +3,34 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "runtime/collective/gloo.h"
+#include "runtime/collective/heartbeat.h"
 #include "runtime/collective/shared_links.h"
 
 namespace abele::runtime {
 namespace {
 
-constexpr int kTag = 1, kAcknowledgement = 2, kNote = 3, kFirstLink = 16;
+constexpr int kTag = 1, kAcknowledgement = 2, kNote = 3, kBeat = 4, kFirstLink = 16;
 constexpr auto kPatience = std::chrono::seconds(5);  // when this process leaves, or is interrupted and cannot go
-constexpr char kFailed[] = "failed";                 // key in the group's store: who was the first to fail, and why
+constexpr auto kAsLongAsItTakes = std::chrono::hours(24 * 365);
+constexpr int64_t kSilence = 30;  // seconds
+constexpr auto kStorePatience = std::chrono::seconds(2);
+constexpr char kFailed[] = "failed";  // key in the group's store: who was the first to fail, and why
 constexpr char kRestart[] = "start all processes again, from the last checkpoint";
 
 // What c10d says, without the place in its sources and the advice.
@@ -39,7 +47,16 @@ class C10dPeers final : public Peers {
       : group_(std::move(group)),
         backend_(group_->getBackend(c10::DeviceType::CPU)),
         process_(group_->getRank()),
-        processes_(group_->getSize()) {}
+        processes_(group_->getSize()) {
+    const int64_t silence = environmentInteger("ABELE_PEER_SILENCE", kSilence);
+    if (silence <= 0 || processes_ < 2) return;
+    const int64_t next = (process_ + 1) % processes_, previous = (process_ + processes_ - 1) % processes_;
+    heartbeat_ =
+        std::make_unique<Heartbeat>(Heartbeat::Calls{.tell = [this, next] { return beat(next, true); },
+                                                     .hear = [this, previous] { return beat(previous, false); },
+                                                     .lost = [this, previous, silence] { miss(previous, silence); }},
+                                    silence);
+  }
 
   int64_t process() const override { return process_; }
   int64_t processes() const override { return processes_; }
@@ -170,9 +187,15 @@ class C10dPeers final : public Peers {
       group.swap(group_);
       notes.swap(notes_);
       stopAll();
+      for (c10d::Work* work : beats_) stop(*work);
     }
+    if (heartbeat_) heartbeat_->end();
     links_.closeAll();
     flush();
+  }
+  /// Behind leave(): waits for the threads that send and hear beats.
+  void joinHeartbeat() {
+    if (heartbeat_ && home_.isHere()) heartbeat_->join();
   }
 
   bool isOpen() const {
@@ -245,7 +268,30 @@ class C10dPeers final : public Peers {
     acknowledged_.clear();
   }
 
+  // Each thread of the heartbeat is in one of these. False once this process or the other one has left.
+  bool beat(int64_t peer, bool tells) {
+    try {
+      const Connection connection = open();
+      std::vector<at::Tensor> list{at::zeros({1}, at::kByte)};
+      const int other = static_cast<int>(peer);
+      const Transfer transfer = tells ? connection->send(list, other, kBeat) : connection->recv(list, other, kBeat);
+      const Pending pending(*this, *transfer, beats_);
+      return transfer->wait(kAsLongAsItTakes);
+    } catch (const std::exception&) {
+      // Those who wait for the other process hear of it where they do. Some wait for one that cannot be reached, and
+      // this one could: it may have left because of that.
+      if (!tells && isOpen())
+        if (const std::string why = notedFailure(); !why.empty()) leave(why);
+      return false;
+    }
+  }
+  void miss(int64_t peer, int64_t silence) {
+    leave(noteFailure(cat("process ", peer, " was not heard of for ", silence,
+                          " seconds (ABELE_PEER_SILENCE), seen by process ", process_)));
+  }
+
   void abandon() {
+    static_cast<void>(heartbeat_.release());  // its threads are the parent's
     for (auto& [process, transfer] : acknowledged_) static_cast<void>(transfer.release());
     acknowledged_.clear();
     for (Note& note : notes_) {
@@ -281,7 +327,7 @@ class C10dPeers final : public Peers {
 
   // False when it was interrupted.
   bool wait(const Transfer& transfer) {
-    const Pending pending(*this, *transfer);
+    const Pending pending(*this, *transfer, pending_);
     if (transfer->wait()) return true;
     return cannotLeave() && transfer->wait(kPatience);
   }
@@ -311,14 +357,15 @@ class C10dPeers final : public Peers {
   // A message that a thread waits for.
   class Pending {
    public:
-    Pending(C10dPeers& peers, c10d::Work& work) : peers_(peers), work_(work) {
+    using Set = std::set<c10d::Work*>;
+    Pending(C10dPeers& peers, c10d::Work& work, Set& among) : peers_(peers), work_(work), among_(among) {
       const std::lock_guard lock(peers_.mutex_);
-      peers_.pending_.insert(&work_);
-      if (peers_.interrupted_ || !peers_.group_) stop(work_);
+      among_.insert(&work_);
+      if ((peers_.interrupted_ && &among_ == &peers_.pending_) || !peers_.group_) stop(work_);
     }
     ~Pending() {
       const std::lock_guard lock(peers_.mutex_);
-      peers_.pending_.erase(&work_);
+      among_.erase(&work_);
     }
     Pending(const Pending&) = delete;
     Pending& operator=(const Pending&) = delete;
@@ -326,6 +373,7 @@ class C10dPeers final : public Peers {
    private:
     C10dPeers& peers_;
     c10d::Work& work_;
+    Set& among_;
   };
 
   // With the mutex held.
@@ -350,15 +398,44 @@ class C10dPeers final : public Peers {
 
   // What the store holds then: the first failure. The store may be gone with the process that held it.
   std::string noteFailure(const std::string& text) noexcept {
+    const auto note = [text](c10d::Store& store) {
+      if (!store.check({kFailed})) store.set(kFailed, std::vector<uint8_t>(text.begin(), text.end()));
+      const std::vector<uint8_t> first = store.get(kFailed);
+      return std::string(first.begin(), first.end());
+    };
+    return askStore(note, /*where_it_is_gone=*/text, /*where_it_is_silent=*/text);
+  }
+
+  // "" where nobody has failed.
+  std::string notedFailure() noexcept {
+    const auto read = [](c10d::Store& store) {
+      if (!store.check({kFailed})) return std::string();
+      const std::vector<uint8_t> first = store.get(kFailed);
+      return std::string(first.begin(), first.end());
+    };
+    return askStore(read, "", "a process left, and the store of the group does not answer");
+  }
+
+  // Where nothing comes back of the store's host, a thread of its own waits for that, and nobody for the thread.
+  template <class Question>
+  std::string askStore(const Question& question, const std::string& where_it_is_gone,
+                       const std::string& where_it_is_silent) noexcept {
     try {
       const auto group = groupNow();
       const auto store = group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
-      if (!store) return whyBroken(text);
-      if (!store->check({kFailed})) store->set(kFailed, std::vector<uint8_t>(text.begin(), text.end()));
-      const std::vector<uint8_t> first = store->get(kFailed);
-      return {first.begin(), first.end()};
+      if (!store) return whyBroken(where_it_is_gone);
+      const auto answer = std::make_shared<std::promise<std::string>>();
+      std::future<std::string> told = answer->get_future();
+      std::thread([store, question, where_it_is_gone, answer] {
+        try {
+          answer->set_value(question(*store));
+        } catch (const std::exception&) {
+          answer->set_value(where_it_is_gone);
+        }
+      }).detach();
+      return told.wait_for(kStorePatience) == std::future_status::ready ? told.get() : where_it_is_silent;
     } catch (const std::exception&) {
-      return text;
+      return where_it_is_gone;
     }
   }
 
@@ -382,11 +459,13 @@ class C10dPeers final : public Peers {
   mutable std::mutex mutex_;                                    // guards group_, backend_, and all below
   std::string broken_;                                          // why it left
   std::set<c10d::Work*> pending_;                               // by thread that waits
+  std::set<c10d::Work*> beats_;                                 // an interruption does not end these
   std::vector<Note> notes_;                                     // that announced() waits for
   bool interrupted_ = false;
-  bool stands_ = false;   // the others may know that this process does the step to its end
-  bool agreed_ = false;   // so do all
-  std::string own_note_;  // the last; of the thread that announces
+  bool stands_ = false;                   // the others may know that this process does the step to its end
+  bool agreed_ = false;                   // so do all
+  std::string own_note_;                  // the last; of the thread that announces
+  std::unique_ptr<Heartbeat> heartbeat_;  // null: nobody minds silence. Last: its threads use what is above
 };
 
 // Groups of this process by name. Never destroyed: what uses them may outlive static objects.
@@ -450,7 +529,10 @@ std::shared_ptr<Peers> Peers::join(const std::string& name, int64_t process, int
 void Peers::leaveAll() {
   const std::lock_guard lock(joined().mutex);
   for (auto& [name, peers] : joined().by_name)
-    if (peers) peers->leave("this process left its group");
+    if (peers) {
+      peers->leave("this process left its group");
+      peers->joinHeartbeat();
+    }
 }
 
 }  // namespace abele::runtime

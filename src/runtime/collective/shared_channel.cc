@@ -7,6 +7,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <utility>
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -17,13 +18,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "runtime/collective/announcement.h"
 
 namespace abele::runtime {
 namespace {
 
 constexpr int kSpins = 2000;             // looks before sleeping: some microseconds
 constexpr long kSleepNs = 10'000'000;    // before looking whether the other process is there
-constexpr size_t kChunkBytes = 1 << 16;  // after so much the other side may go on
+constexpr size_t kChunkBytes = 1 << 16;  // after each of them the other side may go on
 
 /// Of this boot of this machine, and of the processes that see each other's numbers.
 std::string hostIdentity() {
@@ -32,9 +34,7 @@ std::string hostIdentity() {
   std::array<char, 64> space{};
   const ssize_t length = ::readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
   const std::string whole = boot + std::string(space.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
-  uint64_t hash = 1469598103934665603ULL;
-  for (const char c : whole) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return cat(hash);
+  return cat(hashOf(whole.data(), whole.size()));
 }
 
 /// "HOST PID START FILE BYTES": START tells a process from a later one with the same number.

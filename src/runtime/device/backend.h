@@ -44,6 +44,9 @@ struct DeviceOptions {
   int64_t stage_process = 0;     // which of Executable::stage_processes: it has the memory of its own workers
   std::shared_ptr<Peers> peers;  // the other processes that it hears from; null where there are none
   Watch* watch = nullptr;        // outlives the backend; null: nobody looks
+  /// The host's weights are those of the stages of this process alone: download() gives what is here, and nothing to
+  /// tensors of other stages, and asks nobody; uploads are not compared with those of other processes.
+  bool has_own_weights_alone = false;
   /// Which ones the row `accelerator` takes, by memory space: "cuda:1", "cuda:0,cuda:1,cpu"; spaces beyond begin the
   /// list again. Empty: the first that torch has.
   std::string accelerator;

@@ -5,7 +5,20 @@
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/zero_cpu_dispatch.h>
 
+#include "runtime/kernels/element_loops.h"
+
 namespace abele::runtime {
+namespace {
+
+// What ATen would add on one thread, and takes longer to prepare than to add.
+constexpr int64_t kSmall = 32768;
+
+bool isSmall(const at::Tensor& sum, const at::Tensor& term) {
+  return sum.numel() < kSmall && sum.is_cpu() && sum.scalar_type() == at::kFloat && term.scalar_type() == at::kFloat &&
+         sum.sizes() == term.sizes() && sum.is_contiguous() && term.is_contiguous();
+}
+
+}  // namespace
 
 void copyInto(const at::Tensor& to, const at::Tensor& from) {
   if (!to.is_cpu() || !from.is_cpu()) {
@@ -26,6 +39,8 @@ void fillZero(const at::Tensor& tensor) {
 void addInto(const at::Tensor& sum, const at::Tensor& term, bool first) {
   if (first)
     copyInto(sum, term);
+  else if (isSmall(sum, term))
+    loops::add(sum.numel(), sum.mutable_data_ptr<float>(), term.const_data_ptr<float>());
   else if (sum.is_cpu())
     at::cpu::add_(const_cast<at::Tensor&>(sum), term);
   else

@@ -135,6 +135,33 @@ TEST(Checkpoint, ACompiledModelGoesOnToo) {
   expectSame(whole, after, 4);
 }
 
+TEST(Checkpoint, AnotherOrderOfTheSamplesIsRefused) {
+  Folder folder;
+  Training before(7), after(8);
+  before.trainTo(2, folder.path);
+  DataLoader in_order(Training::options(), {torch::randn({26, 4}), torch::randint(3, {26})}, {.batch_size = 2});
+  EXPECT_TRUE(in_order.isInOrder());
+  EXPECT_FALSE(after.loader.isInOrder());
+  EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path, after.model, &in_order); }), "E0712");
+  after.trainTo(1);
+  saveCheckpoint(folder.path + "/in order", after.model, 1, &in_order);
+  EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path + "/in order", before.model, &before.loader); }), "E0712");
+  EXPECT_TRUE(loadCheckpoint(folder.path + "/in order", before.model, &in_order));
+}
+
+TEST(Checkpoint, AProgramOfAFileTakesTheStateThatWaits) {
+  Folder folder;
+  Training whole(7), before(7), after(8);
+  whole.trainTo(9);
+  before.trainTo(4, folder.path);
+  before.model.save(folder.path + "/program", {.export_model = false, .save_rng_state = false});
+  ASSERT_TRUE(loadCheckpoint(folder.path, after.model, &after.loader));
+  after.model.loadExecutable(folder.path + "/program");
+  after.step = 4;
+  after.trainTo(9);
+  expectSame(whole, after, 4);
+}
+
 TEST(Checkpoint, TheLastOnesAreKept) {
   Folder folder;
   Training run(7);

@@ -115,3 +115,25 @@ def test_optional_packages_that_cannot_be_installed_do_not_stop_the_tests():
     assert result.returncode == 0, result.stderr
     assert "the tests of abele.keras are skipped" in result.stdout + result.stderr
     assert result.stdout.strip().endswith("True")
+
+
+def distributions(site):
+    code = "import importlib.metadata as m, sys; d, = m.distributions(name='abele', path=[sys.argv[1]]); "
+    code += "print(d.version, [p.value for p in d.entry_points if p.group == 'torch_dynamo_backends'], len(d.files))"
+    done = subprocess.run([sys.executable, "-c", code, site], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_metadata_says_version_and_entry_points(tmp_path):
+    (tmp_path / "abele-0.0.9.dist-info").mkdir()
+    write = f"from pathlib import Path; setup.write_distribution(Path({str(tmp_path)!r}))"
+    (tmp_path / "abele-0.0.9.dist-info" / "INSTALLER").write_text("pip\n")
+    assert call(write).returncode == 0
+    assert installed(tmp_path) == ["abele-0.0.9.dist-info"]  # a wheel's: left alone
+    (tmp_path / "abele-0.0.9.dist-info" / "INSTALLER").unlink()
+    (tmp_path / "abele-0.0.9.dist-info").rmdir()
+    for _ in range(2):  # again, in place of what was there
+        assert call(write).returncode == 0
+        assert len(installed(tmp_path)) == 1
+        assert distributions(tmp_path).endswith(" ['abele.dynamo:backend'] 5")

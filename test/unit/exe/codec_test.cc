@@ -63,6 +63,23 @@ Executable makeExecutable() {
   return e;
 }
 
+// An instruction that adds to w the product of two slots.
+Instruction& addSum(Executable& e, int32_t left, int32_t right) {
+  Instruction sum{
+      .op = "abele::accumulate_product", .args = {Arg::id(0), Arg::id(left), Arg::id(right)}, .writes = {0}};
+  e.segments[0].instructions.push_back(std::move(sum));
+  return e.segments[0].instructions.back();
+}
+// One that adds to it the four rows that x names.
+Instruction& addRows(Executable& e) {
+  e.slots[3].type = contiguousType(DType::kFloat32, {4, 3});
+  e.segments[0].instructions.pop_back();  // the emission of slot 3
+  Instruction sum{
+      .op = "abele::accumulate_rows", .args = {Arg::id(0), Arg::id(3), Arg::id(1), Arg::integer(-1)}, .writes = {0}};
+  e.segments[0].instructions.push_back(std::move(sum));
+  return e.segments[0].instructions.back();
+}
+
 // Either a good executable or E0501; anything else fails the test.
 bool isRefused(const std::string& bytes) {
   try {
@@ -189,6 +206,32 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
        [](Executable& e) {
          e.segments[1].instructions = {{.op = "abele::copy", .args = {Arg::id(1), Arg::id(1)}, .writes = {}}};
        }},
+      // w is f32[2,3], which is as the sum of [2,n] and [n,3] would be.
+      {"abele::accumulate_product: argument 1 (left)", [](Executable& e) { addSum(e, 1, 0); }},
+      {"abele::accumulate_product: no product", [](Executable& e) { addSum(e, 0, 0); }},
+      {"abele::accumulate_product: no product",
+       [](Executable& e) {
+         e.slots[1].type = contiguousType(DType::kFloat32, {2, 2});
+         e.slots[3].type = contiguousType(DType::kFloat64, {2, 3});
+         addSum(e, 1, 3);
+       }},
+      {"abele::accumulate_product: writes argument 0",
+       [](Executable& e) {
+         e.slots[1].type = contiguousType(DType::kFloat32, {2, 2});
+         e.slots[3].type = contiguousType(DType::kFloat32, {2, 3});
+         addSum(e, 1, 3).writes.clear();
+       }},
+      {"abele::accumulate_product: results",
+       [](Executable& e) {
+         e.slots[1].type = contiguousType(DType::kFloat32, {2, 2});
+         e.slots[3].type = contiguousType(DType::kFloat32, {2, 3});
+         addSum(e, 1, 3).results = {{0}};
+       }},
+      {"abele::accumulate_rows: 3 arguments", [](Executable& e) { addSum(e, 3, 1).op = "abele::accumulate_rows"; }},
+      {"abele::accumulate_rows: argument 3 (padding)", [](Executable& e) { addRows(e).args[3] = Arg::real(1); }},
+      {"abele::accumulate_rows: no rows", [](Executable& e) { addRows(e), e.slots[1].type.dtype = DType::kInt16; }},
+      {"abele::accumulate_rows: no rows", [](Executable& e) { addRows(e), e.slots[1].type.sizes = {3}; }},
+      {"abele::accumulate_rows: no rows", [](Executable& e) { addRows(e), e.slots[3].type.strides = {1, 4}; }},
       {"abele::emit: 1 arguments", [](Executable& e) { e.segments[0].instructions[1].args.pop_back(); }},
       {"of several processes",
        [](Executable& e) {

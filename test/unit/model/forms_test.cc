@@ -24,6 +24,17 @@ TEST(Forms, TensorsAreMatchedByTheirKeys) {
   EXPECT_EQ(tensorOrder("", ""), Order{});
 }
 
+TEST(Forms, TensorsHaveNames) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(tensorNames("tt"), (Names{"0", "1"}));
+  EXPECT_EQ(tensorNames("t"), Names{"0"});
+  EXPECT_EQ(tensorNames("{1:xt4:mask[tt]}=3:2.0-t"), (Names{"0.x", "0.mask.0", "0.mask.1", "3"}));
+  EXPECT_EQ(tensorNames("{1:xt4:mask{1:at}}"), (Names{"x", "mask.a"}));
+  EXPECT_EQ(tensorNames("[t-t]"), (Names{"0", "2"}));
+  EXPECT_EQ(tensorNames(""), Names{});
+  EXPECT_EQ(tensorNames("=1:3"), Names{});
+}
+
 TEST(Forms, OtherDifferencesAreNoMatch) {
   for (const auto& [compiled, given] : std::vector<std::pair<const char*, const char*>>{
            {"t", ""},

@@ -33,6 +33,8 @@ inline constexpr Sample kSamples[] = {
      "[\"OutputMode.Final\", 2]", "[\"NoEnum.Member\", 2]"},
     {"anchorTensor", [](Options& options) { options.anchorTensor("text", "text", OutputMode::kFinal, 2); },
      "[\"text\", \"text\", \"OutputMode.Final\", 2]", "[1.5, \"text\", \"OutputMode.Final\", 2]"},
+    {"fusion", [](Options& options) { options.fusion("off"); },
+     "[\"off\"]", "[1.5]"},
     {"autoRoundNumIPUs", [](Options& options) { options.autoRoundNumIPUs(true); },
      "[true]", "[\"yes\"]"},
     {"useIpuModel", [](Options& options) { options.useIpuModel(true); },

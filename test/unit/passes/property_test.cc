@@ -14,8 +14,11 @@ namespace abele::passes {
 namespace {
 
 constexpr uint32_t kNumSeeds = 300;
-constexpr PipelineFacts kAllFacts{
-    .training = true, .recomputes = true, .splits_weight_gradients = true, .has_several_spaces = true};
+constexpr PipelineFacts kAllFacts{.training = true,
+                                  .recomputes = true,
+                                  .splits_weight_gradients = true,
+                                  .fuses_accumulation = true,
+                                  .has_several_spaces = true};
 
 ir::Graph randomGraph(uint32_t seed) { return test::RandomGraph(seed).make(); }
 

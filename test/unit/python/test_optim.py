@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 
+import abele
 import poptorch
 import pytest
 import torch
@@ -94,11 +95,70 @@ def test_kinds(caplog):
             _optimizer_spec.kindOf(wrong)
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.w * x, "sum")
+
+
 def test_constants_may_not_change():
-    optimizer = torch.optim.SGD(parameters(), lr=0.1)
-    compiled = _optimizer_spec.Constants(optimizer)
+    model = Scaled()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    executor = poptorch.trainingModel(model, optimizer=optimizer)
+    executor(torch.ones(2))
     optimizer.param_groups[0]["lr"] = 0.2
-    compiled.requireSame(_optimizer_spec.Constants(optimizer))
+    executor.setOptimizer(optimizer)
     optimizer.param_groups[0]["momentum"] = 0.9
-    with pytest.raises(poptorch.Error, match="E0706"):
-        compiled.requireSame(_optimizer_spec.Constants(optimizer))
+    with pytest.raises(poptorch.Error, match="E0706") as raised:
+        executor.setOptimizer(optimizer)
+    assert "param_groups[0]['momentum'] of the optimizer is fixed" in str(raised.value)
+    assert "variable" in str(raised.value) and "constant 0" in str(raised.value)
+
+
+def test_wrong_values_are_the_exceptions_that_pytorch_has():
+    model = Scaled()
+    for name, wrong, error, said in (
+        ("amsgrad", True, ValueError, "E0706 optimizer: amsgrad=True is not supported"),
+        ("lr", "fast", AssertionError, "E0706 optimizer: lr of the optimizer is 'fast'"),
+        ("lr", True, AssertionError, "E0706 optimizer: lr of the optimizer is True"),
+        ("betas", (0.9, 0.99, 0.999), AssertionError, "E0706 optimizer: betas are (0.9, 0.99, 0.999)"),
+    ):
+        optimizer = torch.optim.Adam(model.parameters())
+        optimizer.param_groups[0][name] = wrong
+        with pytest.raises(error) as raised:
+            poptorch.trainingModel(model, optimizer=optimizer)
+        assert isinstance(raised.value, poptorch.Error) and raised.value.code == "E0706"
+        assert said in str(raised.value)
+
+
+def test_values_of_other_libraries_are_numbers():
+    numpy = pytest.importorskip("numpy")
+    model = Scaled()
+    for lr in (numpy.float32(0.5), torch.tensor(0.5), 1):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.param_groups[0]["lr"] = lr
+        with torch.no_grad():
+            model.w.fill_(1)
+        executor = poptorch.trainingModel(model, optimizer=optimizer)
+        executor(torch.ones(2))
+        assert model.w.tolist() == [1 - float(lr)] * 2
+        executor.destroy()
+
+
+@pytest.mark.parametrize("package", [poptorch, abele])
+def test_a_state_that_was_loaded_and_not_used_yet_outlives_the_program(package, tmp_path):
+    model = Scaled()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    executor = package.trainingModel(model, optimizer=optimizer)
+    executor(torch.ones(2))
+    executor.copyWeightsToHost()
+    saved = copy.deepcopy(optimizer.state_dict())
+    executor(torch.full((2,), 5.0))
+    optimizer.load_state_dict(copy.deepcopy(saved))
+    executor.save(tmp_path / "file")  # looks at the state
+    executor.destroy()
+    buffer, expected = (state["state"][0]["momentum_buffer"] for state in (optimizer.state_dict(), saved))
+    assert torch.equal(buffer, expected)

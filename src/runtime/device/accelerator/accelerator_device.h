@@ -29,7 +29,7 @@ class StepEvents {
  public:
   StepEvents(const exe::Executable& executable, const Places& places, c10::DeviceType type);
   void begin();
-  /// Goes on when a segment was completed so many times in this step: the stream; without one, the host.
+  /// Goes on when a segment was completed as often as the wait says in this step: the stream; without one, the host.
   void await(const exe::Wait& wait, const std::optional<c10::Stream>& stream) const;
   /// The worker has enqueued all of a segment once more.
   void record(int32_t segment, const c10::Stream& stream);

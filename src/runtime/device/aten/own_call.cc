@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/kernels/basic.h"
+#include "runtime/kernels/gradient_sums.h"
 
 namespace abele::runtime {
 namespace {
@@ -91,12 +92,31 @@ std::unique_ptr<Call> makeEmit(const Arguments& args) {
   });
 }
 
+// The first micro-batch of a group: what the sum held before is gone.
+bool beginsSum(const CallState& state) { return state.action.group_index == 0; }
+
 std::unique_ptr<Call> makeAccumulate(const Arguments& args) {
   return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
     const at::Tensor &to = sum.at(state.frame_of_group), &from = term.at(state.frame_of_group);
-    const bool first = state.action.group_index == 0;
+    const bool first = beginsSum(state);
     // The plan makes a gradient that is not added to others in the accumulator's memory.
     if (!first || to.const_data_ptr() != from.const_data_ptr()) addInto(to, from, first);
+  });
+}
+
+std::unique_ptr<Call> makeAccumulateProduct(const Arguments& args) {
+  return callOf([sum = args.slot(0), left = args.slot(1), right = args.slot(2),
+                 product = ProductSum()](CallState& state) mutable {
+    const int32_t* frames = state.frame_of_group;
+    product.add(sum.at(frames), left.at(frames), right.at(frames), beginsSum(state));
+  });
+}
+
+std::unique_ptr<Call> makeAccumulateRows(const Arguments& args) {
+  return callOf([sum = args.slot(0), gradient = args.slot(1), indices = args.slot(2), padding = args.integer(3),
+                 rows = RowSum()](CallState& state) mutable {
+    const int32_t* frames = state.frame_of_group;
+    rows.add(sum.at(frames), gradient.at(frames), indices.at(frames), padding, beginsSum(state));
   });
 }
 
@@ -202,6 +222,8 @@ std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const Slot
     case OwnOp::kZero: return callOf([to = args.slot(0)](CallState& state) { fillZero(to.at(state.frame_of_group)); });
     case OwnOp::kEmit: return makeEmit(args);
     case OwnOp::kAccumulate: return makeAccumulate(args);
+    case OwnOp::kAccumulateProduct: return makeAccumulateProduct(args);
+    case OwnOp::kAccumulateRows: return makeAccumulateRows(args);
     case OwnOp::kAdd:
       return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
         addInto(sum.at(state.frame_of_group), term.at(state.frame_of_group), /*first=*/false);

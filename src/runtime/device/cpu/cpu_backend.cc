@@ -122,7 +122,7 @@ class CpuBackendImpl final : public CpuBackend {
     const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
     checkUpload(executable_, what, host);
-    step_agreement_.noteUpload(external, host);
+    if (!options_.has_own_weights_alone) step_agreement_.noteUpload(external, host);
     if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
     const c10::InferenceMode no_autograd;
     for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica)) {
@@ -136,15 +136,17 @@ class CpuBackendImpl final : public CpuBackend {
     const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
     checkDownload(executable_, what, host);
-    if (shared_.isNeeded()) {
-      const c10::AutoGradMode no_grad(false);
+    const c10::AutoGradMode no_grad(false);
+    if (shared_.isNeeded() && !options_.has_own_weights_alone) {
       host.copy_(shared_.value(what.slotOf(replica), slots_));
       return;
     }
-    if (isPlacedIn(what.slotOf(replica), host)) return;
-    const c10::AutoGradMode no_grad(false);
-    host.copy_(slots_.sharedTensor(what.slotOf(replica)));
-    letGo(what.slotOf(replica));
+    for (int32_t slot : exe::slotsOf(executable_, what, replica)) {
+      if (!isHere(slot)) continue;
+      if (isPlacedIn(slot, host)) return;
+      host.copy_(slots_.sharedTensor(slot));
+      return letGo(slot);
+    }
   }
 
   at::Tensor value(int32_t external, int32_t replica) const override {

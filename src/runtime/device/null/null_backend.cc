@@ -175,7 +175,7 @@ void NullBackend::compute(const exe::Instruction& instruction, const ActionConte
     return;
   }
   Symbol symbol(instruction.op);
-  const bool first_sum = own == OwnOp::kAccumulate && context.group_index == 0;
+  const bool first_sum = hasTrait(instruction.op, kSums) && context.group_index == 0;
   for (size_t a = 0; a < instruction.args.size(); ++a) {
     const Arg& arg = instruction.args[a];
     symbol.mixConstants(arg);

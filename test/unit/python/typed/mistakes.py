@@ -1,4 +1,4 @@
-"""Mistakes that type checkers shall find: each line that ends in a comment `wrong`, and no other."""
+"""Mistakes that type checkers find: each line that ends in a comment `wrong`, and no other."""
 
 import abele
 import poptorch

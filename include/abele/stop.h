@@ -1,0 +1,40 @@
+// For users of the library: end a run at a step of its own choice when the system asks it to end.
+//
+//   abele::StopOnSignal stop;
+//   while (step < last && !stop) { model(batch); ++step; }
+//   abele::saveCheckpoint("run", model, step, &loader);
+#pragma once
+
+#include <csignal>
+#include <vector>
+
+#include "abele/export.h"
+
+namespace abele {
+
+/// While one of these lives, the signals do not end the process: they are noted, and the program looks for them. Where
+/// the same process is asked a second time, the signal does what it does without this. The end of the last one gives
+/// the handlers back that were there before. Threads: owner only, but requested() and signal(), which are safe.
+/// Throws: E0708 for what is no signal that can be caught; nothing is changed then.
+class ABELE_API StopOnSignal {
+ public:
+  explicit StopOnSignal(const std::vector<int>& signals = {SIGTERM, SIGINT});
+  ~StopOnSignal();
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+
+  /// Was the process asked to stop since this was made?
+  bool requested() const { return signal() != 0; }
+  explicit operator bool() const { return requested(); }
+  /// The number of the signal; 0: none came.
+  int signal() const;
+
+ private:
+  struct Former {
+    int signal = 0;
+    struct sigaction action = {};
+  };
+  std::vector<Former> former_;
+};
+
+}  // namespace abele

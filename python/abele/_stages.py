@@ -1,0 +1,20 @@
+"""Options of a pipeline from the two numbers that other libraries' programs give: devices and micro-batches."""
+
+from .enums import AutoStage
+from .options import Options
+from .strategies import PipelinedExecution
+
+
+def stagedOptions(options, devices, micro_batches):
+    """A copy of the options with that many stages, and micro-batches for an update.
+
+    Args:
+        options: None: the defaults.
+        devices: stages that Abele cuts; None: the model's blocks, or the strategy of the options.
+    """
+    result = Options() if options is None else options.clone()
+    if devices is not None:
+        result.setExecutionStrategy(PipelinedExecution(AutoStage.AutoSplit).devices(devices))
+    if micro_batches != 1:
+        result.Training.gradientAccumulation(micro_batches)
+    return result

@@ -1,0 +1,169 @@
+"""Abele as a backend of torch.compile: `torch.compile(model, backend="abele")`.
+
+Dynamo reads the program's Python, and AOTAutograd makes plain graphs of what it found: one for inference, or one of
+forward and one of backward. Each of them is captured and compiled for one device like any model. Weights, gradients and
+optimizer stay the program's own tensors.
+
+Source: torch.compile's interface for backends (torch/_dynamo/backends); ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.registry import list_backends, register_backend
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import default_partition
+
+from ._errors import userError
+from ._models import inferenceModel
+from .enums import OutputMode
+from .options import Options
+
+__all__ = ["backend"]
+
+
+def _given(argument):
+    """An argument as a device takes it: tensors without elements, which it does not, by their form."""
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    if argument.numel() == 0:
+        return (tuple(argument.shape), argument.stride(), str(argument.dtype).removeprefix("torch."))
+    return argument.detach()
+
+
+def _flat(result):
+    """The memory of a result as one row, and how the result lies in it: devices return rows that are contiguous."""
+    result = result.resolve_conj().resolve_neg()
+    sizes, strides = tuple(result.shape), result.stride()
+    span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if result.numel() else 0
+    return result.as_strided((span,), (1,), result.storage_offset()), (sizes, strides)
+
+
+class _Computation(torch.nn.Module):
+    """A graph as the forward of a model."""
+
+    def __init__(self, graph):
+        super().__init__()
+        self._graph = graph
+
+    def forward(self, *arguments):
+        given = [
+            torch.empty_strided(*each[:2], dtype=getattr(torch, each[2])) if isinstance(each, tuple) else each
+            for each in arguments
+        ]
+        rows, forms = zip(*map(_flat, self._graph(*given)), strict=True)
+        return rows, forms
+
+
+def _isTensor(node):
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _inputsAndTheirViews(graph):
+    """The nodes of a graph that compute no elements: inputs, sizes, and views of inputs."""
+    found = set()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            found.add(node)
+        elif node.op == "call_function" and found.issuperset(node.all_input_nodes):
+            is_view = isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+            if is_view or ("val" in node.meta and not _isTensor(node)):
+                found.add(node)
+    return found
+
+
+def _drawsNumbers(graph):
+    return any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in graph.nodes)
+
+
+class _Compiled:
+    """A graph of AOTAutograd on one device. Threads: safe.
+
+    What a graph only passes on, an input or a view of one, it hands over as it is: no device copies it.
+    """
+
+    def __init__(self, module):
+        results = list(next(iter(reversed(module.graph.nodes))).args[0])
+        free = _inputsAndTheirViews(module.graph)
+        computed = [isinstance(result, torch.fx.Node) and result not in free for result in results]
+        self._is_computed = computed
+        self._passed_on = self._part(module, [r for r, c in zip(results, computed, strict=True) if not c], free)
+        self._computation = self._part(module, [r for r, c in zip(results, computed, strict=True) if c], None)
+        self._draws = _drawsNumbers(module.graph)
+        self._model = None
+
+    @staticmethod
+    def _part(module, results, nodes):
+        """The module with these results alone, computed by these nodes (None: by all)."""
+        graph, copies = torch.fx.Graph(), {}
+        for node in module.graph.nodes:
+            if node.op != "output" and (nodes is None or node in nodes):
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output([copies[result] if isinstance(result, torch.fx.Node) else result for result in results])
+        return torch.fx.GraphModule(module, graph)
+
+    def __call__(self, *arguments):
+        passed_on, computed = iter(self._passed_on(*arguments)), iter(self._compute(arguments))
+        return [next(computed if is_computed else passed_on) for is_computed in self._is_computed]
+
+    def _compute(self, arguments):
+        if not any(self._is_computed):
+            return ()
+        given = list(map(_given, arguments))
+        if self._model is None:  # not earlier: torch makes no real tensors while it compiles
+            self._model = inferenceModel(_Computation(self._computation), _options())
+        rows, forms = self._model(*given) if not self._draws else self._drawing(given)
+        return [row.as_strided(*form) for row, form in zip(rows, forms, strict=True)]
+
+    def _drawing(self, given):
+        """A call whose random numbers go on in torch's stream; torch's go on behind it."""
+        with self._model._lock:
+            self._model.compile(*given)
+            session = self._model._native.session()
+            session.setRngState(torch.get_rng_state())
+            results = self._model(*given)
+            torch.set_rng_state(session.rngState())
+        return results
+
+
+def _options():
+    """One device with the threads of eager PyTorch, so that both compute in the same order."""
+    options = Options().outputMode(OutputMode.Final).showCompilationProgressBar(False)
+    options._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    return options
+
+
+def _compile(module, _example_inputs):
+    return make_boxed_func(_Compiled(module))
+
+
+def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
+    """Compiles a graph of Dynamo for one device; torch.compile calls it.
+
+    Args:
+        graph: what Dynamo found.
+        example_inputs: tensors like its arguments.
+        settings: `mode` and `options` of torch.compile: there are none.
+    Returns: a function with the arguments and the results of the graph; results and gradients are those of eager
+        PyTorch, bit for bit. Its first call for each shape compiles; what cannot be captured is an abele.Error there.
+    Raises:
+        abele.Error: E0702 for settings.
+    """
+    if settings:
+        raise userError(
+            "E0702",
+            "option-value",
+            f"torch.compile(backend='abele') was given {', '.join(f'{key}={settings[key]!r}' for key in settings)}",
+            expected="neither mode nor options",
+            remedy="abele.trainingModel(model, abele.Options()) takes all options of Abele",
+        )
+    compiler = aot_autograd(fw_compiler=_compile, partition_fn=default_partition)  # it keeps what it is given: one each
+    return compiler(graph, example_inputs)
+
+
+if "abele" not in list_backends(None):
+    register_backend(backend, name="abele")

@@ -1,0 +1,160 @@
+"""Abele under the Trainer of transformers: `AbeleTrainer(model, args, ..., devices=4, micro_batches=8)`.
+
+A training step, its backward and the optimizer's update are one compiled program, pipelined over several devices.
+Loops, data, callbacks, loggers, schedulers and files stay those of transformers.
+
+Source: transformers.Trainer; ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import Trainer
+
+from . import optim
+from ._errors import userError
+from ._models import trainingModel
+from ._stages import stagedOptions
+from .enums import OutputMode
+from .losses import identity_loss
+from .options import Options
+
+__all__ = ["AbeleTrainer"]
+
+
+def _refused(what, remedy):
+    return userError("E0711", "not-available", f"AbeleTrainer: {what}", remedy=remedy)
+
+
+class _Loss(torch.nn.Module):
+    """What a trainer minimises, as a forward."""
+
+    def __init__(self, model, compute_loss):
+        super().__init__()
+        self.model = model
+        self._compute_loss = compute_loss
+
+    def forward(self, inputs, items=None):
+        """items: what the loss is divided by in place of its own number of items. Shapes: [1]."""
+        return identity_loss(self._compute_loss(self.model, inputs, None if items is None else items[0]), "none")
+
+
+class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missing where types are checked
+    """A Trainer whose training steps are compiled programs. Evaluation runs in eager PyTorch, on the same weights.
+
+    Args:
+        args, kwargs: transformers.Trainer's.
+        devices: stages, each on a device of its own; Abele chooses the cuts. None: the model has blocks.
+        micro_batches: pieces of each batch, whose mean gradient makes one update; `per_device_train_batch_size` is a
+            multiple of it. The rows of the last batch that are missing are an error: `dataloader_drop_last=True`.
+        options: further options of Abele.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        devices: int | None = 1,
+        micro_batches: int = 1,
+        options: Options | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if self.args.gradient_accumulation_steps != 1:
+            raise _refused(
+                f"gradient_accumulation_steps={self.args.gradient_accumulation_steps}",
+                "AbeleTrainer(micro_batches=n), with per_device_train_batch_size n times as large",
+            )
+        if self.args.world_size > 1 or self.args.n_gpu > 1:
+            raise _refused("several processes or GPUs", "AbeleTrainer(devices=n) in one process, with use_cpu=True")
+        if self.accelerator.scaler is not None:
+            raise _refused("fp16 with a gradient scaler", "bf16=True, or abele.optim.AdamW(loss_scaling=...)")
+        self._num_devices = devices
+        self._micro_batches = micro_batches
+        self._abele_options = options
+        self._compiled: Any = None
+        self._numbers: Any = None  # of the optimizer, as the devices have them
+
+    @property
+    def compiled_model(self) -> Any:
+        """What trains: its report(), trace() and simulate(). None before the first step."""
+        return self._compiled
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """AdamW with the arguments' numbers, which clips as max_grad_norm says, where none was given."""
+        if self.optimizer is None:
+            decayed = self.get_decay_parameter_names(self.model)
+            named = [(name, each) for name, each in self.model.named_parameters() if each.requires_grad]
+            groups = [
+                {
+                    "params": [each for name, each in named if (name in decayed) == is_decayed],
+                    "weight_decay": self.args.weight_decay if is_decayed else 0.0,
+                }
+                for is_decayed in (True, False)
+            ]
+            self.optimizer = optim.AdamW(
+                [group for group in groups if group["params"]],
+                lr=self.args.learning_rate,
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+                eps=self.args.adam_epsilon,
+                max_grad_norm=self.args.max_grad_norm or float("inf"),
+            )
+        return self.optimizer
+
+    def training_step(self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """Forward, backward and update; the loss is the mean over the micro-batches."""
+        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
+        if self._compiled is None:
+            self.model.train()
+            options = stagedOptions(self._abele_options, self._num_devices, self._micro_batches)
+            options.outputMode(OutputMode.All)
+            loss = _Loss(self.model, self._lossOf)
+            self._compiled = trainingModel(loss, options, optimizer)
+        numbers = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+        if numbers != self._numbers:
+            self._compiled.setOptimizer(optimizer)
+            self._numbers = numbers
+        return self._compiled(dict(self._prepare_inputs(inputs)), self._items(num_items_in_batch)).mean()
+
+    def _items(self, number: Any) -> torch.Tensor | None:
+        """The items of a batch as an argument of the program, where the model's loss takes them."""
+        if number is None or not self.model_accepts_loss_kwargs:
+            return None
+        each = torch.as_tensor(number).reshape(1)
+        if self._micro_batches > 1:  # the step takes the mean over them
+            each = each / self._micro_batches
+        return each.repeat(self._micro_batches)
+
+    def _lossOf(self, model: torch.nn.Module, inputs: Any, items: torch.Tensor | None) -> torch.Tensor:
+        with self.compute_loss_context_manager():
+            loss: torch.Tensor = self.compute_loss(model, inputs, num_items_in_batch=items)
+        return loss
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Beside the loss, what part of the last step each stage of several worked: `stage0_busy`, ..."""
+        if "loss" in logs and self._compiled is not None:
+            stages = self._compiled.report()["stages"]
+            for i, stage in enumerate(stages if len(stages) > 1 else []):
+                logs[f"stage{i}_busy"] = round(stage["busy_ns"] / max(1, stage["busy_ns"] + stage["waiting_ns"]), 3)
+        super().log(logs, *args, **kwargs)
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As transformers does; afterwards weights and optimizer state are on the host."""
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            if self._compiled is not None:
+                self._compiled.destroy()
+                self._compiled, self._numbers = None, None
+
+    def _clip_grad_norm(self, model: torch.nn.Module) -> None:
+        """The optimizer has done it, inside the step."""
+
+    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: Any = None) -> None:
+        """Not known: gradients stay on the devices."""
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self._compiled is not None and self._compiled.isCompiled():
+            self._compiled.copyWeightsToHost()
+        super()._save_optimizer_and_scheduler(output_dir)

@@ -1,0 +1,66 @@
+// abele::Server: a model behind a queue.
+#include "abele/server.h"
+
+#include "abele/signature.h"
+#include "api/core.h"
+#include "base/error.h"
+#include "model/batcher.h"
+
+namespace abele {
+namespace {
+
+int64_t batchRows(InferenceModel& model, const ServerOptions& options) {
+  if (options.batch_rows != 0) return options.batch_rows;
+  ABELE_REQUIRE(model.isCompiled(), E0705,
+                {.what = "a server of a model that is not compiled, without a number of rows",
+                 .remedy = "compile() the model, load a compiled one, or say ServerOptions::batch_rows"});
+  const std::vector<ProgramValue> inputs = inputsOf(model);
+  ABELE_REQUIRE(!inputs.empty() && !inputs[0].sizes.empty(), E0708,
+                {.what = "a server of a model that takes no rows", .expected = "a tensor with rows as first input"});
+  return inputs[0].sizes[0];
+}
+
+}  // namespace
+
+struct Server::Impl {
+  InferenceModel model;
+  host::Batcher batcher;  // behind the model: its thread ends first
+
+  Impl(InferenceModel given, const ServerOptions& options)
+      : model(std::move(given)),
+        batcher([this](const std::string& form,
+                       const host::Batcher::Tensors& batch) { return ModelAccess::enter(model)->run(batch, form); },
+                {.batch_rows = batchRows(model, options),
+                 .longest_wait = options.longest_wait,
+                 .most_waiting_rows = options.most_waiting_rows,
+                 .most_kinds = options.most_shapes}) {}
+};
+
+Server::Server(InferenceModel model, const ServerOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(model), options)) {}
+Server::~Server() = default;
+
+std::vector<at::Tensor> Server::operator()(const std::vector<at::Tensor>& inputs) { return submit(inputs).get(); }
+std::future<std::vector<at::Tensor>> Server::submit(const std::vector<at::Tensor>& inputs) {
+  return *submitFlat({inputs, std::string(inputs.size(), 't')}, /*wait=*/true);
+}
+std::optional<std::future<std::vector<at::Tensor>>> Server::submitFlat(const detail::Flat& inputs, bool wait) {
+  return impl_->batcher.submit(inputs.form, inputs.tensors, wait);
+}
+void Server::stop() { impl_->batcher.stop(); }
+
+ServerStatistics Server::statistics() const {
+  const host::Batcher::Statistics found = impl_->batcher.statistics();
+  return {.requests = found.requests,
+          .failed = found.failed,
+          .rows = found.rows,
+          .batches = found.batches,
+          .filling_rows = found.filling_rows,
+          .waiting_rows = found.waiting_rows,
+          .p50_s = found.p50_s,
+          .p90_s = found.p90_s,
+          .p99_s = found.p99_s,
+          .longest_s = found.longest_s};
+}
+
+}  // namespace abele

@@ -1,0 +1,64 @@
+#include "base/open_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace abele {
+namespace {
+
+constexpr uint64_t kMostAtOnce = uint64_t{1} << 30;  // bytes: Linux reads less than twice as many by one call
+
+const char* kindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+[[noreturn]] void refuse(const std::string& path, std::string found, std::string remedy) {
+  throwUser(ErrorCode::E0712,
+            {.what = "a file cannot be read", .at = path, .found = std::move(found), .remedy = std::move(remedy)});
+}
+
+constexpr const char* kRemedy = "check that the file exists and may be read";
+
+}  // namespace
+
+OpenFile::OpenFile(std::string path) : path_(std::move(path)) {
+  // Nobody may be at the other end of a pipe.
+  do file_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  while (file_ < 0 && errno == EINTR);
+  if (file_ < 0) refuse(path_, std::strerror(errno), kRemedy);
+  struct stat status {};
+  const int error = ::fstat(file_, &status) == 0 ? 0 : errno;
+  if (error == 0 && S_ISREG(status.st_mode)) {
+    size_ = static_cast<uint64_t>(status.st_size);
+    return;
+  }
+  ::close(file_);
+  error != 0 ? refuse(path_, std::strerror(error), kRemedy)
+             : refuse(path_, kindOf(status.st_mode), "name an ordinary file");
+}
+
+OpenFile::~OpenFile() { ::close(file_); }
+
+void OpenFile::read(uint64_t begin, char* into, uint64_t bytes) const {
+  while (bytes > 0) {
+    const ssize_t n = ::pread(file_, into, std::min(bytes, kMostAtOnce), static_cast<off_t>(begin));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) refuse(path_, n < 0 ? std::strerror(errno) : "it became shorter meanwhile", kRemedy);
+    begin += static_cast<uint64_t>(n);
+    into += n;
+    bytes -= static_cast<uint64_t>(n);
+  }
+}
+
+}  // namespace abele

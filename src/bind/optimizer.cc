@@ -1,0 +1,330 @@
+// Optimizers of Python as a Model asks for them: how their attributes and their state are read and written. What is
+// made of them is model/'s (optimizer_attributes.h, optimizer_state.h).
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "base/error.h"
+#include "bind/bind.h"
+#include "bind/gil.h"
+#include "model/module_source.h"
+#include "model/optimizer_attributes.h"
+#include "model/optimizer_source.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+namespace {
+
+using host::NamedTensor;
+using host::OptimizerTensors;
+using Names = std::vector<std::vector<std::string>>;
+
+bool isNumber(const py::object& value) {
+  if (!value || PyBool_Check(value.ptr())) return false;
+  if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr()) || THPVariable_Check(value.ptr())) return true;
+  return py::isinstance(value, py::module_::import("numbers").attr("Real"));  // of numpy, say
+}
+
+double toDouble(const py::object& value) {
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (number == -1 && PyErr_Occurred()) throw py::error_already_set();
+  return number;
+}
+
+bool isTrueValue(const py::object& value) {
+  const int is_true = value ? PyObject_IsTrue(value.ptr()) : 0;
+  if (is_true < 0) throw py::error_already_set();
+  return is_true != 0;
+}
+
+/// The attributes of an optimizer, which it does not keep alive: its executor does. Methods take the GIL.
+class PythonAttributes : public host::OptimizerAttributes {
+ public:
+  PythonAttributes(const py::object& optimizer, OptimizerKind kind, bool is_ours)
+      : optimizer_(kept(py::weakref(optimizer))), kind_(kind), is_ours_(is_ours) {}
+
+  /// Requires: the GIL.
+  py::object object() const {
+    py::object optimizer = (*optimizer_)();
+    ABELE_CHECK(!optimizer.is_none(), "the optimizer of a model is gone");
+    return optimizer;
+  }
+  py::list groups() const { return object().attr("param_groups"); }
+
+  OptimizerKind kind() const override { return kind_; }
+  bool isOurs() const override { return is_ours_; }
+  bool isConstant(const std::string& name) const override { return asked("isConstant", name); }
+  bool isMarkedConstant(const std::string& name) const override { return is_ours_ && asked("_isMarkedConstant", name); }
+  int numGroups() const override {
+    const WithGil gil;
+    return static_cast<int>(groups().size());
+  }
+  std::vector<at::Tensor> parameters(int group) const override {
+    const WithGil gil;
+    return py::object(groups()[static_cast<size_t>(group)]["params"]).cast<std::vector<at::Tensor>>();
+  }
+  bool has(int place, const std::string& name) const override {
+    const WithGil gil;
+    return static_cast<bool>(find(place, name));
+  }
+  std::optional<double> number(int place, const std::string& name) const override {
+    const WithGil gil;
+    const py::object value = find(place, name);
+    return isNumber(value) ? std::optional(toDouble(value)) : std::nullopt;
+  }
+  std::optional<std::pair<double, double>> pair(int place, const std::string& name) const override {
+    const WithGil gil;
+    const py::object value = find(place, name);
+    if (!value || !PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != 2) return std::nullopt;
+    const py::object first = value[py::int_(0)], second = value[py::int_(1)];
+    if (!isNumber(first) || !isNumber(second)) return std::nullopt;
+    return std::pair(toDouble(first), toDouble(second));
+  }
+  std::optional<DType> type(int place, const std::string& name) const override {
+    const WithGil gil;
+    const py::object value = find(place, name);
+    if (!value) return std::nullopt;
+    if (THPVariable_Check(value.ptr())) return static_cast<DType>(THPVariable_Unpack(value.ptr()).scalar_type());
+    if (!THPDtype_Check(value.ptr())) return std::nullopt;
+    return static_cast<DType>(reinterpret_cast<THPDtype*>(value.ptr())->scalar_type);
+  }
+  bool isTrue(int place, const std::string& name) const override {
+    const WithGil gil;
+    return isTrueValue(find(place, name));
+  }
+  std::string text(int place, const std::string& name) const override {
+    const WithGil gil;
+    const py::object value = find(place, name);
+    if (!value) return "None";
+    if (PyUnicode_Check(value.ptr())) return py::repr(value).cast<std::string>();
+    const bool is_integer = PyLong_Check(value.ptr()) && !PyBool_Check(value.ptr());  // 1 is the same number as 1.0
+    return py::str(is_integer ? py::object(py::float_(toDouble(value))) : value).cast<std::string>();
+  }
+
+ private:
+  /// Null where there is none. Requires: the GIL.
+  py::object find(int place, const std::string& name) const {
+    const py::object optimizer = object();
+    if (place == kWhole) return py::getattr(optimizer, name.c_str(), py::object());
+    const py::str key(name);
+    if (place != kDefaults) {
+      const py::dict group = py::list(optimizer.attr("param_groups"))[static_cast<size_t>(place)];
+      if (group.contains(key)) return group[key];
+    }
+    const py::dict defaults = optimizer.attr("defaults");
+    return defaults.contains(key) ? py::object(defaults[key]) : py::object();
+  }
+  bool asked(const char* question, const std::string& name) const {
+    const WithGil gil;
+    return isTrueValue(object().attr("variable_attrs").attr(question)(name));
+  }
+
+  const std::shared_ptr<py::object> optimizer_;  // a weak reference
+  const OptimizerKind kind_;
+  const bool is_ours_;
+};
+
+/// optimizer.state of a class of torch.optim, by parameter.
+class TorchState : public host::HostState {
+ public:
+  explicit TorchState(const PythonAttributes& optimizer) : optimizer_(optimizer) {}
+  bool isOfTorch() const override { return true; }
+  /// load_state_dict() puts another dict in its place.
+  bool isNew() const override {
+    const WithGil gil;
+    const py::object state = all();
+    return !(known_ && known_->is(state)) && isTrueValue(state);
+  }
+  bool isStale() const override { return is_stale_; }
+  bool isThere() const override {
+    const WithGil gil;
+    return isTrueValue(all());
+  }
+  Taken read(const OptimizerTensors& current, const std::vector<NamedTensor>& tensors) override {
+    const WithGil gil;
+    Taken taken;
+    const py::object all_states = all();
+    visitParameters(tensors, [&](const py::handle& parameter, const std::string& name) {
+      const py::object state = all_states.attr("get")(parameter, py::dict());
+      std::optional<OptimizerTensors> given;
+      if (isTrueValue(state)) given = tensorsOf(state);
+      taken.updates =
+          std::max(taken.updates, host::takeFromTorch(optimizer_.kind(), given, name, current, taken.tensors));
+    });
+    return taken;
+  }
+  void write(const OptimizerTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) override {
+    const WithGil gil;
+    const py::object all_states = all();
+    if (updates > 0)  // else there is no news
+      visitParameters(tensors, [&](const py::handle& parameter, const std::string& name) {
+        const host::TorchState values = host::inTorch(optimizer_.kind(), state, name, updates);
+        if (values.empty()) return;
+        const py::object entry = all_states[parameter];
+        entry.attr("clear")();
+        for (const auto& [key, value] : values) entry[py::str(key)] = value;
+      });
+    noteUpload(true);  // both are the same
+  }
+  void noteUpload(bool is_taken) override {
+    const WithGil gil;
+    if (is_taken) is_stale_ = false;
+    known_ = kept(all());
+  }
+  void noteStale(bool is_void) override {
+    const WithGil gil;
+    if (is_void) {
+      all().attr("clear")();
+      known_ = kept(all());
+    }
+    is_stale_ = true;
+  }
+  void noteBeginOfStep() override { is_stale_ = true; }  // also after an interruption that comes too late
+  void noteEndOfStep() override {}
+  void noteDestroyed() override {
+    is_stale_ = false;
+    known_ = nullptr;
+  }
+
+ private:
+  py::object all() const { return optimizer_.object().attr("state"); }
+  /// What is kept of a parameter, without what is None.
+  static OptimizerTensors tensorsOf(const py::dict& state) {
+    OptimizerTensors found;
+    for (const auto& [name, value] : state) {
+      const auto object = py::reinterpret_borrow<py::object>(value);
+      if (THPVariable_Check(value.ptr()))
+        found.emplace(py::str(name), THPVariable_Unpack(value.ptr()));
+      else if (isNumber(object))
+        found.emplace(py::str(name), at::scalar_tensor(toDouble(object), at::kDouble));
+    }
+    return found;
+  }
+  /// visit(parameter as the optimizer holds it, its name in the model), of all groups.
+  template <class Visit>
+  void visitParameters(const std::vector<NamedTensor>& tensors, const Visit& visit) const {
+    const Names names = host::namesOf(optimizer_, tensors);
+    size_t group = 0;
+    for (const py::handle each : optimizer_.groups()) {
+      size_t i = 0;
+      for (const py::handle parameter : py::reinterpret_borrow<py::dict>(each)["params"]) {
+        if (!names[group][i].empty()) visit(parameter, names[group][i]);
+        ++i;
+      }
+      ++group;
+    }
+  }
+
+  const PythonAttributes& optimizer_;
+  bool is_stale_ = false;
+  std::shared_ptr<py::object> known_;  // the dict that was in step with the devices; null: none was
+};
+
+/// ipu_state and ipu_param of a class of ours, with its flags that say who has the newer ones.
+class OurState : public host::HostState {
+ public:
+  explicit OurState(const PythonAttributes& optimizer) : optimizer_(optimizer) {}
+  bool isOfTorch() const override { return false; }
+  bool isNew() const override { return flag(kNew); }
+  bool isStale() const override { return flag(kStale); }
+  bool isThere() const override { return flag(kNew) && hasState(); }
+  Taken read(const OptimizerTensors& current, const std::vector<NamedTensor>& /*tensors*/) override {
+    const WithGil gil;
+    const auto given = optimizer_.object().attr("_device_state")["ipu_state"].cast<OptimizerTensors>();
+    return {.tensors = host::fromPopTorch(given, current)};
+  }
+  void write(const OptimizerTensors& state, const std::vector<NamedTensor>& tensors, int64_t /*updates*/) override {
+    const WithGil gil;
+    Names names = host::trainedNamesOf(optimizer_, tensors);
+    names.pop_back();  // parameters of no group have no entry
+    py::dict both;
+    both["ipu_state"] = host::inPopTorch(state);
+    both["ipu_param"] = host::numbersInPopTorch(host::fieldsOf(optimizer_, tensors, /*follows_torch=*/false), names);
+    optimizer_.object().attr("_device_state") = both;
+    set(kStale, false);
+  }
+  void noteUpload(bool is_taken) override {
+    if (is_taken)
+      set(kNew, false);
+    else
+      set(kStale, true);
+  }
+  void noteStale(bool is_void) override {
+    if (!is_void) return;  // an optimizer of a file has the state of the file
+    set(kNew, false);
+    set(kStale, true);
+  }
+  void noteBeginOfStep() override {}
+  void noteEndOfStep() override { set(kStale, true); }
+  void noteDestroyed() override { set(kNew, hasState()); }
+
+ private:
+  static constexpr const char *kNew = "ipu_state_is_dirty", *kStale = "host_state_is_dirty";
+
+  bool flag(const char* name) const {
+    const WithGil gil;
+    return isTrueValue(optimizer_.object().attr(name));
+  }
+  void set(const char* name, bool value) {
+    const WithGil gil;
+    optimizer_.object().attr(name) = py::bool_(value);
+  }
+  bool hasState() const {
+    const WithGil gil;
+    return isTrueValue(optimizer_.object().attr("has_state")());
+  }
+
+  const PythonAttributes& optimizer_;
+};
+
+/// Threads: as host::OptimizerSource.
+class PythonOptimizer : public host::OptimizerSource {
+ public:
+  PythonOptimizer(const py::object& optimizer, OptimizerKind kind, bool is_ours, const host::Policy& policy)
+      : attributes_(optimizer, kind, is_ours), follows_torch_(policy.torch_updates) {
+    if (is_ours)
+      state_ = std::make_unique<OurState>(attributes_);
+    else
+      state_ = std::make_unique<TorchState>(attributes_);
+  }
+  host::OptimizerSpec spec(const std::vector<NamedTensor>& tensors) override {
+    const WithGil gil;
+    return host::specOf(attributes_, tensors, follows_torch_);
+  }
+  std::optional<host::OptimizerFields> fields() override {
+    const WithGil gil;
+    return host::fieldsOf(attributes_, {}, follows_torch_);
+  }
+  host::OptimizerConstants constants(bool scaling_varies) override {
+    const WithGil gil;
+    return host::constantsOf(attributes_, scaling_varies);
+  }
+  host::HostState* state() override { return state_.get(); }
+
+  void requireValues() const { host::requireValues(attributes_, follows_torch_); }
+
+ private:
+  const PythonAttributes attributes_;
+  const bool follows_torch_;
+  std::unique_ptr<host::HostState> state_;
+};
+
+}  // namespace
+
+void registerOptimizer(py::module_& module) {
+  py::class_<host::OptimizerSource, std::shared_ptr<host::OptimizerSource>>(module, "OptimizerSource");
+  py::class_<PythonOptimizer, host::OptimizerSource, std::shared_ptr<PythonOptimizer>>(module, "Optimizer")
+      .def(py::init<const py::object&, OptimizerKind, bool, const host::Policy&>(), py::arg("optimizer"), py::kw_only(),
+           py::arg("kind"), py::arg("is_ours"), py::arg("policy"))
+      .def("requireValues", &PythonOptimizer::requireValues);
+}
+
+}  // namespace abele::bind

@@ -1,0 +1,113 @@
+// Batcher: requests of Python's threads. The model is a function of Python's.
+#include <chrono>
+#include <future>
+#include <memory>
+
+#include <pybind11/functional.h>
+
+#include "bind/bind.h"
+#include "bind/gil.h"
+#include "model/batcher.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+namespace {
+
+using host::Batcher;
+
+constexpr std::chrono::milliseconds kLookForSignals(50);
+
+/// What a caller waits for. Threads: safe, under the GIL.
+class Answer {
+ public:
+  explicit Answer(std::future<Batcher::Tensors> future) : future_(future.share()) {}
+
+  bool isDone() const { return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+  /// Is it there within the time? timeout_s below 0: waits for ever.
+  bool wait(double timeout_s) const {
+    const std::shared_future<Batcher::Tensors> future = future_;
+    const auto begin = std::chrono::steady_clock::now();
+    const NoGil no_gil;
+    while (true) {
+      std::chrono::duration<double> slice = kLookForSignals;
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+      if (timeout_s >= 0) slice = std::min(slice, std::chrono::duration<double>(timeout_s) - waited);
+      if (future.wait_for(slice) == std::future_status::ready) return true;
+      if (timeout_s >= 0 && waited.count() >= timeout_s) return false;
+      if (hasEnded()) continue;
+      const WithGil gil;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+  }
+  /// Requires: it is done.
+  Batcher::Tensors take() const { return future_.get(); }
+
+ private:
+  std::shared_future<Batcher::Tensors> future_;
+};
+
+/// Without the GIL: its end waits for the thread that asks for it.
+struct EndWithoutGil {
+  void operator()(Batcher* batcher) const {
+    const NoGil no_gil;
+    delete batcher;
+  }
+};
+
+py::dict dictOf(const Batcher::Statistics& found) {
+  py::dict all;
+  all["requests"] = found.requests;
+  all["failed"] = found.failed;
+  all["rows"] = found.rows;
+  all["batches"] = found.batches;
+  all["filling_rows"] = found.filling_rows;
+  all["waiting_rows"] = found.waiting_rows;
+  all["p50_s"] = found.p50_s;
+  all["p90_s"] = found.p90_s;
+  all["p99_s"] = found.p99_s;
+  all["longest_s"] = found.longest_s;
+  return all;
+}
+
+}  // namespace
+
+void registerServer(py::module_& module) {
+  py::class_<Answer>(module, "Answer")
+      .def("done", &Answer::isDone)
+      .def("wait", &Answer::wait, py::arg("timeout_s"))
+      .def("take", &Answer::take);
+  py::class_<Batcher, std::unique_ptr<Batcher, EndWithoutGil>>(module, "Batcher")
+      .def(py::init([](Batcher::Run run, int64_t batch_rows, double longest_wait_s, int64_t most_waiting_rows,
+                       int64_t most_kinds) {
+             const std::chrono::duration<double> wait(longest_wait_s);
+             return std::unique_ptr<Batcher, EndWithoutGil>(
+                 new Batcher(calledWithGil(std::move(run)),
+                             {.batch_rows = batch_rows,
+                              .longest_wait = std::chrono::duration_cast<std::chrono::nanoseconds>(wait),
+                              .most_waiting_rows = most_waiting_rows,
+                              .most_kinds = most_kinds}));
+           }),
+           py::arg("run"), py::arg("batch_rows"), py::arg("longest_wait_s"), py::arg("most_waiting_rows"),
+           py::arg("most_kinds"))
+      .def(
+          "submit",
+          [](Batcher& self, const std::string& form, const Batcher::Tensors& rows, bool wait) -> std::optional<Answer> {
+            const NoGil no_gil;
+            std::optional<std::future<Batcher::Tensors>> future = self.submit(form, rows, wait);
+            if (!future) return {};
+            return Answer(std::move(*future));
+          },
+          py::arg("form"), py::arg("rows"), py::arg("wait"))
+      .def("stop", &Batcher::stop, py::call_guard<NoGil>())
+      .def("statistics", [](const Batcher& self) {
+        Batcher::Statistics found;
+        {
+          const NoGil no_gil;
+          found = self.statistics();
+        }
+        return dictOf(found);
+      });
+}
+
+}  // namespace abele::bind

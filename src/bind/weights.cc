@@ -1,0 +1,33 @@
+// Weights in files, and memory for tensors on the meta device.
+#include "model/weight_files.h"
+
+#include "bind/bind.h"
+#include "bind/gil.h"
+#include "compile/meta_tensors.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+
+void registerWeights(py::module_& module) {
+  using host::Memories;
+  using host::WeightFiles;
+  using host::WeightTarget;
+  py::class_<WeightTarget>(module, "WeightTarget")
+      .def(py::init([](std::vector<std::string> names, at::Tensor tensor, bool may_be_missing) {
+             return WeightTarget{std::move(names), std::move(tensor), may_be_missing};
+           }),
+           py::arg("names"), py::arg("tensor"), py::arg("may_be_missing"))
+      .def_readonly("names", &WeightTarget::names)
+      .def_readonly("tensor", &WeightTarget::tensor)
+      .def_readonly("may_be_missing", &WeightTarget::may_be_missing);
+  py::class_<WeightFiles, std::shared_ptr<WeightFiles>>(module, "WeightFiles")
+      .def(py::init<std::string, bool>(), py::arg("path"), py::arg("convert"), py::call_guard<NoGil>())
+      .def("require", &WeightFiles::require, py::arg("targets"), py::call_guard<NoGil>())
+      .def("fill", &WeightFiles::fill, py::arg("target"), py::call_guard<NoGil>());
+  py::class_<Memories>(module, "Memories", "What giveMemory() took, for takeMemory().");
+  module.def("giveMemory", &host::giveMemory, py::arg("tensors"));
+  module.def("takeMemory", &host::takeMemory, py::arg("memories"));
+}
+
+}  // namespace abele::bind

@@ -1,0 +1,75 @@
+#include "compile/meta_tensors.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <sys/mman.h>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/InferenceMode.h>
+
+#include "base/error.h"
+
+namespace abele::host {
+namespace {
+
+/// Of a mapping, for its deleter.
+struct Mapping {
+  void* begin;
+  size_t bytes;
+};
+
+void unmap(void* context) {
+  const auto* mapping = static_cast<Mapping*>(context);
+  ::munmap(mapping->begin, mapping->bytes);
+  delete mapping;
+}
+
+}  // namespace
+
+// torch's set_data() refuses devices of another kind, so the memory is exchanged below it.
+void setMemory(const at::Tensor& tensor, const c10::Storage& storage) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const bool may_change = impl->allow_tensor_metadata_change();
+  impl->set_allow_tensor_metadata_change(true);
+  impl->_change_backend_component_keys(storage.device());
+  impl->set_storage_keep_dtype(storage);
+  impl->set_allow_tensor_metadata_change(may_change);
+}
+
+c10::Storage zeros(int64_t bytes) {
+  if (bytes == 0) return {c10::Storage::use_byte_size_t(), 0, c10::GetCPUAllocator()->allocate(0), nullptr, false};
+  // Not of the allocator: pages of a mapping that are only read are one page for all.
+  void* begin = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (begin == MAP_FAILED)
+    throwDevice(ErrorCode::E0605, {.what = "no addresses for the shapes of a model on the meta device",
+                                   .found = std::strerror(errno),
+                                   .expected = cat(bytes, " bytes of addresses, which take no memory"),
+                                   .remedy = "raise the limit of the process's addresses (ulimit -v)"});
+  auto* mapping = new Mapping{begin, static_cast<size_t>(bytes)};
+  return {c10::Storage::use_byte_size_t(), mapping->bytes,
+          c10::DataPtr(begin, mapping, &unmap, c10::Device(c10::DeviceType::CPU)), nullptr, false};
+}
+
+Memories giveMemory(const std::vector<at::Tensor>& tensors) {
+  const c10::InferenceMode no_autograd;
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> given;
+  Memories memories;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || !tensor.is_meta() || !tensor.has_storage()) continue;
+    const c10::Storage before = tensor.storage();
+    c10::Storage& memory = given[before.unsafeGetStorageImpl()];
+    if (!memory) memory = at::empty({static_cast<int64_t>(before.nbytes())}, at::kByte).storage();
+    memories.before.emplace_back(tensor, before);
+    setMemory(tensor, memory);
+  }
+  return memories;
+}
+
+void takeMemory(const Memories& memories) {
+  for (const auto& [tensor, before] : memories.before) setMemory(tensor, before);
+}
+
+}  // namespace abele::host

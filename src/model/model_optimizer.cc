@@ -1,0 +1,35 @@
+// Of a model: its optimizer.
+#include <utility>
+
+#include "model/model.h"
+
+namespace abele::host {
+
+OptimizerSync::Compiled Model::compiledProgram() const {
+  return {.session = *program_->session,
+          // A program of a file may have no module.
+          .tensors = [this] { return program_->is_final ? program_->tensors : source_->tensors(); },
+          .scaling_varies = program_->auto_loss_scaling,
+          .has_devices = rules_.connection != ConnectionType::kNever && !program_->session->isOfParent()};
+}
+
+void Model::setOptimizer(std::shared_ptr<OptimizerSource> optimizer) {
+  if (program_)
+    optimizer_.set(std::move(optimizer), compiledProgram());
+  else
+    optimizer_.use(std::move(optimizer));
+}
+
+void Model::sendOptimizer() {
+  if (program_ && optimizer_.source()) optimizer_.send(compiledProgram());
+}
+
+OptimizerSpec Model::optimizerSpec() {
+  return optimizer_.spec(program_ ? compiledProgram().tensors() : source_->tensors());
+}
+
+void Model::downloadOptimizerState() {
+  if (program_) optimizer_.download(compiledProgram());
+}
+
+}  // namespace abele::host

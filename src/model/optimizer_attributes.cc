@@ -1,0 +1,291 @@
+#include "model/optimizer_attributes.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/optimizers.h"
+#include "options/value.h"
+
+namespace abele::host {
+namespace {
+
+using Attributes = OptimizerAttributes;
+constexpr int kWhole = Attributes::kWhole;
+
+// Attributes that are the same for all groups and never change after compilation, with their texts where an optimizer
+// lacks them.
+struct WholeAttribute {
+  const char* name;
+  const char* text_if_absent;
+  bool is_type = false;
+};
+constexpr WholeAttribute kWholeAttributes[] = {
+    {"use_combined_accum", "False"},
+    {"accum_type", "torch.float32", true},
+    {"velocity_accum_type", "torch.float32", true},
+    {"first_order_momentum_accum_type", "torch.float32", true},
+    {"second_order_momentum_accum_type", "torch.float32", true},
+    {"max_grad_norm", "inf"},
+    {"bias_correction", "True"},
+    {"use_tf_variant", "False"},
+};
+constexpr const char* kWholeFlags[] = {"use_tf_variant", "bias_correction"};
+
+// Attributes of torch's own optimizers that are constant while they have this value.
+const std::map<std::string, double>& constantsOfTorch() {
+  static const std::map<std::string, double> values = {
+      {"weight_decay", 0},        {"momentum", 0},     {"dampening", 0},        {"eps", 1e-8},
+      {"max_weight_norm", 65500}, {"loss_scaling", 1}, {"velocity_scaling", 1},
+  };
+  return values;
+}
+const std::set<std::string> kAlwaysConstant = {"alpha", "betas", "nesterov"};
+
+/// Attributes of a group that decide what is kept from step to step.
+std::vector<std::string> keepingAttributes(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW: return {"amsgrad"};
+    case OptimizerKind::kRmsprop: return {"centered"};
+    default: return {};
+  }
+}
+
+bool hasNumber(OptimizerKind kind, const char* name) {
+  return std::ranges::count(optimizerRow(kind).numbers, name) > 0;
+}
+
+/// builtin: the exception of Python that its callers expect beside abele.Error.
+[[noreturn]] void refuse(Message message, const char* builtin = "") {
+  throw OptionError(ErrorCode::E0706, std::move(message), builtin);
+}
+
+double numberOf(const Attributes& optimizer, int place, const std::string& name) {
+  const std::optional<double> number = optimizer.number(place, name);
+  if (!number)
+    refuse({.what = cat(name, " of the optimizer is ", optimizer.text(place, name)), .expected = "a number"},
+           "AssertionError");
+  return *number;
+}
+
+double lossScalingOf(const Attributes& optimizer) {
+  return optimizer.has(kWhole, "loss_scaling") ? numberOf(optimizer, kWhole, "loss_scaling") : 1;
+}
+
+/// foreach gives the same bits as torch's plain implementation. PopTorch ignores all of them.
+void requireCapable(const Attributes& optimizer, int group) {
+  constexpr std::pair<const char*, const char*> kOthers[] = {
+      {"capturable", "torch has it for accelerators only"},
+      {"differentiable", "the device does not differentiate its updates"},
+  };
+  for (const auto& [name, why] : kOthers)
+    if (optimizer.isTrue(group, name))
+      refuse(
+          {.what = cat(name, "=True: ", why),
+           .remedy = cat("create the optimizer without ", name, ", or use poptorch.trainingModel, which ignores it")});
+}
+
+Fields groupFields(const Attributes& optimizer, int group, bool follows_torch) {
+  if (optimizer.isTrue(group, "amsgrad"))
+    refuse({.what = "amsgrad=True is not supported", .remedy = "create the optimizer without it"}, "ValueError");
+  const OptimizerKind kind = optimizer.kind();
+  Fields fields;
+  for (const std::string& name : optimizerRow(kind).numbers)
+    if (name != "beta1" && name != "beta2" && name != "nesterov") fields[name] = numberOf(optimizer, group, name);
+  if (hasNumber(kind, "beta1")) {
+    const auto betas = optimizer.pair(group, "betas");
+    if (!betas)
+      refuse({.what = cat("betas are ", optimizer.text(group, "betas")), .expected = "a tuple of two numbers"},
+             "AssertionError");
+    std::tie(fields["beta1"], fields["beta2"]) = *betas;
+  }
+  for (const char* name : {"nesterov", "maximize"}) fields[name] = optimizer.isTrue(group, name);
+  for (const std::string& name : keepingAttributes(kind)) fields[name] = optimizer.isTrue(group, name);
+  for (const char* name : kWholeFlags)
+    if (optimizer.has(kWhole, name)) fields[name] = optimizer.isTrue(kWhole, name);
+  if (!follows_torch) return fields;
+  fields["fused"] = optimizer.isTrue(group, "fused");
+  requireCapable(optimizer, group);
+  if (const auto type = optimizer.type(group, "lr")) fields["rounds_rate"] = *type == DType::kFloat32;
+  return fields;
+}
+
+/// Of gradient sums and moments; without one it is the parameter's, as in torch.
+std::map<std::string, DType> typesOf(const Attributes& optimizer, const std::vector<NamedTensor>& tensors) {
+  std::map<std::string, DType> types;
+  if (!optimizer.isOurs()) {
+    // Said all the same where both agree, so that either may replace the other.
+    const bool is_plain = std::ranges::all_of(
+        tensors, [](const NamedTensor& t) { return !t.trains || t.tensor.scalar_type() == at::kFloat; });
+    if (is_plain)
+      for (const char* name : {"accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type"})
+        types[name] = DType::kFloat32;
+    return types;
+  }
+  for (const WholeAttribute& each : kWholeAttributes) {
+    if (!each.is_type || !optimizer.has(kWhole, each.name)) continue;
+    const std::optional<DType> type = optimizer.type(kWhole, each.name);
+    if (type != DType::kFloat16 && type != DType::kFloat32)
+      refuse({.what = cat(each.name, " is ", optimizer.text(kWhole, each.name)),
+              .expected = "torch.float16 or torch.float32"},
+             "ValueError");
+    types[each.name] = *type;
+  }
+  types.emplace("second_order_momentum_accum_type", DType::kFloat32);
+  return types;
+}
+
+bool isConstant(const Attributes& optimizer, int place, const std::string& name) {
+  if (name == "amsgrad" || name == "centered") return true;  // they decide what is kept from step to step
+  if (optimizer.isOurs()) return optimizer.isConstant(name);
+  if (kAlwaysConstant.contains(name)) return true;
+  const std::optional<double> value = optimizer.number(place, name);
+  if (name == "weight_decay" && optimizer.kind() == OptimizerKind::kAdamW) return value == 0.01;
+  const auto it = constantsOfTorch().find(name);
+  return it != constantsOfTorch().end() && value == it->second;
+}
+
+/// Do they differ? Numbers of different types may be the same.
+bool differs(const Attributes& optimizer, int group, const char* name) {
+  const auto ours = optimizer.number(group, name), whole = optimizer.number(kWhole, name);
+  return ours && whole ? *ours != *whole : optimizer.text(group, name) != optimizer.text(kWhole, name);
+}
+
+void requireAgreement(const Attributes& optimizer, int group) {
+  const auto refuseGroup = [&](const char* name, const std::string& expected) {
+    refuse({.what = cat(name, " is the same for all groups of an optimizer, and param_groups[", group, "] differs"),
+            .found = optimizer.text(group, name),
+            .expected = expected,
+            .remedy = cat("leave ", name, " out of the group")});
+  };
+  for (const WholeAttribute& each : kWholeAttributes)
+    if (optimizer.has(kWhole, each.name) && optimizer.has(group, each.name) && differs(optimizer, group, each.name))
+      refuseGroup(each.name, optimizer.text(kWhole, each.name));
+  const bool is_decoupled = optimizer.kind() == OptimizerKind::kAdamW;
+  if (const char* name = "decoupled_weight_decay";
+      optimizer.has(group, name) && optimizer.isTrue(group, name) != is_decoupled)
+    refuseGroup(name, is_decoupled ? "True" : "False");
+}
+
+/// The same for tensors that are the same memory. Parameters may be parts of one storage.
+using MemoryKey = std::tuple<const void*, int64_t, std::vector<int64_t>>;
+MemoryKey memoryKey(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || !tensor.has_storage()) return {tensor.unsafeGetTensorImpl(), 0, {}};
+  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.sizes().vec()};
+}
+
+std::string shapeText(const at::Tensor& tensor) {
+  std::string text;
+  for (const int64_t size : tensor.sizes()) text += cat(text.empty() ? "" : ", ", size);
+  return cat("[", text, "]");
+}
+
+}  // namespace
+
+OptimizerFields fieldsOf(const Attributes& optimizer, const std::vector<NamedTensor>& tensors, bool follows_torch) {
+  OptimizerFields fields{
+      .kind = optimizer.kind(),
+      .loss_scaling = lossScalingOf(optimizer),
+      .max_grad_norm = optimizer.number(kWhole, "max_grad_norm").value_or(std::numeric_limits<double>::infinity()),
+      .types = typesOf(optimizer, tensors),
+      .use_combined_accum = optimizer.isTrue(kWhole, "use_combined_accum"),
+      .follows_torch = follows_torch};
+  for (int group = 0; group < optimizer.numGroups(); ++group)
+    fields.groups.push_back(groupFields(optimizer, group, follows_torch));
+  fields.groups.push_back(groupFields(optimizer, Attributes::kDefaults, follows_torch));
+  fields.momentum_varies =
+      optimizer.isOurs() && hasNumber(optimizer.kind(), "momentum") && !optimizer.isConstant("momentum");
+  return fields;
+}
+
+void requireValues(const Attributes& optimizer, bool follows_torch) {
+  for (int group = 0; group < optimizer.numGroups(); ++group) groupFields(optimizer, group, follows_torch);
+  for (int group = 0; group < optimizer.numGroups(); ++group) requireAgreement(optimizer, group);
+  typesOf(optimizer, {});
+}
+
+OptimizerConstants constantsOf(const Attributes& optimizer, bool scaling_varies) {
+  OptimizerConstants constants;
+  const OptimizerRow& row = optimizerRow(optimizer.kind());
+  constants.note("type", row.name);
+  constants.note("number of groups", cat(optimizer.numGroups()));
+  for (const WholeAttribute& each : kWholeAttributes)
+    constants.note(each.name,
+                   optimizer.has(kWhole, each.name) ? optimizer.text(kWhole, each.name) : each.text_if_absent);
+  if (!scaling_varies) {
+    const bool is_given = optimizer.has(kWhole, "loss_scaling");
+    constants.note("loss_scaling", is_given ? optimizer.text(kWhole, "loss_scaling") : "1.0",
+                   !is_given || isConstant(optimizer, kWhole, "loss_scaling"));
+  }
+  std::vector<std::string> names;
+  for (const std::string& name : row.numbers)
+    if (name != "beta2") names.push_back(name == "beta1" ? "betas" : name);
+  for (const std::string& name : keepingAttributes(row.kind)) names.push_back(name);
+  if (optimizer.isTrue(kWhole, "use_combined_accum")) names.emplace_back("velocity_scaling");
+  for (int group = 0; group < optimizer.numGroups(); ++group)
+    for (const std::string& name : names) {
+      // A learning rate that was left at its default may change all the same: schedulers do that.
+      const bool is_constant = (name != "lr" && isConstant(optimizer, group, name)) || optimizer.isMarkedConstant(name);
+      constants.note(cat("param_groups[", group, "]['", name, "']"), optimizer.text(group, name), is_constant);
+    }
+  return constants;
+}
+
+std::vector<std::vector<std::string>> namesOf(const Attributes& optimizer, const std::vector<NamedTensor>& tensors) {
+  std::map<MemoryKey, std::string> names;
+  for (const NamedTensor& t : tensors)
+    if (t.is_parameter) names[memoryKey(t.tensor)] = t.name;
+  std::vector<std::vector<std::string>> groups;
+  for (int group = 0; group < optimizer.numGroups(); ++group) {
+    groups.emplace_back();
+    for (const at::Tensor& tensor : optimizer.parameters(group)) {
+      const auto it = names.find(memoryKey(tensor));
+      groups.back().push_back(it == names.end() ? std::string() : it->second);
+    }
+  }
+  return groups;
+}
+
+std::vector<std::vector<std::string>> trainedNamesOf(const Attributes& optimizer,
+                                                     const std::vector<NamedTensor>& tensors) {
+  std::set<std::string> open;  // trainable, and in no group yet
+  for (const NamedTensor& t : tensors)
+    if (t.trains) open.insert(t.name);
+  std::vector<std::vector<std::string>> groups;
+  for (const std::vector<std::string>& names : namesOf(optimizer, tensors)) {
+    const int group = static_cast<int>(groups.size());
+    groups.emplace_back();
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names[i].empty())
+        refuse({.what = cat("param_groups[", group, "]['params'][", i, "] is no parameter of the model"),
+                .found = cat("a tensor of shape ", shapeText(optimizer.parameters(group).at(i))),
+                .remedy = "build the optimizer from model.parameters() of the model that is wrapped"});
+      if (open.erase(names[i]) > 0) groups.back().push_back(names[i]);
+    }
+  }
+  groups.emplace_back();
+  for (const NamedTensor& t : tensors)
+    if (open.contains(t.name)) groups.back().push_back(t.name);
+  return groups;
+}
+
+OptimizerSpec specOf(const Attributes& optimizer, const std::vector<NamedTensor>& tensors, bool follows_torch) {
+  std::vector<std::vector<std::string>> groups = trainedNamesOf(optimizer, tensors);
+  const std::vector<std::string>& others = groups.back();
+  if (others.empty() || follows_torch) {
+    groups.pop_back();
+  } else {
+    std::string some;
+    for (size_t i = 0; i < std::min<size_t>(others.size(), 5); ++i) some += cat(i == 0 ? "" : ", ", others[i]);
+    log::warn(others.size(),
+              " trainable parameters are in no group of the optimizer and are updated with its defaults: ", some);
+  }
+  return specOf(fieldsOf(optimizer, tensors, follows_torch), groups);
+}
+
+}  // namespace abele::host

@@ -1,0 +1,112 @@
+#include "model/optimizer_state.h"
+
+#include <algorithm>
+
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/DefaultDtype.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/optimizers.h"
+
+namespace abele::host {
+namespace {
+
+at::Tensor scalar(double value) {
+  return at::scalar_tensor(value, at::dtype(c10::typeMetaToScalarType(c10::get_default_dtype())));
+}
+
+/// Kinds of optimizers that keep the same agree on its name.
+std::string kindInPopTorch(const std::string& kind) {
+  for (const OptimizerRow& row : allOptimizers())
+    for (const OptimizerState& state : row.states)
+      if (kind == state.name) return state.name_in_poptorch;
+  return kind;
+}
+
+std::string keyInPopTorch(const std::string& name) {
+  const size_t slash = name.find('/');
+  return slash == std::string::npos ? name : cat(kindInPopTorch(name.substr(0, slash)), "___", name.substr(slash + 1));
+}
+
+/// What torch keeps of a kind of optimizer; the number of steps first, as there.
+std::vector<OptimizerState> statesOfTorch(OptimizerKind kind) {
+  std::vector<OptimizerState> states = optimizerRow(kind).states;
+  std::erase_if(states, [](const OptimizerState& state) { return std::string(state.name_in_torch).empty(); });
+  std::ranges::stable_partition(states,
+                                [](const OptimizerState& state) { return state.type == OptimizerState::Type::kStep; });
+  return states;
+}
+
+const at::Tensor* find(const OptimizerTensors& tensors, const std::string& name) {
+  const auto it = tensors.find(name);
+  return it == tensors.end() ? nullptr : &it->second;
+}
+
+}  // namespace
+
+OptimizerTensors inPopTorch(const OptimizerTensors& state) {
+  OptimizerTensors named;
+  for (const auto& [name, value] : state) named.emplace(keyInPopTorch(name), value);
+  return named;
+}
+
+OptimizerTensors fromPopTorch(const OptimizerTensors& given, const OptimizerTensors& current) {
+  OptimizerTensors state;
+  for (const auto& [name, value] : current) {
+    const std::string key = keyInPopTorch(name);
+    const at::Tensor* const found = find(given, key);
+    if (!found) log::warn("optimizer state ", key, " is not in the loaded state and keeps its value");
+    state.emplace(name, found ? *found : value);
+  }
+  return state;
+}
+
+OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
+                                   const std::vector<std::vector<std::string>>& names) {
+  OptimizerTensors numbers = {{"lossScaling_FLOAT", scalar(optimizer.loss_scaling)}};
+  for (size_t group = 0; group < names.size(); ++group) {
+    const Fields& fields = optimizer.groups.at(group);
+    const double lr = fields.at("lr"), decay = fields.at("weight_decay");
+    for (const std::string& name : names[group]) {
+      if (optimizer.kind == OptimizerKind::kSgd) {
+        const double scaled = lr * (1 - fields.at("dampening"));
+        numbers.emplace(cat("scaledLearningRate0___specific___", name), scalar(scaled / optimizer.loss_scaling));
+        numbers.emplace(cat("weightDecayScaleFactor0___specific___", name), scalar(1 - scaled * decay));
+      } else {
+        numbers.emplace(cat("learningRate___specific___", name), scalar(lr));
+        numbers.emplace(cat("weightDecay___specific___", name), scalar(decay));
+      }
+    }
+  }
+  return numbers;
+}
+
+TorchState inTorch(OptimizerKind kind, const OptimizerTensors& state, const std::string& parameter, int64_t updates) {
+  TorchState kept;
+  for (const OptimizerState& each : statesOfTorch(kind))
+    if (const at::Tensor* const value = find(state, cat(each.name, "/", parameter)))
+      kept.emplace_back(each.name_in_torch, value->clone());
+  if (kept.empty()) return {};
+  const at::Tensor* const steps = find(state, cat("step/", parameter));
+  if (steps && steps->item<double>() == 0) return {};
+  // torch counts its updates; the device needs no count of them.
+  if (kind == OptimizerKind::kRmsprop) kept.emplace_back("step", scalar(static_cast<double>(updates)));
+  return kept;
+}
+
+int64_t takeFromTorch(OptimizerKind kind, const std::optional<OptimizerTensors>& given, const std::string& parameter,
+                      const OptimizerTensors& current, OptimizerTensors& state) {
+  const OptimizerTensors kept = given.value_or(OptimizerTensors());
+  for (const OptimizerState& each : statesOfTorch(kind)) {
+    const std::string name = cat(each.name, "/", parameter);
+    const at::Tensor *const now = find(current, name), *const value = find(kept, each.name_in_torch);
+    if (now && value) state[name] = value->to(now->device(), now->scalar_type()).reshape(now->sizes());
+  }
+  const at::Tensor* const steps = find(kept, "step");
+  if (const std::string name = cat("step/", parameter); current.contains(name) && !state.contains(name))
+    state[name] = scalar(kept.contains("momentum_buffer"));
+  return steps ? steps->item<int64_t>() : given.has_value();
+}
+
+}  // namespace abele::host

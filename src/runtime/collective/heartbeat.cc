@@ -1,0 +1,75 @@
+#include "runtime/collective/heartbeat.h"
+
+#include <chrono>
+#include <utility>
+
+namespace abele::runtime {
+namespace {
+
+constexpr int64_t kBeats = 8;  // in the time that a process may be silent
+
+}  // namespace
+
+Heartbeat::Heartbeat(Calls calls, int64_t silence_s) : calls_(std::move(calls)), silence_s_(silence_s) {
+  for (void (Heartbeat::*loop)() : {&Heartbeat::tellAll, &Heartbeat::hearAll, &Heartbeat::watch})
+    threads_.emplace_back([this, loop] { (this->*loop)(); });
+}
+
+Heartbeat::~Heartbeat() {
+  end();
+  join();
+}
+
+void Heartbeat::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  ended_.notify_all();
+}
+
+void Heartbeat::join() {
+  for (std::thread& thread : threads_)
+    if (thread.joinable()) thread.join();
+}
+
+void Heartbeat::tellAll() {
+  while (calls_.tell() && sleep()) {
+  }
+}
+
+void Heartbeat::hearAll() {
+  while (calls_.hear()) {
+    const std::lock_guard lock(mutex_);
+    ++heard_;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    heard_ = 0;
+  }
+  // It has left. A step that it has done its part of may come to its end.
+  for (int64_t beat = 0; beat < kBeats; ++beat)
+    if (!sleep()) return;
+  calls_.lost();
+}
+
+// Counts its own sleeps rather than the clock: a machine that stood still has not been silent.
+void Heartbeat::watch() {
+  int64_t last = 0, silent = 0;
+  while (sleep()) {
+    const int64_t heard = [this] {
+      const std::lock_guard lock(mutex_);
+      return heard_;
+    }();
+    silent = heard == last ? silent + 1 : 0;
+    last = heard;
+    if (heard > 0 && silent >= kBeats) return calls_.lost();
+  }
+}
+
+bool Heartbeat::sleep() {
+  std::unique_lock lock(mutex_);
+  return !ended_.wait_for(lock, std::chrono::milliseconds(silence_s_ * 1000 / kBeats), [this] { return is_over_; });
+}
+
+}  // namespace abele::runtime

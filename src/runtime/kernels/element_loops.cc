@@ -1,0 +1,13 @@
+#include "runtime/kernels/element_loops.h"
+
+namespace abele::runtime::loops {
+
+void add(int64_t count, float* __restrict to, const float* __restrict from) {
+  for (int64_t i = 0; i < count; ++i) to[i] = to[i] + from[i];
+}
+
+void addToZero(int64_t count, float* __restrict to, const float* __restrict from) {
+  for (int64_t i = 0; i < count; ++i) to[i] = 0.0F + from[i];
+}
+
+}  // namespace abele::runtime::loops

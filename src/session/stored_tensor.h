@@ -1,0 +1,32 @@
+// Tensors that stay where they are, on a device or in a file, until somebody reads them: so that no process needs
+// memory for all of them at once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/type.h"
+
+namespace abele::host {
+
+struct StoredTensor {
+  Type type;                         // dtype and sizes
+  std::function<at::Tensor()> read;  // any number of times; the host's memory
+  /// Of the processes that hold the stages of a replica, the one that can read it; 0 also where all can.
+  int64_t process = 0;
+};
+using StoredTensors = std::map<std::string, StoredTensor>;
+
+/// One that is in memory.
+inline StoredTensor stored(at::Tensor tensor) {
+  Type type;
+  if (tensor.defined()) type = contiguousType(static_cast<DType>(tensor.scalar_type()), tensor.sizes().vec());
+  return {.type = std::move(type), .read = [tensor = std::move(tensor)] { return tensor; }};
+}
+
+}  // namespace abele::host

@@ -1,0 +1,260 @@
+"""`abele run`: trains and serves programs without Python, stops when it is asked to, and refuses what is wrong."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import abele
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("ABELE_BUILD_DIR", ROOT / "build" / "dev"))
+COMMAND = ROOT / BUILD / "tools" / "abele-run"
+ROWS, BATCH = 26, 2  # a call takes 4 rows: a pass has 6 calls
+DONE, ERROR, STOPPED = 0, 1, 3
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 8)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.second = torch.nn.Linear(8, 3)
+
+    def forward(self, x, target=None):
+        with abele.Block("first", ipu_id=0):
+            hidden = torch.nn.functional.dropout(self.norm(self.first(x)).relu(), 0.3, self.training)
+        with abele.Block("second", ipu_id=1):
+            out = self.second(hidden)
+            return out if target is None else (out, torch.nn.functional.cross_entropy(out, target))
+
+
+def options():
+    result = abele.Options().randomSeed(3)
+    result.Training.gradientAccumulation(2)
+    result._Popart.set("abele.threadsPerDevice", 1)
+    return result
+
+
+class Training:
+    """A run in Python over the data in order."""
+
+    def __init__(self, data, seed=1):
+        torch.manual_seed(seed)
+        self.net = Net()
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.05)
+        samples = torch.utils.data.TensorDataset(data["x"], data["target"])
+        self.options = options()
+        self.loader = abele.DataLoader(self.options, samples, batch_size=BATCH)
+        self.model = abele.trainingModel(self.net, self.options, optimizer=self.optimizer)
+        self.step, self.losses = 0, []
+
+    def trainTo(self, last, folder=None):
+        while self.step < last:
+            for x, target in self.loader:
+                self.losses.append(self.model(x, target)[1].reshape(()))
+                self.step += 1
+                if self.step == last:
+                    if folder is not None:
+                        abele.save_checkpoint(folder, self.model, self.loader, step=last)
+                    break
+        return self
+
+    def state(self):
+        self.model.copyWeightsToHost()
+        state = self.model._native.session().optimizerState()
+        return {**{name: value.clone() for name, value in self.net.state_dict().items()}, **state}
+
+
+def equal(expected, found):
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(value, found[name]) for name, value in expected.items())
+
+
+def run(*words, environment=None):
+    """abele-run as a C++ program has it: no Python on its path."""
+    env = {"PATH": "/nowhere", "LANG": "C"} if environment is None else environment
+    return subprocess.run([COMMAND, *map(str, words)], env=env, text=True, capture_output=True, timeout=300)
+
+
+@pytest.fixture
+def data(tmp_path):
+    torch.manual_seed(0)
+    tensors = {"x": torch.randn(ROWS, 4), "target": torch.randint(3, (ROWS,))}
+    abele.save_tensors(tmp_path / "data.safetensors", tensors)
+    return tensors
+
+
+@pytest.fixture
+def saved(tmp_path, data):
+    """A program that was trained for four steps, and how to run it."""
+    Training(data).trainTo(4).model.save(tmp_path / "program.poptorch")
+    return [tmp_path / "program.poptorch", "--data", tmp_path / "data.safetensors", "--inputs=x,target", "--threads=1"]
+
+
+def test_it_needs_no_python():
+    libraries = subprocess.run(["ldd", COMMAND], text=True, capture_output=True, check=True).stdout
+    assert "libabele" in libraries and not re.search(r"libpython|libtorch_python", libraries)
+
+
+GO_ON = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import torch, abele, test_run_command as common
+folder, process, processes = Path(sys.argv[2]), int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+options = common.options
+if processes > 1:  # a stage in each
+    def shared():
+        result = options()
+        result.Distributed.configureProcessId(process, processes).devicesPerProcess(1)
+        return result
+    common.options = shared
+run = common.Training(abele.load_tensors(folder / "data.safetensors"), seed=9)
+run.step = abele.load_checkpoint(folder / "run", run.model, run.loader)["step"]
+run.trainTo(int(sys.argv[3]))
+abele.save_tensors(folder / f"state-{process}", {**run.state(), "losses": torch.stack(run.losses)})
+run.model.destroy()
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_python_then_the_command_then_python_is_one_run(tmp_path, data, saved, processes):
+    whole = Training(data).trainTo(14)
+    done = run(*saved, "--done=4", "--steps=9", "--out", tmp_path / "losses", "--checkpoint", tmp_path / "run")
+    assert done.returncode == DONE, done.stderr
+    assert re.search(r"^step 9  loss \d", done.stdout, re.M) and "5 steps in" in done.stdout
+    found = abele.load_tensors(tmp_path / "losses")
+    equal({"step": torch.arange(5, 10), "loss": torch.stack(whole.losses[4:9])}, found)
+    launcher = ["-m", "popdist._launcher", "--num-instances", processes, sys.executable] if processes > 1 else []
+    words = [sys.executable, *launcher, "-c", GO_ON, Path(__file__).parent, tmp_path, "14"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    again = subprocess.run(list(map(str, words)), env=env, text=True, capture_output=True, timeout=300)
+    assert again.returncode == 0, again.stdout + again.stderr
+    expected = whole.state()
+    for process in range(processes):
+        state = abele.load_tensors(tmp_path / f"state-{process}")
+        assert torch.equal(state.pop("losses"), torch.stack(whole.losses[9:]))
+        equal(expected, state)
+
+
+def test_it_goes_on_from_a_checkpoint_of_python(tmp_path, data, saved):
+    whole = Training(data).trainTo(14)
+    Training(data).trainTo(8, tmp_path / "run")
+    done = run(*saved, "--steps=14", "--out", tmp_path / "losses", "--checkpoint", tmp_path / "run", "--every=3")
+    assert done.returncode == DONE, done.stderr
+    assert "goes on from" in done.stdout
+    assert torch.equal(abele.load_tensors(tmp_path / "losses")["loss"], torch.stack(whole.losses[8:]))
+    steps = [f"step-{step:010}.safetensors" for step in (9, 12, 14)]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == steps
+    again = run(*saved, "--steps=14", "--checkpoint", tmp_path / "run")
+    assert again.returncode == DONE and "no steps are left: 14 are done" in again.stdout
+
+
+def test_what_it_saved_is_a_program(tmp_path, data, saved):
+    whole = Training(data).trainTo(7)
+    assert run(*saved, "--done=4", "--steps=6", "--save", tmp_path / "further").returncode == DONE
+    again = [tmp_path / "further", *saved[1:]]
+    assert run(*again, "--done=6", "--steps=7", "--out", tmp_path / "losses").returncode == DONE
+    assert torch.equal(abele.load_tensors(tmp_path / "losses")["loss"][0], whole.losses[6])
+
+
+def test_epochs_shuffling_and_learning_rates(tmp_path, saved):
+    one = run(*saved, "--epochs=2", "--shuffle", "--seed=5", "--lr=0.5", "--out", tmp_path / "a")
+    assert one.returncode == DONE and "2 of 26 rows are left out" in one.stderr
+    assert run(*saved, "--epochs=2", "--shuffle", "--seed=5", "--lr=0.5", "--out", tmp_path / "b").returncode == DONE
+    assert run(*saved, "--epochs=2", "--shuffle", "--seed=6", "--lr=0.5", "--out", tmp_path / "c").returncode == DONE
+    a, b, c = (abele.load_tensors(tmp_path / name)["loss"] for name in "abc")
+    assert len(a) == 12 and torch.equal(a, b) and not torch.equal(a, c)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_behind_a_step(tmp_path, saved, number):
+    words = [*saved, "--checkpoint", tmp_path / "run", "--keep=0"]
+    process = subprocess.Popen(
+        [COMMAND, *map(str, words), "--steps=1000000000"],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    lines = [process.stdout.readline() for _ in range(3)]
+    process.send_signal(number)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == STOPPED, err
+    stopped = re.search(r"^stopped by (\w+) after step (\d+) of 1000000000$", out, re.M)
+    assert stopped, lines + [out]
+    step = int(stopped[2])
+    (path,) = (tmp_path / "run").iterdir()
+    assert path.name == f"step-{step:010}.safetensors" and f"checkpoint {path}" in out
+    assert run(*words, f"--steps={step + 7}").returncode == DONE
+    other = [tmp_path / "whole" if word == tmp_path / "run" else word for word in words]
+    assert run(*other, f"--steps={step + 7}").returncode == DONE
+    name = f"step-{step + 7:010}.safetensors"
+    assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_inference(tmp_path, data):
+    torch.manual_seed(1)
+    opts = abele.Options().deviceIterations(3)
+    opts._Popart.set("abele.threadsPerDevice", 1)
+    model = abele.inferenceModel(Net().eval(), opts)
+    model.compileAndExport(tmp_path / "net", torch.zeros(6, 4))
+    done = run(
+        tmp_path / "net",
+        "--data",
+        tmp_path / "data.safetensors",
+        "--inputs=x",
+        "--out",
+        tmp_path / "out",
+        "--threads=1",
+    )
+    assert done.returncode == DONE, done.stderr
+    assert "26 rows in 5 calls" in done.stdout and "result 0 Float[26,3]" in done.stdout
+    expected = [model(rows) for rows in data["x"][:24].split(6)]
+    last = model(torch.cat([data["x"][24:], data["x"][25:].expand(4, 4)]))[:2]
+    assert torch.equal(abele.load_tensors(tmp_path / "out")["0"], torch.cat([*expected, last]))
+    refused = run(tmp_path / "net", "--data", tmp_path / "data.safetensors", "--checkpoint", tmp_path / "run")
+    assert refused.returncode == ERROR and "E0901" in refused.stderr and "inference" in refused.stderr
+
+
+def test_what_it_refuses(tmp_path, data, saved):
+    def refused(code, *words):
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (ERROR, ""), done.stderr
+        assert done.stderr.startswith(code), done.stderr
+        return done.stderr
+
+    program, _, file, *rest = saved
+    text = refused("E0801", program, "--data", file)
+    assert "input 0" in text and "target Long[26], x Float[26,4]" in text and "--inputs" in text
+    assert "tensor y" in refused("E0801", program, "--data", file, "--inputs=x,y")
+    assert "--inputs names 1" in refused("E0801", program, "--data", file, "--inputs=x")
+    text = refused("E0801", program, "--data", file, "--inputs=target,x")
+    assert "found     Long[26]" in text and "Float[4,4]" in text
+    refused("E0712", program, "--data", tmp_path / "none")
+    refused("E0712", tmp_path / "none", *saved[1:])
+    refused("E0901", program)
+    refused("E0901", *saved, "--steps=0")
+    refused("E0901", *saved, "--every=3")
+    refused("E0901", *saved, "--steps=3", "--epochs=2")
+    few = tmp_path / "few"
+    abele.save_tensors(few, {name: value[:3] for name, value in data.items()})
+    assert "3 rows" in refused("E0801", program, "--data", few, *rest)
+    abele.save_tensors(few, {"x": data["x"], "target": data["target"][:8]})
+    assert "target 8" in refused("E0801", program, "--data", few, *rest)
+
+
+def test_damaged_files_are_refused(tmp_path, saved):
+    program, _, file, *rest = saved
+    for path, step in ((file, 61), (program, 1009)):
+        whole = path.read_bytes()
+        for place in range(0, len(whole), max(step, len(whole) // 12)):
+            (tmp_path / "damaged").write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+            words = [tmp_path / "damaged" if word == path else word for word in saved]
+            done = run(*words, "--steps=1")
+            assert done.returncode == ERROR and re.match("E0501|E0712", done.stderr), (path, place, done.stderr)

@@ -1,0 +1,95 @@
+"""meta_program.py FOLDER HOW [WIDTH]: trains a model that is made on the meta device, as one of several processes, or
+alone as an ordinary one; leaves FOLDER/HOW-PROCESS.pt, or FOLDER/HOW.pt.
+
+HOW: "files" takes the weights of FOLDER/start, "seed" draws them. Both save what they trained to FOLDER/HOW-out.
+"""
+
+import os
+import pathlib
+import re
+import sys
+
+import abele
+import poptorch
+import torch
+import torch.nn.functional as F
+
+STAGES, ACCUMULATION, CALLS, SEED = 4, 4, 2, 11
+
+
+class Net(torch.nn.Module):
+    """Four stages; the last one reads the first one's weight."""
+
+    def __init__(self, width, depth=3):
+        super().__init__()
+        self.embed = torch.nn.Embedding(13, width)
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(depth))) for _ in range(STAGES)
+        )
+        self.norm = torch.nn.BatchNorm1d(width)
+        self.unused = torch.nn.Linear(2, 2)
+
+    def forward(self, tokens, target):
+        x = None
+        for stage, block in enumerate(self.blocks):
+            poptorch.Block.start(str(stage), ipu_id=stage)
+            x = self.embed(tokens) if stage == 0 else x
+            x = torch.tanh(block(x))
+        loss = F.cross_entropy(F.linear(self.norm(x), self.embed.weight), target)
+        return poptorch.identity_loss(loss, reduction="mean")
+
+
+def peakBytes():
+    text = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) << 10
+
+
+def forgetPeak():
+    """Returns: bytes that are in memory now."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    text = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) << 10
+
+
+def run(folder, how, width, process=None, processes=1):
+    options = poptorch.Options()
+    options.Training.gradientAccumulation(ACCUMULATION)
+    options._Popart.set("abele.threadsPerDevice", 1)
+    if process is not None:
+        options.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
+    before = forgetPeak()
+    with torch.device("cpu" if process is None else "meta"):
+        model = Net(width)
+    executor = abele.trainingModel(model, options, poptorch.optim.AdamW(model.parameters(), lr=0.01))
+    if how == "files":
+        abele.load_weights(folder / "start", executor)
+    else:
+        abele.init_weights(executor, SEED)
+    draw = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(CALLS):
+        batch = [torch.randint(13, (2 * ACCUMULATION,), generator=draw) for _ in range(2)]
+        losses.append(executor(*batch))
+    abele.save_weights(folder / f"{how}-out", executor)
+    peak = peakBytes() - before
+    abele.save_checkpoint(folder / f"{how}-checkpoint", executor, step=CALLS)
+    abele.load_checkpoint(folder / f"{how}-checkpoint", executor)
+    peak_of_checkpoint = peakBytes() - before
+    whole = dict(abele.weights(executor)) if width < 100 else {}
+    report = executor.memoryReport()
+    state = executor.model.state_dict()
+    return {
+        "losses": losses,
+        "whole": whole,
+        "meta": [name for name, value in state.items() if value.is_meta],
+        "peak": peak,
+        "peak_of_checkpoint": peak_of_checkpoint,
+        "planned": [device["peak_bytes"] for device in report["devices"]],
+        "state": {} if process is not None else {name: value.clone() for name, value in state.items()},
+    }
+
+
+if __name__ == "__main__":
+    folder, how, width = pathlib.Path(sys.argv[1]), sys.argv[2], int((sys.argv[3:] or ["16"])[0])
+    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.save(run(folder, how, width, rank, count), folder / f"{how}-{rank}.pt")

@@ -1,0 +1,147 @@
+"""abele.serve: many callers of one model, each with its rows or its own error."""
+
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+
+import abele
+import pytest
+import torch
+
+BATCH, WORDS, FOR_EVER_MS = 8, 50, 1e8
+
+
+class LookUp(torch.nn.Module):
+    """Numbers that all kernels compute exactly: the answer does not depend on a row's place in a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(WORDS, 2)
+        with torch.no_grad():
+            self.table.weight.copy_(torch.arange(2.0 * WORDS).reshape(WORDS, 2))
+
+    def forward(self, ids, options=None):
+        scale = 3 if options is None else options["scale"]
+        return {"sum": self.table(ids).sum(1), "scaled": ids * scale}
+
+
+def served(**settings):
+    settings = {"batch_rows": BATCH, "longest_wait_ms": 0, **settings}
+    return abele.serve(abele.inferenceModel(LookUp().eval()), **settings)
+
+
+def idsOf(rows, first=0):
+    return (torch.arange(rows * 4).reshape(rows, 4) + first) % WORDS
+
+
+def isAnswer(ids, found):
+    sums = torch.stack([2 * ids.sum(1), 2 * ids.sum(1) + 4], 1).float()
+    return (
+        found.keys() == {"sum", "scaled"} and torch.equal(found["sum"], sums) and torch.equal(found["scaled"], ids * 3)
+    )
+
+
+def test_many_callers():
+    threads, requests, wrong = 32, 40, []
+    counts = {"bad": 0}
+    lock = threading.Lock()
+
+    def call(thread):
+        numbers = random.Random(thread)
+        for i in range(requests):
+            ids = idsOf(numbers.randint(1, 20), numbers.randrange(WORDS))
+            is_bad = (thread * requests + i) % 100 == 7
+            if is_bad:
+                ids[-1, 3] = WORDS
+                with lock:
+                    counts["bad"] += 1
+            try:
+                found = server(ids)
+                if is_bad or not isAnswer(ids, found):
+                    wrong.append((thread, i, found))
+            except Exception as error:
+                if not is_bad:
+                    wrong.append((thread, i, error))
+
+    with served(longest_wait_ms=0.1) as server:
+        assert isAnswer(idsOf(1), server(idsOf(1)))
+        callers = [threading.Thread(target=call, args=(thread,)) for thread in range(threads)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        assert not wrong, wrong[:3]
+        found = server.statistics()
+    assert found.requests == threads * requests + 1 and found.failed == counts["bad"] > 5
+    assert found.waiting_rows == 0 and found.rows > found.requests
+    assert 0 < found.p50_s <= found.p90_s <= found.p99_s <= found.longest_s
+
+
+def test_batches_are_filled_by_requests():
+    with served(longest_wait_ms=FOR_EVER_MS) as server:
+        first, second = server.submit(idsOf(3, 1)), server.submit(ids=idsOf(5, 2))
+        assert isAnswer(idsOf(3, 1), first.result()) and isAnswer(idsOf(5, 2), second.result(timeout=100))
+        assert first.done() and server.statistics().batches == 1
+        waits = server.submit(idsOf(2))
+        assert not waits.done()
+        with pytest.raises(TimeoutError):
+            waits.result(timeout=0)
+    assert isAnswer(idsOf(2), waits.result())
+    assert server.statistics().filling_rows == BATCH - 2
+    with pytest.raises(abele.Error, match="E0705"):
+        server(idsOf(1))
+
+
+def test_a_full_queue():
+    with served(longest_wait_ms=FOR_EVER_MS, most_waiting_rows=4) as server:
+        first = server.submit(idsOf(3))
+        assert server.try_submit(idsOf(2)) is None
+        second = server.try_submit(idsOf(1))
+    assert isAnswer(idsOf(3), first.result()) and isAnswer(idsOf(1), second.result())
+
+
+def test_requests_of_several_structures_and_shapes():
+    with served(most_shapes=3) as server:
+        assert isAnswer(idsOf(2), server(idsOf(2)))
+        scaled = server(idsOf(2), {"scale": torch.full((2, 4), 5)})["scaled"]
+        assert torch.equal(scaled, idsOf(2) * 5)
+        assert server(torch.ones(3, 6, dtype=torch.long))["sum"].tolist() == [[12, 18]] * 3
+        with pytest.raises(abele.Error, match="E0704.*kind"):
+            server(torch.ones(3, 5, dtype=torch.long))
+
+
+def test_a_compiled_model_knows_its_batch(tmp_path):
+    model = abele.inferenceModel(LookUp().eval())
+    with pytest.raises(abele.Error, match="E0705"):
+        abele.serve(model)
+    model.compile(idsOf(BATCH))
+    with abele.serve(model, longest_wait_ms=FOR_EVER_MS) as server:
+        assert isAnswer(idsOf(BATCH), server(idsOf(BATCH)))
+
+
+def test_what_is_refused():
+    with served() as server:
+        for wrong in (torch.ones((), dtype=torch.long), torch.ones(0, 4, dtype=torch.long)):
+            with pytest.raises(abele.Error, match="E0708"):
+                server(wrong)
+        with pytest.raises(AssertionError):
+            server(idsOf(1), unknown=1)
+    for wrong in ({"batch_rows": -1}, {"longest_wait_ms": -1}, {"most_waiting_rows": 0}):
+        with pytest.raises(abele.Error, match="E0702"):
+            served(**wrong)
+    net = torch.nn.Linear(2, 2)
+    with pytest.raises(abele.Error, match="E0708.*training"):
+        abele.serve(abele.trainingModel(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1)), batch_rows=1)
+
+
+def test_a_program_that_ends_without_stopping_it():
+    program = """
+        import abele, torch
+
+        server = abele.serve(abele.inferenceModel(torch.nn.Linear(2, 2)), batch_rows=4, longest_wait_ms=1e8)
+        answer = server.submit(torch.ones(1, 2))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

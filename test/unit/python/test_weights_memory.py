@@ -1,0 +1,41 @@
+"""Memory of models on the meta device. In a process of its own: the heap of a long one has holes that are not resident
+and that a tensor may be put into, each in another."""
+
+import pathlib
+import re
+
+import abele
+import poptorch
+import pytest
+import torch
+
+pytestmark = pytest.mark.own_process
+
+
+def test_a_capture_takes_no_memory_for_weights_and_gradients():
+    """Shapes alone: what is 64 MiB a layer leaves a few pages."""
+
+    class Wide(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(4096, 4096, bias=False) for _ in range(8))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x, poptorch.identity_loss(x.sum(), reduction="sum")
+
+    with torch.device("meta"):
+        model = Wide()
+    executor = abele.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _status("VmRSS")
+    with pytest.raises(abele.Error, match="is on the meta device"):
+        executor(torch.zeros(1, 4096))
+    peak = _status("VmHWM") - before
+    assert peak < 3 * 64 << 10, f"{peak} KiB"  # a gradient, and one that is made; not sixteen tensors
+
+
+def _status(name):
+    text = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(rf"{name}:\s+(\d+) kB", text)[1])

@@ -1,0 +1,445 @@
+// `abele run`: trains or serves a saved program on tensors of a file, without Python. Docs: docs/guide/saving.md.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+
+#include "abele/abele.h"
+
+namespace {
+
+using abele::ErrorCode;
+using Tensors = std::vector<at::Tensor>;
+using Clock = std::chrono::steady_clock;
+
+// What the tool ends with; --help says the same.
+enum ExitStatus { kDone = 0, kError = 1, kStopped = 3 };
+constexpr const char* kFooter =
+    "Ends with 0 when all is done, 1 with an error, 3 when SIGTERM or SIGINT stopped it: the step that ran was "
+    "finished "
+    "and, with --checkpoint, kept; the same command goes on from there. A second signal ends it at once.";
+
+struct Arguments {
+  std::string program;
+  std::vector<std::string> data, inputs;
+  int64_t steps = 0, epochs = 0, done = 0, every = 0, keep = 3, threads = 0, print_every = 1;
+  uint64_t seed = 0;
+  bool shuffle = false;
+  double learning_rate = std::numeric_limits<double>::quiet_NaN();
+  std::string out, checkpoint, save, options;
+};
+
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+[[noreturn]] void refuse(ErrorCode code, abele::Message message) { throw abele::UserError(code, std::move(message)); }
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all.empty() ? "none" : all;
+}
+
+std::string shapeOf(const std::string& type, at::IntArrayRef sizes) {
+  std::string all = type + "[";
+  for (size_t i = 0; i < sizes.size(); ++i) all += (i > 0 ? "," : "") + std::to_string(sizes[i]);
+  return all + "]";
+}
+
+double secondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// --- data ------------------------------------------------------------------------------------------------------------
+
+struct Data {
+  Tensors tensors;    // in the program's order
+  int64_t rows = 0;   // of each
+  int64_t batch = 0;  // rows that one call takes
+};
+
+std::map<std::string, at::Tensor> readData(const std::vector<std::string>& files) {
+  std::map<std::string, at::Tensor> all;
+  for (const std::string& file : files)
+    for (auto& [name, tensor] : abele::loadTensors(file))
+      if (!all.emplace(name, tensor).second)
+        refuse(ErrorCode::E0801, {.what = "two files of data have a tensor of one name", .at = file, .found = name});
+  return all;
+}
+
+/// Which tensor of the data each input is, by --inputs, or by the names: whole ones, or their last parts.
+std::vector<std::string> chooseTensors(const std::vector<abele::ProgramValue>& inputs, const Arguments& arguments,
+                                       const std::map<std::string, at::Tensor>& data) {
+  std::vector<std::string> has, takes, chosen;
+  for (const auto& [name, tensor] : data)
+    has.push_back(shapeOf(name + " " + c10::toString(tensor.scalar_type()), tensor.sizes()));
+  for (const abele::ProgramValue& input : inputs) takes.push_back(shapeOf(input.name + " " + input.type, input.sizes));
+  const auto fail = [&](const std::string& what) {
+    refuse(ErrorCode::E0801,
+           {.what = what,
+            .at = listed(arguments.data),
+            .found = listed(has),
+            .expected = listed(takes),
+            .remedy = "--inputs NAME,NAME,... with the data's names in the order of the program's inputs"});
+  };
+  if (!arguments.inputs.empty()) {
+    if (arguments.inputs.size() != inputs.size())
+      fail(text("--inputs names ", arguments.inputs.size(), " tensors, the program takes ", inputs.size()));
+    for (const std::string& name : arguments.inputs)
+      if (!data.contains(name)) fail(text("the data has no tensor ", name));
+    return arguments.inputs;
+  }
+  for (const abele::ProgramValue& input : inputs) {
+    const std::string last = input.name.substr(input.name.rfind('.') + 1);  // all of it where there is no dot
+    std::string name = data.contains(input.name) ? input.name : data.contains(last) ? last : "";
+    if (name.empty() && inputs.size() == 1 && data.size() == 1) name = data.begin()->first;
+    if (name.empty() || std::ranges::find(chosen, name) != chosen.end())
+      fail(text("which tensor of the data is the program's input ", input.name, "?"));
+    chosen.push_back(name);
+  }
+  return chosen;
+}
+
+/// The samples of the files, as the program takes them. fills_calls: there are enough for one call. Throws E0801,
+/// E0501, E0712.
+Data loadData(abele::CompiledModel& model, const Arguments& arguments, bool fills_calls) {
+  const std::vector<abele::ProgramValue> inputs = abele::inputsOf(model);
+  const std::map<std::string, at::Tensor> all = readData(arguments.data);
+  const std::vector<std::string> names = chooseTensors(inputs, arguments, all);
+  if (inputs.empty()) refuse(ErrorCode::E0801, {.what = "the program takes no tensors, and so no data"});
+  Data data;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& tensor = all.at(names[i]);
+    at::DimVector expected(inputs[i].sizes.begin(), inputs[i].sizes.end());
+    const bool has_rows = tensor.dim() > 0 && !expected.empty();
+    const int64_t batch = has_rows ? expected[0] : 0;
+    if (has_rows) expected[0] = tensor.size(0);
+    const std::string type = c10::toString(tensor.scalar_type());
+    if (!has_rows || type != inputs[i].type || tensor.sizes() != at::IntArrayRef(expected))
+      refuse(ErrorCode::E0801,
+             {.what = text("the data's ", names[i], " does not fit the program's input ", inputs[i].name),
+              .at = listed(arguments.data),
+              .found = shapeOf(type, tensor.sizes()),
+              .expected = shapeOf(inputs[i].type, inputs[i].sizes) + ", with any number of rows",
+              .remedy = "write the tensor as the program was compiled for it"});
+    if (i > 0 && (batch != data.batch || tensor.size(0) != data.rows))
+      refuse(ErrorCode::E0801, {.what = "the data's tensors have different numbers of rows",
+                                .at = listed(arguments.data),
+                                .found = text(names[i], " ", tensor.size(0), ", ", batch, " in a call"),
+                                .expected = text(names[0], " ", data.rows, ", ", data.batch, " in a call"),
+                                .remedy = "write one row for each sample"});
+    data.batch = batch;
+    data.rows = tensor.size(0);
+    data.tensors.push_back(tensor);
+  }
+  if (const int64_t least = fills_calls ? data.batch : 1; data.rows < least)
+    refuse(ErrorCode::E0801, {.what = "the data has too few rows",
+                              .at = listed(arguments.data),
+                              .found = text(data.rows, " rows"),
+                              .expected = text(least, " or more")});
+  return data;
+}
+
+// --- training --------------------------------------------------------------------------------------------------------
+
+/// Results that are one number, step by step.
+class Losses {
+ public:
+  explicit Losses(std::vector<std::string> names) : names_(std::move(names)) {}
+
+  void add(int64_t step, const Tensors& results) {
+    steps_.push_back(step);
+    for (size_t i = 0; i < results.size(); ++i)
+      if (results[i].numel() == 1)
+        of_[i < names_.size() ? names_[i] : std::to_string(i)].push_back(results[i].reshape({}));
+  }
+  /// "loss 0.25", or names and values where there are several.
+  std::string last() const {
+    std::string all;
+    for (const auto& [name, values] : of_) all += text("  ", of_.size() == 1 ? "loss" : name, " ", show(values.back()));
+    return all;
+  }
+  std::string change() const {
+    std::string all;
+    for (const auto& [name, values] : of_)
+      all += text("; ", of_.size() == 1 ? "loss" : name, " ", show(values.front()), " -> ", show(values.back()));
+    return all;
+  }
+  void write(const std::string& path) const {
+    std::map<std::string, at::Tensor> file{{"step", at::tensor(steps_, at::kLong)}};
+    for (const auto& [name, values] : of_) file[of_.size() == 1 ? "loss" : name] = at::stack(values);
+    abele::saveTensors(path, file);
+  }
+
+ private:
+  static std::string show(const at::Tensor& value) {
+    char buffer[32];
+    std::snprintf(buffer, sizeof buffer, "%.6g", value.item<double>());
+    return buffer;
+  }
+
+  std::vector<std::string> names_;
+  std::vector<int64_t> steps_;
+  std::map<std::string, Tensors> of_;
+};
+
+class Training {
+ public:
+  Training(const Arguments& arguments, const abele::Options& options)
+      : arguments_(arguments),
+        model_(abele::loadTrainingModel(arguments.program, options)),
+        data_(loadData(model_, arguments, /*fills_calls=*/true)),
+        loader_(abele::Options(), data_.tensors,
+                {.batch_size = data_.batch, .shuffle = arguments.shuffle, .seed = arguments.seed}),
+        losses_(abele::resultNames(model_)) {
+    if (const int64_t rest = data_.rows % data_.batch; rest != 0)
+      std::cerr << "abele run: " << rest << " of " << data_.rows << " rows are left out in each pass: a call takes "
+                << data_.batch << "\n";
+  }
+
+  int run(const abele::StopOnSignal& stop) {
+    begin();
+    const int64_t first = step_, last = lastStep();
+    const Clock::time_point started = Clock::now();
+    while (step_ < last && !stop)
+      for (const auto& batch : loader_) {  // a pass; begin() goes on in the one that is under way
+        const Tensors results = model_(batch);
+        ++step_;
+        note(results, last);
+        if (step_ >= last || stop) break;  // before the loader takes another batch: its position is kept
+      }
+    end(step_ - first, secondsSince(started));
+    if (step_ >= last) return kDone;
+    std::cout << "stopped by " << ::strsignal(stop.signal()) << " after step " << step_ << " of " << last << "\n";
+    return kStopped;
+  }
+
+ private:
+  void begin() {
+    step_ = arguments_.done;
+    if (!arguments_.checkpoint.empty())
+      if (const auto resumed = abele::loadCheckpoint(arguments_.checkpoint, model_, &loader_)) {
+        step_ = kept_ = resumed->step;
+        std::cout << "goes on from " << resumed->path << "\n";
+      }
+    if (kept_ < 0) loader_.seek({.pass = step_ / loader_.size(), .batches = step_ % loader_.size()});
+    if (arguments_.learning_rate == arguments_.learning_rate) setLearningRate();
+  }
+
+  void setLearningRate() {
+    abele::optim::Optimizer changed = model_.optimizer();
+    std::visit(
+        [this](auto& groups) {
+          for (auto& group : groups) group.lr = arguments_.learning_rate;
+        },
+        changed.groups);
+    model_.setOptimizer(changed);
+  }
+
+  int64_t lastStep() const {
+    return arguments_.steps > 0 ? arguments_.steps : std::max<int64_t>(arguments_.epochs, 1) * loader_.size();
+  }
+
+  void note(const Tensors& results, int64_t last) {
+    losses_.add(step_, results);
+    if (step_ % arguments_.print_every == 0 || step_ == last)
+      std::cout << "step " << step_ << losses_.last() << std::endl;  // whoever watches sees it at once
+    if (arguments_.every > 0 && step_ % arguments_.every == 0) keep();
+  }
+
+  void keep() {
+    if (arguments_.checkpoint.empty() || kept_ == step_) return;
+    path_ = abele::saveCheckpoint(arguments_.checkpoint, model_, step_, &loader_, {.keep = arguments_.keep});
+    kept_ = step_;
+  }
+
+  void end(int64_t steps, double seconds) {
+    if (steps > 0) {
+      keep();
+      std::printf("%lld steps in %.3g s, %.3g s a step, %.4g rows a second", static_cast<long long>(steps), seconds,
+                  seconds / static_cast<double>(steps), static_cast<double>(steps * data_.batch) / seconds);
+      std::cout << std::flush;
+      std::fflush(stdout);
+      std::cout << losses_.change() << "\n";
+    } else {
+      std::cout << "no steps are left: " << step_ << " are done\n";
+    }
+    if (!path_.empty()) std::cout << "checkpoint " << path_ << "\n";
+    if (!arguments_.out.empty()) losses_.write(arguments_.out);
+    if (!arguments_.save.empty()) model_.save(arguments_.save);
+  }
+
+  const Arguments& arguments_;
+  abele::TrainingModel model_;
+  Data data_;
+  abele::DataLoader loader_;
+  Losses losses_;
+  int64_t step_ = 0, kept_ = -1;
+  std::string path_;  // of the last checkpoint
+};
+
+// --- inference -------------------------------------------------------------------------------------------------------
+
+/// Results of all calls. Those with rows of the batch are joined, of the others there is one for each call.
+class Results {
+ public:
+  Results(std::vector<std::string> names, int64_t batch) : names_(std::move(names)), batch_(batch) {}
+
+  /// rows: of the batch that were no filling.
+  void add(const Tensors& results, int64_t rows) {
+    for (size_t i = 0; i < results.size(); ++i) {
+      const std::string name = i < names_.size() ? names_[i] : std::to_string(i);
+      at::Tensor result = results[i];
+      const bool has_rows = result.dim() > 0 && result.size(0) > 0 && result.size(0) % batch_ == 0;
+      if (has_rows) result = result.narrow(0, 0, result.size(0) / batch_ * rows);
+      if (!has_rows && rows < batch_)
+        std::cerr << "abele run: " << name
+                  << " of the last call is of a batch that was filled with copies of its last row\n";
+      has_rows_[name] = has_rows;
+      of_[name].push_back(result.clone());
+    }
+  }
+  void write(const std::string& path) const {
+    std::map<std::string, at::Tensor> file;
+    for (const auto& [name, parts] : of_) file[name] = has_rows_.at(name) ? at::cat(parts) : at::stack(parts);
+    abele::saveTensors(path, file);
+    for (const auto& [name, tensor] : file)
+      std::cout << "result " << name << " " << shapeOf(c10::toString(tensor.scalar_type()), tensor.sizes()) << "\n";
+  }
+
+ private:
+  std::vector<std::string> names_;
+  int64_t batch_;
+  std::map<std::string, Tensors> of_;
+  std::map<std::string, bool> has_rows_;
+};
+
+/// Rows [begin, begin + batch) of the data; the last one stands for those that are missing.
+Tensors rowsOf(const Data& data, int64_t begin) {
+  const int64_t rows = std::min(data.batch, data.rows - begin);
+  Tensors batch;
+  for (const at::Tensor& tensor : data.tensors) {
+    at::Tensor part = tensor.narrow(0, begin, rows);
+    if (rows < data.batch) {
+      at::DimVector sizes(tensor.sizes());
+      sizes[0] = data.batch - rows;
+      part = at::cat({part, part.narrow(0, rows - 1, 1).expand(sizes)});
+    }
+    batch.push_back(std::move(part));
+  }
+  return batch;
+}
+
+int serve(const Arguments& arguments, const abele::Options& options, const abele::StopOnSignal& stop) {
+  if (!arguments.checkpoint.empty() || !arguments.save.empty() || arguments.learning_rate == arguments.learning_rate)
+    refuse(ErrorCode::E0901, {.what = "--checkpoint, --save and --lr are for programs that train",
+                              .at = arguments.program,
+                              .found = "a program for inference"});
+  abele::InferenceModel model = abele::loadInferenceModel(arguments.program, options);
+  const Data data = loadData(model, arguments, /*fills_calls=*/false);
+  Results results(abele::resultNames(model), data.batch);
+  const int64_t calls = (data.rows + data.batch - 1) / data.batch;
+  const int64_t last = arguments.steps > 0 ? std::min(calls, arguments.steps) : calls;
+  std::vector<double> times;
+  int64_t rows = 0;
+  for (int64_t call = 0; call < last && !stop; ++call) {
+    const int64_t taken = std::min(data.batch, data.rows - call * data.batch);
+    const Tensors batch = rowsOf(data, call * data.batch);
+    const Clock::time_point begin = Clock::now();
+    const Tensors found = model(batch);
+    times.push_back(secondsSince(begin));
+    if (!arguments.out.empty()) results.add(found, taken);
+    rows += taken;
+  }
+  if (!arguments.out.empty() && rows > 0) results.write(arguments.out);
+  double sum = 0;
+  for (const double time : times) sum += time;
+  std::ranges::sort(times);
+  if (!times.empty())
+    std::printf("%lld rows in %zu calls, %.3g s; a call: median %.3g ms, longest %.3g ms; %.4g rows a second\n",
+                static_cast<long long>(rows), times.size(), sum, times[times.size() / 2] * 1e3, times.back() * 1e3,
+                static_cast<double>(rows) / sum);
+  if (static_cast<int64_t>(times.size()) == last) return kDone;
+  std::printf("stopped by %s after call %zu of %lld\n", ::strsignal(stop.signal()), times.size(),
+              static_cast<long long>(last));
+  return kStopped;
+}
+
+// --- the command -----------------------------------------------------------------------------------------------------
+
+void declare(CLI::App& app, Arguments& a) {
+  app.add_option("program", a.program, "what save() or compileAndExport() wrote, in Python or C++")->required();
+  app.add_option("--data", a.data, "safetensors file with a row for each sample; several: tensors of all")->required();
+  app.add_option("--inputs", a.inputs, "the data's tensors in the order of the program's inputs; default: by name")
+      ->delimiter(',');
+  auto* steps =
+      app.add_option("--steps", a.steps, "the run ends when so many steps are done, with those of earlier runs");
+  app.add_option("--epochs", a.epochs, "the same in passes over the data; default: 1")
+      ->excludes(steps)
+      ->check(CLI::PositiveNumber);
+  steps->check(CLI::PositiveNumber);
+  app.add_option("--done", a.done,
+                 "steps that were done before the program was saved: count and data go on behind them")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--shuffle", a.shuffle, "a new order of the rows in each pass");
+  app.add_option("--seed", a.seed, "of the order");
+  app.add_option("--lr", a.learning_rate, "a new learning rate for all groups");
+  app.add_option("--out", a.out, "safetensors file: inference: the results; training: the losses by step");
+  auto* folder = app.add_option("--checkpoint", a.checkpoint,
+                                "folder: goes on from its newest checkpoint, and writes one at the end");
+  app.add_option("--every", a.every, "steps between checkpoints")->needs(folder)->check(CLI::PositiveNumber);
+  app.add_option("--keep", a.keep, "checkpoints that stay; 0: all")->needs(folder)->check(CLI::NonNegativeNumber);
+  app.add_option("--save", a.save, "file: the trained program");
+  app.add_option("--options", a.options, "file of options, as Options::loadFromFile reads it");
+  app.add_option("--threads", a.threads, "of each device")->check(CLI::PositiveNumber);
+  app.add_option("--print-every", a.print_every, "steps between lines")->check(CLI::PositiveNumber);
+}
+
+int run(const Arguments& arguments) {
+  abele::Options options;
+  if (!arguments.options.empty()) options.loadFromFile(arguments.options);
+  if (arguments.threads > 0) options.threadsPerDevice(arguments.threads);
+  const abele::StopOnSignal stop;
+  if (abele::isTrainingProgram(arguments.program)) return Training(arguments, options).run(stop);
+  return serve(arguments, options, stop);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains or serves a saved program on tensors of a file, without Python.", "abele run");
+  app.footer(kFooter);
+  Arguments arguments;
+  declare(app, arguments);
+  try {
+    app.parse(argc, argv);
+    return run(arguments);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << abele::UserError(ErrorCode::E0901, {.what = error.what(), .remedy = "abele run --help"}).what()
+              << "\n";
+  } catch (const std::exception& error) {
+    std::cout.flush();
+    std::cerr << error.what() << "\n";
+  }
+  return kError;
+}
