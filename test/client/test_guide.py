@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.own_process  # a page may call torch.compile, which changes torch for good
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted((DOCS / "guide").glob("*.md"))
 # Pages whose programs take packages that need not be there.
