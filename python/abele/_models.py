@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import _report_page, wrapping
+from . import _notebook, _report_page, _report_words, wrapping
 from ._errors import userError
 from ._native import isCapturing
 from ._one_at_a_time import oneAtATime
@@ -24,6 +24,13 @@ from .executor import Executor, loadAs
 from .options import Options
 
 __all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"]
+
+
+class Report(dict[str, Any]):
+    """The figures that report() returns; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        return _notebook.ofReport(self)
 
 
 class CompiledModel(Executor):
@@ -81,7 +88,7 @@ class CompiledModel(Executor):
         return result
 
     @oneAtATime
-    def report(self, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    def report(self, path: str | os.PathLike[str] | None = None) -> Report:
         """Figures of the compiled program and of its last step; with a path also as a page.
 
         The page is one HTML file that needs no network: a timeline of the last call, device by device, with what the
@@ -95,7 +102,7 @@ class CompiledModel(Executor):
         Raises:
             abele.Error: E0705 before compilation; E0712, the file cannot be written.
         """
-        figures: dict[str, Any] = super().report()
+        figures = Report(super().report())
         if path is not None:
             _report_page.writeOf(self, path, figures)
         return figures
@@ -153,6 +160,13 @@ class CompiledModel(Executor):
             training=self._training,
             device_bytes=options.device_memory_limit if options.exists("device_memory_limit") else None,
         )
+
+    @oneAtATime
+    def _repr_html_(self) -> str:
+        """For notebooks: the stages of the last step, and in words where its time goes."""
+        report = super().report() if self.isCompiled() else None
+        facts = [] if report is None else _report_words.factsOf(None, report, None)
+        return _notebook.ofModel(wrapping.userClass(self.model).__name__, self._training, report, facts)
 
     def _session(self, what):
         self._requireCompiled(what)

@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any
 
+from . import _notebook
 from ._errors import refused
 from ._native import core
 from ._whole_files import writeText
@@ -42,7 +43,16 @@ class Simulation(dict):
 
     def writeTrace(self, path: str | os.PathLike[str]) -> None:
         """Writes the step in Chrome's trace format (chrome://tracing, Perfetto)."""
-        writeText(path, self._run(trace=True).trace)
+        writeText(path, self.traceText())
+
+    def traceText(self) -> str:
+        """What writeTrace() writes."""
+        text: str = self._run(trace=True).trace
+        return text
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the step as a drawing, and a row for each device."""
+        return _notebook.ofSimulation(self)
 
     def _run(self, chart=False, trace=False):
         self._options.with_chart, self._options.with_trace = chart, trace

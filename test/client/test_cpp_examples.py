@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,10 @@ BUILD = Path(os.environ.get("ABELE_BUILD_DIR", ROOT / "build" / "dev"))
         ("data_loading", ["2 batches of 24 rows", "ahead of time: 4560 of 4560", "stream: 48 rows"]),
         ("errors", ["E0704 input-changed", "E0101: ", "unchanged: of the program"]),
         ("processes", ["process 0 of 1: equal to one process"]),
+        (
+            "serving",
+            ["392 requests have their own rows back, 8 wrong ones an error", "the first wrong request heard: "],
+        ),
     ],
 )
 def test_example(name, lines):
@@ -40,6 +45,27 @@ def test_example(name, lines):
     assert done.returncode == 0, done.stdout + done.stderr
     for line in lines:
         assert line in done.stdout
+
+
+def test_gpt_prints_the_losses_of_python_and_writes_the_same_text():
+    arguments = ["--steps", "8", "--length", "40", "--devices", "4", "--print-losses"]
+    texts = []
+    for command in ([BUILD / "examples" / "gpt"], [sys.executable, ROOT / "examples" / "python" / "gpt.py"]):
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        losses = re.findall(r"^step \d+ loss \S+$", done.stdout, re.M)
+        assert len(losses) == 8 and "eager PyTorch writes the same\n" in done.stdout
+        (written,) = re.findall(r"^You may .{32}$", done.stdout, re.M | re.S)
+        texts.append((losses, written))
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", ["gpt", "serving"])
+def test_help_and_unknown_arguments(name):
+    text = subprocess.run([BUILD / "examples" / name, "--help"], capture_output=True, text=True, check=True).stdout
+    assert text.startswith(f"{name} [--")
+    done = subprocess.run([BUILD / "examples" / name, "--no-such"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "unknown argument --no-such" in done.stderr
 
 
 def started(name, count, port, **variables):

@@ -1,12 +1,17 @@
 """The Python blocks of each page of the user guide run, in order, as one program."""
 
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from ports import freePort
 
 pytestmark = pytest.mark.own_process  # a page may call torch.compile, which changes torch for good
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -46,3 +51,24 @@ def test_links_lead_somewhere(page):
 def test_the_index_names_every_page():
     index = (DOCS / "guide" / "index.md").read_text()
     assert [page.name for page in PAGES if page.stem != "index" and f"({page.name})" not in index] == []
+
+
+def test_torch_pipelining_and_abele_print_the_same_loss(tmp_path):
+    """The page's other program, marked py, runs in two processes as it says."""
+    text = (DOCS / "guide" / "from_torch_pipelining.md").read_text()
+    common, *ours = BLOCK.findall(text)
+    (theirs,) = re.findall(r"^```py\n(.*?)^```$", text, re.M | re.S)
+    (tmp_path / "theirs.py").write_text(common + theirs)
+    (tmp_path / "ours.py").write_text(common + "".join(ours))
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"]
+    losses = []
+    for words in ([*launch, f"--master-port={freePort()}", "theirs.py"], ["ours.py"]):
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+        command = [sys.executable, *words]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        (loss,) = re.findall(r"^loss (\S+)$", done.stdout, re.M)
+        losses.append(float(loss))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
