@@ -73,6 +73,7 @@ LAYERS = {
     "test/unit/options": ("base include", TORCH_FREE),
     "test/unit/runtime": ("base ir passes plan exe exe/build runtime runtime/device/null", TORCH_FREE),
     "test/unit/runtime/collective": ("base runtime/collective", TORCH),
+    "test/unit/operators": ("base operators", TORCH),
     "test/unit/runtime/kernels": ("base runtime/kernels", TORCH),
     "test/unit/runtime/device": ("base ir passes plan exe exe/build runtime runtime/device runtime/memory", TORCH),
     "test/unit/runtime/device/accelerator": ("base exe runtime runtime/device", TORCH),

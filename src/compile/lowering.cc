@@ -47,6 +47,7 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   passes::PipelineFacts facts{.training = options.training,
                               .splits_weight_gradients = plan::splitsBackward(schedule),
                               .fuses_loss = options.fusion != Fusion::kOff && isCpuAlone(options),
+                              .approximates = options.fusion == Fusion::kFast && isCpuAlone(options),
                               .fuses_accumulation = options.fusion != Fusion::kOff && options.gradient_accumulation > 1,
                               .has_several_spaces = !options.stages.spaces.empty()};
   if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {

@@ -21,6 +21,10 @@ TORCH_LIBRARY(abele_op, m) {
   m.def(
       "cross_entropy_backward_(Tensor grad, Tensor(a!) log_probs, Tensor target, Tensor? weight, int reduction,"
       " int ignore_index, Tensor total_weight) -> ()");
+  m.def("gelu(Tensor x) -> Tensor");
+  m.def("gelu.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)");
+  m.def("gelu_backward(Tensor grad, Tensor x) -> Tensor");
+  m.def("gelu_backward.out(Tensor grad, Tensor x, *, Tensor(a!) out) -> Tensor(a!)");
   m.def("host_call(Tensor[] inputs, int number) -> Tensor[]");
   m.def(
       "for_loop(Tensor[] inputs, int count, int num_carried, int[] written, str body, *, Generator? generator=None)"
@@ -45,6 +49,10 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("require_same", requireSameKernel);
   m.impl("masked_gradient", maskedGradientKernel);
   m.impl("log_softmax_", logSoftmaxOnCpu);
+  m.impl("gelu", geluKernel);
+  m.impl("gelu.out", geluInto);
+  m.impl("gelu_backward", geluBackwardKernel);
+  m.impl("gelu_backward.out", geluBackwardInto);
   m.impl("cross_entropy_backward_", crossEntropyBackwardOnCpu);
 }
 

@@ -40,6 +40,10 @@ void crossEntropyBackwardOnCpu(const at::Tensor& grad, at::Tensor log_probs_NC, 
 void crossEntropyBackwardKernel(const at::Tensor& grad, at::Tensor log_probs_NC, const at::Tensor& target_N,
                                 const std::optional<at::Tensor>& weight_C, int64_t reduction, int64_t ignore_index,
                                 const at::Tensor& total_weight);
+at::Tensor geluKernel(const at::Tensor& x);
+at::Tensor& geluInto(const at::Tensor& x, at::Tensor& out);
+at::Tensor geluBackwardKernel(const at::Tensor& grad, const at::Tensor& x);
+at::Tensor& geluBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out);
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
 void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer);
 void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::string reader);

@@ -126,8 +126,8 @@ const std::vector<OptionRow>& optionRows() {
       {"fusion", "Options", "fusion_level", OptionKind::kWritten, {{"level", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Which instructions are joined to save passes over memory. exact: those whose results keep every bit:\n"
-       "gradients are added up by the operators that make them. fast: also those that add up in another order than\n"
-       "eager PyTorch; results differ by rounding. off: none.\n"
+       "gradients are added up by the operators that make them. fast: also sums in another order than eager\n"
+       "PyTorch's and functions of our own (GELU); results differ by rounding. off: none.\n"
        "\n"
        "Allowed: exact, fast, off.\n"
        "Returns: self, so that calls chain.\n"

@@ -98,6 +98,7 @@ struct PipelineFacts {
   bool recomputes = false;               // some values are made again: PassContext::recompute says which
   bool splits_weight_gradients = false;  // the schedule runs weight gradients apart from backward
   bool fuses_loss = false;               // of cross entropies, on devices that need no second copy for it
+  bool approximates = false;             // roundings may differ from eager's: Options.fusion("fast")
   bool fuses_accumulation = false;       // gradients are added up, and the operators that make them may do it
   bool has_several_spaces = false;       // devices share no memory: StageRules::spaces says which
 };

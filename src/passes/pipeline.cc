@@ -69,6 +69,8 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   if (facts.training && facts.recomputes) p.push_back("recompute");
   // After recompute, which makes no node again that writes.
   if (facts.fuses_loss) p.push_back("fuse-loss");
+  // After recompute, so that what runs again runs as fast.
+  if (facts.approximates) p.push_back("fast-functions");
   // Late: it looks at who waits for each backward node, and updates and nodes that run again are among them.
   if (facts.training && facts.splits_weight_gradients) p.push_back("split-weight-gradient");
   // After split-weight-gradient, which moves the gradient and its sum to the same task and knows them apart.

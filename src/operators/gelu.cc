@@ -1,0 +1,81 @@
+// GELU for Options.fusion("fast"). ATen hands small tensors to a library that prepares each call for longer than it
+// computes.
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+
+#include "operators/gelu_loops.h"
+#include "operators/library.h"
+#include "runtime/kernels/parallel.h"
+
+namespace abele::operators {
+namespace {
+
+// Elements that are worth another thread.
+constexpr int64_t kRange = 16384;
+
+bool isDense(const at::Tensor& tensor) { return tensor.is_contiguous(); }
+
+uint16_t* halves(at::Tensor& tensor) { return static_cast<uint16_t*>(tensor.mutable_data_ptr()); }
+const uint16_t* halves(const at::Tensor& tensor) { return static_cast<const uint16_t*>(tensor.const_data_ptr()); }
+
+// Null: ATen's kernel has to do it.
+const GeluLoops* loopsFor(const at::Tensor& x, const at::Tensor& grad, const at::Tensor& out) {
+  const bool has_type = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
+  const bool is_alike = grad.scalar_type() == x.scalar_type() && out.scalar_type() == x.scalar_type() &&
+                        grad.sizes() == x.sizes() && out.sizes() == x.sizes();
+  return has_type && is_alike && isDense(x) && isDense(grad) && isDense(out) ? geluLoops() : nullptr;
+}
+
+}  // namespace
+
+const GeluLoops* geluLoops() {
+#if defined(__x86_64__)
+  static const GeluLoops* const found = []() -> const GeluLoops* {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return nullptr;
+    const bool is_wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return is_wide ? &avx512::kGelu : &avx2::kGelu;
+  }();
+  return found;
+#else
+  return nullptr;
+#endif
+}
+
+at::Tensor& geluInto(const at::Tensor& x, at::Tensor& out) {
+  const GeluLoops* loops = loopsFor(x, x, out);
+  if (!loops) return at::gelu_out(out, x);
+  runtime::shareOut(x.numel(), kRange, [&](int64_t begin, int64_t end) {
+    if (x.scalar_type() == at::kFloat)
+      loops->forward(end - begin, out.mutable_data_ptr<float>() + begin, x.const_data_ptr<float>() + begin);
+    else
+      loops->forward_bf16(end - begin, halves(out) + begin, halves(x) + begin);
+  });
+  return out;
+}
+
+at::Tensor geluKernel(const at::Tensor& x) {
+  at::Tensor out = at::empty_like(x);
+  return geluInto(x, out);
+}
+
+at::Tensor& geluBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out) {
+  const GeluLoops* loops = loopsFor(x, grad, out);
+  if (!loops) return at::gelu_backward_out(out, grad, x);
+  runtime::shareOut(x.numel(), kRange, [&](int64_t begin, int64_t end) {
+    if (x.scalar_type() == at::kFloat)
+      loops->backward(end - begin, out.mutable_data_ptr<float>() + begin, grad.const_data_ptr<float>() + begin,
+                      x.const_data_ptr<float>() + begin);
+    else
+      loops->backward_bf16(end - begin, halves(out) + begin, halves(grad) + begin, halves(x) + begin);
+  });
+  return out;
+}
+
+at::Tensor geluBackwardKernel(const at::Tensor& grad, const at::Tensor& x) {
+  at::Tensor out = at::empty_like(x);
+  return geluBackwardInto(grad, x, out);
+}
+
+}  // namespace abele::operators

@@ -1,0 +1,125 @@
+"""Options.fusion("fast"): functions of our own, within a bound of eager PyTorch."""
+
+import copy
+
+import abele
+import poptorch
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+FORWARD, BACKWARD = "abele_op::gelu", "abele_op::gelu_backward"
+
+
+class Cell(nn.Module):
+    def __init__(self, width=24, kind="none"):
+        super().__init__()
+        self.up, self.down, self.kind = nn.Linear(8, width), nn.Linear(width, 5), kind
+
+    def forward(self, x, target=None):
+        out = self.down(F.gelu(self.up(x), approximate=self.kind))
+        return out if target is None else (out, F.cross_entropy(out, target))
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    threads = torch.get_num_threads()
+    torch.manual_seed(5)
+    yield
+    torch.set_num_threads(threads)
+
+
+def executor_of(model, fusion, threads=1):
+    torch.set_num_threads(threads)
+    options = poptorch.Options().fusion(fusion)
+    options.outputMode(poptorch.OutputMode.All)
+    options.Training.gradientAccumulation(2)
+    options._Popart.set("abele.threadsPerDevice", threads)
+    return abele.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def train(model, fusion, rows, threads=1):
+    """Three steps, compiled and eager: the largest difference of losses and weights, and the executable's text."""
+    dtype = model.up.weight.dtype
+    reference = copy.deepcopy(model)
+    executor = executor_of(model, fusion, threads)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    difference = 0.0
+    for _ in range(3):
+        x, target = torch.randn(2 * rows, 8, dtype=dtype), torch.randint(5, (2 * rows,))
+        _, losses = executor(x, target)
+        optimizer.zero_grad()
+        expected = [reference(*part)[1] for part in zip(x.chunk(2), target.chunk(2), strict=True)]
+        for loss in expected:
+            (loss / 2).backward()
+        optimizer.step()
+        difference = max(difference, (losses.flatten() - torch.stack(expected).detach()).abs().max().item())
+        state = executor.state_dict()
+        for name, value in reference.state_dict().items():
+            difference = max(difference, (state[name] - value).abs().max().item())
+    text = executor._executable.session.executableText()
+    executor.destroy()
+    return difference, text
+
+
+# Each function is within 6 u (1 + |x|) (operators/gelu_loops.h), u = 2^-24; sums over 24 columns and 7 or 1500 rows,
+# three steps: far below what one rounding of a weight in bfloat16 is.
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [7, 1500])
+def test_training_is_within_a_bound(rows, threads):
+    difference, text = train(Cell(), "fast", rows, threads)
+    assert difference < 2e-5
+    assert FORWARD in text
+    assert BACKWARD in text
+    assert "aten::gelu" not in text
+
+
+def test_bfloat16():
+    difference, text = train(Cell().to(torch.bfloat16), "fast", 64)
+    assert difference < 0.05
+    assert FORWARD in text
+    assert BACKWARD in text
+
+
+@pytest.mark.parametrize("fusion", ["exact", "off"])
+def test_other_levels_keep_eagers_bits(fusion):
+    difference, text = train(Cell(), fusion, 7)
+    assert difference == 0
+    assert FORWARD not in text
+
+
+@pytest.mark.parametrize("model", [Cell(kind="tanh"), Cell().double()])
+def test_other_formulas_and_types_stay(model):
+    _, text = train(model, "fast", 7)
+    assert FORWARD not in text
+
+
+def test_inference():
+    model = Cell().eval()
+    x = torch.randn(33, 8)
+    executor = poptorch.inferenceModel(model, poptorch.Options().fusion("fast"))
+    assert torch.allclose(executor(x), model(x), rtol=0, atol=1e-5)
+    assert FORWARD in executor._executable.session.executableText()
+    executor.destroy()
+
+
+def test_gradients_are_right():
+    """Against differences of the loss in double precision."""
+    model = Cell(width=6)
+    x, target = torch.randn(6, 8), torch.randint(5, (6,))
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    executor = executor_of(model, "fast")
+    executor(x, target)
+    moved = executor.state_dict()
+    executor.destroy()
+    exact = copy.deepcopy(model).double()
+    for name, value in start.items():
+        for i in range(0, value.numel(), 5):
+            losses = []
+            for step in (1e-6, -1e-6):
+                shifted = {key: tensor.double() for key, tensor in start.items()}
+                shifted[name].view(-1)[i] += step
+                losses.append(torch.func.functional_call(exact, shifted, (x.double(), target))[1])
+            gradient = (value - moved[name]).flatten()[i].item() / 0.1
+            assert abs((losses[0] - losses[1]).item() / 2e-6 - gradient) < 1e-5
