@@ -51,7 +51,7 @@ LAYERS = {
     # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
     "src/operators": (
         "base ir capture/annotate.h capture/capture_body.h include "
-        "runtime/kernels/constants.h runtime/kernels/operator_lookup.h",
+        "runtime/kernels/constants.h runtime/kernels/operator_lookup.h runtime/kernels/parallel.h",
         TORCH,
     ),
     # From the user's options to a model that runs, each over those before it.
@@ -73,6 +73,7 @@ LAYERS = {
     "test/unit/options": ("base include", TORCH_FREE),
     "test/unit/runtime": ("base ir passes plan exe exe/build runtime runtime/device/null", TORCH_FREE),
     "test/unit/runtime/collective": ("base runtime/collective", TORCH),
+    "test/unit/runtime/kernels": ("base runtime/kernels", TORCH),
     "test/unit/runtime/device": ("base ir passes plan exe exe/build runtime runtime/device runtime/memory", TORCH),
     "test/unit/runtime/device/accelerator": ("base exe runtime runtime/device", TORCH),
     "test/unit/runtime/device/cpu": (

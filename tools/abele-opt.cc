@@ -33,7 +33,7 @@ struct Arguments {
   std::vector<std::string> passes, disabled;
   bool no_passes = false, print_after_all = false, list_passes = false, count_stages = false, quiet = false;
   bool auto_increment = false, sharded = false, recompute = false, recompute_last_stage = false,
-       split_weight_gradients = false;
+       split_weight_gradients = false, reorder_sums = false;
   std::string bisect, reduce;  // shell commands
   std::string from = "graph", emit, graph;
   std::string schedule;
@@ -78,6 +78,7 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
   if (!arguments.cuts.empty()) context.stages.auto_stage = passes::AutoStage::kAutoSplit;
   context.stages.cuts = arguments.cuts;
   context.stages.spaces = arguments.spaces;
+  context.reorders_sums = arguments.reorder_sums;
   context.recompute = {
       .enabled = arguments.recompute, .last_stage = arguments.recompute_last_stage, .kept = arguments.kept};
   for (ir::ValueId kept : arguments.kept)
@@ -322,6 +323,7 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->needs(recompute);
   app.add_flag("--split-weight-gradients", arguments.split_weight_gradients, "as for zero-bubble schedules");
+  app.add_flag("--reorder-sums", arguments.reorder_sums, "sums may be added up in another order than eager's");
   app.add_flag("--count-stages", arguments.count_stages, "also print the number of forward stages");
   app.add_flag("--quiet", arguments.quiet, "do not print the graph");
   return tools::runTool(app, argc, argv, [&] { run(arguments); });

@@ -228,7 +228,8 @@ class ABELE_API Options {
   Options& anchorTensor(const std::string& short_name, const std::string& long_name,
                         std::optional<OutputMode> output_mode = {}, int64_t output_return_period = 1);
   /// Which instructions are joined to save passes over memory. exact: those whose results keep every bit: gradients are
-  /// added up by the operators that make them. off: none. Allowed: exact, off.
+  /// added up by the operators that make them. fast: also those that add up in another order than eager PyTorch;
+  /// results differ by rounding. off: none. Allowed: exact, fast, off.
   Options& fusion(const std::string& level);
   /// Round the number of devices up to a power of two instead of refusing the model.
   Options& autoRoundNumIPUs(bool auto_round_num_ipus = true);

@@ -321,6 +321,14 @@ def _raiseStop(signum, frame):
     raise _Stop
 
 
+def _interrupt(signum, frame):
+    """Ctrl-C. The processes of a DataLoader end first: one that hands on a batch would report the broken connection."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises where such a process ends by a signal
+    for child in multiprocessing.active_children():
+        child.kill()
+    raise KeyboardInterrupt
+
+
 def main(shipment, connection, settings, others):
     """The worker's process, from begin to end.
 
@@ -334,6 +342,7 @@ def main(shipment, connection, settings, others):
         for other in others:
             other.close()
         signal.signal(signal.SIGTERM, _raiseStop)  # what the accessor sends where an element does not come
+        signal.signal(signal.SIGINT, _interrupt)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
         multiprocessing.set_start_method(settings.start_method, force=True)

@@ -114,9 +114,10 @@ class OptionsSetters:
         """
     def fusion(self, level: str) -> Self:
         """Which instructions are joined to save passes over memory. exact: those whose results keep every bit:
-        gradients are added up by the operators that make them. off: none.
+        gradients are added up by the operators that make them. fast: also those that add up in another order than
+        eager PyTorch; results differ by rounding. off: none.
 
-        Allowed: exact, off.
+        Allowed: exact, fast, off.
         Returns: self, so that calls chain.
         Source: ours.
         """

@@ -80,6 +80,10 @@ def _test_models(expression: str | None) -> None:
     sys.exit(_pytest(tools, folder, ["test/models", "--models", *(["-k", expression] if expression else [])]))
 
 
+# The tests of Python run in two processes, which take about as long as each other: this half beside all the rest.
+_FIRST_HALF = ["test/spec", "test/unit/python", "test/parity", "test/golden", "test/error"]
+
+
 def test(options) -> None:
     if options.long:
         return _test_long(machine.setup_fuzz(), options.seconds)
@@ -95,7 +99,11 @@ def test(options) -> None:
     ctest = _ctest(tools, folder)
     num_cpp = _tests_run(folder)
     step(f"Python tests ({num_cpp} C++ tests {'FAILED' if ctest else 'passed'} before)")
-    pytest = _pytest(tools, folder, ["test"])
+    rest = [word for path in _FIRST_HALF for word in ("--ignore", path)]
+    halves = [[tools.python, "-m", "pytest", *half] for half in (_FIRST_HALF, ["test", *rest])]
+    with Beside(halves[0], env=_python_env(tools, folder)) as first:
+        second = run(halves[1], env=_python_env(tools, folder), check=False)
+        pytest = first.finish() or second
     if ctest:
         fail(f"FAILED: C++ tests (see above); Python tests {'failed too' if pytest else 'passed'}")
     sys.exit(pytest)

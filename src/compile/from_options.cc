@@ -336,7 +336,8 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   setStrategy(values.strategy, session);
   setLocations(values, session);
   session.recompute |= isOn(values, "autoRecomputation");
-  session.fusion = values.get<std::string>("fusion_level") == "off" ? Fusion::kOff : Fusion::kExact;
+  const std::string fusion = values.get<std::string>("fusion_level");
+  session.fusion = fusion == "off" ? Fusion::kOff : fusion == "fast" ? Fusion::kFast : Fusion::kExact;
   session.enforce_pipeline_minimum =
       values.get<bool>("enforce_pipeline_minimum") && !isOn(values, "abele.allowShortPipeline");
   const bool shares = values.expert("abele.shareWeights") != nullptr;

@@ -1,9 +1,20 @@
 #include "compile/lowering.h"
 
+#include <algorithm>
+
 #include "base/log.h"
+#include "compile/device_list.h"
 #include "plan/predict.h"
 
 namespace abele::host {
+namespace {
+
+bool isCpuAlone(const ProgramOptions& options) {
+  const std::vector<c10::Device> devices = deviceList(options.device);
+  return std::all_of(devices.begin(), devices.end(), [](const c10::Device& device) { return device.is_cpu(); });
+}
+
+}  // namespace
 
 plan::PlanOptions planOptions(const ProgramOptions& options) {
   plan::PlanOptions p;
@@ -28,15 +39,16 @@ plan::PlanOptions planOptions(const ProgramOptions& options) {
 ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   passes::PassContext context{.stages = options.stages, .optimizer = captured.rules};
   context.optimizer.skips_overflow = options.training && options.auto_loss_scaling;
+  context.reorders_sums = options.fusion == Fusion::kFast;
   context.stages.ordered = options.strategy == Strategy::kPipelined;
   const plan::ScheduleKind schedule = planOptions(options).schedule;
   context.recompute = {
       .enabled = options.recompute, .last_stage = plan::lastStageWaits(schedule), .kept = captured.kept};
-  passes::PipelineFacts facts{
-      .training = options.training,
-      .splits_weight_gradients = plan::splitsBackward(schedule),
-      .fuses_accumulation = options.fusion == Fusion::kExact && options.gradient_accumulation > 1,
-      .has_several_spaces = !options.stages.spaces.empty()};
+  passes::PipelineFacts facts{.training = options.training,
+                              .splits_weight_gradients = plan::splitsBackward(schedule),
+                              .fuses_loss = options.fusion != Fusion::kOff && isCpuAlone(options),
+                              .fuses_accumulation = options.fusion != Fusion::kOff && options.gradient_accumulation > 1,
+                              .has_several_spaces = !options.stages.spaces.empty()};
   if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
     ir::Graph lowered = captured.graph;
     passes::runPipeline(lowered, context, {.passes = passes::defaultPipeline({.training = true})});

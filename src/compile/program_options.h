@@ -38,7 +38,7 @@ enum class OutputMode { kFinal, kEveryN, kAll, kSum };
 enum class Strategy { kPipelined, kSharded };
 
 /// Which instructions are joined to save passes over memory. kExact: those whose results keep every bit.
-enum class Fusion : uint8_t { kOff, kExact };
+enum class Fusion : uint8_t { kOff, kExact, kFast };
 
 /// Who chooses the schedule: kGiven takes ProgramOptions::schedule, kFastest what is predicted to be fastest, kDefault
 /// 1F1B or what is predicted to be noticeably faster in no more memory (docs/schedules.md).

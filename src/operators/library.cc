@@ -17,6 +17,10 @@ TORCH_LIBRARY(abele_op, m) {
   m.def("require_equal(Tensor x, Tensor y, bool answer) -> ()");
   m.def("require_same(Tensor x, Tensor expected, str reader) -> ()");
   m.def("masked_gradient(Tensor grad, Tensor mask, int dim, int[] sizes) -> Tensor");
+  m.def("log_softmax_(Tensor(a!) x, int dim) -> ()");
+  m.def(
+      "cross_entropy_backward_(Tensor grad, Tensor(a!) log_probs, Tensor target, Tensor? weight, int reduction,"
+      " int ignore_index, Tensor total_weight) -> ()");
   m.def("host_call(Tensor[] inputs, int number) -> Tensor[]");
   m.def(
       "for_loop(Tensor[] inputs, int count, int num_carried, int[] written, str body, *, Generator? generator=None)"
@@ -40,11 +44,15 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("require_equal", requireEqualKernel);
   m.impl("require_same", requireSameKernel);
   m.impl("masked_gradient", maskedGradientKernel);
+  m.impl("log_softmax_", logSoftmaxOnCpu);
+  m.impl("cross_entropy_backward_", crossEntropyBackwardOnCpu);
 }
 
 // Also for calls without any tensor.
 TORCH_LIBRARY_IMPL(abele_op, CompositeExplicitAutograd, m) {
   m.impl("host_call", hostCallKernel);
+  m.impl("log_softmax_", logSoftmaxKernel);
+  m.impl("cross_entropy_backward_", crossEntropyBackwardKernel);
   m.impl("for_loop", loopKernel);
   m.impl("cond", condKernel);
   m.impl("custom_op", customKernel);

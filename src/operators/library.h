@@ -30,6 +30,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> beamSearchKernel(const at::Tensor
                                                                 const at::Tensor& lengths_N, int64_t blank,
                                                                 int64_t beam_width, int64_t top_paths);
 at::Tensor maskedGradientKernel(const at::Tensor& grad, const at::Tensor& mask, int64_t dim, at::IntArrayRef sizes);
+// In place: log-probabilities over those of x, the gradient of the logits over the log-probabilities. ...OnCpu: without
+// memory of their size.
+void logSoftmaxOnCpu(at::Tensor x, int64_t dim);
+void logSoftmaxKernel(at::Tensor x, int64_t dim);
+void crossEntropyBackwardOnCpu(const at::Tensor& grad, at::Tensor log_probs_NC, const at::Tensor& target_N,
+                               const std::optional<at::Tensor>& weight_C, int64_t reduction, int64_t ignore_index,
+                               const at::Tensor& total_weight);
+void crossEntropyBackwardKernel(const at::Tensor& grad, at::Tensor log_probs_NC, const at::Tensor& target_N,
+                                const std::optional<at::Tensor>& weight_C, int64_t reduction, int64_t ignore_index,
+                                const at::Tensor& total_weight);
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
 void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer);
 void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::string reader);

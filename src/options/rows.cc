@@ -126,9 +126,10 @@ const std::vector<OptionRow>& optionRows() {
       {"fusion", "Options", "fusion_level", OptionKind::kWritten, {{"level", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Which instructions are joined to save passes over memory. exact: those whose results keep every bit:\n"
-       "gradients are added up by the operators that make them. off: none.\n"
+       "gradients are added up by the operators that make them. fast: also those that add up in another order than\n"
+       "eager PyTorch; results differ by rounding. off: none.\n"
        "\n"
-       "Allowed: exact, off.\n"
+       "Allowed: exact, fast, off.\n"
        "Returns: self, so that calls chain.\n"
        "Source: ours."
       },

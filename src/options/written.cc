@@ -77,8 +77,8 @@ void anchorTensor(Values& values, const OptionList& arguments) {
 
 void fusion(Values& values, const OptionList& arguments) {
   const std::string& level = *arguments[0].as<std::string>();
-  ABELE_REQUIRE(level == "exact" || level == "off", E0702,
-                {.what = cat("there is no fusion \"", level, "\""), .expected = "\"exact\" or \"off\""});
+  ABELE_REQUIRE(level == "exact" || level == "fast" || level == "off", E0702,
+                {.what = cat("there is no fusion \"", level, "\""), .expected = "\"exact\", \"fast\" or \"off\""});
   values.set("Options", "fusion_level", arguments[0]);
 }
 

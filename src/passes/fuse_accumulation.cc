@@ -1,5 +1,6 @@
 // Before:  %g = aten.mm(%a, %b) {dir=bwd}, abele.accumulate(%sum, %g) writes(0: %sum -> %new) {dir=bwd}
 // After:   abele.accumulate_product(%sum, %a, %b) writes(0: %sum -> %new) {dir=bwd}
+//          with a last operand `true` where the program lets sums have another order: no trial of bits
 // Before:  %g = aten.embedding_dense_backward(%d, %i, rows, padding, false), abele.accumulate(%sum, %g) writes(...)
 // After:   abele.accumulate_rows(%sum, %d, %i, padding) writes(...)
 // Order:   after all passes that look at gradients; only where several micro-batches are added up: the gradient of a
@@ -19,8 +20,11 @@ using ir::ValueId;
 
 class AccumulationFusion {
  public:
-  explicit AccumulationFusion(ir::Graph& graph)
-      : graph_(graph), position_(ir::positionsById(graph)), uses_(graph.values.size(), 0) {}
+  AccumulationFusion(ir::Graph& graph, bool reorders_sums)
+      : graph_(graph),
+        reorders_sums_(reorders_sums),
+        position_(ir::positionsById(graph)),
+        uses_(graph.values.size(), 0) {}
 
   Changed run() {
     for (const Node& node : graph_.nodes)
@@ -67,6 +71,7 @@ class AccumulationFusion {
     if (maker.op == "aten::mm" && isProduct(sum, args)) {
       sum.op = ownOpName(OwnOp::kAccumulateProduct);
       sum.args = {sum.args[0], args[0], args[1]};
+      if (reorders_sums_) sum.args.push_back(Arg::boolean(true));
     } else if (maker.op == "aten::embedding_dense_backward" && isRows(sum, args)) {
       sum.op = ownOpName(OwnOp::kAccumulateRows);
       sum.args = {sum.args[0], args[0], args[1], args[3]};
@@ -82,7 +87,8 @@ class AccumulationFusion {
 
   bool isProduct(const Node& sum, const std::vector<Arg>& args) const {
     const DType dtype = typeOf(sum.args[0]).dtype;
-    return args.size() == 2 && (dtype == DType::kFloat32 || dtype == DType::kFloat64);
+    const bool is_narrow = dtype == DType::kBFloat16;  // one rounding instead of two: never eager's bits
+    return args.size() == 2 && (dtype == DType::kFloat32 || dtype == DType::kFloat64 || (is_narrow && reorders_sums_));
   }
 
   // The gradient, the indices, the number of rows, the row of padding, and whether frequent rows count less.
@@ -98,12 +104,15 @@ class AccumulationFusion {
   }
 
   ir::Graph& graph_;
+  bool reorders_sums_;
   std::vector<int32_t> position_;
   std::vector<int32_t> uses_;  // by base value
 };
 
 }  // namespace
 
-Changed fuseAccumulation(ir::Graph& graph, PassContext&) { return AccumulationFusion(graph).run(); }
+Changed fuseAccumulation(ir::Graph& graph, PassContext& context) {
+  return AccumulationFusion(graph, context.reorders_sums).run();
+}
 
 }  // namespace abele::passes

@@ -68,6 +68,8 @@ struct PassContext {
   StageRules stages;
   OptimizerRules optimizer;
   RecomputeRules recompute;
+  /// Sums may be added up in another order than eager's, where that is faster: Options.fusion("fast").
+  bool reorders_sums = false;
 };
 
 #define ABELE_PASS(function, name, needs, gives, summary) Changed function(ir::Graph& graph, PassContext& context);
@@ -95,6 +97,7 @@ struct PipelineFacts {
   bool training = false;
   bool recomputes = false;               // some values are made again: PassContext::recompute says which
   bool splits_weight_gradients = false;  // the schedule runs weight gradients apart from backward
+  bool fuses_loss = false;               // of cross entropies, on devices that need no second copy for it
   bool fuses_accumulation = false;       // gradients are added up, and the operators that make them may do it
   bool has_several_spaces = false;       // devices share no memory: StageRules::spaces says which
 };

@@ -67,6 +67,8 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   if (facts.training) p.push_back("lower-optimizer");
   // After lower-optimizer, when the backward of every stage is complete: what nobody reads there is not made again.
   if (facts.training && facts.recomputes) p.push_back("recompute");
+  // After recompute, which makes no node again that writes.
+  if (facts.fuses_loss) p.push_back("fuse-loss");
   // Late: it looks at who waits for each backward node, and updates and nodes that run again are among them.
   if (facts.training && facts.splits_weight_gradients) p.push_back("split-weight-gradient");
   // After split-weight-gradient, which moves the gradient and its sum to the same task and knows them apart.

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from ports import freePort
 
+pytestmark = pytest.mark.own_process  # a page may call torch.compile, which changes torch for good
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted((DOCS / "guide").glob("*.md"))
 # Pages whose programs take packages that need not be there.

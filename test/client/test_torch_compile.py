@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 F = nn.functional
+pytestmark = pytest.mark.own_process  # torch.compile switches the checks of torch.distributions off for good
 
 
 @pytest.fixture(autouse=True)

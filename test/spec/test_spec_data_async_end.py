@@ -49,7 +49,7 @@ PROGRAM = """
     import poptorch, torch
 
     def main(strategy):
-        data = torch.utils.data.TensorDataset(torch.arange(8))
+        data = torch.utils.data.TensorDataset(*[torch.arange(512)] * 100)  # most of the time a tensor is handed over
         loader = poptorch.DataLoader(poptorch.Options(), data, mode=poptorch.DataLoaderMode.Async, num_workers=1,
                                      async_options={"sharing_strategy": strategy})
         next(iter(loader))
@@ -97,6 +97,16 @@ def test_interrupts_are_quiet(tmp_path):
     assert program.returncode == 3 and "Traceback" not in errors
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.spec("data/4/interrupts")
+def test_loaders_of_an_interrupted_process_are_quiet(tmp_path):
+    """One whose tensor is being taken would report the broken connection."""
+    with run(tmp_path, "2", "interrupted") as program:
+        os.kill(int(program.stdout.readline()), signal.SIGINT)
+        _, errors = program.communicate(timeout=60)
+    assert program.returncode == 1 and "worker thread died" in errors
+    assert errors.count("Traceback") == 1
 
 
 @pytest.mark.spec("data/4/terminate")

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/from_blob.h>
@@ -19,6 +20,7 @@
 
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/element_loops.h"
+#include "runtime/kernels/parallel.h"
 
 namespace abele::runtime {
 namespace {
@@ -116,6 +118,13 @@ void ProductSum::add(const at::Tensor& sum, const at::Tensor& left, const at::Te
     at::cpu::mm_out(to, left, right);
     return;
   }
+  if (!first && reorders_) {
+    if (sum.is_cpu())
+      at::cpu::addmm_out(to, to, left, right, 1, 1);
+    else
+      at::addmm_out(to, to, left, right, 1, 1);
+    return;
+  }
   if (!first && !in_one_) in_one_ = addsInOneProduct(sum, left, right);
   if (!first && *in_one_)
     at::cpu::addmm_out(to, to, left, right, 1, 1);
@@ -144,7 +153,7 @@ void RowSum::add(const at::Tensor& sum, const at::Tensor& gradient, const at::Te
   float* const to = sum.mutable_data_ptr<float>();
   const float* const from = gradient.const_data_ptr<float>();
   const int64_t grain = std::max<int64_t>(1, kRange / std::max<int64_t>(1, width));
-  at::parallel_for(0, static_cast<int64_t>(begins_.size()) - 1, grain, [&](int64_t begin, int64_t end) {
+  shareOut(static_cast<int64_t>(begins_.size()) - 1, grain, [&](int64_t begin, int64_t end) {
     std::vector<float> total;
     for (int64_t r = begin; r < end; ++r) {
       const auto term = [&](int64_t i) { return from + order_[static_cast<std::size_t>(i)].second * width; };

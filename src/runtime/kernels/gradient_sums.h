@@ -12,12 +12,16 @@ namespace abele::runtime {
 
 /// sum += left.mm(right). Where a trial gives the same bits, one product adds to the sum: a product over short rows is
 /// complete before it meets the sum, one over long rows is made in parts, and the library decides what is long.
+/// reorders: always one product, without a trial. After n of them over rows of k each element of the sum is then within
+/// (n * k + n) * u * sum |left| |right| of the real one, u being half the distance from 1 to the next number.
 class ProductSum {
  public:
+  explicit ProductSum(bool reorders) : reorders_(reorders) {}
   /// first: the sum starts with this product. The operands of all calls are alike, and so is the number of threads.
   void add(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, bool first);
 
  private:
+  bool reorders_;
   std::optional<bool> in_one_;  // what the trial said
 };
 

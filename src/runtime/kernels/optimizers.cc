@@ -23,6 +23,7 @@
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/fused_updates.h"
+#include "runtime/kernels/parallel.h"
 
 namespace abele::runtime {
 namespace {
@@ -67,7 +68,7 @@ void forEachPart(const Tensors& tensors, const Fn& fn) {
     return;
   }
   const at::Tensor scratches = at::empty({at::get_num_threads() * kPart}, tensors[0].options());
-  at::parallel_for(0, (elements + kPart - 1) / kPart, 1, [&](int64_t first, int64_t last) {
+  shareOut((elements + kPart - 1) / kPart, 1, [&](int64_t first, int64_t last) {
     for (int64_t part = first; part < last; ++part) {
       const int64_t begin = part * kPart, count = std::min(kPart, elements - begin);
       Tensors windows;
@@ -255,7 +256,7 @@ void sgdFused(const Tensors& tensors, const Hyper& hyper) {
                         .rate = asFloat(has_momentum ? -hyper.lr : -(hyper.lr * (1 - hyper.dampening))),
                         .nesterov = hyper.nesterov};
   const Pointers at(tensors);
-  at::parallel_for(0, tensors[0].numel(), kRange, [&](int64_t begin, int64_t end) {
+  shareOut(tensors[0].numel(), kRange, [&](int64_t begin, int64_t end) {
     fused::update(end - begin, at[0] + begin, at[1] + begin, has_momentum ? at[2] + begin : nullptr, with);
   });
 }

@@ -1,6 +1,5 @@
 #include "runtime/kernels/rounding.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Half.h>
@@ -8,6 +7,7 @@
 #include <cmath>
 
 #include "runtime/kernels/basic.h"
+#include "runtime/kernels/parallel.h"
 
 namespace abele::runtime {
 namespace {
@@ -48,7 +48,7 @@ void roundInto(const at::Tensor& to, const at::Tensor& from, RoundingSeed seed) 
   const at::Tensor target = direct ? to : at::empty(to.sizes(), to.options());
   const float* in = source.const_data_ptr<float>();
   c10::Half* out = target.mutable_data_ptr<c10::Half>();
-  at::parallel_for(0, source.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  shareOut(source.numel(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) out[i] = roundOne(in[i], mix(seed.value + static_cast<uint64_t>(i)));
   });
   if (!direct) copyInto(to, target);

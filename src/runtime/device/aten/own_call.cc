@@ -106,7 +106,7 @@ std::unique_ptr<Call> makeAccumulate(const Arguments& args) {
 
 std::unique_ptr<Call> makeAccumulateProduct(const Arguments& args) {
   return callOf([sum = args.slot(0), left = args.slot(1), right = args.slot(2),
-                 product = ProductSum()](CallState& state) mutable {
+                 product = ProductSum(args.flag(3))](CallState& state) mutable {
     const int32_t* frames = state.frame_of_group;
     product.add(sum.at(frames), left.at(frames), right.at(frames), beginsSum(state));
   });

@@ -50,7 +50,8 @@ class Product {
   Product(int64_t m, int64_t k, int64_t n, DType dtype) : m_(m), k_(k), n_(n), dtype_(dtype) {}
   bool left_transposed = false, right_transposed = false, sum_transposed = false;
 
-  Program program(bool joined) const {
+  /// reorders: joined, in whatever order the library adds up.
+  Program program(bool joined, bool reorders = false) const {
     Program p(kMicroBatches);
     const int32_t left = p.input(left_transposed ? transposed(typed(dtype_, {k_, m_})) : typed(dtype_, {m_, k_}));
     const int32_t right = p.input(right_transposed ? transposed(typed(dtype_, {n_, k_})) : typed(dtype_, {k_, n_}));
@@ -58,7 +59,9 @@ class Product {
     const int32_t sum =
         p.external(sum_transposed ? transposed(typed(dtype_, {n_, m_})) : type, ExternalKind::kAccumulator);
     if (joined) {
-      p.op("abele::accumulate_product", {Arg::id(sum), Arg::id(left), Arg::id(right)}).writes = {sum};
+      std::vector<Arg> args = {Arg::id(sum), Arg::id(left), Arg::id(right)};
+      if (reorders) args.push_back(Arg::boolean(true));
+      p.op("abele::accumulate_product", std::move(args)).writes = {sum};
     } else {
       const int32_t made = p.value(type);
       p.op("aten::mm", {Arg::id(left), Arg::id(right)}, {made});
@@ -95,6 +98,43 @@ TEST_P(GradientSums, ProductsGiveTheBitsOfAProductAndAnAdd) {
       const std::vector<at::Tensor> batch = product.batch(/*odd=*/step == 1 && i % 4 == 0);
       one.step(batch), two.step(batch);
       ASSERT_TRUE(sameNumbers(one.backend().value(0), two.backend().value(0)));
+    }
+  }
+}
+
+// Requires: every element of the sum is within (n k + n) u of the sum of its terms' sizes, of the real sum.
+void expectWithinBound(const at::Tensor& sum, const std::vector<at::Tensor>& batch, double unit) {
+  at::Tensor expected = at::zeros(sum.sizes(), at::kDouble), sizes = at::zeros(sum.sizes(), at::kDouble);
+  int64_t terms = 0;
+  for (int64_t i = 0; i < kMicroBatches; ++i) {
+    const at::Tensor left = batch[0].chunk(kMicroBatches)[i].to(at::kDouble);
+    const at::Tensor right = batch[1].chunk(kMicroBatches)[i].to(at::kDouble);
+    expected += left.mm(right);
+    sizes += left.abs().mm(right.abs());
+    terms += left.size(1) + 1;
+  }
+  const at::Tensor wrong = (sum.to(at::kDouble) - expected).abs() > static_cast<double>(terms) * unit * sizes;
+  EXPECT_FALSE(wrong.any().item<bool>());
+}
+
+TEST_P(GradientSums, ReorderedProductsStayWithinTheirBound) {
+  std::mt19937 random(9);
+  const auto upTo = [&](int64_t most) { return static_cast<int64_t>(random() % static_cast<uint64_t>(most)) + 1; };
+  const auto flip = [&] { return random() % 2 == 0; };
+  for (int i = 0; i < 40; ++i) {
+    const int64_t m = upTo(90), k = i % 3 == 0 ? upTo(1100) : upTo(40), n = upTo(90);
+    const DType dtype = i % 5 == 0 ? DType::kFloat64 : i % 5 == 1 ? DType::kBFloat16 : DType::kFloat32;
+    const double unit = dtype == DType::kFloat64 ? 0x1p-53 : dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-24;
+    Product product(m, k, n, dtype);
+    product.left_transposed = flip(), product.right_transposed = flip(), product.sum_transposed = i % 7 == 0;
+    SCOPED_TRACE(::testing::Message() << m << " x " << k << " x " << n << ", case " << i);
+    const Program program = product.program(/*joined=*/true, /*reorders=*/true);
+    expectVerified(program);
+    Runner runner(program);
+    for (int step = 0; step < 2; ++step) {
+      const std::vector<at::Tensor> batch = product.batch(/*odd=*/false);
+      runner.step(batch);
+      expectWithinBound(runner.backend().value(0), batch, unit);
     }
   }
 }

@@ -1,0 +1,50 @@
+// The cross entropy of rows of logits in one piece of memory: log-probabilities take the place of the logits, and their
+// gradient takes theirs. Every bit is that of ATen's operators, whose kernels do the work. Legend: N rows, C classes.
+#include <algorithm>
+
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/_log_softmax_backward_data_cpu_dispatch.h>
+#include <ATen/ops/_log_softmax_cpu_dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/nll_loss_backward.h>
+#include <ATen/ops/nll_loss_backward_cpu_dispatch.h>
+
+#include "operators/library.h"
+#include "operators/row_tiles.h"
+
+namespace abele::operators {
+
+// A kernel over the last dimension has read a row when it begins to write it.
+void logSoftmaxOnCpu(at::Tensor x, int64_t dim) { at::cpu::_log_softmax_out(x, x, dim, /*half_to_float=*/false); }
+
+void logSoftmaxKernel(at::Tensor x, int64_t dim) { x.copy_(at::_log_softmax(x, dim, /*half_to_float=*/false)); }
+
+// On tiles of rows: the gradient of the log-probabilities, zero but for an element a row, stays in the cache.
+void crossEntropyBackwardOnCpu(const at::Tensor& grad, at::Tensor log_probs_NC, const at::Tensor& target_N,
+                               const std::optional<at::Tensor>& weight_C, int64_t reduction, int64_t ignore_index,
+                               const at::Tensor& total_weight) {
+  const int64_t rows = log_probs_NC.size(0);
+  const int64_t of_tile = rowsOfTile(log_probs_NC.size(1) * static_cast<int64_t>(log_probs_NC.itemsize()));
+  const bool is_by_row = grad.dim() > 0;
+  forTiles(rows, of_tile, [&](int64_t begin, int64_t end) {
+    const at::Tensor scratch = at::empty({std::min(of_tile, rows), log_probs_NC.size(1)}, log_probs_NC.options());
+    for (int64_t first = begin * of_tile; first < std::min(end * of_tile, rows); first += of_tile) {
+      const int64_t count = std::min(of_tile, rows - first);
+      at::Tensor tile = rowsOf(log_probs_NC, first, count), of_loss = rowsOf(scratch, 0, count);
+      at::cpu::nll_loss_backward_out(of_loss, is_by_row ? rowsOf(grad, first, count) : grad, tile,
+                                     rowsOf(target_N, first, count), weight_C, reduction, ignore_index, total_weight);
+      at::cpu::_log_softmax_backward_data_out(tile, of_loss, tile, /*dim=*/1, log_probs_NC.scalar_type());
+    }
+  });
+}
+
+void crossEntropyBackwardKernel(const at::Tensor& grad, at::Tensor log_probs_NC, const at::Tensor& target_N,
+                                const std::optional<at::Tensor>& weight_C, int64_t reduction, int64_t ignore_index,
+                                const at::Tensor& total_weight) {
+  const at::Tensor of_loss =
+      at::nll_loss_backward(grad, log_probs_NC, target_N, weight_C, reduction, ignore_index, total_weight);
+  log_probs_NC.copy_(at::_log_softmax_backward_data(of_loss, log_probs_NC, /*dim=*/1, log_probs_NC.scalar_type()));
+}
+
+}  // namespace abele::operators

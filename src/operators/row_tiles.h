@@ -1,0 +1,38 @@
+// Rows that are worked on a few at a time, so that what several kernels make of them stays in the cache between these.
+// The kernels are ATen's, which give every row the same bits whichever rows they are called for.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/as_strided_cpu_dispatch.h>
+
+#include "runtime/kernels/parallel.h"
+
+namespace abele::operators {
+
+/// Bytes of one tensor's rows in a tile: a few such tensors fit into a second-level cache.
+constexpr int64_t kTileBytes = int64_t{1} << 17;
+
+/// Rows in a tile of rows of so many bytes each.
+inline int64_t rowsOfTile(int64_t row_bytes) {
+  return std::max<int64_t>(1, kTileBytes / std::max<int64_t>(1, row_bytes));
+}
+
+/// Rows begin .. begin + count of a tensor on the CPU, without the dispatcher.
+inline at::Tensor rowsOf(const at::Tensor& tensor, int64_t begin, int64_t count) {
+  at::DimVector sizes(tensor.sizes());
+  sizes[0] = count;
+  return at::cpu::as_strided(tensor, sizes, tensor.strides(), tensor.storage_offset() + begin * tensor.stride(0));
+}
+
+/// Calls fn(begin, end) for ranges of tiles: of `rows` rows in tiles of `of_tile`, shared out among this thread's
+/// intra-op threads. fn makes what it needs beside its operands once for its range.
+template <class Fn>
+void forTiles(int64_t rows, int64_t of_tile, const Fn& fn) {
+  const int64_t tiles = (rows + of_tile - 1) / of_tile;
+  runtime::shareOut(tiles, /*grain=*/1, fn);
+}
+
+}  // namespace abele::operators
