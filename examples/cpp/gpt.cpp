@@ -26,7 +26,7 @@ Trains a small GPT on a text (the licence of this repository) and lets it write.
 
 struct Arguments {
   std::string text = TEXT_FILE, prompt = "You may ";
-  int64_t devices = 2, steps = 400, length = kContext;
+  int64_t devices = 2, steps = 700, length = kContext;
   uint64_t seed = 1;
   bool print_losses = false, help = false;
 };

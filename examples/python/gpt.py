@@ -25,7 +25,7 @@ def parse():
     )
     parser.add_argument("--text", default=TEXT, help="a file of text; default: the licence")
     parser.add_argument("--devices", type=int, default=2, choices=(1, 2, 4))
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=700)
     parser.add_argument("--prompt", default="You may ")
     parser.add_argument("--length", type=int, default=CONTEXT, help="characters to write, the prompt's among them")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest character")

@@ -44,12 +44,14 @@ def main():
     for step in range(args.steps):
         _, losses = model(*text.pieces(8 * 4, net.context, random))
         if process == 0 and step % 10 == 0:
-            print(f"step {step:3}  loss {losses.mean().item():.4f}", flush=True)
+            print(f"step {step:3}  loss {losses.mean().item():.4f}\n", end="", flush=True)
 
     held = sum(stage["mapped_bytes"] for stage in model.report()["stages"])
     model.copyWeightsToHost()  # complete in all processes
     digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in net.state_dict().values()))
-    print(f"process {process} of {processes}: {held / 2**20:.1f} MiB, weights {digest.hexdigest()[:16]}", flush=True)
+    # One write: the processes share a terminal.
+    said = f"process {process} of {processes}: {held / 2**20:.1f} MiB, weights {digest.hexdigest()[:16]}\n"
+    print(said, end="", flush=True)
 
 
 if __name__ == "__main__":
