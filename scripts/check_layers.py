@@ -70,7 +70,7 @@ LAYERS = {
     "test/unit/passes": ("base ir passes", TORCH_FREE),
     "test/unit/plan": ("base ir passes plan", TORCH_FREE),
     "test/unit/exe": ("base ir passes plan exe exe/build", TORCH_FREE),
-    "test/unit/options": ("base include", TORCH_FREE),
+    "test/unit/options": ("base options include", TORCH_FREE),
     "test/unit/runtime": ("base ir passes plan exe exe/build runtime runtime/device/null", TORCH_FREE),
     "test/unit/runtime/collective": ("base runtime/collective", TORCH),
     "test/unit/operators": ("base operators", TORCH),

@@ -154,6 +154,8 @@ def docs(table):
         "",
         "*Device* says what the runtime does with an option: a *hint* is stored and never changes results; an option",
         "that is *refused* raises `poptorch.Error` when the model is compiled, as honouring it would change behaviour.",
+        "*Run time* says which options count for a program that is compiled already, such as one that is loaded from a",
+        "file; the others are part of the program.",
     ]
     for group in dict.fromkeys(row["group"] for row in table["options"]):
         title = (
@@ -167,8 +169,8 @@ def docs(table):
             "",
             f"## {title}",
             "",
-            "| Method | Key | Default | Unit | Allowed | Meaning | Device |",
-            "|---|---|---|---|---|---|---|",
+            "| Method | Key | Default | Unit | Allowed | Meaning | Device | Run time |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for row in table["options"]:
             if row["group"] != group:
@@ -184,6 +186,7 @@ def docs(table):
                 row["allowed"],
                 row["meaning"] + only,
                 row["device"],
+                "yes" if row.get("run_time") or row["key"] in table["popart_effects"]["run_time"] else "",
             ]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     lines += [
@@ -193,11 +196,15 @@ def docs(table):
         "Accepted names by kind; an unknown name is an error at compile (E0701). A value that would change results and",
         "is not available is E0702. A hint never changes results; the log says at level INFO that it has no effect.",
         "",
-        "| Name | Kind | Device |",
-        "|---|---|---|",
+        "| Name | Kind | Device | Run time |",
+        "|---|---|---|---|",
     ]
     for kind, names in table["popart"].items():
-        lines += [f"| `{name}` | {kind} | {effect(table['popart_effects'], name)} |" for name in names]
+        effects = table["popart_effects"]
+        lines += [
+            f"| `{name}` | {kind} | {effect(effects, name)} | {'yes' if name in effects['run_time'] else ''} |"
+            for name in names
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -294,8 +294,9 @@ def rows(table):
         lines.append(f'      {{"{group}", "{key}", {literal(value)}}},')
     lines += ["  };", "  return all;", "}", "", "const std::vector<OptionKey>& optionKeys() {"]
     lines.append("  static const std::vector<OptionKey> all = {")
-    for group, key, kind, shared in keys(table):
-        lines.append(f'      {{"{group}", "{key}", "{kind}", {str(shared).lower()}}},')
+    for group, key, kind, shared, run_time in keys(table):
+        flags = f"{str(shared).lower()}, {str(run_time).lower()}"
+        lines.append(f'      {{"{group}", "{key}", "{kind}", {flags}}},')
     lines += ["  };", "  return all;", "}", "", "const std::map<std::string, ExpertSetting>& expertSettings() {"]
     lines.append("  static const std::map<std::string, ExpertSetting> all = {")
     for kind, names in table["popart"].items():
@@ -363,16 +364,18 @@ def docstring(row):
 
 
 def keys(table):
-    """(group, key, type, does Python have it) of all values but expert settings, each once."""
+    """(group, key, type, has Python it, does it count at run time) of all values but expert settings, each once."""
     found = {}
-    for row in [*table["options"], *[{"kind": "value", **row} for row in table["more_values"]]]:
+    all_rows = [*table["options"], *[{"kind": "value", **row} for row in table["more_values"]]]
+    run_time = {row["key"] for row in all_rows if row.get("run_time")}
+    for row in all_rows:
         kinds = {one.get("key", row["key"]): one["type"] for one in row.get("parameters", [])}
         for key in {row["key"]: None, **kinds}:
             plain = row["kind"] in ("value", "on_demand", "written") and key.isidentifier() and key[0] != "_"
             if plain and key not in found and key not in ("cachePath", "engineOptions", "partialsTypeMatMuls"):
                 kind = row["type"] if key == row["key"] else kinds[key]
                 kind = "bytes" if kinds.get(key) == "bytes" else kind
-                found[key] = (row["group"], key, kind, row.get("only") != "C++")
+                found[key] = (row["group"], key, kind, row.get("only") != "C++", key in run_time)
     return [each for each in found.values() if each[0] != "TensorLocationSettings"]
 
 
@@ -384,7 +387,8 @@ def effectText(table, name):
         raise SystemExit(f"options.json: popart_effects has {name} {len(homes)} times, expected once")
     values = effects["only"].get(name, [])
     texts = ", ".join(json.dumps(json.dumps(value)) for value in values)
-    return f'ExpertEffect::k{homes[0].title()}, {{{texts}}}, "{effects["like"].get(name, "")}"'
+    run_time = str(name in effects["run_time"]).lower()
+    return f'ExpertEffect::k{homes[0].title()}, {{{texts}}}, "{effects["like"].get(name, "")}", {run_time}'
 
 
 def defaults(table):

@@ -24,13 +24,3 @@ def integer(name, default=0):
             expected="an integer",
             remedy=f"set {name} to an integer or unset it",
         ) from None
-
-
-def simulatorIsChosen():
-    """True if a variable asks for the modelled device."""
-    return bool(integer("POPTORCH_IPU_MODEL")) or bool(integer("POPTORCH_SMALL_IPU_MODEL"))
-
-
-def usesSimulator(options):
-    """True if a model with these options runs on the modelled device: opts.useIpuModel() wins over the variables."""
-    return options.use_model if options.exists("use_model") else simulatorIsChosen()

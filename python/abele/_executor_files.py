@@ -55,7 +55,7 @@ class Files:
         path = _pathOf(filename)
         metadata = {
             "options": self._options,
-            "program": self._program.description(),
+            "program": {**self._program.description(), "constants": self._native.constants()},
             "groupings": self._groupings,
             "rng_seed": self.rng_state[0] if save_rng_state else None,
             "training": self._training,
@@ -104,12 +104,15 @@ class Files:
     def _adoptProgram(self, file, metadata):
         """Makes the program of a file this executor's own."""
         self._groupings = metadata["groupings"]
-        program = Program(**metadata["program"])
+        description = dict(metadata["program"])
+        constants = description.pop("constants")
+        program = Program(**description)
         with self._channel.tracepoint("loadExecutable"), withHooks():
             self._native.load(
                 program=file.program,
                 form=repr(program.signature) if self._policy.many_programs else "",
                 structure=program,
+                constants=constants,
                 numbers_vary=not file.metadata,  # C++ fixes no number of an optimizer; the core checks the rest
             )
 

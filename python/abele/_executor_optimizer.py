@@ -22,7 +22,7 @@ class OptimizerSync:
             self._watch.check(optimizer)
 
     def _useOptimizer(self, optimizer):
-        native = _optimizer_spec.nativeOf(optimizer, self._rules)
+        native = _optimizer_spec.nativeOf(optimizer, self._policy)
         self._chooseMeanStrategy(optimizer)
         if optimizer is self._optimizer:
             self._native.setOptimizer(self._native_optimizer)  # which knows what the devices have of its state

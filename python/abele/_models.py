@@ -15,9 +15,8 @@ import torch
 
 from . import _notebook, _report_page, _report_words, wrapping
 from ._errors import userError
-from ._native import isCapturing
+from ._native import core, isCapturing
 from ._one_at_a_time import oneAtATime
-from ._policy import Policy
 from ._simulate import Simulation, simulate
 from ._version import POPTORCH_VERSION
 from .executor import Executor, loadAs
@@ -42,7 +41,7 @@ class CompiledModel(Executor):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._front_ns = collections.deque(maxlen=32)  # what recent calls took outside the native session
-        super().__init__(*args, policy=Policy(), **kwargs)
+        super().__init__(*args, policy=core().Policy(), **kwargs)
 
     @oneAtATime
     def graphText(self) -> str:

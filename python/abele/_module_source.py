@@ -1,8 +1,10 @@
 """A module as the native model asks for it (src/model/module_source.h): its tensors, options, and its capture."""
 
+import contextlib
+
 from . import _process_group, structures, wrapping
 from ._arguments import typeText
-from ._native import PACKAGE_FOLDERS, core
+from ._native import PACKAGE_FOLDERS
 from ._program import Program
 from ._results import warnOfHiddenTensors, warnOfHostTensors
 from ._support import toProgramOptions
@@ -18,13 +20,19 @@ def modelTensors(model):
 
 
 class ModuleSource:
-    """A module without an optimizer, that no other model trains. Threads: whoever has a turn of the model."""
+    """A module without an optimizer, that no other model trains. Threads: whoever has a turn of the model.
 
-    def __init__(self, model, options, *, training, policy):
+    Args:
+        policy: the native Policy.
+        around: makes a context around forward and backward while they are captured.
+    """
+
+    def __init__(self, model, options, *, training, policy, around=contextlib.nullcontext):
         self._model = model
         self._options = options
         self._training = training
         self._policy = policy
+        self._around = around
 
     def tensors(self):
         """See modelTensors."""
@@ -64,20 +72,19 @@ class ModuleSource:
         """Compiles for a call: captures forward while all stands around it that it needs.
 
         Args:
-            given: (the call's (positional, named) arguments, its tensors as the device takes them).
+            given: the call's (positional, named) arguments.
             compile: the native compiler.
             progress: called as progress(done, total) while compiling.
         Returns: a Program.
         """
-        model, options, policy = self._model, self._options, self._policy
-        program = Program.of(*given)
+        model, options = self._model, self._options
+        program = Program.of(given)
         excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
         returned = None
 
         def forward(micro_batch):
             nonlocal returned
             positional, named = structures.reconstructTensorStructure(program.arguments, micro_batch)
-            versions = [tensor._version for tensor in micro_batch]
             result = returned = callForward(
                 model,
                 positional,
@@ -87,22 +94,19 @@ class ModuleSource:
                 excludes=excludes,
                 scopes=options.module_namescope_enabled,
             )
-            program.written = [i for i, tensor in enumerate(micro_batch) if tensor._version != versions[i]]
             flat = structures.flattenTensorStructure(result)
             warnOfHostTensors(flat)
             warnOfHiddenTensors(result)
-            program.constants = {i: tensor.shape for i, tensor in enumerate(flat) if not core().mayVary(tensor)}
             return flat
 
-        with aroundCompile(model), aroundProgram(model, policy):
-            session = compile(
+        with aroundCompile(model), aroundProgram(model, self._around):
+            compile(
                 forward,
                 CaptureMode(),
                 excludes,
                 lambda storage: pathOf(model, storage),
                 progress,
-                lambda stage_devices: policy.requireDevices(options, stage_devices),
+                lambda stage_devices: options._values.requireDevices(self._policy, stage_devices),
             )
         program.result = structures.skeleton(returned)  # here: its tensors would be part of the program
-        policy.noteCompiled(session)
         return program

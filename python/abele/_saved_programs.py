@@ -120,9 +120,7 @@ def metadataOf(file, path):
         "program": {
             "arguments": arguments,
             "signature": signature,
-            "dtypes": [dtype for dtype, _ in said["input_types"]],
             "result": _forms.resultOf(file.result_form),
-            "written": said["written"],
             "constants": {},
         },
         "groupings": groupings,

@@ -15,16 +15,12 @@ def commGroup(comm_group_type):
 
 
 def toProgramOptions(options, *, training, policy):
-    """The native options of one compiled program.
+    """The native options of one compiled program. policy: the native Policy.
 
     Raises:
         poptorch.Error: options contradict each other, or would change what the model does.
     """
-    strategy = options._execution_strategy
-    devices = policy.splitDevices(options) if strategy._auto_stage == enums.AutoStage.AutoSplit else 0
-    return options._values.programOptions(
-        strategy._description(devices), training, policy.short_pipelines, policy.shares_weights
-    )
+    return options._values.programOptions(options._execution_strategy._description(), training, policy)
 
 
 def requireShapes(model):

@@ -292,17 +292,17 @@ def aroundCompile(model):
 
 
 @contextlib.contextmanager
-def aroundProgram(model, policy):
+def aroundProgram(model, around):
     """Around forward and backward, which may run parts of forward again (activation checkpointing).
 
     Args:
         model: the module that is captured.
-        policy: what else surrounds it.
+        around: makes a context that surrounds it too.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_printableTensors())
         stack.enter_context(noticedReads())
-        stack.enter_context(policy.aroundProgram())
+        stack.enter_context(around())
         stack.enter_context(copiesOfTensors())
         stack.enter_context(_withoutDistributionChecks())
         stack.enter_context(_withoutSeeding())

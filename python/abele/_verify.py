@@ -159,7 +159,7 @@ def _verified(executor, batches):
 
     def captured(micro_batch):
         positional, named = structures.reconstructTensorStructure(arguments, micro_batch)
-        with aroundProgram(model, executor._policy):
+        with aroundProgram(model, executor._around):
             result = callForward(
                 model,
                 positional,
@@ -182,7 +182,7 @@ def _verified(executor, batches):
             captured,
             eager,
             modelTensors(model),
-            [tensors for _, tensors in calls],
+            [tensors for _, _, tensors in calls],
             executor._native.optimizerSpec(),
             _updateMaker(executor),
             CaptureMode(),

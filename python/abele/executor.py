@@ -4,6 +4,7 @@ Source: spec executor.md.
 """
 
 import collections
+import contextlib
 import copy
 import weakref
 
@@ -24,9 +25,7 @@ from ._native import core
 from ._one_at_a_time import oneAtATime
 from ._progress import ProgressBar
 from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
-from ._runtime_options import keepCompiled
 from ._support import requireShapes
-from ._target import requireTarget
 from ._version import POPTORCH_VERSION
 from .annotations import module_repr
 from .enums import ConnectionType, OutputMode
@@ -56,7 +55,8 @@ class _Source(ModuleSource):
     """The module of an executor, which it does not keep alive."""
 
     def __init__(self, executor, model):
-        super().__init__(model, executor._options, training=executor._training, policy=executor._policy)
+        how = {"training": executor._training, "policy": executor._policy, "around": executor._around}
+        super().__init__(model, executor._options, **how)
         self._executor = weakref.ref(executor)
 
     def options(self, given):
@@ -64,12 +64,12 @@ class _Source(ModuleSource):
         native = super().options(given)
         native.setGroupings(executor._groupings.native())
         if given is not None:
-            positional, named = given[0]
+            positional, named = given
             if hasDict([*positional, *named.values()]):
-                executor._warnOnce(
+                executor._native.warnOnce(
                     "Dicts as inputs only have partial support: a dict must have the same keys at every call"
                 )
-            requireTarget(self._options)
+            self._options._values.requireTarget()
             requireShapes(self._model)
         return native
 
@@ -106,6 +106,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
     """
 
+    _around = staticmethod(contextlib.nullcontext)  # around forward and backward while they are captured
     _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
 
     def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None, *, policy):
@@ -133,12 +134,10 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         self._user_model = user_model or (model if training else self._model)
         self._poptorch_version = poptorch_version
         connection = int(self._options.connection_type)
-        self._rules = core().Policy(many_programs=policy.many_programs, torch_updates=policy.torch_updates)
-        self._native = core().Model(_Source(self, self._model), training, connection, self._rules)
+        self._native = core().Model(_Source(self, self._model), training, connection, policy)
         self._lock = self._native.turns
         self._groupings = Groupings()
         self._has_model = False  # it is the one that trains the model
-        self._warned = set()
         self._rng_cache = None
         self._optimizer = None
         self._native_optimizer = None  # which reads it
@@ -166,15 +165,13 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
                 "a model for an offline device (ConnectionType.Never) compiles and does not run\n"
                 "  try       model.compile(inputs) in place of model(inputs)",
             )
-        given, tensors = self._prepare(args, kwargs)
+        given, originals, tensors = self._prepare(args, kwargs)
         form = self._formOf(given)
         if not self._native.isReady(tensors, form):
-            self._native.choose(tensors, form, (given, tensors))
+            self._native.choose(tensors, form, given)
             self._native.refresh()
-        program = self._program
         with self._channel.tracepoint("modelExecution"):
-            tensors = self._policy.inputs(tensors, program.dtypes)
-            result = program.resultsOf(given, tensors, self._native.step(tensors), self._policy)
+            result = self._program.resultOf(self._native.step(originals, tensors))
         self._rng_cache = None
         if self._optimizer is not None:
             self._optimizer._opt_called = True  # what torch's schedulers ask for before they step
@@ -183,50 +180,20 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     @oneAtATime
     def compile(self, *args, **kwargs):
         """Captures and compiles for these arguments, and uploads the weights, without running."""
-        given, tensors = self._prepare(args, kwargs)
+        given, _, tensors = self._prepare(args, kwargs)
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
-        self._native.choose(tensors, self._formOf(given), (given, tensors))
+        self._native.choose(tensors, self._formOf(given), given)
 
     def _prepare(self, args, kwargs):
-        """The call's (positional, named) arguments and its tensors as the device takes them."""
+        """The call's (positional, named) arguments, its tensors, and these as the device takes them."""
         given = self._binding.bind(args, kwargs)
         program = None if self._policy.many_programs else self._program
         if program is not None:
             program.requireSame(given)
         tensors = structures.flattenTensorStructure(given, None if program is None else program.arguments)
-        return given, [self._deviceTensor(tensor, index) for index, tensor in enumerate(tensors)]
-
-    def _deviceTensor(self, tensor, index):
-        if tensor.layout != torch.strided or tensor.is_nested:
-            raise userError(
-                "E0708",
-                "arguments",
-                f"an input of layout {tensor.layout}" if not tensor.is_nested else "a nested tensor as an input",
-                expected="a dense tensor",
-                remedy="call to_dense() (nested tensors: to_padded_tensor()) before the call",
-            )
-        if tensor.numel() == 0:
-            raise userError(
-                "E0708",
-                "arguments",
-                f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)}): an input has no elements",
-                expected="at least one element in every input",
-            )
-        self._policy.requireType(tensor)
-        core().requireMemory(tensor, f"input {index}")
-        if tensor.requires_grad:
-            self._warnOnce(
-                "an input tensor requires a gradient: it is detached, since a step computes no gradients of inputs"
-            )
-            tensor = tensor.detach()
-        return self._policy.input(tensor, self._model, self._warnOnce)
-
-    def _warnOnce(self, text):
-        if text not in self._warned:
-            self._warned.add(text)
-            logger.warning(text)
+        return given, tensors, self._native.deviceInputs(tensors)
 
     # Compilation -----------------------------------------------------------------------------------------------------
     def _formOf(self, given):
@@ -315,7 +282,7 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
     if edit_opts_fn is not None:
         compiled = options.clone()
         edit_opts_fn(options)
-        keepCompiled(options, compiled)
+        options._keepCompiled(compiled)
     core().checkProgram(file.program)
     if file.metadata:
         logger.warning(

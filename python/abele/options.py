@@ -196,6 +196,15 @@ class Options(table.OptionsSetters, OptionsDict):
         """An unfrozen deep copy."""
         return copy.deepcopy(self)
 
+    def _keepCompiled(self, compiled):
+        """Gives all that is part of a program its value in the options of its compilation; a warning names it."""
+        ignored = self._values.keepCompiled(compiled._values)
+        if repr(self._execution_strategy) != repr(compiled._execution_strategy):
+            ignored.append("the execution strategy")
+            self._execution_strategy = copy.deepcopy(compiled._execution_strategy)
+        if ignored:
+            logger.warning("load(): ignored, since the program is compiled already: %s", ", ".join(ignored))
+
     def toDict(self):
         """All values in one flat dict. Requires that an output mode was chosen."""
         if self.defaultOutputMode():

@@ -152,15 +152,10 @@ class _StageStrategy(_Strategy):
         self._devices = number
         return self
 
-    def _description(self, split_devices):
-        """(type, arguments, calls of its methods), as C++ makes one.
-
-        Args:
-            split_devices: of an AutoSplit that names no number; 0: as many as there are cores.
-        """
-        devices = self._devices or split_devices
+    def _description(self):
+        """(type, arguments, calls of its methods), as C++ makes one."""
         stages = [stage._description() for stage in self._stages] or [self._auto_stage]
-        return self._name, stages, [("devices", devices)] if devices else []
+        return self._name, stages, [("devices", self._devices)] if self._devices else []
 
     def __repr__(self):
         items = self._stages or [self._auto_stage]
@@ -233,8 +228,8 @@ class PipelinedExecution(_StageStrategy):
         self._recompute = use
         return self
 
-    def _description(self, split_devices):
-        name, stages, calls = super()._description(split_devices)
+    def _description(self):
+        name, stages, calls = super()._description()
         chosen = {"schedule": self._schedule, "costs": self._costs, "recompute": self._recompute}
         return name, stages, calls + [(method, value) for method, value in chosen.items() if value]
 
@@ -299,7 +294,7 @@ class _PhasedStrategy(_Strategy):
         self._separate_backward_phase = use
         return self
 
-    def _description(self, split_devices):
+    def _description(self):
         calls = [("useSeparateBackwardPhase", True)] if self._separate_backward_phase else []
         if self._tensors_liveness != enums.Liveness.AlwaysLive:
             calls.append(self._livenessCall())

@@ -54,7 +54,7 @@ class _Link:
         """Where torch's functions that clip gradients ask for one: it is on the device."""
         executor = self.executor()
         if gradient is None and executor is not None and _isClipping(sys._getframe(2)):
-            executor._warnOnce(
+            executor._native.warnOnce(
                 "clip_grad_norm_ and clip_grad_value_ find no gradients: they are on the device, which has used them "
                 "by then; give the optimizer max_grad_norm (poptorch.optim.SGD, Adam, AdamW) instead"
             )

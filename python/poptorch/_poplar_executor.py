@@ -10,13 +10,28 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from abele._native import core
 from abele._version import POPTORCH_VERSION
 from abele.executor import Executor, _rebuild, loadAs  # noqa: F401  (pickled executors name _rebuild)
 from abele.options import Options
 
-from ._policy import PopTorchPolicy
+from ._device_name import redirectedCalls
 
-_POLICY = PopTorchPolicy()
+# PopTorch's limits: what its devices and its executors do not do, though Abele could (src/model/policy.h).
+POLICY = core().Policy(
+    many_programs=False,
+    many_structures=False,
+    torch_updates=False,
+    shares_weights=False,
+    short_pipelines=False,
+    wide_numbers=False,
+    repeats_constants=False,
+    most_devices=64,
+    input_types=[
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    ],
+)
 
 
 class _AnyExecutor(type):
@@ -35,6 +50,8 @@ class PoplarExecutor(Executor, metaclass=_AnyExecutor):
     Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
     """
 
+    _around = staticmethod(redirectedCalls)  # the device name "ipu"
+
     def __init__(
         self,
         model: Any,
@@ -44,7 +61,7 @@ class PoplarExecutor(Executor, metaclass=_AnyExecutor):
         optimizer: torch.optim.Optimizer | None = None,
         user_model: Any = None,
     ) -> None:
-        super().__init__(model, options, training, poptorch_version, optimizer, user_model, policy=_POLICY)
+        super().__init__(model, options, training, poptorch_version, optimizer, user_model, policy=POLICY)
 
 
 def trainingModel(

@@ -16,6 +16,8 @@
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "bind/notes.h"
+#include "capture/annotate.h"
 #include "compile/compiled_program.h"
 #include "model/optimizer_source.h"
 
@@ -77,6 +79,8 @@ class PythonModule : public host::ModuleSource {
   Captured capture(const std::string& /*form*/, const std::vector<host::NamedTensor>& /*tensors*/,
                    const Compile& compile) override {
     const WithGil gil;
+    host::Constants constants;
+    std::vector<size_t> written;
     const auto body = [&](std::function<Tensors(Tensors)> forward, const py::object& mode,
                           std::vector<std::string> excludes, const std::function<std::string(uintptr_t)>& name_of,
                           std::function<void(int, int)> progress,
@@ -84,7 +88,17 @@ class PythonModule : public host::ModuleSource {
       host::Program program;
       program.check_devices = calledWithGil(std::move(check_devices));
       program.progress = calledWithGil(std::move(progress));
-      program.forward = calledWithGil(std::move(forward));
+      program.forward = [&](const Tensors& inputs) {
+        const WithGil with_gil;
+        std::vector<int64_t> versions;
+        for (const at::Tensor& input : inputs) versions.push_back(input._version());
+        Tensors results = forward(inputs);
+        for (size_t i = 0; i < inputs.size(); ++i)
+          if (inputs[i]._version() != versions[i]) written.push_back(i);
+        for (size_t i = 0; i < results.size(); ++i)
+          if (!capture::mayVary(results[i])) constants.emplace(i, results[i].sizes().vec());
+        return results;
+      };
       program.source_location = sourceLocator(std::move(excludes));
       program.name_of = [&](const c10::StorageImpl* storage) {
         const WithGil with_gil;
@@ -101,9 +115,12 @@ class PythonModule : public host::ModuleSource {
         throw;
       }
     };
+    py::object structure =
+        source_->attr("capture")(call->given, py::cpp_function(body, py::return_value_policy::reference));
     return {.result_form = {},
-            .structure = kept(
-                source_->attr("capture")(call->given, py::cpp_function(body, py::return_value_policy::reference)))};
+            .structure = kept(std::move(structure)),
+            .constants = std::move(constants),
+            .written = std::move(written)};
   }
   void claim(const std::vector<host::NamedTensor>& /*tensors*/) override {
     const WithGil gil;
@@ -154,6 +171,7 @@ class PythonModel : public host::Model {
     const host::ModuleSource::Captured* const found = captured();
     return found && found->structure ? *static_cast<py::object*>(found->structure.get()) : py::none();
   }
+  host::Constants constants() const { return captured() ? captured()->constants : host::Constants(); }
   /// fill: called with the names of tensors on the meta device that this process needs.
   void fillWith(py::object fill) {
     fillMetaTensors([fill = kept(std::move(fill))](const std::vector<host::NamedTensor>& needed) {
@@ -163,12 +181,13 @@ class PythonModel : public host::Model {
       (*fill)(names);
     });
   }
-  void load(const std::string& bytes, const std::string& form, py::object structure, bool numbers_vary) {
+  void load(const std::string& bytes, const std::string& form, py::object structure, host::Constants constants,
+            bool numbers_vary) {
     std::shared_ptr<py::object> held = kept(std::move(structure));
     call([&] {
       adopt({.program = host::decodeProgram(bytes),
              .form = form,
-             .captured = {.result_form = {}, .structure = std::move(held)},
+             .captured = {.result_form = {}, .structure = std::move(held), .constants = std::move(constants)},
              .tensors = module_.tensors(),
              .numbers_vary = numbers_vary});
     });
@@ -203,6 +222,7 @@ class PythonModel : public host::Model {
    private:
     PythonModel& model_;
     PythonCall* const outer_;
+    const PythonNotes notes_;
   };
 
   PythonModule& module_;
@@ -233,14 +253,28 @@ auto called() {
 void registerModel(py::module_& module) {
   using host::Policy;
   module.def("noteWrapping", [] { ++wrappings; }, "A module was wrapped for training, or no longer is.");
-  py::class_<Policy>(module, "Policy", "Rules of the package that makes an executor (src/model/module_source.h).")
-      .def(py::init([](bool many_programs, bool torch_updates) {
-             return Policy{
-                 .many_programs = many_programs, .many_structures = many_programs, .torch_updates = torch_updates};
+  py::class_<Policy>(module, "Policy", "Rules of the package that makes an executor (src/model/policy.h).")
+      .def(py::init([](const py::kwargs& fields) {
+             Policy policy{.many_structures = true};
+             const py::object self = py::cast(&policy, py::return_value_policy::reference);
+             for (const auto& [name, value] : fields) py::setattr(self, name, value);
+             return policy;
            }),
-           py::kw_only(), py::arg("many_programs"), py::arg("torch_updates"))
-      .def_readonly("many_programs", &Policy::many_programs)
-      .def_readonly("torch_updates", &Policy::torch_updates);
+           "Fields by name; Abele's own rules where they are left out.")
+      .def_readwrite("many_programs", &Policy::many_programs)
+      .def_readwrite("many_structures", &Policy::many_structures)
+      .def_readwrite("torch_updates", &Policy::torch_updates)
+      .def_readwrite("shares_weights", &Policy::shares_weights)
+      .def_readwrite("short_pipelines", &Policy::short_pipelines)
+      .def_readwrite("wide_numbers", &Policy::wide_numbers)
+      .def_readwrite("repeats_constants", &Policy::repeats_constants)
+      .def_readwrite("most_devices", &Policy::most_devices)
+      .def_property(
+          "input_types", [](const Policy& self) { return self.input_types.size(); },
+          [](Policy& self, const std::vector<at::ScalarType>& types) {
+            for (const at::ScalarType type : types) self.input_types.push_back(static_cast<DType>(type));
+          },
+          "Types that devices take; reads as how many there are.");
   py::class_<PythonModel, std::shared_ptr<PythonModel>>(module, "Model")
       .def(py::init([](py::object source, bool training, int connection, const Policy& policy) {
              return newModel(std::move(source), training, static_cast<ConnectionType>(connection), policy);
@@ -267,16 +301,34 @@ void registerModel(py::module_& module) {
       .def("refresh", called<&PythonModel::refresh>())
       .def(
           "step",
-          [](PythonModel& self, const Tensors& inputs) {
+          [](PythonModel& self, const Tensors& given, const Tensors& inputs) {
             self.beginStep();  // with the GIL: most steps only look at the optimizer
-            Tensors results = self.call([&] { return self.step(inputs); });
-            self.endStep();
-            return results;
+            return self.call([&] {
+              const Tensors converted = self.inTypes(inputs);
+              Tensors results = self.step(converted);
+              self.endStep();
+              return self.outcome(given, converted, std::move(results));
+            });
           },
-          py::arg("inputs"))
+          py::arg("given"), py::arg("inputs"), "given: the caller's tensors; inputs: what deviceInputs() made of them.")
+      .def(
+          "deviceInputs",
+          [](PythonModel& self, const Tensors& given) {
+            const PythonNotes notes;
+            return self.deviceInputs(given);
+          },
+          py::arg("given"))
+      .def("anchor", &PythonModel::anchor, py::arg("short_name"))
+      .def(
+          "warnOnce",
+          [](PythonModel& self, const std::string& text) {
+            const PythonNotes notes;
+            self.warnOnce(text);
+          },
+          py::arg("text"))
       .def("trace", &PythonModel::trace, py::arg("path"), py::arg("steps"))
       .def("load", &PythonModel::load, py::kw_only(), py::arg("program"), py::arg("form"), py::arg("structure"),
-           py::arg("numbers_vary"))
+           py::arg("constants"), py::arg("numbers_vary"))
       .def(
           "goOnFrom",
           [](PythonModel& self, const host::Checkpoint& checkpoint, std::optional<int64_t> updates) {
@@ -364,6 +416,8 @@ void registerModel(py::module_& module) {
       .def("isCompiled", &PythonModel::isCompiled)
       .def("isAttached", &PythonModel::isAttached)
       .def("structure", &PythonModel::structure, "What capture() returned of the current program; None: there is none.")
+      .def("constants", &PythonModel::constants,
+           "By result of the current program, its shape where nothing changes it.")
       .def("session", &PythonModel::session, "The session of the current program; None: there is none.");
 }
 

@@ -1,10 +1,15 @@
 // The values that Python's Options shows. Expert settings are Python's own dict, which may hold anything until a model
 // is compiled; all else is in Options::Values, and the table of options checks it.
+#include "abele/model.h"
 #include "bind/bind.h"
-#include "compile/from_options.h"
+#include "bind/gil.h"
+#include "bind/notes.h"
+#include "model/devices.h"
+#include "model/policy.h"
 #include "options/expression.h"
 #include "options/notes.h"
 #include "options/objects.h"
+#include "options/run_time.h"
 
 namespace py = pybind11;
 
@@ -203,6 +208,7 @@ void storeExperts(py::dict& settings, const OptionMap& before, const OptionMap& 
 PyObject* note_receiver = nullptr;  // receiver(level of Python's logging, text). Guarded by the GIL, never released.
 
 void toPython(log::Level level, const std::string& text) {
+  const WithGil gil;
   const int number = level <= log::Level::kDebug ? 10 : level == log::Level::kInfo ? 20 : 30;
   const auto receiver = py::reinterpret_borrow<py::object>(note_receiver);
   if (receiver) receiver(number, "%s", fromText(text, "replace"));
@@ -233,7 +239,7 @@ void call(PythonOptions& self, const std::string& path, const py::args& position
   std::vector<std::pair<std::string, OptionValue>> by_name;
   for (const py::handle each : positional) arguments.push_back(argumentOf(*row, each));
   for (const auto& [name, value] : named) by_name.emplace_back(name.cast<std::string>(), argumentOf(*row, value));
-  const host::NoteListener listener(toPython);
+  const PythonNotes notes;
   const OptionMap before = fittingExperts(self.experts);
   self.values.popart = before;
   self.values.call(path, std::move(arguments), std::move(by_name));
@@ -289,6 +295,17 @@ PythonOptions ofState(const py::tuple& state) {
   result.values.entries = std::move(entries);
   result.experts = state[2].cast<py::dict>();
   return result;
+}
+
+/// keepCompiled() of options/run_time.h, of what is no strategy. Settings that are no values are refused at load.
+std::vector<std::string> keepCompiled(PythonOptions& self, const PythonOptions& compiled) {
+  const OptionMap before = fittingExperts(self.experts);
+  self.values.popart = before;
+  Options::Values then = compiled.values;
+  then.popart = fittingExperts(compiled.experts);
+  std::vector<std::string> changed = host::keepCompiled(self.values, then);
+  storeExperts(self.experts, before, self.values.popart);
+  return changed;
 }
 
 // Texts --------------------------------------------------------------------------------------------------------------
@@ -379,14 +396,12 @@ OptionValue toObject(const py::handle& described) {
 }
 
 host::ProgramOptions programOptions(const PythonOptions& self, const py::object& strategy, bool training,
-                                    bool short_pipelines, bool shares_weights) {
-  const host::NoteListener listener(toPython);
+                                    const host::Policy& policy) {
+  const PythonNotes notes;
   Options::Values values = self.values;
   values.popart = expertsOf(self.experts);
   values.strategy = *toObject(strategy).object<ExecutionStrategy>();
-  values.set("Options", "enforce_pipeline_minimum", OptionValue(!short_pipelines));
-  values.set("Options", "share_weights", OptionValue(shares_weights));
-  return host::programOptions(values, training);
+  return host::programOptions(std::move(values), training, policy);
 }
 
 /// (path, name, [(name, type, has a default, default, takes the rest)], returns itself, documentation) of each setter.
@@ -421,6 +436,8 @@ py::list enumerations() {
 
 }  // namespace
 
+PythonNotes::PythonNotes() : listener_(toPython) {}
+
 void registerOptions(py::module_& module) {
   py::class_<PythonOptions>(module, "OptionValues")
       .def(py::init([] {
@@ -444,8 +461,19 @@ void registerOptions(py::module_& module) {
       .def(
           "erase", [](PythonOptions& self, const std::string& key) { self.values.erase(key); }, py::arg("key"))
       .def("items", items, py::arg("group"), "(key, value) of all options of a group, in the order of their setting.")
-      .def("programOptions", programOptions, py::arg("strategy"), py::arg("training"), py::arg("short_pipelines"),
-           py::arg("shares_weights"))
+      .def("programOptions", programOptions, py::arg("strategy"), py::arg("training"), py::arg("policy"))
+      .def(
+          "requireTarget", [](const PythonOptions& self) { host::requireTarget(self.values); },
+          "Throws E0402 where useIpuId names no group of devices.")
+      .def(
+          "requireDevices",
+          [](const PythonOptions& self, const host::Policy& policy, const std::vector<int>& stage_devices) {
+            const PythonNotes notes;
+            host::requireDevices(policy, self.values, stage_devices);
+          },
+          py::arg("policy"), py::arg("stage_devices"), "Throws E0402 for devices that cannot be reserved.")
+      .def("keepCompiled", keepCompiled, py::arg("compiled"),
+           "Gives what is part of a program its values of then. Returns the names of what had others.")
       .def("__deepcopy__", copyOf)
       .def("state", stateOf, "For optionValuesOf: plain containers.");
   module.def("optionValuesOf", ofState, py::arg("state"));
@@ -458,12 +486,22 @@ void registerOptions(py::module_& module) {
     return types;
   });
   module.def("validateExpert", [](const py::dict& settings) {
-    const host::NoteListener listener(toPython);
+    const PythonNotes notes;
     host::validateExpert(expertsOf(settings));
   });
   module.def("applyConfig", applyConfig, py::arg("text"), py::arg("file_name"), py::arg("target"));
   module.def("applyJson", applyJson, py::arg("text"), py::arg("target"));
-  module.def("localProcesses", host::localProcesses, py::arg("processes"));
+  module.def("numDevices", host::numDevices, "Devices that programs are told of.");
+  module.def(
+      "deviceGroups",
+      [] {
+        std::vector<std::pair<int64_t, int64_t>> groups;
+        for (const host::DeviceGroup& group : host::deviceGroups()) groups.emplace_back(group.first, group.count);
+        return groups;
+      },
+      "(first device, number of devices) of each group that can be reserved, by its id.");
+  module.def("ipuHardwareIsAvailable", ipuHardwareIsAvailable, py::arg("num_ipus"));
+  module.def("ipuHardwareVersion", ipuHardwareVersion);
   module.def("setNoteReceiver", [](py::object receiver) { Py_XSETREF(note_receiver, receiver.release().ptr()); });
 }
 

@@ -21,8 +21,6 @@ py::list typesOf(const std::vector<Type>& types) {
 py::dict describe(const std::string& bytes) {
   const host::CompiledProgram program = host::decodeProgram(bytes);
   const exe::Executable& executable = program.executable;
-  std::vector<int32_t> written;
-  for (const host::WrittenArgument& argument : program.written) written.push_back(argument.argument);
   py::list groupings;
   for (const host::ReplicaGrouping& g : program.groupings)
     groupings.append(py::make_tuple(g.parameter, g.type, g.shards, g.one_per_replica));
@@ -35,7 +33,6 @@ py::dict describe(const std::string& bytes) {
   said["input_group_size"] = counts.input_group_size;
   said["input_grouping"] = counts.input_grouping;
   said["input_types"] = typesOf(program.input_types);
-  said["written"] = written;
   said["groupings"] = groupings;
   said["optimizer"] = program.optimizer;
   return said;

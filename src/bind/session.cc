@@ -1,7 +1,6 @@
 // Session: the compiled program of a model, to look at and to put state into. A model runs it.
 #include "session/session.h"
 
-#include <algorithm>
 #include <memory>
 #include <tuple>
 
@@ -10,7 +9,6 @@
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "compile/compiled_program.h"
-#include "compile/tensors.h"
 #include "ir/text.h"
 #include "session/latency.h"
 
@@ -33,9 +31,6 @@ auto withoutGil() {
 
 void registerSession(py::module_& module) {
   using host::Session;
-  module.def(
-      "requireMemory", [](const at::Tensor& tensor, const std::string& name) { host::requireMemory(tensor, name); },
-      py::arg("tensor"), py::arg("name"));
   py::enum_<host::Way>(module, "Way", "What a latency is of (src/session/latency.h).")
       .value("HostToDevice", host::Way::kHostToDevice)
       .value("Compute", host::Way::kCompute)
@@ -72,11 +67,6 @@ void registerSession(py::module_& module) {
       .def("callNs", [](const Session& self) { return self.callNs(); })
       .def("pieces", [](const Session& self) { return self.pieces(); })
       .def("explain", [](const Session& self) { return self.explain(); })
-      .def("usesFloat64",
-           [](const Session& self) {
-             return std::ranges::any_of(self.executable().slots,
-                                        [](const exe::Slot& slot) { return slot.type.dtype == DType::kFloat64; });
-           })
       .def("executableText", [](const Session& self) { return exe::print(self.executable()); })
       .def("stageDevices", [](const Session& self) { return self.stageDevices(); })
       .def("tensorNames", [](const Session& self) { return self.tensorNames(); })

@@ -188,12 +188,6 @@ void setProfile(const Options::Values& values, ProgramOptions& session) {
     session.profile.runs = 2;
 }
 
-bool usesModel(const Options::Values& values) {
-  const auto chosen = values.get<std::optional<bool>>("use_model");
-  if (chosen) return *chosen;
-  return environmentInteger("POPTORCH_IPU_MODEL", 0) != 0 || environmentInteger("POPTORCH_SMALL_IPU_MODEL", 0) != 0;
-}
-
 /// Throws for settings of the target that contradict each other.
 void requireTarget(const Options::Values& values) {
   const bool offline = values.find("ipu_version") != nullptr;
@@ -276,6 +270,15 @@ void setBuffers(const Options::Values& values, ProgramOptions& session) {
 }
 
 }  // namespace
+
+bool simulatorIsChosen() {
+  return environmentInteger("POPTORCH_IPU_MODEL", 0) != 0 || environmentInteger("POPTORCH_SMALL_IPU_MODEL", 0) != 0;
+}
+
+bool usesModel(const Options::Values& values) {
+  const auto chosen = values.get<std::optional<bool>>("use_model");
+  return chosen ? *chosen : simulatorIsChosen();
+}
 
 plan::ScheduleKind kindOf(Schedule schedule) {
   switch (schedule) {

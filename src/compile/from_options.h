@@ -15,5 +15,9 @@ plan::ScheduleKind kindOf(Schedule schedule);
 CommGroup commGroup(CommGroupType type);
 /// How many of the processes are on this host, as the launcher says; all of them where it does not.
 int64_t localProcesses(int64_t processes);
+/// Does a variable ask for the modelled device?
+bool simulatorIsChosen();
+/// Do the options, or else a variable?
+bool usesModel(const Options::Values& values);
 
 }  // namespace abele::host

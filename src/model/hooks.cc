@@ -1,18 +1,13 @@
-// Hooks around compilation, and answers to questions about devices. Source: spec environment.md section 7.
+// Hooks around compilation.
 #include <map>
 #include <mutex>
 
 #include "abele/model.h"
-#include "base/environment.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "model/access.h"
 
 namespace abele {
 namespace {
-
-constexpr int64_t kMostDevices = 64;  // that a model may use
-constexpr int64_t kVersion = 2;
 
 using Hooks = std::map<int64_t, std::function<void()>>;
 struct Registry {
@@ -41,8 +36,6 @@ void callAll(const Hooks& hooks) {
   for (const auto& [handle, hook] : copy) hook();
 }
 
-int64_t numDevices() { return environmentInteger("ABELE_EMULATED_DEVICES", kMostDevices); }
-
 }  // namespace
 
 int64_t registerPreCompileHook(std::function<void()> hook) { return add(registry().pre, std::move(hook)); }
@@ -60,16 +53,6 @@ host::CompileHooks::~CompileHooks() {
   } catch (const std::exception& error) {
     log::warn("a hook after compilation failed: ", error.what());
   }
-}
-
-bool ipuHardwareIsAvailable(int64_t num_ipus) {
-  const bool simulated =
-      environmentInteger("POPTORCH_IPU_MODEL", 0) != 0 || environmentInteger("POPTORCH_SMALL_IPU_MODEL", 0) != 0;
-  return !simulated && num_ipus <= numDevices();
-}
-int64_t ipuHardwareVersion() {
-  ABELE_REQUIRE(numDevices() > 0, E0402, {.what = "no devices: ABELE_EMULATED_DEVICES is 0"});
-  return kVersion;
 }
 
 }  // namespace abele

@@ -10,6 +10,7 @@
 #include "compile/compiled_program.h"
 #include "compile/tensors.h"
 #include "model/forms.h"
+#include "options/notes.h"
 
 namespace abele::host {
 namespace {
@@ -28,6 +29,12 @@ bool isSameKind(const Type& compiled, const at::Tensor& tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d)
     if (tensor.size(d) > 1 && tensor.stride(d) != compiled.strides[static_cast<size_t>(d)]) return false;
   return true;
+}
+
+void noteFloat64(const Session& session) {
+  const auto is_wide = [](const exe::Slot& slot) { return slot.type.dtype == DType::kFloat64; };
+  if (std::ranges::any_of(session.executable().slots, is_wide))
+    note(log::Level::kWarn, "forward computes in float64: its results are narrowed to float32");
 }
 
 [[noreturn]] void refuseForm(const std::string& found, const std::string& expected) {
@@ -129,6 +136,7 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
     if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
     return *next->session;
   });
+  if (!rules_.policy.wide_numbers) noteFloat64(*next->session);
   next->form = rules_.policy.many_structures ? form : withoutTrailingNothing(form);
   next->device_iterations = options.device_iterations;
   next->auto_loss_scaling = options.auto_loss_scaling;
@@ -294,6 +302,8 @@ Session& Model::adopt(Adopted adopted) {
   next->device_iterations = options.device_iterations;
   next->auto_loss_scaling = options.auto_loss_scaling;
   next->inputs = adopted.program.input_types;
+  for (const WrittenArgument& each : adopted.program.written)
+    next->captured.written.push_back(static_cast<size_t>(each.argument));
   next->tensors = std::move(adopted.tensors);
   next->session = std::make_unique<Session>(options);
   const std::vector<Turns::Turn> turns = claimModule(next->tensors);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,6 +65,15 @@ class Model {
   /// Before and after a step: the optimizer's part of it.
   void beginStep();
   void endStep();
+  /// By the rules of the policy: tensors of a call as the devices take them; in the types of the current program; and,
+  /// after a step with `inputs`, its results as callers get them. What forward wrote is in `given` then. Throw E0609,
+  /// E0708.
+  std::vector<at::Tensor> deviceInputs(const std::vector<at::Tensor>& given);
+  std::vector<at::Tensor> inTypes(std::vector<at::Tensor> inputs) const;
+  std::vector<at::Tensor> outcome(const std::vector<at::Tensor>& given, const std::vector<at::Tensor>& inputs,
+                                  std::vector<at::Tensor> results) const;
+  /// An anchor of the last call, likewise. Throws E0705, E0708, E0609.
+  at::Tensor anchor(const std::string& short_name);
   /// All of these. form: of the arguments, as detail::Flat has it.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::string& form);
   void compile(const std::vector<at::Tensor>& inputs, const std::string& form);
@@ -173,6 +183,9 @@ class Model {
   /// was traced before ends. Throws E0708, E0712. Source: ours.
   void trace(const std::string& path, int64_t steps);
 
+  /// A warning that later ones with the same text do not repeat.
+  void warnOnce(const std::string& text);
+
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
 
  protected:
@@ -261,6 +274,7 @@ class Model {
   std::optional<TrainedState> awaited_;    // of a checkpoint, for the first program
   std::shared_ptr<TraceFile> trace_;       // null: nobody asked for one
   int64_t traced_calls_left_ = 0;
+  std::set<std::string> warned_;
   std::function<bool()> poll_;
   Fill fill_;                // of tensors on the meta device
   bool had_meta_ = false;    // there were some

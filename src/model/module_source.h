@@ -8,25 +8,21 @@
 #include <vector>
 
 #include "model/access.h"
+#include "model/arguments.h"
 
 namespace abele::host {
 
 class Model;
-
-/// Rules in which the packages that make models differ.
-struct Policy {
-  bool many_programs = true;     // one for each kind of inputs; else one, whose session refuses others (E0704)
-  bool many_structures = false;  // inputs of another structure are another kind; else they are refused (E0704)
-  bool torch_updates = true;     // numbers of updates are torch's, where PopTorch's rules are others
-};
 
 /// Threads: whoever has a turn of the model.
 class ModuleSource {
  public:
   /// What the front end needs to put results together.
   struct Captured {
-    std::string result_form;          // of what forward returned (model/forms.h); a front end may leave it empty
-    std::shared_ptr<void> structure;  // the front end's own; the model keeps it with the program
+    std::string result_form;           // of what forward returned (model/forms.h); a front end may leave it empty
+    std::shared_ptr<void> structure;   // the front end's own; the model keeps it with the program
+    Constants constants = {};          // results that are the same for all inputs and weights
+    std::vector<size_t> written = {};  // inputs that forward writes into
   };
   using Compile = std::function<Session&(Program&)>;
 

@@ -57,6 +57,7 @@ struct OptionDefault {
 struct OptionKey {
   std::string group, key, type;
   bool in_python = true;
+  bool run_time = false;  // it counts for a program that is compiled already; else it is part of the program
 };
 
 struct OptionEnum {
@@ -76,6 +77,7 @@ struct ExpertSetting {
   ExpertEffect effect = ExpertEffect::kHint;
   std::vector<std::string> values;  // kOnly: as JSON
   std::string option;               // kLike: the path of the option that must agree
+  bool run_time = false;            // as OptionKey
 };
 
 const std::vector<OptionRow>& optionRows();

@@ -1,5 +1,5 @@
 // The text forms of a memory report.
-#include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/cat.h"
 #include "plan/memory_report.h"
@@ -7,42 +7,42 @@
 namespace abele::plan {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 // {"weights", ...}: words of one part, for keys.
 constexpr const char* kKeys[] = {"weights", "optimizer_state", "accumulators", "constants",
                                  "stash",   "transient",       "received"};
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
-      out += code;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
+Json classesJson(const BytesByClass& bytes) {
+  Json classes;
+  for (size_t c = 0; c < kNumMemoryClasses; ++c) classes[kKeys[c]] = bytes[c];
+  return classes;
 }
 
-std::string classesJson(const BytesByClass& bytes) {
-  std::string out = "{";
-  for (size_t c = 0; c < kNumMemoryClasses; ++c) out += cat(c ? ", " : "", "\"", kKeys[c], "\": ", bytes[c]);
-  return out + "}";
+Json tensorJson(const TensorMemory& t) {
+  return {{"name", t.name},   {"type", t.type.str()}, {"class", kKeys[static_cast<size_t>(t.memory_class)]},
+          {"stage", t.stage}, {"frames", t.frames},   {"bytes", t.bytes},
+          {"layer", t.layer}, {"source", t.source}};
 }
 
-std::string tensorJson(const TensorMemory& t) {
-  return cat("{\"name\": ", quoted(t.name), ", \"type\": ", quoted(t.type.str()), ", \"class\": \"",
-             kKeys[static_cast<size_t>(t.memory_class)], "\", \"stage\": ", t.stage, ", \"frames\": ", t.frames,
-             ", \"bytes\": ", t.bytes, ", \"layer\": ", quoted(t.layer), ", \"source\": ", quoted(t.source), "}");
+Json layerJson(const LayerMemory& l) {
+  return {{"layer", l.layer}, {"bytes", l.total()}, {"by_class", classesJson(l.bytes)}};
 }
 
 template <class List, class Fn>
-std::string listJson(const List& list, Fn&& each) {
-  std::string out = "[";
-  for (const auto& item : list) out += cat(out.size() > 1 ? ", " : "", each(item));
-  return out + "]";
+Json listJson(const List& list, Fn&& each) {
+  Json items = Json::array();
+  for (const auto& item : list) items.push_back(each(item));
+  return items;
+}
+
+Json deviceJson(const DeviceMemory& d) {
+  return {{"device", d.device},
+          {"peak_bytes", d.peak_bytes},
+          {"off_chip_bytes", d.off_chip_bytes},
+          {"by_class", classesJson(d.by_class)},
+          {"layers", listJson(d.layers, layerJson)},
+          {"tensors", listJson(d.tensors, tensorJson)}};
 }
 
 }  // namespace
@@ -70,17 +70,8 @@ std::string memoryText(const MemoryReport& report) {
 }
 
 std::string memoryJson(const MemoryReport& report) {
-  const auto layer = [](const LayerMemory& l) {
-    return cat("{\"layer\": ", quoted(l.layer), ", \"bytes\": ", l.total(), ", \"by_class\": ", classesJson(l.bytes),
-               "}");
-  };
-  const auto device = [&](const DeviceMemory& d) {
-    return cat("{\"device\": ", d.device, ", \"peak_bytes\": ", d.peak_bytes,
-               ", \"off_chip_bytes\": ", d.off_chip_bytes, ", \"by_class\": ", classesJson(d.by_class),
-               ",\n    \"layers\": ", listJson(d.layers, layer),
-               ",\n    \"tensors\": ", listJson(d.tensors, tensorJson), "}");
-  };
-  return cat("{\"devices\": ", listJson(report.devices, device), "}");
+  const Json all = {{"devices", listJson(report.devices, deviceJson)}};
+  return all.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
 }  // namespace abele::plan

@@ -12,7 +12,6 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from .._errors import refused
 from .._module_source import ModuleSource
 from .._native import core
-from .._policy import Policy
 from ..enums import ConnectionType, OutputMode, ReductionType
 from ..options import Options
 from ..strategies import PipelinedExecution, ShardedExecution, Stage
@@ -27,13 +26,12 @@ class _Compiled:
     def __init__(self, model, mode, plan, stages, structure, tensors, iterations, *, wants_predictions):
         self.step = StepModule(model, mode, structure, stages, wants_predictions=wants_predictions)
         self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
-        options, how = _options(plan, mode, iterations), {"training": mode == "train", "policy": Policy()}
-        source = ModuleSource(self.step, options, **how)
-        rules = core().Policy(many_programs=False, torch_updates=True)
+        options, rules = _options(plan, mode, iterations), core().Policy(many_programs=False)
+        source = ModuleSource(self.step, options, training=mode == "train", policy=rules)
         self._native = core().Model(source, mode == "train", int(ConnectionType.Always), rules)
         before = self._versions(self.step.others)
         with torch.no_grad() if mode != "train" else torch.enable_grad():
-            self._native.choose(tensors, "", ((tuple(tensors), {}), tensors))
+            self._native.choose(tensors, "", (tuple(tensors), {}))
         self.writes = self._versions(self.step.others) != before
         self._uploaded = self._versions()
 
@@ -62,8 +60,7 @@ class _Compiled:
         """One call. Returns: its results; variables that the model wrote have their new values."""
         if self._versions() != self._uploaded:
             self._native.upload()
-        program, policy = self._native.structure(), Policy()
-        results = program.resultsOf((tuple(tensors), {}), tensors, self._native.step(tensors), policy)
+        results = self._native.structure().resultOf(self._native.step(tensors, tensors))
         if self.writes:
             self._native.download(with_state=False)
         self._uploaded = self._versions()

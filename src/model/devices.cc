@@ -1,0 +1,114 @@
+#include "model/devices.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <set>
+
+#include <sched.h>
+
+#include "abele/model.h"
+#include "base/environment.h"
+#include "base/error.h"
+#include "compile/from_options.h"
+#include "options/notes.h"
+
+namespace abele {
+namespace host {
+namespace {
+
+constexpr int64_t kMostDevices = 64;  // that a model may use
+constexpr int64_t kVersion = 2;
+
+DeviceGroup groupOf(int64_t id) {
+  const std::vector<DeviceGroup> groups = deviceGroups();
+  const auto count = static_cast<int64_t>(groups.size());
+  ABELE_REQUIRE(id >= 0 && id < count, E0402,
+                {.what = cat("there is no device group with id ", id), .expected = cat("an id in 0..", count - 1)});
+  return groups[static_cast<size_t>(id)];
+}
+
+/// The number of devices that are reserved for a program.
+int64_t reserved(const Policy& policy, const Options::Values& values, const std::vector<int>& stage_devices) {
+  const auto replicas = values.get<int64_t>("replication_factor");
+  const int64_t used =
+      std::max<int64_t>(static_cast<int64_t>(std::set(stage_devices.begin(), stage_devices.end()).size()),
+                        *std::ranges::max_element(stage_devices) + 1);
+  const int64_t number = used * replicas;
+  const std::string uses =
+      cat("the model uses ", number, " devices", replicas > 1 ? cat(" (", replicas, " replicas)") : "");
+  ABELE_REQUIRE(number <= policy.most_devices, E0402, {.what = uses, .expected = cat("at most ", policy.most_devices)});
+  const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(number)));
+  if (rounded == number) return number;
+  ABELE_REQUIRE(values.get<bool>("auto_round_num_ipus"), E0402,
+                {.what = uses,
+                 .expected = "a power of two",
+                 .remedy = "opts.autoRoundNumIPUs(True) reserves more devices than the model uses"});
+  note(log::Level::kWarn, cat("the model uses ", number, " devices; ", rounded, " are reserved (autoRoundNumIPUs)"));
+  return rounded;
+}
+
+void requireNumber(const Options::Values& values, int64_t number) {
+  if (values.get<ConnectionType>("connection_type") == ConnectionType::kNever || usesModel(values)) return;
+  ABELE_REQUIRE(number <= numDevices(), E0402,
+                {.what = cat("the model uses ", number, " devices"),
+                 .expected = cat("at most ", numDevices(), " (ABELE_EMULATED_DEVICES)")});
+}
+
+/// Throws where the group that useIpuId chooses has fewer devices than the program uses.
+void requireGroup(const Options::Values& values, int64_t number) {
+  const auto id = values.get<std::optional<int64_t>>("ipu_id");
+  if (!id) return;
+  const int64_t size = groupOf(*id).count;
+  ABELE_REQUIRE(size >= number, E0402,
+                {.what = cat("the device group ", *id, " is too small"),
+                 .found = cat(size, " devices"),
+                 .expected = cat(number, " devices or more"),
+                 .remedy = "opts.useIpuId of a larger group, or leave the choice to poptorch"});
+  if (size > number)
+    note(log::Level::kWarn, cat("device group ", *id, " has ", size, " devices, the model uses ", number));
+}
+
+}  // namespace
+
+int64_t numDevices() { return environmentInteger("ABELE_EMULATED_DEVICES", kMostDevices); }
+
+std::vector<DeviceGroup> deviceGroups() {
+  const int64_t number = numDevices();
+  std::vector<DeviceGroup> groups;
+  for (int64_t count = 1; count <= number; count *= 2)
+    for (int64_t first = 0; first + count <= number; first += count) groups.push_back({first, count});
+  return groups;
+}
+
+void requireTarget(const Options::Values& values) {
+  if (const auto id = values.get<std::optional<int64_t>>("ipu_id")) groupOf(*id);
+}
+
+void requireDevices(const Policy& policy, const Options::Values& values, const std::vector<int>& stage_devices) {
+  if (policy.most_devices == 0) return;
+  if (!stage_devices.empty()) requireNumber(values, reserved(policy, values, stage_devices));
+  const std::set<int> used(stage_devices.begin(), stage_devices.end());
+  requireGroup(values, std::max<int64_t>(1, static_cast<int64_t>(used.size())));
+}
+
+int64_t availableCores() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+int64_t devicesToSplitFor(int64_t cores, const Options::Values& values) {
+  const int64_t here =
+      values.get<int64_t>("replication_factor") * localProcesses(values.get<int64_t>("num_distributed_processes"));
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, cores / here))));
+}
+
+}  // namespace host
+
+bool ipuHardwareIsAvailable(int64_t num_ipus) { return !host::simulatorIsChosen() && num_ipus <= host::numDevices(); }
+int64_t ipuHardwareVersion() {
+  ABELE_REQUIRE(host::numDevices() > 0, E0402, {.what = "no devices: ABELE_EMULATED_DEVICES is 0"});
+  return host::kVersion;
+}
+
+}  // namespace abele

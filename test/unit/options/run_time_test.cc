@@ -1,0 +1,55 @@
+// Options of a program that is compiled already: those that still count, and those that get their values of then.
+#include "options/run_time.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace abele::host {
+namespace {
+
+using Names = std::vector<std::string>;
+
+TEST(RunTime, WhatIsPartOfAProgramGetsItsValueBack) {
+  const Options::Values compiled(false);
+  Options::Values now = compiled;
+  now.call("replicationFactor", {OptionValue(int64_t{2})});
+  now.call("deviceIterations", {OptionValue(int64_t{7})});
+  now.call("Training.gradientAccumulation", {OptionValue(int64_t{3})});
+  now.call("deviceMemoryLimit", {OptionValue(int64_t{1000})});
+  now.call("_Popart.set", {OptionValue("enableOutlining"), OptionValue(false)});
+  now.strategy = ShardedExecution();
+  EXPECT_EQ(keepCompiled(now, compiled), (Names{"device_iterations", "device_memory_limit", "replication_factor",
+                                                "gradient_accumulation", "enableOutlining", "the execution strategy"}));
+  EXPECT_EQ(toText(now), toText(compiled));
+  EXPECT_EQ(keepCompiled(now, compiled), Names{});
+}
+
+TEST(RunTime, WhatWasRemovedComesBack) {
+  Options::Values compiled(false);
+  compiled.call("offChipMemoryLimit", {OptionValue(int64_t{1000})});
+  compiled.call("_Popart.set", {OptionValue("enableOutlining"), OptionValue(false)});
+  Options::Values now(false);
+  EXPECT_EQ(keepCompiled(now, compiled), (Names{"off_chip_memory_limit", "enableOutlining"}));
+  EXPECT_EQ(now.get<int64_t>("off_chip_memory_limit"), 1000);
+  EXPECT_TRUE(now.expert("enableOutlining"));
+}
+
+TEST(RunTime, DevicesLogsFoldersSeedsAndResultsStillCount) {
+  const Options::Values compiled(false);
+  Options::Values now = compiled;
+  now.call("useIpuId", {OptionValue(int64_t{1})});
+  now.call("logDir", {OptionValue("logs")});
+  now.call("enableExecutableCaching", {OptionValue("cache")});
+  now.call("randomSeed", {OptionValue(int64_t{5})});
+  now.call("outputMode", {member("OutputMode", "All")});
+  now.call("logCycleCount", {OptionValue(true)});
+  now.call("Distributed.configureProcessId", {OptionValue(int64_t{1}), OptionValue(int64_t{2})});
+  const std::string chosen = toText(now);
+  EXPECT_EQ(keepCompiled(now, compiled), Names{});
+  EXPECT_EQ(toText(now), chosen);
+}
+
+}  // namespace
+}  // namespace abele::host
