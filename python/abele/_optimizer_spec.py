@@ -4,6 +4,7 @@ Source: spec optim.md, sections 1, 2, 3 and 5.
 """
 
 import functools
+import weakref
 
 import torch
 
@@ -104,6 +105,18 @@ def needsRunningMean(optimizer):
     return getattr(optimizer, "accum_type", None) == torch.float16 and not getattr(
         optimizer, "use_combined_accum", False
     )
+
+
+def askBeforeStateDict(optimizer, executor):
+    """An optimizer of torch.optim gives no state_dict() that the executor refuses."""
+    held = weakref.ref(executor)
+
+    def ask(asked):
+        owner = held()
+        if owner is not None and owner._optimizer is asked:
+            owner._requireWholeState("state_dict() of the optimizer")
+
+    optimizer.register_state_dict_pre_hook(ask)
 
 
 def nativeOf(optimizer, policy):

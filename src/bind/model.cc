@@ -31,6 +31,10 @@ std::atomic<uint64_t> wrappings{0};  // changes with every module that is wrappe
 
 class PythonModel;
 
+struct StateReader {
+  host::StoredTensors tensors;
+};
+
 /// Whether a signal's handler threw while native code waited.
 class Interruption {
  public:
@@ -241,6 +245,12 @@ void registerModel(py::module_& module) {
            py::kw_only(), py::arg("many_programs"), py::arg("torch_updates"))
       .def_readonly("many_programs", &Policy::many_programs)
       .def_readonly("torch_updates", &Policy::torch_updates);
+  py::class_<StateReader>(module, "StateReader", "The devices' optimizer state, which stays there until it is read.")
+      .def_property_readonly("names", [](const StateReader& self) {
+        std::vector<std::string> names;
+        for (const auto& [name, tensor] : self.tensors) names.push_back(name);
+        return names;
+      });
   py::class_<PythonModel, std::shared_ptr<PythonModel>>(module, "Model")
       .def(py::init([](py::object source, bool training, int connection, const Policy& policy) {
              return newModel(std::move(source), training, static_cast<ConnectionType>(connection), policy);
@@ -315,6 +325,14 @@ void registerModel(py::module_& module) {
           py::arg("optimizer"))
       .def("sendOptimizer", called<&PythonModel::sendOptimizer>())
       .def("optimizerSpec", called<&PythonModel::optimizerSpec>())
+      .def("optimizerState", [](PythonModel& self) { return StateReader{self.optimizerState()}; })
+      .def(
+          "read",
+          [](PythonModel& self, const StateReader& state, const std::string& name) {
+            return self.call([&] { return state.tensors.at(name).read(); });
+          },
+          py::arg("state"), py::arg("name"))
+      .def("requireComplete", &PythonModel::requireComplete, py::arg("what"), py::arg("instead"))
       .def("downloadOptimizerState", called<&PythonModel::downloadOptimizerState>())
       .def_property_readonly("updates", &PythonModel::updates)
       .def(

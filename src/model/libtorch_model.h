@@ -66,6 +66,8 @@ class LibTorchModel : public Model {
  private:
   LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer);  // takes `own`
   LibTorchModule& own() const;
+  /// Newest values; tensors of other processes stay on the meta device.
+  std::map<std::string, at::Tensor> tensorsByName();
   /// Throws E0708 where loadStateDict() cannot take this.
   void requireFits(const StoredTensors& state);
   /// The file's weights into the module's tensors of the same names; without a module they are the model's own.

@@ -101,6 +101,9 @@ class Model {
   /// The module's tensors from files, and to the devices. Those on the meta device are read when a program needs them.
   /// targets: all tensors of the module. Throws E0708 before anything changes; E0501, E0712: then some have changed.
   void loadWeights(const std::shared_ptr<const WeightFiles>& files, const std::vector<WeightTarget>& targets);
+  /// Throws E0711 where tensors on the meta device are other processes' (the optimizer's state likewise), E0705 where
+  /// the module's own are still to be read: somebody asks for all of them. what: asked for; instead: what gives it.
+  void requireComplete(const char* what, const char* instead);
   /// A copy of the newest value of a tensor of the module, in all processes that hold stages: all call it, in one
   /// order. Throws E0708 for another name.
   at::Tensor weight(const std::string& name);
@@ -116,6 +119,9 @@ class Model {
   OptimizerSpec optimizerSpec();
   /// Brings the devices' optimizer state into the optimizer, where it keeps one.
   void downloadOptimizerState();
+  /// The devices' state, one tensor after the other, whichever process has it: all that hold stages read the same ones,
+  /// in one order. Empty: nothing is compiled. Keeps the program alive.
+  StoredTensors optimizerState() const;
   /// That the devices' optimizer state comes from.
   int64_t updates() const { return optimizer_.updates(); }
 

@@ -149,6 +149,21 @@ void Model::takeWeights(const StoredTensors& weights) {
   if (program_ && attached_) uploadWeights();  // the optimizer's state is no part of it
 }
 
+void Model::requireComplete(const char* what, const char* instead) {
+  const auto isOnMeta = [](const NamedTensor& each) { return each.tensor.is_meta(); };
+  const std::vector<NamedTensor> tensors = source_->tensors();
+  const auto missing = std::ranges::find_if(tensors, isOnMeta);
+  const bool is_here = program_ && !program_->session->isOfParent();
+  ABELE_REQUIRE(!is_here || !program_->session->hasOwnWeightsAlone(), E0711,
+                {.what = cat(what, " of a model that no process has whole"),
+                 .found = missing == tensors.end() ? "" : cat(missing->name, " in another process"),
+                 .remedy = instead});
+  ABELE_REQUIRE(program_ || !fill_ || missing == tensors.end(), E0705,
+                {.what = cat(what, " before the model's tensors are read"),
+                 .found = cat(missing == tensors.end() ? "" : missing->name, " on the meta device"),
+                 .remedy = "call the model once, or compile() it, first"});
+}
+
 at::Tensor Model::weight(const std::string& name) {
   const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
