@@ -3,6 +3,7 @@
 Source: spec optim.md, sections 1, 2, 3 and 5.
 """
 
+import collections
 import functools
 import weakref
 
@@ -105,6 +106,18 @@ def needsRunningMean(optimizer):
     return getattr(optimizer, "accum_type", None) == torch.float16 and not getattr(
         optimizer, "use_combined_accum", False
     )
+
+
+def withoutState(optimizer):
+    """A copy that shares groups and parameters, and has nothing of what the devices keep."""
+    bare = type(optimizer).__new__(type(optimizer))
+    bare.__dict__.update(optimizer.__dict__)
+    bare.state = collections.defaultdict(dict)
+    if isinstance(optimizer, optim.Optimizer):
+        bare._device_state = {"ipu_state": None, "ipu_param": None}
+        bare._executor = None
+        bare.ipu_state_is_dirty = bare.host_state_is_dirty = False
+    return bare
 
 
 def askBeforeStateDict(optimizer, executor):

@@ -351,8 +351,10 @@ void registerModel(py::module_& module) {
           py::kw_only(), py::arg("path"), py::arg("version"), py::arg("metadata"), py::arg("form"),
           py::arg("result_form"), py::arg("objects"), py::arg("with_model"), py::arg("with_random_state"))
       .def(
-          "resume", [](PythonModel& self, const host::ProgramFile& file) { self.call([&] { self.resume(file); }); },
-          py::arg("file"))
+          "resume",
+          [](PythonModel& self, const host::ProgramFile& file, const host::Checkpoint* parts,
+             std::optional<int64_t> updates) { self.call([&] { self.resume(file, parts, updates); }); },
+          py::arg("file"), py::arg("parts"), py::arg("updates"))
       .def("fillMetaTensors", &PythonModel::fillWith, py::arg("fill"))
       .def(
           "loadWeights",

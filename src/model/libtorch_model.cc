@@ -234,7 +234,9 @@ void LibTorchModel::load(const std::string& path) {
   options.replicas = counts.replicas;
   options.input_group_size = counts.input_group_size;
   options.input_grouping = counts.input_grouping;
-  std::vector<NamedTensor> tensors = takeWeights(file);
+  std::optional<Checkpoint> parts;
+  if (!file.parts.empty()) parts = readCheckpoint(partsOf(path, file));
+  std::vector<NamedTensor> tensors = parts ? takeParts(*parts, executable) : takeWeights(file);
   for (NamedTensor& t : tensors) t.trains = optimizer.rules.group_of.contains(t.name);
   adopt({.program = std::move(program),
          .form = file.form,
@@ -242,9 +244,17 @@ void LibTorchModel::load(const std::string& path) {
          .tensors = std::move(tensors),
          .is_final = true,
          .keeps_optimizer = true});
-  resume(file);
+  resume(file, parts ? &*parts : nullptr);
   if (rules().training && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
     useOptimizer(std::make_shared<LibTorchOptimizer>(optimizerOf(optimizer)));
+}
+
+std::vector<NamedTensor> LibTorchModel::takeParts(const Checkpoint& parts, const exe::Executable& executable) {
+  std::vector<NamedTensor> tensors = own().module() ? own().tensors() : tensorsOfParts(executable, parts);
+  if (own().module()) requireFits(parts.weights);
+  requireWhole(parts);
+  Model::takeWeights(parts.weights, tensors);
+  return tensors;
 }
 
 std::vector<NamedTensor> LibTorchModel::takeWeights(const ProgramFile& file) {

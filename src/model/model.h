@@ -170,11 +170,14 @@ class Model {
     std::function<std::string(const std::vector<NamedTensor>&)> objects = {};
   };
   /// Writes a file of the current program that goes on from here, with the newest weights. Missing folders are made.
-  /// Throws E0705, E0712.
+  /// Of processes that hold stages all call it, and the first one writes; where each has its own stages' part of the
+  /// model alone, each writes that beside the file (ProgramFile::parts). Throws E0705, E0712, in all processes where
+  /// one cannot write.
   void save(const std::string& path, Saving saving);
-  /// Goes on from the state that a file holds, as far as it holds one: of the optimizer and of the random stream.
-  /// Requires: the program is the file's.
-  void resume(const ProgramFile& file);
+  /// Goes on from the state that a file, or the parts beside it, hold of the optimizer and of the random stream. A
+  /// model that is not compiled yet does so when it is. updates: as goOnFrom(). Requires: a program is the file's.
+  void resume(const ProgramFile& file, const Checkpoint* parts = nullptr,
+              std::optional<int64_t> updates = std::nullopt);
   /// The next `steps` calls go into this file, action by action, and with them all other events of the process; what
   /// was traced before ends. Throws E0708, E0712. Source: ours.
   void trace(const std::string& path, int64_t steps);
@@ -199,6 +202,8 @@ class Model {
 
   ModuleSource& source() const { return *source_; }
   OptimizerSource* optimizer() const { return optimizer_.source(); }
+  /// The same into these tensors, by name.
+  void takeWeights(const StoredTensors& weights, const std::vector<NamedTensor>& tensors);
   /// One whose numbers the devices have.
   void useOptimizer(std::shared_ptr<OptimizerSource> optimizer) { optimizer_.use(std::move(optimizer)); }
   Sharing& sharing() const { return *sharing_; }
@@ -278,5 +283,8 @@ class Model {
   std::vector<Followed> followed_;
   std::optional<uint64_t> generation_;  // of the source, when followed_ was looked at
 };
+
+/// The tensors of a model that is in parts beside a program's file, on the meta device.
+std::vector<NamedTensor> tensorsOfParts(const exe::Executable& executable, const Checkpoint& parts);
 
 }  // namespace abele::host
