@@ -147,7 +147,8 @@ class ABELE_API CompiledModel {
   void copyWeightsToDevice();
   /// Uploads only the buffers that Options::updatableNamedBuffers lists (E0702 where there are none).
   void copyNamedBuffersToDevice();
-  /// Parameters and buffers by name, newest values.
+  /// Parameters and buffers by name, newest values. Where several processes hold stages all call it, and each gets all.
+  /// Throws E0711 for a model on the meta device that no process has whole, E0705 before its tensors are read.
   std::map<std::string, at::Tensor> stateDict();
   /// Copies these values into the module, and uploads them. Throws E0708 for names or shapes that do not fit; then
   /// nothing is changed.
@@ -204,7 +205,8 @@ class ABELE_API CompiledModel {
   void trace(const std::string& path, int64_t steps = 3);
   /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state:
   /// loadTrainingModel or loadInferenceModel goes on from there, bit for bit. Missing folders are made; in a folder the
-  /// file is model.poptorch. Throws E0712 when the file cannot be written.
+  /// file is model.poptorch. Where several processes hold stages all call it, and the first one writes; of a module on
+  /// the meta device each writes what it has beside the file. Throws E0712 when the file cannot be written.
   void save(const std::string& path, const SaveOptions& what = {});
   /// Copies weights back and frees the devices. The model may be called again and then compiles again.
   void destroy();

@@ -21,7 +21,7 @@ _HOMES = {
     "_simulate": ("Simulation", "simulate"),
     "_stopping": ("Stop", "stop_on_signal"),
     "_verify": ("Difference", "Verification", "verify"),
-    "_weights": ("init_weights", "load_weights", "save_weights", "weights"),
+    "_weights": ("init_weights", "load_weights", "optimizer_state", "save_weights", "weights"),
     "annotations": (
         "BeginBlock",
         "Block",

@@ -30,6 +30,7 @@ from ._verify import Verification as Verification
 from ._verify import verify as verify
 from ._weights import init_weights as init_weights
 from ._weights import load_weights as load_weights
+from ._weights import optimizer_state as optimizer_state
 from ._weights import save_weights as save_weights
 from ._weights import weights as weights
 from .annotations import BeginBlock as BeginBlock

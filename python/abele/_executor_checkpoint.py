@@ -22,6 +22,16 @@ class Checkpoints:
     def _loadCheckpoint(self, checkpoint, numbers, front):
         """Nothing is changed where the checkpoint is of another model or optimizer."""
         self._requireTraining("load_checkpoint")
+        self._requireFits(checkpoint)
+        core().withNumbers(self._native.optimizerSpec(), checkpoint.texts["optimizer"])
+        self._native.requireWhole(checkpoint)
+        self._native.goOnFrom(checkpoint, front.get("updates"))
+        takeValues(self._optimizer, numbers, front)
+        self._native.sendOptimizer()
+        self._native.takeWeights(checkpoint)
+        self._rng_cache = None
+
+    def _requireFits(self, checkpoint):
         weights, given = self._weights(), checkpoint.shapes
         for name in {**weights, **given}:
             fits = name in weights and name in given and list(weights[name].shape) == given[name]
@@ -34,13 +44,6 @@ class Checkpoints:
                     expected=str(list(weights[name].shape)) if name in weights else "no such tensor",
                     remedy="make the model as it was when the checkpoint was written",
                 )
-        core().withNumbers(self._native.optimizerSpec(), checkpoint.texts["optimizer"])
-        self._native.requireWhole(checkpoint)
-        self._native.goOnFrom(checkpoint, front.get("updates"))
-        takeValues(self._optimizer, numbers, front)
-        self._native.sendOptimizer()
-        self._native.takeWeights(checkpoint)
-        self._rng_cache = None
 
     def _weights(self):
         """Parameters and buffers, each once under its first name: those of C++'s checkpoints."""

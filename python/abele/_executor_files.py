@@ -6,12 +6,14 @@ Source: spec executor.md, section 7.1.
 import os
 import pickle
 
-from . import _files, _saved_programs
+from . import _files, _optimizer_spec, _saved_programs, wrapping
 from . import _plain_pickle as plain_pickle
-from ._errors import createPoptorchError, refused
+from ._errors import createPoptorchError, refused, userError
 from ._logging import logger
+from ._module_source import joinProcesses
 from ._native import core
 from ._one_at_a_time import oneAtATime
+from ._process_group import anyOf
 from ._program import Program
 from ._tracing import withHooks
 from ._whole_files import nativePath
@@ -46,6 +48,8 @@ class Files:
         Args:
             filename: the file, or a folder: then <folder>/model.poptorch. Missing folders are made.
             export_model: also keep the model, its weights, the optimizer and its state. The model must be picklable.
+                Of processes that hold its stages all call this then, and the first one writes. Of a model on the meta
+                device each writes the part that it has beside the file.
             save_rng_state: also keep the state of the device's random numbers.
         Raises:
             poptorch.Error: not compiled.
@@ -59,11 +63,20 @@ class Files:
             "groupings": self._groupings,
             "rng_seed": self.rng_state[0] if save_rng_state else None,
             "training": self._training,
+            "updates": self._native.updates,
         }
         if export_model:
             self.copyWeightsToHostIfNeeded()
         form, result_form = self._program.forms()
+        is_in_parts = export_model and self._native.session().hasOwnWeightsAlone()
         objects = {"model": self._user_model, "optimizer": self._optimizer}
+
+        def pickled(tensors):
+            with wrapping.withoutPull():  # the newest weights are here
+                if is_in_parts and self._optimizer is not None:
+                    objects["optimizer"] = _optimizer_spec.withoutState(self._optimizer)
+                return _files.pickled(objects, tensors)
+
         try:
             with self._channel.tracepoint("saveExecutableToFile"):
                 self._native.save(
@@ -72,7 +85,7 @@ class Files:
                     metadata=plain_pickle.dumps(metadata),
                     form=form,
                     result_form=result_form,
-                    objects=lambda tensors: _files.pickled(objects, tensors),
+                    objects=pickled,
                     with_model=export_model,
                     with_random_state=save_rng_state,
                 )
@@ -116,8 +129,32 @@ class Files:
                 numbers_vary=not file.metadata,  # C++ fixes no number of an optimizer; the core checks the rest
             )
 
-    def _adoptState(self, file, metadata):
+    def _takeParts(self, parts):
+        """The weights that lie beside a file: each process reads what its devices need.
+
+        The processes look through the parts together: where one finds damage all refuse them.
+        """
+        self._requireFits(parts)
+        joinProcesses(self._options, training=self._training)
+        failure = None
+        try:
+            self._native.requireWhole(parts)
+        except Exception as error:
+            failure = error
+        is_refused = anyOf(failure is not None)
+        if failure is not None:
+            raise failure
+        if is_refused:
+            raise userError(
+                "E0712",
+                "file",
+                "another process could not read the parts beside the file",
+                remedy="see what that process says; nothing was loaded in any of them",
+            )
+        self._native.takeWeights(parts)
+
+    def _adoptState(self, file, metadata, parts=None):
         """Optimizer state and random numbers as they were when the file was written."""
-        self._native.resume(file)
-        if file.rng_state is not None:
+        self._native.resume(file, parts, metadata.get("updates"))
+        if file.rng_state is not None and self.isCompiled():
             self._rng_cache = [metadata["rng_seed"], *file.rng_state.tolist()]

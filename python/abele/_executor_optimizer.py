@@ -38,6 +38,8 @@ class OptimizerSync:
             self._watch = _optimizer_spec.AttributeWatch(optimizer, relaxed=self._options.relax_optimizer_checks)
         if isinstance(optimizer, optim.Optimizer):
             optimizer._connect(self)
+        else:
+            _optimizer_spec.askBeforeStateDict(optimizer, self)
 
     def _chooseMeanStrategy(self, optimizer):
         """float16 gradient sums need the running mean, which has to be known at compile."""
@@ -52,6 +54,11 @@ class OptimizerSync:
                 "not compiled with",
             )
         self._options.Training.set(**{key: running})
+
+    def _requireWholeState(self, what):
+        """Refuses a state that would lack what other processes have of it."""
+        if self.isCompiled():
+            self._requireComplete(what, "abele.optimizer_state(model)")
 
     @oneAtATime
     def _pullOptimizerState(self):

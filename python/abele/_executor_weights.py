@@ -32,6 +32,22 @@ class WeightSync:
                 self._reads_weights_only = False
         return True
 
+    def state_dict(self, *args, **kwargs):
+        """The user model's, with the newest weights. Where several processes hold the stages all call it."""
+        if not self._training:  # else the wrapped module asks
+            self._requireComplete("state_dict()")
+        return self._user_model.state_dict(*args, **kwargs)
+
+    @oneAtATime
+    def _requireComplete(self, what, stream="abele.weights(model)"):
+        """Refuses what would lack tensors that other processes have. stream: what gives them one by one."""
+        if not wrapping.isSuspended():
+            self._native.requireComplete(
+                what,
+                "in all processes, abele.save_weights(folder, model) or abele.save_checkpoint(folder, model, step=n); "
+                f"dict({stream}) where each has the memory for all",
+            )
+
     @oneAtATime
     def copyWeightsToDevice(self):
         """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""

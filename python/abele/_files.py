@@ -99,9 +99,13 @@ def metadataOf(file, path=""):
         raise userError("E0712", "file", f"the file cannot be read: {error}", at=str(path)) from error
 
 
-def objectsOf(file):
-    """The pickled (module, optimizer) of a file. Whoever wrote the file chooses what runs."""
-    objects = _WeightUnpickler(file.objects, file.tensors).load()
+def objectsOf(file, tensors):
+    """The pickled (module, optimizer) of a file. Whoever wrote the file chooses what runs.
+
+    Args:
+        tensors: (name, tensor, is a parameter) that the pickle names.
+    """
+    objects = _WeightUnpickler(file.objects, tensors).load()
     return objects["model"], objects["optimizer"]
 
 

@@ -19,6 +19,14 @@ def modelTensors(model):
     ]
 
 
+def joinProcesses(options, *, training):
+    """Finds the other processes, where a program with these options works with some."""
+    distributed = options.Distributed
+    works_with_others = training or distributed.devices_per_process > 0
+    if works_with_others and distributed.numProcesses > 1:
+        _process_group.join(distributed.processId, distributed.numProcesses)
+
+
 class ModuleSource:
     """A module without an optimizer, that no other model trains. Threads: whoever has a turn of the model.
 
@@ -52,10 +60,7 @@ class ModuleSource:
 
     def join(self):
         """Finds the other processes, where the program works with some."""
-        distributed = self._options.Distributed
-        works_with_others = self._training or distributed.devices_per_process > 0
-        if works_with_others and distributed.numProcesses > 1:
-            _process_group.join(distributed.processId, distributed.numProcesses)
+        joinProcesses(self._options, training=self._training)
 
     def release(self):
         """It no longer does."""

@@ -3,7 +3,9 @@
 Source: spec optim.md, sections 1, 2, 3 and 5.
 """
 
+import collections
 import functools
+import weakref
 
 import torch
 
@@ -104,6 +106,30 @@ def needsRunningMean(optimizer):
     return getattr(optimizer, "accum_type", None) == torch.float16 and not getattr(
         optimizer, "use_combined_accum", False
     )
+
+
+def withoutState(optimizer):
+    """A copy that shares groups and parameters, and has nothing of what the devices keep."""
+    bare = type(optimizer).__new__(type(optimizer))
+    bare.__dict__.update(optimizer.__dict__)
+    bare.state = collections.defaultdict(dict)
+    if isinstance(optimizer, optim.Optimizer):
+        bare._device_state = {"ipu_state": None, "ipu_param": None}
+        bare._executor = None
+        bare.ipu_state_is_dirty = bare.host_state_is_dirty = False
+    return bare
+
+
+def askBeforeStateDict(optimizer, executor):
+    """An optimizer of torch.optim gives no state_dict() that the executor refuses."""
+    held = weakref.ref(executor)
+
+    def ask(asked):
+        owner = held()
+        if owner is not None and owner._optimizer is asked:
+            owner._requireWholeState("state_dict() of the optimizer")
+
+    optimizer.register_state_dict_pre_hook(ask)
 
 
 def nativeOf(optimizer, policy):

@@ -129,8 +129,12 @@ def metadataOf(file, path):
     }
 
 
-def objectsOf(file):
-    """(module, optimizer) that stand for those of C++."""
+def objectsOf(file, tensors):
+    """(module, optimizer) that stand for those of C++.
+
+    Args:
+        tensors: (name, tensor, is a parameter) of the module.
+    """
     spec = core().describeProgram(file.program)["optimizer"]
-    model = SavedProgram(file.tensors, spec.group_of)
+    model = SavedProgram(tensors, spec.group_of)
     return model, optimizerOf(spec, dict(model.named_parameters()))

@@ -100,6 +100,29 @@ def weights(model: torch.nn.Module | Executor) -> Iterator[tuple[str, torch.Tens
             yield name, value
 
 
+def optimizer_state(model: torch.nn.Module | Executor) -> Iterator[tuple[str, torch.Tensor]]:
+    """The devices' optimizer state, one tensor after the other: names as "exp_avg/encoder.weight", and copies.
+
+    Where several processes hold the stages all go through it, and each has them all, as with weights(). A model that
+    trains nothing, or was not called or compiled, has none.
+
+    Args:
+        model: what trainingModel returned, or its module.
+    Yields: (name, tensor).
+    Raises:
+        abele.Error: E0713 where the processes do different things, E0606 where one has ended.
+    """
+    executor, _ = _partsOf(model)
+    if executor is None:
+        return
+    with executor._lock:
+        state = executor._native.optimizerState()
+    for name in state.names:
+        with executor._lock:
+            value = executor._native.read(state, name)
+        yield name, value
+
+
 def init_weights(model: torch.nn.Module | Executor, seed: int) -> None:
     """Draws a model's parameters by its modules' own reset_parameters(), with this seed.
 

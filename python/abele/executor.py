@@ -27,6 +27,7 @@ from ._progress import ProgressBar
 from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
 from ._support import requireShapes
 from ._version import POPTORCH_VERSION
+from ._whole_files import nativePath
 from .annotations import module_repr
 from .enums import ConnectionType, OutputMode
 from .options import Options
@@ -276,6 +277,8 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
     file = _files.read(filename)
     metadata = _metadataToLoad(file, filename, trust) if file.metadata else _saved_programs.metadataOf(file, filename)
     options = metadata["options"].clone()
+    saved_place = _placeOf(options)
+    _takePlaceHere(options)
     if options.connection_type == ConnectionType.Never:
         options.deleteIfExists("ipu_version")
         options.connectionType(ConnectionType.Always)
@@ -290,11 +293,41 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
             "you trust; loadExecutable() runs nothing of a file",
             filename,
         )
-    model, optimizer = _files.objectsOf(file) if file.metadata else _saved_programs.objectsOf(file)
+    parts = file.readParts(nativePath(filename)) if file.parts else None
+    tensors = file.tensors if parts is None else file.tensorsOf(parts)
+    objects = _files.objectsOf(file, tensors) if file.metadata else _saved_programs.objectsOf(file, tensors)
+    model, optimizer = objects
     executor = cls(model, options, metadata["training"], POPTORCH_VERSION, optimizer)
-    executor._adoptProgram(file, metadata)
-    executor._adoptState(file, metadata)
+    if parts is not None:
+        executor._takeParts(parts)
+    if not file.metadata or _placeOf(options) == saved_place:
+        executor._adoptProgram(file, metadata)
+    else:
+        logger.info(
+            "load(): %s was saved by other processes than these, and is compiled again when it is called", filename
+        )
+    executor._adoptState(file, metadata, parts)
     return executor
+
+
+def _placeOf(options):
+    """What a compiled program depends on, of the place among other processes."""
+    distributed = options.Distributed
+    stages = distributed.devices_per_process
+    return (distributed.numProcesses, stages) if stages else None
+
+
+def _takePlaceHere(options):
+    """Options of a file get the place among the processes that this one has, whose number may be another one."""
+    saved, here = options.Distributed, Options().Distributed
+    if 1 in (saved.numProcesses, here.numProcesses) and not saved.devices_per_process:
+        return  # as the file says: each process has whole replicas
+    devices = saved.numProcesses * saved.devices_per_process
+    saved.configureProcessId(here.processId, here.numProcesses)
+    if here.numProcesses == 1:
+        saved.devicesPerProcess(0)
+    elif devices % here.numProcesses == 0:
+        saved.devicesPerProcess(devices // here.numProcesses)
 
 
 def _metadataToLoad(file, filename, trust):

@@ -124,6 +124,7 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Device state and parameters, and torch's own state dict."""
+        self._requireWholeState("state_dict() of the optimizer")
         return {**self.get_state_dict(), **super().state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -140,6 +141,11 @@ class Optimizer:
             super().load_state_dict({"state": state_dict["state"], "param_groups": state_dict["param_groups"]})
         self.set_state_dict(state_dict)
 
+    def _requireWholeState(self, what):
+        executor = self._executor() if self._executor is not None else None
+        if executor is not None:
+            executor._requireWholeState(what)
+
     def _connect(self, executor):
         self._executor = weakref.ref(executor)
 
@@ -149,6 +155,7 @@ class Optimizer:
         self.host_state_is_dirty = False
 
     def __getstate__(self):
+        self._requireWholeState("a pickle or copy of the optimizer")
         self.get_state_dict()
         own = {name: self.__dict__[name] for name in self._own}
         return {

@@ -25,14 +25,15 @@ _thread = threading.local()  # suspended: how many withoutPull() this thread is 
 @contextlib.contextmanager
 def withoutPull():
     """Wrapped tensors can be read inside, by this thread, without bringing weights back from the device."""
-    _thread.suspended = _isSuspended() + 1
+    _thread.suspended = isSuspended() + 1
     try:
         yield
     finally:
         _thread.suspended -= 1
 
 
-def _isSuspended():
+def isSuspended():
+    """Is this thread inside of withoutPull()?"""
     return getattr(_thread, "suspended", 0)
 
 
@@ -45,7 +46,7 @@ class _Link:
 
     def pull(self):
         """Refreshes the host's weights if the device has newer ones."""
-        if not _isSuspended():
+        if not isSuspended():
             executor = self.executor()
             if executor is not None:
                 executor.copyWeightsToHostIfNeeded()
@@ -87,7 +88,7 @@ class _WrappedTensor:
     """What wrapped parameters and buffers share."""
 
     def __getattribute__(self, name):
-        if not name.startswith("__") and not _isSuspended():
+        if not name.startswith("__") and not isSuspended():
             link = object.__getattribute__(self, "__dict__").get(_LINK)
             if link is not None:
                 link.pull()
@@ -97,7 +98,7 @@ class _WrappedTensor:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if not _isSuspended():
+        if not isSuspended():
             _pullArguments(args)
             _pullArguments((kwargs or {}).values())
         with torch._C.DisableTorchFunctionSubclass():
@@ -111,7 +112,7 @@ class _WrappedTensor:
         executor._groupParameter(self, comm_group_type, shards, variable_retrieval_mode)
 
     def __repr__(self):
-        return super().__repr__() if _isSuspended() else repr(unwrapped(self))
+        return super().__repr__() if isSuspended() else repr(unwrapped(self))
 
     def __format__(self, format_spec):
         return format(unwrapped(self), format_spec)
@@ -175,14 +176,23 @@ class _WrappedModule:
         return executor is not None and executor.copyWeightsToHostIfNeeded()
 
     def state_dict(self, *args, **kwargs):
-        """The state dict with tensors of their original classes."""
+        """The state dict with tensors of their original classes.
+
+        Where several processes hold the stages all call it, and each gets all of it.
+        """
         _linkOf(self).pull()
+        self._requireComplete("state_dict()")
         state = super().state_dict(*args, **kwargs)
         copies = {}
         for name, value in state.items():
             if isinstance(value, torch.Tensor):
                 state[name] = copies.setdefault(id(value), unwrapped(value))
         return state
+
+    def _requireComplete(self, what):
+        executor = executorOf(self)
+        if executor is not None:
+            executor._requireComplete(what)
 
     def __copy__(self):
         result = type(self).__new__(type(self))
@@ -205,6 +215,7 @@ class _WrappedModule:
         return result
 
     def __reduce_ex__(self, protocol):
+        self._requireComplete("a pickle")
         # Only the standard library is named, so that the file loads where this package is absent.
         return copyreg._reconstructor, (_linkOf(self).original_class, object, None), self._plainState()
 

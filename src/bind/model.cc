@@ -33,6 +33,10 @@ std::atomic<uint64_t> wrappings{0};  // changes with every module that is wrappe
 
 class PythonModel;
 
+struct StateReader {
+  host::StoredTensors tensors;
+};
+
 /// Whether a signal's handler threw while native code waited.
 class Interruption {
  public:
@@ -275,6 +279,12 @@ void registerModel(py::module_& module) {
             for (const at::ScalarType type : types) self.input_types.push_back(static_cast<DType>(type));
           },
           "Types that devices take; reads as how many there are.");
+  py::class_<StateReader>(module, "StateReader", "The devices' optimizer state, which stays there until it is read.")
+      .def_property_readonly("names", [](const StateReader& self) {
+        std::vector<std::string> names;
+        for (const auto& [name, tensor] : self.tensors) names.push_back(name);
+        return names;
+      });
   py::class_<PythonModel, std::shared_ptr<PythonModel>>(module, "Model")
       .def(py::init([](py::object source, bool training, int connection, const Policy& policy) {
              return newModel(std::move(source), training, static_cast<ConnectionType>(connection), policy);
@@ -367,6 +377,14 @@ void registerModel(py::module_& module) {
           py::arg("optimizer"))
       .def("sendOptimizer", called<&PythonModel::sendOptimizer>())
       .def("optimizerSpec", called<&PythonModel::optimizerSpec>())
+      .def("optimizerState", [](PythonModel& self) { return StateReader{self.optimizerState()}; })
+      .def(
+          "read",
+          [](PythonModel& self, const StateReader& state, const std::string& name) {
+            return self.call([&] { return state.tensors.at(name).read(); });
+          },
+          py::arg("state"), py::arg("name"))
+      .def("requireComplete", &PythonModel::requireComplete, py::arg("what"), py::arg("instead"))
       .def("downloadOptimizerState", called<&PythonModel::downloadOptimizerState>())
       .def_property_readonly("updates", &PythonModel::updates)
       .def(
@@ -385,8 +403,10 @@ void registerModel(py::module_& module) {
           py::kw_only(), py::arg("path"), py::arg("version"), py::arg("metadata"), py::arg("form"),
           py::arg("result_form"), py::arg("objects"), py::arg("with_model"), py::arg("with_random_state"))
       .def(
-          "resume", [](PythonModel& self, const host::ProgramFile& file) { self.call([&] { self.resume(file); }); },
-          py::arg("file"))
+          "resume",
+          [](PythonModel& self, const host::ProgramFile& file, const host::Checkpoint* parts,
+             std::optional<int64_t> updates) { self.call([&] { self.resume(file, parts, updates); }); },
+          py::arg("file"), py::arg("parts"), py::arg("updates"))
       .def("fillMetaTensors", &PythonModel::fillWith, py::arg("fill"))
       .def(
           "loadWeights",

@@ -132,6 +132,13 @@ class PythonAttributes : public host::OptimizerAttributes {
   const bool is_ours_;
 };
 
+/// Devices are read, and other processes waited for.
+template <class Read>
+auto readWithoutGil(const Read& read) {
+  const NoGil no_gil;
+  return read();
+}
+
 /// optimizer.state of a class of torch.optim, by parameter.
 class TorchState : public host::HostState {
  public:
@@ -148,7 +155,7 @@ class TorchState : public host::HostState {
     const WithGil gil;
     return isTrueValue(all());
   }
-  Taken read(const OptimizerTensors& current, const std::vector<NamedTensor>& tensors) override {
+  Taken read(const host::StoredTensors& current, const std::vector<NamedTensor>& tensors) override {
     const WithGil gil;
     Taken taken;
     const py::object all_states = all();
@@ -161,12 +168,13 @@ class TorchState : public host::HostState {
     });
     return taken;
   }
-  void write(const OptimizerTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) override {
+  void write(const host::StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) override {
     const WithGil gil;
     const py::object all_states = all();
     if (updates > 0)  // else there is no news
       visitParameters(tensors, [&](const py::handle& parameter, const std::string& name) {
-        const host::TorchState values = host::inTorch(optimizer_.kind(), state, name, updates);
+        const host::TorchState values =
+            readWithoutGil([&] { return host::inTorch(optimizer_.kind(), state, name, updates); });
         if (values.empty()) return;
         const py::object entry = all_states[parameter];
         entry.attr("clear")();
@@ -236,17 +244,17 @@ class OurState : public host::HostState {
   bool isNew() const override { return flag(kNew); }
   bool isStale() const override { return flag(kStale); }
   bool isThere() const override { return flag(kNew) && hasState(); }
-  Taken read(const OptimizerTensors& current, const std::vector<NamedTensor>& /*tensors*/) override {
+  Taken read(const host::StoredTensors& current, const std::vector<NamedTensor>& /*tensors*/) override {
     const WithGil gil;
     const auto given = optimizer_.object().attr("_device_state")["ipu_state"].cast<OptimizerTensors>();
     return {.tensors = host::fromPopTorch(given, current)};
   }
-  void write(const OptimizerTensors& state, const std::vector<NamedTensor>& tensors, int64_t /*updates*/) override {
+  void write(const host::StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t /*updates*/) override {
     const WithGil gil;
     Names names = host::trainedNamesOf(optimizer_, tensors);
     names.pop_back();  // parameters of no group have no entry
     py::dict both;
-    both["ipu_state"] = host::inPopTorch(state);
+    both["ipu_state"] = readWithoutGil([&] { return host::inPopTorch(state); });
     both["ipu_param"] = host::numbersInPopTorch(host::fieldsOf(optimizer_, tensors, /*follows_torch=*/false), names);
     optimizer_.object().attr("_device_state") = both;
     set(kStale, false);

@@ -5,6 +5,7 @@
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "compile/compiled_program.h"
+#include "model/model.h"
 
 namespace py = pybind11;
 
@@ -27,6 +28,23 @@ void registerProgramFile(py::module_& module) {
       .def_readwrite("form", &ProgramFile::form)
       .def_readwrite("result_form", &ProgramFile::result_form)
       .def_readonly("optimizer_state", &ProgramFile::optimizer_state)
+      .def_readonly("parts", &ProgramFile::parts)
+      .def(
+          "readParts",
+          [](const ProgramFile& self, const std::string& path) {
+            return host::readCheckpoint(host::partsOf(path, self));
+          },
+          py::arg("path"), py::call_guard<NoGil>())
+      .def(
+          "tensorsOf",
+          [](const ProgramFile& self, const host::Checkpoint& parts) {
+            std::vector<NamedTensor> tensors;
+            const host::CompiledProgram program = host::decodeProgram(self.program);
+            for (const host::NamedTensor& t : host::tensorsOfParts(program.executable, parts))
+              tensors.emplace_back(t.name, t.tensor, t.is_parameter);
+            return tensors;
+          },
+          py::arg("parts"), "Those of its parts, on the meta device.")
       .def_property_readonly("tensors",
                              [](const ProgramFile& self) {
                                std::vector<NamedTensor> tensors;

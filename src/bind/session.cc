@@ -48,6 +48,7 @@ void registerSession(py::module_& module) {
       .def(
           "setOptimizer", [](Session& self, const host::OptimizerSpec& spec) { self.setOptimizer(spec); },
           py::arg("optimizer"))
+      .def("hasOwnWeightsAlone", &Session::hasOwnWeightsAlone)
       .def("optimizerState", [](const Session& self) { return self.optimizerState(); })
       .def(
           "setOptimizerState",

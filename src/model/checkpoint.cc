@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
-constexpr int kDigits = 10;
+constexpr int kDigits = 10, kPartDigits = 5;
 // Where each kind of tensor is in the file.
 constexpr std::string_view kWeights = "model/", kOptimizer = "optimizer/", kOther = "other/", kText = "text/";
 constexpr const char* kRandom = "random/devices";
@@ -44,15 +44,15 @@ std::optional<int64_t> stepOf(std::string_view name) {
   return {};
 }
 
-/// Of the parts of a step that were written together: "step-0000000003-MARK-". Another mark is another file, so that
+/// Of the parts of a step that were written together: "step-0000000003-MARK". Another mark is another file, so that
 /// those of a checkpoint stay until another one of the step is whole.
-std::string partPrefix(int64_t step, const std::string& mark) { return cat(stem(step), "-", mark, "-"); }
+std::string partStem(int64_t step, const std::string& mark) { return cat(stem(step), "-", mark); }
 
-std::string partName(int64_t step, const std::string& mark, int64_t part, int64_t parts) {
+std::string partName(const std::string& stem, int64_t part, int64_t parts) {
   std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%05lld-of-%05lld", static_cast<long long>(part + 1),
+  std::snprintf(text.data(), text.size(), "-%05lld-of-%05lld", static_cast<long long>(part + 1),
                 static_cast<long long>(parts));
-  return cat(partPrefix(step, mark), text.data(), kSuffix);
+  return cat(stem, text.data(), kSuffix);
 }
 
 /// The step that a file is a part of.
@@ -146,7 +146,7 @@ void removeOthers(const std::string& folder, int64_t step, const std::string& ma
     const std::string name = entry.path().filename().string();
     const std::optional<int64_t> of = stepOfPart(name);
     if (!of) continue;
-    const bool is_listed = *of == step ? !mark.empty() && name.starts_with(partPrefix(step, mark))
+    const bool is_listed = *of == step ? !mark.empty() && name.starts_with(cat(partStem(step, mark), "-"))
                                        : fs::exists(where / cat(stem(*of), kIndexSuffix), error);
     if (!is_listed) parts.push_back(entry.path());
   }
@@ -163,34 +163,81 @@ std::string writeCheckpoint(const std::string& folder, const Checkpoint& checkpo
   return path;
 }
 
+namespace {
+
+/// What an index says of its files.
+struct PartList {
+  std::map<std::string, std::string> file_of;
+  uint64_t total_bytes = 0;
+};
+
+/// Writes what is this process's. stem: what the names of all parts begin with.
+PartList writePart(const std::string& folder, const std::string& stem, const Checkpoint& checkpoint, int64_t process,
+                   int64_t parts, const std::string& mark) {
+  PartList list;
+  StoredTensors own;
+  for (const auto& [name, tensor] : tensorsOf(checkpoint)) {
+    list.file_of.emplace(name, partName(stem, tensor.process, parts));
+    list.total_bytes +=
+        static_cast<uint64_t>(tensor.type.numel()) * c10::elementSize(static_cast<at::ScalarType>(tensor.type.dtype));
+    if (tensor.process == process) own.emplace(name, tensor);
+  }
+  if (process >= parts || own.empty()) return list;
+  std::map<std::string, std::string> metadata = {{kStep, std::to_string(checkpoint.step)}};
+  if (process == 0) metadata = metadataOf(checkpoint);
+  metadata.emplace(kSetMark, mark);
+  writeTensorFile((fs::path(folder) / partName(stem, process, parts)).string(), own, metadata);
+  return list;
+}
+
+}  // namespace
+
 std::string writeParts(const std::string& folder, const Checkpoint& checkpoint, int64_t keep, int64_t process,
                        int64_t parts, const Together& together) {
   const std::string path = (fs::path(folder) / cat(stem(checkpoint.step), kIndexSuffix)).string();
   const std::string mark = together.mark();
-  std::map<std::string, std::string> file_of;
-  uint64_t total_bytes = 0;
+  PartList list;
   together([&] {
     requireCounts(checkpoint, keep);
-    StoredTensors own;
-    for (const auto& [name, tensor] : tensorsOf(checkpoint)) {
-      file_of.emplace(name, partName(checkpoint.step, mark, tensor.process, parts));
-      total_bytes +=
-          static_cast<uint64_t>(tensor.type.numel()) * c10::elementSize(static_cast<at::ScalarType>(tensor.type.dtype));
-      if (tensor.process == process) own.emplace(name, tensor);
-    }
-    if (process >= parts || own.empty()) return;
-    std::map<std::string, std::string> metadata = {{kStep, std::to_string(checkpoint.step)}};
-    if (process == 0) metadata = metadataOf(checkpoint);
-    metadata.emplace(kSetMark, mark);
-    const std::string name = partName(checkpoint.step, mark, process, parts);
-    writeTensorFile((fs::path(folder) / name).string(), own, metadata);
+    list = writePart(folder, partStem(checkpoint.step, mark), checkpoint, process, parts, mark);
   });
   together([&] {
     if (process != 0) return;
-    writeTensorIndex(path, file_of, total_bytes, mark);
+    writeTensorIndex(path, list.file_of, list.total_bytes, mark);
     removeOthers(folder, checkpoint.step, mark, keep);
   });
   return path;
+}
+
+void writePartsBeside(const std::string& path, const Checkpoint& checkpoint, int64_t process, int64_t parts,
+                      const Together& together, const std::function<void(const std::string& index)>& write) {
+  const std::string folder = fs::path(path).parent_path().string();
+  const std::string mark = together.mark(), stem = cat(fs::path(path).filename().string(), "-", mark);
+  PartList list;
+  together([&] { list = writePart(folder, stem, checkpoint, process, parts, mark); });
+  together([&] {
+    if (process != 0) return;
+    const std::string index = cat(stem, kIndexSuffix);
+    writeTensorIndex((fs::path(folder) / index).string(), list.file_of, list.total_bytes, mark);
+    write(index);
+    removePartsBeside(path, mark);
+  });
+}
+
+void removePartsBeside(const std::string& path, const std::string& mark) {
+  const std::string before = cat(fs::path(path).filename().string(), "-");
+  const fs::path folder = path.find('/') == path.npos ? fs::path(".") : fs::path(path).parent_path();
+  std::vector<fs::path> old;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const size_t end = name.starts_with(before) ? name.find_first_not_of("0123456789", before.size()) : name.npos;
+    if (end == name.npos || end == before.size() || name.substr(before.size(), end - before.size()) == mark) continue;
+    const std::string rest = name.substr(end);
+    if (rest == kIndexSuffix || (rest.find("-of-") == 1 + kPartDigits && rest.ends_with(kSuffix)))
+      old.push_back(entry.path());
+  }
+  for (const fs::path& each : old) fs::remove(each, error);
 }
 
 Checkpoint readCheckpoint(const std::string& path) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,6 +40,13 @@ std::string writeCheckpoint(const std::string& folder, const Checkpoint& checkpo
 /// write; E0606, E0713.
 std::string writeParts(const std::string& folder, const Checkpoint& checkpoint, int64_t keep, int64_t process,
                        int64_t parts, const Together& together);
+/// Parts as of writeParts beside a file that names their index, in its folder; before: "model.poptorch-MARK". write:
+/// called in the first process with the name of the index, when all is written, writes that file. Then parts that an
+/// earlier file of the path had are removed. Throws as writeParts.
+void writePartsBeside(const std::string& path, const Checkpoint& checkpoint, int64_t process, int64_t parts,
+                      const Together& together, const std::function<void(const std::string& index)>& write);
+/// Removes parts beside a file, but those with this mark.
+void removePartsBeside(const std::string& path, const std::string& mark = {});
 /// Reads weights and the optimizer's state when somebody asks for them; they are the files that are there now, whatever
 /// their names become. Throws E0712 where there is none or where a part cannot be read, E0501 for a file that is
 /// damaged or no checkpoint.

@@ -81,6 +81,12 @@ void LibTorchModel::uploadBuffers() {
 
 std::map<std::string, at::Tensor> LibTorchModel::stateDict() {
   const Turns::Turn turn = moduleTurn();
+  requireComplete("stateDict()", "saveWeights(folder, model) or saveCheckpoint(folder, model, step), called by all");
+  return tensorsByName();
+}
+
+std::map<std::string, at::Tensor> LibTorchModel::tensorsByName() {
+  const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
   pullIfStale();
   std::map<std::string, at::Tensor> state;
@@ -89,7 +95,7 @@ std::map<std::string, at::Tensor> LibTorchModel::stateDict() {
 }
 
 void LibTorchModel::requireFits(const StoredTensors& state) {
-  const std::map<std::string, at::Tensor> own = stateDict();
+  const std::map<std::string, at::Tensor> own = tensorsByName();
   for (const auto& [name, tensor] : state) {
     const auto it = own.find(name);
     ABELE_REQUIRE(it != own.end() && it->second.sizes() == at::IntArrayRef(tensor.type.sizes), E0708,
@@ -110,7 +116,7 @@ void LibTorchModel::loadStateDict(const std::map<std::string, at::Tensor>& state
     given.emplace(name, stored(tensor));
   }
   requireFits(given);
-  const std::map<std::string, at::Tensor> own = stateDict();
+  const std::map<std::string, at::Tensor> own = tensorsByName();
   at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : own)
     ABELE_REQUIRE(!tensor.is_meta(), E0708,
@@ -172,7 +178,7 @@ constexpr const char* kNumbers = "optimizer";  // of the checkpoint's texts
 
 Checkpoint LibTorchModel::checkpoint() {
   compiled("saveCheckpoint()");
-  Checkpoint checkpoint = Model::checkpoint(stateDict());
+  Checkpoint checkpoint = Model::checkpoint(tensorsByName());
   checkpoint.texts.emplace(kNumbers, textOfNumbers(optimizerSpec()));
   return checkpoint;
 }
@@ -228,7 +234,9 @@ void LibTorchModel::load(const std::string& path) {
   options.replicas = counts.replicas;
   options.input_group_size = counts.input_group_size;
   options.input_grouping = counts.input_grouping;
-  std::vector<NamedTensor> tensors = takeWeights(file);
+  std::optional<Checkpoint> parts;
+  if (!file.parts.empty()) parts = readCheckpoint(partsOf(path, file));
+  std::vector<NamedTensor> tensors = parts ? takeParts(*parts, executable) : takeWeights(file);
   for (NamedTensor& t : tensors) t.trains = optimizer.rules.group_of.contains(t.name);
   adopt({.program = std::move(program),
          .form = file.form,
@@ -236,9 +244,17 @@ void LibTorchModel::load(const std::string& path) {
          .tensors = std::move(tensors),
          .is_final = true,
          .keeps_optimizer = true});
-  resume(file);
+  resume(file, parts ? &*parts : nullptr);
   if (rules().training && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
     useOptimizer(std::make_shared<LibTorchOptimizer>(optimizerOf(optimizer)));
+}
+
+std::vector<NamedTensor> LibTorchModel::takeParts(const Checkpoint& parts, const exe::Executable& executable) {
+  std::vector<NamedTensor> tensors = own().module() ? own().tensors() : tensorsOfParts(executable, parts);
+  if (own().module()) requireFits(parts.weights);
+  requireWhole(parts);
+  Model::takeWeights(parts.weights, tensors);
+  return tensors;
 }
 
 std::vector<NamedTensor> LibTorchModel::takeWeights(const ProgramFile& file) {

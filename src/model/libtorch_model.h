@@ -66,8 +66,13 @@ class LibTorchModel : public Model {
  private:
   LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer);  // takes `own`
   LibTorchModule& own() const;
+  /// Newest values; tensors of other processes stay on the meta device.
+  std::map<std::string, at::Tensor> tensorsByName();
   /// Throws E0708 where loadStateDict() cannot take this.
   void requireFits(const StoredTensors& state);
+  /// The same of a model in parts beside a file: those on the meta device are read when the program needs them. Throws
+  /// E0501, E0708, E0712.
+  std::vector<NamedTensor> takeParts(const Checkpoint& parts, const exe::Executable& executable);
   /// The file's weights into the module's tensors of the same names; without a module they are the model's own.
   std::vector<NamedTensor> takeWeights(const ProgramFile& file);
 

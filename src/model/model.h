@@ -111,6 +111,9 @@ class Model {
   /// The module's tensors from files, and to the devices. Those on the meta device are read when a program needs them.
   /// targets: all tensors of the module. Throws E0708 before anything changes; E0501, E0712: then some have changed.
   void loadWeights(const std::shared_ptr<const WeightFiles>& files, const std::vector<WeightTarget>& targets);
+  /// Throws E0711 where tensors on the meta device are other processes' (the optimizer's state likewise), E0705 where
+  /// the module's own are still to be read: somebody asks for all of them. what: asked for; instead: what gives it.
+  void requireComplete(const char* what, const char* instead);
   /// A copy of the newest value of a tensor of the module, in all processes that hold stages: all call it, in one
   /// order. Throws E0708 for another name.
   at::Tensor weight(const std::string& name);
@@ -126,6 +129,9 @@ class Model {
   OptimizerSpec optimizerSpec();
   /// Brings the devices' optimizer state into the optimizer, where it keeps one.
   void downloadOptimizerState();
+  /// The devices' state, one tensor after the other, whichever process has it: all that hold stages read the same ones,
+  /// in one order. Empty: nothing is compiled. Keeps the program alive.
+  StoredTensors optimizerState() const;
   /// That the devices' optimizer state comes from.
   int64_t updates() const { return optimizer_.updates(); }
 
@@ -174,11 +180,14 @@ class Model {
     std::function<std::string(const std::vector<NamedTensor>&)> objects = {};
   };
   /// Writes a file of the current program that goes on from here, with the newest weights. Missing folders are made.
-  /// Throws E0705, E0712.
+  /// Of processes that hold stages all call it, and the first one writes; where each has its own stages' part of the
+  /// model alone, each writes that beside the file (ProgramFile::parts). Throws E0705, E0712, in all processes where
+  /// one cannot write.
   void save(const std::string& path, Saving saving);
-  /// Goes on from the state that a file holds, as far as it holds one: of the optimizer and of the random stream.
-  /// Requires: the program is the file's.
-  void resume(const ProgramFile& file);
+  /// Goes on from the state that a file, or the parts beside it, hold of the optimizer and of the random stream. A
+  /// model that is not compiled yet does so when it is. updates: as goOnFrom(). Requires: a program is the file's.
+  void resume(const ProgramFile& file, const Checkpoint* parts = nullptr,
+              std::optional<int64_t> updates = std::nullopt);
   /// The next `steps` calls go into this file, action by action, and with them all other events of the process; what
   /// was traced before ends. Throws E0708, E0712. Source: ours.
   void trace(const std::string& path, int64_t steps);
@@ -206,6 +215,8 @@ class Model {
 
   ModuleSource& source() const { return *source_; }
   OptimizerSource* optimizer() const { return optimizer_.source(); }
+  /// The same into these tensors, by name.
+  void takeWeights(const StoredTensors& weights, const std::vector<NamedTensor>& tensors);
   /// One whose numbers the devices have.
   void useOptimizer(std::shared_ptr<OptimizerSource> optimizer) { optimizer_.use(std::move(optimizer)); }
   Sharing& sharing() const { return *sharing_; }
@@ -286,5 +297,8 @@ class Model {
   std::vector<Followed> followed_;
   std::optional<uint64_t> generation_;  // of the source, when followed_ was looked at
 };
+
+/// The tensors of a model that is in parts beside a program's file, on the meta device.
+std::vector<NamedTensor> tensorsOfParts(const exe::Executable& executable, const Checkpoint& parts);
 
 }  // namespace abele::host

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include "base/error.h"
 #include "compile/compiled_program.h"
@@ -12,16 +13,39 @@
 #include "model/model.h"
 #include "model/tensor_set.h"
 #include "model/together.h"
+#include "runtime/collective/announcement.h"
 
 namespace abele::host {
+
+namespace {
+
+constexpr const char* kSaves = "saves a model";
+
+/// Throws E0712 in all processes where they name different files: one of them writes.
+void requireSamePath(const Session& session, const std::string& path) {
+  const uint64_t own = runtime::hashOf(path.data(), path.size());
+  for (const uint64_t other : session.meet(kSaves, own))
+    ABELE_REQUIRE(other == own, E0712,
+                  {.what = "the processes that hold the stages of a model save it into different files",
+                   .at = path,
+                   .expected = "one file, which the first of them writes",
+                   .remedy = "call save() with the same path in all of them"});
+}
+
+}  // namespace
 
 void Model::save(const std::string& path, Saving saving) {
   const Session& session = compiled("save()");
   const Turns::Turn turn = moduleTurn();
+  const bool is_in_parts = saving.with_model && session.hasOwnWeightsAlone();
+  const ProcessOptions processes = source_->options().processes;
+  // Who brings weights together also writes together.
+  const bool writes_together = saving.with_model && processes.stages > 1;
+  if (writes_together) requireSamePath(session, path);
   if (saving.with_model) {
     pullFromTrainers();
     pullIfStale();
-    optimizer_.downloadIfStale(compiledProgram());
+    if (!is_in_parts) optimizer_.downloadIfStale(compiledProgram());
     optimizer_.uploadIfNew(compiledProgram());  // a state that was loaded, and not of the last run
   }
   ProgramFile file;
@@ -31,12 +55,13 @@ void Model::save(const std::string& path, Saving saving) {
   file.form = std::move(saving.form);
   file.result_form = std::move(saving.result_form);
   file.has_model = saving.with_model;
-  if (saving.with_model) {
-    std::vector<NamedTensor> tensors = source_->tensors();
-    if (tensors.empty()) tensors = program_->tensors;  // the program came from a file, and there is no module
+  if (saving.with_random_state) file.rng_state = session.rngState();
+  std::vector<NamedTensor> tensors = source_->tensors();
+  if (tensors.empty()) tensors = program_->tensors;  // the program came from a file, and there is no module
+  if (saving.with_model && !is_in_parts) {
     for (const NamedTensor& t : tensors) {
       ABELE_REQUIRE(!t.tensor.is_meta(), E0712,
-                    {.what = cat(t.name, " is on the meta device: no device of this process has it"),
+                    {.what = cat(t.name, " is on the meta device: no device has it"),
                      .at = path,
                      .remedy = cat("save the program without the model (export_model), and the weights by ",
                                    inLanguage("abele.save_weights", "abele::saveWeights"))});
@@ -44,10 +69,31 @@ void Model::save(const std::string& path, Saving saving) {
       file.tensors.push_back({t.name, t.tensor, t.is_parameter});
     }
     file.optimizer_state = session.optimizerState();
-    if (saving.objects) file.objects = saving.objects(tensors);
   }
-  if (saving.with_random_state) file.rng_state = session.rngState();
-  writeProgramFile(path, file);
+  const auto write = [&] {
+    if (saving.with_model && saving.objects) file.objects = saving.objects(tensors);
+    writeProgramFile(path, file);
+    if (!is_in_parts) removePartsBeside(path);
+  };
+  if (!writes_together) return write();
+  const Together together(&session, kSaves,
+                          {.what = "could not write its part of the model",
+                           .at = path,
+                           .remedy = "see what that process says; a file that was there before is still there"});
+  if (!is_in_parts) {
+    together([&] {
+      if (processes.index == 0) write();
+    });
+    return;
+  }
+  std::map<std::string, at::Tensor> weights;
+  for (const NamedTensor& t : tensors) weights.emplace(t.name, t.tensor);
+  Checkpoint parts = checkpoint(weights);
+  parts.state.rng_state = at::Tensor();  // the program's file has it
+  writePartsBeside(path, parts, processes.index, processes.stages, together, [&](const std::string& index) {
+    file.parts = index;
+    write();
+  });
 }
 
 void Model::fillMetaTensors(Fill fill) {
@@ -123,9 +169,14 @@ void Model::requireWhole(const Checkpoint& checkpoint) {
 
 void Model::takeWeights(const StoredTensors& weights) {
   const Turns::Turn turn = moduleTurn();
-  const at::NoGradGuard no_grad;
   std::vector<NamedTensor> tensors = source_->tensors();
   if (tensors.empty() && program_) tensors = program_->tensors;  // the program came from a file
+  takeWeights(weights, tensors);
+}
+
+void Model::takeWeights(const StoredTensors& weights, const std::vector<NamedTensor>& tensors) {
+  const Turns::Turn turn = moduleTurn();
+  const at::NoGradGuard no_grad;
   const auto fill = [weights](const NamedTensor& each) {
     requireMemory(each.tensor, each.name);
     each.tensor.detach().copy_(weights.at(each.name).read());
@@ -147,6 +198,21 @@ void Model::takeWeights(const StoredTensors& weights) {
     });
   ++sharing_->host_version;
   if (program_ && attached_) uploadWeights();  // the optimizer's state is no part of it
+}
+
+void Model::requireComplete(const char* what, const char* instead) {
+  const auto isOnMeta = [](const NamedTensor& each) { return each.tensor.is_meta(); };
+  const std::vector<NamedTensor> tensors = source_->tensors();
+  const auto missing = std::ranges::find_if(tensors, isOnMeta);
+  const bool is_here = program_ && !program_->session->isOfParent();
+  ABELE_REQUIRE(!is_here || !program_->session->hasOwnWeightsAlone(), E0711,
+                {.what = cat(what, " of a model that no process has whole"),
+                 .found = missing == tensors.end() ? "" : cat(missing->name, " in another process"),
+                 .remedy = instead});
+  ABELE_REQUIRE(program_ || !fill_ || missing == tensors.end(), E0705,
+                {.what = cat(what, " before the model's tensors are read"),
+                 .found = cat(missing == tensors.end() ? "" : missing->name, " on the meta device"),
+                 .remedy = "call the model once, or compile() it, first"});
 }
 
 at::Tensor Model::weight(const std::string& name) {
@@ -202,12 +268,28 @@ void Model::saveWeights(const std::string& folder, const std::vector<std::string
   });
 }
 
-void Model::resume(const ProgramFile& file) {
-  compiled("resume()");
+void Model::resume(const ProgramFile& file, const Checkpoint* parts, std::optional<int64_t> updates) {
   TrainedState state{.rng_state = file.rng_state};
+  if (parts) state.optimizer_state = parts->state.optimizer_state;
   for (const auto& [name, tensor] : file.optimizer_state) state.optimizer_state.emplace(name, stored(tensor));
+  if (!program_ || parts) {
+    goOnFrom(state, updates);
+    return;
+  }
   takeOver(*program_->session, state);
-  if (!file.optimizer_state.empty()) optimizer_.noteOther(std::max<int64_t>(updates(), 1), /*is_void=*/false);
+  if (!file.optimizer_state.empty()) optimizer_.noteOther(std::max<int64_t>(this->updates(), 1), /*is_void=*/false);
+}
+
+std::vector<NamedTensor> tensorsOfParts(const exe::Executable& executable, const Checkpoint& parts) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, stored] : parts.weights) {
+    const bool is_parameter = std::ranges::any_of(executable.externals, [&](const exe::External& external) {
+      return external.kind == exe::ExternalKind::kParameter && external.name == name;
+    });
+    const auto type = static_cast<at::ScalarType>(stored.type.dtype);
+    tensors.push_back({name, at::empty(stored.type.sizes, at::dtype(type).device(at::kMeta)), is_parameter});
+  }
+  return tensors;
 }
 
 }  // namespace abele::host

@@ -32,4 +32,12 @@ void Model::downloadOptimizerState() {
   if (program_) optimizer_.download(compiledProgram());
 }
 
+StoredTensors Model::optimizerState() const {
+  const std::shared_ptr<Session> held = session();
+  if (!held) return {};
+  StoredTensors state = held->wholeState();
+  for (auto& [name, tensor] : state) tensor.read = [held, read = std::move(tensor.read)] { return read(); };
+  return state;
+}
+
 }  // namespace abele::host

@@ -30,9 +30,9 @@ class HostState {
     int64_t updates = 0;  // that it comes from
   };
   /// What the devices take over. current: what they have, for names and shapes.
-  virtual Taken read(const OptimizerTensors& current, const std::vector<NamedTensor>& tensors) = 0;
-  /// Takes over what the devices have after so many updates.
-  virtual void write(const OptimizerTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) = 0;
+  virtual Taken read(const StoredTensors& current, const std::vector<NamedTensor>& tensors) = 0;
+  /// Takes over what the devices have after so many updates, one tensor after the other.
+  virtual void write(const StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) = 0;
 
   /// The devices have taken it over, or begin without one.
   virtual void noteUpload(bool is_taken) = 0;

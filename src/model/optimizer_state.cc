@@ -38,26 +38,28 @@ std::vector<OptimizerState> statesOfTorch(OptimizerKind kind) {
   return states;
 }
 
-const at::Tensor* find(const OptimizerTensors& tensors, const std::string& name) {
+template <class Tensor>
+const Tensor* find(const std::map<std::string, Tensor>& tensors, const std::string& name) {
   const auto it = tensors.find(name);
   return it == tensors.end() ? nullptr : &it->second;
 }
 
 }  // namespace
 
-OptimizerTensors inPopTorch(const OptimizerTensors& state) {
+OptimizerTensors inPopTorch(const StoredTensors& state) {
   OptimizerTensors named;
-  for (const auto& [name, value] : state) named.emplace(keyInPopTorch(name), value);
+  for (const auto& [name, value] : state) named.emplace(keyInPopTorch(name), value.read());
   return named;
 }
 
-OptimizerTensors fromPopTorch(const OptimizerTensors& given, const OptimizerTensors& current) {
+OptimizerTensors fromPopTorch(const OptimizerTensors& given, const StoredTensors& current) {
   OptimizerTensors state;
   for (const auto& [name, value] : current) {
     const std::string key = keyInPopTorch(name);
-    const at::Tensor* const found = find(given, key);
-    if (!found) log::warn("optimizer state ", key, " is not in the loaded state and keeps its value");
-    state.emplace(name, found ? *found : value);
+    if (const at::Tensor* const found = find(given, key))
+      state.emplace(name, *found);
+    else
+      log::warn("optimizer state ", key, " is not in the loaded state and keeps its value");
   }
   return state;
 }
@@ -82,26 +84,28 @@ OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
   return numbers;
 }
 
-TorchState inTorch(OptimizerKind kind, const OptimizerTensors& state, const std::string& parameter, int64_t updates) {
+TorchState inTorch(OptimizerKind kind, const StoredTensors& state, const std::string& parameter, int64_t updates) {
+  const StoredTensor* const steps = find(state, cat("step/", parameter));
+  if (steps && steps->read().item<double>() == 0) return {};
   TorchState kept;
   for (const OptimizerState& each : statesOfTorch(kind))
-    if (const at::Tensor* const value = find(state, cat(each.name, "/", parameter)))
-      kept.emplace_back(each.name_in_torch, value->clone());
+    if (const StoredTensor* const value = find(state, cat(each.name, "/", parameter)))
+      kept.emplace_back(each.name_in_torch, value->read());
   if (kept.empty()) return {};
-  const at::Tensor* const steps = find(state, cat("step/", parameter));
-  if (steps && steps->item<double>() == 0) return {};
   // torch counts its updates; the device needs no count of them.
   if (kind == OptimizerKind::kRmsprop) kept.emplace_back("step", scalar(static_cast<double>(updates)));
   return kept;
 }
 
 int64_t takeFromTorch(OptimizerKind kind, const std::optional<OptimizerTensors>& given, const std::string& parameter,
-                      const OptimizerTensors& current, OptimizerTensors& state) {
+                      const StoredTensors& current, OptimizerTensors& state) {
   const OptimizerTensors kept = given.value_or(OptimizerTensors());
   for (const OptimizerState& each : statesOfTorch(kind)) {
     const std::string name = cat(each.name, "/", parameter);
-    const at::Tensor *const now = find(current, name), *const value = find(kept, each.name_in_torch);
-    if (now && value) state[name] = value->to(now->device(), now->scalar_type()).reshape(now->sizes());
+    const StoredTensor* const now = find(current, name);
+    const at::Tensor* const value = find(kept, each.name_in_torch);
+    if (now && value)
+      state[name] = value->to(at::kCPU, static_cast<at::ScalarType>(now->type.dtype)).reshape(now->type.sizes);
   }
   const at::Tensor* const steps = find(kept, "step");
   if (const std::string name = cat("step/", parameter); current.contains(name) && !state.contains(name))

@@ -12,15 +12,17 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/optimizer_fields.h"
+#include "session/stored_tensor.h"
 
 namespace abele::host {
 
 using OptimizerTensors = std::map<std::string, at::Tensor>;
 
 /// "Accl1___encoder.weight": PopTorch's keys. Source: spec optim.md, section 6.
-OptimizerTensors inPopTorch(const OptimizerTensors& state);
-/// The devices' state with the entries of PopTorch's; those that it lacks keep their value of now, with a warning.
-OptimizerTensors fromPopTorch(const OptimizerTensors& given, const OptimizerTensors& current);
+OptimizerTensors inPopTorch(const StoredTensors& state);
+/// The entries of PopTorch's state that the devices have (current). Warns of those that it lacks: they keep their
+/// value.
+OptimizerTensors fromPopTorch(const OptimizerTensors& given, const StoredTensors& current);
 /// PopTorch's ipu_param: what the devices compute with, by parameter. names: of the parameters, by group.
 OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
                                    const std::vector<std::vector<std::string>>& names);
@@ -28,10 +30,10 @@ OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
 /// What torch keeps of a parameter, in torch's order. Empty: no update has reached it.
 using TorchState = std::vector<std::pair<std::string, at::Tensor>>;
 /// updates: how many the devices have made.
-TorchState inTorch(OptimizerKind kind, const OptimizerTensors& state, const std::string& parameter, int64_t updates);
+TorchState inTorch(OptimizerKind kind, const StoredTensors& state, const std::string& parameter, int64_t updates);
 /// Puts what torch keeps of a parameter (nothing: it has no entry) among the devices' state; what that lacks starts
 /// anew. current: what the devices have, for names and shapes. Returns: the number of updates that it comes from.
 int64_t takeFromTorch(OptimizerKind kind, const std::optional<OptimizerTensors>& given, const std::string& parameter,
-                      const OptimizerTensors& current, OptimizerTensors& state);
+                      const StoredTensors& current, OptimizerTensors& state);
 
 }  // namespace abele::host

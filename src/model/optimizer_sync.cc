@@ -76,7 +76,7 @@ void OptimizerSync::upload(const Compiled& compiled) {
   if (!state()) return;
   const bool is_there = state()->isThere();
   if (is_there) {
-    HostState::Taken taken = state()->read(compiled.session.optimizerState(), compiled.tensors());
+    HostState::Taken taken = state()->read(compiled.session.ownState(), compiled.tensors());
     send(compiled);  // a state has the numbers that it was kept with
     compiled.session.setOptimizerState(taken.tensors);
     if (state()->isOfTorch()) updates_ = taken.updates;
@@ -89,7 +89,7 @@ void OptimizerSync::uploadIfNew(const Compiled& compiled) {
 }
 
 void OptimizerSync::download(const Compiled& compiled) {
-  if (state() && compiled.has_devices) state()->write(compiled.session.optimizerState(), compiled.tensors(), updates_);
+  if (state() && compiled.has_devices) state()->write(compiled.session.ownState(), compiled.tensors(), updates_);
 }
 
 void OptimizerSync::downloadIfStale(const Compiled& compiled) {

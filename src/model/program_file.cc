@@ -30,6 +30,7 @@ void visitFile(A& a, ProgramFile& x) {
   a(x.form);
   a(x.result_form);
   a(x.has_model);
+  a(x.parts);
   visit(a, x.tensors);
   exe::visitMap(a, x.optimizer_state, [&](at::Tensor& tensor) { visitTensor(a, tensor); });
   visitTensor(a, x.rng_state);
@@ -58,6 +59,14 @@ void verify(const ProgramFile& file) {
     if (!isForm(*form)) exe::reject("a structure of arguments or results that is none");
   if (!file.has_model && (!file.tensors.empty() || !file.optimizer_state.empty()))
     exe::reject("tensors of a model that is not in the file");
+  if (!file.parts.empty()) {
+    const bool is_name =
+        std::filesystem::path(file.parts).filename() == file.parts && file.parts.find('\0') == file.parts.npos;
+    if (!is_name || file.parts == "." || file.parts == "..")
+      exe::reject("parts beside the file without a name", file.parts);
+    if (!file.has_model || !file.tensors.empty() || !file.optimizer_state.empty())
+      exe::reject("a model that is both in the file and in parts beside it");
+  }
   for (const SavedTensor& saved : file.tensors)
     if (!saved.tensor.defined()) exe::reject("a tensor without elements of a type", saved.name);
   for (const auto& [name, tensor] : file.optimizer_state)
@@ -70,6 +79,10 @@ void verify(const ProgramFile& file) {
 std::string fileToSave(const std::string& path) {
   std::error_code error;
   return std::filesystem::is_directory(path, error) ? (std::filesystem::path(path) / "model.poptorch").string() : path;
+}
+
+std::string partsOf(const std::string& path, const ProgramFile& file) {
+  return (std::filesystem::path(path).parent_path() / file.parts).string();
 }
 
 ProgramCounts countsOf(const exe::Executable& executable) {

@@ -21,12 +21,15 @@ struct SavedTensor {
 };
 
 struct ProgramFile {
-  std::string version;               // of the package that wrote it
-  std::string metadata;              // the front end's own, plain data; Abele does not look at it
-  std::string objects;               // Python: a pickle of the module, which runs code when it is read
-  std::string program;               // encode(CompiledProgram)
-  std::string form, result_form;     // of the program's arguments and results (model/forms.h)
-  bool has_model = false;            // tensors and optimizer_state are there
+  std::string version;            // of the package that wrote it
+  std::string metadata;           // the front end's own, plain data; Abele does not look at it
+  std::string objects;            // Python: a pickle of the module, which runs code when it is read
+  std::string program;            // encode(CompiledProgram)
+  std::string form, result_form;  // of the program's arguments and results (model/forms.h)
+  bool has_model = false;         // tensors and optimizer_state are there, or where parts says
+  /// The name of an index beside the file, a checkpoint's (checkpoint.h), where each of several processes wrote the
+  /// part of the model that it has; tensors and optimizer_state are empty then. Else empty.
+  std::string parts;
   std::vector<SavedTensor> tensors;  // parameters, then buffers
   std::map<std::string, at::Tensor> optimizer_state;
   at::Tensor rng_state;  // undefined when it was not saved
@@ -45,6 +48,8 @@ struct ProgramCounts {
 };
 ProgramCounts countsOf(const exe::Executable& executable);
 
+/// Where the index of a file's parts lies. Requires: it has some.
+std::string partsOf(const std::string& path, const ProgramFile& file);
 /// Makes missing folders. Throws E0712 when the file cannot be written.
 void writeProgramFile(const std::string& path, const ProgramFile& file);
 /// Throws E0712 when the file cannot be read, E0501 when it is something else or damaged. Runs nothing of it.
@@ -55,6 +60,6 @@ std::string encode(const ProgramFile& file);
 ProgramFile decodeProgramFile(std::string_view bytes);
 
 inline constexpr const char* kProgramFileMagic = "ABELEPTF";
-inline constexpr uint32_t kProgramFileVersion = 2;
+inline constexpr uint32_t kProgramFileVersion = 3;
 
 }  // namespace abele::host

@@ -101,7 +101,12 @@ class Session {
 
   std::map<std::string, at::Tensor> optimizerState() const;  // "exp_avg/encoder.weight" -> copy
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
-  /// The same, read one at a time. Where each process has the tensors of its own stages alone, it reads no others.
+  /// The same, read one at a time, for as long as the session lives. Of processes that hold stages all read the same
+  /// ones, in one order.
+  StoredTensors wholeState() const;
+  /// Where each process has the tensors of its own stages alone: of these what it has itself, without the others' help.
+  StoredTensors ownState() const;
+  /// For files: where each process has its own stages' alone, it can read no others; else all are in memory.
   StoredTensors storedState() const;
   void takeStoredState(const StoredTensors& state);
   /// Of a model that was made on the meta device: each process has the tensors of its own stages alone.

@@ -90,6 +90,37 @@ passes::OptimizerRules withTypes(passes::OptimizerRules rules, const exe::Execut
   return rules;
 }
 
+/// Indices of the externals that are the optimizer's state.
+std::vector<size_t> stateOf(const Compiled& compiled) {
+  const std::vector<exe::External>& externals = compiled.executable.externals;
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < externals.size(); ++i)
+    if (externals[i].kind == exe::ExternalKind::kState && externals[i].slot >= 0) indices.push_back(i);
+  return indices;
+}
+
+/// Of the host's tensor: with groups of replicas a slice for each.
+Type stateType(const Compiled& compiled, size_t external) {
+  const Type& type = compiled.executable.slots[compiled.executable.externals[external].slot].type;
+  const size_t slices = compiled.slices[external].replica.size();
+  if (slices == 0) return type;
+  std::vector<int64_t> sizes = type.sizes;
+  sizes.insert(sizes.begin(), static_cast<int64_t>(slices));
+  return contiguousType(type.dtype, std::move(sizes));
+}
+
+/// One that this process reads from its own devices.
+StoredTensor heldState(const Compiled& compiled, size_t external) {
+  const exe::Slot& slot = compiled.executable.slots[compiled.executable.externals[external].slot];
+  const auto read = [&compiled, external, type = slot.type] {
+    const at::NoGradGuard no_grad;
+    at::Tensor value = at::empty(type.sizes, runtime::scalarType(type.dtype));
+    compiled.backend->download(static_cast<int32_t>(external), value);
+    return value;
+  };
+  return {.type = slot.type, .read = read, .process = std::max(0, compiled.executable.processOf(slot.group))};
+}
+
 /// Throws E0706.
 std::vector<int64_t> countsOf(const at::Tensor& tensor) {
   requireMemory(tensor, kLossScaleCounts);
@@ -162,19 +193,37 @@ void Session::setOptimizer(const OptimizerSpec& optimizer) {
 }
 
 std::map<std::string, at::Tensor> Session::optimizerState() const {
-  at::NoGradGuard no_grad;
-  Compiled& compiled = impl_->require("optimizerState()");
   std::map<std::string, at::Tensor> state;
-  for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
-    const exe::External& external = compiled.executable.externals[i];
-    if (external.kind == exe::ExternalKind::kState && external.slot >= 0)
-      state.emplace(external.name, copyOf(compiled, i));
+  for (const auto& [name, tensor] : wholeState()) state.emplace(name, tensor.read());
+  return state;
+}
+
+StoredTensors Session::wholeState() const {
+  const Compiled& compiled = impl_->require("optimizerState()");
+  StoredTensors state;
+  for (const size_t i : stateOf(compiled)) {
+    const auto read = [&compiled, i] {
+      const at::NoGradGuard no_grad;
+      return copyOf(compiled, i);
+    };
+    state.emplace(compiled.executable.externals[i].name, StoredTensor{.type = stateType(compiled, i), .read = read});
   }
   if (impl_->options.auto_loss_scaling) {
-    state.emplace(kLossScaleFactor, at::full({}, compiled.loss_scale_factor));
-    state.emplace(kLossScaleCounts,
-                  at::tensor({compiled.counted.large, compiled.counted.all, compiled.updates_counted}, at::kLong));
+    state.emplace(kLossScaleFactor, stored(at::full({}, compiled.loss_scale_factor)));
+    state.emplace(
+        kLossScaleCounts,
+        stored(at::tensor({compiled.counted.large, compiled.counted.all, compiled.updates_counted}, at::kLong)));
   }
+  return state;
+}
+
+StoredTensors Session::ownState() const {
+  const Compiled& compiled = impl_->require("optimizerState()");
+  if (!compiled.has_own_weights_alone) return wholeState();
+  StoredTensors state;
+  for (const size_t i : stateOf(compiled))
+    if (isHere(compiled, i, impl_->options))
+      state.emplace(compiled.executable.externals[i].name, heldState(compiled, i));
   return state;
 }
 
@@ -185,21 +234,7 @@ StoredTensors Session::storedState() const {
     for (auto& [name, tensor] : optimizerState()) state.emplace(name, stored(tensor));
     return state;
   }
-  const exe::Executable& executable = compiled.executable;
-  for (size_t i = 0; i < executable.externals.size(); ++i) {
-    const exe::External& external = executable.externals[i];
-    if (external.kind != exe::ExternalKind::kState || external.slot < 0) continue;
-    const exe::Slot& slot = executable.slots[external.slot];
-    const auto read = [&compiled, i, type = slot.type] {
-      const at::NoGradGuard no_grad;
-      at::Tensor value = at::empty(type.sizes, runtime::scalarType(type.dtype));
-      compiled.backend->download(static_cast<int32_t>(i), value);
-      return value;
-    };
-    state.emplace(
-        external.name,
-        StoredTensor{.type = slot.type, .read = read, .process = std::max(0, executable.processOf(slot.group))});
-  }
+  for (const size_t i : stateOf(compiled)) state.emplace(compiled.executable.externals[i].name, heldState(compiled, i));
   return state;
 }
 
@@ -222,11 +257,8 @@ void Session::takeStoredState(const StoredTensors& state) {
   double factor = compiled.loss_scale_factor;
   std::optional<std::vector<int64_t>> counts;
   std::map<std::string, int32_t> index_of;
-  for (size_t i = 0; i < compiled.executable.externals.size(); ++i) {
-    const exe::External& external = compiled.executable.externals[i];
-    if (external.kind == exe::ExternalKind::kState && external.slot >= 0)
-      index_of.insert_or_assign(external.name, static_cast<int32_t>(i));
-  }
+  for (const size_t i : stateOf(compiled))
+    index_of.insert_or_assign(compiled.executable.externals[i].name, static_cast<int32_t>(i));
   for (const auto& [name, tensor] : state) {
     if (name == kLossScaleFactor) {
       if (impl_->options.auto_loss_scaling) factor = tensor.read().item<double>();
@@ -241,9 +273,7 @@ void Session::takeStoredState(const StoredTensors& state) {
                   {.what = cat("the compiled optimizer has no state named ", name),
                    .remedy = "load a state saved from the same model and optimizer"});
     const int32_t index = found_index->second;
-    Type expected = compiled.executable.slots[compiled.executable.externals[index].slot].type;
-    if (const size_t slices = compiled.slices[index].replica.size())
-      expected.sizes.insert(expected.sizes.begin(), static_cast<int64_t>(slices));
+    const Type expected = stateType(compiled, static_cast<size_t>(index));
     const Type& found = tensor.type;
     ABELE_REQUIRE(found.dtype == expected.dtype && found.sizes == expected.sizes, E0706,
                   {.what = cat("optimizer state ", name, " has another shape or type"),

@@ -99,6 +99,21 @@ TEST(Program, RefusesFieldsThatDoNotBelongTogether) {
   EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.tensors[0].tensor = at::Tensor(); }), "E0501");
   EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.optimizer_state["exp_avg/w"] = at::Tensor(); }), "E0501");
   EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.rng_state = at::ones({5}); }), "E0501");
+  const auto codeWithParts = [&](const std::string& name, auto change) {
+    return codeWith([&](host::ProgramFile& file) {
+      file.parts = name;
+      file.tensors.clear();
+      file.optimizer_state.clear();
+      change(file);
+    });
+  };
+  EXPECT_EQ(codeWithParts("index.json", [](host::ProgramFile&) {}), "");
+  EXPECT_EQ(codeWithParts("index.json", [](host::ProgramFile& file) { file.has_model = false; }), "E0501");
+  EXPECT_EQ(codeWithParts("index.json", [&](host::ProgramFile& file) { file.tensors = whole.tensors; }), "E0501");
+  EXPECT_EQ(codeWithParts("index.json", [&](host::ProgramFile& file) { file.optimizer_state = whole.optimizer_state; }),
+            "E0501");
+  for (const char* name : {"../index.json", "/index.json", ".", "..", "a/"})
+    EXPECT_EQ(codeWithParts(name, [](host::ProgramFile&) {}), "E0501") << name;
   EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.rng_state = at::zeros_like(file.rng_state); }), "E0501");
   EXPECT_EQ(codeWith([](host::ProgramFile& file) {
               at::Tensor flags = at::ones({2}, at::kBool);
