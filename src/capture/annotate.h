@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "base/normals.h"
+
 namespace at {
 class Tensor;
 }
@@ -52,6 +54,15 @@ int64_t valueId(const at::Tensor& tensor);
 /// While the result lives, this thread can read a tensor past torch's operators that is the model's in a capture of
 /// another thread. Null where nothing was locked.
 std::shared_ptr<void> openMemory(const at::Tensor& tensor);
+
+/// What an operator draws of its generator.
+struct BodyDraws {
+  int64_t draws = 0;  // 32-bit draws but those of `normals`
+  Normals normals;    // before: unused; spare: draws of the operator before the end of the pair whose spare it leaves
+  bool vary = false;  // values decide how many; then these are the most
+};
+/// An operator that runs bodies of its own says it while the program is being captured, when it has drawn.
+void tellDraws(const BodyDraws& draws);
 
 /// Backward shall keep this value of forward rather than make it again, where it would.
 void keepValue(const at::Tensor& tensor);

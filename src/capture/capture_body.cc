@@ -12,14 +12,15 @@ namespace {
 
 // The body draws from the generator that it is given, one number after the other.
 void requireOneStream(const ir::Graph& body, const std::string& source) {
-  int64_t next = 0;
+  int64_t next = 0, normals = 0;
   for (const ir::Node& node : body.nodes) {
-    if (node.random_draws <= 0) continue;
-    ABELE_REQUIRE(node.random_offset == next, E0106,
+    if (!node.isRandom()) continue;
+    ABELE_REQUIRE(node.random_offset == next && node.normals.before == normals, E0106,
                   {.what = "the body of a loop or branch draws the same random numbers again",
                    .at = source,
                    .remedy = "keep the numbers instead of restoring the state of the generator"});
     next += node.random_draws;
+    normals += node.normals.count;
   }
 }
 

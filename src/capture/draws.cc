@@ -1,6 +1,12 @@
 #include "capture/draws.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
 
 #include "base/error.h"
 #include "capture/arguments.h"
@@ -17,7 +23,31 @@ int64_t drawLimit(const std::string& op, const torch::jit::Stack& stack) {
   return 64 * elements + 100000;
 }
 
+enum class Habit : uint8_t { kTriedOut, kUniform, kVaries };
+
+Habit habitOf(const c10::OperatorHandle& op) {
+  static const std::unordered_map<std::string_view, Habit> habits = {
+#define ABELE_RANDOM_OPERATOR(name, habit) {name, Habit::habit},
+#include "capture/random_operators.def"
+#undef ABELE_RANDOM_OPERATOR
+  };
+  const auto found = habits.find(op.schema().name());
+  return found == habits.end() ? Habit::kTriedOut : found->second;
+}
+
+/// With the same strides: kernels draw in another way where there are gaps.
+at::Tensor copyOf(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor.detach());
+}
+
+std::optional<BodyDraws>& told() {
+  thread_local std::optional<BodyDraws> draws;
+  return draws;
+}
+
 }  // namespace
+
+void tellDraws(const BodyDraws& draws) { told() = draws; }
 
 bool Draws::mayDraw(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::nondeterministic_seeded) || generatorArgument(op) >= 0;
@@ -45,29 +75,37 @@ void Draws::lendGenerator(const c10::OperatorHandle& op, torch::jit::Stack* stac
 void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, NodeRecorder::Call& call) {
   const bool names_generator = generatorArgument(op) >= 0;
   const size_t rest = stack->size() - numArguments(op);
-  torch::jit::Stack again;
-  if (!names_generator) again.assign(stack->begin() + static_cast<int64_t>(rest), stack->end());
+  torch::jit::Stack again(stack->begin() + static_cast<int64_t>(rest), stack->end());
   stream_.before();
-  const int64_t offset = stream_.offset();
+  const std::optional<RandomStream::Place> place = stream_.place();
+  const std::optional<double> spare = stream_.spareBefore();
+  told().reset();
   nodes_.run(op, stack, call);
+  const std::optional<BodyDraws> said = std::exchange(told(), std::nullopt);
   const int64_t draws = stream_.drawsSince(drawLimit(position_.op_name, *stack));
-  ABELE_REQUIRE(draws >= 0 && (draws == 0 || offset >= 0), E0106,
-                {.what = "a random operator outside the model's random stream",
-                 .at = position_.str(),
-                 .found = "a generator that was seeded or replaced inside forward",
-                 .remedy = cat("seed before the call (",
-                               inLanguage("poptorch.Options().randomSeed, torch.manual_seed",
-                                          "abele::Options::randomSeed, torch::manual_seed"),
-                               "), not in forward")});
+  const bool has_drawn = draws != 0 || stream_.spareNow() != spare;
   const bool has_place = names_generator || stream_.hasOffsets();
-  if (has_place || draws == 0) {
-    if (has_place && (names_generator || draws > 0)) {
-      call.random_draws = draws;
-      call.random_offset = std::max<int64_t>(offset, 0);
+  requirePlace(draws >= 0 && (!has_drawn || place));
+  if (has_place || !has_drawn) {
+    BodyDraws drawn;
+    if (names_generator || has_drawn) drawn = said ? *said : drawnBy(op, again, draws);
+    const bool is_random = drawn.draws > 0 || drawn.normals.count > 0;
+    requirePlace(!is_random || place);
+    if (has_place && (names_generator || has_drawn)) {
+      call.random_draws = drawn.draws;
+      call.random_offset = place ? place->draws : 0;
+      call.normals = {.count = drawn.normals.count, .before = place ? place->normals : 0};
+      // The first of the micro-batch finds the spare of the one before: Draws::finish.
+      if (drawn.normals.count > 0 && place->normals > 0) call.normals.spare = place->spare;
+      call.draws_vary = drawn.vary;
     }
-    call.varies = call.varies || draws > 0;
-    if (draws > 0) stream_.advance(draws);
-    if (nodes_.end(op, *stack, call)) recorded_ += draws;
+    call.varies = call.varies || is_random;
+    if (is_random) stream_.advance(drawn);
+    if (nodes_.end(op, *stack, call)) {
+      recorded_.draws += drawn.draws;
+      recorded_.normals.count += drawn.normals.count;
+      recorded_.vary = recorded_.vary || drawn.vary;
+    }
     return;
   }
   // No generator in the schema: what the kernel calls inside has one.
@@ -76,15 +114,71 @@ void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, Node
   stack->insert(stack->end(), again.begin(), again.end());
   again.clear();
   const std::string name = position_.op_name;
-  const int64_t before = recorded_;
+  const BodyDraws before = recorded_;
   decompose_(op, stack);
   position_.op_name = name;
-  ABELE_REQUIRE(recorded_ - before == draws, E0106,
+  const int64_t normals = recorded_.normals.count - before.normals.count;
+  const int64_t found = recorded_.draws - before.draws + (normals > 0 ? drawsOfNormals(normals, spare.has_value()) : 0);
+  requireAgain(recorded_.vary || found == draws);
+}
+
+void Draws::finish(ir::Graph& graph) const {
+  const RandomStream::Place& total = stream_.total();
+  graph.random_draws = total.draws;
+  graph.normals = {.count = total.normals, .spare = total.spare};
+  for (ir::Node& node : graph.nodes)
+    if (node.normals.count > 0 && node.normals.before == 0) node.normals.spare = total.spare - total.draws;
+}
+
+void Draws::requirePlace(bool holds) const {
+  ABELE_REQUIRE(holds, E0106,
+                {.what = "a random operator outside the model's random stream",
+                 .at = position_.str(),
+                 .found = "a generator that was seeded or replaced inside forward",
+                 .remedy = cat("seed before the call (",
+                               inLanguage("poptorch.Options().randomSeed, torch.manual_seed",
+                                          "abele::Options::randomSeed, torch::manual_seed"),
+                               "), not in forward")});
+}
+
+void Draws::requireAgain(bool holds) const {
+  ABELE_REQUIRE(holds, E0106,
                 {.what = "a random operator whose numbers cannot be drawn again",
                  .at = position_.str(),
                  .remedy = inLanguage("use torch.bernoulli, torch.rand_like, torch.randn_like or "
                                       "torch.nn.functional.dropout",
                                       "use torch::bernoulli, torch::rand_like, torch::randn_like or torch::dropout")});
+}
+
+/// Whether normal numbers are drawn one at a time shows in the spare, and in a second run that finds one where the
+/// first had none, or the other way round.
+BodyDraws Draws::drawnBy(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int64_t draws) {
+  constexpr int64_t kPair = 4;
+  if (stream_.hasOffsets()) return {.draws = draws};
+  const Habit habit = habitOf(op);
+  // At least one: no two operators that vary have the same place.
+  if (habit == Habit::kVaries) return {.draws = std::max<int64_t>(draws, 1), .vary = true};
+  const std::optional<double> before = stream_.spareBefore(), now = stream_.spareNow();
+  if (now == before && (before || habit == Habit::kUniform || draws < kPair)) return {.draws = draws};
+
+  torch::jit::Stack copies = arguments;
+  const std::vector<bool> written = writtenArguments(op, position_.op_name, arguments);
+  for (size_t i = 0; i < copies.size(); ++i)
+    if (written[i] && copies[i].isTensor() && copies[i].toTensor().defined()) copies[i] = copyOf(copies[i].toTensor());
+  const auto [other_draws, left] = stream_.fromOtherSpare(draws + 2 * kPair, [&] {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::computeDispatchKey(at::kFloat, at::kStrided, position_.device)),
+                       &copies);
+  });
+  const int64_t without = before ? other_draws : draws, with = before ? draws : other_draws;
+  const std::optional<double> left_without = before ? left : now, left_with = before ? now : left;
+  if (without == with && !left_without && left_with == RandomStream::kAnySpare) return {.draws = draws};
+  const bool is_odd = left_without && !left_with && without == with + kPair;
+  const bool is_even = !left_without && left_with && without == with;
+  requireAgain(is_odd || is_even);
+  const int64_t behind = stream_.drawsBehindPair(is_odd ? *left_without : *left_with, without);
+  requireAgain(behind >= 0);
+  const int64_t others = behind + (without - behind) % kPair;
+  return {.draws = others, .normals = {.count = (without - others) / 2 - (is_odd ? 1 : 0), .spare = others - behind}};
 }
 
 }  // namespace abele::capture

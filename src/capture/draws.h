@@ -25,15 +25,20 @@ class Draws {
   /// Runs an operator that may draw, and records it with its numbers; one whose schema names no generator is
   /// decomposed. Throws E0106.
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack, NodeRecorder::Call& call);
-  /// 32-bit draws of the micro-batch.
-  int64_t total() const { return stream_.total(); }
+  /// Says in the finished graph what a micro-batch draws.
+  void finish(ir::Graph& graph) const;
 
  private:
+  BodyDraws drawnBy(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int64_t draws);
+  /// Throw E0106.
+  void requirePlace(bool holds) const;
+  void requireAgain(bool holds) const;
+
   RandomStream stream_;
   Position& position_;
   NodeRecorder& nodes_;
   const RunOperator decompose_;
-  int64_t recorded_ = 0;  // draws of the nodes so far
+  BodyDraws recorded_;  // of the nodes so far
 };
 
 }  // namespace abele::capture

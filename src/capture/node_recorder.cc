@@ -183,6 +183,8 @@ void NodeRecorder::addNode(Call& call, std::vector<std::vector<ir::ValueId>> res
   node.is_view = is_view;
   node.random_draws = call.random_draws;
   node.random_offset = call.random_offset;
+  node.normals = call.normals;
+  node.draws_vary = call.draws_vary;
   node.time_ns = call.time_ns;
   // The batch sizes follow from the lengths alone, which are constant (raw_reads.def).
   if (node.op == "aten::_pack_padded_sequence") writer_.setVaries(node.results[1][0], false);

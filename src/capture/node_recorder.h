@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/arg.h"
+#include "base/normals.h"
 #include "capture/boxed_call.h"
 #include "capture/capture.h"
 #include "capture/lazy_copies.h"
@@ -32,6 +33,8 @@ class NodeRecorder {
     bool varies = false;  // may its results differ between micro-batches?
     int64_t random_draws = ir::kNone;
     int64_t random_offset = ir::kNone;
+    Normals normals;
+    bool draws_vary = false;
     int64_t time_ns = 0;
     bool is_view_operator = false;
   };

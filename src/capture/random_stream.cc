@@ -1,10 +1,14 @@
 #include "capture/random_stream.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <mutex>
 #include <string_view>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/core/DistributionsHelper.h>
 #include <ATen/core/Tensor.h>
 
 namespace abele::capture {
@@ -20,13 +24,36 @@ uint64_t hashOf(const at::Generator& generator) {
   if (!generator.device().is_cpu()) return generator.current_seed() * 31 + generator.get_offset();
   const at::mt19937_data_pod data = cpu(generator)->engine().data();
   const std::string_view words(reinterpret_cast<const char*>(data.state_.data()), sizeof data.state_);
-  return std::hash<std::string_view>()(words) * 31 + static_cast<uint64_t>(data.left_);
+  const std::optional<double> spare = cpu(generator)->next_double_normal_sample();
+  const uint64_t engine = std::hash<std::string_view>()(words) * 31 + static_cast<uint64_t>(data.left_);
+  return spare ? engine * 31 + std::hash<double>()(*spare) + 1 : engine;
 }
 
 // By value: a Generator is a shared pointer whose mutex() is not const.
 at::Generator copyOf(at::Generator generator) {
   std::lock_guard lock(generator.mutex());
   return generator.clone();
+}
+
+/// A generator with four draws, for one pair of normal numbers.
+struct FourDraws {
+  std::array<uint32_t, 4> words{};
+  size_t next = 0;
+  std::optional<double> spare;
+
+  uint64_t random64() {
+    const uint64_t high = words[next++];
+    return high << 32 | words[next++];
+  }
+  uint32_t random() { return words[next++]; }
+  std::optional<double> next_double_normal_sample() const { return spare; }
+  void set_next_double_normal_sample(std::optional<double> sample) { spare = sample; }
+};
+
+double spareOf(const std::array<uint32_t, 4>& words) {
+  FourDraws draws{.words = words};
+  at::normal_distribution<double>(0, 1)(&draws);
+  return *draws.spare;
 }
 
 void assign(at::Generator to, const at::Generator& from) {
@@ -39,15 +66,15 @@ void assign(at::Generator to, const at::Generator& from) {
 RandomStream::RandomStream(const at::Generator* start, c10::Device device)
     : generator_(at::globalContext().defaultGenerator(device)), saved_(copyOf(generator_)) {
   if (start != nullptr && start->defined()) assign(generator_, copyOf(*start));
-  offsets_[hashOf(generator_)] = 0;
+  places_[hashOf(generator_)] = {};
 }
 
 RandomStream::~RandomStream() { assign(generator_, saved_); }
 
 void RandomStream::before() {
   before_ = copyOf(generator_);
-  auto found = offsets_.find(hashOf(before_));
-  offset_ = found == offsets_.end() ? -1 : found->second;
+  const auto found = places_.find(hashOf(before_));
+  place_ = found == places_.end() ? std::nullopt : std::optional(found->second);
 }
 
 int64_t RandomStream::drawsSince(int64_t limit) const {
@@ -75,9 +102,45 @@ int64_t RandomStream::drawsSince(int64_t limit) const {
 
 void RandomStream::rewind() { assign(generator_, before_); }
 
-void RandomStream::advance(int64_t draws) {
-  total_ = std::max(total_, offset_ + draws);
-  offsets_[hashOf(generator_)] = offset_ + draws;
+std::optional<double> RandomStream::spareBefore() const {
+  return hasOffsets() ? std::nullopt : cpu(before_)->next_double_normal_sample();
+}
+
+std::optional<double> RandomStream::spareNow() const {
+  return hasOffsets() ? std::nullopt : cpu(generator_)->next_double_normal_sample();
+}
+
+at::Generator RandomStream::copyNow() const { return copyOf(generator_); }
+
+void RandomStream::putBack(const at::Generator& state) { assign(generator_, state); }
+
+void RandomStream::turnSpare() {
+  rewind();
+  const bool has_spare = spareBefore().has_value();
+  cpu(generator_)->set_next_double_normal_sample(has_spare ? std::nullopt : std::optional(kAnySpare));
+}
+
+int64_t RandomStream::drawsBehindPair(double spare, int64_t draws) const {
+  constexpr int64_t kPair = 4;
+  at::mt19937 engine = cpu(before_)->engine();
+  std::array<uint32_t, kPair> words{};  // the last ones
+  int64_t behind = -1;
+  for (int64_t i = 0; i < draws; ++i) {
+    std::shift_left(words.begin(), words.end(), 1);
+    words.back() = engine();
+    // The kernels' own functions may round in another way.
+    if (i + 1 >= kPair && std::abs(spareOf(words) - spare) <= 1e-9 * std::abs(spare)) behind = draws - i - 1;
+  }
+  return behind;
+}
+
+void RandomStream::advance(const BodyDraws& drawn) {
+  Place end = *place_;
+  if (drawn.normals.count > 0) end.spare = end.draws + drawn.normals.spare;
+  end.draws += drawn.draws;
+  end.normals += drawn.normals.count;
+  places_[hashOf(generator_)] = end;
+  if (end.draws >= total_.draws && end.normals >= total_.normals) total_ = end;
 }
 
 }  // namespace abele::capture

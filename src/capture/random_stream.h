@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include <ATen/core/Generator.h>
+
+#include "capture/annotate.h"
 
 namespace abele::capture {
 
@@ -14,6 +18,16 @@ namespace abele::capture {
 /// Threads: owner only; nothing else may draw from the default generator meanwhile.
 class RandomStream {
  public:
+  /// What was drawn from the begin of the micro-batch up to here. spare: as of Normals.
+  struct Place {
+    int64_t draws = 0;
+    int64_t normals = 0;
+    int64_t spare = 0;
+  };
+
+  /// What fromOtherSpare puts where there was no spare.
+  static constexpr double kAnySpare = 0.25;
+
   RandomStream(const at::Generator* start, c10::Device device);
   ~RandomStream();
   RandomStream(const RandomStream&) = delete;
@@ -29,22 +43,44 @@ class RandomStream {
   /// 32-bit draws (on accelerators: offsets) since before(), at most `limit`; -1 when the state is not that many draws
   /// further.
   int64_t drawsSince(int64_t limit) const;
+  /// The spare that before() found, and the one that there is now.
+  std::optional<double> spareBefore() const;
+  std::optional<double> spareNow() const;
   /// Puts the generator back to where before() found it.
   void rewind();
-  /// Draws of the micro-batch before the operator at before(); -1 when the program moved the generator to a state that
-  /// the stream has not been in.
-  int64_t offset() const { return offset_; }
+  /// Runs `again` from where before() found the generator, with a spare where it had none, and the other way round;
+  /// the generator is afterwards where it was. Returns the draws (as drawsSince) and the spare that there was at the
+  /// end.
+  template <class Again>
+  std::pair<int64_t, std::optional<double>> fromOtherSpare(int64_t limit, const Again& again) {
+    const at::Generator now = copyNow();
+    turnSpare();
+    again();
+    const std::pair<int64_t, std::optional<double>> drawn(drawsSince(limit), spareNow());
+    putBack(now);
+    return drawn;
+  }
+  /// How many of `draws` draws since before() came after the pair that made this spare; -1: none of them made it.
+  int64_t drawsBehindPair(double spare, int64_t draws) const;
+  /// What the micro-batch drew before the operator at before(); empty when the program moved the generator to a state
+  /// that the stream has not been in.
+  const std::optional<Place>& place() const { return place_; }
   /// The operator drew this many.
-  void advance(int64_t draws);
-  int64_t total() const { return total_; }
+  void advance(const BodyDraws& drawn);
+  /// Of the micro-batch.
+  const Place& total() const { return total_; }
 
  private:
+  at::Generator copyNow() const;
+  void turnSpare();
+  void putBack(const at::Generator& state);
+
   at::Generator generator_;
   at::Generator saved_;  // the default generator's own state
   at::Generator before_;
-  std::unordered_map<uint64_t, int64_t> offsets_;  // hash of an engine state -> draws before it
-  int64_t offset_ = 0;
-  int64_t total_ = 0;
+  std::unordered_map<uint64_t, Place> places_;  // by the hash of a state of the generator
+  std::optional<Place> place_ = Place();
+  Place total_;
 };
 
 }  // namespace abele::capture

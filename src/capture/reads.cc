@@ -84,7 +84,7 @@ bool Reads::isQuestionOfInputs(const c10::IValue& read) const {
     if (!writer_.varies(value) || !seen.insert(value).second) continue;
     const auto dtype = static_cast<at::ScalarType>(graph().values[value].type.dtype);
     const ir::Node* maker = writer_.makerOf(value);
-    if (!at::isIntegralType(dtype, /*includeBool=*/true) || (maker != nullptr && maker->random_draws > 0)) return false;
+    if (!at::isIntegralType(dtype, /*includeBool=*/true) || (maker != nullptr && maker->isRandom())) return false;
     if (maker != nullptr)
       ir::forEachOperand(*maker, [&](ir::ValueId operand) { open.push_back(graph().baseOf(operand)); });
     else if (!isArgument(value))

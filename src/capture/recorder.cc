@@ -164,7 +164,7 @@ void Recorder::rethrowLockedRead(const std::exception& error) {
 Recording Recorder::finish() {
   reads_.requireNoCount();
   inputs_.recordWrites();
-  recording_.graph.random_draws = draws_.total();
+  draws_.finish(recording_.graph);
   return std::move(recording_);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/arg.h"
+#include "base/normals.h"
 #include "base/type.h"
 
 namespace abele::exe {
@@ -54,6 +55,9 @@ struct Instruction {
   int64_t random_draws = -1;                  // >= 0: random op
   int64_t random_offset = -1;                 // within a micro-batch
   int32_t source = -1;                        // index into Executable::sources
+  Normals normals = {};                       // drawn one at a time, beside random_draws
+  bool draws_vary = false;                    // may draw another number of them than this says: values decide
+  bool isRandom() const { return random_draws > 0 || normals.count > 0 || draws_vary; }
   bool operator==(const Instruction&) const = default;
 };
 
@@ -128,6 +132,7 @@ struct Executable {
   int64_t accumulation = 1;
   int64_t micro_batches = 1;  // per step and replica: device_iterations * accumulation
   int64_t random_draws = 0;   // per micro-batch
+  Normals normals = {};       // per micro-batch
   int64_t replicas = 1;
   /// That run this executable side by side, each with replicas of its own; the gradient sums of all are added up.
   int64_t processes = 1;
@@ -143,6 +148,9 @@ struct Executable {
   std::vector<int32_t> output_slots;  // by replica and kResult target; in kOutput groups
   std::vector<std::string> sources;
   bool fetch_ahead = true;  // an action's fetches begin with the action before it; false: when that one has released
+  bool isRandom() const { return random_draws > 0 || normals.count > 0; }
+  /// Micro-batches of a step, of all replicas of all processes: the random stream goes through them.
+  int64_t allMicroBatches() const { return micro_batches * replicas * processes; }
   /// Arguments and results of one replica.
   int64_t numInputs() const { return static_cast<int64_t>(input_slots.size()) / replicas; }
   int64_t numOutputs() const { return static_cast<int64_t>(output_slots.size()) / replicas; }

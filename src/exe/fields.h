@@ -7,7 +7,7 @@
 namespace abele::exe {
 
 inline constexpr const char* kExecutableMagic = "ABELEABX";
-inline constexpr uint32_t kExecutableVersion = 7;
+inline constexpr uint32_t kExecutableVersion = 8;
 
 // Beside the enums, where the Reader finds them by argument.
 inline bool isKnown(GroupKind k) { return k <= GroupKind::kOutput; }
@@ -59,6 +59,12 @@ void visit(A& a, External& x) {
   visit(a, x.copies);
 }
 template <class A>
+void visit(A& a, Normals& x) {
+  a(x.count);
+  a(x.before);
+  a(x.spare);
+}
+template <class A>
 void visit(A& a, Instruction& x) {
   a(x.op);
   visit(a, x.args);
@@ -67,6 +73,8 @@ void visit(A& a, Instruction& x) {
   a(x.random_draws);
   a(x.random_offset);
   a(x.source);
+  visit(a, x.normals);
+  a(x.draws_vary);
 }
 template <class A>
 void visit(A& a, Segment& x) {
@@ -107,6 +115,7 @@ void visit(A& a, Executable& x) {
   a(x.accumulation);
   a(x.micro_batches);
   a(x.random_draws);
+  visit(a, x.normals);
   a(x.replicas);
   a(x.processes);
   a(x.stage_processes);

@@ -100,10 +100,17 @@ std::string numbersText(const std::vector<T>& numbers) {
   return listText(numbers, [](T n) { return cat(n); });
 }
 
+// 3@5 spare=12: so many, behind so many of the micro-batch.
+std::string normalsText(const Normals& n) {
+  if (n == Normals{}) return {};
+  return cat(" normals=", n.count, "@", n.before, n.spare != 0 ? cat(" spare=", n.spare) : "");
+}
+
 std::string headerText(const Executable& exe) {
   std::string out =
       cat("executable ", exe.training ? "training" : "inference", " device_iterations=", exe.device_iterations,
-          " accumulation=", exe.accumulation, " micro_batches=", exe.micro_batches, " random_draws=", exe.random_draws);
+          " accumulation=", exe.accumulation, " micro_batches=", exe.micro_batches, " random_draws=", exe.random_draws,
+          normalsText(exe.normals));
   if (exe.replicas != 1) out += cat(" replicas=", exe.replicas);
   if (!exe.input_part.empty()) out += cat(" input_part=", numbersText(exe.input_part));
   if (exe.processes != 1) out += cat(" processes=", exe.processes);
@@ -125,6 +132,8 @@ std::string instructionText(const Executable& exe, const Instruction& i) {
     out += cat(" writes(", std::string_view(slots).substr(1, slots.size() - 2), ")");
   }
   if (i.random_draws != -1 || i.random_offset != -1) out += cat(" draws=", i.random_draws, "@", i.random_offset);
+  out += normalsText(i.normals);
+  if (i.draws_vary) out += " draws_vary";
   if (i.source >= 0) out += cat(" source=", i.source);
   if (i.source >= 0 && static_cast<size_t>(i.source) < exe.sources.size()) {
     const std::string& source = exe.sources[static_cast<size_t>(i.source)];
@@ -199,6 +208,8 @@ class Parser {
         exe_.micro_batches = c.integer();
       else if (c.acceptKey("random_draws"))
         exe_.random_draws = c.integer();
+      else if (c.acceptKey("normals"))
+        parseNormals(c, exe_.normals);
       else if (c.acceptKey("replicas"))
         exe_.replicas = c.integer();
       else if (c.acceptKey("processes"))
@@ -214,6 +225,12 @@ class Parser {
     }
   }
 
+  static void parseNormals(Cursor& c, Normals& normals) {
+    normals.count = c.integer();
+    c.expect('@');
+    normals.before = c.integer();
+    if (c.acceptKey("spare")) normals.spare = c.integer();
+  }
   std::vector<int32_t> parseIndices(Cursor& c) {
     std::vector<int32_t> indices;
     c.expect('[');
@@ -353,6 +370,8 @@ class Parser {
       c.expect('@');
       i.random_offset = c.integer();
     }
+    if (c.acceptKey("normals")) parseNormals(c, i.normals);
+    i.draws_vary = c.acceptWord("draws_vary");
     if (!c.acceptKey("source")) return;
     i.source = c.index();
     if (static_cast<size_t>(i.source) >= exe_.sources.size()) fail("there is no source ", i.source);

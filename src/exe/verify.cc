@@ -71,11 +71,16 @@ class Verifier {
     require(exe_.processes >= 1 && exe_.processes <= kMaxProcesses, exe_.processes, " processes");
     require(exe_.stage_processes >= 1 && exe_.stage_processes <= kMaxProcesses && (exe_.stage_processes == 1 || n == 1),
             exe_.stage_processes, " processes for the stages of ", n, " replicas");
+    const Normals& normals = exe_.normals;
     require(exe_.random_draws >= 0 && exe_.random_draws <= kMaxDraws, exe_.random_draws, " random draws");
+    if (!require(normals.count >= 0 && normals.count <= kMaxDraws && normals.before == 0 && normals.spare >= 0 &&
+                     normals.spare <= exe_.random_draws,
+                 normals.count, " normal numbers, the spare of draw ", normals.spare))
+      return;
     int64_t draws = 0;
-    const bool overflows = __builtin_mul_overflow(exe_.random_draws, exe_.micro_batches, &draws) ||
-                           __builtin_mul_overflow(draws, n, &draws) ||
-                           __builtin_mul_overflow(draws, exe_.processes, &draws);
+    const bool overflows =
+        __builtin_mul_overflow(std::max(exe_.random_draws, normals.count), exe_.micro_batches, &draws) ||
+        __builtin_mul_overflow(draws, n, &draws) || __builtin_mul_overflow(draws, exe_.processes, &draws);
     require(!overflows && draws <= kMaxDraws, "more random draws in a step than ", kMaxDraws);
     require(size(exe_.input_slots) % n == 0 && size(exe_.output_slots) % n == 0,
             "inputs or outputs do not divide by the replicas");
@@ -194,6 +199,14 @@ class Verifier {
       checkWritten(slot, i, where);
     }
     require(i.source >= -1 && i.source < size(exe_.sources), where, ": source ", i.source);
+    const Normals& own = i.normals;
+    require(own.count >= 0 && own.count <= exe_.normals.count && own.before >= 0 &&
+                own.before <= exe_.normals.count - own.count,
+            where, ": ", own.count, " normal numbers behind ", own.before);
+    const bool is_known = own.before > 0 ? own.spare >= 0 && own.spare <= i.random_offset
+                                         : own.spare <= 0 && own.spare >= -exe_.random_draws;
+    require(own.count == 0 ? own.spare == 0 : is_known && i.random_draws >= 0, where, ": a spare of draw ", own.spare);
+    require(i.random_draws >= 0 || !i.isRandom(), where, ": random without a place");
     if (i.random_draws < 0) return;
     require(i.random_offset >= 0 && i.random_draws <= exe_.random_draws &&
                 i.random_offset <= exe_.random_draws - i.random_draws,

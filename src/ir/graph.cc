@@ -8,7 +8,7 @@ namespace abele::ir {
 bool Node::operator==(const Node& other) const {
   auto fields = [](const Node& n) {
     return std::tie(n.id, n.op, n.args, n.results, n.writes, n.is_view, n.direction, n.block, n.forward, n.stage,
-                    n.phase, n.random_draws, n.random_offset, n.source, n.scope);
+                    n.phase, n.random_draws, n.random_offset, n.normals, n.draws_vary, n.source, n.scope);
   };
   return fields(*this) == fields(other);
 }
@@ -35,7 +35,7 @@ ValueId Graph::addInput(Type type, InputKind kind, int32_t external, std::string
 bool Graph::operator==(const Graph& other) const {
   auto fields = [](const Graph& g) {
     return std::tie(g.name, g.training, g.values, g.nodes, g.inputs, g.outputs, g.externals, g.blocks, g.stages,
-                    g.random_draws);
+                    g.random_draws, g.normals);
   };
   return fields(*this) == fields(other);
 }

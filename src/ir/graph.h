@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/arg.h"
+#include "base/normals.h"
 #include "base/type.h"
 
 namespace abele::ir {
@@ -60,10 +61,13 @@ struct Node {
   int32_t phase = kNone;
   int64_t random_draws = kNone;   // >= 0: a random op that advances the generator by so many 32-bit draws
   int64_t random_offset = kNone;  // draws of the micro-batch before this node
+  Normals normals;                // drawn one at a time; their draws are not among random_draws
+  bool draws_vary = false;        // may draw another number of them than this says: values decide
   int64_t time_ns = 0;            // measured while capturing
   std::string source;             // "train.py:88", the user's innermost frame
   std::string scope;              // "encoder/layer.3", module path or NameScope
 
+  bool isRandom() const { return random_draws > 0 || normals.count > 0 || draws_vary; }
   /// All fields but time_ns, which is a measurement and no part of the program.
   bool operator==(const Node& other) const;
 };
@@ -135,6 +139,7 @@ struct Graph {
   std::vector<Block> blocks;
   std::vector<Stage> stages;
   int64_t random_draws = 0;  // per micro-batch
+  Normals normals;           // per micro-batch
   NodeId node_id_limit = 0;  // no node made by addNode has this id or a larger one; no part of the program
 
   ValueId addValue(Type type, NodeId def);

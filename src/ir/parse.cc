@@ -95,6 +95,8 @@ class Parser {
       c.expect('=');
       if (key == "draws")
         graph_.random_draws = c.integer();
+      else if (parseNormals(c, graph_.normals, key))
+        return true;
       else if (key == "values")
         num_values_ = c.index(kMaxId);
       else
@@ -262,6 +264,7 @@ class Parser {
     if (c.acceptWord("writes")) parseWrites(c, node);
     bool view_set = false;
     parseOptionalAttributes(c, [&](std::string_view key) {
+      if (key == "draws_vary") return node.draws_vary = true;
       c.expect('=');
       if (key == "view") view_set = true;
       return parseNodeAttribute(c, node, key);
@@ -292,10 +295,24 @@ class Parser {
       node.random_draws = c.integer();
     else if (key == "offset")
       node.random_offset = c.integer();
+    else if (parseNormals(c, node.normals, key))
+      return true;
     else if (key == "src")
       node.source = c.string();
     else if (key == "scope")
       node.scope = c.string();
+    else
+      return false;
+    return true;
+  }
+
+  static bool parseNormals(Cursor& c, Normals& normals, std::string_view key) {
+    if (key == "normals")
+      normals.count = c.integer();
+    else if (key == "normals_before")
+      normals.before = c.integer();
+    else if (key == "spare")
+      normals.spare = c.integer();
     else
       return false;
     return true;

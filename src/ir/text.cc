@@ -63,6 +63,7 @@ class Printer {
     Attributes header;
     header.addFlag("training", graph_.training);
     if (graph_.random_draws != 0) header.add("draws", graph_.random_draws);
+    addNormals(header, graph_.normals);
     if (graph_.values.size() != definedLimit()) header.add("values", graph_.values.size());
     out_ = cat("graph @", isWord(graph_.name) ? graph_.name : quoted(graph_.name), header.braced(), " {\n");
     printTables();
@@ -157,9 +158,17 @@ class Printer {
     if (node.direction != Direction::kForward) attributes.add("dir", directionName(node.direction));
     attributes.addIndex("draws", node.random_draws);
     attributes.addIndex("offset", node.random_offset);
+    addNormals(attributes, node.normals);
+    attributes.addFlag("draws_vary", node.draws_vary);
     attributes.addText("src", node.source);
     attributes.addText("scope", node.scope);
     return attributes.braced();
+  }
+
+  static void addNormals(Attributes& attributes, const Normals& normals) {
+    if (normals.count != 0) attributes.add("normals", normals.count);
+    if (normals.before != 0) attributes.add("normals_before", normals.before);
+    if (normals.spare != 0) attributes.add("spare", normals.spare);
   }
 
   // aten::add.Tensor is written aten.add.Tensor; names of another shape are quoted.

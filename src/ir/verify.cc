@@ -213,11 +213,18 @@ void checkDirections(Check& c) {
 }
 
 void checkRandom(Check& c) {
-  for (const Node& node : c.graph.nodes)
+  const Normals& all = c.graph.normals;
+  for (const Node& node : c.graph.nodes) {
     if (node.random_draws >= 0 &&
         (node.random_offset < 0 || node.random_offset + node.random_draws > c.graph.random_draws))
       c.found(nodeText(node), " draws ", node.random_draws, " numbers at ", node.random_offset, " of ",
               c.graph.random_draws);
+    const Normals& own = node.normals;
+    if (own.count < 0 || own.before < 0 || own.before + own.count > all.count)
+      c.found(nodeText(node), " draws ", own.count, " normal numbers behind ", own.before, " of ", all.count);
+    if (own.count > 0 && (own.spare > std::max<int64_t>(node.random_offset, 0) || own.spare < -c.graph.random_draws))
+      c.found(nodeText(node), " draws normal numbers at ", node.random_offset, " and finds a spare of ", own.spare);
+  }
 }
 
 void checkIndices(Check& c) {

@@ -2,7 +2,6 @@
 // loaded with it. What a body reads from around it becomes an operand of that node.
 #include <algorithm>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/clone.h>
 #include <c10/core/GradMode.h>
 
@@ -104,6 +103,22 @@ void requireAlike(const Tensors& then_results, const Tensors& else_results) {
   }
 }
 
+capture::BodyDraws repeated(capture::BodyDraws draws, int64_t count) {
+  if (count == 0) return {};
+  draws.normals.spare += (count - 1) * draws.draws;
+  draws.normals.count *= count;
+  draws.draws *= count;
+  return draws;
+}
+
+capture::BodyDraws ofEither(const capture::BodyDraws& a, const capture::BodyDraws& b) {
+  const bool are_alike = a.draws == b.draws && a.normals == b.normals;
+  return {.draws = std::max(a.draws, b.draws),
+          .normals = {.count = std::max(a.normals.count, b.normals.count),
+                      .spare = std::max(a.normals.spare, b.normals.spare)},
+          .vary = a.vary || b.vary || !are_alike};
+}
+
 /// For condKernel: three numbers for each tensor around the branches that they write into. Operands from around a body
 /// are whole values of the program: two of them are the same memory or share none.
 std::vector<int64_t> writtenByEither(const Captured& then_branch, const Captured& else_branch, Tensors* written) {
@@ -145,6 +160,7 @@ Tensors loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, at
     Tensors next = subgraph->run(values, generator);
     for (size_t k = 0; k < places.size(); ++k) values[places[k]] = std::move(next[k]);
   }
+  if (capture::isCapturing()) capture::tellDraws(repeated(subgraph->draws(), count));
   Tensors results;
   for (const int64_t place : places)
     results.push_back(count > 0 ? values[place] : values[place].clone(at::MemoryFormat::Contiguous));
@@ -160,10 +176,7 @@ Tensors condKernel(const at::Tensor& condition, at::TensorList inputs, int64_t n
   const bool holds = condition.const_data_ptr<bool>()[0];
   const auto& taken = holds ? then_branch : else_branch;
   Tensors results = taken->run(holds ? inputs.slice(0, num_then) : inputs.slice(num_then), generator);
-  // A capture keeps positions for the branch that draws more.
-  const int64_t most = std::max(then_branch->numDraws(), else_branch->numDraws());
-  if (generator && capture::isCapturing())
-    for (int64_t i = taken->numDraws(); i < most; ++i) generator->get<at::CPUGeneratorImpl>()->random();
+  if (capture::isCapturing()) capture::tellDraws(ofEither(then_branch->draws(), else_branch->draws()));
   size_t num_results = 0;
   for (; !shapes.empty(); ++num_results) {
     const int64_t rank = shapes[0];

@@ -1,5 +1,6 @@
 #include "operators/subgraph.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -132,7 +133,11 @@ std::shared_ptr<const Subgraph> Subgraph::of(const std::string& text) {
   return made;
 }
 
-int64_t Subgraph::numDraws() const { return impl_->graph.random_draws; }
+capture::BodyDraws Subgraph::draws() const {
+  const ir::Graph& graph = impl_->graph;
+  const bool vary = std::ranges::any_of(graph.nodes, [](const ir::Node& node) { return node.draws_vary; });
+  return {.draws = graph.random_draws, .normals = graph.normals, .vary = vary};
+}
 
 std::vector<at::Tensor> Subgraph::run(at::TensorList operands, const std::optional<at::Generator>& generator) const {
   const ir::Graph& graph = impl_->graph;

@@ -9,6 +9,8 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include "capture/annotate.h"
+
 namespace abele::operators {
 
 /// Threads: run is safe.
@@ -23,8 +25,8 @@ class Subgraph {
 
   /// operands: the graph's arguments, then its constants. Returns new, contiguous tensors.
   std::vector<at::Tensor> run(at::TensorList operands, const std::optional<at::Generator>& generator) const;
-  /// 32-bit numbers that one run draws.
-  int64_t numDraws() const;
+  /// What one run draws.
+  capture::BodyDraws draws() const;
 
  private:
   explicit Subgraph(const std::string& text);

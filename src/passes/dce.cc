@@ -1,6 +1,6 @@
 // Before:  nodes whose results reach no output, and constants that nobody reads
 // After:   they are gone; random_draws of the graph and the offsets of the other random nodes stay, so that every node
-//          keeps its part of the random stream
+//          keeps its part of the random stream; where values decide how much a node draws, all random nodes stay
 // Order:   after passes that leave values unread; before assign-stages.
 // Cost:    O(operands).   Undone by: nothing.
 #include <algorithm>
@@ -21,10 +21,12 @@ Changed removeDeadNodes(ir::Graph& graph, PassContext&) {
   auto need = [&](ir::ValueId v) { live[v] = live[graph.baseOf(v)] = true; };
   for (const ir::Output& output : graph.outputs) need(output.value);
 
+  const bool keeps_random =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const ir::Node& node) { return node.draws_vary; });
   std::vector<bool> remove(graph.nodes.size(), false);
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const ir::Node& node = graph.nodes[i];
-    bool needed = hasEffect(node);
+    bool needed = hasEffect(node) || (keeps_random && node.isRandom());
     ir::forEachResult(node, [&](ir::ValueId v) { needed = needed || live[v]; });
     remove[i] = !needed;
     if (!needed) continue;

@@ -386,9 +386,14 @@ class Reducer {
     ofNodes([](Node& node) { node.scope.clear(); });
     ofNodes([](Node& node) { node.forward = kNone; });
     ofNodes([](Node& node) { node.phase = kNone; });
-    ofNodes([](Node& node) { node.random_draws = node.random_offset = kNone; });
+    ofNodes([](Node& node) {
+      node.random_draws = node.random_offset = kNone;
+      node.normals = {};
+      node.draws_vary = false;
+    });
     Graph candidate = graph_;
     candidate.random_draws = 0;
+    candidate.normals = {};
     if (candidate != graph_) accept(std::move(candidate));
     candidate = graph_;
     for (ir::Value& value : candidate.values) value.name.clear();

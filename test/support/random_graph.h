@@ -83,11 +83,18 @@ class RandomGraph {
     if (chance(20)) {
       node.random_offset = g_.random_draws;
       g_.random_draws += node.random_draws = 4 * (1 + below(3));
+      if (node.id % 2 == 0) addNormals(node);
     }
     ir::ValueId first = g_.addValue(matrix(), node.id);
     node.results = {{first}};
     if (chance(20)) node.results.push_back({g_.addValue(contiguousType(DType::kInt64, {}), node.id), ir::kNone});
     return first;
+  }
+
+  void addNormals(ir::Node& node) {
+    node.normals = {.count = 1 + node.id % 3, .before = g_.normals.count, .spare = g_.normals.spare};
+    g_.normals.count += node.normals.count;
+    g_.normals.spare = g_.random_draws;
   }
 
   // Views are rows, columns or all of the base, so that some are the same and some are the base.

@@ -30,6 +30,7 @@ class Builder {
     exe_.accumulation = plan_.options.accumulation;
     exe_.micro_batches = plan_.schedule.micro_batches;
     exe_.random_draws = graph_.random_draws;
+    exe_.normals = graph_.normals;
     indexInputs();
     makeGroups();
     makeSegments();
@@ -281,6 +282,8 @@ class Builder {
     Instruction instruction{.op = node.op, .args = node.args};
     instruction.random_draws = node.random_draws;
     instruction.random_offset = node.random_offset;
+    instruction.normals = node.normals;
+    instruction.draws_vary = node.draws_vary;
     instruction.source = sourceIndex(node.source);
     forEachOperand(node, [&](ValueId v) { noteRead(segment, v); });
     for (const ir::Write& w : node.writes) {

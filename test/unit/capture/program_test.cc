@@ -218,6 +218,41 @@ TEST(Random, EveryKindOfRandomOperator) {
   EXPECT_EQ(count(recording.graph, "aten::native_dropout"), 0u);
 }
 
+// Numbers drawn one at a time are counted apart; the spare lies behind the last pair.
+TEST(Random, NormalNumbersOneAtATime) {
+  for (const int before : {0, 1}) {  // the generator of the capture has no spare, or one
+    torch::manual_seed(3);
+    if (before > 0) torch::randn({before});
+    auto forward = [](Tensors x) {
+      at::Tensor y = x[0] + torch::randn({3}).sum();
+      y = torch::dropout(y, 0.25, true);
+      y = y + torch::randn({2}).sum();
+      y = y + torch::randn({16}).sum();
+      y = y + torch::zeros({6, 6}).narrow(1, 0, 3).normal_().sum();
+      return Tensors{y + torch::zeros({5}).log_normal_().sum()};
+    };
+    const Recording recording = expectCaptured(nullptr, forward, {torch::ones({4, 4})}, {torch::ones({4, 4})},
+                                               /*training=*/false);
+    const ir::Graph& graph = recording.graph;
+    std::vector<Normals> found;
+    std::vector<int64_t> draws;
+    for (const ir::Node& node : graph.nodes) {
+      if (!node.isRandom()) continue;
+      found.push_back(node.normals);
+      draws.push_back(node.random_draws);
+    }
+    ASSERT_EQ(draws.size(), 6u);
+    const int64_t mask = draws[1], bulk = draws[3];
+    EXPECT_EQ(draws, (std::vector<int64_t>{0, mask, 0, bulk, 0, 0}));
+    const std::vector<Normals> expected = {
+        {.count = 3, .before = 0, .spare = 0},     {.count = 0, .before = 3},
+        {.count = 2, .before = 3, .spare = 0},     {.count = 0, .before = 5},
+        {.count = 18, .before = 5, .spare = mask}, {.count = 5, .before = 23, .spare = mask + bulk}};
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], expected[i]) << i;
+    EXPECT_EQ(graph.normals, (Normals{.count = 28, .spare = mask + bulk}));
+  }
+}
+
 TEST(Random, CheckpointedForwardDrawsTheSameNumbersAgain) {
   auto forward = [](Tensors x) {
     const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();

@@ -22,6 +22,7 @@ Executable makeExecutable() {
   e.accumulation = 3;
   e.micro_batches = 6;
   e.random_draws = 4;
+  e.normals = {.count = 5, .spare = 3};
   e.groups = {{GroupKind::kPersistent, 0, 1, 256, "persistent/worker0"},
               {GroupKind::kInput, -1, 6, 0, "input/0"},
               {GroupKind::kOutput, -1, 6, 0, "output/0"},
@@ -48,6 +49,8 @@ Executable makeExecutable() {
   all.writes = {0};
   all.random_draws = 4;
   all.random_offset = 0;
+  all.normals = {.count = 3, .before = 2};
+  all.draws_vary = true;
   all.source = 1;
   const Instruction emit{.op = "abele::emit", .args = {Arg::id(2), Arg::id(3)}, .writes = {2}};
   e.segments = {{0, Direction::kForward, "fwd/0", {all, emit}}, {0, Direction::kUpdate, "update/0", {}, 1}};
@@ -194,6 +197,16 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"replicas", [](Executable& e) { e.replicas = 1 << 20; }},
       {"random draws", [](Executable& e) { e.random_draws = int64_t{1} << 60; }},
       {"random draws", [](Executable& e) { e.segments[0].instructions[0].random_offset = 3; }},
+      {"normal numbers", [](Executable& e) { e.normals.count = int64_t{1} << 60; }},
+      {"normal numbers", [](Executable& e) { e.normals.spare = 5; }},
+      {"normal numbers behind", [](Executable& e) { e.segments[0].instructions[0].normals.before = 3; }},
+      {"a spare", [](Executable& e) { e.segments[0].instructions[0].normals.spare = 1; }},
+      {"a spare", [](Executable& e) { e.segments[0].instructions[0].normals = {.count = 1, .spare = -5}; }},
+      {"without a place",
+       [](Executable& e) {
+         e.segments[0].instructions[0].normals = {};
+         e.segments[0].instructions[0].random_draws = -1;
+       }},
       {"writes the input", [](Executable& e) { e.segments[0].instructions[0].results[0][0] = 1; }},
       {"uses the result", [](Executable& e) { e.segments[0].instructions[0].args[0].i = 2; }},
       {"uses the result", [](Executable& e) { e.segments[0].instructions[1].args[1].i = 2; }},

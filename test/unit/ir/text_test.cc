@@ -17,6 +17,7 @@ Graph everything() {
   g.name = "a \"name\"\n";
   g.training = true;
   g.random_draws = 16;
+  g.normals = {.count = 7, .spare = 16};
   g.blocks = {{"", kNone, ""}, {"enc#1", 2, "train.py:10"}};
   g.stages = {{0, "0"}, {3, "2"}};
   g.externals = {{"w", InputKind::kParameter, f32({4, 8}), kNone, 0, true},
@@ -46,6 +47,8 @@ Graph everything() {
     n.direction = Direction::kWeightGrad;
     n.random_draws = 4;
     n.random_offset = 12;
+    n.normals = {.count = 3, .before = 4, .spare = 10};
+    n.draws_vary = true;
     n.source = "train.py:88";
     n.scope = "encoder/layer.3";
     n.time_ns = 17;

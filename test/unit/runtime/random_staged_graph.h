@@ -109,6 +109,8 @@ class RandomStagedGraph {
       node.random_draws = 4;
       node.random_offset = graph_.random_draws;
       graph_.random_draws += 4;
+      node.normals.before = graph_.normals.count;
+      if (id % 2 == 0) graph_.normals.count += node.normals.count = 1 + id % 3;
     }
     const ir::ValueId first = graph_.addValue(someType(), id), second = graph_.addValue(someType(), id);
     graph_.nodes.back().results = {{first}, {chance(2) ? second : ir::kNone}};

@@ -107,7 +107,11 @@ class Reference {
       if (arg.kind == Arg::Kind::kIdList)
         for (size_t i = 0; i < arg.ints.size(); ++i) mixOperand(a, static_cast<int>(i), arg.ints[i]);
     }
-    if (node.random_draws >= 0) symbol.mix(node.random_offset + (k * replicas_ + replica) * graph_.random_draws);
+    if (node.random_draws >= 0) {
+      const int64_t at = k * replicas_ + replica;
+      symbol.mix(node.random_offset + at * graph_.random_draws);
+      if (graph_.normals.count > 0) symbol.mix(node.normals.before + at * graph_.normals.count);
+    }
     int64_t which = 0;
     auto contentsOf = [&](const Type& type) { return symbol.contents(which, type.numel() * elementBytes(type.dtype)); };
     for (const ir::Write& w : node.writes) {

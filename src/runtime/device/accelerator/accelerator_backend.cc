@@ -86,7 +86,7 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
 void requireNoDraws(const exe::Executable& executable, const exe::WorkerProgram& worker) {
   for (const exe::Action& action : worker.actions)
     for (const exe::Instruction& instruction : executable.segments[action.segment].instructions)
-      ABELE_REQUIRE(instruction.random_draws <= 0, E0711,
+      ABELE_REQUIRE(!instruction.isRandom(), E0711,
                     {.what = cat(instruction.op, " draws random numbers in a stage on the CPU beside accelerators"),
                      .at = instruction.source < 0 ? "" : executable.sources[instruction.source],
                      .expected = "random numbers of stages on accelerators only",

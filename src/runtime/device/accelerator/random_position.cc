@@ -37,11 +37,13 @@ class Lent {
 class DefaultGeneratorCall final : public Call {
  public:
   DefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction, c10::Device device)
-      : call_(std::move(call)), offset_(instruction.random_offset), draws_(instruction.random_draws), device_(device) {}
+      : call_(std::move(call)),
+        draws_{.random_draws = instruction.random_draws, .random_offset = instruction.random_offset},
+        device_(device) {}
 
   void run(CallState& state) override {
     static std::mutex one_at_a_time;
-    const at::Generator& stands = state.random->draw(state.random_base + offset_, draws_);
+    const at::Generator& stands = state.random->draw(state.placeOf(draws_));
     const std::lock_guard lock(one_at_a_time);
     const Lent lent(device_, stands);
     call_->run(state);
@@ -49,7 +51,7 @@ class DefaultGeneratorCall final : public Call {
 
  private:
   std::unique_ptr<Call> call_;
-  int64_t offset_, draws_;
+  exe::Instruction draws_;  // only what says what it draws
   c10::Device device_;
 };
 
@@ -64,8 +66,8 @@ void RandomPosition::begin(const at::Generator& start) {
   generator_.set_offset(start_);
 }
 
-const at::Generator& RandomPosition::draw(int64_t position, int64_t /*draws*/, bool /*or_fewer*/) {
-  generator_.set_offset(start_ + static_cast<uint64_t>(position));
+const at::Generator& RandomPosition::draw(const RandomPlace& place) {
+  generator_.set_offset(start_ + static_cast<uint64_t>(place.draws_before));
   return generator_;
 }
 

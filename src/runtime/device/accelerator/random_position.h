@@ -20,7 +20,7 @@ class RandomPosition final : public RandomSource {
   explicit RandomPosition(c10::Device device);
   /// The step draws from `start` on.
   void begin(const at::Generator& start);
-  const at::Generator& draw(int64_t position, int64_t draws, bool or_fewer) override;
+  const at::Generator& draw(const RandomPlace& place) override;
   const at::Generator& generator() const override { return generator_; }
 
  private:

@@ -140,9 +140,10 @@ class OperatorCall : public Call {
   OperatorCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots)
       : op_(op),
         keys_(keyOf(slots)),
-        random_offset_(instruction.random_offset),
-        random_draws_(instruction.random_draws),
-        is_ours_(instruction.op.starts_with("abele_op::")) {
+        draws_{.random_draws = instruction.random_draws,
+               .random_offset = instruction.random_offset,
+               .normals = instruction.normals,
+               .draws_vary = instruction.draws_vary} {
     const auto& parameters = op.schema().arguments();
     ABELE_CHECK(instruction.args.size() <= parameters.size(), instruction.op, " has ", instruction.args.size(),
                 " arguments");
@@ -151,7 +152,7 @@ class OperatorCall : public Call {
       operands_.push_back(makeOperand(instruction, i, parameters[i], slots));
       draws = draws || operands_.back().kind == Operand::Kind::kGenerator;
     }
-    ABELE_CHECK(draws || random_draws_ < 0 || !slots.device().is_cpu(), instruction.op,
+    ABELE_CHECK(draws || draws_.random_draws < 0 || !slots.device().is_cpu(), instruction.op,
                 " draws random numbers without a generator");
   }
 
@@ -166,9 +167,7 @@ class OperatorCall : public Call {
         case Operand::Kind::kTensorList:
         case Operand::Kind::kOptionalTensorList: stack.push_back(listValue(operand, state.frame_of_group)); break;
         case Operand::Kind::kGenerator:
-          stack.emplace_back(random_draws_ == 0
-                                 ? state.random->generator()
-                                 : state.random->draw(state.random_base + random_offset_, random_draws_, is_ours_));
+          stack.emplace_back(draws_.isRandom() ? state.random->draw(state.placeOf(draws_)) : state.random->generator());
           break;
       }
     }
@@ -180,9 +179,7 @@ class OperatorCall : public Call {
 
  private:
   std::vector<Operand> operands_;
-  int64_t random_offset_;
-  int64_t random_draws_;
-  bool is_ours_;  // a loop or branch, which may draw fewer
+  exe::Instruction draws_;  // only what says what it draws
 };
 
 // Everything is written in place, or nothing of the result is used.

@@ -17,10 +17,19 @@ namespace abele::runtime {
 struct CallState {
   const int32_t* frame_of_group = nullptr;
   ActionContext action;
-  int64_t random_base = 0;  // draws of the micro-batches before
+  int64_t random_base = 0;   // draws of the micro-batches before
+  int64_t normals_base = 0;  // and their normal numbers
   RandomSource* random = nullptr;
   RoundingSeed rounding;    // of this instruction
   torch::jit::Stack stack;  // reused by every call
+
+  RandomPlace placeOf(const exe::Instruction& instruction) const {
+    return {.draws_before = random_base + instruction.random_offset,
+            .normals_before = normals_base + instruction.normals.before,
+            .spare = random_base + instruction.normals.spare,
+            .draws = instruction.random_draws,
+            .normals = instruction.normals.count};
+  }
 };
 
 class Call {

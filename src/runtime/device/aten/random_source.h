@@ -7,12 +7,21 @@
 
 namespace abele::runtime {
 
+/// What an operator draws, and where in the step. Draws leave out those of normal numbers (base/normals.h).
+struct RandomPlace {
+  int64_t draws_before = 0;
+  int64_t normals_before = 0;
+  int64_t spare = 0;  // draws of the step before the end of the pair whose spare it finds
+  int64_t draws = 0;
+  int64_t normals = 0;
+};
+
 /// One sequence over all micro-batches, read at known positions. Threads: the worker's.
 class RandomSource {
  public:
   virtual ~RandomSource() = default;
-  /// The generator, standing at `position`. The caller draws exactly `draws` numbers from it, or fewer.
-  virtual const at::Generator& draw(int64_t position, int64_t draws, bool or_fewer = false) = 0;
+  /// The generator, standing at the place. The caller draws exactly what it says.
+  virtual const at::Generator& draw(const RandomPlace& place) = 0;
   /// For an operator that names a generator and draws nothing.
   virtual const at::Generator& generator() const = 0;
 };

@@ -33,9 +33,10 @@ void WorkerCalls::place(const ActionContext& context, int64_t process) {
     frame_of_group_[g] = static_cast<int32_t>(context.micro_batch % frames_[g]);
   state_.frame_of_group = frame_of_group_.data();
   state_.action = context;
-  state_.random_base =
-      executable_.random_draws *
+  const int64_t before =
       executable_.globalMicroBatch(context.micro_batch, executable_.workers[context.worker].replica, process);
+  state_.random_base = executable_.random_draws * before;
+  state_.normals_base = executable_.normals.count * before;
 }
 
 }  // namespace abele::runtime

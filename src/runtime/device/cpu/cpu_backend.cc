@@ -46,7 +46,9 @@ class CpuBackendImpl final : public CpuBackend {
     checkOptions(options);
     const size_t num_workers = executable.workers.size();
     const bool is_alone = num_workers == 1 && executable.processes == 1;
-    for (size_t i = 0; i < num_workers; ++i) streams_.emplace_back(is_alone);
+    const exe::Instruction* varying = findVarying();
+    if (!is_alone && varying) refuseVarying(*varying);
+    for (size_t i = 0; i < num_workers; ++i) streams_.emplace_back(varying != nullptr);
     fillInitial();
     findRestored();
   }
@@ -74,7 +76,7 @@ class CpuBackendImpl final : public CpuBackend {
     const c10::InferenceMode no_autograd;
     gradients_.large = gradients_.all = 0;
     gradients_.overflowed = false;
-    if (executable_.random_draws > 0)
+    if (executable_.isRandom())
       for (RandomStream& stream : streams_) stream.begin(start_);
     for (Saved& saved : restored_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
     step_agreement_.begin(agreement_.hyperHash(), start_);
@@ -244,6 +246,8 @@ class CpuBackendImpl final : public CpuBackend {
     char* page = begin - reinterpret_cast<uintptr_t>(begin) % static_cast<uintptr_t>(pageBytes());
     releasePages(page, begin + executable_.slots[slot].type.extentBytes() - page);
   }
+  const exe::Instruction* findVarying() const;
+  [[noreturn]] void refuseVarying(const exe::Instruction& instruction) const;
   void fillInitial();
   void findRestored();
   void advanceGenerator();
@@ -265,6 +269,24 @@ class CpuBackendImpl final : public CpuBackend {
   std::vector<std::vector<at::Tensor>> bound_outputs_;  // of this step, where other processes get them
   std::vector<at::Tensor> bound_inputs_;                // keeps the caller's memory (or dense copies of it) alive
 };
+
+/// An operator whose operands' values say how much it draws.
+const exe::Instruction* CpuBackendImpl::findVarying() const {
+  for (const exe::Segment& segment : executable_.segments)
+    for (const exe::Instruction& instruction : segment.instructions)
+      if (instruction.draws_vary) return &instruction;
+  return nullptr;
+}
+
+void CpuBackendImpl::refuseVarying(const exe::Instruction& instruction) const {
+  throwUser(
+      ErrorCode::E0106,
+      {.what = cat(instruction.op, " draws as many random numbers as values ask for, and others draw behind it"),
+       .at = instruction.source < 0 ? "" : executable_.sources[instruction.source],
+       .found = cat(executable_.workers.size(), " stages and replicas, which do not know where it ends"),
+       .expected = "one stage that runs the whole program, on one device",
+       .remedy = "draw these numbers before the call and pass them as an input, or put all blocks on one device"});
+}
 
 // Memory starts as zeros; writing them would only take up the pages.
 void CpuBackendImpl::fillInitial() {
@@ -296,13 +318,15 @@ void CpuBackendImpl::findRestored() {
 
 // The worker that drew last stands nearest to the end of the step.
 void CpuBackendImpl::advanceGenerator() {
-  const int64_t draws =
-      executable_.random_draws * executable_.micro_batches * executable_.replicas * executable_.processes;
-  if (draws == 0) return;
+  if (!executable_.isRandom()) return;
   const auto last =
       std::max_element(streams_.begin(), streams_.end(),
                        [](const RandomStream& a, const RandomStream& b) { return a.position() < b.position(); });
-  start_ = last->draw(draws, 0).clone();
+  const int64_t all = executable_.allMicroBatches(), draws = executable_.random_draws * all;
+  start_ = last->stand({.draws_before = draws,
+                        .normals_before = executable_.normals.count * all,
+                        .spare = draws - executable_.random_draws + executable_.normals.spare})
+               .clone();
 }
 
 void CpuBackendImpl::bindInputs(const std::vector<at::Tensor>& inputs) {

@@ -57,7 +57,7 @@ void StepAgreement::noteInputs(const std::vector<at::Tensor>& inputs) {
 void StepAgreement::begin(uint64_t hypers, const at::Generator& random) {
   if (!peers_) return;
   Announcement own{.act = "runs a step", .facts = {hypers, inputs_, 0, 0}};
-  if (executable_.random_draws > 0) own.facts[kRandom] = hashOfTensor(random.get_state(), 0);
+  if (executable_.isRandom()) own.facts[kRandom] = hashOfTensor(random.get_state(), 0);
   for (const auto& [external, hash] : uploads_)
     own.facts[kUploads] = hashOf(&hash, sizeof hash, own.facts[kUploads] + static_cast<uint64_t>(external));
   announce(*peers_, own);

@@ -195,6 +195,7 @@ void NullBackend::compute(const exe::Instruction& instruction, const ActionConte
   if (instruction.random_draws >= 0) {
     const int64_t at = exe_.globalMicroBatch(k, exe_.segments[context.segment].replica);
     symbol.mix(instruction.random_offset + at * exe_.random_draws);
+    if (exe_.normals.count > 0) symbol.mix(instruction.normals.before + at * exe_.normals.count);
   }
   int64_t which = 0;
   auto store = [&](int32_t slot) {

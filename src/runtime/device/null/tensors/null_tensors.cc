@@ -180,9 +180,14 @@ void NullTensors::fillOutputs() {
 }
 
 void NullTensors::advanceGenerator() {
-  const int64_t draws =
-      executable_.random_draws * executable_.micro_batches * executable_.replicas * executable_.processes;
-  for (int64_t i = 0; i < draws; ++i) start_.get<at::CPUGeneratorImpl>()->random();
+  auto* generator = start_.get<at::CPUGeneratorImpl>();
+  const int64_t all = executable_.allMicroBatches(), normals = executable_.normals.count * all;
+  // It has no numbers to lose: the last two of a pair stand for its spare.
+  const bool from_spare = generator->next_double_normal_sample().has_value();
+  if (normals > 0) generator->set_next_double_normal_sample(std::nullopt);
+  const int64_t draws = executable_.random_draws * all + drawsOfNormals(normals, from_spare);
+  for (int64_t i = 0; i < draws; ++i) generator->random();
+  if (normals > 0 && leavesSpare(normals, from_spare)) generator->set_next_double_normal_sample(0);
 }
 
 }  // namespace

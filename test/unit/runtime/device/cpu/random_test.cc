@@ -82,6 +82,51 @@ TEST(Random, OrderOfMicroBatchesDoesNotMatter) {
   EXPECT_TRUE(at::equal(a.backend().generator().get_state(), b.backend().generator().get_state()));
 }
 
+// Three normal numbers, a mask of seven elements, two normal numbers more.
+Program normalProgram(int64_t micro_batches) {
+  Program p(micro_batches);
+  const int64_t mask_draws = drawsOf(7);
+  p.executable.random_draws = mask_draws;
+  p.executable.normals = {.count = 5, .spare = mask_draws};
+  const int32_t first = p.value(f32({3})), mask = p.value(f32({7})), second = p.value(f32({2}));
+  exe::Instruction& a = p.op("aten::normal_", {Arg::id(first), Arg::real(0), Arg::real(1), randomStream()}, {-1});
+  a.random_draws = a.random_offset = 0;
+  a.normals = {.count = 3, .spare = 0};  // behind the mask of the micro-batch before
+  exe::Instruction& b = p.op("aten::bernoulli_.float", {Arg::id(mask), Arg::real(0.5), randomStream()}, {-1});
+  b.random_draws = mask_draws, b.random_offset = 0;
+  b.normals = {.before = 3};
+  exe::Instruction& c = p.op("aten::normal_", {Arg::id(second), Arg::real(0), Arg::real(1), randomStream()}, {-1});
+  c.random_draws = 0, c.random_offset = mask_draws;
+  c.normals = {.count = 2, .before = 3, .spare = 0};
+  p.emit(first);
+  p.emit(mask);
+  p.emit(second);
+  return p;
+}
+
+TEST(Random, SparesCrossMicroBatchesAndSteps) {
+  for (const bool from_spare : {false, true}) {
+    for (const bool is_shuffled : {false, true}) {
+      Program p = normalProgram(3);
+      auto& actions = p.executable.workers[0].actions;
+      if (is_shuffled) std::swap(actions[0], actions[2]);
+      Runner runner(p);
+      at::Generator eager = at::detail::createCPUGenerator(99);
+      if (from_spare) at::empty({1}).normal_(0, 1, eager);
+      runner.backend().setGenerator(eager);
+      for (int step = 0; step < 3; ++step) {
+        const auto result = runner.step({});
+        for (int k = 0; k < 3; ++k) {
+          EXPECT_TRUE(sameBits(result[0][k], at::empty({3}).normal_(0, 1, eager))) << step << "." << k;
+          EXPECT_TRUE(sameBits(result[1][k], at::empty({7}).bernoulli_(0.5, eager))) << step << "." << k;
+          EXPECT_TRUE(sameBits(result[2][k], at::empty({2}).normal_(0, 1, eager))) << step << "." << k;
+        }
+        EXPECT_TRUE(at::equal(runner.backend().generator().get_state(), eager.get_state())) << step;
+      }
+    }
+  }
+}
+
 TEST(Random, AFailedStepDrawsNothing) {
   Program p = dropoutProgram(1);
   p.op("aten::mm", {Arg::id(0), Arg::id(0)}, {0});  // 4x5 times 4x5
