@@ -12,6 +12,7 @@
 #include "abele/model.h"
 #include "abele/optim.h"
 #include "abele/options.h"
+#include "model/optimizer_constants.h"
 #include "session/session.h"
 
 namespace torch::nn {
@@ -45,8 +46,8 @@ OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector
 /// The optimizer that makes this spec. Requires: it has one.
 optim::Optimizer optimizerOf(const OptimizerSpec& spec);
 
-/// Throws E0706 where a value that was fixed at compile is another one now.
-void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimizer& given);
+/// What a program that is compiled with it keeps. scaling_varies: as OptimizerSource::constants().
+OptimizerConstants constantsOf(const optim::Optimizer& optimizer, bool scaling_varies);
 
 // hooks.cc
 void callPreCompileHooks();

@@ -136,7 +136,6 @@ void LibTorchModel::loadWeights(const std::shared_ptr<const WeightFiles>& files)
 
 // --- optimizer, groups, times ----------------------------------------------------------------------------------------
 void LibTorchModel::setOptimizer(const optim::Optimizer& optimizer) {
-  if (program()) requireSameConstants(this->optimizer(), optimizer);
   Model::setOptimizer(std::make_shared<LibTorchOptimizer>(optimizer));
 }
 

@@ -46,6 +46,7 @@ class LibTorchOptimizer : public OptimizerSource {
  public:
   explicit LibTorchOptimizer(optim::Optimizer given) : value(std::move(given)) {}
   OptimizerSpec spec(const std::vector<NamedTensor>& tensors) override { return optimizerSpec(value, tensors); }
+  OptimizerConstants constants(bool scaling_varies) override { return constantsOf(value, scaling_varies); }
 
   const optim::Optimizer value;
 };

@@ -169,23 +169,17 @@ std::optional<FloatType> typeOf(const OptimizerFields& fields, const char* name)
 
 }  // namespace
 
-void requireSameConstants(const optim::Optimizer& compiled, const optim::Optimizer& given) {
-  const auto require = [&](const std::string& name, double before, double now) {
-    const bool constant = compiled.variable_attrs.isConstant(name) ||
-                          (name.starts_with("beta") && compiled.variable_attrs.isConstant("betas"));
-    ABELE_REQUIRE(!constant || before == now, E0706,
-                  {.what = cat(name, " is fixed in the compiled program"),
-                   .found = cat(now),
-                   .expected = cat(before),
-                   .remedy = "do not mark it as constant, or destroy() the model first"});
-  };
-  require("loss_scaling", compiled.loss_scaling, given.loss_scaling);
-  const OptimizerFields before = fieldsOf(compiled), now = fieldsOf(given);
-  for (size_t i = 0; i < std::min(before.groups.size(), now.groups.size()); ++i) {
-    const Fields numbers = numbersOf(now, now.groups[i]);
-    for (const auto& [name, value] : numbersOf(before, before.groups[i]))
-      if (const auto it = numbers.find(name); it != numbers.end()) require(name, value, it->second);
-  }
+OptimizerConstants constantsOf(const optim::Optimizer& optimizer, bool scaling_varies) {
+  OptimizerConstants constants(OptimizerConstants::Marks::kOfCompiled);
+  const optim::VariableAttributes& marks = optimizer.variable_attrs;
+  if (!scaling_varies) constants.note("loss_scaling", cat(optimizer.loss_scaling), marks.isConstant("loss_scaling"));
+  const OptimizerFields fields = fieldsOf(optimizer);
+  for (size_t i = 0; i < fields.groups.size(); ++i)
+    for (const auto& [name, value] : numbersOf(fields, fields.groups[i])) {
+      const bool is_constant = marks.isConstant(name) || (name.starts_with("beta") && marks.isConstant("betas"));
+      constants.note(cat("param_groups[", i, "]['", name, "']"), cat(value), is_constant);
+    }
+  return constants;
 }
 
 optim::Optimizer optimizerOf(const OptimizerSpec& spec) {

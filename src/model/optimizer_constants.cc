@@ -7,34 +7,37 @@
 
 namespace abele::host {
 
-void OptimizerConstants::note(std::string name, const std::string& text, bool is_constant) {
-  note(std::move(name), is_constant ? cat("constant ", text) : "variable");
+const OptimizerConstants::Value* OptimizerConstants::find(const std::string& name) const {
+  const auto it = std::ranges::find(values_, name, &Value::name);
+  return it == values_.end() ? nullptr : &*it;
 }
 
-const std::string& OptimizerConstants::textOf(const std::string& name) const {
-  static const std::string absent = "absent";
-  const auto it = std::ranges::find(values_, name, &std::pair<std::string, std::string>::first);
-  return it == values_.end() ? absent : it->second;
+std::string OptimizerConstants::shown(const Value* value) {
+  if (!value) return "absent";
+  if (value->kind == Kind::kVariable) return "variable";
+  return value->kind == Kind::kConstant ? cat("constant ", value->text) : value->text;
+}
+
+void OptimizerConstants::require(const Value* ours, const Value* theirs) const {
+  const bool counts = ours && theirs && ours->kind != Kind::kVariable;
+  const bool marks_count = marks_ == Marks::kOfBoth;
+  if (marks_count ? shown(ours) == shown(theirs) : !counts || ours->text == theirs->text) return;
+  const bool may_be_marked = ours && ours->kind == Kind::kConstant;
+  throw OptionError(
+      ErrorCode::E0706,
+      {.what = cat((ours ? ours : theirs)->name, " of the optimizer is fixed in the compiled program"),
+       .found = marks_count ? shown(theirs) : theirs->text,
+       .expected = shown(ours),
+       .remedy = cat(may_be_marked ? "mark it with optimizer.variable_attrs.markAsVariable before the model is "
+                                     "compiled, or "
+                                   : "",
+                     "call destroy() first")},
+      /*builtin=*/{});
 }
 
 void OptimizerConstants::requireSame(const OptimizerConstants& now) const {
-  const auto require = [&](const std::string& name) {
-    const std::string &ours = textOf(name), &theirs = now.textOf(name);
-    if (ours == theirs) return;
-    const bool may_be_marked = ours.find("constant") != std::string::npos;
-    throw OptionError(
-        ErrorCode::E0706,
-        {.what = cat(name, " of the optimizer is fixed in the compiled program"),
-         .found = theirs,
-         .expected = ours,
-         .remedy = cat(may_be_marked ? "mark it with optimizer.variable_attrs.markAsVariable before the model is "
-                                       "compiled, or "
-                                     : "",
-                       "call destroy() first")},
-        /*builtin=*/{});
-  };
-  for (const auto& [name, text] : values_) require(name);
-  for (const auto& [name, text] : now.values_) require(name);
+  for (const Value& value : values_) require(&value, now.find(value.name));
+  for (const Value& value : now.values_) require(find(value.name), &value);
 }
 
 }  // namespace abele::host

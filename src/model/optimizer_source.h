@@ -54,7 +54,7 @@ class OptimizerSource {
   virtual std::optional<OptimizerFields> fields() { return std::nullopt; }
   /// What a program that is compiled with it keeps. scaling_varies: loss scaling is automatic, and its start may
   /// change.
-  virtual OptimizerConstants constants(bool /*scaling_varies*/) { return {}; }
+  virtual OptimizerConstants constants(bool /*scaling_varies*/) { return OptimizerConstants(); }
   /// Null: it keeps none.
   virtual HostState* state() { return nullptr; }
 };

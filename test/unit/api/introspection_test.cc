@@ -352,6 +352,8 @@ TEST(OptimizerAttributes, ConstantsStayAsCompiled) {
   Training training({}, optimizer);
   training.model(torch::randn({1, 4}));
   training.model.setOptimizer(abele::optim::SGD{.lr = 0.25, .momentum = 0.5});
+  // The marks are those of the optimizer that the program was compiled with.
+  EXPECT_EQ(codeOf([&] { training.model.setOptimizer(abele::optim::SGD{.lr = 0.25, .momentum = 0.25}); }), "E0706");
   Training other({}, optimizer);
   other.model(torch::randn({1, 4}));
   EXPECT_EQ(codeOf([&] { other.model.setOptimizer(abele::optim::SGD{.lr = 0.5, .momentum = 0.25}); }), "E0706");
