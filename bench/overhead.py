@@ -81,7 +81,7 @@ def ofAten():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, default=30)
+    parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--json", type=Path, help="default: bench/results/overhead-<date>.json")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -89,7 +89,7 @@ def main():
     few, many = Timed(1, FEW), Timed(1, MANY)
     for _ in range(args.samples):
         for timed in (short, long, few, many):
-            timed.sample(20)
+            timed.sample(1)  # short, so that one falls between the turns of other programs
     instruction = (long.least() - short.least()) / (LONG - SHORT)
     micro_batch = (many.least() - few.least()) / (MANY - FEW)
     result = {
