@@ -1,11 +1,12 @@
 """train.py FOLDER STEPS: trains two stages in each process up to a step, from the folder's newest checkpoint on.
 
-Prints a line a step, then "done", or the code of the error that ended it and what was found. Leaves
-FOLDER/end-PROCESS.pt.
+Prints a line a step, then "done", or the code of the error that ended it, when it came (time.monotonic(), which all
+hosts of a machine share) and what was found. Leaves FOLDER/end-PROCESS.pt.
 """
 
 import os
 import sys
+import time
 
 import abele
 import poptorch
@@ -53,7 +54,7 @@ def main():
                 abele.save_checkpoint(FOLDER, model, step=step)
         model.copyWeightsToHost()
     except poptorch.Error as error:
-        say(f"{error.code} {error}".replace("\n", " "))
+        say(f"{error.code} {time.monotonic():.6f} {error}".replace("\n", " "))
         os._exit(3)  # the end of a process that has nobody to say good-bye to is not what is tested
     torch.save(net.state_dict(), f"{FOLDER}/end-{PROCESS}.pt")
     say("done")
