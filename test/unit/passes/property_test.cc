@@ -17,6 +17,8 @@ constexpr uint32_t kNumSeeds = 300;
 constexpr PipelineFacts kAllFacts{.training = true,
                                   .recomputes = true,
                                   .splits_weight_gradients = true,
+                                  .fuses_loss = true,
+                                  .approximates = true,
                                   .fuses_accumulation = true,
                                   .has_several_spaces = true};
 
