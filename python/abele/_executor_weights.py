@@ -38,15 +38,20 @@ class WeightSync:
             self._requireComplete("state_dict()")
         return self._user_model.state_dict(*args, **kwargs)
 
-    @oneAtATime
     def _requireComplete(self, what, stream="abele.weights(model)"):
         """Refuses what would lack tensors that other processes have. stream: what gives them one by one."""
-        if not wrapping.isSuspended():
+        if wrapping.isSuspended() or not self._hasMetaTensors():
+            return  # without a turn: other threads read the weights of a model that is being compiled
+        with self._lock:
             self._native.requireComplete(
                 what,
                 "in all processes, abele.save_weights(folder, model) or abele.save_checkpoint(folder, model, step=n); "
                 f"dict({stream}) where each has the memory for all",
             )
+
+    def _hasMetaTensors(self):
+        with wrapping.withoutPull():
+            return any(tensor.is_meta for tensor in [*self._user_model.parameters(), *self._user_model.buffers()])
 
     @oneAtATime
     def copyWeightsToDevice(self):
