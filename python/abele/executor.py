@@ -323,7 +323,8 @@ def _takePlaceHere(options):
     if 1 in (saved.numProcesses, here.numProcesses) and not saved.devices_per_process:
         return  # as the file says: each process has whole replicas
     devices = saved.numProcesses * saved.devices_per_process
-    saved.configureProcessId(here.processId, here.numProcesses)
+    # Not configureProcessId, which popdist's options refuse.
+    saved.set(distributed_process_id=here.processId, num_distributed_processes=here.numProcesses)
     if here.numProcesses == 1:
         saved.devicesPerProcess(0)
     elif devices % here.numProcesses == 0:
