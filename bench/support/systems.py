@@ -1,5 +1,6 @@
-"""The two ways to train a workload that smoke.py compares, each run by serve() in a process of its own."""
+"""Ways to train a workload, and to use it, that benchmarks compare, each run by serve() in a process of its own."""
 
+import hashlib
 import os
 import time
 import traceback
@@ -58,8 +59,48 @@ class Compiled:
         return self.model.report()["heap_allocations"]
 
 
+class Predictions:
+    """Outputs of the workload without a loss: of a step's micro-batches one by one, or (single) of one sample.
+
+    kind: "eager", "compile" for torch.compile, or "DxT" for our devices."""
+
+    def __init__(self, workload, kind, threads, single):
+        torch.set_num_threads(threads)
+        self.size = workload.micro_batch
+        self.single, self.ours = single, kind not in ("eager", "compile")
+        model = workload.model()
+        model = torch.nn.Sequential(*model.parts).eval()
+        if self.ours:
+            import poptorch
+
+            if kind.startswith("2"):
+                poptorch.BeginBlock(model[0], ipu_id=0)
+                poptorch.BeginBlock(model[workload.cut], ipu_id=1)
+            options = poptorch.Options().deviceIterations(1 if single else MICRO_BATCHES)
+            options.showCompilationProgressBar(False)
+            model = poptorch.inferenceModel(model, options)
+        elif kind == "compile":
+            model = torch.compile(model)
+        self.model = model
+
+    @torch.no_grad()
+    def step(self, x, _):
+        if self.single or self.ours:
+            return self.model(x[:1] if self.single else x)
+        return torch.cat([self.model(rows) for rows in x.split(self.size)])
+
+
+def told(result):
+    """A result as a pipe tells it: its numbers, or, of many, their digest."""
+    return result.tolist() if result.numel() <= 64 else hashlib.sha256(result.contiguous().numpy()).hexdigest()
+
+
 def build(name, workload):
     kind, _, threads = name.partition("-")
+    if kind == "predict":  # predict-eager-2, predict-compile-2, predict-1x2; with /1 at the end: of one sample
+        name, _, single = threads.partition("/")
+        kind, _, threads = name.partition("-")
+        return Predictions(workload, kind, int(threads or kind.partition("x")[2]), bool(single))
     if kind == "eager":
         return Eager(workload, int(threads))
     apart = name.endswith("-apart")  # each device in a process of its own
@@ -85,7 +126,7 @@ def serve(pipe, name, workload_name, environment=None):
                 {
                     "s": time.perf_counter() - begin,
                     "cpu_s": time.process_time() - cpu,
-                    "losses": [loss.tolist() for loss in losses],
+                    "losses": [told(loss) for loss in losses],
                 }
             )
         allocations = system.heap_allocations() if isinstance(system, Compiled) else None

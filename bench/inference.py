@@ -1,0 +1,104 @@
+"""How fast are predictions, against eager PyTorch and torch.compile, with eager's bits?
+
+    ./dev bench inference                      the five workloads: a step's eight micro-batches, and one sample alone
+    ./dev bench inference --workloads lstm --setups 1x2 --samples 15
+
+A setup DxT is D devices of T threads each; eager and torch.compile have D * T threads. "8" rows: one call takes eight
+micro-batches (deviceIterations), the others loop over them. "1" rows: one call takes one sample, on one device. Systems
+take turns as in smoke.py; crowded samples are dropped as there. Outputs must equal, bit for bit, eager's with T
+threads; torch.compile's need not.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from smoke import CHECKED_STEPS, RESULTS, System, split
+from support.machine import describe
+from support.workloads import MICRO_BATCHES, WORKLOADS
+
+HEAD = "workload       rows  setup        ms  eager ms  ratio   best  compile ms  ratio   best   clean  bits"
+SINGLE_STEPS = 8
+
+
+def measure(workload, setups, single, samples, patience_s):
+    """Results of one workload by setup, after all systems took turns."""
+    threads = {d * t for d, t in map(split, setups)} | {t for _, t in map(split, setups)}
+    end = "/1" if single else ""
+    names = [f"{kind}-{n}" for n in sorted(threads) for kind in ("eager", "compile")]
+    systems = {name: System(f"predict-{name}{end}", workload.name) for name in [*names, *setups]}
+    steps = workload.steps * (SINGLE_STEPS if single else 1)
+    told = {
+        name: [system.train(step, 1)["losses"] for step in range(CHECKED_STEPS)] for name, system in systems.items()
+    }
+    until, turn = time.monotonic() + patience_s, 0
+    order = list(systems.values())
+    while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in order)):
+        for system in order[turn % len(order) :] + order[: turn % len(order)]:
+            system.sample(CHECKED_STEPS + turn * steps, steps)
+        turn += 1
+    for system in order:
+        system.stop()
+
+    rows = {}
+    for setup in setups:
+        devices, each = split(setup)
+        ours = systems[setup].kept(samples)
+        row = {"ms": statistics.median(ours) * 1e3, "clean": len(systems[setup].clean()), "samples": turn}
+        for kind in ("eager", "compile"):
+            theirs = systems[f"{kind}-{devices * each}"].kept(samples)
+            row[f"{kind}_ms"] = statistics.median(theirs) * 1e3
+            row[f"{kind}_ratio"] = statistics.median(ours) / statistics.median(theirs)
+            row[f"{kind}_best_ratio"] = min(ours) / min(theirs)
+        row["same_bits"] = told[setup] == told[f"eager-{each}"]
+        rows[setup] = row
+    return rows
+
+
+def show(name, batch, setup, row):
+    bits = "same" if row["same_bits"] else "differ"
+    print(
+        f"{name:14} {batch:4} {setup:>6} {row['ms']:9.2f} {row['eager_ms']:9.2f} {row['eager_ratio']:6.2f} "
+        f"{row['eager_best_ratio']:6.2f} {row['compile_ms']:11.2f} {row['compile_ratio']:6.2f} "
+        f"{row['compile_best_ratio']:6.2f} {row['clean']:3}/{row['samples']:<3} {bits}",
+        flush=True,
+    )
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--setups", default="1x2,2x1", help="DxT: devices x threads (default 1x2,2x1)")
+    parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
+    parser.add_argument("--patience", type=float, default=60, help="seconds that a workload may wait for clean samples")
+    parser.add_argument("--json", type=Path, help="default: bench/results/inference-<date>.json")
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
+    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
+    print(HEAD)
+    for name in args.workloads.split(","):
+        for batch in (MICRO_BATCHES, 1):
+            setups = [setup for setup in args.setups.split(",") if batch > 1 or split(setup)[0] == 1]
+            rows = measure(WORKLOADS[name], setups, batch == 1, args.samples, args.patience)
+            result["workloads"].setdefault(name, {})[batch] = rows
+            for setup, row in rows.items():
+                show(name, batch, setup, row)
+    path = args.json or RESULTS / f"inference-{result['date'][:10]}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"written to {path}")
+    same = [
+        row["same_bits"] for kinds in result["workloads"].values() for rows in kinds.values() for row in rows.values()
+    ]
+    return 0 if all(same) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
