@@ -15,6 +15,8 @@ import traceback
 import torch
 
 from ._errors import userError
+from ._generators import HeldGenerators, exchanged
+from ._logging import logger
 from ._native import PACKAGE_FOLDERS, isCapturing
 from ._raw_reads import userLine
 
@@ -88,11 +90,11 @@ class _Watch:
         self._module, self._source = module, source
         self._is_seeded = False  # by forward: the same numbers in every call
         self._state = _stateOf(module)
-        owner = module.random.__self__  # the generator behind the functions
+        self.generator = module.random.__self__  # the one behind the functions
         self._originals = {
             name: value
             for name, value in vars(module).items()
-            if name in _FUNCTIONS or (name not in _STATES and getattr(value, "__self__", None) is owner)
+            if name in _FUNCTIONS or (name not in _STATES and getattr(value, "__self__", None) is self.generator)
         }
 
     def install(self):
@@ -106,15 +108,18 @@ class _Watch:
         for name, original in self._originals.items():
             setattr(self._module, name, original)
 
-    def requireNoDraw(self):
-        """Raises E0101 for draws that went another way; not while other threads may draw too."""
-        if not self._is_seeded and threading.active_count() == 1 and _stateOf(self._module) != self._state:
-            raise _refusal(self._source)
+    def drawn(self):
+        """Names the module where numbers were drawn another way; "" if none were."""
+        return "" if self._is_seeded or _stateOf(self._module) == self._state else self._source
+
+    def renote(self):
+        """What was drawn until now does no harm."""
+        self._state = _stateOf(self._module)
 
     def _seeding(self, name, original):
         def seed(*args, **kwargs):
             if isCapturing() and (args or kwargs):
-                self.requireNoDraw()
+                requireNoDraw(self)
                 self._is_seeded = True
             return original(*args, **kwargs)
 
@@ -122,8 +127,13 @@ class _Watch:
 
     def _drawing(self, name, original):
         def draw(*args, **kwargs):
-            if not isCapturing() or self._is_seeded:
-                return original(*args, **kwargs)
+            elsewhere = not isCapturing()
+            if elsewhere or self._is_seeded:
+                is_known = elsewhere and _active[-1].has_others and not self.drawn()
+                value = original(*args, **kwargs)
+                if is_known:
+                    self.renote()  # of another thread, which says so
+                return value
             value = original(*args, **kwargs)
             self._state = _stateOf(self._module)
             if name not in _UNIFORM or type(value) is not float:
@@ -140,16 +150,100 @@ def _stateOf(module):
     return tuple(part.tobytes() if hasattr(part, "tobytes") else part for part in state)
 
 
+class _Watches:
+    """Everything that draws on the host, while one model is captured."""
+
+    def __init__(self):
+        modules = [
+            _Watch(sys.modules[source], source) for source in ("random", "numpy.random") if source in sys.modules
+        ]
+        apart = [module.generator for module in modules]
+        apart += [one._bit_generator for one in apart if hasattr(one, "_bit_generator")]
+        self.held = HeldGenerators(apart)
+        self.modules = modules
+        self.all = [*modules, self.held]
+        # They may draw for themselves; those that forward starts work for it.
+        self.has_others = threading.active_count() > 1
+        self.has_warned = False
+        self._thread = threading.get_ident()
+
+    def isHere(self):
+        """Does this thread capture?"""
+        return threading.get_ident() == self._thread
+
+
+_active = []  # of the captures that are running, the outermost first
+
+
+def requireNoDraw(*watches):
+    """Raises E0101 for numbers that forward has drawn where nobody stands in the way. Where other threads run, which
+    may have drawn them, it warns.
+
+    Args:
+        watches: which to ask; none: all of this capture.
+    """
+    active = _active[-1]
+    for watch in watches or active.all:
+        source = watch.drawn()
+        if not source:
+            continue
+        if not active.has_others:
+            raise _refusal(source)
+        if not active.has_warned:
+            logger.warning(
+                "%s drew random numbers while forward was captured, and other threads run: if it was forward that drew "
+                "them, they are constants of the program; draw with torch.rand, or pass them as an input",
+                source,
+            )
+        active.has_warned = True
+
+
+def _refusedSystemDraws():
+    """Numbers of the operating system."""
+
+    def drawing(source):
+        def make(original):
+            def draw(*args, **kwargs):
+                if isCapturing():
+                    raise _refusal(source)
+                return original(*args, **kwargs)
+
+            return draw
+
+        return make
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(exchanged(random.SystemRandom, "random", drawing("random.SystemRandom")))
+    for home in (torch, torch.random):
+        stack.enter_context(exchanged(home, "seed", drawing("torch.seed")))
+    return stack
+
+
 @contextlib.contextmanager
-def refusedDraws():
-    """Around forward."""
-    watches = [_Watch(sys.modules[source], source) for source in ("random", "numpy.random") if source in sys.modules]
-    for watch in watches:
-        watch.install()
+def allowedDraws():
+    """Around a function that the host runs in every step: its numbers are no part of the program."""
+    if not _active or not _active[-1].isHere():
+        yield
+        return
+    requireNoDraw()
     try:
         yield
     finally:
-        for watch in watches:
-            watch.remove()
-    for watch in watches:
-        watch.requireNoDraw()
+        for watch in _active[-1].all:
+            watch.renote()
+
+
+@contextlib.contextmanager
+def refusedDraws():
+    """Around forward and backward."""
+    active = _Watches()
+    with contextlib.ExitStack() as stack:
+        for module in active.modules:
+            module.install()
+            stack.callback(module.remove)
+        stack.enter_context(active.held.watched())
+        stack.enter_context(_refusedSystemDraws())
+        _active.append(active)
+        stack.callback(_active.pop)
+        yield
+        requireNoDraw()

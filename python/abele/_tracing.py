@@ -12,7 +12,7 @@ from torch.utils import _python_dispatch as python_dispatch
 
 from . import _hooks, wrapping
 from ._errors import refused, userError
-from ._host_random import refusedDraws
+from ._host_random import refusedDraws, requireNoDraw
 from ._indexing import indexingByTensors
 from ._logging import logger
 from ._native import core, isCapturing
@@ -309,6 +309,7 @@ def aroundProgram(model, around):
         stack.enter_context(widenedOperands())
         stack.enter_context(_withoutValueSteering(model))
         stack.enter_context(indexingByTensors())
+        stack.enter_context(refusedDraws())
         yield
 
 
@@ -317,7 +318,6 @@ def callForward(model, positional, named, *, options, excludes, training, scopes
     before = _owned(model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(typedReads(excludes))
-        stack.enter_context(refusedDraws())
         stack.enter_context(_withoutFunctionOperands())
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:
@@ -328,6 +328,7 @@ def callForward(model, positional, named, *, options, excludes, training, scopes
         with checkedOverlaps(options) as check:
             result = model(*positional, **named)
             check(result)
+    requireNoDraw()
     _requireNotReassigned(model, before)
     return result
 

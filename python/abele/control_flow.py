@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ._errors import refused, userError
+from ._host_random import allowedDraws
 from ._native import core
 
 
@@ -111,7 +112,8 @@ class CPU:
         self._call = None
 
     def _run(self, tensors):
-        result = self._layer_to_call(*tensors)
+        with allowedDraws():
+            result = self._layer_to_call(*tensors)
         results = [result] if isinstance(result, torch.Tensor) else result
         if not isinstance(results, (list, tuple)) or not all(isinstance(value, torch.Tensor) for value in results):
             holds = isinstance(results, (list, tuple))

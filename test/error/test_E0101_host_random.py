@@ -1,6 +1,9 @@
 """E0101: random numbers of Python and numpy decide what forward does."""
 
+import gc
 import random
+import tempfile
+import threading
 
 import numpy as np
 import poptorch
@@ -62,3 +65,119 @@ def test_layers_that_are_dropped_at_random_have_a_remedy():
     with pytest.raises(poptorch.Error, match="E0101 data-dependent") as raised:
         poptorch.inferenceModel(Model(lambda x: x if torch.rand([]) < 0.5 else x * 2))(X)
     assert "torch.where" in str(raised.value)
+
+
+dice = random.Random(1)
+rng = np.random.default_rng(2)
+legacy = np.random.RandomState(3)
+hidden = [random.Random(4), np.random.Generator(np.random.Philox(5))]
+
+
+class Loaded(random.Random):
+    pass
+
+
+loaded = Loaded(6)
+# found: what the message says of the generator
+HELD = {
+    "factor": (lambda x: x * dice.random(), r"\('dice', a random.Random\)"),
+    "branch": (lambda x: x * 2 if dice.random() < 2 else x, "'dice'"),
+    "numpy": (lambda x: x * rng.random(), r"\('rng', a numpy.random.*PCG64\)"),
+    "array": (lambda x: x * torch.from_numpy(rng.normal(size=2)).float(), "'rng'"),
+    "state of numpy": (lambda x: x * legacy.rand(), r"\('legacy', a numpy.random.*\)"),
+    "spare sample": (lambda x: x * legacy.randn(), "'legacy'"),
+    "in a list": (lambda x: x * hidden[0].gauss(0, 1), "a random.Random"),
+    "in a list, numpy": (lambda x: x * float(hidden[1].normal()), "numpy.random.*Philox"),
+    "type of the program": (lambda x: x * loaded.random(), "'loaded', a .*Loaded"),
+    "made without a seed": (lambda x: x * random.Random().random(), "a random.Random"),
+    "made without a seed, numpy": (lambda x: x * np.random.default_rng().random(), "without a seed"),
+    "made without a seed, state": (lambda x: x * np.random.RandomState().rand(), "without a seed"),
+    "drawn before it is seeded": (lambda x: x * (dice.random(), dice.seed(1))[0], "'dice'"),
+    "of the system": (lambda x: x * random.SystemRandom().random(), "random.SystemRandom"),
+    "seed of the system": (lambda x: x * (torch.seed() % 3), "torch.seed"),
+}
+
+
+@pytest.mark.parametrize("decide, found", HELD.values(), ids=HELD.keys())
+def test_generators_of_the_program_are_refused(decide, found):
+    legacy.randn()  # leaves a spare: the next one draws nothing else
+    with pytest.raises(poptorch.Error, match="E0101 data-dependent: forward draws random numbers from .*" + found):
+        poptorch.inferenceModel(Model(decide))(X)
+    assert isinstance(dice.random(), float) and random.Random(1).random() == random.Random(1).random()
+
+
+KEPT = {
+    "seeded": lambda x: x * random.Random(7).random() + np.random.default_rng(8).random(),
+    "seeded state": lambda x: x * np.random.RandomState(9).rand(),
+    "seeded again": lambda x: x * (dice.seed(3), dice.random())[1],
+    "not drawn": lambda x: x * (1 if (np.random.default_rng(), random.Random(), np.random.SeedSequence(5)) else 2),
+    "kept for later": lambda x: x * (1 if (made.append(np.random.default_rng()), made.append(random.Random())) else 2),
+    "name of a file": lambda x: x * (2 if tempfile.mktemp() else 1),
+}
+made = []
+
+
+@pytest.mark.parametrize("function", KEPT.values(), ids=KEPT.keys())
+def test_generators_whose_numbers_are_the_same_in_every_call(function):
+    model = poptorch.inferenceModel(Model(function))
+    for x in (X, X * 2):
+        assert torch.equal(model(x), function(x))
+    del made[:]
+    gc.collect()
+
+
+def test_generators_that_backward_draws_from():
+    class Draws(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * dice.random()
+
+    class Trained(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return poptorch.identity_loss(Draws.apply(self.w * x), reduction="sum")
+
+    with pytest.raises(poptorch.Error, match="E0101 data-dependent: forward draws random numbers from .*'dice'"):
+        poptorch.trainingModel(Trained())(X)
+
+
+def test_functions_of_the_host_draw_in_every_step():
+    drawn = []
+
+    def draws(x):
+        drawn.append((dice.random(), rng.random(), random.random()))
+        return x * drawn[-1][0]
+
+    class Calls(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.draws = poptorch.CPU(draws, "draws")
+
+        def forward(self, x):
+            return self.draws(x + 1)
+
+    model = poptorch.inferenceModel(Calls())
+    for _ in range(2):
+        assert torch.equal(model(X), (X + 1) * drawn[-1][0])
+    assert len(set(drawn)) >= 2
+
+
+def test_other_threads_may_draw_for_themselves(capfd):
+    """Nobody knows whose numbers they are: a warning."""
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        model = poptorch.inferenceModel(Model(lambda x: x * 0 * rng.random()))
+        assert torch.equal(model(X), X * 0)
+    finally:
+        done.set()
+        other.join()
+    assert "'rng'" in (text := capfd.readouterr().err) and "drew random numbers while forward was captured" in text

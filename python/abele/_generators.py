@@ -1,0 +1,149 @@
+"""Generators of random numbers that the program holds, while forward is captured: objects of Python and numpy.
+
+Nobody tells when numbers are drawn from them. So their states are compared before and after.
+"""
+
+import contextlib
+import gc
+import itertools
+import random
+import sys
+import tempfile
+
+from ._native import isCapturing
+
+
+def _kinds():
+    """The types of generators whose state can be read."""
+    found = [random.Random]
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        found += [numpy.RandomState, numpy.BitGenerator]
+    for kind in found:  # grows
+        found += kind.__subclasses__()
+    return {kind for kind in found if not issubclass(kind, random.SystemRandom)}
+
+
+def _alive(kinds):
+    """All objects of these types, but those of gc.freeze()."""
+    objects = gc.get_objects()
+    return list(itertools.compress(objects, map(kinds.__contains__, map(type, objects))))
+
+
+def _frozen(state):
+    if isinstance(state, dict):
+        return tuple((name, _frozen(part)) for name, part in state.items())
+    return state.tobytes() if hasattr(state, "tobytes") else state
+
+
+def _stateOf(generator):
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return _frozen(generator.get_state(legacy=False) if hasattr(generator, "get_state") else generator.state)
+
+
+def _nameOf(generator):
+    """ "'dice', a random.Random": as a module or an object of the program calls it."""
+    holders = gc.get_referrers(generator)
+    # A Generator of numpy holds the object that has the state.
+    outer = [one for one in holders if type(one).__module__.startswith("numpy.random")]
+    known = [generator, *outer]
+    names = [
+        repr(name)
+        for holder in itertools.chain(holders, *map(gc.get_referrers, outer))
+        for name, value in (holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})).items()
+        if isinstance(name, str) and any(value is one for one in known)
+    ]
+    kind = f"a {type(generator).__module__.lstrip('_')}.{type(generator).__qualname__}"
+    return f"{names[0]}, {kind}" if names else kind
+
+
+def _namesFiles(generator):
+    """Does tempfile choose names by it?"""
+    return any(vars(one).get("_rng") is generator for one in _alive({tempfile._RandomNameSequence}))
+
+
+class HeldGenerators:
+    """Those that are alive when forward starts, and those that forward makes without a seed.
+
+    Args:
+        apart: generators that somebody else watches.
+    """
+
+    def __init__(self, apart):
+        self._states = [(one, _stateOf(one)) for one in _alive(_kinds()) if not any(one is other for other in apart)]
+        self._drawn_before_seed = []
+        self._from_system = []  # numpy's generators that forward makes without a seed; None: not known
+
+    def drawn(self):
+        """Names one that has drawn; "" if none has."""
+        changed = (one for one, state in self._states if _stateOf(one) != state)
+        for generator in itertools.chain(self._drawn_before_seed, changed):
+            if not _namesFiles(generator):
+                return f"a generator of the program's own ({_nameOf(generator)})"
+        return "a generator that forward makes without a seed" if self._hasDrawnEntropy() else ""
+
+    def _hasDrawnEntropy(self):
+        return any(generator is None or _hasDrawn(generator) for generator in self._from_system)
+
+    def renote(self):
+        """What was drawn until now does no harm."""
+        self._states = [(one, _stateOf(one)) for one, _ in self._states]
+        self._drawn_before_seed.clear()
+        self._from_system.clear()
+
+    @contextlib.contextmanager
+    def watched(self):
+        """Notices generators that forward seeds."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(exchanged(random.Random, "seed", self._seeding))
+            if hasattr(sys.modules.get("numpy.random.bit_generator"), "randbits"):
+                stack.enter_context(exchanged(sys.modules["numpy.random.bit_generator"], "randbits", self._entropy))
+            yield
+
+    def _seeding(self, original):
+        def seed(generator, a=None, *args, **kwargs):
+            if not isCapturing() or isinstance(generator, random.SystemRandom):
+                return original(generator, a, *args, **kwargs)
+            known = next((state for one, state in self._states if one is generator), None)
+            if known is not None and _stateOf(generator) != known:
+                self._drawn_before_seed.append(generator)
+            original(generator, a, *args, **kwargs)
+            self._states = [(one, state) for one, state in self._states if one is not generator]
+            if a is None:  # else the same numbers in every call
+                self._states.append((generator, _stateOf(generator)))
+
+        return seed
+
+    def _entropy(self, original):
+        def randbits(count):
+            bits = original(count)
+            if isCapturing():
+                # Whose they will be: the youngest without a seed, which is being made.
+                young = gc.get_objects(generation=0) + gc.get_objects(generation=1)
+                kind = sys.modules["numpy.random"].BitGenerator
+                made = [one for one in young if isinstance(one, kind) and one.seed_seq is None]
+                self._from_system.append(made[-1] if made else None)
+            return bits
+
+        return randbits
+
+
+def _hasDrawn(generator):
+    """Has one of numpy's drawn numbers since it was seeded from the operating system?"""
+    seed = generator.seed_seq
+    if seed is None:  # it was seeded with a number since (RandomState does so)
+        return False
+    fresh = type(generator)(type(seed)(seed.entropy, spawn_key=seed.spawn_key, pool_size=seed.pool_size))
+    return _stateOf(generator) != _stateOf(fresh)
+
+
+@contextlib.contextmanager
+def exchanged(owner, name, make):
+    """owner.name is make(original) meanwhile."""
+    original = vars(owner)[name]
+    setattr(owner, name, make(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
