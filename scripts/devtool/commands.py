@@ -169,7 +169,7 @@ FUZZERS = (
 
 
 def _test_long(tools: machine.Toolchain, seconds: int) -> None:
-    """1,000 writers, 200 training processes and 60 hosts that are killed or cut off; each fuzzer from its corpus in the
+    """1,000 writers, 500 training processes and 60 hosts that are killed or cut off; each fuzzer from its corpus in the
     tree, what it finds into build/fuzz."""
     folder = configure_and_build(tools, targets=["unit_base", "unit_model", "abele_python"])
     failed = []
@@ -182,6 +182,10 @@ def _test_long(tools: machine.Toolchain, seconds: int) -> None:
     kills = [tools.python, "-m", "pytest", "-s", "test/multi/test_kills.py"]
     if run(kills, env={**_python_env(tools, folder), "ABELE_KILLS": "100"}, check=False):
         failed.append("test_kills.py")
+    step("100 kills each of trainings of one and of two processes, which go on")
+    resumes = [tools.python, "-m", "pytest", "-s", "test/multi/test_resumes.py"]
+    if run(resumes, env={**_python_env(tools, folder), "ABELE_KILLS": "100"}, check=False):
+        failed.append("test_resumes.py")
     step("20 hosts that are cut off, 20 without power and 20 whose processes are killed")
     hosts = [tools.python, "-m", "pytest", "-s", "test/hosts", "-k", "gone"]
     if run(hosts, env={**_python_env(tools, folder), "ABELE_KILLS": "20"}, check=False):

@@ -123,22 +123,28 @@ run.model.destroy()
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_python_then_the_command_then_python_is_one_run(tmp_path, data, saved, processes):
-    whole = Training(data).trainTo(14)
-    done = run(*saved, "--done=4", "--steps=9", "--out", tmp_path / "losses", "--checkpoint", tmp_path / "run")
+def test_python_then_the_command_then_python_is_one_run(tmp_path, data, processes):
+    """50 steps in Python, 50 by the command, 50 in Python again, in as many processes: the bits of 150 in Python."""
+    whole = Training(data).trainTo(150)
+    Training(data).trainTo(50).model.save(tmp_path / "program.poptorch")
+    done = run(
+        tmp_path / "program.poptorch",
+        *("--data", tmp_path / "data.safetensors", "--inputs=x,target", "--threads=1", "--done=50", "--steps=100"),
+        *("--out", tmp_path / "losses", "--checkpoint", tmp_path / "run"),
+    )
     assert done.returncode == DONE, done.stderr
-    assert re.search(r"^step 9  loss \d", done.stdout, re.M) and "5 steps in" in done.stdout
+    assert re.search(r"^step 100  loss \d", done.stdout, re.M) and "50 steps in" in done.stdout
     found = abele.load_tensors(tmp_path / "losses")
-    equal({"step": torch.arange(5, 10), "loss": torch.stack(whole.losses[4:9])}, found)
+    equal({"step": torch.arange(51, 101), "loss": torch.stack(whole.losses[50:100])}, found)
     launcher = ["-m", "popdist._launcher", "--num-instances", processes, sys.executable] if processes > 1 else []
-    words = [sys.executable, *launcher, "-c", GO_ON, Path(__file__).parent, tmp_path, "14"]
+    words = [sys.executable, *launcher, "-c", GO_ON, Path(__file__).parent, tmp_path, "150"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     again = subprocess.run(list(map(str, words)), env=env, text=True, capture_output=True, timeout=300)
     assert again.returncode == 0, again.stdout + again.stderr
     expected = whole.state()
     for process in range(processes):
         state = abele.load_tensors(tmp_path / f"state-{process}")
-        assert torch.equal(state.pop("losses"), torch.stack(whole.losses[9:]))
+        assert torch.equal(state.pop("losses"), torch.stack(whole.losses[100:]))
         equal(expected, state)
 
 

@@ -1,0 +1,258 @@
+"""resumes.py KIND KILLS FOLDER: a training that is killed at random moments, again and again, and goes on each time.
+
+KIND: `alone` is one process with a shuffling loader; `stages` are two processes with a stage each, of which the first
+one writes the checkpoints; `parts` are two that each write what they have. A checkpoint is written every few steps. Of
+two processes the first, the second or both are killed. A kill may also hit the start: the loading of the checkpoint and
+the compilation.
+
+Ends with an error where a step after a resume has another loss than in a run that was never killed, where a run goes on
+from before a checkpoint that was complete, or where the last checkpoint has another bit. Prints what it has seen.
+"""
+
+import hashlib
+import os
+import random
+import select
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import abele
+import numpy
+import poptorch
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from ports import freePort
+
+KIND, KILLS, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+PROCESSES = 1 if KIND == "alone" else 2
+WIDTH, ROWS, ACCUMULATION = 24, 4, 3
+LAST, EVERY, KEEP = 60, 4, 3
+LIMIT_S = 240  # beyond it a process hangs
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(WIDTH, WIDTH)
+        self.norm = torch.nn.BatchNorm1d(WIDTH)
+        self.second = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        poptorch.Block.start("first", ipu_id=0)
+        hidden = torch.nn.functional.dropout(torch.tanh(self.norm(self.first(x))), 0.3)
+        poptorch.Block.start("second", ipu_id=1)
+        out = self.second(hidden)
+        return out, poptorch.identity_loss((out - x).square(), reduction="mean")
+
+
+class Steps:
+    """The batches: in the order that a shuffling loader chooses, or drawn by the number of the step."""
+
+    def __init__(self, options):
+        rows = ROWS * ACCUMULATION
+        samples = torch.randn(11 * rows, WIDTH, generator=torch.Generator().manual_seed(3))
+        self.loader = None
+        if KIND == "alone":
+            data = torch.utils.data.TensorDataset(samples)
+            self.loader = abele.DataLoader(options, data, batch_size=ROWS, shuffle=True)
+        self.samples = samples.split(rows)
+
+    def after(self, step):
+        while True:
+            if self.loader is None:
+                yield self.samples[step % len(self.samples)]
+                step += 1
+            else:
+                for (x,) in self.loader:
+                    yield x
+
+
+def train(rank, port, folder, tell):
+    """One life of a process. tell: takes what happened, a line each."""
+    if PROCESSES > 1:
+        os.environ.update(
+            RANK=str(rank),
+            WORLD_SIZE=str(PROCESSES),
+            LOCAL_WORLD_SIZE=str(PROCESSES),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            GLOO_SOCKET_IFNAME="lo",
+        )
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    for generator in (random, numpy.random):  # are in checkpoints too
+        generator.seed(1)
+    with torch.device("meta" if KIND == "parts" else "cpu"):
+        net = Net()
+    options = abele.Options().randomSeed(7).showCompilationProgressBar(False)
+    options.Training.gradientAccumulation(ACCUMULATION)
+    options._Popart.set("abele.threadsPerDevice", 1)
+    if PROCESSES > 1:
+        options.Distributed.configureProcessId(rank, PROCESSES).devicesPerProcess(1)
+    steps = Steps(options)
+    model = abele.trainingModel(net, options, optimizer=torch.optim.AdamW(net.parameters(), lr=0.01))
+    if KIND == "parts":
+        abele.init_weights(model, 5)
+    found = abele.load_checkpoint(folder, model, steps.loader)
+    step = found["step"] if found else 0
+    tell(f"from {step}")
+    for x in steps.after(step):
+        if step == LAST:
+            break
+        loss = model(x)[1].reshape(())
+        step += 1
+        tell(f"step {step} {loss.item().hex()}")
+        if step % EVERY == 0:
+            abele.save_checkpoint(folder, model, steps.loader, step=step, keep=KEEP)
+            tell(f"saved {step}")
+    tell("done")
+
+
+class Process:
+    """One life of one process: a fork of this one, which has loaded the libraries and computed nothing."""
+
+    def __init__(self, rank, port, folder, others):
+        read, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            for end in (*others, read):
+                os.close(end)
+            signal.alarm(LIMIT_S)
+            status = 1
+            try:
+                train(rank, port, folder, lambda line: os.write(write, f"{line}\n".encode()))
+                status = 0
+            except poptorch.Error as error:
+                os.write(write, f"heard {error.code} {error.message!r}\n".encode())
+            finally:
+                os._exit(status)
+        os.close(write)
+        self.end, self.text = read, b""
+
+    def lines(self):
+        return self.text.decode().splitlines()
+
+    def read(self, seconds=None):
+        """Takes what it says until then; False at its end."""
+        if seconds is not None and not select.select([self.end], [], [], max(seconds, 0))[0]:
+            return True
+        part = os.read(self.end, 1 << 16)
+        self.text += part
+        return bool(part)
+
+    def bury(self):
+        while self.read():
+            pass
+        os.close(self.end)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def live(folder, choose=None):
+    """Starts all processes. choose: kills at a random moment. Returns the lines of each, and which were killed."""
+    port, processes = freePort(), []
+    for rank in range(PROCESSES):
+        processes.append(Process(rank, port, folder, [each.end for each in processes]))
+    victims = []
+    if choose is not None:
+        victims = choose.choice([[0]] if PROCESSES == 1 else [[0], [1], [0, 1]])
+        watched = processes[victims[0]]
+        lines = choose.choice([0, 1, *range(1, 2 * EVERY + 4)])
+        is_alive = True
+        while is_alive and len(watched.lines()) < lines:
+            is_alive = watched.read()
+        until = time.monotonic() + choose.random() * (0.03 if lines else 0.5)
+        while is_alive and time.monotonic() < until:
+            is_alive = watched.read(until - time.monotonic())
+        for victim in victims:
+            os.kill(processes[victim].pid, signal.SIGKILL)
+    statuses = [process.bury() for process in processes]
+    for rank, (process, status) in enumerate(zip(processes, statuses, strict=True)):
+        lines = process.lines()
+        was_killed = rank in victims and status == -signal.SIGKILL
+        heard = bool(victims) and lines and lines[-1].startswith("heard E0606")
+        if not (was_killed or heard or (status == 0 and lines[-1] == "done")):
+            raise SystemExit(f"process {rank} ended with {status}: {lines[-3:]}")
+    is_done = all(status == 0 for status in statuses)
+    return [process.lines() for process in processes], is_done
+
+
+def contentOf(path):
+    """A file of several has a mark of the save in its name and its header."""
+    content = path.read_bytes()
+    return content[8 + int.from_bytes(content[:8], "little") :] if KIND == "parts" else content
+
+
+def checkpointOf(folder):
+    """What the files of the last step hold."""
+    files = sorted(folder.glob(f"step-{LAST:010}*.safetensors"), key=lambda path: path.name[-27:])
+    assert len(files) == (PROCESSES if KIND == "parts" else 1)
+    return [hashlib.sha256(contentOf(path)).hexdigest() for path in files]
+
+
+class Run:
+    """One training from its beginning to its end, over any number of lives."""
+
+    def __init__(self, folder, expected=None):
+        self.folder, self.expected = folder, expected or {}
+        self.losses, self.saved, self.moments = {}, 0, {"starting": 0, "training": 0, "saving": 0}
+
+    def take(self, lives):
+        for lines in lives:
+            for line in lines:
+                what, *rest = line.split()
+                if what == "from" and int(rest[0]) < self.saved:
+                    raise SystemExit(f"goes on from {rest[0]}, though {self.saved} was complete: {self.folder}")
+                if what == "step":
+                    step, loss = int(rest[0]), rest[1]
+                    if self.expected and self.expected[step] != loss:
+                        raise SystemExit(f"step {step}: {loss} is not {self.expected[step]}: {self.folder}")
+                    self.losses[step] = loss
+        # The first process writes what makes a checkpoint complete.
+        written = [int(line.split()[1]) for line in lives[0] if line.startswith("saved")]
+        self.saved = max([self.saved, *written])
+        said = [line for line in lives[0] if not line.startswith("heard")]
+        last = (said or [""])[-1].split()
+        if last == ["done"]:
+            return
+        is_saving = last[:1] == ["step"] and int(last[1]) % EVERY == 0
+        self.moments["saving" if is_saving else "starting" if last[:1] in ([], ["from"]) else "training"] += 1
+
+
+def main():
+    whole = Run(FOLDER / "whole")
+    lives, is_done = live(whole.folder)
+    whole.take(lives)
+    assert is_done and len(whole.losses) == LAST
+    files = checkpointOf(whole.folder)
+    choose = random.Random(11)
+    kills, runs, moments = 0, 0, {"starting": 0, "training": 0, "saving": 0}
+    begin = time.monotonic()
+    while kills < KILLS:
+        run = Run(FOLDER / f"run-{runs}", whole.losses)
+        while True:
+            # The last life of all is left alone.
+            lives, is_done = live(run.folder, choose if kills < KILLS else None)
+            if not is_done:
+                kills += 1
+            run.take(lives)
+            if is_done:
+                break
+        if checkpointOf(run.folder) != files:
+            raise SystemExit(f"the last checkpoint differs from that of a run that was never killed: {run.folder}")
+        most = KEEP * (len(files) + (KIND == "parts"))  # and an index
+        if len(names := sorted(path.name for path in run.folder.iterdir())) > most:
+            raise SystemExit(f"files that nobody needs are left: {names}")
+        for moment, count in run.moments.items():
+            moments[moment] += count
+        shutil.rmtree(run.folder)
+        runs += 1
+    took = time.monotonic() - begin
+    where = ", ".join(f"{count} while {moment}" for moment, count in moments.items())
+    print(f"{kills} kills in {runs} runs of {LAST} steps, {took:.0f} s; they hit {where}")
+
+
+main()
