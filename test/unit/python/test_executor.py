@@ -574,3 +574,25 @@ def test_options_that_would_change_behaviour_are_refused():
     opts._Popart.set("noSuchSetting", 1)
     with pytest.raises(poptorch.Error, match="Unknown int option noSuchSetting"):
         poptorch.inferenceModel(Net(), opts)(torch.randn(2, 4))
+
+
+class BuildsItself(torch.nn.Module):
+    """Chooses its layer when it meets the first rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Identity()
+
+    def forward(self, x):
+        if isinstance(self.layer, torch.nn.Identity):
+            self.layer = torch.nn.Dropout()
+        return self.layer(x)
+
+
+def test_a_forward_that_replaces_modules_is_told_of(caplog):
+    net, x = BuildsItself(), torch.ones(2, 3)
+    poptorch.inferenceModel(net.eval())(x)
+    assert "replaced the module layer" in caplog.text
+    caplog.clear()
+    poptorch.inferenceModel(net)(x)
+    assert "replaced" not in caplog.text
