@@ -9,9 +9,13 @@ of a device ("ipu:1", "cuda:1", "cpu:1") is the number of Abele's device. A devi
 machine stands for Abele's device of that number: its tensors stay where they are.
 """
 
+from __future__ import annotations
+
 import copy
 import inspect
 import types
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -30,18 +34,22 @@ __all__ = [
     "unparallelize_pipeline",
 ]
 
+_Device: TypeAlias = torch.device | str | int
+_Module = TypeVar("_Module", bound=torch.nn.Module)
+_Data = TypeVar("_Data")
+
 _FORWARD = "forward_with_pipeline_parallelization"
 _ORIGINAL = "_forward_without_pipeline_parallelization"
 _start()
 _reachable = {"cpu": True, "meta": True, "ipu": False}  # devices as text -> can tensors be there
 
 
-def get_device(device):
+def get_device(device: _Device) -> torch.device:
     """A torch.device of a torch.device, a text ("cuda:1") or a number. Raises what torch.device raises."""
     return torch.device(device)
 
 
-def move_to_device(data, device):
+def move_to_device(data: _Data, device: _Device) -> _Data:
     """Tensors, and those in lists, tuples, sets and dicts, on a device; the containers keep their types.
 
     Args:
@@ -53,7 +61,7 @@ def move_to_device(data, device):
     return _moved(data, device) if _isReachable(device) else data
 
 
-def _moved(data, device):
+def _moved(data: Any, device: torch.device) -> Any:
     if isinstance(data, torch.Tensor):
         return data.to(device)
     if isinstance(data, dict):
@@ -122,7 +130,7 @@ class _Placement:
         return f"{own}, {devices}" if own else devices
 
 
-def forward_with_pipeline_parallelization(placement, /, *args, **kwargs):
+def forward_with_pipeline_parallelization(placement: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Runs a module's own forward on its device."""
     here, after = placement.processing_device, placement.output_device
     if isCapturing():
@@ -136,7 +144,7 @@ def forward_with_pipeline_parallelization(placement, /, *args, **kwargs):
     return result if after is None else move_to_device(result, after)
 
 
-def parallelize_module(module, processing_device, output_device=None):
+def parallelize_module(module: _Module, processing_device: _Device, output_device: _Device | None = None) -> _Module:
     """Moves a module to a device, and lets it compute there: its inputs are moved there, its outputs to output_device.
 
     Args:
@@ -175,7 +183,7 @@ def _moveModule(module, device):
         module.to(device)
 
 
-def unparallelize_module(module, common_device=None):
+def unparallelize_module(module: _Module, common_device: _Device | None = None) -> _Module:
     """Undoes parallelize_module; nothing of a module that is not parallelized.
 
     Args:
@@ -196,7 +204,7 @@ def unparallelize_module(module, common_device=None):
     return module
 
 
-def parallelize_pipeline(model, module_to_device):
+def parallelize_pipeline(model: _Module, module_to_device: Mapping[str, _Device | Sequence[_Device | None]]) -> _Module:
     """Places modules of a model on devices. What is not named is where the module is that it is part of.
 
     Name the model itself ("") too: its outermost computations need a device.
@@ -257,7 +265,7 @@ def _outputAbove(name, devices):
     return None
 
 
-def unparallelize_pipeline(model, common_device=None):
+def unparallelize_pipeline(model: _Module, common_device: _Device | None = None) -> _Module:
     """Undoes parallelize_pipeline, and parallelize_module of every module inside.
 
     Args:

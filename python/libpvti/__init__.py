@@ -3,7 +3,12 @@
 Without PVTI_OPTIONS everything here does nothing. Source: spec clients.md, item 22.
 """
 
+from __future__ import annotations
+
 import bisect
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
 
 from abele import profiling as _profiling
 
@@ -11,19 +16,19 @@ from abele import profiling as _profiling
 class TraceChannel:
     """A named source of events. Made by createTraceChannel."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"TraceChannel({self.name!r})"
 
 
-def createTraceChannel(name):
+def createTraceChannel(name: str) -> TraceChannel:
     """The channel of this name."""
     return TraceChannel(name)
 
 
-def _add(name, channel, phase, **fields):
+def _add(name: str, channel: str, phase: str, **fields: Any) -> None:
     tracing = _profiling._tracing()
     if tracing is not None:
         tracing.add(name, channel, phase, **fields)
@@ -32,25 +37,27 @@ def _add(name, channel, phase, **fields):
 class Tracepoint:
     """Context manager: what runs inside is one span with this label."""
 
-    def __init__(self, channel, label):
+    def __init__(self, channel: TraceChannel, label: str) -> None:
         self._channel = channel
         self._label = label
-        self._span = None
+        self._span: Any = None
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         tracing = _profiling._tracing()
         if tracing is not None:
             self._span = tracing.Span(self._label, self._channel.name)
             self._span.__enter__()
         return self
 
-    def __exit__(self, exc_type, value, traceback):
+    def __exit__(
+        self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if self._span is not None:
             self._span.__exit__(exc_type, value, traceback)
             self._span = None
 
     @staticmethod
-    def event(channel, text):
+    def event(channel: TraceChannel, text: str) -> None:
         """One moment with this label."""
         _add(text, channel.name, "i", s="t")
 
@@ -58,11 +65,11 @@ class Tracepoint:
 class Series:
     """One line of a Graph."""
 
-    def __init__(self, graph, name):
+    def __init__(self, graph: Graph, name: str) -> None:
         self._graph = graph
         self._name = name
 
-    def add(self, value):
+    def add(self, value: float) -> None:
         """The value from now on."""
         _add(self._graph.name, self._graph.unit, "C", args={self._name: float(value)})
 
@@ -70,11 +77,11 @@ class Series:
 class Graph:
     """Values over time, one line for each series."""
 
-    def __init__(self, name, unit=""):
+    def __init__(self, name: str, unit: str = "") -> None:
         self.name = name
         self.unit = unit
 
-    def addSeries(self, name):
+    def addSeries(self, name: str) -> Series:
         """A line of this name. Returns: its Series."""
         return Series(self, name)
 
@@ -86,14 +93,14 @@ class HeatmapDouble:
         edges: of the bins, ascending; bin i holds edges[i] <= value < edges[i + 1], the last one its upper edge too.
     """
 
-    def __init__(self, name, edges, unit=""):
+    def __init__(self, name: str, edges: Iterable[float], unit: str = "") -> None:
         self.name = name
         self.edges = [float(edge) for edge in edges]
         self.unit = unit
         if len(self.edges) < 2 or self.edges != sorted(self.edges):
             raise ValueError(f"a heatmap needs two or more ascending edges, got {self.edges}")
 
-    def add(self, values):
+    def add(self, values: Iterable[float]) -> None:
         """Counts these values; those outside of the edges are left out."""
         counts = [0] * (len(self.edges) - 1)
         for value in values:

@@ -4,8 +4,12 @@ poprun sets POPDIST_NUM_TOTAL_REPLICAS and its companions; without them everythi
 Source: spec clients.md, item 21; environment.md, section 9.
 """
 
+from __future__ import annotations
+
 import functools
 import os
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, overload
 
 from abele._errors import refused
 from abele._native import core
@@ -16,8 +20,11 @@ _OFFSET = "POPDIST_REPLICA_INDEX_OFFSET"
 _IPUS = "POPDIST_NUM_IPUS_PER_REPLICA"
 _GROUP = "popdist"  # not that of the trainings
 
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
-def _integer(name, default):
+
+def _integer(name: str, default: int) -> int:
     text = os.environ.get(name, "")
     if not text:
         return default
@@ -27,48 +34,48 @@ def _integer(name, default):
         raise refused(RuntimeError, f"environment variable {name} is {text!r}, expected an integer") from None
 
 
-def isPopdistEnvSet():
+def isPopdistEnvSet() -> bool:
     """True if a launcher started this process."""
     return bool(os.environ.get(_TOTAL))
 
 
-def getNumTotalReplicas():
+def getNumTotalReplicas() -> int:
     """Replicas of all processes."""
     return _integer(_TOTAL, 1)
 
 
-def getNumLocalReplicas():
+def getNumLocalReplicas() -> int:
     """Replicas of this process."""
     return _integer(_LOCAL, getNumTotalReplicas())
 
 
-def getReplicaIndexOffset():
+def getReplicaIndexOffset() -> int:
     """Index of this process's first replica."""
     return _integer(_OFFSET, 0)
 
 
-def getNumIpusPerReplica():
+def getNumIpusPerReplica() -> int:
     """Devices of one replica."""
     return _integer(_IPUS, 1)
 
 
-def getNumInstances():
+def getNumInstances() -> int:
     """Processes."""
     return max(1, getNumTotalReplicas() // max(1, getNumLocalReplicas()))
 
 
-def getInstanceIndex():
+def getInstanceIndex() -> int:
     """Index of this process."""
     return getReplicaIndexOffset() // max(1, getNumLocalReplicas())
 
 
-def _join(process, processes):
+def _join(process: int, processes: int) -> None:
     from abele._process_group import join
 
     join(process, processes, _GROUP)
 
 
-def init():
+def init() -> None:
     """Connects this process with the others. All of them call it, before anything else of theirs that communicates.
 
     Raises:
@@ -78,7 +85,7 @@ def init():
         _join(getInstanceIndex(), getNumInstances())
 
 
-def synchronize(communicator_id=0):
+def synchronize(communicator_id: int = 0) -> None:
     """Waits until all processes are here.
 
     Args:
@@ -89,7 +96,20 @@ def synchronize(communicator_id=0):
         core().synchronizeProcesses(getInstanceIndex(), getNumInstances(), _GROUP)
 
 
-def execute_on_instances(instances, function=None, *args, **kwargs):
+@overload
+def execute_on_instances(
+    instances: int | Iterable[int],
+    function: Callable[_Parameters, _Result],
+    *args: _Parameters.args,
+    **kwargs: _Parameters.kwargs,
+) -> _Result | None: ...
+@overload
+def execute_on_instances(
+    instances: int | Iterable[int], function: None = None
+) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result | None]]: ...
+def execute_on_instances(
+    instances: int | Iterable[int], function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any
+) -> Any:
     """Calls a function in some processes only.
 
     Args:
@@ -100,7 +120,7 @@ def execute_on_instances(instances, function=None, *args, **kwargs):
     """
     chosen = {instances} if isinstance(instances, int) else set(instances)
 
-    def call(function, *args, **kwargs):
+    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs) if getInstanceIndex() in chosen else None
 
     if function is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 import poptorch
 from abele._errors import refused
 from poptorch import DataLoader
@@ -10,26 +12,26 @@ from poptorch.options import _DistributedOptions
 import popdist
 
 
-def _refuse(what):
+def _refuse(what: str) -> NoReturn:
     raise refused(RuntimeError, f"{what} is set by the launcher: remove the call, or use poptorch.Options")
 
 
 class _LaunchedProcess(_DistributedOptions):
     """`opts.Distributed`, as the launcher says."""
 
-    def __init__(self, values):
+    def __init__(self, values: Any) -> None:
         super().__init__(values)
         self.set(distributed_process_id=popdist.getInstanceIndex(), num_distributed_processes=popdist.getNumInstances())
 
-    def disable(self):
+    def disable(self) -> NoReturn:
         """Not allowed here."""
         _refuse("Distributed.disable")
 
-    def setEnvVarNames(self, var_num_processes, var_process_id):
+    def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> NoReturn:
         """Not allowed here: the launcher's variables count."""
         _refuse("Distributed.setEnvVarNames")
 
-    def configureProcessId(self, process_id, num_processes):
+    def configureProcessId(self, process_id: int, num_processes: int) -> NoReturn:
         """Not allowed here."""
         _refuse("Distributed.configureProcessId")
 
@@ -41,22 +43,22 @@ class Options(poptorch.Options):
         ipus_per_replica: devices of one replica; default: as the launcher says.
     """
 
-    def __init__(self, ipus_per_replica=None):
+    def __init__(self, ipus_per_replica: int | None = None) -> None:
         super().__init__()
         self._ipus_per_replica = popdist.getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
         self._distributed = _LaunchedProcess(self._values)
         super().replicationFactor(popdist.getNumLocalReplicas())
 
     @property
-    def ipus_per_replica(self):
+    def ipus_per_replica(self) -> int:
         """Devices of one replica."""
         return self._ipus_per_replica
 
-    def replicationFactor(self, replication_factor):
+    def replicationFactor(self, replication_factor: int) -> NoReturn:
         """Not allowed here."""
         _refuse("replicationFactor")
 
-    def useIpuId(self, ipu_id):
+    def useIpuId(self, ipu_id: int) -> NoReturn:
         """Not allowed here."""
         _refuse("useIpuId")
 

@@ -57,6 +57,13 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+def takes(function):
+    """Its parameters and their defaults, without types."""
+    signature = inspect.signature(function)
+    plain = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+
+
 def test_the_module_is_part_of_abele():
     assert abele.pipeline is pipeline and set(pipeline.__all__) == {
         "get_device",
@@ -67,10 +74,10 @@ def test_the_module_is_part_of_abele():
         "unparallelize_pipeline",
     }
     assert list(inspect.signature(parallelize_module).parameters.items())[2][1].default is None
-    assert str(inspect.signature(parallelize_pipeline)) == "(model, module_to_device)"
-    assert str(inspect.signature(unparallelize_pipeline)) == "(model, common_device=None)"
-    assert str(inspect.signature(unparallelize_module)) == "(module, common_device=None)"
-    assert str(inspect.signature(move_to_device)) == "(data, device)"
+    assert takes(parallelize_pipeline) == "(model, module_to_device)"
+    assert takes(unparallelize_pipeline) == "(model, common_device=None)"
+    assert takes(unparallelize_module) == "(module, common_device=None)"
+    assert takes(move_to_device) == "(data, device)"
 
 
 # Devices and data -----------------------------------------------------------------------------------------------------

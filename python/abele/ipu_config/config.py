@@ -3,9 +3,12 @@
 Source: the documents' IPUConfig._to_options, and the files and defaults of optimum-graphcore 0.7.
 """
 
+from __future__ import annotations
+
 import copy
 import tempfile
 import warnings
+from typing import Any, Self
 
 import popart
 import torch
@@ -78,6 +81,39 @@ class IPUConfig(ConfigFiles):
     """
 
     modes = _MODES
+
+    replication_factor: int
+    inference_replication_factor: int
+    gradient_accumulation_steps: int
+    layers_per_ipu: list[int]
+    inference_layers_per_ipu: list[int]
+    ipus_per_replica: int
+    inference_ipus_per_replica: int
+    optimizer_state_offchip: bool
+    replicated_tensor_sharding: bool
+    matmul_proportion: float | list[float]
+    inference_matmul_proportion: float | list[float]
+    enable_half_partials: bool
+    embedding_serialization_factor: int | None
+    inference_embedding_serialization_factor: int | None
+    serialized_embedding_splits_per_ipu: list[int] | None
+    inference_serialized_embedding_splits_per_ipu: list[int] | None
+    projection_serialization_factor: int | None
+    inference_projection_serialization_factor: int | None
+    serialized_projection_splits_per_ipu: list[int] | None
+    inference_serialized_projection_splits_per_ipu: list[int] | None
+    recompute_checkpoint_every_layer: bool
+    device_iterations: int
+    inference_device_iterations: int
+    output_mode: str
+    seed: int | None
+    auto_loss_scaling: bool
+    executable_cache_dir: str
+    explicit_ir_inference: bool
+    parallelize_kwargs: dict[str, Any]
+    inference_parallelize_kwargs: dict[str, Any]
+    execute_encoder_on_cpu_for_generation: bool
+
     _layers_per_ipu = _OfTheMode()
     _ipus_per_replica = _OfTheMode()
     _matmul_proportion = _OfTheMode()
@@ -89,38 +125,38 @@ class IPUConfig(ConfigFiles):
 
     def __init__(
         self,
-        replication_factor=1,
-        inference_replication_factor=1,
-        gradient_accumulation_steps=1,
-        layers_per_ipu=(-1,),
-        inference_layers_per_ipu=None,
-        ipus_per_replica=None,
-        inference_ipus_per_replica=None,
-        optimizer_state_offchip=False,
-        replicated_tensor_sharding=False,
-        matmul_proportion=_DEFAULT_PROPORTION,
-        inference_matmul_proportion=None,
-        enable_half_partials=True,
-        embedding_serialization_factor=None,
-        inference_embedding_serialization_factor=None,
-        serialized_embedding_splits_per_ipu=None,
-        inference_serialized_embedding_splits_per_ipu=None,
-        projection_serialization_factor=None,
-        inference_projection_serialization_factor=None,
-        serialized_projection_splits_per_ipu=None,
-        inference_serialized_projection_splits_per_ipu=None,
-        recompute_checkpoint_every_layer=False,
-        device_iterations=1,
-        inference_device_iterations=1,
-        output_mode="final",
-        seed=None,
-        auto_loss_scaling=False,
-        executable_cache_dir="",
-        explicit_ir_inference=False,
-        parallelize_kwargs=None,
-        inference_parallelize_kwargs=None,
-        **others,
-    ):
+        replication_factor: int = 1,
+        inference_replication_factor: int = 1,
+        gradient_accumulation_steps: int = 1,
+        layers_per_ipu: list[int] | tuple[int, ...] = (-1,),
+        inference_layers_per_ipu: list[int] | None = None,
+        ipus_per_replica: int | None = None,
+        inference_ipus_per_replica: int | None = None,
+        optimizer_state_offchip: bool = False,
+        replicated_tensor_sharding: bool = False,
+        matmul_proportion: float | list[float] = _DEFAULT_PROPORTION,
+        inference_matmul_proportion: float | list[float] | None = None,
+        enable_half_partials: bool = True,
+        embedding_serialization_factor: int | None = None,
+        inference_embedding_serialization_factor: int | None = None,
+        serialized_embedding_splits_per_ipu: list[int] | None = None,
+        inference_serialized_embedding_splits_per_ipu: list[int] | None = None,
+        projection_serialization_factor: int | None = None,
+        inference_projection_serialization_factor: int | None = None,
+        serialized_projection_splits_per_ipu: list[int] | None = None,
+        inference_serialized_projection_splits_per_ipu: list[int] | None = None,
+        recompute_checkpoint_every_layer: bool = False,
+        device_iterations: int = 1,
+        inference_device_iterations: int = 1,
+        output_mode: str = "final",
+        seed: int | None = None,
+        auto_loss_scaling: bool = False,
+        executable_cache_dir: str = "",
+        explicit_ir_inference: bool = False,
+        parallelize_kwargs: dict[str, Any] | None = None,
+        inference_parallelize_kwargs: dict[str, Any] | None = None,
+        **others: Any,
+    ) -> None:
         given = {name: value for name, value in locals().items() if name in FIELDS}
         if layers_per_ipu == (-1,):
             given["layers_per_ipu"] = [-1]
@@ -164,32 +200,32 @@ class IPUConfig(ConfigFiles):
             raise refused(AttributeError, f"IPUConfig has no setting {name!r}")
         super().__setattr__(name, value)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, IPUConfig) else NotImplemented
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self):
         return f"IPUConfig {self.to_json_string()}"
 
     # Modes -----------------------------------------------------------------------------------------------------------
     @property
-    def mode(self):
+    def mode(self) -> str:
         """ "training" or "inference": which of two twins `config._<setting>` is."""
         return self._mode
 
     @mode.setter
-    def mode(self, value):
+    def mode(self, value: str) -> None:
         if value not in _MODES:
             raise refused(ValueError, f"IPUConfig.mode is one of {', '.join(_MODES)}, got {value!r}")
         self._mode = value
 
-    def train(self):
+    def train(self) -> Self:
         """Changes to training mode. Returns: the config."""
         self.mode = "training"
         return self
 
-    def eval(self):
+    def eval(self) -> Self:
         """Changes to inference mode. Returns: the config."""
         self.mode = "inference"
         return self
@@ -243,7 +279,7 @@ class IPUConfig(ConfigFiles):
             raise self._incompatible(f"serialized_{layer}_splits_per_ipu", "ipus_per_replica", kind=ValueError)
 
     # Options ---------------------------------------------------------------------------------------------------------
-    def to_options(self, for_inference=False, compile_only=False):
+    def to_options(self, for_inference: bool = False, compile_only: bool = False) -> Options:
         """The Options that these settings stand for.
 
         Args:
@@ -316,7 +352,7 @@ class IPUConfig(ConfigFiles):
             raise self._incompatible("matmul_proportion", "ipus_per_replica")
         return {f"IPU{ipu}": value for ipu, value in enumerate(values)}
 
-    def batch_size_factor(self, for_inference=False):
+    def batch_size_factor(self, for_inference: bool = False) -> int:
         """Micro-batches of one call: replicas x accumulation (training) x device iterations."""
         if for_inference:
             return self.inference_replication_factor * self.inference_device_iterations

@@ -1,8 +1,12 @@
 """IPUConfig as JSON: the files `ipu_config.json` that models are published with."""
 
+from __future__ import annotations
+
 import copy
 import json
 import os
+from collections.abc import Mapping
+from typing import Any, Self
 
 from .._errors import refused
 from .fields import FIELDS
@@ -22,20 +26,20 @@ class ConfigFiles:
     CONFIG_NAME = "ipu_config.json"
     FULL_CONFIGURATION_FILE = "ipu_config.json"
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """All settings, as copies, by name."""
         return {name: copy.deepcopy(self.__dict__[name]) for name in FIELDS}
 
-    def to_json_string(self, use_diff=True):
+    def to_json_string(self, use_diff: bool = True) -> str:
         """The text of the file: all settings, sorted by name. `use_diff` is accepted: there is one form."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
-    def to_json_file(self, json_file_path, use_diff=True):
+    def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
         """Writes to_json_string() to a file."""
         with open(json_file_path, "w", encoding="utf-8") as file:
             file.write(self.to_json_string(use_diff))
 
-    def save_pretrained(self, save_directory, push_to_hub=False, **kwargs):
+    def save_pretrained(self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
         """Writes `ipu_config.json` into a folder, which is made.
 
         Raises:
@@ -50,7 +54,7 @@ class ConfigFiles:
         self.to_json_file(os.path.join(save_directory, self.CONFIG_NAME))
 
     @classmethod
-    def from_dict(cls, config_dict, return_unused_kwargs=False, **kwargs):
+    def from_dict(cls, config_dict: Mapping[str, Any], return_unused_kwargs: bool = False, **kwargs: Any) -> Any:
         """A config from a dict, as to_dict() returns it.
 
         Args:
@@ -69,12 +73,14 @@ class ConfigFiles:
         return (config, unused) if return_unused_kwargs else config
 
     @classmethod
-    def from_json_file(cls, json_file):
+    def from_json_file(cls, json_file: str | os.PathLike[str]) -> Self:
         """A config from a file. Raises OSError."""
         return cls(**_read(json_file))
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, subfolder="", **kwargs):
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], subfolder: str = "", **kwargs: Any
+    ) -> Any:
         """A config from a folder with an `ipu_config.json`, from a file, or from a model's name on the Hub.
 
         Args:
@@ -90,7 +96,9 @@ class ConfigFiles:
         return cls.from_dict(values, **others)
 
     @classmethod
-    def get_config_dict(cls, pretrained_model_name_or_path, subfolder="", **kwargs):
+    def get_config_dict(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], subfolder: str = "", **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The settings that from_pretrained reads. Returns: (dict, the arguments that it did not need)."""
         download = {name: kwargs.pop(name) for name in _HUB_ARGUMENTS & kwargs.keys()}
         path = os.fspath(pretrained_model_name_or_path)
@@ -100,12 +108,12 @@ class ConfigFiles:
             return _read(os.path.join(subfolder, path)), kwargs
         return _read(_fromHub(path, cls.CONFIG_NAME, subfolder, download)), kwargs
 
-    def update(self, config_dict):
+    def update(self, config_dict: Mapping[str, Any]) -> None:
         """Sets several settings. Raises: what setting one raises."""
         for name, value in config_dict.items():
             setattr(self, name, value)
 
-    def update_from_string(self, update_str):
+    def update_from_string(self, update_str: str) -> None:
         """Sets settings from "name=value,name=value"; lists are written [a b c d], booleans true or false.
 
         Raises:

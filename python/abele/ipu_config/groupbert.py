@@ -3,6 +3,10 @@
 Source: the documents' parallelize() of GroupBERT.
 """
 
+from __future__ import annotations
+
+from typing import Self
+
 from .._errors import refused
 from .._logging import logger
 from ..annotations import BeginBlock
@@ -18,7 +22,7 @@ class PipelinedBertMixin(PipelineMixin):
         class Pipelined(PipelinedBertMixin, GroupBertForMaskedLM): pass
     """
 
-    def parallelize(self):
+    def parallelize(self) -> Self:
         """Turns the model into a pipeline: embeddings and head on IPU 0, the layers as layers_per_ipu says.
 
         In between, where the config says so, the projection onto the words becomes a SerializedLinear (a factor) or a
@@ -48,7 +52,7 @@ class PipelinedBertMixin(PipelineMixin):
         logger.info("-----------------------------------------------------------")
         return self
 
-    def deparallelize(self):
+    def deparallelize(self) -> Self:
         """Makes the plain model of it again. Returns: the model."""
         super().deparallelize()
         embeddings = self.bert.embeddings

@@ -1,13 +1,20 @@
 """Which layer runs on which IPU."""
 
+from __future__ import annotations
+
 import copy
 import itertools
+from collections.abc import Sized
+from typing import TYPE_CHECKING
 
 from .._errors import refused
 from .fields import IncompatibleIPUConfigError
 
+if TYPE_CHECKING:
+    from .config import IPUConfig
 
-def get_layer_ipu(ipu_config, target_number_of_layers=None):
+
+def get_layer_ipu(ipu_config: IPUConfig, target_number_of_layers: int | Sized | None = None) -> list[int]:
     """The IPU of each layer, by the config's mode.
 
     With one IPU per replica all layers are on it. -1 in layers_per_ipu stands for an equal share of the layers that the
@@ -56,7 +63,9 @@ def _incompatible(config, why):
     )
 
 
-def split_encoder_decoder_ipu_config(ipu_config, num_encoder_layers, num_decoder_layers):
+def split_encoder_decoder_ipu_config(
+    ipu_config: IPUConfig, num_encoder_layers: int, num_decoder_layers: int
+) -> tuple[IPUConfig, IPUConfig]:
     """The configs of the encoder's and the decoder's part of a pipeline.
 
     The encoder gets the first IPUs, a power of two of them, on which exactly its layers are. Of settings by IPU each

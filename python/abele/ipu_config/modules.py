@@ -1,5 +1,10 @@
 """Embeddings and projections that are computed in pieces."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
 import torch
 
 from .._errors import refused
@@ -33,7 +38,7 @@ class SerializedEmbedding(torch.nn.Module):
         AssertionError: it is no divisor.
     """
 
-    def __init__(self, embedding, serialization_factor):
+    def __init__(self, embedding: torch.nn.Embedding, serialization_factor: int) -> None:
         super().__init__()
         rows = embedding.num_embeddings
         if not (serialization_factor > 0 and rows % serialization_factor == 0):
@@ -57,22 +62,22 @@ class SerializedEmbedding(torch.nn.Module):
         )
 
     @classmethod
-    def from_model(cls, embedding, serialization_factor):
+    def from_model(cls, embedding: torch.nn.Embedding, serialization_factor: int) -> Self:
         """The same as the constructor."""
         return cls(embedding, serialization_factor)
 
-    def to_model(self):
+    def to_model(self) -> torch.nn.Embedding:
         """Returns: one torch.nn.Embedding with the weights of the pieces."""
         weights = [piece.weight.detach() for piece in self.split_embeddings]
         freeze = not self.split_embeddings[0].weight.requires_grad
         return torch.nn.Embedding.from_pretrained(torch.cat(weights), freeze=freeze, padding_idx=self.padding_idx)
 
-    def parallelize(self, splits_per_ipu):
+    def parallelize(self, splits_per_ipu: Sequence[int]) -> Self:
         """Places the pieces: [3, 1, 0, 0] puts three on IPU 0 and one on IPU 1. Returns: the module."""
         _placePieces(self.split_embeddings, splits_per_ipu, "Embedding")
         return self
 
-    def forward(self, indices):
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
         result = None
         last = self.serialization_factor - 1
         for number, piece in enumerate(self.split_embeddings):
@@ -96,26 +101,38 @@ class SerializedLinear(torch.nn.Linear):
         mode: poptorch.MatMulSerializationMode: which dimension is cut.
     """
 
-    def __init__(self, in_features, out_features, factor, bias=False, mode=MatMulSerializationMode.OutputChannels):
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        factor: int,
+        bias: bool = False,
+        mode: MatMulSerializationMode = MatMulSerializationMode.OutputChannels,
+    ) -> None:
         super().__init__(in_features, out_features, bias)
         self.factor, self.mode = factor, mode
 
     @classmethod
-    def from_model(cls, model, factor, mode=MatMulSerializationMode.OutputChannels):
+    def from_model(
+        cls,
+        model: torch.nn.Linear,
+        factor: int,
+        mode: MatMulSerializationMode = MatMulSerializationMode.OutputChannels,
+    ) -> Self:
         """A serialized layer with copies of a torch.nn.Linear's weights."""
         result = cls(model.in_features, model.out_features, factor, model.bias is not None, mode)
         return _withWeightsOf(result, model)
 
-    def to_model(self):
+    def to_model(self) -> torch.nn.Linear:
         """Returns: a torch.nn.Linear with copies of the weights."""
         return _withWeightsOf(torch.nn.Linear(self.in_features, self.out_features, self.bias is not None), self)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         factor = 0 if self.mode is MatMulSerializationMode.Disabled else self.factor
         result = serializedMatMul(x, self.weight.t(), self.mode, factor)
         return result if self.bias is None else result + self.bias
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{super().extra_repr()}, factor={self.factor}, mode={self.mode.name}"
 
 
@@ -140,7 +157,12 @@ class SplitProjection(torch.nn.Module):
         ValueError: it is no divisor, or another mode.
     """
 
-    def __init__(self, linear, serialization_factor, serialization_mode=MatMulSerializationMode.OutputChannels):
+    def __init__(
+        self,
+        linear: torch.nn.Linear,
+        serialization_factor: int,
+        serialization_mode: MatMulSerializationMode = MatMulSerializationMode.OutputChannels,
+    ) -> None:
         super().__init__()
         modes = (MatMulSerializationMode.OutputChannels, MatMulSerializationMode.ReducingDim)
         if serialization_mode not in modes:
@@ -172,11 +194,16 @@ class SplitProjection(torch.nn.Module):
         return piece
 
     @classmethod
-    def from_model(cls, linear, serialization_factor, serialization_mode=MatMulSerializationMode.OutputChannels):
+    def from_model(
+        cls,
+        linear: torch.nn.Linear,
+        serialization_factor: int,
+        serialization_mode: MatMulSerializationMode = MatMulSerializationMode.OutputChannels,
+    ) -> Self:
         """The same as the constructor."""
         return cls(linear, serialization_factor, serialization_mode)
 
-    def to_model(self):
+    def to_model(self) -> torch.nn.Linear:
         """Returns: one torch.nn.Linear with the weights of the pieces."""
         weight = torch.cat([piece.weight.detach() for piece in self.split_linear_layers], self._dimension())
         layer = torch.nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
@@ -185,12 +212,12 @@ class SplitProjection(torch.nn.Module):
             layer.bias = torch.nn.Parameter(self.bias.detach().clone(), self.bias.requires_grad)
         return layer
 
-    def parallelize(self, splits_per_ipu):
+    def parallelize(self, splits_per_ipu: Sequence[int]) -> Self:
         """Places the pieces: [0, 0, 1, 3] puts one on IPU 2 and three on IPU 3. Returns: the module."""
         _placePieces(self.split_linear_layers, splits_per_ipu, "Linear")
         return self
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self._cutsOutputs():
             result = torch.cat([piece(x) for piece in self.split_linear_layers], -1)
         else:
@@ -209,11 +236,17 @@ class SharedEmbedding(torch.nn.Module):
         shared: a torch.nn.Embedding.
     """
 
-    def __init__(self, shared):
+    def __init__(self, shared: torch.nn.Embedding) -> None:
         super().__init__()
         self.shared = shared
 
-    def forward(self, input_ids=None, decoder_input_ids=None, encoder_embed_scale=None, decoder_embed_scale=None):
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        encoder_embed_scale: float | None = None,
+        decoder_embed_scale: float | None = None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Returns: (embeddings of input_ids, those of decoder_input_ids), scaled; None for ids that are None."""
         ids = [i for i in (input_ids, decoder_input_ids) if i is not None]
         if not ids:
@@ -231,7 +264,7 @@ class SharedEmbedding(torch.nn.Module):
 class OnehotGather(torch.nn.Module):
     """Rows of a batch of sequences, as the product with a one-hot matrix."""
 
-    def forward(self, sequence, positions):
+    def forward(self, sequence: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """sequence: [batch, length, features]; positions: integers [batch, n]. Returns: [batch, n, features]."""
         chosen = torch.nn.functional.one_hot(positions.long(), sequence.shape[1])
         return torch.matmul(chosen.to(sequence.dtype), sequence)

@@ -1,8 +1,13 @@
 """Models that know their IPUConfig and can be turned into a pipeline and back."""
 
+from __future__ import annotations
+
 import copy
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from .._errors import refused
 from .._logging import logger
@@ -10,10 +15,12 @@ from ..annotations import Attribute, removeBlocks
 from ..ops import recomputationCheckpoint
 from .config import IPUConfig
 
+_Class = TypeVar("_Class", bound=type)
+
 _registry = {}  # class of a model -> its pipelined class
 
 
-def recomputation_checkpoint(module):
+def recomputation_checkpoint(module: torch.nn.Module) -> RemovableHandle:
     """Keeps what a module returns for backward, where it would be computed again.
 
     Returns: the hook's handle; handle.remove() undoes it.
@@ -29,7 +36,7 @@ def recomputation_checkpoint(module):
     return module.register_forward_hook(keep)
 
 
-def outline_attribute(module, value):
+def outline_attribute(module: torch.nn.Module, value: str) -> list[RemovableHandle]:
     """Marks a module's operations for the original's outlining: code is shared among equal marks only. A hint.
 
     Returns: the handles of the two hooks.
@@ -45,7 +52,7 @@ class PipelineMixin:
     """What a pipelined model has beside its own: an IPUConfig, parallelize() and deparallelize()."""
 
     @property
-    def ipu_config(self):
+    def ipu_config(self) -> IPUConfig:
         """The model's IPUConfig. Raises AttributeError where none was set, TypeError for another type."""
         config = self.__dict__.get("_ipu_config")
         if config is None:
@@ -53,12 +60,12 @@ class PipelineMixin:
         return config
 
     @ipu_config.setter
-    def ipu_config(self, value):
+    def ipu_config(self, value: IPUConfig) -> None:
         if not isinstance(value, IPUConfig):
             raise refused(TypeError, f"ipu_config takes an IPUConfig, got {type(value).__name__}")
         self.__dict__["_ipu_config"] = value
 
-    def parallelize(self):
+    def parallelize(self) -> Self:
         """Checks that there is a config. Classes of models begin their blocks in their own, after this one.
 
         Returns: the model.
@@ -67,7 +74,7 @@ class PipelineMixin:
         self.__dict__["_hooks"] = []
         return self
 
-    def deparallelize(self):
+    def deparallelize(self) -> Self:
         """Removes the blocks and hooks of parallelize(); state_dict is that of the plain model then.
 
         Returns: the model.
@@ -78,7 +85,7 @@ class PipelineMixin:
         return self
 
     @classmethod
-    def from_model(cls, model, ipu_config=None):
+    def from_model(cls, model: torch.nn.Module, ipu_config: IPUConfig | None = None) -> Self:
         """A copy of a model as an object of this class.
 
         Args:
@@ -90,7 +97,7 @@ class PipelineMixin:
         return result
 
 
-def register(model_class=None):
+def register(model_class: type | None = None) -> Callable[[_Class], _Class]:
     """Decorator of a class with PipelineMixin: it is the pipelined form of model_class.
 
     Args:
@@ -113,7 +120,7 @@ def register(model_class=None):
     return decorate
 
 
-def to_pipelined(model, ipu_config, force=False):
+def to_pipelined(model: torch.nn.Module, ipu_config: IPUConfig, force: bool = False) -> Any:
     """The pipelined form of a model, with the same weights; not parallelized yet.
 
     Args:

@@ -3,6 +3,10 @@
 Source: spec keras.md, section 2.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 from keras.src.models.functional import Functional
 from keras.src.models.sequential import Sequential
 from keras.src.ops.function import _build_map, make_node_key
@@ -23,12 +27,12 @@ class _Invocation:
         self._node_index = node_index
 
     @property
-    def node_index(self):
+    def node_index(self) -> int:
         """Which of its calls this is."""
         return self._node_index
 
     @property
-    def inbound_layers(self):
+    def inbound_layers(self) -> Any:
         """The layers that its inputs come from."""
         return [node.operation for node in self._called._inbound_nodes[self._node_index].parent_nodes]
 
@@ -40,12 +44,12 @@ class FunctionalLayerPipelineStageAssignment(_Invocation):
         pipeline_stage: the stage, or None.
     """
 
-    def __init__(self, layer, node_index, pipeline_stage=None):
+    def __init__(self, layer: Any, node_index: int, pipeline_stage: int | None = None) -> None:
         super().__init__(layer, node_index)
         self.pipeline_stage = pipeline_stage
 
     @property
-    def layer(self):
+    def layer(self) -> Any:
         """The layer, or the operation of keras.ops, that is called."""
         return self._called
 
@@ -63,12 +67,12 @@ class FunctionalNestedModelPipelineStageAssignment(_Invocation):
         pipeline_stage_assignments: those of its own invocations, in post-order.
     """
 
-    def __init__(self, nested_model, node_index, pipeline_stage_assignments):
+    def __init__(self, nested_model: Any, node_index: int, pipeline_stage_assignments: list[Any]) -> None:
         super().__init__(nested_model, node_index)
         self.pipeline_stage_assignments = pipeline_stage_assignments
 
     @property
-    def nested_model(self):
+    def nested_model(self) -> Any:
         """The model that is called."""
         return self._called
 
@@ -84,22 +88,22 @@ class FunctionalNestedModelPipelineStageAssignment(_Invocation):
 class SequentialLayerPipelineStageAssignment:
     """The pipeline stage of a layer in a Sequential model."""
 
-    def __init__(self, layer, pipeline_stage=None):
+    def __init__(self, layer: Any, pipeline_stage: int | None = None) -> None:
         self._layer = layer
         self.pipeline_stage = pipeline_stage
 
     @property
-    def layer(self):
+    def layer(self) -> Any:
         """The layer."""
         return self._layer
 
     @property
-    def pipeline_stage(self):
+    def pipeline_stage(self) -> int | None:
         """The stage, or None."""
         return self._pipeline_stage
 
     @pipeline_stage.setter
-    def pipeline_stage(self, stage):
+    def pipeline_stage(self, stage: int | None) -> None:
         self._pipeline_stage = stage
 
     def _copy(self):

@@ -1,10 +1,14 @@
 """What the last execution of a model did, and where."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from .._errors import refused
 from ._model import stateOf
 
 
-def execution_report(model, mode="train"):
+def execution_report(model: Any, mode: str = "train") -> dict[str, Any]:
     """Figures of the last execution of a model.
 
     Args:
@@ -24,4 +28,5 @@ def execution_report(model, mode="train"):
         raise refused(
             ValueError, f"The model `{model.name}` has not run in the mode {mode!r} since it was compiled or changed."
         )
-    return session.report()
+    report: dict[str, Any] = session.report()
+    return report

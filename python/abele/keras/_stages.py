@@ -3,7 +3,11 @@
 Only inside the context do constructors and calls of layers note it; outside of it Keras is as it was.
 """
 
+from __future__ import annotations
+
 import contextvars
+from types import TracebackType
+from typing import Self
 
 from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
@@ -22,7 +26,7 @@ class PipelineStage:
     A call's stage counts more than that of the layer's construction.
     """
 
-    def __init__(self, stage):
+    def __init__(self, stage: int) -> None:
         if isinstance(stage, bool) or not isinstance(stage, int) or stage < 0:
             raise refused(
                 ValueError, f"Expected the pipeline stage to be a non-negative integer, but got {stage!r} instead."
@@ -30,7 +34,7 @@ class PipelineStage:
         self._stage = stage
         self._token = None
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if _current.get() is not None:
             raise refused(
                 ValueError,
@@ -41,7 +45,9 @@ class PipelineStage:
         _watch()
         return self
 
-    def __exit__(self, *error):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         _unwatch()
         _current.reset(self._token)
 

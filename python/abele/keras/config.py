@@ -4,8 +4,12 @@ A device is a worker with threads and memory of its own on this machine (docs/ar
 original hardware had are kept and checked, and change nothing.
 """
 
+from __future__ import annotations
+
 import enum
 import json
+from collections.abc import Mapping
+from typing import Any, Self
 
 from .._errors import refused
 
@@ -170,7 +174,7 @@ class _Group:
         where = f"The config group {self._path}" if self._path else "IPUConfig"
         return AttributeError(f"{where} has no attribute {name!r}. Known: {', '.join(sorted(self._values))}.")
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         try:
@@ -178,7 +182,7 @@ class _Group:
         except KeyError:
             raise self._unknown(name) from None
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._values:
             raise self._unknown(name)
         path = f"{self._path}.{name}" if self._path else name
@@ -228,10 +232,10 @@ class IPUConfig(_Group):
         TypeError: a value of another type than the attribute's.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(_TREE, "")
 
-    def configure_ipu_system(self, device="cpu"):
+    def configure_ipu_system(self, device: str = "cpu") -> None:
         """Makes these settings, as they are now, those of the process. Models that run later use them.
 
         Args:
@@ -245,27 +249,27 @@ class IPUConfig(_Group):
         _configured.append(configured)
         del _configured[:-1]
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """All settings as plain values; enumerations by name."""
         return self._toDict()
 
-    def to_json(self):
+    def to_json(self) -> str:
         """to_dict() as JSON text."""
         return json.dumps(self.to_dict())
 
     @classmethod
-    def from_dict(cls, values):
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The settings of to_dict(); those that are not there keep their defaults."""
         result = cls()
         result._fromDict(values)
         return result
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str) -> Self:
         """The settings of to_json()."""
         return cls.from_dict(json.loads(text))
 
-    def get_attribute_metadata(self, attr):
+    def get_attribute_metadata(self, attr: str) -> dict[str, Any]:
         """What is known of an attribute, given by its path ("device_connection.type").
 
         Returns: {"name", "type", "default"}.
@@ -296,12 +300,12 @@ def _check(config):
             raise refused(ValueError, f"Expected `{name}` to have values of at least {least}, but got {value!r}.")
 
 
-def reset_ipu_configuration():
+def reset_ipu_configuration() -> None:
     """Back to a process that was never configured."""
     _configured.clear()
 
 
-def get_ipu_config():
+def get_ipu_config() -> IPUConfig:
     """The configuration of the process.
 
     Raises:

@@ -1,7 +1,11 @@
 """IPUStrategy: models made under it run as compiled programs. Source: spec keras.md, sections 1, 2 and 4."""
 
+from __future__ import annotations
+
 import contextlib
 import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 from keras.src.models.functional import Functional
 from keras.src.models.model import Model
@@ -9,7 +13,9 @@ from keras.src.models.sequential import Sequential
 
 from . import _model, config
 
-_scopes = []  # the strategies of the scopes that are open
+_Result = TypeVar("_Result")
+
+_scopes: list[IPUStrategy] = []  # the strategies of the scopes that are open
 
 
 class IPUStrategy:
@@ -20,11 +26,11 @@ class IPUStrategy:
     ...     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Arguments of the original are taken and change nothing."""
 
     @contextlib.contextmanager
-    def scope(self):
+    def scope(self) -> Iterator[Self]:
         """Models that are made, or loaded, inside get the methods of this package and keep them."""
         _scopes.append(self)
         if len(_scopes) == 1:
@@ -36,18 +42,20 @@ class IPUStrategy:
             if not _scopes:
                 _leave()
 
-    def run(self, fn, args=(), kwargs=None):
+    def run(
+        self, fn: Callable[..., _Result], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> _Result:
         """Calls fn(*args, **kwargs), under this strategy."""
         with self.scope():
             return fn(*args, **(kwargs or {}))
 
     @property
-    def num_replicas_in_sync(self):
+    def num_replicas_in_sync(self) -> int:
         """Replicas of a model that takes one device: the devices of this process."""
         return config.selectedDevices() or 1
 
     @property
-    def num_ipus(self):
+    def num_ipus(self) -> int:
         """The devices of this process."""
         return config.selectedDevices() or 1
 
@@ -55,12 +63,12 @@ class IPUStrategy:
 IPUStrategyV1 = IPUStrategy
 
 
-def has_strategy():
+def has_strategy() -> bool:
     """Whether a scope is open."""
     return bool(_scopes)
 
 
-def get_strategy():
+def get_strategy() -> IPUStrategy | None:
     """The strategy of the innermost open scope, or None."""
     return _scopes[-1] if _scopes else None
 

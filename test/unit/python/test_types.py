@@ -16,7 +16,13 @@ import pytest
 
 PYTHON = Path(abele.__file__).parents[1]
 TYPED = Path(__file__).parent / "typed"
-PROGRAMS = sorted(path for path in TYPED.glob("*.py") if path.name != "mistakes.py")
+# keras_...: only where Keras is installed, as CI has it not.
+HAS_KERAS = importlib.util.find_spec("keras") is not None
+PROGRAMS = sorted(
+    path
+    for path in TYPED.glob("*.py")
+    if path.name != "mistakes.py" and (HAS_KERAS or not path.name.startswith("keras_"))
+)
 
 
 def mypy(*files, folder):

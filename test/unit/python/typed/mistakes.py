@@ -1,8 +1,12 @@
 """Mistakes that type checkers find: each line that ends in a comment `wrong`, and no other."""
 
 import abele
+import libpvti
+import popdist
+import popdist.poptorch
 import poptorch
 import torch
+from abele import ipu_config, pipeline
 
 net = torch.nn.Linear(2, 2)
 options = poptorch.Options()
@@ -25,3 +29,13 @@ poptorch.trainingModel(net, options).compileAndExport()  # wrong
 abele.inferenceModel(net).trace("step.json", steps="many")  # wrong
 abele.Options().loadFromFile()  # wrong
 abele.simulate([], "1f1b", micro_batch=1)  # wrong
+ipu_config.IPUConfig(layers_per_ipu="2, 3")  # wrong
+ipu_config.IPUConfig().to_options(training=True)  # wrong
+ipu_config.IPUConfig().replication_facter + 1  # wrong
+ipu_config.get_layer_ipu([1, 2], 3)  # wrong
+pipeline.parallelize_pipeline(net, {"": 1.5})  # wrong
+pipeline.parallelize_modul(net, "ipu:0")  # wrong
+popdist.getNumInstance()  # wrong
+popdist.poptorch.Options(ipus_per_replica="two")  # wrong
+libpvti.Tracepoint("channel", "label")  # wrong
+libpvti.Graph("loss").addSeries("training").add("high")  # wrong
