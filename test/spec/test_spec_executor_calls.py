@@ -333,6 +333,26 @@ def test_other_values_are_baked_in():
     assert torch.equal(inference(lambda self, x, y: x if y is None else y)(one, None), one)
 
 
+@pytest.mark.spec("executor/2/non_tensors")
+def test_equal_values_are_the_same_value():
+    """Arrays are compared element by element, and NaN is what it was."""
+    numpy = pytest.importorskip("numpy")
+    one = torch.ones(2)
+    for make, others in (
+        (lambda: float("nan"), [1.0]),
+        (lambda: numpy.arange(3.0), [numpy.arange(4.0), numpy.zeros(3), numpy.arange(3), numpy.zeros((2, 3))]),
+        (lambda: [numpy.array([1.0, float("nan")])], [[numpy.array([1.0, 2.0])]]),
+        (lambda: numpy.zeros(0), [numpy.zeros((0, 1))]),
+        (lambda: numpy.float32(2), [numpy.float32(3)]),
+    ):
+        executor = inference(lambda self, x, value: x * 2)
+        for _ in range(2):
+            assert torch.equal(executor(one, make()), one * 2)
+        for other in others:
+            with pytest.raises(poptorch.Error, match="E0704"):
+                executor(one, other)
+
+
 @pytest.mark.spec("executor/2/requires_grad_inputs")
 def test_inputs_that_require_grad_are_detached(log):
     x = torch.ones(1, requires_grad=True)

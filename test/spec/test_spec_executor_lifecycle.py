@@ -1,5 +1,8 @@
 """spec executor.md sections 6 and 7: who has the newest weights, and the life of an executor."""
 
+import gc
+import sys
+
 import poptorch
 import pytest
 import torch
@@ -246,6 +249,21 @@ def test_training_and_inference_alternate_on_the_device():
         infer.attachToDevice()
         assert torch.equal(infer(X), eagerSteps(number)(X))
         infer.detachFromDevice()
+
+
+def test_weights_that_no_longer_fit_their_module_are_told_of_when_an_executor_is_released(caplog, monkeypatch):
+    raised = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    model = Net()
+    executor = training(model)
+    executor(X, TARGET)
+    model.half()
+    executor(X, TARGET)
+    with pytest.raises(poptorch.Error, match="E0704"):
+        executor.copyWeightsToHost()
+    del executor
+    gc.collect()
+    assert not raised and "fc.weight" in caplog.text
 
 
 @pytest.mark.spec("executor/7/destroy", names=["PoplarExecutor.destroy"])
