@@ -6,6 +6,7 @@
 
 #include "operators/gelu_loops.h"
 #include "operators/library.h"
+#include "operators/processor_loops.h"
 #include "runtime/kernels/parallel.h"
 
 namespace abele::operators {
@@ -20,7 +21,7 @@ uint16_t* halves(at::Tensor& tensor) { return static_cast<uint16_t*>(tensor.muta
 const uint16_t* halves(const at::Tensor& tensor) { return static_cast<const uint16_t*>(tensor.const_data_ptr()); }
 
 // Null: ATen's kernel has to do it.
-const GeluLoops* loopsFor(const at::Tensor& x, const at::Tensor& grad, const at::Tensor& out) {
+const GeluLoops* loopsOver(const at::Tensor& x, const at::Tensor& grad, const at::Tensor& out) {
   const bool has_type = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
   const bool is_alike = grad.scalar_type() == x.scalar_type() && out.scalar_type() == x.scalar_type() &&
                         grad.sizes() == x.sizes() && out.sizes() == x.sizes();
@@ -31,20 +32,14 @@ const GeluLoops* loopsFor(const at::Tensor& x, const at::Tensor& grad, const at:
 
 const GeluLoops* geluLoops() {
 #if defined(__x86_64__)
-  static const GeluLoops* const found = []() -> const GeluLoops* {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return nullptr;
-    const bool is_wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return is_wide ? &avx512::kGelu : &avx2::kGelu;
-  }();
-  return found;
+  return loopsFor(avx2::kGelu, avx512::kGelu);
 #else
   return nullptr;
 #endif
 }
 
 at::Tensor& geluInto(const at::Tensor& x, at::Tensor& out) {
-  const GeluLoops* loops = loopsFor(x, x, out);
+  const GeluLoops* loops = loopsOver(x, x, out);
   if (!loops) return at::gelu_out(out, x);
   runtime::shareOut(x.numel(), kRange, [&](int64_t begin, int64_t end) {
     if (x.scalar_type() == at::kFloat)
@@ -61,7 +56,7 @@ at::Tensor geluKernel(const at::Tensor& x) {
 }
 
 at::Tensor& geluBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out) {
-  const GeluLoops* loops = loopsFor(x, grad, out);
+  const GeluLoops* loops = loopsOver(x, grad, out);
   if (!loops) return at::gelu_backward_out(out, grad, x);
   runtime::shareOut(x.numel(), kRange, [&](int64_t begin, int64_t end) {
     if (x.scalar_type() == at::kFloat)

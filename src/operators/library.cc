@@ -25,6 +25,16 @@ TORCH_LIBRARY(abele_op, m) {
   m.def("gelu.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)");
   m.def("gelu_backward(Tensor grad, Tensor x) -> Tensor");
   m.def("gelu_backward.out(Tensor grad, Tensor x, *, Tensor(a!) out) -> Tensor(a!)");
+  m.def("layer_norm(Tensor x, int[] shape, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)");
+  m.def(
+      "layer_norm.out(Tensor x, int[] shape, Tensor weight, Tensor bias, float eps, *, Tensor(a!) out0,"
+      " Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))");
+  m.def(
+      "layer_norm_backward(Tensor grad, Tensor x, int[] shape, Tensor mean, Tensor scale, Tensor weight)"
+      " -> (Tensor, Tensor, Tensor)");
+  m.def(
+      "layer_norm_backward.out(Tensor grad, Tensor x, int[] shape, Tensor mean, Tensor scale, Tensor weight, *,"
+      " Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))");
   m.def("host_call(Tensor[] inputs, int number) -> Tensor[]");
   m.def(
       "for_loop(Tensor[] inputs, int count, int num_carried, int[] written, str body, *, Generator? generator=None)"
@@ -53,6 +63,10 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("gelu.out", geluInto);
   m.impl("gelu_backward", geluBackwardKernel);
   m.impl("gelu_backward.out", geluBackwardInto);
+  m.impl("layer_norm", layerNormKernel);
+  m.impl("layer_norm.out", layerNormInto);
+  m.impl("layer_norm_backward", layerNormBackwardKernel);
+  m.impl("layer_norm_backward.out", layerNormBackwardInto);
   m.impl("cross_entropy_backward_", crossEntropyBackwardOnCpu);
 }
 

@@ -44,6 +44,19 @@ at::Tensor geluKernel(const at::Tensor& x);
 at::Tensor& geluInto(const at::Tensor& x, at::Tensor& out);
 at::Tensor geluBackwardKernel(const at::Tensor& grad, const at::Tensor& x);
 at::Tensor& geluBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out);
+using ThreeTensors = std::tuple<at::Tensor&, at::Tensor&, at::Tensor&>;
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layerNormKernel(const at::Tensor& x, at::IntArrayRef shape,
+                                                               const at::Tensor& weight, const at::Tensor& bias,
+                                                               double eps);
+ThreeTensors layerNormInto(const at::Tensor& x, at::IntArrayRef shape, const at::Tensor& weight, const at::Tensor& bias,
+                           double eps, at::Tensor& y, at::Tensor& mean, at::Tensor& scale);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layerNormBackwardKernel(const at::Tensor& grad, const at::Tensor& x,
+                                                                       at::IntArrayRef shape, const at::Tensor& mean,
+                                                                       const at::Tensor& scale,
+                                                                       const at::Tensor& weight);
+ThreeTensors layerNormBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::IntArrayRef shape,
+                                   const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& weight,
+                                   at::Tensor& grad_x, at::Tensor& grad_weight, at::Tensor& grad_bias);
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
 void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer);
 void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::string reader);

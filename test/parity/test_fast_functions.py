@@ -123,3 +123,50 @@ def test_gradients_are_right():
                 losses.append(torch.func.functional_call(exact, shifted, (x.double(), target))[1])
             gradient = (value - moved[name]).flatten()[i].item() / 0.1
             assert abs((losses[0] - losses[1]).item() / 2e-6 - gradient) < 1e-5
+
+
+class Normed(nn.Module):
+    """Layer normalisation as eager PyTorch's modules spell it, with and without parts."""
+
+    def __init__(self, width=24, **options):
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(8, width), nn.LayerNorm(width, **options), nn.Linear(width, 5)
+
+    def forward(self, x, target=None):
+        out = self.down(self.norm(self.up(x)))
+        return out if target is None else (out, F.cross_entropy(out, target))
+
+
+# The gradients' sums are over 24 columns and 7 or 1500 rows; three steps.
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [7, 1500])
+def test_layer_norm_is_within_a_bound(rows, threads):
+    difference, text = train(Normed(), "fast", rows, threads)
+    assert difference < 2e-5
+    assert "abele_op::layer_norm(" in text
+    assert "abele_op::layer_norm_backward(" in text
+    assert "aten::native_layer_norm" not in text
+
+
+@pytest.mark.parametrize("model", [Normed(elementwise_affine=False), Normed(bias=False), Normed().double()])
+def test_other_layer_norms_stay(model):
+    difference, text = train(model, "fast", 7)
+    assert difference < 2e-5
+    assert "abele_op::layer_norm" not in text
+
+
+@pytest.mark.parametrize("fusion", ["exact", "off"])
+def test_layer_norm_keeps_eagers_bits(fusion):
+    assert train(Normed(), fusion, 7)[0] == 0
+
+
+def test_layer_norm_of_inference_and_of_a_frozen_layer():
+    model = Normed().eval()
+    x = torch.randn(33, 8)
+    executor = poptorch.inferenceModel(model, poptorch.Options().fusion("fast"))
+    assert torch.allclose(executor(x), model(x), rtol=0, atol=1e-5)
+    assert "abele_op::layer_norm(" in executor._executable.session.executableText()
+    executor.destroy()
+    frozen = Normed()
+    frozen.norm.requires_grad_(False)
+    assert train(frozen, "fast", 7)[0] < 2e-5

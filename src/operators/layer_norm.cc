@@ -1,0 +1,117 @@
+// Layer normalisation for Options.fusion("fast").
+#include <algorithm>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+
+#include "operators/library.h"
+#include "operators/norm_loops.h"
+#include "operators/processor_loops.h"
+#include "runtime/kernels/parallel.h"
+
+namespace abele::operators {
+namespace {
+
+// Elements that are worth another thread, and rows whose gradients are taken while they are in the cache.
+constexpr int64_t kRange = 16384, kBlock = 16;
+
+bool isPlain(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat && tensor.is_contiguous(); }
+
+// Null: ATen's kernels have to do it.
+const NormLoops* loopsOver(const at::Tensor& x, const at::Tensor& weight, std::initializer_list<at::Tensor> others) {
+  const bool fits = isPlain(x) && isPlain(weight) && weight.numel() > 0 && x.numel() % weight.numel() == 0 &&
+                    std::all_of(others.begin(), others.end(), isPlain);
+  return fits ? normLoops() : nullptr;
+}
+
+NormRows rowsOf(const at::Tensor& x, const at::Tensor& weight) {
+  return {.width = weight.numel(), .x = x.const_data_ptr<float>(), .weight = weight.const_data_ptr<float>()};
+}
+
+at::Tensor statisticsOf(const at::Tensor& x, size_t normalized) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  std::fill(sizes.end() - static_cast<std::ptrdiff_t>(normalized), sizes.end(), 1);
+  return at::empty(sizes, x.options());
+}
+
+}  // namespace
+
+const NormLoops* normLoops() {
+#if defined(__x86_64__)
+  return loopsFor(avx2::kNorm, avx512::kNorm);
+#else
+  return nullptr;
+#endif
+}
+
+ThreeTensors layerNormInto(const at::Tensor& x, at::IntArrayRef shape, const at::Tensor& weight, const at::Tensor& bias,
+                           double eps, at::Tensor& y, at::Tensor& mean, at::Tensor& scale) {
+  const NormLoops* loops = loopsOver(x, weight, {bias, y, mean, scale});
+  if (!loops) {
+    const auto [out, m, s] = at::native_layer_norm(x, shape, weight, bias, eps);
+    y.copy_(out), mean.copy_(m), scale.copy_(s);
+    return {y, mean, scale};
+  }
+  const NormRows rows = rowsOf(x, weight);
+  runtime::shareOut(x.numel() / rows.width, std::max<int64_t>(kRange / rows.width, 1), [&](int64_t begin, int64_t end) {
+    loops->forward(begin, end, rows, bias.const_data_ptr<float>(), static_cast<float>(eps), y.mutable_data_ptr<float>(),
+                   mean.mutable_data_ptr<float>(), scale.mutable_data_ptr<float>());
+  });
+  return {y, mean, scale};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layerNormKernel(const at::Tensor& x, at::IntArrayRef shape,
+                                                               const at::Tensor& weight, const at::Tensor& bias,
+                                                               double eps) {
+  at::Tensor y = at::empty_like(x), mean = statisticsOf(x, shape.size()), scale = at::empty_like(mean);
+  layerNormInto(x, shape, weight, bias, eps, y, mean, scale);
+  return {y, mean, scale};
+}
+
+ThreeTensors layerNormBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::IntArrayRef shape,
+                                   const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& weight,
+                                   at::Tensor& grad_x, at::Tensor& grad_weight, at::Tensor& grad_bias) {
+  const NormLoops* loops = loopsOver(x, weight, {grad, mean, scale, grad_x, grad_weight, grad_bias});
+  if (!loops) {
+    const auto [dx, dw, db] =
+        at::native_layer_norm_backward(grad, x, shape, mean, scale, weight, weight, {true, true, true});
+    grad_x.copy_(dx), grad_weight.copy_(dw), grad_bias.copy_(db);
+    return {grad_x, grad_weight, grad_bias};
+  }
+  const NormRows rows = rowsOf(x, weight);
+  const int64_t num_rows = x.numel() / rows.width;
+  const auto* g = grad.const_data_ptr<float>();
+  const auto *m = mean.const_data_ptr<float>(), *s = scale.const_data_ptr<float>();
+  auto *dx = grad_x.mutable_data_ptr<float>(), *dw = grad_weight.mutable_data_ptr<float>(),
+       *db = grad_bias.mutable_data_ptr<float>();
+  std::fill_n(dw, rows.width, 0.0F);
+  std::fill_n(db, rows.width, 0.0F);
+  if (x.numel() <= kRange || at::get_num_threads() == 1) {
+    for (int64_t begin = 0; begin < num_rows; begin += kBlock) {
+      const int64_t end = std::min(begin + kBlock, num_rows);
+      loops->input_gradient(begin, end, rows, g, m, s, dx);
+      loops->parameter_gradients(begin, end, 0, rows.width, rows, g, m, s, dw, db);
+    }
+    return {grad_x, grad_weight, grad_bias};
+  }
+  runtime::shareOut(num_rows, std::max<int64_t>(kRange / rows.width, 1),
+                    [&](int64_t begin, int64_t end) { loops->input_gradient(begin, end, rows, g, m, s, dx); });
+  runtime::shareOut(rows.width, std::max<int64_t>(kRange / num_rows, kBlock), [&](int64_t first, int64_t last) {
+    loops->parameter_gradients(0, num_rows, first, last, rows, g, m, s, dw, db);
+  });
+  return {grad_x, grad_weight, grad_bias};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layerNormBackwardKernel(const at::Tensor& grad, const at::Tensor& x,
+                                                                       at::IntArrayRef shape, const at::Tensor& mean,
+                                                                       const at::Tensor& scale,
+                                                                       const at::Tensor& weight) {
+  at::Tensor grad_x = at::empty_like(x), grad_weight = at::empty_like(weight), grad_bias = at::empty_like(weight);
+  layerNormBackwardInto(grad, x, shape, mean, scale, weight, grad_x, grad_weight, grad_bias);
+  return {grad_x, grad_weight, grad_bias};
+}
+
+}  // namespace abele::operators

@@ -1,0 +1,21 @@
+// Which of the loops that are compiled once for each kind of processor run here.
+#pragma once
+
+namespace abele::operators {
+
+enum class Processor { kOther, kAvx2, kAvx512 };
+
+/// The best kind that we have loops for.
+Processor processor();
+
+/// The loops for this processor; null where it has none.
+template <class Loops>
+const Loops* loopsFor(const Loops& avx2, const Loops& avx512) {
+  switch (processor()) {
+    case Processor::kAvx512: return &avx512;
+    case Processor::kAvx2: return &avx2;
+    default: return nullptr;
+  }
+}
+
+}  // namespace abele::operators
