@@ -8,7 +8,7 @@ import contextlib
 import torch
 
 from ._errors import userError
-from ._item_access import itemAccess
+from ._item_access import itemAccess, replaced
 from ._native import core
 
 
@@ -32,6 +32,11 @@ def _sizeOf(tensor, bounds):
 
 def _varies(bound):
     return isinstance(bound, torch.Tensor) and core().mayVary(bound)
+
+
+def _isMoving(item):
+    """Is it a slice whose place may change between runs?"""
+    return isinstance(item, slice) and (_varies(item.start) or _varies(item.stop))
 
 
 def _isPosition(item):
@@ -109,32 +114,35 @@ def indexingByTensors():
             _Written.apply(self, value, *masked)
             return
         if found is None:
-            return original_set(self, index, value)
+            return original_set(self, index, value) if not any(map(_isMoving, items)) else putAt(self, index, value)
         view, positions = found
         value = value if isinstance(value, torch.Tensor) else torch.scalar_tensor(value, dtype=self.dtype)
         torch.ops.aten.index_put_(view, positions, value.to(self.dtype))
+
+    def putAt(self, index, value):
+        """self[index] = value where the index has a moving slice: finds the elements that it names by their numbers."""
+        places = getItem(torch.arange(self.numel(), device=self.device).view(self.shape), index)
+        value = value if isinstance(value, torch.Tensor) else torch.scalar_tensor(value, dtype=self.dtype)
+        while value.dim() > places.dim() and value.shape[0] == 1:
+            value = value[0]
+        self.put_(places, value.to(self.dtype).expand(places.shape))
 
     def getItem(self, index):
         items = index if isinstance(index, tuple) else (index,)
         found = _atPositions(self, items, original) if any(map(_isPosition, items)) else None
         if found is not None:
             return torch.ops.aten.index(*found)
-        if not any(isinstance(item, slice) and (_varies(item.start) or _varies(item.stop)) for item in items):
+        if not any(map(_isMoving, items)):
             return original(self, index)
         items, tensor, dim = list(items), self, 0
         known = sum(1 for item in items if item is not None and item is not Ellipsis)
         for i, item in enumerate(items):
-            if isinstance(item, slice) and (_varies(item.start) or _varies(item.stop)):
+            if _isMoving(item):
                 size = _sizeOf(tensor, item)
                 tensor = core().sliceAt(tensor, dim, item.start, size, 1 if item.step is None else item.step)
                 items[i] = slice(None)
             dim += self.dim() - known if item is Ellipsis else 0 if item is None else 1
         return original(tensor, tuple(items))
 
-    with itemAccess(getItem):
-        torch.Tensor.__setitem__ = setItem
-        try:
-            yield
-        finally:
-            if "__setitem__" in vars(torch.Tensor):
-                del torch.Tensor.__setitem__
+    with itemAccess(getItem), replaced("__setitem__", setItem):
+        yield

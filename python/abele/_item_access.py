@@ -25,12 +25,25 @@ def _leaveSequenceProtocol():
 
 
 @contextlib.contextmanager
-def itemAccess(replacement):
-    """A context in which tensor[index] calls replacement(tensor, index)."""
-    torch.Tensor.__getitem__ = replacement
-    _leaveSequenceProtocol()
+def replaced(name, replacement):
+    """A context in which Tensor has this member of its own; contexts nest."""
+    before = vars(torch.Tensor).get(name)
+    setattr(torch.Tensor, name, replacement)
     try:
         yield
     finally:
-        del torch.Tensor.__getitem__
+        if before is None:
+            delattr(torch.Tensor, name)
+        else:
+            setattr(torch.Tensor, name, before)
+
+
+@contextlib.contextmanager
+def itemAccess(replacement):
+    """A context in which tensor[index] calls replacement(tensor, index)."""
+    try:
+        with replaced("__getitem__", replacement):
+            _leaveSequenceProtocol()
+            yield
+    finally:
         _leaveSequenceProtocol()

@@ -4,6 +4,7 @@ import contextlib
 
 import torch
 
+from ._item_access import replaced
 from ._native import core
 
 
@@ -21,9 +22,5 @@ def copiesOfTensors():
         memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
         return memo[id(self)]
 
-    torch.Tensor.__copy__, torch.Tensor.__deepcopy__ = copyOf, deepCopyOf
-    try:
+    with replaced("__copy__", copyOf), replaced("__deepcopy__", deepCopyOf):
         yield
-    finally:
-        torch.Tensor.__deepcopy__ = deepcopy
-        del torch.Tensor.__copy__

@@ -5,6 +5,7 @@ Source: spec executor.md, section 5.
 
 import contextlib
 import sys
+import threading
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -282,6 +283,7 @@ def withHooks():
 # One capture at a time: what surrounds forward stands in for functions of torch, for all threads. A model whose forward
 # compiles another one takes it twice.
 _capture_lock = {}  # None: the lock, once somebody has asked for it
+_thread = threading.local()  # captures: does this thread capture a program?
 
 
 def _captureLock():
@@ -304,14 +306,34 @@ def aroundCompile(model):
 
 
 @contextlib.contextmanager
+def _onlyCapture():
+    """What surrounds forward is there once, also while a function of poptorch.CPU runs on the host."""
+    if getattr(_thread, "captures", False):
+        raise userError(
+            "E0107",
+            "nested-capture",
+            "a capture was started inside another one",
+            remedy="compile the inner model before the outer one, or call it as a plain module",
+        )
+    _thread.captures = True
+    try:
+        yield
+    finally:
+        _thread.captures = False
+
+
+@contextlib.contextmanager
 def aroundProgram(model, around):
     """Around forward and backward, which may run parts of forward again (activation checkpointing).
 
     Args:
         model: the module that is captured.
         around: makes a context that surrounds it too.
+    Raises:
+        poptorch.Error: E0107 where a program is being captured by this thread.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_onlyCapture())
         stack.enter_context(_printableTensors())
         stack.enter_context(noticedReads())
         stack.enter_context(around())

@@ -278,6 +278,50 @@ def test_slices_at_tensors():
             infer(wrong, X, torch.tensor(1))
 
 
+@spec("annotations/6")
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        lambda i: (2 * i, i + 3),
+        lambda i: (i * i, i + 3),
+        lambda i: (i // 2, i // 3 + 2),
+        lambda i: (i.clamp(0, 3), i.clamp(0, 4) + 2),
+        lambda i: (torch.randint(0, 3, ()), torch.randint(0, 3, ()) + 2),
+        lambda i: (i, i.float().add(2.5).int()),
+    ],
+)
+def test_slices_of_varying_lengths_are_refused(bounds):
+    with pytest.raises(poptorch.Error, match="E0101"):
+        infer(lambda x, i: x[slice(*bounds(i))], torch.arange(10.0), torch.tensor(1))
+
+
+@spec("annotations/6")
+def test_slices_at_tensors_are_written():
+    def model(x, i, rows):
+        x = x.clone()
+        x[i : i + 2] = rows
+        x[i + 1 : i + 3, 2:] += 1
+        x[..., i : i + 1] *= 3
+        x[3, i : i + 2] = -5
+        x[None, i : i + 2, i : i + 2] = rows[:, :2]
+        return x
+
+    executor = poptorch.inferenceModel(Function(model))
+    for i in range(2):
+        x, rows = torch.randn(4, 4), torch.randn(2, 4)
+        assert torch.equal(executor(x, torch.tensor(i), rows), model(x, torch.tensor(i), rows))
+
+
+@spec("annotations/6")
+def test_gradients_reach_what_is_written_into_slices_at_tensors():
+    def model(w, i):
+        out = torch.zeros(12, 2)
+        out[i : i + 2] = w[:2] * 2
+        return out + w
+
+    requireSameAsEager(model, torch.tensor(1))
+
+
 # 7 --------------------------------------------------------------------------------------------------------------------
 def paths(logs, blank):
     """Probability of every label sequence, by listing all alignments."""
