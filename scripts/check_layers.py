@@ -21,6 +21,7 @@ ENGINE = (
 LAYERS = {
     # folder                 may include                                  LibTorch
     "src/base": ("abele/error.h abele/errors.def", TORCH_FREE),
+    "src/registry": ("base", TORCH_FREE),
     "src/ir": ("base", TORCH_FREE),
     "src/capture": ("base ir", TORCH),
     "src/passes": ("base ir", TORCH_FREE),
@@ -58,14 +59,15 @@ LAYERS = {
     "src/options": ("base include plan/schedules.def", TORCH_FREE),
     "src/compile": (f"{ENGINE} options include", TORCH),
     "src/session": (f"{ENGINE} compile", TORCH),
-    "src/model": (f"{ENGINE} options compile session include", TORCH),
-    "src/api": ("base plan capture/annotate.h options compile session model include", TORCH),
+    "src/model": (f"{ENGINE} registry options compile session include", TORCH),
+    "src/api": ("base plan registry capture/annotate.h options compile session model include", TORCH),
     # bind/ turns Python's annotations into capture's; it has no logic of its own.
-    "src/bind": ("base options compile session model include capture/annotate.h ir/text.h", TORCH),
+    "src/bind": ("base registry options compile session model include capture/annotate.h ir/text.h", TORCH),
     "include": ("", TORCH_FREE),
-    "tools": (ENGINE, TORCH_FREE),
+    "tools": (f"{ENGINE} registry", TORCH_FREE),
     "tools/linked": ("include", TORCH),
     "test/unit/base": ("base", TORCH_FREE),
+    "test/unit/registry": ("base registry", TORCH_FREE),
     "test/unit/ir": ("base ir", TORCH_FREE),
     "test/unit/passes": ("base ir passes", TORCH_FREE),
     "test/unit/plan": ("base ir passes plan", TORCH_FREE),

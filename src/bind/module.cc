@@ -11,6 +11,7 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerLog(module);
   abele::bind::registerSessionOptions(module);
   abele::bind::registerOptions(module);
+  abele::bind::registerDevices(module);
   abele::bind::registerOptimizerSpec(module);
   abele::bind::registerTurns(module);
   abele::bind::registerSession(module);

@@ -1,6 +1,5 @@
 // The values that Python's Options shows. Expert settings are Python's own dict, which may hold anything until a model
 // is compiled; all else is in Options::Values, and the table of options checks it.
-#include "abele/model.h"
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "bind/notes.h"
@@ -491,17 +490,6 @@ void registerOptions(py::module_& module) {
   });
   module.def("applyConfig", applyConfig, py::arg("text"), py::arg("file_name"), py::arg("target"));
   module.def("applyJson", applyJson, py::arg("text"), py::arg("target"));
-  module.def("numDevices", host::numDevices, "Devices that programs are told of.");
-  module.def(
-      "deviceGroups",
-      [] {
-        std::vector<std::pair<int64_t, int64_t>> groups;
-        for (const host::DeviceGroup& group : host::deviceGroups()) groups.emplace_back(group.first, group.count);
-        return groups;
-      },
-      "(first device, number of devices) of each group that can be reserved, by its id.");
-  module.def("ipuHardwareIsAvailable", ipuHardwareIsAvailable, py::arg("num_ipus"));
-  module.def("ipuHardwareVersion", ipuHardwareVersion);
   module.def("setNoteReceiver", [](py::object receiver) { Py_XSETREF(note_receiver, receiver.release().ptr()); });
 }
 

@@ -359,6 +359,8 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   session.synthetic_data = isOn(values, "syntheticDataMode");
   setLossScaling(values, session);
   setAnchors(values, training, session);
+  session.name = values.get<std::optional<std::string>>("model_name").value_or("");
+  session.device_group = values.get<std::optional<int64_t>>("ipu_id");
   setProfile(values, session);
   setBuffers(values, session);
   setCache(values, session);

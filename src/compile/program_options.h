@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -92,7 +93,9 @@ struct ProgramOptions {
   /// PopTorch's minimum: accumulation >= 2F - 1 in training, device iterations >= F in inference (E0401). abele: off.
   bool enforce_pipeline_minimum = false;
   ProfileOptions profile;
-  int64_t num_devices = 0;     // 0: as many as the model asks for
+  std::string name;                     // of the model, for people; empty: none was given
+  std::optional<int64_t> device_group;  // the group of devices that it runs on (registry/devices.h); nothing: any
+  int64_t num_devices = 0;              // 0: as many as the model asks for
   std::string device;          // "cuda", "cuda:0,cuda:1,cpu": what the model's devices are (device_list.h); empty: cpu
   int threads_per_device = 0;  // 0: max(1, cores / devices used)
   bool has_seed = false;

@@ -8,16 +8,19 @@
 #include <sched.h>
 
 #include "abele/model.h"
-#include "base/environment.h"
 #include "base/error.h"
 #include "compile/from_options.h"
 #include "options/notes.h"
+#include "registry/devices.h"
 
 namespace abele {
 namespace host {
 namespace {
 
-constexpr int64_t kMostDevices = 64;  // that a model may use
+using registry::DeviceGroup;
+using registry::deviceGroups;
+using registry::numDevices;
+
 constexpr int64_t kVersion = 2;
 
 DeviceGroup groupOf(int64_t id) {
@@ -71,16 +74,6 @@ void requireGroup(const Options::Values& values, int64_t number) {
 
 }  // namespace
 
-int64_t numDevices() { return environmentInteger("ABELE_EMULATED_DEVICES", kMostDevices); }
-
-std::vector<DeviceGroup> deviceGroups() {
-  const int64_t number = numDevices();
-  std::vector<DeviceGroup> groups;
-  for (int64_t count = 1; count <= number; count *= 2)
-    for (int64_t first = 0; first + count <= number; first += count) groups.push_back({first, count});
-  return groups;
-}
-
 void requireTarget(const Options::Values& values) {
   if (const auto id = values.get<std::optional<int64_t>>("ipu_id")) groupOf(*id);
 }
@@ -105,9 +98,11 @@ int64_t devicesToSplitFor(int64_t cores, const Options::Values& values) {
 
 }  // namespace host
 
-bool ipuHardwareIsAvailable(int64_t num_ipus) { return !host::simulatorIsChosen() && num_ipus <= host::numDevices(); }
+bool ipuHardwareIsAvailable(int64_t num_ipus) {
+  return !host::simulatorIsChosen() && num_ipus <= registry::numDevices();
+}
 int64_t ipuHardwareVersion() {
-  ABELE_REQUIRE(host::numDevices() > 0, E0402, {.what = "no devices: ABELE_EMULATED_DEVICES is 0"});
+  ABELE_REQUIRE(registry::numDevices() > 0, E0402, {.what = "no devices: ABELE_EMULATED_DEVICES is 0"});
   return host::kVersion;
 }
 

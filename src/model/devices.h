@@ -1,5 +1,5 @@
-// The devices that programs are told of. There is no such hardware: CPU devices stand for them, as many as
-// ABELE_EMULATED_DEVICES says. Source: spec environment.md section 7; options.md section 2, useIpuId.
+// Which of the devices that there are (registry/devices.h) a program can reserve. Source: spec options.md section 2,
+// useIpuId.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,6 @@
 
 namespace abele::host {
 
-int64_t numDevices();
-/// Neighbours that can be reserved at once.
-struct DeviceGroup {
-  int64_t first = 0, count = 0;
-};
-/// By the id of the group: single devices come first, then pairs, fours, ...
-std::vector<DeviceGroup> deviceGroups();
 /// Throws E0402 where useIpuId names no group.
 void requireTarget(const Options::Values& values);
 /// Throws E0402 for stages on devices that a program of this policy cannot reserve.

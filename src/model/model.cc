@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -11,6 +12,7 @@
 #include "compile/tensors.h"
 #include "model/forms.h"
 #include "options/notes.h"
+#include "registry/attachment.h"
 
 namespace abele::host {
 namespace {
@@ -77,6 +79,53 @@ Model::~Model() {
   }
 }
 
+// --- devices ---------------------------------------------------------------------------------------------------------
+void Model::takeDevices() {
+  Session& session = *program_->session;
+  const DeviceUse use = deviceUse(session);
+  const bool in_groups = rules_.policy.most_devices > 0;
+  registry::Request request{
+      .num_devices = in_groups ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(use.count))) : use.count,
+      .in_groups = in_groups,
+      .group = program_->device_group,
+      .is_training = rules_.training,
+      .model = program_->name,
+      .targets = use.targets};
+  const bool has_them = attachment_ && attachment_->request().num_devices >= request.num_devices;
+  if (!has_them) {
+    attached_ = false;
+    attachment_.reset();
+    attachment_ = std::make_unique<registry::Attachment>(std::move(request), poll_);
+  }
+  device_use_ = use;
+  attached_ = true;
+}
+
+void Model::releaseDevices() {
+  attachment_.reset();
+  attached_ = false;
+}
+
+class Model::Step {
+ public:
+  explicit Step(Model& model) : model_(model) {
+    if (model_.attachment_) model_.attachment_->beginStep();
+  }
+  ~Step() {
+    if (!model_.attachment_) return;
+    model_.busy_ns_.clear();
+    if (completed_) busyTimes(*model_.program_->session, model_.device_use_, model_.busy_ns_);
+    model_.attachment_->endStep(model_.busy_ns_, completed_);
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+  void complete() { completed_ = true; }
+
+ private:
+  Model& model_;
+  bool completed_ = false;
+};
+
 // --- programs --------------------------------------------------------------------------------------------------------
 Model::Found Model::find(const std::vector<at::Tensor>& inputs, const std::string& form) const {
   for (const std::shared_ptr<ModelProgram>& program : programs_) {
@@ -140,6 +189,8 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
   next->form = rules_.policy.many_structures ? form : withoutTrailingNothing(form);
   next->device_iterations = options.device_iterations;
   next->auto_loss_scaling = options.auto_loss_scaling;
+  next->name = options.name;
+  next->device_group = options.device_group;
   for (const at::Tensor& input : inputs) next->inputs.push_back(typeOf(input));
   if (TraceFile* file = TraceFile::current()) next->of_process.emplace(*file, trackName());
   return next;
@@ -179,6 +230,7 @@ bool Model::use(const std::shared_ptr<ModelProgram>& next) {
   noteUpload();
   program_ = next;
   optimizer_.noteProgram(compiledProgram());
+  if (attached_) takeDevices();
   return true;
 }
 
@@ -215,8 +267,8 @@ void Model::add(const std::vector<at::Tensor>& inputs, const std::string& form) 
   programs_.push_back(next);
   is_compiled_ = true;
   if (!is_first) return;
-  attached_ = rules_.connection == ConnectionType::kAlways;
   optimizer_.upload(compiledProgram());  // that it had when the module was wrapped
+  if (rules_.connection == ConnectionType::kAlways) takeDevices();
 }
 
 void Model::refresh() {
@@ -230,7 +282,9 @@ void Model::refresh() {
 std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {
   Session& session = compiled("a call");
   if (rules_.training) stale_ = true;  // also after an interruption that comes too late
+  Step step(*this);
   std::vector<at::Tensor> results = session.run(inputs, poll_);
+  step.complete();
   if (program_->profile) program_->profile->noteRun(session);
   if (trace_ || program_->of_process) noteCall();
   return results;
@@ -301,6 +355,8 @@ Session& Model::adopt(Adopted adopted) {
   next->is_final = adopted.is_final;
   next->device_iterations = options.device_iterations;
   next->auto_loss_scaling = options.auto_loss_scaling;
+  next->name = options.name;
+  next->device_group = options.device_group;
   next->inputs = adopted.program.input_types;
   for (const WrittenArgument& each : adopted.program.written)
     next->captured.written.push_back(static_cast<size_t>(each.argument));
@@ -314,13 +370,13 @@ Session& Model::adopt(Adopted adopted) {
   programs_.push_back(next);
   use(next);
   is_compiled_ = true;
-  attached_ = rules_.connection == ConnectionType::kAlways;
   if (!adopted.keeps_optimizer && optimizer()) {
     const OptimizerSync::Compiled now = compiledProgram();
     next->session->setOptimizer(optimizer_.spec(now.tensors()));
     optimizer_.noteProgram(now, adopted.numbers_vary);
     optimizer_.upload(now);
   }
+  if (rules_.connection == ConnectionType::kAlways) takeDevices();
   return *next->session;
 }
 
@@ -334,7 +390,7 @@ void Model::destroy() {
   programs_.clear();
   is_compiled_ = false;
   stale_ = false;
-  attached_ = false;
+  releaseDevices();
   if (sharing_->trainer == this) sharing_->trainer = nullptr;
   source_->release();
 }
@@ -473,8 +529,13 @@ void Model::attach() {
   compiled("attachToDevice()");
   ABELE_REQUIRE(!attached_, E0705, {.what = "the model is attached already"});
   requireDevice();
-  uploadWeights();
-  attached_ = true;
+  takeDevices();
+  try {
+    uploadWeights();
+  } catch (...) {
+    releaseDevices();
+    throw;
+  }
   optimizer_.uploadIfNew(compiledProgram());
 }
 
@@ -483,7 +544,7 @@ void Model::detach() {
   ABELE_REQUIRE(attached_, E0705, {.what = "the model is not attached"});
   pullIfStale();
   optimizer_.downloadIfStale(compiledProgram());
-  attached_ = false;
+  releaseDevices();
 }
 
 Turns::Turn Model::moduleTurn() {

@@ -22,9 +22,14 @@
 #include "model/program_file.h"
 #include "model/trained_state.h"
 #include "model/weight_files.h"
+#include "session/device_use.h"
 #include "session/profile.h"
 #include "session/session.h"
 #include "session/timeline.h"
+
+namespace abele::registry {
+class Attachment;
+}
 
 namespace abele::host {
 
@@ -137,6 +142,7 @@ class Model {
 
   /// Threads: any.
   bool isAttached() const { return attached_; }
+  /// Takes devices (registry/attachment.h), and the model to them. Throws E0402, E0602, E0702, E0705.
   void attach();
   void detach();
 
@@ -206,6 +212,8 @@ class Model {
     bool is_final = false;
     int64_t device_iterations = 1;
     bool auto_loss_scaling = false;
+    std::string name;                     // that the user gave the model
+    std::optional<int64_t> device_group;  // that the user chose
     std::vector<NamedTensor> tensors;
     std::unique_ptr<Session> session;
     std::optional<Profile> profile;
@@ -236,6 +244,11 @@ class Model {
     int64_t uploaded_version = -1;
   };
 
+  /// The model has devices for its current program, and others see that. Throws E0402, E0602.
+  void takeDevices();
+  void releaseDevices();
+  /// While it lives, a step is under way.
+  class Step;
   /// Adds the program's last call to what is traced.
   void noteCall();
   const char* trackName() const { return rules_.training ? "training" : "inference"; }
@@ -292,7 +305,10 @@ class Model {
   bool has_filled_ = false;  // and some have contents by now
   std::atomic<bool> is_compiled_ = false;
   std::atomic<bool> attached_ = false;
-  std::atomic<bool> stale_ = false;  // the device is newer than the module
+  std::unique_ptr<registry::Attachment> attachment_;  // null: it has no devices
+  DeviceUse device_use_;                              // of attachment_
+  std::vector<int64_t> busy_ns_;                      // by its devices, in the last step
+  std::atomic<bool> stale_ = false;                   // the device is newer than the module
   int64_t uploaded_version_ = 0;
   std::vector<Followed> followed_;
   std::optional<uint64_t> generation_;  // of the source, when followed_ was looked at

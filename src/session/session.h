@@ -145,7 +145,7 @@ class Session {
   /// The pieces of an AutoSplit with the times that capture measured, as JSON; every boundary is there. For benchmarks.
   std::string pieces() const;
 
-  /// For verify.cc.
+  /// For verify.cc and device_use.cc.
   Impl& parts() { return *impl_; }
 
  private:

@@ -51,7 +51,14 @@ def test_versions_are_one(call):
 
 
 def test_help_lists_what_is_there(call, bin_folder, tmp_path):
-    assert re.findall(r"^  (\w+)", call("abele", "--help").stdout, re.M) == ["env", "run", "report", "opt", "sim"]
+    assert re.findall(r"^  (\w+)", call("abele", "--help").stdout, re.M) == [
+        "env",
+        "run",
+        "monitor",
+        "report",
+        "opt",
+        "sim",
+    ]
     assert call("abele").returncode == 2
     alone = tmp_path / "abele"
     shutil.copy(bin_folder / "abele", alone)

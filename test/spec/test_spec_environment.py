@@ -302,7 +302,7 @@ def test_the_modelled_device(monkeypatch, caplog):
 @pytest.mark.spec(
     "environment/3/POPTORCH_WAIT_FOR_IPU",
     names=["variables.POPTORCH_WAIT_FOR_IPU"],
-    no_effect="no other process holds a device",
+    no_effect="emulated devices are shared unless ABELE_EXCLUSIVE_DEVICES is set: test/client/test_monitor.py",
 )
 def test_waiting_for_devices(monkeypatch):
     for value in ("0", "1", ""):

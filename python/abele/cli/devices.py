@@ -1,10 +1,11 @@
 """gc-info and gc-inventory: the devices that programs are told of, in the form of Graphcore's tools.
 
-They are emulated, each some cores of this machine; ABELE_EMULATED_DEVICES says how many. Nobody measures them: sensors
-and load are N/A. Source: spec tools.md.
+They are emulated, each some cores of this machine; ABELE_EMULATED_DEVICES says how many. Sensors are N/A; load and
+owners are those of the programs that run. Source: spec tools.md.
 """
 
 import argparse
+import collections
 import json
 import platform
 import socket
@@ -21,7 +22,34 @@ def _ipuNumber(device):
     return _PER_MACHINE - 1 - device % _PER_MACHINE
 
 
-def _attributes(number, members):
+def _uses():
+    """By device: (load, model) of every model that has it."""
+    uses = collections.defaultdict(list)
+    for model in _devices.attached():
+        for device in model["devices"]:
+            uses[device["id"]].append((device["load"], model))
+    return uses
+
+
+def _user(members, uses):
+    """Who has a device, by the names of gc-info. Several processes may: they are listed."""
+    owners = {model["pid"]: model for device in members for _, model in uses[device]}
+    if not owners:
+        return {}
+    return {
+        "user executable": ", ".join(model["command"] for model in owners.values()),
+        "user name": ", ".join(dict.fromkeys(model["user"] for model in owners.values())),
+        "user process id": ", ".join(str(pid) for pid in owners),
+    }
+
+
+def _utilisation(members, uses):
+    """Models that share a device take turns on it."""
+    loads = [min(1.0, sum(load for load, _ in uses[device])) for device in members]
+    return f"{100 * sum(loads) / len(loads):.2f}%"
+
+
+def _attributes(number, members, uses):
     """Attributes of a device, by the names of gc-info."""
     alone = len(members) == 1
     return {
@@ -34,7 +62,7 @@ def _attributes(number, members):
         "clock": f"{_CLOCK_MHZ}MHz",
         "ipu architecture": "ipu2",
         "ipu power": "N/A",
-        "ipu utilisation": "N/A",
+        "ipu utilisation": _utilisation(members, uses),
         "ipuof host": "127.0.0.1",
         "ipuof partition id": _PARTITION,
         "number of IPUs": str(len(members)),
@@ -43,6 +71,7 @@ def _attributes(number, members):
         "host": socket.gethostname(),
         "remote buffers": "1",
         "remote buffers supported": "1",
+        **_user(members, uses),
     }
 
 
@@ -87,7 +116,7 @@ def info(arguments=None):
         _list(groups)
     elif options.device_info:
         print("Device Info:")
-        for name, value in _attributes(options.device_id, groups[options.device_id]).items():
+        for name, value in _attributes(options.device_id, groups[options.device_id], _uses()).items():
             print(f"  {name}: {value}")
     elif options.ipu_count:
         print(_devices.numDevices() if options.device_id is None else len(groups[options.device_id]))
@@ -101,7 +130,8 @@ def inventory(arguments=None):
     parser = _parser("gc-inventory", "Attributes of all devices that programs are told of; they are emulated.")
     parser.add_argument("-j", "--json", action="store_true", help="as JSON")
     options = parser.parse_args(arguments)
-    devices = [_attributes(number, members) for number, members in enumerate(_devices.deviceGroups())]
+    uses = _uses()
+    devices = [_attributes(number, members, uses) for number, members in enumerate(_devices.deviceGroups())]
     if options.json:
         print(json.dumps({"devices": devices}, indent=2))
         return 0

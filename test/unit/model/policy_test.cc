@@ -13,6 +13,7 @@
 #include "model/arguments.h"
 #include "model/devices.h"
 #include "options/notes.h"
+#include "registry/devices.h"
 
 namespace abele::host {
 namespace {
@@ -112,7 +113,7 @@ TEST(Devices, AreReservedInPowersOfTwo) {
 
 TEST(Devices, AreAsManyAsTheVariableSays) {
   setenv("ABELE_EMULATED_DEVICES", "5", 1);
-  const std::vector<DeviceGroup> groups = deviceGroups();
+  const std::vector<registry::DeviceGroup> groups = registry::deviceGroups();
   ASSERT_EQ(groups.size(), 8u);  // five, two pairs, one of four
   EXPECT_EQ(groups[6].first, 2);
   EXPECT_EQ(groups[6].count, 2);

@@ -1,0 +1,62 @@
+// The devices that there are, and who has them.
+#include <utility>
+#include <vector>
+
+#include "abele/model.h"
+#include "bind/bind.h"
+#include "registry/attachment.h"
+#include "registry/devices.h"
+
+namespace py = pybind11;
+
+namespace abele::bind {
+namespace {
+
+py::dict attachedDict(const registry::Attached& attached) {
+  py::list devices;
+  for (const registry::AttachedDevice& device : attached.devices) {
+    py::dict row;
+    row["id"] = device.id;
+    row["target"] = device.target;
+    row["busy_s"] = static_cast<double>(device.busy_ns) * 1e-9;
+    row["load"] = device.load;
+    devices.append(row);
+  }
+  py::dict row;
+  row["pid"] = attached.pid;
+  row["user"] = registry::userName(attached.user_id);
+  row["command"] = attached.command;
+  row["model"] = attached.model;
+  row["is_training"] = attached.is_training;
+  row["attached_s"] = static_cast<double>(attached.attached_ns) * 1e-9;
+  row["steps"] = attached.steps;
+  row["devices"] = devices;
+  return row;
+}
+
+}  // namespace
+
+void registerDevices(py::module_& module) {
+  module.def("numDevices", registry::numDevices, "Devices that programs are told of.");
+  module.def(
+      "deviceGroups",
+      [] {
+        std::vector<std::pair<int64_t, int64_t>> groups;
+        for (const registry::DeviceGroup& group : registry::deviceGroups())
+          groups.emplace_back(group.first, group.count);
+        return groups;
+      },
+      "(first device, number of devices) of each group that can be reserved, by its id.");
+  module.def(
+      "attached",
+      [] {
+        py::list all;
+        for (const registry::Attached& attached : registry::attached()) all.append(attachedDict(attached));
+        return all;
+      },
+      "Models that have devices now, of all processes.");
+  module.def("ipuHardwareIsAvailable", ipuHardwareIsAvailable, py::arg("num_ipus"));
+  module.def("ipuHardwareVersion", ipuHardwareVersion);
+}
+
+}  // namespace abele::bind
