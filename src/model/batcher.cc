@@ -54,7 +54,8 @@ Batcher::Batcher(Run run, Settings settings) : run_(std::move(run)), settings_(s
                  .found = cat("batches of ", settings.batch_rows, ", a queue of ", settings.most_waiting_rows, ", ",
                               settings.longest_wait.count(), " ns"),
                  .expected = "1 or more, 1 or more, 0 or more"});
-  thread_ = std::thread([this] { work(); });
+  maker_ = std::thread([this] { makeBatches(); });
+  runner_ = std::thread([this] { runBatches(); });
 }
 
 Batcher::~Batcher() { stop(); }
@@ -62,11 +63,11 @@ Batcher::~Batcher() { stop(); }
 std::optional<std::future<Batcher::Tensors>> Batcher::submit(const std::string& form, const Tensors& rows, bool wait) {
   const Clock::time_point now = Clock::now();
   const int64_t count = rowsOf(rows);
-  const auto answer = std::make_shared<Answer>();
-  answer->submitted = now;
-  answer->rows = count;
-  answer->left = static_cast<size_t>((count + settings_.batch_rows - 1) / settings_.batch_rows);
-  answer->parts.resize(answer->left);
+  Request request{.answer = std::make_shared<Answer>(), .rows = count};
+  request.answer->submitted = now;
+  request.answer->rows = request.answer->rows_left = count;
+  for (const at::Tensor& tensor : rows) request.tensors.push_back(tensor.detach());
+  std::future<Tensors> future = request.answer->promise.get_future();
   const std::string key = keyOf(form, rows);
   std::unique_lock lock(mu_);
   const auto has_room = [&] {
@@ -78,15 +79,9 @@ std::optional<std::future<Batcher::Tensors>> Batcher::submit(const std::string& 
   requireKind(key);
   Bucket& bucket = buckets_[key];
   bucket.kind = {.key = key, .form = form};
-  for (int64_t begin = 0; begin < count; begin += settings_.batch_rows) {
-    const int64_t size = std::min(settings_.batch_rows, count - begin);
-    Piece piece{.answer = answer, .index = static_cast<size_t>(begin / settings_.batch_rows), .rows = size};
-    for (const at::Tensor& tensor : rows) piece.tensors.push_back(tensor.detach().narrow(0, begin, size));
-    bucket.pieces.push_back(std::move(piece));
-  }
+  bucket.requests.push_back(std::move(request));
   bucket.rows += count;
   waiting_rows_ += count;
-  std::future<Tensors> future = answer->promise.get_future();
   lock.unlock();
   arrived_.notify_one();
   return future;
@@ -100,7 +95,8 @@ void Batcher::stop() {
   }
   arrived_.notify_all();
   room_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread* thread : {&maker_, &runner_})
+    if (thread->joinable()) thread->join();
 }
 
 Batcher::Statistics Batcher::statistics() const {
@@ -128,23 +124,28 @@ void Batcher::requireKind(const std::string& key) const {
                  .remedy = "pad requests to few shapes, or allow more of them (most_shapes)"});
 }
 
-// --- the batcher's thread --------------------------------------------------------------------------------------------
-void Batcher::work() {
+// --- the first thread: batches ---------------------------------------------------------------------------------------
+void Batcher::makeBatches() {
   const at::NoGradGuard no_grad;
   std::unique_lock lock(mu_);
   while (true) {
-    Bucket* const bucket = due(Clock::now());
-    if (bucket) {
+    Bucket* const bucket = next_ ? nullptr : due(Clock::now());
+    // While a batch runs, one that is not full waits for it: more requests may come.
+    if (bucket && (isFull(*bucket) || !is_running_)) {
       const Kind kind = bucket->kind;
-      Pieces pieces = takeBatch(*bucket);
-      std::erase_if(buckets_, [](const auto& entry) { return entry.second.pieces.empty(); });
+      Pieces pieces = takeRows(*bucket);
+      std::erase_if(buckets_, [](const auto& entry) { return entry.second.requests.empty(); });
       lock.unlock();
       room_.notify_all();
-      answer(kind, std::move(pieces));
+      Batch batch = batchOf(kind, std::move(pieces));
       lock.lock();
-    } else if (!buckets_.empty()) {
+      next_ = std::move(batch);
+      made_.notify_one();
+    } else if (!next_ && !bucket && !buckets_.empty()) {
       arrived_.wait_until(lock, firstDeadline());
-    } else if (stopping_) {
+    } else if (!next_ && !bucket && stopping_) {
+      made_all_ = true;
+      made_.notify_one();
       return;
     } else {
       arrived_.wait(lock);
@@ -155,81 +156,116 @@ void Batcher::work() {
 Batcher::Clock::time_point Batcher::firstDeadline() const {
   Clock::time_point first = Clock::time_point::max();
   for (const auto& [key, bucket] : buckets_)
-    first = std::min(first, bucket.pieces.front().answer->submitted + settings_.longest_wait);
+    first = std::min(first, bucket.requests.front().answer->submitted + settings_.longest_wait);
   return first;
 }
 
 Batcher::Bucket* Batcher::due(Clock::time_point now) {
   Bucket *oldest_full = nullptr, *oldest_late = nullptr;
   const auto choose = [](Bucket*& chosen, Bucket& bucket) {
-    const auto since = [](const Bucket& b) { return b.pieces.front().answer->submitted; };
+    const auto since = [](const Bucket& b) { return b.requests.front().answer->submitted; };
     if (!chosen || since(bucket) < since(*chosen)) chosen = &bucket;
   };
   for (auto& [key, bucket] : buckets_) {
-    if (bucket.rows >= settings_.batch_rows) choose(oldest_full, bucket);
-    if (stopping_ || now >= bucket.pieces.front().answer->submitted + settings_.longest_wait)
+    if (isFull(bucket)) choose(oldest_full, bucket);
+    if (stopping_ || now >= bucket.requests.front().answer->submitted + settings_.longest_wait)
       choose(oldest_late, bucket);
   }
   // A kind of request that fills all batches must not keep those of other kinds for ever.
   return oldest_late ? oldest_late : oldest_full;
 }
 
-Batcher::Pieces Batcher::takeBatch(Bucket& bucket) {
+Batcher::Pieces Batcher::takeRows(Bucket& bucket) {
   Pieces taken;
-  int64_t rows = 0;
-  while (!bucket.pieces.empty() && rows + bucket.pieces.front().rows <= settings_.batch_rows) {
-    rows += bucket.pieces.front().rows;
-    taken.push_back(std::move(bucket.pieces.front()));
-    bucket.pieces.pop_front();
+  int64_t room = settings_.batch_rows;
+  while (room > 0 && !bucket.requests.empty()) {
+    Request& request = bucket.requests.front();
+    std::vector<Tensors>& parts = request.answer->parts;
+    Piece piece{.answer = request.answer, .index = parts.size(), .rows = std::min(room, request.rows)};
+    parts.emplace_back();
+    for (at::Tensor& tensor : request.tensors) {
+      piece.tensors.push_back(tensor.narrow(0, 0, piece.rows));
+      tensor = tensor.narrow(0, piece.rows, request.rows - piece.rows);
+    }
+    room -= piece.rows;
+    request.rows -= piece.rows;
+    if (request.rows == 0) bucket.requests.pop_front();
+    taken.push_back(std::move(piece));
   }
-  bucket.rows -= rows;
-  waiting_rows_ -= rows;
+  bucket.rows -= settings_.batch_rows - room;
+  waiting_rows_ -= settings_.batch_rows - room;
   return taken;
 }
 
-void Batcher::answer(const Kind& kind, Pieces pieces) {
-  std::vector<Tensors> results;
-  std::exception_ptr error;
+Batcher::Batch Batcher::batchOf(Kind kind, Pieces pieces) const {
+  Batch batch{.kind = std::move(kind), .pieces = std::move(pieces), .filling_rows = settings_.batch_rows};
+  for (const Piece& piece : batch.pieces) batch.filling_rows -= piece.rows;
+  const Piece& last = batch.pieces.back();
   try {
-    results = call(kind, pieces);
+    for (size_t t = 0; t < last.tensors.size(); ++t) {
+      Tensors parts;
+      for (const Piece& piece : batch.pieces) parts.push_back(piece.tensors[t]);
+      if (batch.filling_rows > 0) {  // copies of a row that is there, which can do no harm that it does not do alone
+        const at::Tensor row = last.tensors[t].narrow(0, last.rows - 1, 1);
+        std::vector<int64_t> sizes = row.sizes().vec();
+        sizes[0] = batch.filling_rows;
+        parts.push_back(row.expand(sizes));
+      }
+      batch.tensors.push_back(parts.size() == 1 ? parts[0].contiguous() : at::cat(parts).contiguous());
+    }
+  } catch (...) {
+    batch.error = std::current_exception();
+  }
+  return batch;
+}
+
+// --- the second thread: answers --------------------------------------------------------------------------------------
+void Batcher::runBatches() {
+  const at::NoGradGuard no_grad;
+  std::unique_lock lock(mu_);
+  while (true) {
+    made_.wait(lock, [&] { return next_ || made_all_; });
+    if (!next_) return;
+    Batch batch = std::move(*next_);
+    next_.reset();
+    is_running_ = true;
+    lock.unlock();
+    arrived_.notify_one();
+    answer(std::move(batch));
+    lock.lock();
+    is_running_ = false;
+    arrived_.notify_one();
+  }
+}
+
+void Batcher::answer(Batch batch) {
+  std::vector<Tensors> results;
+  std::exception_ptr error = batch.error;
+  try {
+    if (!error) results = call(batch);
   } catch (...) {
     error = std::current_exception();
   }
+  Pieces& pieces = batch.pieces;
   if (error && pieces.size() > 1) {
     // One of them is wrong, or several are: each half alone, so that the others get their answers.
     const auto middle = pieces.begin() + static_cast<ptrdiff_t>(pieces.size() / 2);
-    answer(kind, Pieces(std::make_move_iterator(pieces.begin()), std::make_move_iterator(middle)));
-    answer(kind, Pieces(std::make_move_iterator(middle), std::make_move_iterator(pieces.end())));
+    answer(batchOf(batch.kind, Pieces(std::make_move_iterator(pieces.begin()), std::make_move_iterator(middle))));
+    answer(batchOf(batch.kind, Pieces(std::make_move_iterator(middle), std::make_move_iterator(pieces.end()))));
     return;
   }
   for (size_t i = 0; i < pieces.size(); ++i) give(pieces[i], error ? Tensors() : std::move(results[i]), error);
 }
 
-/// Results by piece.
-std::vector<Batcher::Tensors> Batcher::call(const Kind& kind, const Pieces& pieces) {
-  int64_t rows = 0;
-  for (const Piece& piece : pieces) rows += piece.rows;
-  const int64_t missing = settings_.batch_rows - rows;
-  Tensors batch;
-  for (size_t t = 0; t < pieces[0].tensors.size(); ++t) {
-    Tensors parts;
-    for (const Piece& piece : pieces) parts.push_back(piece.tensors[t]);
-    if (missing > 0) {  // copies of a row that is there, which can do no harm that it does not do alone
-      at::Tensor last = parts.back().narrow(0, pieces.back().rows - 1, 1);
-      std::vector<int64_t> sizes = last.sizes().vec();
-      sizes[0] = missing;
-      parts.push_back(last.expand(sizes));
-    }
-    batch.push_back(parts.size() == 1 ? parts[0].contiguous() : at::cat(parts).contiguous());
-  }
-  const Tensors results = run_(kind.form, batch);
+std::vector<Batcher::Tensors> Batcher::call(const Batch& batch) {
+  const Tensors results = run_(batch.kind.form, batch.tensors);
   {
     const std::lock_guard lock(mu_);
-    kinds_.insert(kind.key);  // before anybody is answered, who may ask again at once
+    kinds_.insert(batch.kind.key);  // before anybody is answered, who may ask again at once
     ++counts_.batches;
-    counts_.filling_rows += missing;
+    counts_.filling_rows += batch.filling_rows;
   }
-  std::vector<Tensors> by_piece(pieces.size());
+  std::vector<Tensors> by_piece(batch.pieces.size());
   for (size_t r = 0; r < results.size(); ++r) {
     const bool has_rows = results[r].dim() > 0 && results[r].size(0) % settings_.batch_rows == 0;
     ABELE_REQUIRE(has_rows, E0708,
@@ -239,17 +275,21 @@ std::vector<Batcher::Tensors> Batcher::call(const Kind& kind, const Pieces& piec
                    .remedy = "return results with a row for each sample, by OutputMode All"});
     const int64_t per_row = results[r].size(0) / settings_.batch_rows;
     int64_t begin = 0;
-    for (size_t i = 0; i < pieces.size(); begin += pieces[i++].rows)
-      by_piece[i].push_back(results[r].narrow(0, begin * per_row, pieces[i].rows * per_row).clone());
+    for (size_t i = 0; i < batch.pieces.size(); begin += batch.pieces[i++].rows)
+      by_piece[i].push_back(results[r].narrow(0, begin * per_row, batch.pieces[i].rows * per_row).clone());
   }
   return by_piece;
 }
 
 void Batcher::give(Piece& piece, Tensors results, const std::exception_ptr& error) {
   Answer& answer = *piece.answer;
-  answer.parts[piece.index] = std::move(results);
-  if (error) answer.error = error;
-  if (--answer.left > 0) return;
+  {
+    const std::lock_guard lock(mu_);  // the first thread may be taking further rows of this request
+    answer.parts[piece.index] = std::move(results);
+    if (error) answer.error = error;
+    answer.rows_left -= piece.rows;
+    if (answer.rows_left > 0) return;
+  }
   Tensors whole = std::move(answer.parts[0]);
   if (answer.parts.size() > 1 && !answer.error)
     for (size_t r = 0; r < whole.size(); ++r) {
@@ -257,18 +297,20 @@ void Batcher::give(Piece& piece, Tensors results, const std::exception_ptr& erro
       for (size_t i = 1; i < answer.parts.size(); ++i) parts.push_back(answer.parts[i][r]);
       whole[r] = at::cat(parts);
     }
-  {
-    const std::lock_guard lock(mu_);
-    const double latency = std::chrono::duration<double>(Clock::now() - answer.submitted).count();
-    ++counts_.requests;
-    counts_.failed += answer.error ? 1 : 0;
-    counts_.rows += answer.rows;
-    if (latencies_.size() < kKept)
-      latencies_.push_back(latency);
-    else
-      latencies_[next_latency_++ % kKept] = latency;
-  }
+  count(answer);
   answer.error ? answer.promise.set_exception(answer.error) : answer.promise.set_value(std::move(whole));
+}
+
+void Batcher::count(const Answer& answer) {
+  const std::lock_guard lock(mu_);
+  const double latency = std::chrono::duration<double>(Clock::now() - answer.submitted).count();
+  ++counts_.requests;
+  counts_.failed += answer.error ? 1 : 0;
+  counts_.rows += answer.rows;
+  if (latencies_.size() < kKept)
+    latencies_.push_back(latency);
+  else
+    latencies_[next_latency_++ % kKept] = latency;
 }
 
 }  // namespace abele::host

@@ -53,56 +53,80 @@ class Batcher {
   Statistics statistics() const;
 
  private:
-  /// What one caller waits for; of several pieces where it has more rows than a batch.
+  /// What one caller waits for. Its rows may be in several batches.
   struct Answer {
     std::promise<Tensors> promise;
-    std::vector<Tensors> parts;
-    size_t left = 0;
-    int64_t rows = 0;
+    std::vector<Tensors> parts;  // in the order of their rows
+    int64_t rows = 0, rows_left = 0;
     std::exception_ptr error;
     Clock::time_point submitted;
   };
-  struct Piece {
+  /// What still waits of a request.
+  struct Request {
     std::shared_ptr<Answer> answer;
-    size_t index = 0;
     Tensors tensors;
     int64_t rows = 0;
   };
-  using Pieces = std::deque<Piece>;
+  /// Rows of one request in a batch.
+  struct Piece {
+    std::shared_ptr<Answer> answer;
+    size_t index = 0;  // of its part of the answer
+    Tensors tensors;
+    int64_t rows = 0;
+  };
+  using Pieces = std::vector<Piece>;
   /// Of requests that can be in one batch. form: of their arguments; key: the same with types and sizes.
   struct Kind {
     std::string key, form;
   };
   struct Bucket {
     Kind kind;
-    Pieces pieces;
+    std::deque<Request> requests;
     int64_t rows = 0;
   };
+  /// What a call gets. error: it could not be put together.
+  struct Batch {
+    Kind kind;
+    Pieces pieces;
+    Tensors tensors;
+    int64_t filling_rows = 0;
+    std::exception_ptr error;
+  };
 
-  void work();
+  bool isFull(const Bucket& bucket) const { return bucket.rows >= settings_.batch_rows; }
+  /// The first thread: puts batches together, the next one while one runs.
+  void makeBatches();
+  /// The second thread: runs them and answers.
+  void runBatches();
   /// The bucket to make a batch of now; null: none is full, and nobody has waited long enough.
   Bucket* due(Clock::time_point now);
   Clock::time_point firstDeadline() const;
-  Pieces takeBatch(Bucket& bucket);
-  void answer(const Kind& kind, Pieces pieces);
+  /// The first rows of a bucket, as many as a batch has room for. A request that does not fit is cut. Requires: the
+  /// lock.
+  Pieces takeRows(Bucket& bucket);
+  Batch batchOf(Kind kind, Pieces pieces) const;
+  void answer(Batch batch);
   /// Throws E0704. Requires: the lock.
   void requireKind(const std::string& key) const;
-  std::vector<Tensors> call(const Kind& kind, const Pieces& pieces);
+  /// Results by piece.
+  std::vector<Tensors> call(const Batch& batch);
   void give(Piece& piece, Tensors results, const std::exception_ptr& error);
+  void count(const Answer& answer);
 
   const Run run_;
   const Settings settings_;
   mutable std::mutex mu_;
-  std::condition_variable arrived_, room_;
-  std::map<std::string, Bucket> buckets_;  // by form, types and sizes; those without requests are removed
+  std::condition_variable arrived_, room_, made_;  // arrived_: or the second thread has no batch, or takes one
+  std::map<std::string, Bucket> buckets_;          // by form, types and sizes; those without requests are removed
   int64_t waiting_rows_ = 0;
   std::set<std::string> kinds_;  // by key, that the model has answered
-  bool stopping_ = false;
+  std::optional<Batch> next_;
+  bool is_running_ = false, stopping_ = false, made_all_ = false;
   Statistics counts_;
   std::vector<double> latencies_;  // a ring
   size_t next_latency_ = 0;
   std::mutex joining_;  // of stop()
-  std::thread thread_;
+  std::thread maker_, runner_;
 };
 
 }  // namespace abele::host
