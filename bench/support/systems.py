@@ -1,4 +1,4 @@
-"""The two ways to train a workload that smoke.py compares, each run by serve() in a process of its own."""
+"""The ways to train a workload that benchmarks compare, each run by serve() in a process of its own."""
 
 import os
 import time
@@ -7,6 +7,7 @@ import traceback
 import torch
 
 from .machine import peak_bytes
+from .pipelining import PEERS, Pipelining
 from .workloads import MICRO_BATCHES, WORKLOADS
 
 
@@ -62,6 +63,8 @@ def build(name, workload):
     kind, _, threads = name.partition("-")
     if kind == "eager":
         return Eager(workload, int(threads))
+    if name in PEERS:
+        return Pipelining(workload, name)
     apart = name.endswith("-apart")  # each device in a process of its own
     name, _, fusion = name.removesuffix("-apart").partition("/")  # "1x2/off": without joined instructions
     devices, threads = name.split("x")
