@@ -1,11 +1,15 @@
-"""What do two devices cost in two processes, against two threads of one process with the same cut?
+"""What do two devices cost in two processes, against two threads of one process with the same cut, and against
+torch.distributed.pipelining in two processes?
 
     ./dev bench processes                      the five workloads
     ./dev bench processes --workloads deep-narrow --samples 15
+    ./dev bench processes --peers none         without torch.distributed.pipelining
 
-Both have two devices of one thread. They take turns, one timed sample each, and the others sleep; a sample of two
+All have two devices of one thread. They take turns, one timed sample each, and the others sleep; a sample of two
 processes lasts until the later one has ended. Samples during which other programs used more than a twentieth of the
-machine are dropped where there are enough others. Losses must be equal, bit for bit. The ratio is that of medians.
+machine are dropped where there are enough others. Our losses must equal those of eager with one thread, bit for bit;
+of the peers the largest difference from them is shown. Ratios are those of medians: "ratio" is processes / threads,
+"to peer" is processes / the fastest schedule of the peer (support/pipelining.py).
 """
 
 import argparse
@@ -20,13 +24,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from support.machine import busy_seconds, describe
+from support.pipelining import PEERS
 from support.systems import serve
 from support.workloads import WORKLOADS
 
 CHECKED_STEPS = 4
 CROWDED = 0.05
 RESULTS = Path(__file__).resolve().parent / "results"
-SYSTEMS = {"threads": ("2x1", 1), "processes": ("2x1-apart", 2)}
+OURS = {"threads": ("2x1", 1), "processes": ("2x1-apart", 2)}
+
+
+class Failed(Exception):
+    """A system could not train."""
 
 
 def free_port():
@@ -39,7 +48,7 @@ class System:
     """As many processes as the devices need, which all get the same orders."""
 
     def __init__(self, name, workload):
-        setup, number = SYSTEMS[name]
+        setup, number = OURS.get(name, (name, 2 if name in PEERS else 1))
         context = multiprocessing.get_context("spawn")
         port = str(free_port())
         self.name, self.samples, self.pipes, self.processes = name, [], [], []
@@ -60,13 +69,19 @@ class System:
         for pipe in self.pipes:
             replies.append(pipe.recv())
             if "error" in replies[-1]:
-                raise SystemExit(f"{self.name}: {replies[-1]['error']}")
+                self.kill()
+                raise Failed(f"{self.name}: {replies[-1]['error']}")
         return replies
 
     def train(self, first, steps):
         for pipe in self.pipes:
             pipe.send((first, steps))
         return self.receive()
+
+    def losses(self):
+        """Of the first steps: one a micro-batch, of the process that has them."""
+        steps = [self.train(step, 1) for step in range(CHECKED_STEPS)]
+        return [next(reply["losses"][0] for reply in replies if reply["losses"][0]) for replies in steps]
 
     def sample(self, first, steps):
         wall, busy = time.perf_counter(), busy_seconds()
@@ -88,31 +103,80 @@ class System:
         for process in self.processes:
             process.join()
 
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+            process.join()
 
-def measure(workload, samples, patience_s):
-    systems = [System(name, workload.name) for name in SYSTEMS]
-    losses = [[system.train(step, 1)[0]["losses"] for step in range(CHECKED_STEPS)] for system in systems]
+
+def start(name, workload):
+    """The system after its first steps, and their losses. Raises: Failed."""
+    system = System(name, workload.name)
+    return system, system.losses()
+
+
+def difference(some, others):
+    pairs = [pair for steps in zip(some, others, strict=True) for pair in zip(*steps, strict=True)]
+    return max(abs(a - b) for a, b in pairs)
+
+
+def measure(workload, peers, samples, patience_s):
+    eager, expected = start("eager-1", workload)
+    eager.stop()
+    systems, losses, failures = {}, {}, {}
+    for name in (*OURS, *peers):
+        try:
+            systems[name], losses[name] = start(name, workload)
+        except Failed as error:
+            if name in OURS:
+                raise
+            failures[name] = str(error)
+    order = list(systems.values())
     until, turn = time.monotonic() + patience_s, 0
-    while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in systems)):
-        for system in systems[:: 1 if turn % 2 else -1]:
+    while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in order)):
+        for system in order[turn % len(order) :] + order[: turn % len(order)]:
             system.sample(CHECKED_STEPS + turn * workload.steps, workload.steps)
         turn += 1
-    for system in systems:
+    for system in order:
         system.stop()
-    threads, processes = (system.median(samples) for system in systems)
+    medians = {name: system.median(samples) for name, system in systems.items()}
+    rivals = {name: medians[name] for name in peers if name in medians}
+    best = min(rivals, key=rivals.get, default=None)
     return {
-        "threads_ms": threads * 1e3,
-        "processes_ms": processes * 1e3,
-        "ratio": processes / threads,
-        "clean": min(len(system.clean()) for system in systems),
+        "threads_ms": medians["threads"] * 1e3,
+        "processes_ms": medians["processes"] * 1e3,
+        "ratio": medians["processes"] / medians["threads"],
+        "peers_ms": {name: seconds * 1e3 for name, seconds in rivals.items()},
+        "best_peer": best,
+        "ratio_to_peer": medians["processes"] / rivals[best] if best else None,
+        "peers_that_failed": failures,
+        "clean": min(len(system.clean()) for system in order),
         "samples": turn,
-        "same_losses": losses[0] == losses[1],
+        "all_samples": {name: system.samples for name, system in systems.items()},
+        "same_losses": all(losses[name] == expected for name in OURS),
+        "loss_difference": {name: difference(losses[name], expected) for name in systems},
     }
+
+
+def show(name, row, peers):
+    times = " ".join(
+        f"{row['peers_ms'][peer]:11.1f}" if peer in row["peers_ms"] else f"{'failed':>11}" for peer in peers
+    )
+    to_peer = f"{row['ratio_to_peer']:8.2f}" if row["best_peer"] else f"{'-':>8}"
+    theirs = max((row["loss_difference"][peer] for peer in row["peers_ms"]), default=0)
+    print(
+        f"{name:14} {row['threads_ms']:10.1f} {row['processes_ms']:13.1f} {row['ratio']:6.2f} {times} {to_peer} "
+        f"{row['clean']:3}/{row['samples']:<3} {'same' if row['same_losses'] else 'differ'}, peers {theirs:.0e}",
+        flush=True,
+    )
+    for failure in row["peers_that_failed"].values():
+        print(failure, file=sys.stderr)
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none (default: all)")
     parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
     parser.add_argument("--patience", type=float, default=60, help="seconds that a workload may wait for clean samples")
     parser.add_argument("--json", type=Path, help="default: bench/results/processes-<date>.json")
@@ -125,21 +189,24 @@ def main():
     args = parse()
     if not hasattr(poptorch.Options().Distributed, "devicesPerProcess"):
         raise SystemExit("stages in several processes: this build has no Distributed.devicesPerProcess")
+    peers = [] if args.peers == "none" else args.peers.split(",")
+    if unknown := set(peers) - set(PEERS):
+        raise SystemExit(f"no schedules of the peer: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
-    print("workload       threads ms  processes ms  ratio   clean  losses")
+    heads = " ".join(f"{peer:>11}" for peer in peers)
+    print(f"workload       threads ms  processes ms  ratio {heads}  to peer   clean losses")
     for name in args.workloads.split(","):
-        row = result["workloads"][name] = measure(WORKLOADS[name], args.samples, args.patience)
-        print(
-            f"{name:14} {row['threads_ms']:10.1f} {row['processes_ms']:13.1f} {row['ratio']:6.2f} "
-            f"{row['clean']:3}/{row['samples']:<3}  {'same' if row['same_losses'] else 'differ'}",
-            flush=True,
-        )
-    ratios = [row["ratio"] for row in result["workloads"].values()]
-    print(f"geometric mean {statistics.geometric_mean(ratios):.3f}")
+        row = result["workloads"][name] = measure(WORKLOADS[name], peers, args.samples, args.patience)
+        show(name, row, peers)
+    rows = result["workloads"].values()
+    print(f"geometric mean: processes / threads {statistics.geometric_mean([row['ratio'] for row in rows]):.3f}")
+    if all(row["best_peer"] for row in rows):
+        to_peer = statistics.geometric_mean([row["ratio_to_peer"] for row in rows])
+        print(f"geometric mean: processes / fastest schedule of torch.distributed.pipelining {to_peer:.3f}")
     path = args.json or RESULTS / f"processes-{result['date'][:10]}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written to {path}")
-    return 0 if all(row["same_losses"] for row in result["workloads"].values()) else 1
+    return 0 if all(row["same_losses"] for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import traceback
 import torch
 
 from .machine import peak_bytes
+from .pipelining import PEERS, Pipelining
 from .workloads import MICRO_BATCHES, WORKLOADS
 
 
@@ -103,6 +104,8 @@ def build(name, workload):
         return Predictions(workload, kind, int(threads or kind.partition("x")[2]), bool(single))
     if kind == "eager":
         return Eager(workload, int(threads))
+    if name in PEERS:
+        return Pipelining(workload, name)
     apart = name.endswith("-apart")  # each device in a process of its own
     name, _, fusion = name.removesuffix("-apart").partition("/")  # "1x2/off": without joined instructions
     devices, threads = name.split("x")

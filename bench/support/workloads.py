@@ -27,6 +27,7 @@ class Workload:
         optimizer: makes the optimizer from parameters.
         micro_batch: samples in a micro-batch; a step takes MICRO_BATCHES of them.
         cut: index of the part where the second of two stages begins.
+        quarters: the parts where the second, third and fourth of four begin.
         steps: steps in one timed sample, so that short ones can be timed too.
     """
 
@@ -36,6 +37,7 @@ class Workload:
     optimizer: Callable
     micro_batch: int
     cut: int
+    quarters: tuple
     steps: int = 1
 
     def model(self):
@@ -58,7 +60,11 @@ class Chain(nn.Module):
     def forward(self, x, target):
         for part in self.parts:
             x = part(x)
-        return F.cross_entropy(x.flatten(0, -2), target.flatten())
+        return token_loss(x, target)
+
+
+def token_loss(x, target):
+    return F.cross_entropy(x.flatten(0, -2), target.flatten())
 
 
 class Embedding(nn.Module):
@@ -239,6 +245,7 @@ WORKLOADS = {
             adamw,
             micro_batch=4,
             cut=3,
+            quarters=(2, 3, 4),
         ),
         Workload(
             "gpt-small",
@@ -247,8 +254,17 @@ WORKLOADS = {
             adamw,
             micro_batch=2,
             cut=5,
+            quarters=(3, 5, 7),
         ),
-        Workload("resnet-small", lambda: resnet18(100), labelled_noise((3, 64, 64), 100), sgd, micro_batch=8, cut=6),
+        Workload(
+            "resnet-small",
+            lambda: resnet18(100),
+            labelled_noise((3, 64, 64), 100),
+            sgd,
+            micro_batch=8,
+            cut=6,
+            quarters=(3, 6, 8),
+        ),
         Workload(
             "deep-narrow",
             lambda: [*(ResidualCell(128) for _ in range(64)), nn.Linear(128, 10)],
@@ -256,8 +272,17 @@ WORKLOADS = {
             adam,
             micro_batch=16,
             cut=32,
+            quarters=(16, 32, 48),
             steps=8,
         ),
-        Workload("lstm", lambda: recurrent(2048, 256), sequences(2048, 64), adamw, micro_batch=8, cut=3),
+        Workload(
+            "lstm",
+            lambda: recurrent(2048, 256),
+            sequences(2048, 64),
+            adamw,
+            micro_batch=8,
+            cut=3,
+            quarters=(2, 3, 4),
+        ),
     )
 }

@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from . import _files, _saved_programs, optim, profiling, structures, wrapping
+from . import _files, _saved_programs, _whole_state, optim, profiling, structures, wrapping
 from ._arguments import Binding, hasDict, signatureOf
 from ._errors import AT_COMPILE, createPoptorchError, refused, userError
 from ._executor_checkpoint import Checkpoints
@@ -80,6 +80,7 @@ class _Source(ModuleSource):
 
     def release(self):
         executor = self._executor()
+        executor._releaseState()
         if self._training:
             wrapping.unwrapModel(executor._user_model)
 
@@ -152,6 +153,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             if optimizer is not None:
                 self._useOptimizer(optimizer)
             wrapping.claim(model, self)
+        self._releaseState = _whole_state.guard(model, self)
         self._options._freeze()
         self._channel = profiling.Channel("poptorch.trainingModel" if training else "poptorch.inferenceModel")
         self._channel.instrument(self, *_TRACED)

@@ -85,7 +85,7 @@ def whole(net, model, optimizer, step):
     return seen
 
 
-def onMeta(net, model, optimizer, step):
+def onMeta(net, model, optimizer, step, infer):
     before = codeOf(net.state_dict)
     step()
     errors = {"before": before}
@@ -93,6 +93,9 @@ def onMeta(net, model, optimizer, step):
         "module": net.state_dict,
         "executor": model.state_dict,
         "pickle": lambda: torch.save(net, io.BytesIO()),
+        "submodule": net.layers[2].state_dict,
+        "submodules": net.layers.state_dict,
+        "pickle of a submodule": lambda: torch.save(net.layers[2], io.BytesIO()),
         "optimizer": optimizer.state_dict,
         "pickle of the optimizer": lambda: torch.save(optimizer, io.BytesIO()),
     }.items():
@@ -102,16 +105,22 @@ def onMeta(net, model, optimizer, step):
     step()
     held = [len(entry) for entry in optimizer.state.values() if entry]
     found = {"weights": dict(abele.weights(model)), "state": dict(abele.optimizer_state(model))}
+    frozen, inference = infer()
+    errors["inference"] = codeOf(inference.state_dict)
+    errors["module of the inference"] = codeOf(frozen.state_dict)
+    errors["submodule of the inference"] = codeOf(frozen.layers[1].state_dict)
+    errors["copy of a submodule"] = codeOf(copy.deepcopy(frozen.layers[1]).state_dict)
     return {"errors": errors, "held": len(held), **found}
 
 
 def main(folder, how):
     process, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    options = poptorch.Options()
+    options, of_inference = poptorch.Options(), poptorch.Options().deviceIterations(STAGES)
     options.Training.gradientAccumulation(STAGES)
-    options._Popart.set("abele.threadsPerDevice", 1)
-    if processes > 1:
-        options.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
+    for each in (options, of_inference):
+        each._Popart.set("abele.threadsPerDevice", 1)
+        if processes > 1:
+            each.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
     torch.manual_seed(1)
     is_meta = "meta" in how and processes > 1
     with torch.device("meta" if is_meta else "cpu"):
@@ -126,10 +135,18 @@ def main(folder, how):
     def step():
         model(torch.randn(2 * STAGES, WIDTH, generator=draw))
 
+    def infer():
+        with torch.device("meta"):
+            frozen = Net().eval()
+        inference = abele.inferenceModel(frozen, of_inference)
+        abele.init_weights(inference, 4)
+        inference(torch.randn(2 * STAGES, WIDTH, generator=draw))
+        return frozen, inference
+
     if "meta" not in how:
         return whole(net, model, optimizer, step)
     if is_meta:
-        return onMeta(net, model, optimizer, step)
+        return onMeta(net, model, optimizer, step, infer)
     step()
     step()
     return {"weights": dict(abele.weights(model)), "state": dict(abele.optimizer_state(model))}

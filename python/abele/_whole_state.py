@@ -1,0 +1,50 @@
+"""Parts of a model on the meta device refuse a state_dict() that would lack what other processes have.
+
+The wrapped model asks itself; its submodules, and the module of an inferenceModel, are torch's own and ask through a
+hook.
+"""
+
+import functools
+import weakref
+
+from . import wrapping
+
+
+class _Asks:
+    """Before a module's state_dict(), and before it is pickled: is all of it here?"""
+
+    def __init__(self, executor):
+        self._executor = weakref.ref(executor)
+
+    def _require(self, what):
+        executor = self._executor()
+        if executor is not None:
+            executor._requireComplete(what)
+
+    def __call__(self, module, prefix, keep_vars):
+        self._require("state_dict()")
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce_ex__(self, protocol):
+        self._require("a pickle")
+        # A hook that does nothing, of the standard library: the file loads where this package is absent.
+        return functools.partial, (slice,)
+
+
+def guard(module, executor):
+    """From now on the module and its submodules refuse, as the executor does, while the executor lives. Modules whose
+    tensors all have memory are left alone. Returns: a function that ends it."""
+    with wrapping.withoutPull():
+        is_whole = not any(tensor.is_meta for tensor in [*module.parameters(), *module.buffers()])
+    if is_whole:
+        return lambda: None
+    handles = [each.register_state_dict_pre_hook(_Asks(executor)) for each in module.modules()]
+
+    def release():
+        for handle in handles:
+            handle.remove()
+
+    weakref.finalize(executor, release)
+    return release
