@@ -5,6 +5,7 @@ import contextlib
 from . import _process_group, structures, wrapping
 from ._arguments import typeText
 from ._frozen import Frozen
+from ._held_arrays import warnOfHeldArrays
 from ._native import PACKAGE_FOLDERS
 from ._program import Program
 from ._results import warnOfHiddenTensors, warnOfHostTensors
@@ -107,6 +108,8 @@ class ModuleSource:
             program.frozen.warnOfForward()
             return flat
 
+        with wrapping.withoutPull():
+            warnOfHeldArrays(model, modelTensors(model))
         with aroundCompile(model), aroundProgram(model, self._around):
             compile(
                 forward,

@@ -1,5 +1,6 @@
 """What a program holds as it was at compile time: changes of Python's side are named."""
 
+import ctypes
 import re
 
 import abele
@@ -174,3 +175,44 @@ def test_parameters_that_are_frozen_after_compilation(warnings):
     net.linear.requires_grad_(False)
     model(X)
     assert any("requires_grad of 2 parameters is another one now" in line for line in warnings())
+
+
+POINTERS = {
+    "numpy": lambda w: w.numpy(),
+    "numpy, part": lambda w: {"rows": [w.numpy()[::-1, 1:]]},
+    "memoryview": lambda w: memoryview(w.numpy()),
+    "pointer": lambda w: ctypes.cast(w.data_ptr(), ctypes.POINTER(ctypes.c_float)),
+    "array of ctypes": lambda w: (ctypes.c_float * 4).from_address(w.data_ptr()),
+}
+
+
+def first(taken):
+    taken = taken["rows"][0] if isinstance(taken, dict) else taken
+    return float(taken[0, 0] if hasattr(taken, "ndim") else taken[0])
+
+
+@pytest.mark.parametrize("take", POINTERS.values(), ids=POINTERS.keys())
+def test_numbers_in_the_memory_of_weights_that_forward_reads_past_torch(take, warnings):
+    net = Net(lambda self, x: x * first(self.taken))
+    net.inner.taken = take(net.linear.weight.detach())
+    abele.inferenceModel(net)(X)
+    assert re.search(r"inner.taken.* lies in the memory of linear.weight: numbers that forward", "".join(warnings()))
+    net.inner.taken = take(net.linear.weight.detach().clone())
+    abele.inferenceModel(net)(X)
+    assert not warnings()
+
+
+def test_arrays_that_code_of_the_model_names(warnings):
+    weight = torch.nn.Parameter(torch.ones(2, 2))
+    array = weight.detach().numpy()
+
+    class Closes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x):
+            return x @ self.weight * float(array[0, 0])
+
+    abele.inferenceModel(Closes())(X)
+    assert any("array lies in the memory of weight" in line for line in warnings())
