@@ -34,8 +34,20 @@ _COMPILE = (
 )
 _UPLOAD = ", and the device goes on with the one before: call copyWeightsToDevice() of the executor"
 
+# Of torch, which choose kernels or the types of results.
+_SETTINGS = {
+    "autocast of the CPU": lambda: torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
+    "torch.get_default_dtype()": torch.get_default_dtype,
+    "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
+    "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision,
+    "torch.backends.mkldnn.enabled": torch._C._get_mkldnn_enabled,
+    "torch.backends.cuda.flash_sdp_enabled()": torch._C._get_flash_sdp_enabled,
+    "torch.backends.cuda.math_sdp_enabled()": torch._C._get_math_sdp_enabled,
+}
+
 _version = operator.attrgetter("_version")
 _asksForGradient = operator.attrgetter("requires_grad")
+_hooks = operator.attrgetter("_backward_hooks")
 _contents = operator.attrgetter("cell_contents")
 
 
@@ -193,6 +205,8 @@ class Frozen:
         self._in_constants = [path for _, path in constants.values()]
         self._versions = list(map(_version, self._constants))
         self._gradients = list(map(_asksForGradient, self._asking))
+        self._gradient_hooks = list(map(_hooks, self._asking))
+        self._settings = [read() for read in _SETTINGS.values()]
 
     @_quietly
     def noteWeights(self):
@@ -276,6 +290,15 @@ class Frozen:
         if gradients != self._gradients:
             number = sum(map(operator.ne, gradients, self._gradients))
             changes.append(("requires_grad", f"of {number} parameters is another one now{_COMPILE}"))
+        if not all(map(operator.is_, map(_hooks, self._asking), self._gradient_hooks)):
+            changes.append(("register_hook()", f"was called on a parameter{_COMPILE}"))
+        settings = [read() for read in _SETTINGS.values()]
+        if settings != self._settings:
+            changes += [
+                (name, f"was {was} when the model was compiled, and is {now} now{_COMPILE}")
+                for name, was, now in zip(_SETTINGS, self._settings, settings, strict=True)
+                if was != now
+            ]
         if changes:
             self._note()
         return changes

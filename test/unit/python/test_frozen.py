@@ -1,5 +1,6 @@
 """What a program holds as it was at compile time: changes of Python's side are named."""
 
+import contextlib
 import ctypes
 import re
 
@@ -122,6 +123,37 @@ def test_exchanged_weights_that_were_uploaded(warnings):
     assert torch.equal(model(X), net(X)) and not warnings()
 
 
+SETTINGS = {
+    "autocast": (
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        "autocast of the CPU was False .* is torch.bfloat16 now",
+    ),
+    "default dtype": (lambda: changed(torch.set_default_dtype, torch.float64, torch.float32), "torch.float64 now"),
+    "deterministic": (lambda: changed(torch.use_deterministic_algorithms, True, False), "algorithms.* is True now"),
+    "mkldnn": (lambda: torch.backends.mkldnn.flags(enabled=False), "mkldnn.enabled was True .* is False now"),
+}
+
+
+@contextlib.contextmanager
+def changed(setting, value, before):
+    setting(value)
+    try:
+        yield
+    finally:
+        setting(before)
+
+
+@pytest.mark.parametrize("setting, found", SETTINGS.values(), ids=SETTINGS.keys())
+def test_settings_of_torch_that_change(setting, found, warnings):
+    model = poptorch.inferenceModel(Net())
+    model(X)
+    with setting():
+        model(X)
+        assert any(re.search(found, line) for line in warnings())
+        model(X)
+        assert not warnings()
+
+
 def count(self, x):
     self.count += 1
     return x * self.count
@@ -172,6 +204,9 @@ def test_parameters_that_are_frozen_after_compilation(warnings):
     model(X)
     model(X)
     assert not warnings()
+    net.linear.weight.register_hook(lambda gradient: gradient * 2)
+    model(X)
+    assert any("register_hook() was called on a parameter" in line for line in warnings())
     net.linear.requires_grad_(False)
     model(X)
     assert any("requires_grad of 2 parameters is another one now" in line for line in warnings())
