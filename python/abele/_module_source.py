@@ -4,6 +4,8 @@ import contextlib
 
 from . import _process_group, structures, wrapping
 from ._arguments import typeText
+from ._frozen import Frozen
+from ._held_arrays import warnOfHeldArrays
 from ._native import PACKAGE_FOLDERS
 from ._program import Program
 from ._results import warnOfHiddenTensors, warnOfHostTensors
@@ -90,6 +92,7 @@ class ModuleSource:
         def forward(micro_batch):
             nonlocal returned
             positional, named = structures.reconstructTensorStructure(program.arguments, micro_batch)
+            program.frozen = Frozen(model, training=self._training)
             result = returned = callForward(
                 model,
                 positional,
@@ -102,8 +105,11 @@ class ModuleSource:
             flat = structures.flattenTensorStructure(result)
             warnOfHostTensors(flat)
             warnOfHiddenTensors(result)
+            program.frozen.warnOfForward()
             return flat
 
+        with wrapping.withoutPull():
+            warnOfHeldArrays(model, modelTensors(model))
         with aroundCompile(model), aroundProgram(model, self._around):
             compile(
                 forward,

@@ -14,6 +14,7 @@ class Program:
         self.arguments = arguments  # structure of the call, with empty tensors
         self.signature = signature  # the same with types, for later calls
         self.result = result  # structure of the result, with empty tensors
+        self.frozen = None  # Frozen: the model as it was; None: not compiled here
 
     @classmethod
     def of(cls, given):

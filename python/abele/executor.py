@@ -173,6 +173,8 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if not self._native.isReady(tensors, form):
             self._native.choose(tensors, form, given)
             self._native.refresh()
+        if self._program.frozen is not None:
+            self._program.frozen.warn()
         with self._channel.tracepoint("modelExecution"):
             result = self._program.resultOf(self._native.step(originals, tensors))
         self._rng_cache = None

@@ -1,0 +1,253 @@
+"""What a program holds as it was at compile time: changes of Python's side are named."""
+
+import contextlib
+import ctypes
+import re
+
+import abele
+import poptorch
+import pytest
+import torch
+
+X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+scale = 2.0
+table = torch.ones(2)
+
+
+def scaled(x):
+    return x * scale
+
+
+class Net(torch.nn.Module):
+    def __init__(self, function=None):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.drop = torch.nn.Dropout(0.0)
+        self.inner = Inner(function)
+
+    def forward(self, x):
+        return self.inner(self.drop(self.linear(x)))
+
+
+class Inner(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.register_buffer("offset", torch.ones(2))
+        self.function = function or (lambda self, x: x)
+        self.flag, self.count, self.kept, self.unused = True, 0, None, 0
+        self.history, self.constants = [], {}
+        self.plain = torch.ones(2)
+
+    def forward(self, x):
+        return self.finish(self.function(self, x) + self.offset)
+
+    def finish(self, x):
+        return x * self.plain if self.flag else scaled(x) * table
+
+
+@pytest.fixture
+def warnings(capfd):
+    def read():
+        return [line for line in capfd.readouterr().err.splitlines() if "[warning]" in line]
+
+    return read
+
+
+def hook(module, *arguments):
+    return None
+
+
+def exchange(name, value, holder=lambda net: net.inner):
+    return lambda net: setattr(holder(net), name, value)
+
+
+CHANGES = {
+    "tensor": (
+        exchange("weight", torch.nn.Parameter(torch.ones(2, 2)), lambda net: net.linear),
+        "linear.weight is another",
+    ),
+    "buffer": (exchange("offset", torch.zeros(2)), "inner.offset is another tensor now.*copyWeightsToDevice"),
+    "no bias": (exchange("bias", None, lambda net: net.linear), "linear.bias is gone"),
+    "module": (exchange("drop", torch.nn.Identity(), lambda net: net), "drop is another module now"),
+    "hook": (lambda net: net.linear.register_forward_hook(hook), "forward hooks of linear were 0 and are 1"),
+    "pre-hook": (lambda net: net.register_forward_pre_hook(hook), "forward pre-hooks of the model were 0 and are 1"),
+    "number of torch": (exchange("p", 0.5, lambda net: net.drop), "drop.p was 0.0 when it was compiled, and is 0.5"),
+    "flag": (exchange("flag", False), "inner.flag was True when it was compiled, and is False now"),
+    "plain tensor": (exchange("plain", torch.zeros(2)), "inner.plain is another tensor"),
+    "written tensor": (lambda net: net.inner.plain.mul_(2), "inner.plain was written since"),
+    "global": (lambda net: globals().update(scale=3.0), r"scale \(read by scaled\) was 2.0"),
+    "written global": (lambda net: table.mul_(2), r"table \(read by Inner.finish\) was written"),
+    "function": (exchange("function", scaled), "inner.function is another object now"),
+    "parametrization": (
+        lambda net: torch.nn.utils.parametrize.register_parametrization(net.linear, "weight", torch.nn.Identity()),
+        "parameters of linear were 2 and are 1 now",
+    ),
+}
+
+
+@pytest.mark.parametrize("change, found", CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_is_named_once(change, found, warnings, request):
+    request.addfinalizer(lambda: globals().update(scale=2.0))
+    net = Net()
+    model = poptorch.inferenceModel(net)
+    first = model(X)
+    assert not warnings()
+    change(model.model)
+    assert torch.equal(model(X), first)
+    (*others, last) = warnings() or [""]
+    pattern = re.compile(found)
+    assert any(pattern.search(line) for line in (*others, last)), (others, last)
+    model(X)
+    assert not warnings()
+
+
+def test_what_no_program_reads_may_change(warnings):
+    net = Net()
+    model = poptorch.inferenceModel(net)
+    model(X)
+    inner = model.model.inner
+    inner.unused, inner.other, inner.flag = 5, torch.ones(2), True
+    inner.history.append(1)
+    model.model.eval()
+    net.linear.weight.requires_grad_(False)
+    model(X)
+    assert not warnings()
+
+
+def test_exchanged_weights_that_were_uploaded(warnings):
+    net = Net()
+    model = poptorch.inferenceModel(net)
+    model(X)
+    net.linear.weight = torch.nn.Parameter(torch.ones(2, 2))
+    model.copyWeightsToDevice()
+    assert torch.equal(model(X), net(X)) and not warnings()
+
+
+SETTINGS = {
+    "autocast": (
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        "autocast of the CPU was False .* is torch.bfloat16 now",
+    ),
+    "default dtype": (lambda: changed(torch.set_default_dtype, torch.float64, torch.float32), "torch.float64 now"),
+    "deterministic": (lambda: changed(torch.use_deterministic_algorithms, True, False), "algorithms.* is True now"),
+    "mkldnn": (lambda: torch.backends.mkldnn.flags(enabled=False), "mkldnn.enabled was True .* is False now"),
+}
+
+
+@contextlib.contextmanager
+def changed(setting, value, before):
+    setting(value)
+    try:
+        yield
+    finally:
+        setting(before)
+
+
+@pytest.mark.parametrize("setting, found", SETTINGS.values(), ids=SETTINGS.keys())
+def test_settings_of_torch_that_change(setting, found, warnings):
+    model = poptorch.inferenceModel(Net())
+    model(X)
+    with setting():
+        model(X)
+        assert any(re.search(found, line) for line in warnings())
+        model(X)
+        assert not warnings()
+
+
+def count(self, x):
+    self.count += 1
+    return x * self.count
+
+
+def keep(self, x):
+    self.kept = x * 2 if self.kept is None else self.kept
+    return self.kept
+
+
+def collect(self, x):
+    self.history.append(x)
+    return sum(self.history)
+
+
+def collectConstants(self, x):
+    self.constants.setdefault("a", torch.ones(2, device=x.device))
+    self.plain = torch.ones(2, device=x.device)
+    return x * self.constants["a"]
+
+
+@pytest.mark.parametrize(
+    "function, found",
+    [
+        (count, "forward changes inner.count \\(0, then 1\\)"),
+        (keep, "forward keeps a tensor in inner.kept"),
+        (collect, "forward keeps a tensor in inner.history"),
+        (collectConstants, None),
+    ],
+)
+def test_state_that_forward_keeps_in_python(function, found, warnings):
+    model = abele.inferenceModel(Net(function))
+    model(X)
+    lines = warnings()
+    assert len(lines) == (0 if found is None else 1), lines
+    assert found is None or re.search(found, lines[0])
+    model(X)
+    assert not warnings()
+
+
+def test_parameters_that_are_frozen_after_compilation(warnings):
+    class Trained(Net):
+        def forward(self, x):
+            return poptorch.identity_loss(super().forward(x), reduction="sum")
+
+    net = Trained()
+    model = poptorch.trainingModel(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    model(X)
+    model(X)
+    assert not warnings()
+    net.linear.weight.register_hook(lambda gradient: gradient * 2)
+    model(X)
+    assert any("register_hook() was called on a parameter" in line for line in warnings())
+    net.linear.requires_grad_(False)
+    model(X)
+    assert any("requires_grad of 2 parameters is another one now" in line for line in warnings())
+
+
+POINTERS = {
+    "numpy": lambda w: w.numpy(),
+    "numpy, part": lambda w: {"rows": [w.numpy()[::-1, 1:]]},
+    "memoryview": lambda w: memoryview(w.numpy()),
+    "pointer": lambda w: ctypes.cast(w.data_ptr(), ctypes.POINTER(ctypes.c_float)),
+    "array of ctypes": lambda w: (ctypes.c_float * 4).from_address(w.data_ptr()),
+}
+
+
+def first(taken):
+    taken = taken["rows"][0] if isinstance(taken, dict) else taken
+    return float(taken[0, 0] if hasattr(taken, "ndim") else taken[0])
+
+
+@pytest.mark.parametrize("take", POINTERS.values(), ids=POINTERS.keys())
+def test_numbers_in_the_memory_of_weights_that_forward_reads_past_torch(take, warnings):
+    net = Net(lambda self, x: x * first(self.taken))
+    net.inner.taken = take(net.linear.weight.detach())
+    abele.inferenceModel(net)(X)
+    assert re.search(r"inner.taken.* lies in the memory of linear.weight: numbers that forward", "".join(warnings()))
+    net.inner.taken = take(net.linear.weight.detach().clone())
+    abele.inferenceModel(net)(X)
+    assert not warnings()
+
+
+def test_arrays_that_code_of_the_model_names(warnings):
+    weight = torch.nn.Parameter(torch.ones(2, 2))
+    array = weight.detach().numpy()
+
+    class Closes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x):
+            return x @ self.weight * float(array[0, 0])
+
+    abele.inferenceModel(Closes())(X)
+    assert any("array lies in the memory of weight" in line for line in warnings())
