@@ -3,7 +3,11 @@
 Source: spec executor.md, section 2.
 """
 
+import array
+import collections
+import copy
 import inspect
+import itertools
 
 import torch
 
@@ -220,17 +224,28 @@ class ParsedType:
         return f"{self.name}{self.tensors}"
 
 
+# Values that a program may change in place, beside arrays of numpy.
+_CHANGEABLE = (set, bytearray, array.array, collections.deque)
+
+
 def signatureOf(structure):
-    """The structure with TensorType in place of tensors and ParsedType in place of what has a registered parser."""
+    """The structure as later calls are compared with it.
+
+    It has TensorType in place of tensors, ParsedType in place of what has a registered parser, and copies of values
+    that the program may change in place.
+    """
     leaves = []
 
     def isLeaf(value):
         if isinstance(value, torch.Tensor) or structures.parserFor(value) is not None:
             leaves.append(TensorType(value) if isinstance(value, torch.Tensor) else ParsedType(value))
             return True
+        if isinstance(value, _CHANGEABLE) or type(value).__module__ == "numpy":
+            leaves.append(copy.deepcopy(value))
+            return True
         return False
 
-    return structures.reconstructTensorStructure(structure, iter(leaves.pop, None), isLeaf)
+    return structures.reconstructTensorStructure(structure, (leaves.pop() for _ in itertools.count()), isLeaf)
 
 
 @structures.typedNesting

@@ -353,6 +353,25 @@ def test_equal_values_are_the_same_value():
                 executor(one, other)
 
 
+@pytest.mark.spec("executor/2/non_tensors")
+def test_values_that_were_changed_in_place_are_other_values():
+    numpy = pytest.importorskip("numpy")
+    one = torch.ones(2)
+    for value, change in (
+        (numpy.zeros(2), lambda value: value.fill(1)),
+        ({1}, lambda value: value.add(2)),
+        ([1], lambda value: value.append(2)),
+        ({"key": [numpy.zeros(2)]}, lambda value: value["key"][0].fill(1)),
+        (bytearray(2), lambda value: value.append(1)),
+    ):
+        executor = inference(lambda self, x, value: x * 2)
+        for _ in range(2):
+            assert torch.equal(executor(one, value), one * 2)
+        change(value)
+        with pytest.raises(poptorch.Error, match="E0704"):
+            executor(one, value)
+
+
 @pytest.mark.spec("executor/2/requires_grad_inputs")
 def test_inputs_that_require_grad_are_detached(log):
     x = torch.ones(1, requires_grad=True)
