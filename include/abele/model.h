@@ -131,7 +131,8 @@ class ABELE_API CompiledModel {
     if (!isCompiled()) compile(inputs...);
     save(path);
   }
-  /// Takes over a program, its weights and its state from a file. Throws E0712; E0705 when compiled already.
+  /// Takes over a program, its weights and its state from a file. Of this model's options those count that count for a
+  /// loaded program (loadTrainingModel). Throws E0712; E0705 when compiled already.
   void loadExecutable(const std::string& path);
   bool isCompiled() const;
   /// The frozen copy that this model goes by.
@@ -298,15 +299,23 @@ ABELE_API int64_t ipuHardwareVersion();
 
 /// What save() wrote, in C++ or in Python (export_model=True): it runs without a forward and without the module, and so
 /// without Python. Weights come from the file. With a module, its tensors of the same names take them over and are the
-/// model's from then on; without one the model owns them. Of the options only outputMode and threadsPerDevice count.
-/// Throws: E0712 when the file cannot be read, is of the other kind, or fits another module; E0501 when it is damaged;
-/// E0705 at a call after destroy(): there is no forward to compile.
-ABELE_API TrainingModel loadTrainingModel(const std::string& path, const Options& options = {});
-ABELE_API TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module,
-                                          const Options& options = {});
-ABELE_API InferenceModel loadInferenceModel(const std::string& path, const Options& options = {});
-ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module,
-                                            const Options& options = {});
+/// model's from then on; without one the model owns them. The options are those of the file (savedOptions). Where some
+/// are given, those count that a compiled program can still follow: results, devices, threads, caches, logs, seeds; the
+/// column "Run time" of docs/options.md says which. The others stay the file's, and a warning names those that were
+/// set. Which place the process has among others is always that of the given ones, or of its environment. Throws: E0712
+/// when the file cannot be read, is of the other kind, or fits another module; E0501 when it is damaged; then the
+/// module has what it had. E0705 at a call after destroy(): there is no forward to compile.
+ABELE_API TrainingModel loadTrainingModel(const std::string& path);
+ABELE_API TrainingModel loadTrainingModel(const std::string& path, const Options& options);
+ABELE_API TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module);
+ABELE_API TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module, const Options& options);
+ABELE_API InferenceModel loadInferenceModel(const std::string& path);
+ABELE_API InferenceModel loadInferenceModel(const std::string& path, const Options& options);
+ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module);
+ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module, const Options& options);
+/// The options that the program of a file was compiled with, to change some of them for a load. A target without
+/// devices (useOfflineIpuTarget) is left out. Throws E0712, E0501.
+ABELE_API Options savedOptions(const std::string& path);
 
 /// Moves a module's parameters and buffers into a file without a name, which is gone with the process: they take no
 /// memory until somebody reads or writes them, and models take what they have copied to or from the devices out of

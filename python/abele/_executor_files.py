@@ -82,6 +82,7 @@ class Files:
                 self._native.save(
                     path=path,
                     version=self._poptorch_version,
+                    options=self._options._values.textOfSaved(self._options._execution_strategy._description()),
                     metadata=plain_pickle.dumps(metadata),
                     form=form,
                     result_form=result_form,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import datetime
 import json
+import math
 import os
 import re
 import tempfile
@@ -26,14 +27,14 @@ _MICRO_BATCH = re.compile(r" \[\d+\]$")
 
 
 def readTrace(path):
-    """The events of a file of the Chrome trace event format. Raises: E0712, E0501."""
+    """The Trace of a file of the Chrome trace event format. Raises: E0712, E0501."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise userError("E0712", "file", "a trace that cannot be read", at=str(path), found=str(error)) from error
     try:
-        return _eventsOf(text)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Trace(_eventsOf(text))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise userError(
             "E0501",
             "executable-format",
@@ -62,13 +63,15 @@ class Trace:
         for each in events:
             if each["ph"] == "X":
                 row = (float(each["ts"]), float(each.get("dur", 0)), str(each["name"]), str(each.get("cat", "other")))
+                if not all(map(math.isfinite, row[:2])):
+                    raise ValueError(f"a span at {row[0]} of length {row[1]}")
                 spans[each["pid"], each["tid"]].append(row)
         begin = min((row[0] for rows in spans.values() for row in rows), default=0.0)
         self.tracks = []
         # Tracks of models first: their group says what it is.
         for pid, tid in sorted(spans, key=lambda key: (not self._isModel(named, key[0]), key)):
-            group = named.get((pid, 0, "process_name"), {}).get("name", f"process {pid}")
-            label = named.get((pid, tid, "thread_name"), {}).get("name", f"thread {tid}")
+            group = str(named.get((pid, 0, "process_name"), {}).get("name", f"process {pid}"))
+            label = str(named.get((pid, tid, "thread_name"), {}).get("name", f"thread {tid}"))
             rows = sorted(((row[0] - begin, *row[1:]) for row in spans[pid, tid]), key=lambda row: (row[0], -row[1]))
             self.tracks.append({"group": group, "label": label, "rows": rows})
 
@@ -167,7 +170,7 @@ def writeOf(model, path, report):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "trace.json")
             core().traceLastCall(session, kind, os.fspath(file))
-            trace = Trace(readTrace(file))
+            trace = readTrace(file)
     compiled_here = not report["from_cache"]
     write(
         path,

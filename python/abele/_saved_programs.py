@@ -12,8 +12,8 @@ from ._errors import userError
 from ._files import requireVersion
 from ._native import core
 from ._optimizer_spec import optimizerRows
+from ._options_text import applyJson
 from ._replica_grouping import Groupings
-from .enums import CommGroupType
 from .options import Options
 
 _TYPES = ("accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type")
@@ -54,13 +54,11 @@ class SavedProgram(torch.nn.Module):
         )
 
 
-def _optionsOf(said):
+def _optionsOf(file, replicas):
     options = Options()
-    options.deviceIterations(said["device_iterations"]).replicationFactor(said["replicas"])
-    options.Training.gradientAccumulation(said["gradient_accumulation"])
-    if said["input_group_size"] > 1:
-        options.inputReplicaGrouping(said["input_group_size"], CommGroupType[said["input_grouping"].name])
-    return options
+    with torch.random.fork_rng(devices=[]):  # a seed among them is the program's
+        applyJson(options, file.options or "{}")
+    return options.replicationFactor(replicas)  # of this process
 
 
 def optimizerOf(spec, parameters):
@@ -116,7 +114,7 @@ def metadataOf(file, path):
     groupings = Groupings()
     groupings.adopt(said["groupings"])
     return {
-        "options": _optionsOf(said),
+        "options": _optionsOf(file, said["replicas"]),
         "program": {
             "arguments": arguments,
             "signature": signature,

@@ -92,7 +92,7 @@ def load_checkpoint(
         return None
     path = os.fsdecode(core().checkpointPath(nativePath(folder), steps[-1] if step is None else step))
     checkpoint = core().Checkpoint.read(nativePath(path))
-    front = _frontOf(checkpoint, path)
+    numbers, front = _textsOf(checkpoint, path)
     modules = _modulesWithExtra(model, front.get("extra", {}), path)
     of_cpp = None if "loader" in front else checkpoint.texts.get(_BATCHES)
     for given, name, is_known in ((loader, "loader", of_cpp is not None), (scheduler, "scheduler", False)):
@@ -105,7 +105,7 @@ def load_checkpoint(
                 remedy=f"pass no {name}, or write checkpoints in Python with one",
             )
     batches = None if loader is None or of_cpp is None else _batchesOfCpp(loader, checkpoint.texts, path)
-    model._loadCheckpoint(checkpoint, json.loads(checkpoint.texts[_NUMBERS]), front)
+    model._loadCheckpoint(checkpoint, numbers, front)
     for name, module in modules.items():
         module.set_extra_state(front["extra"][name])
     if scheduler is not None:
@@ -171,11 +171,24 @@ def _batchesOfCpp(loader, texts, path):
     return int(batches)
 
 
-def _frontOf(checkpoint, path):
-    """What Python wrote; of a file of C++ nothing."""
-    if _NUMBERS not in checkpoint.texts:
-        raise userError("E0501", "executable-format", "a checkpoint without an optimizer's numbers", at=path)
-    return _unpacked(json.loads(checkpoint.texts.get(_FRONT, "{}")), checkpoint.tensors)
+def _textsOf(checkpoint, path):
+    """The optimizer's numbers, and what Python wrote, of a file of C++ nothing. Raises: E0501."""
+    try:
+        numbers = json.loads(checkpoint.texts[_NUMBERS])
+        front = _unpacked(json.loads(checkpoint.texts.get(_FRONT, "{}")), checkpoint.tensors)
+        dict(front)
+        for group in front.get("optimizer", numbers)["groups"]:
+            dict(group)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise userError(
+            "E0501",
+            "executable-format",
+            "a checkpoint whose texts are not those of a training run",
+            at=path,
+            found=f"{type(error).__name__}: {error}",
+            remedy="use a checkpoint that save_checkpoint() wrote",
+        ) from error
+    return numbers, front
 
 
 def _extraModules(model):

@@ -4,6 +4,7 @@
 #include "api/core.h"
 #include "base/error.h"
 #include "model/lines.h"
+#include "options/run_time.h"
 
 namespace abele {
 
@@ -38,19 +39,40 @@ InferenceModel detail::makeInferenceModel(torch::nn::Module* module, StructuredF
   return ModelAccess::build<InferenceModel>(module, std::move(forward), options, nullptr, host::textOf(line));
 }
 
-TrainingModel loadTrainingModel(const std::string& path, const Options& options) {
+namespace {
+
+TrainingModel training(const std::string& path, torch::nn::Module* module, const Options* options) {
   const optim::Optimizer unused = optim::SGD{};
-  return ModelAccess::build<TrainingModel>(path, nullptr, options, &unused);
+  return ModelAccess::build<TrainingModel>(path, module, options, &unused);
+}
+InferenceModel inference(const std::string& path, torch::nn::Module* module, const Options* options) {
+  return ModelAccess::build<InferenceModel>(path, module, options, nullptr);
+}
+
+}  // namespace
+
+TrainingModel loadTrainingModel(const std::string& path) { return training(path, nullptr, nullptr); }
+TrainingModel loadTrainingModel(const std::string& path, const Options& options) {
+  return training(path, nullptr, &options);
+}
+TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module) {
+  return training(path, &module, nullptr);
 }
 TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module, const Options& options) {
-  const optim::Optimizer unused = optim::SGD{};
-  return ModelAccess::build<TrainingModel>(path, &module, options, &unused);
+  return training(path, &module, &options);
 }
+InferenceModel loadInferenceModel(const std::string& path) { return inference(path, nullptr, nullptr); }
 InferenceModel loadInferenceModel(const std::string& path, const Options& options) {
-  return ModelAccess::build<InferenceModel>(path, nullptr, options, nullptr);
+  return inference(path, nullptr, &options);
+}
+InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module) {
+  return inference(path, &module, nullptr);
 }
 InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module, const Options& options) {
-  return ModelAccess::build<InferenceModel>(path, &module, options, nullptr);
+  return inference(path, &module, &options);
+}
+Options savedOptions(const std::string& path) {
+  return OptionsAccess::of(host::savedOptions(host::readProgramFile(path).options));
 }
 
 CompiledModel::Core& CompiledModel::core() const {

@@ -389,10 +389,12 @@ void registerModel(py::module_& module) {
       .def_property_readonly("updates", &PythonModel::updates)
       .def(
           "save",
-          [](PythonModel& self, const std::string& path, std::string version, std::string metadata, std::string form,
-             std::string result_form, const py::object& objects, bool with_model, bool with_random_state) {
+          [](PythonModel& self, const std::string& path, std::string version, std::string options, std::string metadata,
+             std::string form, std::string result_form, const py::object& objects, bool with_model,
+             bool with_random_state) {
             self.saveFile(path,
                           {.version = std::move(version),
+                           .options = std::move(options),
                            .metadata = std::move(metadata),
                            .form = std::move(form),
                            .result_form = std::move(result_form),
@@ -400,7 +402,7 @@ void registerModel(py::module_& module) {
                            .with_random_state = with_random_state},
                           objects);
           },
-          py::kw_only(), py::arg("path"), py::arg("version"), py::arg("metadata"), py::arg("form"),
+          py::kw_only(), py::arg("path"), py::arg("version"), py::arg("options"), py::arg("metadata"), py::arg("form"),
           py::arg("result_form"), py::arg("objects"), py::arg("with_model"), py::arg("with_random_state"))
       .def(
           "resume",

@@ -403,6 +403,14 @@ host::ProgramOptions programOptions(const PythonOptions& self, const py::object&
   return host::programOptions(std::move(values), training, policy);
 }
 
+/// Of all options, for files that C++ reads too.
+std::string textOfSaved(const PythonOptions& self, const py::object& strategy) {
+  Options::Values values = self.values;
+  values.popart = expertsOf(self.experts);
+  values.strategy = *toObject(strategy).object<ExecutionStrategy>();
+  return host::textOfSaved(std::move(values));
+}
+
 /// (path, name, [(name, type, has a default, default, takes the rest)], returns itself, documentation) of each setter.
 py::list setters(const std::string& group) {
   py::list result;
@@ -461,6 +469,7 @@ void registerOptions(py::module_& module) {
           "erase", [](PythonOptions& self, const std::string& key) { self.values.erase(key); }, py::arg("key"))
       .def("items", items, py::arg("group"), "(key, value) of all options of a group, in the order of their setting.")
       .def("programOptions", programOptions, py::arg("strategy"), py::arg("training"), py::arg("policy"))
+      .def("textOfSaved", textOfSaved, py::arg("strategy"))
       .def(
           "requireTarget", [](const PythonOptions& self) { host::requireTarget(self.values); },
           "Throws E0402 where useIpuId names no group of devices.")

@@ -16,6 +16,7 @@ void registerProgramFile(py::module_& module) {
   using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
   py::class_<ProgramFile>(module, "ProgramFile")
       .def_readwrite("version", &ProgramFile::version)
+      .def_readwrite("options", &ProgramFile::options)
       .def_property(
           "metadata", [](const ProgramFile& self) { return py::bytes(self.metadata); },
           [](ProgramFile& self, std::string bytes) { self.metadata = std::move(bytes); })

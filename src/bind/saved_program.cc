@@ -5,7 +5,6 @@
 #include "abele/version.h"
 #include "bind/bind.h"
 #include "compile/compiled_program.h"
-#include "model/program_file.h"
 
 namespace py = pybind11;
 
@@ -26,12 +25,7 @@ py::dict describe(const std::string& bytes) {
     groupings.append(py::make_tuple(g.parameter, g.type, g.shards, g.one_per_replica));
   py::dict said;
   said["training"] = executable.training;
-  const host::ProgramCounts counts = host::countsOf(executable);
-  said["device_iterations"] = counts.device_iterations;
-  said["gradient_accumulation"] = counts.gradient_accumulation;
-  said["replicas"] = counts.replicas;
-  said["input_group_size"] = counts.input_group_size;
-  said["input_grouping"] = counts.input_grouping;
+  said["replicas"] = executable.replicas;
   said["input_types"] = typesOf(program.input_types);
   said["groupings"] = groupings;
   said["optimizer"] = program.optimizer;

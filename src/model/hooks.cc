@@ -16,8 +16,8 @@ struct Registry {
   Hooks pre, post;
 };
 Registry& registry() {
-  static Registry all;
-  return all;
+  static auto* const all = new Registry;  // models of static lifetime outlive it otherwise
+  return *all;
 }
 
 int64_t add(Hooks& hooks, std::function<void()> hook) {

@@ -17,6 +17,7 @@
 #include "ir/text.h"
 #include "model/libtorch_module.h"
 #include "model/optimizer_numbers.h"
+#include "options/run_time.h"
 #include "plan/plan.h"
 
 namespace abele::host {
@@ -29,8 +30,9 @@ std::string shapeOf(const at::Tensor& tensor) {
 }  // namespace
 
 std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
+  using Shared = std::map<const torch::nn::Module*, std::weak_ptr<Sharing>>;
   static std::mutex mu;
-  static std::map<const torch::nn::Module*, std::weak_ptr<Sharing>> all;
+  static Shared& all = *new Shared;  // models of static lifetime outlive it otherwise
   std::lock_guard lock(mu);
   std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
   if (!module) return std::make_shared<Sharing>();
@@ -59,10 +61,15 @@ LibTorchModel::LibTorchModel(torch::nn::Module* module, detail::StructuredForwar
   claimTraining();
 }
 
-LibTorchModel::LibTorchModel(const std::string& path, torch::nn::Module* module, const Options& options,
+LibTorchModel::LibTorchModel(const std::string& path, torch::nn::Module* module, const Options* options,
                              const optim::Optimizer* optimizer)
-    : LibTorchModel(module, nullptr, options, optimizer) {
-  load(path);
+    : LibTorchModel(read(path, /*training=*/optimizer != nullptr), module, options, optimizer) {}
+
+LibTorchModel::LibTorchModel(Saved saved, torch::nn::Module* module, const Options* options,
+                             const optim::Optimizer* optimizer)
+    : LibTorchModel(module, nullptr, optionsOf(saved, options), optimizer) {
+  if (options) options->freeze();
+  load(std::move(saved));
 }
 
 LibTorchModule& LibTorchModel::own() const { return static_cast<LibTorchModule&>(source()); }
@@ -201,6 +208,7 @@ void LibTorchModel::save(const std::string& path, const SaveOptions& what) {
   const std::string file = fileToSave(path);
   if (file != path) log::warn("save(): ", path, " is a folder, the file is ", file);
   Model::save(file, {.version = cat("abele ", version()),
+                     .options = textOfSaved(OptionsAccess::values(user_options_)),
                      .metadata = {},
                      .form = program()->form,
                      .result_form = resultForm(),
@@ -208,25 +216,65 @@ void LibTorchModel::save(const std::string& path, const SaveOptions& what) {
                      .with_random_state = what.save_rng_state});
 }
 
+LibTorchModel::Saved LibTorchModel::read(const std::string& path, bool training) {
+  Saved saved{.path = path, .file = readProgramFile(path), .program = {}};
+  saved.program = decodeProgram(saved.file.program);
+  const bool trains = saved.program.executable.training;
+  const auto kind = [](bool is_training) { return is_training ? "a training program" : "an inference program"; };
+  ABELE_REQUIRE(trains == training, E0712,
+                {.what = cat("the file holds ", kind(trains)),
+                 .at = path,
+                 .expected = kind(training),
+                 .remedy = "loadTrainingModel for training, loadInferenceModel for inference"});
+  return saved;
+}
+
+Options LibTorchModel::optionsOf(const Saved& saved, const Options* chosen) {
+  const Options::Values compiled = savedOptions(saved.file.options);
+  const Options::Values asked = chosen ? OptionsAccess::values(*chosen) : Options::Values();
+  Options::Values values = chosen ? asked : compiled;
+  // Where this process stands among others, no file knows.
+  for (const OptionKey& key : optionKeys())
+    if (const OptionValue* here = key.group == "Distributed" ? asked.find(key.group, key.key) : nullptr)
+      values.set(key.group, key.key, *here);
+  const std::vector<std::string> kept = chosenInVain(keepCompiled(values, compiled), asked);
+  std::string names;
+  for (const std::string& name : kept) names += cat(names.empty() ? "" : ", ", name);
+  if (!kept.empty()) log::warn("load: ignored, since the program is compiled already: ", names);
+  return OptionsAccess::of(values);
+}
+
 void LibTorchModel::load(const std::string& path) {
   ABELE_REQUIRE(!program(), E0705,
                 {.what = "loadExecutable() of a compiled model", .remedy = "destroy() the model first"});
   const Turns::Turn turn = moduleTurn();
-  const ProgramFile file = readProgramFile(path);
-  CompiledProgram program = decodeProgram(file.program);
-  const exe::Executable& executable = program.executable;
-  const auto kind = [](bool training) { return training ? "a training program" : "an inference program"; };
-  ABELE_REQUIRE(executable.training == rules().training, E0712,
-                {.what = cat("the file holds ", kind(executable.training)),
-                 .at = path,
-                 .expected = kind(rules().training),
-                 .remedy = "loadTrainingModel for training, loadInferenceModel for inference"});
+  Saved saved = read(path, rules().training);
+  Options options = optionsOf(saved, &user_options_);
+  ProgramOptions program_options = programOptions(OptionsAccess::values(options), rules().training);
+  program_options.groupings = own().program_options.groupings;
+  const auto swapOptions = [&] {
+    std::swap(own().program_options, program_options);
+    std::swap(user_options_, options);
+    user_options_.freeze();
+  };
+  swapOptions();
+  try {
+    load(std::move(saved));
+  } catch (...) {
+    swapOptions();
+    throw;
+  }
+}
+
+void LibTorchModel::load(Saved saved) {
+  const Turns::Turn turn = moduleTurn();
+  const ProgramFile& file = saved.file;
   ABELE_REQUIRE(file.has_model || own().module(), E0712,
                 {.what = "the file holds a program without weights",
-                 .at = path,
+                 .at = saved.path,
                  .remedy = "pass the module, or save with the model (export_model)"});
-  const OptimizerSpec optimizer = program.optimizer;
-  const ProgramCounts counts = countsOf(executable);
+  const OptimizerSpec optimizer = saved.program.optimizer;
+  const ProgramCounts counts = countsOf(saved.program.executable);
   ProgramOptions& options = own().program_options;
   options.device_iterations = counts.device_iterations;
   options.gradient_accumulation = counts.gradient_accumulation;
@@ -234,16 +282,22 @@ void LibTorchModel::load(const std::string& path) {
   options.input_group_size = counts.input_group_size;
   options.input_grouping = counts.input_grouping;
   std::optional<Checkpoint> parts;
-  if (!file.parts.empty()) parts = readCheckpoint(partsOf(path, file));
-  std::vector<NamedTensor> tensors = parts ? takeParts(*parts, executable) : takeWeights(file);
+  if (!file.parts.empty()) parts = readCheckpoint(partsOf(saved.path, file));
+  std::vector<NamedTensor> tensors = parts ? takeParts(*parts, saved.program.executable) : tensorsFor(file);
   for (NamedTensor& t : tensors) t.trains = optimizer.rules.group_of.contains(t.name);
-  adopt({.program = std::move(program),
+  adopt({.program = std::move(saved.program),
          .form = file.form,
          .captured = {.result_form = file.result_form, .structure = nullptr},
          .tensors = std::move(tensors),
          .is_final = true,
          .keeps_optimizer = true});
-  resume(file, parts ? &*parts : nullptr);
+  try {
+    resume(file, parts ? &*parts : nullptr);
+  } catch (...) {
+    destroy();
+    throw;
+  }
+  takeWeights(file);  // last: what is refused leaves the module as it was
   if (rules().training && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
     useOptimizer(std::make_shared<LibTorchOptimizer>(optimizerOf(optimizer)));
 }
@@ -256,8 +310,7 @@ std::vector<NamedTensor> LibTorchModel::takeParts(const Checkpoint& parts, const
   return tensors;
 }
 
-std::vector<NamedTensor> LibTorchModel::takeWeights(const ProgramFile& file) {
-  at::NoGradGuard no_grad;
+std::vector<NamedTensor> LibTorchModel::tensorsFor(const ProgramFile& file) {
   std::vector<NamedTensor> tensors = own().tensors();
   for (const SavedTensor& saved : file.tensors) {
     if (!own().module()) {
@@ -273,9 +326,17 @@ std::vector<NamedTensor> LibTorchModel::takeWeights(const ProgramFile& file) {
                    .expected = shapeOf(saved.tensor),
                    .remedy = "pass a module of the class that was saved, or none"});
     requireMemory(found->tensor, found->name);
-    found->tensor.copy_(saved.tensor);
   }
   return tensors;
+}
+
+void LibTorchModel::takeWeights(const ProgramFile& file) {
+  if (!own().module() || file.tensors.empty()) return;
+  StoredTensors weights;
+  for (const SavedTensor& saved : file.tensors) weights.emplace(saved.name, stored(saved.tensor));
+  std::vector<NamedTensor> tensors = own().tensors();
+  std::erase_if(tensors, [&](const NamedTensor& each) { return !weights.contains(each.name); });
+  Model::takeWeights(weights, tensors);
 }
 
 }  // namespace abele::host

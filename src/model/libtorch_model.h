@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "abele/model.h"
+#include "compile/compiled_program.h"
 #include "model/checkpoint.h"
 #include "model/forms.h"
 #include "model/model.h"
@@ -26,8 +27,9 @@ class LibTorchModel : public Model {
   /// optimizer: of a training model; null for inference. line: where the program wrapped the model.
   LibTorchModel(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
                 const optim::Optimizer* optimizer, std::string line = {});
-  /// From a file: a compiled optimizer goes on with its own values.
-  LibTorchModel(const std::string& path, torch::nn::Module* module, const Options& options,
+  /// From a file: a compiled optimizer goes on with its own values. options: those that count at run time do, a warning
+  /// names the others; null: all are the file's.
+  LibTorchModel(const std::string& path, torch::nn::Module* module, const Options* options,
                 const optim::Optimizer* optimizer);
 
   void uploadBuffers();
@@ -64,7 +66,20 @@ class LibTorchModel : public Model {
   const torch::nn::Module* module() const;
 
  private:
+  /// A file that was read, and its program.
+  struct Saved {
+    std::string path;
+    ProgramFile file;
+    CompiledProgram program;
+  };
+
   LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer);  // takes `own`
+  LibTorchModel(Saved saved, torch::nn::Module* module, const Options* options, const optim::Optimizer* optimizer);
+  /// Throws E0712, E0501; E0712 too for a program of the other kind.
+  static Saved read(const std::string& path, bool training);
+  /// The options of the file; where somebody chose some, with theirs that count at run time.
+  static Options optionsOf(const Saved& saved, const Options* chosen);
+  void load(Saved saved);
   LibTorchModule& own() const;
   /// Newest values; tensors of other processes stay on the meta device.
   std::map<std::string, at::Tensor> tensorsByName();
@@ -73,10 +88,13 @@ class LibTorchModel : public Model {
   /// The same of a model in parts beside a file: those on the meta device are read when the program needs them. Throws
   /// E0501, E0708, E0712.
   std::vector<NamedTensor> takeParts(const Checkpoint& parts, const exe::Executable& executable);
-  /// The file's weights into the module's tensors of the same names; without a module they are the model's own.
-  std::vector<NamedTensor> takeWeights(const ProgramFile& file);
+  /// The tensors that a file's program works with: the module's, or without a module the file's own. Throws E0712 where
+  /// the module does not fit.
+  std::vector<NamedTensor> tensorsFor(const ProgramFile& file);
+  /// The file's weights into the module's tensors of the same names, and to the devices. Requires: they fit.
+  void takeWeights(const ProgramFile& file);
 
-  const Options user_options_;
+  Options user_options_;
 };
 
 }  // namespace abele::host

@@ -177,6 +177,7 @@ class Model {
   /// What a front end puts into a file beside the program, and what it leaves out.
   struct Saving {
     std::string version;            // of the package that writes
+    std::string options;            // see ProgramFile
     std::string metadata;           // see ProgramFile
     std::string form, result_form;  // see ProgramFile
     bool with_model = true;         // the weights and the optimizer's state

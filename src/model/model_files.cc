@@ -50,6 +50,7 @@ void Model::save(const std::string& path, Saving saving) {
   }
   ProgramFile file;
   file.version = std::move(saving.version);
+  file.options = std::move(saving.options);
   file.metadata = std::move(saving.metadata);
   file.program = encode(session.program());
   file.form = std::move(saving.form);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "model/bounded_json.h"
 
 namespace abele::host {
 namespace {
@@ -30,7 +31,7 @@ nlohmann::json withoutUnknown(nlohmann::json group, const std::map<std::string, 
 std::string textOfNumbers(const OptimizerSpec& spec) { return numbersOf(spec).dump(); }
 
 OptimizerSpec withNumbers(OptimizerSpec spec, const std::string& text) {
-  const auto given = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto given = boundedJson(text);
   const auto misfit = [&] {
     throwUser(ErrorCode::E0706, {.what = "the checkpoint's optimizer is not the model's",
                                  .found = text,

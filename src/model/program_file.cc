@@ -10,6 +10,7 @@
 #include "compile/tensor_bytes.h"
 #include "exe/bytes.h"
 #include "model/forms.h"
+#include "options/run_time.h"
 #include "runtime/device/backend.h"
 
 namespace abele::host {
@@ -24,6 +25,7 @@ void visit(A& a, SavedTensor& x) {
 template <class A>
 void visitFile(A& a, ProgramFile& x) {
   a(x.version);
+  a(x.options);
   a(x.metadata);
   a(x.objects);
   a(x.program);
@@ -55,6 +57,7 @@ bool isRandomState(const at::Tensor& state) {
 
 /// What whoever reads the file relies on.
 void verify(const ProgramFile& file) {
+  savedOptions(file.options);
   for (const std::string* form : {&file.form, &file.result_form})
     if (!isForm(*form)) exe::reject("a structure of arguments or results that is none");
   if (!file.has_model && (!file.tensors.empty() || !file.optimizer_state.empty()))

@@ -22,6 +22,7 @@ struct SavedTensor {
 
 struct ProgramFile {
   std::string version;            // of the package that wrote it
+  std::string options;            // that it was compiled with, as JSON (options/run_time.h); empty: nobody said
   std::string metadata;           // the front end's own, plain data; Abele does not look at it
   std::string objects;            // Python: a pickle of the module, which runs code when it is read
   std::string program;            // encode(CompiledProgram)
@@ -60,6 +61,6 @@ std::string encode(const ProgramFile& file);
 ProgramFile decodeProgramFile(std::string_view bytes);
 
 inline constexpr const char* kProgramFileMagic = "ABELEPTF";
-inline constexpr uint32_t kProgramFileVersion = 3;
+inline constexpr uint32_t kProgramFileVersion = 4;
 
 }  // namespace abele::host

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "compile/tensors.h"
+#include "model/bounded_json.h"
 
 namespace abele::host {
 namespace {
@@ -102,9 +103,8 @@ Json headerOf(const OpenFile& file, uint64_t& data) {
   data = kLengthBytes + length;
   text.resize(length);
   file.read(kLengthBytes, text.data(), text.size());
-  Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  // The parser takes a zero for the end of the text.
-  if (!header.is_object() || text.find('\0') != std::string::npos) refuse(path, "a header that is no JSON object");
+  Json header = boundedJson(text);
+  if (!header.is_object()) refuse(path, "a header that is no JSON object");
   return header;
 }
 
@@ -161,7 +161,7 @@ void takeChecksums(const std::string& path, std::map<std::string, std::string>& 
   if (listed.empty() != other.empty()) refuse(path, "a part of its checksums");
   if (listed.empty()) return;  // others wrote it
   if (checksum(metadata) != other.mapped()) refuse(path, "metadata with another checksum");
-  const Json checksums = Json::parse(listed.mapped(), nullptr, /*allow_exceptions=*/false);
+  const Json checksums = boundedJson(listed.mapped());
   if (!checksums.is_object() || checksums.size() != entries.size()) refuse(path, "checksums of other tensors");
   for (auto& [name, entry] : entries) {
     const auto expected = checksums.find(name);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/whole_file.h"
+#include "model/bounded_json.h"
 
 namespace abele::host {
 namespace {
@@ -64,8 +65,8 @@ TensorSet::TensorSet(std::string path) : path_(fileOf(path)) {
 
 void TensorSet::readIndex() {
   const std::string text = readWholeFile(path_, {}, kMostTextBytes);
-  const Json index = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!index.is_object() || text.find('\0') != std::string::npos) refuse(path_, "a text that is no JSON object");
+  const Json index = boundedJson(text);
+  if (!index.is_object()) refuse(path_, "a text that is no JSON object");
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object()) refuse(path_, "no weight_map");
   const auto metadata = index.find("metadata");

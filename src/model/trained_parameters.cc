@@ -15,8 +15,8 @@ struct Owners {
   std::map<const c10::TensorImpl*, const void*> all;
 };
 Owners& owners() {
-  static Owners found;
-  return found;
+  static auto* const found = new Owners;  // models of static lifetime outlive it otherwise
+  return *found;
 }
 
 }  // namespace

@@ -664,7 +664,7 @@ const std::vector<OptionKey>& optionKeys() {
       {"Options", "sync_pattern", "int", true, true},
       {"Options", "device_memory_limit", "bytes", true, false},
       {"Options", "off_chip_memory_limit", "int", true, false},
-      {"Options", "off_chip_folder", "str", true, false},
+      {"Options", "off_chip_folder", "str", true, true},
       {"Options", "random_seed", "int", true, true},
       {"Options", "log_dir", "str", true, true},
       {"Options", "max_repeat_logs", "int", true, true},

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <set>
 
+#include "options/notes.h"
+
 namespace abele::host {
 namespace {
+
+constexpr const char* kStrategy = "the execution strategy";
 
 bool isRunTime(const std::string& key) {
   const auto found = std::ranges::find(optionKeys(), key, &OptionKey::key);
@@ -49,10 +53,46 @@ std::vector<std::string> keepCompiled(Options::Values& now, const Options::Value
       now.popart.erase(name);
   }
   if (textOf(now.strategy) != textOf(compiled.strategy)) {
-    changed.push_back("the execution strategy");
+    changed.emplace_back(kStrategy);
     now.strategy = compiled.strategy;
   }
   return changed;
+}
+
+std::string textOfSaved(Options::Values values) {
+  std::erase_if(values.entries, [](const auto& entry) { return entry.group == "Distributed"; });
+  return toJson(values);
+}
+
+Options::Values savedOptions(const std::string& text) {
+  Options::Values values(/*with_environment=*/false);
+  const NoteListener silence([](log::Level, const std::string&) {});  // whoever set them has heard it
+  try {
+    if (!text.empty()) applyJson(values, text);
+  } catch (const Error& error) {
+    throwUser(ErrorCode::E0501, {.what = "options of a program that are none",
+                                 .found = error.what(),
+                                 .remedy = "compile and save again with this version of Abele"});
+  }
+  const OptionValue never = member("ConnectionType", static_cast<int64_t>(ConnectionType::kNever));
+  if (*values.find("connection_type") == never) {
+    values.erase("ipu_version");
+    values.set("Options", "connection_type", member("ConnectionType", static_cast<int64_t>(ConnectionType::kAlways)));
+  }
+  return values;
+}
+
+std::vector<std::string> chosenInVain(const std::vector<std::string>& kept, const Options::Values& chosen) {
+  const Options::Values unset;
+  std::vector<std::string> names;
+  for (const std::string& name : kept) {
+    const OptionValue *asked = chosen.find(name), *otherwise = unset.find(name);
+    if (!asked) asked = chosen.expert(name), otherwise = unset.expert(name);
+    const bool is_chosen = name == kStrategy ? textOf(chosen.strategy) != textOf(unset.strategy)
+                                             : asked && !(otherwise && *asked == *otherwise);
+    if (is_chosen) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace abele::host

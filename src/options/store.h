@@ -62,6 +62,12 @@ struct Options::Values {
 struct OptionsAccess {
   static std::map<std::string, int64_t>& values(TensorLocationSettings& settings) { return settings.values_; }
   static const Options::Values& values(const Options& options) { return *options.values_; }
+  static Options of(const Options::Values& values) {
+    Options options;
+    *options.values_ = values;
+    options.values_->frozen = false;
+    return options;
+  }
 };
 
 namespace host {

@@ -1,6 +1,7 @@
 """Training programs go on in the other language: what Python saved in a C++ process without Python, and the other way
 round; the same losses and weights, with the module and without."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import poptorch
 import pytest
 import torch
+from abele._native import core
 from test_guide import DOCS, program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +82,12 @@ def test_training_goes_on_in_cpp(name, how, tmp_path):
     call(torch.randn(ROWS, 6), torch.randn(ROWS, 3))
     file = tmp_path / "program.poptorch"
     model.save(file)
+    assert json.loads(core().ProgramFile.read(os.fsencode(file)).options) == {
+        "setExecutionStrategy": "ShardedExecution(AutoStage.SameAsIpu)",
+        "outputMode": ["OutputMode.Final", 1],
+        "randomSeed": 3,
+        "_Popart.options.update": {"abele.threadsPerDevice": 1},
+    }
     found = cpp(how, file, STEPS, ROWS, 0.5)
     for group in optimizer.param_groups:
         group["lr"] = 0.5
@@ -105,7 +113,10 @@ def test_training_of_cpp_goes_on_in_python(how, tmp_path):
     file = tmp_path / "program.poptorch"
     expected = cpp("save", file, STEPS, ROWS, 0.02)
 
-    loaded = poptorch.load(file, lambda opts: opts._Popart.set("abele.threadsPerDevice", 1))
+    state = torch.get_rng_state()
+    loaded = poptorch.load(file)
+    assert torch.equal(torch.get_rng_state(), state)  # the program's seed is the devices' alone
+    assert (loaded.options.random_seed, loaded.options._Popart.options["abele.threadsPerDevice"]) == (3, 1)
     assert isinstance(loaded.model, torch.nn.Module) and set(loaded.model.state_dict()) == set(Net().state_dict())
     if how == "module":
         net = Net()

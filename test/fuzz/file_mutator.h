@@ -53,6 +53,7 @@ class FileMutator {
       case 3: return changeState(file.optimizer_state);
       case 4: return change(file.rng_state);
       case 5: file.has_model = !file.has_model; return;
+      case 6: return change(file.options);
       default: changeProgram(file.program);
     }
   }

@@ -233,9 +233,10 @@ def test_settings_in_place_of_the_files(tmp_path):
 def test_files_that_cannot_be_read(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError):
         IPUConfig.from_pretrained(tmp_path)
-    (tmp_path / "ipu_config.json").write_text("{not json")
-    with pytest.raises(OSError, match="is not a JSON file"):
-        IPUConfig.from_pretrained(tmp_path)
+    for text in ("{not json", '{"layers_per_ipu": ' + "[" * 200_000):
+        (tmp_path / "ipu_config.json").write_text(text)
+        with pytest.raises(OSError, match="is not a JSON file"):
+            IPUConfig.from_pretrained(tmp_path)
     (tmp_path / "ipu_config.json").write_text("[1]")
     with pytest.raises(OSError, match="JSON object"):
         IPUConfig.from_pretrained(tmp_path)

@@ -414,7 +414,8 @@ void declare(CLI::App& app, Arguments& a) {
 }
 
 int run(const Arguments& arguments) {
-  abele::Options options;
+  abele::Options options = abele::savedOptions(arguments.program);
+  options.outputMode(abele::OutputMode::kDefault);  // all rows of an inference, whatever its program was saved for
   if (!arguments.options.empty()) options.loadFromFile(arguments.options);
   if (arguments.threads > 0) options.threadsPerDevice(arguments.threads);
   const abele::StopOnSignal stop;

@@ -20,7 +20,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     out = Path(options.out) if options.out else Path(options.run).with_suffix(".html")
     try:
-        trace = _report_page.Trace(_report_page.readTrace(options.run))
+        trace = _report_page.readTrace(options.run)
         _report_page.write(out, Path(options.run).name, trace)
     except Error as error:
         print(error, file=sys.stderr)

@@ -130,7 +130,7 @@ def _read(path):
     try:
         with open(path, encoding="utf-8") as file:
             values = json.load(file)
-    except ValueError as error:  # JSON or its characters
+    except (ValueError, RecursionError) as error:  # JSON, its characters or its depth
         raise OSError(f"{path} is not a JSON file: {error}") from error
     if not isinstance(values, dict):
         raise OSError(f"{path} does not hold a JSON object")

@@ -101,7 +101,7 @@ bool addsInOneProduct(const at::Tensor& sum, const at::Tensor& left, const at::T
     key.push_back(misalignment(*tensor));
   }
   static std::mutex mutex;
-  static std::map<std::vector<int64_t>, bool> known;
+  static auto& known = *new std::map<std::vector<int64_t>, bool>;  // models of static lifetime outlive it otherwise
   {
     const std::lock_guard<std::mutex> lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;

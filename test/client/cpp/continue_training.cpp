@@ -72,8 +72,8 @@ void run(const std::string& command, const std::string& file, int64_t steps, int
     return train(model, steps, rows, call);
   }
   Net net;
-  auto model = command == "module" ? abele::loadTrainingModel(file, *net, abele::Options().threadsPerDevice(1))
-                                   : abele::loadTrainingModel(file, abele::Options().threadsPerDevice(1));
+  auto model = command == "module" ? abele::loadTrainingModel(file, *net)
+                                   : abele::loadTrainingModel(file);
   if (lr != nullptr) setLearningRate(model, std::atof(lr));
   // Python's dict has the target first; a map of C++ is sorted by key.
   train(model, steps, rows, [&](const at::Tensor& x, const at::Tensor& target) {

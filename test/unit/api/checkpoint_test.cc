@@ -240,7 +240,7 @@ TEST(Checkpoint, FilesOfTensorsThatOthersWrote) {
   const std::string path = folder.path + "/a.safetensors";
   const auto file = [](std::string header, const std::string& data) {
     std::string length(8, '\0');
-    length[0] = static_cast<char>(header.size());
+    for (size_t i = 0; i < 4; ++i) length[i] = static_cast<char>(header.size() >> (8 * i));
     return length + header + data;
   };
   // Without checksums, with a header that leaves the floats at an odd address.
@@ -267,6 +267,24 @@ TEST(Checkpoint, FilesOfTensorsThatOthersWrote) {
        }) {
     put(path, file(header, std::string(4, '\1')));
     EXPECT_EQ(codeOf([&] { loadTensors(path); }), "E0501") << header;
+  }
+  // Nested without end: no message may print such a value.
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  const auto around = [&](const char* before, const char* behind) { return before + deep + behind; };
+  for (const std::string& header : {
+           deep,
+           around(R"({"f":{"dtype":"F32","shape":[)", R"(],"data_offsets":[0,4]}})"),
+           around(R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[)", ",4]}}"),
+           around(R"({"f":{"dtype":)", R"(,"shape":[1],"data_offsets":[0,4]}})"),
+           around(R"({"__metadata__":{"a":)", "}}"),
+       }) {
+    put(path, file(header, std::string(4, '\1')));
+    EXPECT_EQ(codeOf([&] { loadTensors(path); }), "E0501");
+  }
+  Training training(1);
+  for (const std::string& index : {deep, around(R"({"weight_map":{"f":)", "}}"), around(R"({"metadata":)", "}")}) {
+    put(path + ".json", index);
+    EXPECT_EQ(codeOf([&] { loadWeights(path + ".json", training.model); }), "E0501");
   }
   EXPECT_EQ(codeOf([&] { saveTensors(path, {{"m", torch::empty({2}, torch::kMeta)}}); }), "E0712");
   EXPECT_EQ(codeOf([&] { saveTensors(path, {{"m", at::Tensor()}}); }), "E0712");

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <unistd.h>
 
@@ -61,6 +62,19 @@ TEST_F(Forks, ChildEnds) {
   of_static_lifetime = train(Net());
   (*of_static_lifetime)(x());
   EXPECT_EQ(inChild([] { return true; }), 0);
+}
+
+/// Made before main(), and so destroyed behind all that the library made when it was first used.
+std::vector<std::unique_ptr<abele::TrainingModel>> of_the_whole_program;
+
+TEST(Ends, ModelsOfTheWholeProgramEndLast) {
+  static std::vector<std::unique_ptr<abele::TrainingModel>>* const models = &of_the_whole_program;
+  const int status = inChild([] {
+    at::set_num_threads(1);
+    for (int i = 0; i < 8; ++i) (*models->emplace_back(train(Net())))(x());
+    return true;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(Forks, ChildDestroys) {

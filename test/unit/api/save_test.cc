@@ -229,6 +229,125 @@ TEST(Save, ReplicasComeFromTheFile) {
   }
 }
 
+/// Sharded, two iterations, all results.
+abele::InferenceModel sharded(Net net) {
+  abele::Options options;
+  options.threadsPerDevice(1).deviceIterations(2).outputMode(abele::OutputMode::kAll).logDir("logs");
+  options.setExecutionStrategy(abele::ShardedExecution());
+  net->eval();
+  return abele::inferenceModel(net, [net](at::Tensor x) mutable { return net(x); }, options);
+}
+
+TEST(Save, OptionsComeFromTheFile) {
+  const Batch batch;
+  const File file("options");
+  Net net, other;
+  abele::InferenceModel model = sharded(net);
+  const at::Tensor expected = model(batch.x)[0];
+  model.save(file.path);
+  EXPECT_EQ(abele::savedOptions(file.path).toJson(), model.options().toJson());
+  testing::internal::CaptureStderr();
+  abele::InferenceModel alone = abele::loadInferenceModel(file.path);
+  abele::InferenceModel with_module = abele::loadInferenceModel(file.path, *other);
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("ignored"), std::string::npos);
+  EXPECT_EQ(alone.options().toJson(), model.options().toJson());
+  EXPECT_TRUE(torch::equal(alone(batch.x)[0], expected));
+  EXPECT_TRUE(torch::equal(with_module(batch.x)[0], expected));
+  EXPECT_EQ(codeOf([&] { const_cast<abele::Options&>(alone.options()).deviceIterations(3); }), "E0707");
+}
+
+// What was compiled stays; whoever asks for something else hears it, and nobody else.
+TEST(Save, OptionsOfTheProgramAreIgnoredAtALoadAndNamed) {
+  const Batch batch;
+  const File file("ignored");
+  Net net;
+  abele::InferenceModel model = sharded(net);
+  const at::Tensor expected = model(batch.x)[0];
+  model.save(file.path);
+  abele::Options chosen;
+  chosen.deviceIterations(7).fusion("off").outputMode(abele::OutputMode::kFinal);
+  testing::internal::CaptureStderr();
+  abele::InferenceModel loaded = abele::loadInferenceModel(file.path, chosen);
+  const std::string warning = testing::internal::GetCapturedStderr();
+  for (const char* name : {"device_iterations", "fusion_level"})
+    EXPECT_NE(warning.find(name), std::string::npos) << warning;
+  for (const char* name : {"output_mode", "strategy", "log_dir"})
+    EXPECT_EQ(warning.find(name), std::string::npos) << warning;
+  EXPECT_EQ(loaded.options().deviceIterations(), 2);
+  EXPECT_EQ(loaded.options().log_dir(), ".");
+  EXPECT_TRUE(torch::equal(loaded(batch.x)[0], expected.narrow(0, 4, 4)));
+  EXPECT_EQ(codeOf([&] { chosen.deviceIterations(1); }), "E0707");
+}
+
+TEST(Save, LoadExecutableTakesTheOptionsOfTheProgram) {
+  const Batch batch;
+  const File file("executable");
+  Net net, other;
+  abele::InferenceModel model = sharded(net);
+  const at::Tensor expected = model(batch.x)[0];
+  model.save(file.path);
+  other->eval();
+  abele::InferenceModel wrapped = abele::inferenceModel(
+      other, [other](at::Tensor x) mutable { return other(x); },
+      abele::Options().threadsPerDevice(1).deviceIterations(4));
+  testing::internal::CaptureStderr();
+  wrapped.loadExecutable(file.path);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("device_iterations"), std::string::npos);
+  EXPECT_EQ(wrapped.options().deviceIterations(), 2);
+  EXPECT_TRUE(torch::equal(wrapped(batch.x)[0], expected));
+  wrapped.destroy();
+  EXPECT_TRUE(torch::equal(wrapped(batch.x)[0], expected));  // compiled again, with the same options
+}
+
+TEST(Save, WhatWasCompiledWithoutDevicesRunsOnThoseOfThisMachine) {
+  const Batch batch;
+  const File file("offline");
+  Net net;
+  net->eval();
+  const auto forward = [net](at::Tensor x) mutable { return net(x); };
+  abele::InferenceModel offline = abele::inferenceModel(net, forward, abele::Options().useOfflineIpuTarget());
+  offline.compileAndExport(file.path, batch.x);
+  EXPECT_TRUE(torch::equal(abele::loadInferenceModel(file.path)(batch.x)[0], net(batch.x)));
+}
+
+TEST(Save, AModuleKeepsWhatItHadWhereALoadFails) {
+  const Batch batch;
+  const File file("unchanged"), large("large");
+  Net net, other;
+  abele::TrainingModel model = train(net);
+  model(batch.x, batch.y);
+  model.save(file.path);
+  other->second = other->replace_module("second", nn::Linear(8, 3));
+  const auto sum = [&] {
+    double total = 0;
+    for (const at::Tensor& tensor : other->parameters()) total += tensor.sum().item<double>();
+    return total;
+  };
+  const double before = sum();
+  EXPECT_EQ(codeOf([&] { abele::loadTrainingModel(file.path, *other); }), "E0712");
+  EXPECT_EQ(sum(), before);
+  abele::TrainingModel wrapped = train(other);
+  EXPECT_EQ(codeOf([&] { wrapped.loadExecutable(file.path); }), "E0712");
+  EXPECT_EQ(sum(), before);
+  EXPECT_EQ(wrapped.options().toJson(), options().toJson());
+  EXPECT_FALSE(wrapped.isCompiled());
+}
+
+// A program without weights, of another module: its tensors are not there.
+TEST(Save, AProgramOfAnotherModuleIsRefused) {
+  const Batch batch;
+  const File file("foreign");
+  Net net;
+  nn::Linear other(4, 2);
+  abele::TrainingModel model = train(net);
+  model.compile(batch.x, batch.y);
+  model.save(file.path, {.export_model = false});
+  EXPECT_EQ(codeOf([&] { abele::loadTrainingModel(file.path, *other); }), "E0712");
+  Net wider;
+  wider->second = wider->replace_module("second", nn::Linear(8, 5));
+  EXPECT_EQ(codeOf([&] { abele::loadTrainingModel(file.path, *wider); }), "E0712");
+}
+
 TEST(Save, RefusesFilesThatAreNone) {
   const File file("damaged");
   EXPECT_EQ(codeOf([&] { abele::loadInferenceModel(file.path); }), "E0712");

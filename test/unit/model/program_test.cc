@@ -96,6 +96,9 @@ TEST(Program, RefusesFieldsThatDoNotBelongTogether) {
   };
   EXPECT_EQ(codeWith([](host::ProgramFile&) {}), "");
   EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.has_model = false; }), "E0501");
+  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.options = R"({"deviceIterations": 3})"; }), "");
+  for (const char* options : {"x", "[]", R"({"deviceIterations": 0})", R"({"none": 1})", R"({"logDir": 3})"})
+    EXPECT_EQ(codeWith([&](host::ProgramFile& file) { file.options = options; }), "E0501") << options;
   EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.tensors[0].tensor = at::Tensor(); }), "E0501");
   EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.optimizer_state["exp_avg/w"] = at::Tensor(); }), "E0501");
   EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.rng_state = at::ones({5}); }), "E0501");

@@ -51,5 +51,30 @@ TEST(RunTime, DevicesLogsFoldersSeedsAndResultsStillCount) {
   EXPECT_EQ(toText(now), chosen);
 }
 
+TEST(RunTime, OnlyWhatSomebodyChoseIsNamed) {
+  Options::Values compiled(false), chosen(false);
+  compiled.call("deviceIterations", {OptionValue(int64_t{2})});
+  compiled.strategy = ShardedExecution();
+  chosen.call("replicationFactor", {OptionValue(int64_t{2})});
+  chosen.call("_Popart.set", {OptionValue("enableOutlining"), OptionValue(false)});
+  Options::Values now = chosen;
+  EXPECT_EQ(chosenInVain(keepCompiled(now, compiled), chosen), (Names{"replication_factor", "enableOutlining"}));
+  EXPECT_EQ(toText(now), toText(compiled));
+  EXPECT_EQ(chosenInVain({"the execution strategy"}, compiled), Names{"the execution strategy"});
+}
+
+TEST(RunTime, SavedOptionsComeBackWithoutAPlaceOrATargetWithoutDevices) {
+  Options::Values values(false);
+  values.call("Distributed.configureProcessId", {OptionValue(int64_t{1}), OptionValue(int64_t{2})});
+  values.call("useOfflineIpuTarget", {});
+  values.call("randomSeed", {OptionValue(int64_t{7})});
+  values.strategy = ShardedExecution();
+  Options::Values expected(false);
+  expected.call("randomSeed", {OptionValue(int64_t{7})});
+  expected.strategy = ShardedExecution();
+  EXPECT_EQ(toJson(savedOptions(textOfSaved(values))), toJson(expected));
+  EXPECT_EQ(toText(savedOptions("")), toText(Options::Values(false)));
+}
+
 }  // namespace
 }  // namespace abele::host

@@ -369,6 +369,41 @@ def test_a_damaged_checkpoint(tmp_path):
     assert run.load(tmp_path).step == 1
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"optimizer": "{"},
+        {"optimizer": "[" * 100_000},
+        {"optimizer": "[]"},
+        {"optimizer": None},
+        {"python": "3"},
+        {"python": "[]"},
+        {"python": '{"optimizer": {"groups": 3}}'},
+        {"python": '{"optimizer": {"groups": [3]}}'},
+        {"python": '{"extra": {"tensor": "none"}}'},
+        {"python": '{"extra": {"dict": [1]}}'},
+    ],
+)
+def test_a_checkpoint_whose_texts_somebody_changed(texts, tmp_path):
+    run = Training(1).trainTo(1, tmp_path)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + length])
+    metadata = header["__metadata__"]
+    del metadata["abele.checksums"], metadata["abele.metadata_checksum"]  # as other programs write such files
+    for name, text in texts.items():
+        metadata[f"text/{name}"] = text
+        if text is None:
+            del metadata[f"text/{name}"]
+    changed = json.dumps(header).encode()
+    path.write_bytes(len(changed).to_bytes(8, "little") + changed + whole[8 + length :])
+    before = {name: value.clone() for name, value in run.net.state_dict().items()}
+    with pytest.raises(abele.Error, match="E0501|E0706"):
+        run.load(tmp_path)
+    assert all(torch.equal(value, before[name]) for name, value in run.net.state_dict().items())
+
+
 def test_files_of_tensors(tmp_path):
     path = tmp_path / "w.safetensors"
     tensors = {

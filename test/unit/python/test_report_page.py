@@ -116,6 +116,39 @@ def test_the_command(model, tmp_path, capsys):
     assert "E0712" in capsys.readouterr().err
 
 
+SPAN = {"ph": "X", "name": "call 0", "pid": 1, "tid": 1, "ts": 0, "dur": 1}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"name": "call 0", "pid": 1, "tid": 1}],
+        [{**SPAN, "ts": None}],
+        [{**SPAN, "ts": "soon"}],
+        [{**SPAN, "dur": float("inf")}],
+        [{**SPAN, "ts": 10**400}],
+        [{**SPAN, "pid": [1]}],
+        [SPAN, {**SPAN, "pid": "1"}],
+        [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0}],
+        [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": 3}, SPAN],
+        SPAN,
+        3,
+    ],
+)
+def test_traces_that_are_none_are_refused(events, tmp_path, capsys):
+    path = tmp_path / "damaged.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert main([str(path)]) == 1
+    assert "E0501" in capsys.readouterr().err and not path.with_suffix(".html").exists()
+
+
+def test_a_trace_nested_without_end_is_refused(tmp_path, capsys):
+    path = tmp_path / "deep.json"
+    path.write_text('{"traceEvents": ' + "[" * 200_000)
+    assert main([str(path)]) == 1
+    assert "E0501" in capsys.readouterr().err
+
+
 def test_it_asks_nobody_for_anything():
     text = TEMPLATE.read_text()
     assert len(text) < 300_000
