@@ -88,7 +88,8 @@ def draw(timelines):
     said = "; ".join(title for title, _ in timelines)
     # Grey letters are read on light and on dark ground.
     style = "text{font:13px sans-serif;fill:#808080}.bold{font-weight:bold}.w{fill:#80808033}"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 20}" role="img" aria-label="{escape(said)}">'
+    size = f'viewBox="0 0 {WIDTH} {y + 20}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(said)}">'
     return "\n".join([head, f"<style>{style}</style>", *parts, "</svg>"]) + "\n"
 
 
