@@ -1,5 +1,6 @@
 """The Python examples that people start from: each says what it shows, and its numbers are eager's."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -26,7 +27,7 @@ def run(name, *arguments, status=0, **variables):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "digits", "gpt", "lora", "serving", "two_processes"])
+@pytest.mark.parametrize("name", ["checkpoint", "digits", "gpt", "lora", "resnet", "serving", "two_processes"])
 def test_help_says_what_it_is(name):
     text = run(name, "--help")
     assert f"python {name}.py" in text or name in text.splitlines()[0]
@@ -126,3 +127,45 @@ def test_lora_trains_the_adapters_alone():
     assert "frozen weights: unchanged" in text
     before, adapted, merged = (float(number) for number in re.findall(r"lying (\d+\.\d) %", text))
     assert adapted > before + 10 and abs(merged - adapted) < 1
+
+
+def test_a_resnet_has_the_same_losses_wherever_it_is_cut(tmp_path):
+    text = run("resnet", "--steps", 2, "--folder", tmp_path / "reports")
+    shares = [float(share) for share in re.findall(r"the most work has (\S+) times the mean", text)]
+    assert len(shares) == 2 and all(1 <= share <= 2 for share in shares)
+    assert "cut" in text and "losses of 2 steps: the same, bit for bit" in text
+    for page in ("first", "second"):
+        assert "<canvas" in (tmp_path / "reports" / f"{page}.html").read_text()
+
+
+# A wheel of torchvision for other accelerators has kernels that do not load; no network of timm calls these.
+WITHOUT_KERNELS = """
+import runpy, sys, torch
+library = torch.library.Library("torchvision", "FRAGMENT")
+for name in ("nms", "qnms"):
+    if not hasattr(torch.ops.torchvision, name):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_timm_is_fine_tuned():
+    missing = [name for name in ("timm", "torchvision") if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    command = [sys.executable, "-c", WITHOUT_KERNELS, EXAMPLES / "python" / "timm_finetuning.py", "--epochs", "1"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    before, after = (float(found) for found in re.findall(r"(?:new head|fine-tuned): (\d+\.\d) %", done.stdout))
+    assert after > before + 20
+    assert re.search(r"[1-9]\d* frozen tensors: unchanged", done.stdout)
+
+
+def test_without_timm_the_example_says_what_it_needs():
+    program = "import runpy, sys; sys.modules['timm'] = None; sys.path.insert(0, sys.argv[1].rpartition('/')[0]); "
+    program += "runpy.run_path(sys.argv[1], run_name='__main__')"
+    command = [sys.executable, "-c", program, str(EXAMPLES / "python" / "timm_finetuning.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 1 and "pip install timm" in done.stderr

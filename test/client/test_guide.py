@@ -72,3 +72,12 @@ def test_torch_pipelining_and_abele_print_the_same_loss(tmp_path):
         (loss,) = re.findall(r"^loss (\S+)$", done.stdout, re.M)
         losses.append(float(loss))
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_pictures_are_those_of_todays_simulator():
+    command = [sys.executable, DOCS.parent / "scripts" / "draw_pictures.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
+    pictures = {path.name for path in (DOCS / "pictures").glob("*.svg")}
+    assert pictures and pictures == set(re.findall(r"\(\S*pictures/(\w+\.svg)\)", pages))

@@ -1,9 +1,11 @@
-"""resumes.py KIND KILLS FOLDER: a training that is killed at random moments, again and again, and goes on each time.
+"""resumes.py KIND KILLS FOLDER [SECONDS]: a training that is killed at random moments, and goes on each time.
 
 KIND: `alone` is one process with a shuffling loader; `stages` are two processes with a stage each, of which the first
 one writes the checkpoints; `parts` are two that each write what they have. A checkpoint is written every few steps. Of
 two processes the first, the second or both are killed. A kill may also hit the start: the loading of the checkpoint and
 the compilation.
+
+SECONDS: after this time there are no more kills, and the last run goes to its end.
 
 Ends with an error where a step after a resume has another loss than in a run that was never killed, where a run goes on
 from before a checkpoint that was complete, or where the last checkpoint has another bit. Prints what it has seen.
@@ -28,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from ports import freePort
 
 KIND, KILLS, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+MOST_S = float(sys.argv[4]) if len(sys.argv) > 4 else float("inf")
 PROCESSES = 1 if KIND == "alone" else 2
 WIDTH, ROWS, ACCUMULATION = 24, 4, 3
 LAST, EVERY, KEEP = 60, 4, 3
@@ -167,6 +170,13 @@ def live(folder, choose=None):
         until = time.monotonic() + choose.random() * (0.03 if lines else 0.5)
         while is_alive and time.monotonic() < until:
             is_alive = watched.read(until - time.monotonic())
+        for process in processes:
+            while select.select([process.end], [], [], 0)[0] and process.read():
+                pass
+        if any("step" not in process.text.decode() for process in processes):
+            # They may not have found each other yet. Then the others wait for ABELE_PROCESS_TIMEOUT, or until their
+            # launcher ends them as well.
+            victims = list(range(PROCESSES))
         for victim in victims:
             os.kill(processes[victim].pid, signal.SIGKILL)
     statuses = [process.bury() for process in processes]
@@ -231,11 +241,15 @@ def main():
     choose = random.Random(11)
     kills, runs, moments = 0, 0, {"starting": 0, "training": 0, "saving": 0}
     begin = time.monotonic()
-    while kills < KILLS:
+
+    def goesOn():
+        return kills < KILLS and time.monotonic() - begin < MOST_S
+
+    while goesOn():
         run = Run(FOLDER / f"run-{runs}", whole.losses)
         while True:
             # The last life of all is left alone.
-            lives, is_done = live(run.folder, choose if kills < KILLS else None)
+            lives, is_done = live(run.folder, choose if goesOn() else None)
             if not is_done:
                 kills += 1
             run.take(lives)
