@@ -7,7 +7,8 @@ import sys
 
 import torch
 
-from ._errors import createPoptorchError, refused, userError
+from ._errors import Error, createPoptorchError, refused, userError
+from ._logging import logger
 from ._one_at_a_time import oneAtATime
 from .enums import ConnectionType
 
@@ -68,7 +69,10 @@ class LifeCycle:
         # The device holds the only copy of weights that were not read since the last step.
         native = self.__dict__.get("_native")
         if native is not None and native.isStale() and not sys.is_finalizing() and not self._isOfParent():
-            self.copyWeightsToHostIfNeeded()
+            try:
+                self.copyWeightsToHostIfNeeded()
+            except Error as error:  # as where a process is gone that has a part of them
+                logger.warning("weights of the last step are lost with their model: %s", str(error).partition("\n")[0])
 
     def _requireCompiled(self, what):
         if not self.isCompiled():
