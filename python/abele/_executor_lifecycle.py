@@ -71,8 +71,8 @@ class LifeCycle:
         if native is not None and native.isStale() and not sys.is_finalizing() and not self._isOfParent():
             try:
                 self.copyWeightsToHostIfNeeded()
-            except Error as error:
-                logger.warning("the weights of a released executor could not be read back and are lost: %s", error)
+            except Error as error:  # as where a process is gone that has a part of them
+                logger.warning("weights of the last step are lost with their model: %s", error)
 
     def _requireCompiled(self, what):
         if not self.isCompiled():

@@ -22,5 +22,6 @@ def test_every_resume_is_equal(tmp_path, kind):
         timeout=300 + 60 * kills,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "Exception ignored" not in done.stderr, done.stderr
     print(kind, done.stdout)
     assert done.stdout.startswith(f"{kills} kills in "), done.stdout
