@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/instructions.h"
+#include "exe/sums.h"
 #include "exe/verify_parts.h"
 
 namespace abele::exe {
@@ -29,8 +30,10 @@ class Verifier {
     }
     for (size_t w = 0; w < exe_.workers.size(); ++w) {
       const WorkerProgram& worker = exe_.workers[w];
-      require(worker.space >= 0 && worker.from >= -1 && worker.from != worker.space && worker.to >= -1 &&
-                  worker.to != worker.space && (worker.from < 0 || worker.to < 0),
+      const bool is_link =
+          worker.from != worker.space && worker.to != worker.space && (worker.from < 0 || worker.to < 0);
+      require(worker.space >= 0 && worker.from >= -1 && worker.to >= -1 &&
+                  (is_link || (addsUp(worker) && worker.from == worker.space)),
               "worker ", w, ": of space ", worker.space, ", from ", worker.from, " to ", worker.to);
       require(worker.process >= 0 && worker.process < exe_.stage_processes, "worker ", w, ": process ", worker.process);
       for (const Action& a : worker.actions) checkAction(a, cat("worker ", w));
@@ -64,7 +67,7 @@ class Verifier {
                 exe_.micro_batches <= INT32_MAX && exe_.micro_batches / exe_.accumulation == exe_.device_iterations &&
                 exe_.micro_batches % exe_.accumulation == 0,
             "micro_batches is not device_iterations * accumulation");
-    const int64_t n = exe_.replicas, workers = size(exe_.workers);
+    const int64_t n = exe_.replicas, workers = size(exe_.workers) - std::ranges::count_if(exe_.workers, addsUp);
     if (!require(n >= 1 && n <= std::max<int64_t>(workers, 1) && workers % n == 0, n, " replicas of ", workers,
                  " workers"))
       return;

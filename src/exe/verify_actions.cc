@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/instructions.h"
+#include "exe/sums.h"
 #include "exe/verify_parts.h"
 
 namespace abele::exe {
@@ -33,6 +34,11 @@ class ActionVerifier {
     });
   }
 
+  static bool isSumOnly(const Segment& segment) {
+    return std::all_of(segment.instructions.begin(), segment.instructions.end(),
+                       [](const Instruction& i) { return ownOp(i.op) == OwnOp::kAdd || hasTrait(i.op, kJoint); });
+  }
+
   // A segment is one worker's, and runs once for each micro-batch; an update once for each group of them.
   void checkTasks() {
     std::set<std::pair<int32_t, int32_t>> tasks;
@@ -45,7 +51,8 @@ class ActionVerifier {
         owner = worker;
         for (const Wait& wait : a.waits) waits_.push_back({a.segment, wait.segment});
         ++runs_of_[a.segment];
-        require(!exe_.workers[w].isLink() || isTransferOnly(segment), segment.name, " computes on a link");
+        require(!exe_.workers[w].isLink() || (addsUp(exe_.workers[w]) ? isSumOnly(segment) : isTransferOnly(segment)),
+                segment.name, " computes on a link");
         require(segment.replica == exe_.workers[w].replica, segment.name, " is run for replica ",
                 exe_.workers[w].replica);
         require(tasks.insert({a.segment, a.micro_batch}).second, segment.name, " runs twice for micro-batch ",

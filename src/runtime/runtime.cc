@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/turns.h"
+#include "exe/sums.h"
 #include "runtime/pager.h"
 
 namespace abele::runtime {
@@ -55,7 +56,7 @@ struct Runtime::Impl {
       }
       for (const exe::Action& action : exe.workers[w].actions) {
         is_here[static_cast<size_t>(action.segment)] = true;
-        num_else += isLastUpdate(action) ? 0 : 1;
+        num_else += isLastUpdate(w, action) ? 0 : 1;
       }
       times[w].resize(exe.workers[w].actions.size());
       devices.push_back(backend.makeDevice(static_cast<int32_t>(w)));
@@ -133,7 +134,7 @@ struct Runtime::Impl {
       const exe::Action& action = actions[i];
       // All of a step's last updates run or none: they wait for every backward, so only a worker that gave up before
       // can stop them, and then it stops them all. Anything else gives up as soon as the step is aborted.
-      const bool is_last_update = isLastUpdate(action);
+      const bool is_last_update = isLastUpdate(static_cast<size_t>(worker), action);
       const std::atomic<bool>& gives_up = is_last_update ? abandoned : aborted;
       if (poll && now() - last_poll_ns >= kPollPeriodNs) look(poll);
       if (is_last_update && !passAgreement(worker, poll)) return false;
@@ -160,9 +161,10 @@ struct Runtime::Impl {
     return true;
   }
 
-  bool isLastUpdate(const exe::Action& action) const {
+  // Sums over processes change no weight: updates wait for them.
+  bool isLastUpdate(size_t worker, const exe::Action& action) const {
     return exe.segments[action.segment].direction == exe::Direction::kUpdate &&
-           action.micro_batch == exe.micro_batches - 1;
+           action.micro_batch == exe.micro_batches - 1 && !exe::addsUp(exe.workers[worker]);
   }
 
   // --- other processes with stages of the same replica ---------------------------------------------------------------

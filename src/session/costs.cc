@@ -2,7 +2,9 @@
 // which somebody else used the machine does not count.
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "plan/cost.h"
@@ -26,7 +28,8 @@ class Measurement {
 
   /// Mean over a stage's actions, each the median of all steps; nothing where it never ran.
   std::optional<int64_t> timeOf(size_t stage, exe::Direction direction) const {
-    int64_t sum = 0, count = 0;
+    int64_t sum = 0;
+    std::set<std::pair<int32_t, int32_t>> tasks;  // several segments may be parts of one: src/exe/build/buckets.h
     for (size_t i = 0; !steps_.empty() && i < steps_.front().actions.size(); ++i) {
       const runtime::ActionTime& action = steps_.front().actions[i];
       const exe::Segment& segment = exe_.segments[static_cast<size_t>(action.segment)];
@@ -35,10 +38,10 @@ class Measurement {
       std::vector<int64_t> times;
       for (const RecentStep& step : steps_) times.push_back(step.actions[i].end_ns - step.actions[i].begin_ns);
       sum += median(std::move(times));
-      ++count;
+      tasks.emplace(segment.replica, action.micro_batch);
     }
-    if (count == 0) return std::nullopt;
-    return sum / count;
+    if (tasks.empty()) return std::nullopt;
+    return sum / static_cast<int64_t>(tasks.size());
   }
 
   /// hop_ns, action_ns and host_ns of the simulator.

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "exe/sums.h"
 #include "plan/predict.h"
 #include "session/impl.h"
 
@@ -140,7 +141,10 @@ void Timeline::nameTracks(const Compiled& compiled, std::string& lines) {
     const std::string device =
         cat(executable.replicas > 1 ? cat("replica ", worker.replica, ", ") : "", "device ", worker.device);
     std::string name = device;
-    if (worker.isLink()) name += worker.from >= 0 ? cat(", from space ", worker.from) : cat(", to space ", worker.to);
+    if (exe::addsUp(worker))
+      name += ", sums over processes";
+    else if (worker.isLink())
+      name += worker.from >= 0 ? cat(", from space ", worker.from) : cat(", to space ", worker.to);
     const char* separator = ": ";
     const size_t num_stages = compiled.stages.size() / static_cast<size_t>(executable.replicas);
     for (size_t s = 0; s < compiled.stages.size(); ++s) {

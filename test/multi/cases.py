@@ -12,12 +12,12 @@ ROWS, CALLS = 4, 3
 class Net(torch.nn.Module):
     """Two blocks, a dropout if asked for, and a loss."""
 
-    def __init__(self, dropout=0.0, norm=False):
+    def __init__(self, dropout=0.0, norm=False, hidden=8):
         super().__init__()
-        self.first = poptorch.BeginBlock(torch.nn.Linear(16, 8), ipu_id=0)
-        self.norm = torch.nn.BatchNorm1d(8) if norm else torch.nn.Identity()
+        self.first = poptorch.BeginBlock(torch.nn.Linear(16, hidden), ipu_id=0)
+        self.norm = torch.nn.BatchNorm1d(hidden) if norm else torch.nn.Identity()
         self.dropout = torch.nn.Dropout(dropout)
-        self.second = poptorch.BeginBlock(torch.nn.Linear(8, 4), ipu_id=1)
+        self.second = poptorch.BeginBlock(torch.nn.Linear(hidden, 4), ipu_id=1)
 
     def forward(self, x, target):
         y = self.second(self.dropout(torch.tanh(self.norm(self.first(x)))))
@@ -104,6 +104,8 @@ def _sums(opts):
 
 CASES = {
     "sgd": Case(),
+    # Sums of 8 MiB, cut into slices in the middle of a row: several rounds of messages.
+    "large": Case(hidden=100_001, optimizer=lambda p: poptorch.optim.SGD(p, lr=1e-4)),
     "replicas": Case(replicas=2),
     "accumulation": Case(accumulation=3, iterations=2, replicas=2),
     "adamw_clipped": Case(optimizer=_adamw, accumulation=2),

@@ -10,6 +10,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from cases import CASES
 from launch import trained
 
+OF_THREE = ["sgd", "large", "accumulation"]
+
 
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory):
@@ -18,7 +20,7 @@ def of_two(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def of_three(tmp_path_factory):
-    return trained("run_cases.py", tmp_path_factory.mktemp("three"), 3, ["sgd", "accumulation"])
+    return trained("run_cases.py", tmp_path_factory.mktemp("three"), 3, OF_THREE)
 
 
 def _requireEqual(name, processes):
@@ -44,7 +46,7 @@ def test_two_processes(of_two, name):
     _requireEqual(name, of_two[name])
 
 
-@pytest.mark.parametrize("name", ["sgd", "accumulation"])
+@pytest.mark.parametrize("name", OF_THREE)
 def test_three_processes(of_three, name):
     _requireEqual(name, of_three[name])
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "exe/build/buckets.h"
 #include "exe/build/dependencies.h"
 #include "exe/build/fetches.h"
 #include "exe/build/replicate.h"
@@ -41,6 +42,7 @@ class Builder {
     nameExternals();
     makeWorkers();
     if (replication_.replicas * replication_.processes > 1) checkSharedParameters(graph_, replication_);
+    if (replication_.processes > 1 && !origins_) splitBackward(exe_, uses_);
     replicate(exe_, uses_, replication_);
     for (const WorkerProgram& worker : exe_.workers)
       exe_.stage_processes = std::max<int64_t>(exe_.stage_processes, worker.process + 1);

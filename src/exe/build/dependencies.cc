@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "exe/sums.h"
 
 namespace abele::exe {
 namespace {
@@ -71,7 +72,7 @@ class WaitMaker {
       updates_before_[segment].insert(other);
     } else if (!isUpdate(segment)) {
       (runsBefore(other, segment) ? same_micro_batch_ : micro_batch_before_)[segment].insert(other);
-    }  // an update waits for everything else of its group anyway
+    }  // an update waits for everything else of its group anyway, sums over processes for what makes them
   }
 
   bool runsBefore(int32_t first, int32_t second) const {
@@ -104,7 +105,7 @@ class WaitMaker {
       for (int32_t user : frame_users_[group]) want(user, a.micro_batch - exe_.groups[group].frames);
     for (int32_t other : same_micro_batch_[a.segment]) want(other, a.micro_batch);
     for (int32_t other : micro_batch_before_[a.segment]) want(other, a.micro_batch - 1);
-    if (isUpdate(a.segment)) {
+    if (isUpdate(a.segment) && !addsUp(exe_.workers[worker])) {
       for (size_t s = 0; s < exe_.segments.size(); ++s)
         if (!isUpdate(static_cast<int32_t>(s))) want(static_cast<int32_t>(s), a.micro_batch);
     }

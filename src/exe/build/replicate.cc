@@ -1,11 +1,13 @@
 #include "exe/build/replicate.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "exe/build/buckets.h"
 #include "exe/build/shards.h"
 
 namespace abele::exe {
@@ -326,8 +328,11 @@ class Replicator {
       if (isUsed(use)) uses.reads.push_back(moved(use));
     for (const MemoryUse& use : uses_[segment].writes)
       if (isUsed(use)) uses.writes.push_back(moved(use));
-    for (int32_t maker : uses_[segment].makers)
-      if (segment_of_[replica][maker] >= 0) uses.makers.insert(segment_of_[replica][maker]);
+    for (int32_t maker : uses_[segment].makers) {
+      const bool is_of_all = maker >= static_cast<int32_t>(num_segments_);  // sums over processes
+      const int32_t own = is_of_all ? maker : segment_of_[replica][maker];
+      if (own >= 0) uses.makers.insert(own);
+    }
     return uses;
   }
 
@@ -357,13 +362,17 @@ class Replicator {
       for (size_t s = 0; s < num_segments_; ++s) addReduction(replica, s, segment_of_sum);
   }
 
-  // All sums of a process by one segment, so that processes meet in one order only, and no update of theirs runs before
-  // they have met. What the processes before this one have summed up comes first: then all sums are added in the order
-  // of the replicas of all. Where stages lie in several processes, those that hold the same stages meet.
+  // Where stages lie in several processes, those that hold the same stages meet. Sums are added up in the order of the
+  // replicas of all: what the processes before this one have comes first.
   void addJointReductions(const std::map<int32_t, size_t>& segment_of_sum) {
-    std::map<int32_t, std::map<int32_t, size_t>> by_process;
-    for (const auto& [e, segment] : segment_of_sum) by_process[processOfSum(e)][e] = segment;
-    for (const auto& [process, sums] : by_process) addJointReduction(process, sums);
+    std::map<int32_t, std::vector<int32_t>> by_process;
+    for (const auto& [e, segment] : segment_of_sum) by_process[processOfSum(e)].push_back(e);
+    for (const auto& [process, sums] : by_process) {
+      if (usesOffChipMemory(exe_))
+        addJointReduction(process, sums);
+      else
+        addSumWorker(process, sums);
+    }
   }
 
   int32_t processOfSum(int32_t e) const {
@@ -371,15 +380,49 @@ class Replicator {
     return worker < 0 ? 0 : exe_.workers[worker].process;
   }
 
-  void addJointReduction(int32_t process, const std::map<int32_t, size_t>& segment_of_sum) {
+  // All sums of a process by one segment before its first update, in order that no worker fetches what another one has.
+  void addJointReduction(int32_t process, const std::vector<int32_t>& sums) {
     const int32_t at = firstUpdate(process);
-    if (at < 0) return;
-    Segment sums{.stage = exe_.segments[at].stage,
-                 .direction = Direction::kUpdate,
-                 .name = process == 0 ? "reduce/processes" : cat("reduce/processes/", process)};
-    SegmentUses uses;
+    if (at >= 0)
+      reductions_[{0, static_cast<size_t>(at)}] = addJointSegment(process, exe_.segments[at].stage, sums, {});
+  }
+
+  // One worker for all messages, so that processes meet in one order only: it adds up each bucket of sums once it is
+  // complete, while the others go on with backward. No update runs before they have met for all of them.
+  void addSumWorker(int32_t process, const std::vector<int32_t>& sums) {
+    const auto first = std::ranges::find_if(
+        exe_.workers, [&](const WorkerProgram& worker) { return worker.process == process && !worker.isLink(); });
+    WorkerProgram adds{.device = first->device,
+                       .actions = {},
+                       .space = first->space,
+                       .from = first->space,
+                       .to = first->space,
+                       .process = process};
+    std::vector<int32_t> segments;
+    for (const Bucket& bucket : bucketsOf(exe_, sums)) {
+      std::set<int32_t> makers;
+      for (int32_t r = 0; r < num_replicas_; ++r)
+        for (const int32_t maker : bucket.makers) makers.insert(segment_of_[r][maker]);
+      const int32_t stage = bucket.makers.empty() ? 0 : exe_.segments[*bucket.makers.begin()].stage;
+      segments.push_back(addJointSegment(process, stage, bucket.sums, std::move(makers)));
+      exe_.segments.back().name += cat("/bucket", segments.size() - 1);
+    }
+    for (int64_t last = exe_.accumulation - 1; last < exe_.micro_batches; last += exe_.accumulation)
+      for (const int32_t segment : segments) adds.actions.push_back({segment, static_cast<int32_t>(last), {}});
+    for (size_t s = 0; s < num_segments_; ++s)
+      if (isUpdate(s) && workerOf(s).process == process)
+        for (int32_t r = 0; r < num_replicas_; ++r)
+          if (segment_of_[r][s] >= 0) uses_[segment_of_[r][s]].makers.insert(segments.begin(), segments.end());
+    sum_workers_.push_back(std::move(adds));
+  }
+
+  int32_t addJointSegment(int32_t process, int32_t stage, const std::vector<int32_t>& sums, std::set<int32_t> makers) {
+    Segment segment{.stage = stage,
+                    .direction = Direction::kUpdate,
+                    .name = process == 0 ? "reduce/processes" : cat("reduce/processes/", process)};
+    SegmentUses uses{.makers = std::move(makers)};
     std::vector<int64_t> totals;
-    for (const auto& [e, segment] : segment_of_sum)
+    for (const int32_t e : sums)
       for (int32_t r = 0; r < num_replicas_; ++r)
         if (firstOf(e, r) == r) totals.push_back(slotOf(r, exe_.externals[e].slot));
     const auto joint = [&](OwnOp op) {
@@ -387,18 +430,18 @@ class Replicator {
       i.writes.assign(totals.begin(), totals.end());
       return i;
     };
-    sums.instructions.push_back(joint(OwnOp::kAddPrevious));
-    for (const auto& [e, segment] : segment_of_sum)
+    segment.instructions.push_back(joint(OwnOp::kAddPrevious));
+    for (const int32_t e : sums)
       for (int32_t r = 0; r < num_replicas_; ++r)
         if (firstOf(e, r) == r) {
           const Slot& slot = exe_.slots[exe_.externals[e].slot];
           uses.writes.push_back(memoryOf(r, {slot.group, slot.offset_bytes, kReduceOrder}));
-          addSum(r, e, sums, uses);
+          addSum(r, e, segment, uses);
         }
-    sums.instructions.push_back(joint(OwnOp::kShareSum));
-    reductions_[{0, static_cast<size_t>(at)}] = static_cast<int32_t>(exe_.segments.size());
-    exe_.segments.push_back(std::move(sums));
+    segment.instructions.push_back(joint(OwnOp::kShareSum));
+    exe_.segments.push_back(std::move(segment));
     uses_.push_back(std::move(uses));
+    return static_cast<int32_t>(exe_.segments.size() - 1);
   }
 
   // The first update of the first worker of a process that computes one; -1: there is none.
@@ -475,6 +518,7 @@ class Replicator {
         }
       }
     exe_.workers = std::move(workers);
+    std::ranges::move(sum_workers_, std::back_inserter(exe_.workers));
   }
 
   void addReductionActions(int32_t replica, const WorkerProgram& original, int32_t micro_batch, WorkerProgram& copy) {
@@ -538,31 +582,10 @@ class Replicator {
   std::map<std::pair<int32_t, int32_t>, int64_t> held_offset_;         // by slot and owner: where its holder has it
   std::vector<std::vector<int32_t>> group_of_, slot_of_, segment_of_;  // by replica and what replica 0 has
   std::map<std::pair<int32_t, size_t>, int32_t> reductions_;           // by replica and update segment
+  std::vector<WorkerProgram> sum_workers_;
 };
 
 }  // namespace
-
-void checkSharedParameters(const ir::Graph& graph, const Replication& rules) {
-  std::vector<int32_t> parameter_of(graph.values.size(), ir::kNone);  // external, by base value that holds it
-  for (const ir::Input& in : graph.inputs)
-    if (in.kind == ir::InputKind::kParameter) parameter_of[in.value] = in.external;
-  for (const ir::Node& node : graph.nodes)
-    for (const ir::Write& w : node.writes) {
-      const int32_t e = parameter_of[graph.baseOf(w.after)] = parameter_of[graph.baseOf(w.before)];
-      if (e < 0 || node.direction == ir::Direction::kUpdate) continue;
-      const std::string& name = graph.externals[e].name;
-      const bool is_shared = std::none_of(rules.parameters.begin(), rules.parameters.end(), [&](const auto& groups) {
-        return groups.parameter == name &&
-               std::set(groups.first_of.begin(), groups.first_of.end()).size() == groups.first_of.size();
-      });
-      ABELE_REQUIRE(!is_shared, E0403,
-                    {.what = cat("forward writes parameter ", name, ", which replicas share"),
-                     .at = cat(node.op, node.source.empty() ? "" : cat(" (", node.source, ")")),
-                     .found = cat(rules.replicas * rules.processes, " replicas"),
-                     .expected = "replicas read the parameters that they share",
-                     .remedy = "use one replica, or keep what forward writes in a buffer"});
-    }
-}
 
 void replicate(Executable& executable, std::vector<SegmentUses>& uses, const Replication& rules) {
   if (rules.replicas == 1 && rules.processes == 1) return;

@@ -25,7 +25,7 @@
 namespace abele::runtime {
 namespace {
 
-constexpr int kTag = 1, kAcknowledgement = 2, kNote = 3, kBeat = 4, kFirstLink = 16;
+constexpr int kTag = 1, kAcknowledgement = 2, kNote = 3, kBeat = 4, kTrade = 5, kFirstLink = 16;
 constexpr auto kPatience = std::chrono::seconds(5);  // when this process leaves, or is interrupted and cannot go
 constexpr auto kAsLongAsItTakes = std::chrono::hours(24 * 365);
 constexpr int64_t kSilence = 30;  // seconds
@@ -84,6 +84,28 @@ class C10dPeers final : public Peers {
       acknowledged_[peer] = connection->send(acknowledgement_, peer, kAcknowledgement);
       return true;
     });
+  }
+
+  // Nobody is waited for before all messages are under way.
+  void trade(const std::vector<at::Tensor>& out, const std::vector<at::Tensor>& in) override {
+    const Connection connection = open();
+    std::vector<Traded> traded;
+    const auto add = [&](const std::vector<at::Tensor>& tensors, bool sends) {
+      for (int64_t other = 0; other < processes_; ++other) {
+        const at::Tensor& bytes = tensors.at(static_cast<size_t>(other));
+        if (other == process_ || !bytes.defined()) continue;
+        Traded& message = traded.emplace_back(Traded{other, {bytes}});
+        const int peer = static_cast<int>(other);
+        attempt(other, [&] {
+          message.transfer =
+              sends ? connection->send(message.list, peer, kTrade) : connection->recv(message.list, peer, kTrade);
+          return true;
+        });
+      }
+    };
+    add(in, /*sends=*/false);
+    add(out, /*sends=*/true);
+    for (const Traded& message : traded) attempt(message.process, [&] { return wait(message.transfer); });
   }
 
   // Without an answer: every step ends with messages that are answered.
@@ -317,6 +339,13 @@ class C10dPeers final : public Peers {
     int64_t process = 0;
     std::vector<at::Tensor> in, out;
     Transfer received = {}, sent = {};
+  };
+
+  // A message to or from another process, among several.
+  struct Traded {
+    int64_t process = 0;
+    std::vector<at::Tensor> list;
+    Transfer transfer = {};
   };
 
   static at::Tensor bytesOf(const std::string& text) {

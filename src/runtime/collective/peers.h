@@ -31,6 +31,10 @@ class PeerMessages {
   /// longer than the group's timeout, E0602 when interrupted.
   virtual void send(const at::Tensor& bytes, int64_t to) = 0;
   virtual void receive(const at::Tensor& bytes, int64_t from) = 0;
+  /// To and from all at once: out[k] goes to process k while in[k] comes from it. Undefined tensors, and those of this
+  /// process, are left out; where k sends nothing here it receives nothing from here, or the other way round. Throws as
+  /// send.
+  virtual void trade(const std::vector<at::Tensor>& out, const std::vector<at::Tensor>& in) = 0;
   /// The same over a link between two processes. send is done when the memory may change, which says nothing of the
   /// other process.
   virtual void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) = 0;

@@ -1,6 +1,8 @@
 // Some of the processes of a training, among themselves.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include "runtime/collective/peers.h"
 
 namespace abele::runtime {
@@ -16,6 +18,9 @@ class SomePeers final : public PeerMessages {
   int64_t processes() const override { return count_; }
   void send(const at::Tensor& bytes, int64_t to) override { all_->send(bytes, among(to)); }
   void receive(const at::Tensor& bytes, int64_t from) override { all_->receive(bytes, among(from)); }
+  void trade(const std::vector<at::Tensor>& out, const std::vector<at::Tensor>& in) override {
+    all_->trade(amongAll(out), amongAll(in));
+  }
   void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) override { all_->sendOn(link, bytes, among(to)); }
   void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) override {
     all_->receiveOn(link, bytes, among(from));
@@ -23,6 +28,11 @@ class SomePeers final : public PeerMessages {
 
  private:
   int64_t among(int64_t process) const { return first_ + process * stride_; }
+  std::vector<at::Tensor> amongAll(const std::vector<at::Tensor>& tensors) const {
+    std::vector<at::Tensor> all(static_cast<size_t>(all_->processes()));
+    for (int64_t k = 0; k < count_; ++k) all[static_cast<size_t>(among(k))] = tensors[static_cast<size_t>(k)];
+    return all;
+  }
 
   std::shared_ptr<Peers> all_;
   int64_t first_, stride_, count_;

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "../../support/code_of.h"
@@ -189,6 +192,96 @@ TEST(Checkpoint, WhatItCannotDo) {
   EXPECT_EQ(codeOf([&] { saveCheckpoint(folder.path, run.model, -1); }), "E0702");
   EXPECT_EQ(codeOf([&] { saveCheckpoint(folder.path, run.model, 1, nullptr, {.keep = -1}); }), "E0702");
   EXPECT_EQ(codeOf([&] { saveCheckpoint("/dev/null/folder", run.model, 1); }), "E0712");
+}
+
+// As two processes write a checkpoint of a step, each the tensors of its stages, of the one file that this one wrote.
+struct Parts {
+  Parts(const std::string& folder, int64_t step) : stem(folder + "/step-000000000" + std::to_string(step)) {
+    const std::string whole = bytesOf(stem + ".safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, whole.data(), sizeof length);
+    const auto header = nlohmann::ordered_json::parse(whole.substr(8, length));
+    std::array<nlohmann::ordered_json, 2> headers;
+    std::array<std::string, 2> data;
+    for (const auto& [key, text] : header.at("__metadata__").items())
+      if (key.starts_with("text/")) headers[0]["__metadata__"][key] = text;
+    for (auto& own : headers) {
+      own["__metadata__"]["abele.step"] = std::to_string(step);
+      own["__metadata__"]["abele.set"] = "7";
+    }
+    nlohmann::ordered_json index = {{"metadata", {{"abele.set", "7"}}},
+                                    {"weight_map", nlohmann::ordered_json::object()}};
+    size_t next = 0;
+    for (const auto& [name, entry] : header.items()) {
+      if (name == "__metadata__") continue;
+      const size_t part = next++ % 2;
+      const auto begin = entry.at("data_offsets")[0].get<size_t>(), end = entry.at("data_offsets")[1].get<size_t>();
+      auto moved = entry;
+      moved["data_offsets"] = {data[part].size(), data[part].size() + end - begin};
+      headers[part][name] = moved;
+      data[part] += whole.substr(8 + length + begin, end - begin);
+      index["weight_map"][name] = fs::path(file(part)).filename().string();
+    }
+    for (size_t part = 0; part < 2; ++part) {
+      const std::string text = headers[part].dump();
+      length = text.size();
+      put(file(part), std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data[part]);
+    }
+    put(stem + ".safetensors.index.json", index.dump());
+    fs::remove(stem + ".safetensors");
+  }
+  std::string file(size_t part) const { return stem + "-7-0000" + std::to_string(part + 1) + "-of-00002.safetensors"; }
+  std::string stem;
+};
+
+TEST(Checkpoint, ARunGoesOnFromTheParts) {
+  Folder folder;
+  Training whole(7), before(7), after(8), compiled(9);
+  whole.trainTo(9);
+  before.trainTo(4, folder.path);
+  const Parts parts(folder.path, 4);
+  compiled.trainTo(2);
+  for (Training* run : {&after, &compiled}) {
+    const auto resumed = loadCheckpoint(folder.path, run->model, &run->loader);
+    ASSERT_TRUE(resumed);
+    EXPECT_EQ(resumed->path, parts.stem + ".safetensors.index.json");
+    EXPECT_EQ(resumed->step, 4);
+    run->step = 4;
+    run->trainTo(9);
+    expectSame(whole, *run, 4);
+  }
+}
+
+TEST(Checkpoint, PartsThatDoNotBelongTogetherChangeNothing) {
+  Folder folder;
+  Training before(7), other(8);
+  before.trainTo(4, folder.path);
+  const Parts parts(folder.path, 4);
+  other.trainTo(1);
+  std::map<std::string, at::Tensor> held;
+  for (const auto& [name, tensor] : other.model.stateDict()) held.emplace(name, tensor.clone());
+  const auto expectRefused = [&](const std::string& code) {
+    EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path, other.model, &other.loader); }), code);
+    const auto after = other.model.stateDict();
+    for (const auto& [name, tensor] : held) EXPECT_TRUE(torch::equal(tensor, after.at(name))) << name;
+  };
+  const std::string second = bytesOf(parts.file(1));
+  std::string changed = second;
+  changed.replace(changed.find(R"("abele.set":"7")"), 15, R"("abele.set":"8")");
+  put(parts.file(1), changed);
+  expectRefused("E0501");  // of another time
+  put(parts.file(1), second.substr(0, second.size() - 1));
+  expectRefused("E0501");  // cut off
+  put(parts.file(1), bytesOf(parts.file(0)));
+  expectRefused("E0501");  // tensors of another part
+  fs::remove(parts.file(1));
+  expectRefused("E0712");  // gone
+  put(parts.file(1), second);
+  EXPECT_EQ(loadCheckpoint(folder.path, other.model, &other.loader)->step, 4);
+  // One file of the step takes the place of the parts.
+  saveCheckpoint(folder.path, other.model, 4, &other.loader);
+  EXPECT_FALSE(fs::exists(parts.file(0)) || fs::exists(parts.stem + ".safetensors.index.json"));
+  EXPECT_EQ(loadCheckpoint(folder.path, other.model, &other.loader)->path, parts.stem + ".safetensors");
 }
 
 TEST(Checkpoint, AnotherModelKeepsWhatItHas) {

@@ -25,6 +25,14 @@ RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruc
   return instruction.op == ownOpName(OwnOp::kAdd) ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
 }
 
+// Processes compare what they have before the first of their sums.
+const exe::Instruction* firstJoint(const exe::Executable& executable, int32_t worker) {
+  for (const exe::Action& action : executable.workers[worker].actions)
+    for (const exe::Instruction& instruction : executable.segments[action.segment].instructions)
+      if (isJoint(instruction)) return &instruction;
+  return nullptr;
+}
+
 }  // namespace
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
@@ -34,6 +42,7 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
     : executable_(executable),
       options_(options),
       is_link_(executable.workers[worker].isLink()),
+      first_joint_(firstJoint(executable, worker)),
       gradients_(gradients),
       rounding_(rounding),
       agreement_(agreement),
@@ -48,7 +57,8 @@ std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, e
   const bool is_ours = isOwn(instruction.op);
   if (isJoint(instruction)) {
     ABELE_CHECK(shared_.ofStages(), instruction.op, " without other processes");
-    return makeJointCall(instruction, slots, *shared_.ofStages(), agreement_);
+    return makeJointCall(executable_, instruction, slots, *shared_.ofStages(),
+                         &instruction == first_joint_ ? &agreement_ : nullptr);
   }
   if (isMessage(instruction)) {
     ABELE_CHECK(shared_.ofReplica(), instruction.op, " without other processes");

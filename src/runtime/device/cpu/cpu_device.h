@@ -33,6 +33,7 @@ class CpuDevice final : public Device {
   const exe::Executable& executable_;
   DeviceOptions options_;
   bool is_link_;
+  const exe::Instruction* first_joint_;  // of this worker; null: it has none
   GradientCount& gradients_;
   const RoundingPosition& rounding_;
   Agreement& agreement_;

@@ -1,76 +1,22 @@
 #include "runtime/device/cpu/joint_call.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "base/instructions.h"
-#include "runtime/kernels/basic.h"
+#include "runtime/device/cpu/packets.h"
 
 namespace abele::runtime {
 namespace {
 
-constexpr int64_t kPacketBytes = int64_t{4} << 20;  // of one message; large ones keep several processes busy at once
+constexpr int64_t kPacketBytes = int64_t{4} << 20;  // of one message, or of all of a round
+constexpr int64_t kLeastBytes = int64_t{16} << 10;  // of a slice: messages of fewer cost as much
 constexpr int64_t kAlignment = 64;
-
-// Several tensors as messages of limited size: each is a run of pieces, copied through memory of its own.
-class Packets {
- public:
-  struct Piece {
-    at::Tensor sum, packed;  // the same elements, one after the other
-  };
-  struct Packet {
-    std::vector<Piece> pieces;
-    at::Tensor bytes;
-  };
-
-  explicit Packets(const std::vector<at::Tensor>& sums) {
-    int64_t whole = 0;
-    for (const at::Tensor& sum : sums) whole += (sum.nbytes() + kAlignment - 1) / kAlignment * kAlignment;
-    memory_ = at::empty({std::min(whole, kPacketBytes)}, at::kByte);
-    for (const at::Tensor& sum : sums) add(sum);
-    close();
-  }
-
-  std::vector<Packet>& all() { return packets_; }
-
- private:
-  // In the order of memory where a tensor fills its own.
-  static at::Tensor inOneRow(const at::Tensor& tensor) {
-    ABELE_CHECK(tensor.is_non_overlapping_and_dense(), "a gradient sum with holes");
-    return tensor.as_strided({tensor.numel()}, {1});
-  }
-
-  void add(const at::Tensor& sum) {
-    const at::Tensor row = inOneRow(sum);
-    for (int64_t done = 0; done < row.numel();) {
-      const int64_t free = (memory_.numel() - used_) / row.itemsize();
-      if (free == 0) {
-        close();
-        continue;
-      }
-      const int64_t count = std::min(free, row.numel() - done);
-      const at::Tensor packed = memory_.narrow(0, used_, count * row.itemsize()).view(row.scalar_type());
-      open_.push_back({row.narrow(0, done, count), packed});
-      used_ = (used_ + count * row.itemsize() + kAlignment - 1) / kAlignment * kAlignment;
-      done += count;
-    }
-  }
-
-  void close() {
-    if (open_.empty()) return;
-    packets_.push_back({std::move(open_), memory_.narrow(0, 0, std::min(used_, memory_.numel()))});
-    open_.clear();
-    used_ = 0;
-  }
-
-  at::Tensor memory_;
-  std::vector<Piece> open_;
-  int64_t used_ = 0;
-  std::vector<Packet> packets_;
-};
 
 std::vector<at::Tensor> sumsOf(const exe::Instruction& instruction, const SlotTable& slots) {
   ABELE_CHECK(instruction.args.size() == 1 && instruction.args[0].kind == Arg::Kind::kIdList, instruction.op);
@@ -83,38 +29,37 @@ std::vector<at::Tensor> sumsOf(const exe::Instruction& instruction, const SlotTa
   return sums;
 }
 
-void pack(const Packets::Packet& packet) {
-  for (const Packets::Piece& piece : packet.pieces) copyInto(piece.packed, piece.sum);
-}
-void unpack(const Packets::Packet& packet) {
-  for (const Packets::Piece& piece : packet.pieces) copyInto(piece.sum, piece.packed);
+// --- in a line -------------------------------------------------------------------------------------------------------
+std::vector<Packet> linePackets(const std::vector<at::Tensor>& sums) {
+  const int64_t capacity = std::min(messageBytes(sums), kPacketBytes);
+  const at::Tensor memory = at::empty({capacity}, at::kByte);
+  std::vector<Packet> packets;
+  for (const Cut& cut : cutSums(sums, capacity)) packets.emplace_back(cut, memory);
+  return packets;
 }
 
 // Adds what the processes before this one have summed up. A sum of two is the same in either order.
 class AddPrevious final : public Call {
  public:
-  AddPrevious(const std::vector<at::Tensor>& sums, PeerMessages& peers, Agreement& agreement)
-      : packets_(sums), peers_(peers), agreement_(agreement) {}
+  AddPrevious(const std::vector<at::Tensor>& sums, PeerMessages& peers) : packets_(linePackets(sums)), peers_(peers) {}
 
   void run(CallState& /*state*/) override {
-    agreement_.check(peers_);
     if (peers_.process() == 0) return;
-    for (const Packets::Packet& packet : packets_.all()) {
-      peers_.receive(packet.bytes, peers_.process() - 1);
-      for (const Packets::Piece& piece : packet.pieces) addInto(piece.sum, piece.packed, /*first=*/false);
+    for (const Packet& packet : packets_) {
+      peers_.receive(packet.bytes(), peers_.process() - 1);
+      packet.addToSums();
     }
   }
 
  private:
-  Packets packets_;
+  std::vector<Packet> packets_;
   PeerMessages& peers_;
-  Agreement& agreement_;
 };
 
 // Hands the sum so far to the next process; the last one has it all, and it goes around once more, from 0 on.
 class ShareSum final : public Call {
  public:
-  ShareSum(const std::vector<at::Tensor>& sums, PeerMessages& peers) : packets_(sums), peers_(peers) {}
+  ShareSum(const std::vector<at::Tensor>& sums, PeerMessages& peers) : packets_(linePackets(sums)), peers_(peers) {}
 
   void run(CallState& /*state*/) override {
     const int64_t own = peers_.process(), last = peers_.processes() - 1;
@@ -125,33 +70,192 @@ class ShareSum final : public Call {
 
  private:
   void handOn(int64_t to) {
-    for (const Packets::Packet& packet : packets_.all()) {
-      pack(packet);
-      peers_.send(packet.bytes, to);
+    for (const Packet& packet : packets_) {
+      packet.pack();
+      peers_.send(packet.bytes(), to);
     }
   }
 
   void receiveAll(int64_t from, int64_t to) {
-    for (const Packets::Packet& packet : packets_.all()) {
-      peers_.receive(packet.bytes, from);
-      if (to >= 0) peers_.send(packet.bytes, to);
-      unpack(packet);
+    for (const Packet& packet : packets_) {
+      peers_.receive(packet.bytes(), from);
+      if (to >= 0) peers_.send(packet.bytes(), to);
+      packet.unpack();
     }
   }
 
-  Packets packets_;
+  std::vector<Packet> packets_;
   PeerMessages& peers_;
+};
+
+// --- in slices -------------------------------------------------------------------------------------------------------
+// Every process owns a slice of a round's sums: it adds up those of all in the order of the processes, while the others
+// do the same with theirs. Rounds bound the memory of messages.
+class Slices {
+ public:
+  Slices(const std::vector<at::Tensor>& sums, PeerMessages& peers) : peers_(peers) {
+    const int64_t share = (messageBytes(sums) + count() - 1) / count();
+    const int64_t bytes = std::max(std::min(share, kPacketBytes / count()), kLeastBytes);
+    cuts_ = cutSums(sums, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  }
+
+  int64_t own() const { return peers_.process(); }
+  int64_t count() const { return peers_.processes(); }
+  int64_t rounds() const { return (static_cast<int64_t>(cuts_.size()) + count() - 1) / count(); }
+  /// Of the owner in this round; null: there is none.
+  const Cut* cutOf(int64_t round, int64_t owner) const {
+    const auto index = static_cast<size_t>(round * count() + owner);
+    return index < cuts_.size() ? &cuts_[index] : nullptr;
+  }
+  /// For a message to or from each process.
+  std::vector<at::Tensor> memories() const {
+    int64_t bytes = 0;
+    for (const Cut& cut : cuts_) bytes = std::max(bytes, cut.bytes);
+    std::vector<at::Tensor> made;
+    for (int64_t k = 0; k < count(); ++k) made.push_back(at::empty({bytes}, at::kByte));
+    return made;
+  }
+  void trade(const std::vector<at::Tensor>& out, const std::vector<at::Tensor>& in) const { peers_.trade(out, in); }
+
+ private:
+  PeerMessages& peers_;
+  std::vector<Cut> cuts_;
+};
+
+// The messages of a round, by process: absent where there is no slice.
+using Packets = std::vector<std::optional<Packet>>;
+
+void put(Packets& packets, const Cut* cut, const at::Tensor& memory) {
+  packets.emplace_back();
+  if (cut) packets.back().emplace(*cut, memory);
+}
+
+// A byte in place of what is absent: every two processes hear of each other in every round, so that none goes on where
+// another is gone.
+std::vector<at::Tensor> bytesOf(const Packets& packets) {
+  std::vector<at::Tensor> bytes;
+  for (const std::optional<Packet>& packet : packets)
+    bytes.push_back(packet ? packet->bytes() : at::zeros({1}, at::kByte));
+  return bytes;
+}
+
+// The slices that this process owns become the sums of all; what it has of the others' slices is given away.
+class AddSlices final : public Call {
+ public:
+  AddSlices(const std::vector<at::Tensor>& sums, PeerMessages& peers) : slices_(sums, peers) {
+    const std::vector<at::Tensor> out = slices_.memories(), in = slices_.memories();
+    for (int64_t round = 0; round < slices_.rounds(); ++round) {
+      Round& made = rounds_.emplace_back();
+      const Cut* own = slices_.cutOf(round, slices_.own());
+      made.has_own = own != nullptr;
+      for (int64_t k = 0; k < slices_.count(); ++k) {
+        put(made.out, k == slices_.own() ? nullptr : slices_.cutOf(round, k), out[static_cast<size_t>(k)]);
+        put(made.in, k == slices_.own() ? nullptr : own, in[static_cast<size_t>(k)]);
+      }
+      made.out_bytes = bytesOf(made.out);
+      made.in_bytes = bytesOf(made.in);
+    }
+  }
+
+  void run(CallState& /*state*/) override {
+    for (const Round& round : rounds_) {
+      for (const std::optional<Packet>& packet : round.out)
+        if (packet) packet->pack();
+      slices_.trade(round.out_bytes, round.in_bytes);
+      if (round.has_own) add(round.in);
+    }
+  }
+
+ private:
+  struct Round {
+    Packets out, in;
+    std::vector<at::Tensor> out_bytes, in_bytes;
+    bool has_own = false;
+  };
+
+  // ((s0 + s1) + s2) + ...: those before this process first, which are added up in the first one's message. A sum of
+  // two is the same in either order.
+  void add(const Packets& in) const {
+    const auto own = static_cast<size_t>(slices_.own());
+    for (size_t k = 1; k < own; ++k) in[k]->addTo(*in[0]);
+    if (own > 0) in[0]->addToSums();
+    for (size_t k = own + 1; k < in.size(); ++k) in[k]->addToSums();
+  }
+
+  Slices slices_;
+  std::vector<Round> rounds_;
+};
+
+// The slices of all owners, in all processes.
+class ShareSlices final : public Call {
+ public:
+  ShareSlices(const std::vector<at::Tensor>& sums, PeerMessages& peers) : slices_(sums, peers) {
+    const std::vector<at::Tensor> memory = slices_.memories();
+    for (int64_t round = 0; round < slices_.rounds(); ++round) {
+      Round& made = rounds_.emplace_back();
+      for (int64_t k = 0; k < slices_.count(); ++k)
+        put(made.packets, slices_.cutOf(round, k), memory[static_cast<size_t>(k)]);
+      made.in_bytes = bytesOf(made.packets);
+      made.out_bytes.assign(made.packets.size(), made.in_bytes[static_cast<size_t>(slices_.own())]);
+    }
+  }
+
+  void run(CallState& /*state*/) override {
+    const auto own = static_cast<size_t>(slices_.own());
+    for (const Round& round : rounds_) {
+      if (round.packets[own]) round.packets[own]->pack();
+      slices_.trade(round.out_bytes, round.in_bytes);
+      for (size_t k = 0; k < round.packets.size(); ++k)
+        if (k != own && round.packets[k]) round.packets[k]->unpack();
+    }
+  }
+
+ private:
+  struct Round {
+    Packets packets;
+    std::vector<at::Tensor> out_bytes, in_bytes;
+  };
+
+  Slices slices_;
+  std::vector<Round> rounds_;
+};
+
+// Compares with the other processes before the first sum.
+class AfterAgreement final : public Call {
+ public:
+  AfterAgreement(std::unique_ptr<Call> call, PeerMessages& peers, Agreement& agreement)
+      : call_(std::move(call)), peers_(peers), agreement_(agreement) {}
+
+  void run(CallState& state) override {
+    agreement_.check(peers_);
+    call_->run(state);
+  }
+
+ private:
+  std::unique_ptr<Call> call_;
+  PeerMessages& peers_;
+  Agreement& agreement_;
 };
 
 }  // namespace
 
 bool isJoint(const exe::Instruction& instruction) { return hasTrait(instruction.op, kJoint); }
 
-std::unique_ptr<Call> makeJointCall(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers,
-                                    Agreement& agreement) {
+std::unique_ptr<Call> makeJointCall(const exe::Executable& executable, const exe::Instruction& instruction,
+                                    const SlotTable& slots, PeerMessages& peers, Agreement* agreement) {
   const std::vector<at::Tensor> sums = sumsOf(instruction, slots);
-  if (ownOp(instruction.op) == OwnOp::kAddPrevious) return std::make_unique<AddPrevious>(sums, peers, agreement);
-  return std::make_unique<ShareSum>(sums, peers);
+  // Slices are added by their owners, who would need the sums of each single replica.
+  const bool in_slices = executable.replicas == 1;
+  std::unique_ptr<Call> call;
+  if (ownOp(instruction.op) == OwnOp::kShareSum && in_slices)
+    call = std::make_unique<ShareSlices>(sums, peers);
+  else if (ownOp(instruction.op) == OwnOp::kShareSum)
+    call = std::make_unique<ShareSum>(sums, peers);
+  else if (in_slices)
+    call = std::make_unique<AddSlices>(sums, peers);
+  else
+    call = std::make_unique<AddPrevious>(sums, peers);
+  return agreement ? std::make_unique<AfterAgreement>(std::move(call), peers, *agreement) : std::move(call);
 }
 
 }  // namespace abele::runtime

@@ -9,8 +9,8 @@
 namespace abele::runtime {
 
 bool isJoint(const exe::Instruction& instruction);
-/// Everything it is given outlives it.
-std::unique_ptr<Call> makeJointCall(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers,
-                                    Agreement& agreement);
+/// agreement: null where another call compares with the other processes. Everything it is given outlives it.
+std::unique_ptr<Call> makeJointCall(const exe::Executable& executable, const exe::Instruction& instruction,
+                                    const SlotTable& slots, PeerMessages& peers, Agreement* agreement);
 
 }  // namespace abele::runtime

@@ -1,0 +1,159 @@
+#include "exe/build/buckets.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+
+namespace abele::exe {
+namespace {
+
+constexpr int64_t kBucketBytes = int64_t{4} << 20;   // takes some milliseconds, where an action takes microseconds
+constexpr int64_t kLeastBytes = int64_t{256} << 10;  // fewer go with the next bucket: messages of them cost as much
+
+int64_t bytesOf(const Executable& exe, int32_t external) {
+  return exe.slots[exe.externals[external].slot].type.extentBytes();
+}
+
+bool overlap(const Executable& exe, int32_t slot, int32_t other) {
+  const Slot &a = exe.slots[slot], &b = exe.slots[other];
+  return a.group == b.group && a.offset_bytes < b.offset_bytes + b.type.extentBytes() &&
+         b.offset_bytes < a.offset_bytes + a.type.extentBytes();
+}
+
+bool writes(const Executable& exe, const Instruction& instruction, int32_t slot) {
+  const auto touches = [&](int32_t other) { return other >= 0 && overlap(exe, slot, other); };
+  return std::ranges::any_of(instruction.writes, touches) ||
+         std::ranges::any_of(instruction.results,
+                             [&](const auto& results) { return std::ranges::any_of(results, touches); });
+}
+
+bool isBackward(const Segment& segment) {
+  return segment.direction == Direction::kBackward || segment.direction == Direction::kWeightGrad;
+}
+
+// Gradient sums by the instruction of the segment that writes them last.
+std::map<size_t, std::vector<int32_t>> completedSums(const Executable& exe, const Segment& segment,
+                                                     const std::vector<int32_t>& sums) {
+  std::map<size_t, std::vector<int32_t>> completed;
+  for (const int32_t e : sums)
+    for (size_t i = segment.instructions.size(); i-- > 0;)
+      if (writes(exe, segment.instructions[i], exe.externals[e].slot)) {
+        completed[i].push_back(e);
+        break;
+      }
+  return completed;
+}
+
+std::vector<int32_t> allSums(const Executable& exe) {
+  std::vector<int32_t> sums;
+  for (size_t e = 0; e < exe.externals.size(); ++e)
+    if (exe.externals[e].kind == ExternalKind::kAccumulator && exe.externals[e].slot >= 0)
+      sums.push_back(static_cast<int32_t>(e));
+  return sums;
+}
+
+// Behind which instructions a segment is cut.
+std::vector<size_t> cutsOf(const Executable& exe, const Segment& segment, const std::vector<int32_t>& sums) {
+  std::vector<size_t> cuts;
+  int64_t bytes = 0;
+  for (const auto& [instruction, completed] : completedSums(exe, segment, sums)) {
+    for (const int32_t e : completed) bytes += bytesOf(exe, e);
+    if (bytes < kBucketBytes || instruction + 1 == segment.instructions.size()) continue;
+    cuts.push_back(instruction + 1);
+    bytes = 0;
+  }
+  return cuts;
+}
+
+// When sums are complete: backward goes from the last stage to the first, and through a worker's actions.
+class CompletionOrder {
+ public:
+  explicit CompletionOrder(const Executable& exe) : exe_(exe), position_(exe.segments.size(), 0) {
+    for (const WorkerProgram& worker : exe.workers)
+      for (size_t i = 0; i < worker.actions.size(); ++i) position_[worker.actions[i].segment] = i;
+  }
+
+  std::pair<int32_t, size_t> of(const Bucket& bucket) const {
+    std::pair<int32_t, size_t> latest{INT32_MIN, 0};
+    for (const int32_t s : bucket.makers) latest = std::max(latest, {-exe_.segments[s].stage, position_[s]});
+    return latest;
+  }
+
+ private:
+  const Executable& exe_;
+  std::vector<size_t> position_;  // by segment: of its last action
+};
+
+}  // namespace
+
+bool usesOffChipMemory(const Executable& executable) {
+  return std::ranges::any_of(executable.groups, [](const Group& group) { return group.off_chip; });
+}
+
+void splitBackward(Executable& executable, std::vector<SegmentUses>& uses) {
+  if (usesOffChipMemory(executable)) return;
+  const std::vector<int32_t> sums = allSums(executable);
+  std::map<int32_t, std::vector<int32_t>> parts_of;
+  const size_t num_segments = executable.segments.size();
+  for (size_t s = 0; s < num_segments; ++s) {
+    if (!isBackward(executable.segments[s])) continue;
+    const std::vector<size_t> cuts = cutsOf(executable, executable.segments[s], sums);
+    std::vector<Instruction> whole = std::move(executable.segments[s].instructions);
+    size_t begin = 0;
+    const auto take = [&](size_t end) {
+      std::vector<Instruction> taken(std::make_move_iterator(whole.begin() + static_cast<std::ptrdiff_t>(begin)),
+                                     std::make_move_iterator(whole.begin() + static_cast<std::ptrdiff_t>(end)));
+      begin = end;
+      return taken;
+    };
+    for (size_t k = 0; k < cuts.size(); ++k) {
+      parts_of[static_cast<int32_t>(s)].push_back(static_cast<int32_t>(executable.segments.size()));
+      Segment part = executable.segments[s];
+      part.name += cat("/part", k);
+      part.instructions = take(cuts[k]);
+      executable.segments.push_back(std::move(part));
+      uses.push_back(SegmentUses(uses[s]));  // the parts wait for what the segment waits for
+    }
+    executable.segments[s].instructions = take(whole.size());
+  }
+  if (parts_of.empty()) return;
+  for (WorkerProgram& worker : executable.workers) {
+    std::vector<Action> actions;
+    for (Action& action : worker.actions) {
+      if (const auto parts = parts_of.find(action.segment); parts != parts_of.end())
+        for (const int32_t part : parts->second) actions.push_back({part, action.micro_batch, {}});
+      actions.push_back(std::move(action));
+    }
+    worker.actions = std::move(actions);
+  }
+}
+
+std::vector<Bucket> bucketsOf(const Executable& executable, const std::vector<int32_t>& sums) {
+  std::map<int32_t, std::set<int32_t>> makers_of;
+  for (size_t s = 0; s < executable.segments.size(); ++s) {
+    if (executable.segments[s].direction == Direction::kUpdate) continue;
+    for (const auto& [instruction, completed] : completedSums(executable, executable.segments[s], sums))
+      for (const int32_t e : completed) makers_of[e].insert(static_cast<int32_t>(s));
+  }
+  std::map<std::set<int32_t>, std::vector<int32_t>> by_makers;
+  for (const int32_t e : sums) by_makers[makers_of[e]].push_back(e);
+  std::vector<Bucket> found;
+  for (auto& [makers, externals] : by_makers) found.push_back({makers, std::move(externals)});
+  const CompletionOrder order(executable);
+  std::ranges::stable_sort(found, [&](const Bucket& a, const Bucket& b) { return order.of(a) < order.of(b); });
+  std::vector<Bucket> buckets;
+  int64_t bytes = kLeastBytes;  // of the last bucket
+  for (Bucket& bucket : found) {
+    if (bytes >= kLeastBytes) {
+      buckets.emplace_back();
+      bytes = 0;
+    }
+    for (const int32_t e : bucket.sums) bytes += bytesOf(executable, e);
+    buckets.back().makers.merge(bucket.makers);
+    buckets.back().sums.insert(buckets.back().sums.end(), bucket.sums.begin(), bucket.sums.end());
+  }
+  return buckets;
+}
+
+}  // namespace abele::exe
