@@ -25,7 +25,9 @@ _HOOKS = {
     "_backward_pre_hooks": "backward pre-hooks",
 }
 _HELD = {"_parameters": "parameters", "_buffers": "buffers", "_modules": "modules"}
+_NO_OBJECTS = (type, types.ModuleType, torch.nn.Module)
 _MAX_FUNCTIONS = 1000
+_MAX_KEYS = 100  # of a dictionary
 _ALWAYS = 8  # the first calls look for sure, others where looking takes less than a hundredth of the time
 _SHARE = 100
 
@@ -156,15 +158,27 @@ class Frozen:
                 if isinstance(value, (*_PLAIN, *_FUNCTIONS)) and name != "training" and name[0] != "_":
                     self._add(attributes, name, prefix + name)
             return
-        for name in code.namesOf(module) & attributes.keys():
+        names = code.namesOf(module)
+        for name in names & attributes.keys():
             value = attributes[name]
             if name == "training" or name in _HELD or name in _HOOKS:
                 continue
             if isinstance(value, (*_PLAIN, *_FUNCTIONS, torch.Tensor)):
                 self._add(attributes, name, prefix + name)
             elif isinstance(value, list | dict | set):
+                if isinstance(value, dict):
+                    self._addPlain(value, list(value)[:_MAX_KEYS], f"{prefix}{name}[{{!r}}]")
                 self._containers.append(value)
                 self._in_containers.append(prefix + name)
+            elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, _NO_OBJECTS):
+                inner = vars(value)
+                self._addPlain(inner, names & inner.keys(), f"{prefix}{name}.{{}}")
+
+    def _addPlain(self, values, keys, path):
+        """What one object or dictionary of a module holds."""
+        for key in keys:
+            if isinstance(values[key], _PLAIN):
+                self._add(values, key, path.format(key))
 
     def _addFunction(self, function, names):
         where = f" (read by {function.__qualname__})"

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import re
+import types
 
 import abele
 import poptorch
@@ -37,9 +38,10 @@ class Inner(torch.nn.Module):
         self.flag, self.count, self.kept, self.unused = True, 0, None, 0
         self.history, self.constants = [], {}
         self.plain = torch.ones(2)
+        self.config, self.options = types.SimpleNamespace(bias=0.0, unused=0), {"scale": 1.0}
 
     def forward(self, x):
-        return self.finish(self.function(self, x) + self.offset)
+        return self.finish(self.function(self, x) * self.options["scale"] + self.offset + self.config.bias)
 
     def finish(self, x):
         return x * self.plain if self.flag else scaled(x) * table
@@ -77,6 +79,8 @@ CHANGES = {
     "written tensor": (lambda net: net.inner.plain.mul_(2), "inner.plain was written since"),
     "global": (lambda net: globals().update(scale=3.0), r"scale \(read by scaled\) was 2.0"),
     "written global": (lambda net: table.mul_(2), r"table \(read by Inner.finish\) was written"),
+    "dictionary": (lambda net: net.inner.options.update(scale=3.0), r"inner.options\['scale'\] was 1.0"),
+    "object": (exchange("bias", 1.0, lambda net: net.inner.config), "inner.config.bias was 0.0 .* is 1.0 now"),
     "function": (exchange("function", scaled), "inner.function is another object now"),
     "parametrization": (
         lambda net: torch.nn.utils.parametrize.register_parametrization(net.linear, "weight", torch.nn.Identity()),
@@ -107,6 +111,7 @@ def test_what_no_program_reads_may_change(warnings):
     model(X)
     inner = model.model.inner
     inner.unused, inner.other, inner.flag = 5, torch.ones(2), True
+    inner.config.unused = 7
     inner.history.append(1)
     model.model.eval()
     net.linear.weight.requires_grad_(False)
@@ -159,6 +164,11 @@ def count(self, x):
     return x * self.count
 
 
+def countInDictionary(self, x):
+    self.options["scale"] += 1
+    return x
+
+
 def keep(self, x):
     self.kept = x * 2 if self.kept is None else self.kept
     return self.kept
@@ -178,6 +188,7 @@ def collectConstants(self, x):
 @pytest.mark.parametrize(
     "function, found",
     [
+        (countInDictionary, r"forward changes inner.options\['scale'\] \(1.0, then 2.0\)"),
         (count, "forward changes inner.count \\(0, then 1\\)"),
         (keep, "forward keeps a tensor in inner.kept"),
         (collect, "forward keeps a tensor in inner.history"),
