@@ -4,6 +4,7 @@ Source: spec annotations.md, section 6.
 """
 
 import contextlib
+import functools
 
 import torch
 
@@ -104,6 +105,13 @@ def _learnedMask(tensor, items, value):
 def indexingByTensors():
     """Around forward."""
     original, original_set = torch.Tensor.__getitem__, torch.Tensor.__setitem__
+    original_narrow = torch.Tensor.narrow
+
+    @functools.wraps(original_narrow)
+    def narrow(input, dim, start, length):
+        if not _varies(start):
+            return original_narrow(input, dim, start, length)
+        return core().sliceAt(input, dim % input.dim(), start, length, 1)
 
     def setItem(self, index, value):
         items = index if isinstance(index, tuple) else (index,)
@@ -145,4 +153,5 @@ def indexingByTensors():
         return original(tensor, tuple(items))
 
     with itemAccess(getItem), replaced("__setitem__", setItem):
-        yield
+        with replaced("narrow", narrow), replaced("narrow", narrow, torch):
+            yield

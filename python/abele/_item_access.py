@@ -25,17 +25,17 @@ def _leaveSequenceProtocol():
 
 
 @contextlib.contextmanager
-def replaced(name, replacement):
-    """A context in which Tensor has this member of its own; contexts nest."""
-    before = vars(torch.Tensor).get(name)
-    setattr(torch.Tensor, name, replacement)
+def replaced(name, replacement, owner=torch.Tensor):
+    """A context in which Tensor, or another owner, has this member of its own; contexts nest."""
+    before = vars(owner).get(name)
+    setattr(owner, name, replacement)
     try:
         yield
     finally:
         if before is None:
-            delattr(torch.Tensor, name)
+            delattr(owner, name)
         else:
-            setattr(torch.Tensor, name, before)
+            setattr(owner, name, before)
 
 
 @contextlib.contextmanager

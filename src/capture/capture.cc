@@ -1,6 +1,7 @@
 #include "capture/capture.h"
 
 #include <algorithm>
+#include <map>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
@@ -190,10 +191,19 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
     return gradients(loss, loss_gradient, parameters, request.drops_gradients ? record : Completed());
   }();
   recorder.rethrowFailure();
+  std::map<int32_t, const ModelTensor*> owner_of;  // by external
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
     if (values[i] == ir::kNone) record(i, grads[i]);
     const int32_t external = recorder.externalOf(*owners[i]);
+    const auto [other, is_first] = owner_of.emplace(external, owners[i]);
+    ABELE_REQUIRE(is_first, E0105,
+                  {.what = "two parameters that are trained share memory",
+                   .found = cat(other->second->name, ", ", owners[i]->name),
+                   .expected = "memory of its own for each parameter",
+                   .remedy = inLanguage("use one torch.nn.Parameter in both places (a.weight = b.weight), or make one "
+                                        "of a copy: torch.nn.Parameter(tensor.clone())",
+                                        "register one tensor in both places, or a clone() of it")});
     recorder.graph().outputs.push_back({values[i], ir::OutputKind::kGradient, external});
   }
 }

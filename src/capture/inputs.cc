@@ -1,11 +1,14 @@
 #include "capture/inputs.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty_strided.h>
 
 #include "base/cat.h"
+#include "base/error.h"
 #include "capture/type_bridge.h"
 #include "capture/values.h"
 
@@ -21,6 +24,33 @@ Type memoryType(const at::Tensor& tensor) {
 at::Tensor memoryCopy(const at::Tensor& tensor) {
   const Type type = memoryType(tensor);
   return tensor.detach().as_strided(type.sizes, type.strides, tensor.storage_offset()).clone();
+}
+
+/// Do several of its elements lie in the same memory, as those of an expanded tensor?
+bool repeatsMemory(const Type& type) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t d = 0; d < type.sizes.size(); ++d)
+    if (type.sizes[d] > 1) dims.emplace_back(type.strides[d], type.sizes[d]);
+  std::ranges::sort(dims);
+  int64_t extent = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < extent) return true;
+    extent += stride * (size - 1);
+  }
+  return false;
+}
+
+/// The type of a parameter that is trained: its own, also where it has gaps, since gradients have its sizes.
+Type trainedType(const ModelTensor& parameter) {
+  Type type = typeOf(*parameter.tensor);
+  ABELE_REQUIRE(
+      type.numel() == 0 || !repeatsMemory(type), E0105,
+      {.what = cat("parameter ", parameter.name, " is trained, and several of its elements are one in memory"),
+       .found = type.str(),
+       .expected = "a parameter with memory for each element",
+       .remedy = "make the parameter of a copy: torch.nn.Parameter(tensor.clone(memory_format="
+                 "torch.contiguous_format))"});
+  return type;
 }
 
 /// A copy whose elements lie as the tensor's do, with gaps and with elements that share memory: kernels choose by that.
@@ -86,13 +116,11 @@ void Inputs::addConstant(const at::Tensor& given, const std::string& name) {
 
 void Inputs::addModelTensor(Segment& segment) {
   const ModelTensor& source = request_.model[segment.origin];
-  const Type type = memoryType(*source.tensor);
+  const bool trainable = request_.training && source.is_parameter && source.tensor->requires_grad();
+  const Type type = trainable ? trainedType(source) : memoryType(*source.tensor);
   segment.external = static_cast<int32_t>(writer_.graph().externals.size());
   writer_.graph().externals.push_back(
-      {.name = source.name,
-       .kind = segment.kind,
-       .type = type,
-       .trainable = request_.training && source.is_parameter && source.tensor->requires_grad()});
+      {.name = source.name, .kind = segment.kind, .type = type, .trainable = trainable});
   recording_.constants.emplace_back();
   segment.base = writer_.addInput(type, segment.kind, segment.external, source.name, /*varies=*/true);
 }

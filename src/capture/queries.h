@@ -10,7 +10,7 @@
 
 namespace abele::capture {
 
-/// stop - start of two integers of one element, when the program adds only constants between them.
+/// stop - start of two integers of one element, when the program's sums and products show that it is a constant.
 /// Requires: no dispatch mode is on.
 std::optional<int64_t> constantDifference(const Recording& recording, const GraphWriter& writer, ir::ValueId start,
                                           ir::ValueId stop);

@@ -81,10 +81,11 @@ class OptimizerLowering {
     graph_.externals.push_back(external);
     return {index, graph_.addInput(std::move(type), kind, index, std::move(external.name))};
   }
-  // The parameter's type, with another element type where the optimizer asks for one. A real one would not hold the
-  // gradient of a complex parameter.
+  // The parameter's type without its gaps, with another element type where the optimizer asks for one. A real one
+  // would not hold the gradient of a complex parameter.
   Type typeLike(int32_t parameter, DType dtype) const {
     Type type = graph_.externals[parameter].type;
+    if (type.extent() != type.numel()) type = contiguousType(type.dtype, type.sizes);
     if (dtype != DType::kUndefined && !isComplex(type.dtype)) type.dtype = dtype;
     return type;
   }

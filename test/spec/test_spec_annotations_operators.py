@@ -282,6 +282,32 @@ def test_slices_at_tensors():
 @pytest.mark.parametrize(
     "bounds",
     [
+        lambda i: (2 * i, 2 * i + 1),
+        lambda i: (i + i, i * 2 + 3),
+        lambda i: (5 - i, 7 - i),
+        lambda i: (-i + 3, 5 - i),
+        lambda i: (i.clone(), i.clone().add_(2)),
+        lambda i: (i.clone().mul_(2).sub_(1), 2 * i + 1),
+        lambda i: (i // 2, i // 2 + 2),
+        lambda i: (i.clamp(0, 3), i.clamp(0, 3) + 2),
+        lambda i: (i * i, i * i + 1),
+        lambda i: (i, torch.add(i, 2, alpha=2)),
+        lambda i: (torch.sub(i, -1, alpha=1), i + 3),
+        lambda i: (i.to(torch.int16), i.long() + 2),
+    ],
+)
+def test_lengths_of_slices_are_found_by_arithmetic(bounds):
+    x = torch.arange(10.0)
+    executor = poptorch.inferenceModel(Function(lambda x, i: x[slice(*bounds(i))]))
+    for i in (1, 2):
+        start, stop = (int(bound) for bound in bounds(torch.tensor(i)))
+        assert torch.equal(executor(x, torch.tensor(i)), x[start:stop])
+
+
+@spec("annotations/6")
+@pytest.mark.parametrize(
+    "bounds",
+    [
         lambda i: (2 * i, i + 3),
         lambda i: (i * i, i + 3),
         lambda i: (i // 2, i // 3 + 2),
@@ -310,6 +336,16 @@ def test_slices_at_tensors_are_written():
     for i in range(2):
         x, rows = torch.randn(4, 4), torch.randn(2, 4)
         assert torch.equal(executor(x, torch.tensor(i), rows), model(x, torch.tensor(i), rows))
+
+
+@spec("annotations/6")
+def test_narrow_begins_at_tensors():
+    def model(w, i):
+        return torch.narrow(w, 0, i, 4) * w.narrow(-1, i - 1, 1).narrow(0, 2, 4) + torch.narrow(
+            w, dim=0, start=2, length=4
+        )
+
+    requireSameAsEager(model, torch.tensor(1))
 
 
 @spec("annotations/6")
