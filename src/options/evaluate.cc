@@ -382,9 +382,16 @@ void applyJson(OptionTarget& target, const std::string& text) {
     const OptionValue value = evaluator.value(expression);
     if (applyUpdate(target, path, value)) continue;
     OptionList arguments = value.as<OptionList>() ? *value.as<OptionList>() : OptionList{value};
-    for (OptionValue& argument : arguments)
-      if (const std::string* name = argument.as<std::string>())
-        if (std::optional<OptionValue> found = memberNamed(*name)) argument = *found;
+    const OptionRow* row = findRow(path);
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const std::string* word = arguments[i].as<std::string>();
+      if (!word) continue;
+      const std::string type = row && i < row->parameters.size() ? row->parameters[i].type : "";
+      if (type == "strategy" || type == "location")
+        arguments[i] = parseObject(*word);  // JSON has it as the text of its calls
+      else if (std::optional<OptionValue> found = memberNamed(*word))
+        arguments[i] = *found;
+    }
     target.call(path, std::move(arguments), {});
   }
 }

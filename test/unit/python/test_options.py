@@ -227,6 +227,31 @@ def test_json_and_environment(monkeypatch):
         poptorch.Options()
 
 
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        poptorch.PipelinedExecution(poptorch.Stage("a", "b").ipu(1), "c").schedule("gpipe").recompute("fit"),
+        poptorch.PipelinedExecution(poptorch.AutoStage.AutoSplit).devices(3).costs({"stages": []}),
+        poptorch.ShardedExecution(poptorch.AutoStage.AutoIncrement),
+        poptorch.SerialPhasedExecution("a", ["b", "c"]).setTensorsLiveness(poptorch.Liveness.OffChipAfterFwd),
+        poptorch.ParallelPhasedExecution("a", "b").useSeparateBackwardPhase().sendTensorsOffChipAfterFwd(),
+    ],
+    ids=lambda strategy: type(strategy).__name__,
+)
+def test_what_a_file_says_of_options_is_json_that_gives_them_back(strategy):
+    options = poptorch.Options().deviceIterations(3).replicationFactor(4).setExecutionStrategy(strategy).randomSeed(2)
+    options.inputReplicaGrouping(2, poptorch.CommGroupType.Orthogonal).outputMode(poptorch.OutputMode.EveryN, 3)
+    options.anchorTensor("a", "long", poptorch.OutputMode.EveryN, 3)
+    options.setAvailableMemoryProportion({"IPU0": 0.5})
+    options.Training.gradientAccumulation(2).setAutomaticLossScaling(True)
+    options.TensorLocations.setWeightLocation(poptorch.TensorLocationSettings().useOnChipStorage(False))
+    options._Popart.set("enableOutlining", False)
+    text = options._values.textOfSaved(strategy._description())
+    again = poptorch.Options().from_json(text)
+    assert repr(again) == repr(options)
+    assert again._values.textOfSaved(again._execution_strategy._description()) == text
+
+
 def test_anchors_and_logs_store_what_was_asked():
     options = poptorch.Options()
     options.anchorTensor("a", "long", poptorch.OutputMode.EveryN, 3)
