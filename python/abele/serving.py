@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from . import _forms, structures
+import torch
+
+from . import _forms, structures, wrapping
 from ._arguments import ParsedType, TensorType
 from ._errors import userError
 from ._native import core
 
 if TYPE_CHECKING:
     from .executor import Executor
+
+_MOST_HOPELESS = 1000  # kinds of requests that a server remembers to be wrong
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +79,10 @@ class _Calls:
         self._lock = threading.Lock()
         self._given = {}
         self._results = {}
+        # Of batches, on the server's thread: types and sizes by form of those that were answered, and errors by form,
+        # types and sizes of those that no request can be right in.
+        self._answered = {}
+        self._hopeless = {}
 
     def flat(self, args, kwargs):
         """(form, tensors) of a request."""
@@ -87,13 +96,64 @@ class _Calls:
 
     def run(self, form, tensors):
         """One call of the model, on the server's thread."""
+        kind = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
+        if (form, kind) in self._hopeless:
+            raise self._hopeless[form, kind].with_traceback(None)
         positional, named = structures.reconstructTensorStructure(self._given[form], tensors)
-        result = self._model(*positional, **named)
+        try:
+            result = self._model(*positional, **named)
+        except Exception as error:
+            answered = self._answered.get(form)
+            if answered is not None and kind not in answered and self._isHopeless(form, answered[0], kind):
+                self._hopeless[form, kind] = error
+            raise
+        answered = self._answered.setdefault(form, [])
+        if kind not in answered:
+            answered.append(kind)
         self._results[form] = structures.skeleton(result)
         return structures.flattenTensorStructure(result)
 
+    def _isHopeless(self, form, right, wrong):
+        """Does forward fail for all tensors of these types and sizes? Only then is it right not to try again: one
+        request with wrong values must not shut out others of its kind. So forward runs on tensors without values: it
+        gets through with types and sizes that were answered, and fails with these."""
+        if len(self._hopeless) >= _MOST_HOPELESS:
+            return False
+        return self._runsWithoutValues(form, right) is True and self._runsWithoutValues(form, wrong) is False
+
+    def _runsWithoutValues(self, form, kind):
+        """None where forward asks for values, or calls what cannot do without."""
+        from torch._subclasses import fake_tensor
+
+        mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+        with mode, torch.no_grad(), wrapping.withoutPull(), _quiet(fake_tensor.log):
+            tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in kind]
+            positional, named = structures.reconstructTensorStructure(self._given[form], tensors)
+            try:
+                self._model.model(*positional, **named)
+            except (
+                fake_tensor.DataDependentOutputException,
+                fake_tensor.DynamicOutputShapeException,
+                fake_tensor.UnsupportedFakeTensorException,
+                fake_tensor.UnsupportedOperatorException,
+            ):
+                return None
+            except Exception:
+                return False
+            return True
+
     def resultOf(self, form, tensors):
         return structures.reconstructTensorStructure(self._results[form], tensors)
+
+
+@contextlib.contextmanager
+def _quiet(log):
+    """What fails inside is expected."""
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 class Server:

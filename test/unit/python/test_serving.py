@@ -112,6 +112,43 @@ def test_requests_of_several_structures_and_shapes():
             server(torch.ones(3, 5, dtype=torch.long))
 
 
+class Counted(torch.nn.Module):
+    """Notes the shapes that forward sees, of tensors with values."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.table, self.scale = torch.nn.Embedding(WORDS, 2), torch.nn.Parameter(torch.ones(4, 2))
+        self.note = seen.append
+
+    def forward(self, ids):
+        if type(ids) is torch.Tensor:
+            self.note(tuple(ids.shape))
+        return (self.table(ids) * self.scale[: ids.shape[1]]).sum(1)
+
+
+def test_a_shape_that_is_wrong_for_any_values_is_captured_once(capfd):
+    seen = []
+    with abele.serve(abele.inferenceModel(Counted(seen).eval()), batch_rows=BATCH, longest_wait_ms=0) as server:
+        server(idsOf(2))
+        for _ in range(4):
+            with pytest.raises(RuntimeError, match="size of tensor"):
+                server(torch.ones(3, 6, dtype=torch.long))
+        assert seen.count((BATCH, 6)) == 1
+        assert server(idsOf(2)).shape == (2, 2)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_wrong_values_do_not_shut_out_others_of_their_shape():
+    net = Counted([]).eval()
+    with abele.serve(abele.inferenceModel(net), batch_rows=BATCH, longest_wait_ms=0) as server:
+        server(idsOf(2))
+        for _ in range(3):
+            with pytest.raises(IndexError):
+                server(torch.full((3, 2), WORDS))
+        expected = net.table(torch.ones(3, 2, dtype=torch.long)).sum(1)
+        assert torch.allclose(server(torch.ones(3, 2, dtype=torch.long)), expected)
+
+
 def test_a_compiled_model_knows_its_batch(tmp_path):
     model = abele.inferenceModel(LookUp().eval())
     with pytest.raises(abele.Error, match="E0705"):
