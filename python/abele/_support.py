@@ -46,8 +46,10 @@ def requireOwnGaps(model):
     The devices have the elements of such a parameter and nothing of what lies between them.
     """
     for name, value in model.named_parameters():
+        if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.numel() == 0:
+            continue
         extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-        if not value.requires_grad or value.numel() == 0 or extent <= value.numel():
+        if extent <= value.numel():
             continue
         storage = value.untyped_storage()
         if torch._C._storage_Use_Count(storage._cdata) > 2:  # the parameter and `storage`
