@@ -38,3 +38,26 @@ def requireShapes(model):
             expected="tensors of known shapes",
             remedy="call the model once with an example of its inputs before it is wrapped",
         )
+
+
+def requireOwnGaps(model):
+    """Raises poptorch.Error for trained parameters with gaps whose memory other tensors have too.
+
+    The devices have the elements of such a parameter and nothing of what lies between them.
+    """
+    for name, value in model.named_parameters():
+        if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.numel() == 0:
+            continue
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        if extent <= value.numel():
+            continue
+        storage = value.untyped_storage()
+        if torch._C._storage_Use_Count(storage._cdata) > 2:  # the parameter and `storage`
+            raise userError(
+                "E0105",
+                "unsupported-tensor",
+                f"parameter {name} is trained, is a part of a larger tensor, and shares its memory with other tensors",
+                found=f"shape {list(value.shape)}, strides {list(value.stride())}",
+                expected="memory that the parameter has for itself",
+                remedy="make the parameter of a copy: torch.nn.Parameter(tensor.clone())",
+            )

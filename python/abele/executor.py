@@ -25,7 +25,7 @@ from ._native import core
 from ._one_at_a_time import oneAtATime
 from ._progress import ProgressBar
 from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
-from ._support import requireShapes
+from ._support import requireOwnGaps, requireShapes
 from ._version import POPTORCH_VERSION
 from ._whole_files import nativePath
 from .annotations import module_repr
@@ -72,6 +72,8 @@ class _Source(ModuleSource):
                 )
             self._options._values.requireTarget()
             requireShapes(self._model)
+            if self._training:
+                requireOwnGaps(self._model)
         return native
 
     def claim(self):
