@@ -10,7 +10,7 @@ import random
 import sys
 import tempfile
 
-from ._native import isCapturing
+from ._native import core, isCapturing
 
 
 def _kinds():
@@ -26,8 +26,7 @@ def _kinds():
 
 def _alive(kinds):
     """All objects of these types, but those of gc.freeze()."""
-    objects = gc.get_objects()
-    return list(itertools.compress(objects, map(kinds.__contains__, map(type, objects))))
+    return core().instancesOf(tuple(kinds))
 
 
 def _frozen(state):

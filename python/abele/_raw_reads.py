@@ -6,12 +6,14 @@ give its address, whoever asks. Here such an error becomes E0101 with the user's
 
 import contextlib
 import os
+import sys
 import threading
 import traceback
 
 import torch
 
 from ._errors import Error, userError
+from ._generators import exchanged
 from ._native import core, isCapturing
 
 _READERS = ("numpy", "tolist")
@@ -44,6 +46,49 @@ def noticedReads():
     finally:
         for name in names:
             delattr(torch.Tensor, name)
+
+
+def _forForward(function):
+    work = core().Work()
+
+    def call(*args, **kwargs):
+        with work:
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _starting(original):
+    def start(thread):
+        if isCapturing():
+            thread.run = _forForward(thread.run)
+        return original(thread)
+
+    return start
+
+
+def _submitting(original):
+    def submit(pool, function, *args, **kwargs):
+        has_threads = "ThreadPool" in "".join(kind.__name__ for kind in type(pool).__mro__)
+        return original(pool, _forForward(function) if has_threads and isCapturing() else function, *args, **kwargs)
+
+    return submit
+
+
+@contextlib.contextmanager
+def threadsOfForward():
+    """Around forward: threads that it starts or that a pool runs for it work for it; they may not read weights."""
+    places = [(threading.Thread, "start", _starting)]
+    for module, name, methods in (
+        ("concurrent.futures.thread", "ThreadPoolExecutor", ["submit"]),
+        ("multiprocessing.pool", "Pool", ["apply_async", "_map_async"]),
+    ):
+        if module in sys.modules:
+            places += [(getattr(sys.modules[module], name), method, _submitting) for method in methods]
+    with contextlib.ExitStack() as stack:
+        for owner, name, make in places:
+            stack.enter_context(exchanged(owner, name, make))
+        yield
 
 
 def userLine(frames, excludes):

@@ -19,7 +19,7 @@ from ._logging import logger
 from ._native import core, isCapturing
 from ._one_at_a_time import newTurns
 from ._overlap import checkedOverlaps
-from ._raw_reads import noticedReads, typedReads
+from ._raw_reads import noticedReads, threadsOfForward, typedReads
 from ._tensor_copies import copiesOfTensors
 from ._widening import widenedOperands
 from .losses import LossMarking, refusedLosses
@@ -344,6 +344,7 @@ def aroundProgram(model, around):
         stack.enter_context(_withoutValueSteering(model))
         stack.enter_context(indexingByTensors())
         stack.enter_context(refusedDraws())
+        stack.enter_context(threadsOfForward())
         yield
 
 

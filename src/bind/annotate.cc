@@ -16,6 +16,28 @@ struct Opened {
   std::shared_ptr<void> memory;
 };
 
+/// Around what another thread runs for forward.
+struct Work {
+  std::shared_ptr<void> capture = capture::captureHere();
+  std::shared_ptr<void> running;
+};
+
+/// Those of the process's objects that are of one of these types themselves: a loop in Python takes three times as
+/// long.
+py::list instancesOf(const py::tuple& types) {
+  py::list found;
+  const py::list objects = py::module_::import("gc").attr("get_objects")();
+  const size_t num_types = types.size();
+  for (Py_ssize_t i = 0, n = PyList_GET_SIZE(objects.ptr()); i < n; ++i) {
+    PyObject* const object = PyList_GET_ITEM(objects.ptr(), i);
+    const auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+    for (size_t t = 0; t < num_types; ++t)
+      if (PyTuple_GET_ITEM(types.ptr(), static_cast<Py_ssize_t>(t)) == type)
+        found.append(py::reinterpret_borrow<py::object>(object));
+  }
+  return found;
+}
+
 }  // namespace
 
 void registerAnnotate(py::module_& module) {
@@ -31,6 +53,10 @@ void registerAnnotate(py::module_& module) {
       .def(py::init([](const at::Tensor& tensor) { return Opened{tensor, {}}; }), py::arg("tensor"))
       .def("__enter__", [](Opened& self) { self.memory = capture::openMemory(self.tensor); })
       .def("__exit__", [](Opened& self, const py::args&) { self.memory.reset(); });
+  py::class_<Work>(module, "Work")
+      .def(py::init<>())
+      .def("__enter__", [](Work& self) { self.running = capture::workFor(self.capture); })
+      .def("__exit__", [](Work& self, const py::args&) { self.running.reset(); });
   module.attr("LOCKED_READ") = capture::kLockedRead;
   module.def("mayVary", &capture::mayVary, py::arg("tensor"));
   module.def("allowReads", &capture::allowReads, py::arg("allow"));
@@ -47,6 +73,7 @@ void registerAnnotate(py::module_& module) {
       "leaveSequenceProtocol",
       [](const py::type& type) { reinterpret_cast<PyTypeObject*>(type.ptr())->tp_as_sequence->sq_item = nullptr; },
       py::arg("type"));
+  module.def("instancesOf", &instancesOf, py::arg("types"));
   module.def("markLoss", &capture::markLoss, py::arg("loss"));
 }
 

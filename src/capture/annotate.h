@@ -55,6 +55,12 @@ int64_t valueId(const at::Tensor& tensor);
 /// another thread. Null where nothing was locked.
 std::shared_ptr<void> openMemory(const at::Tensor& tensor);
 
+/// The capture on this thread, to be given to threads that work for its forward; null: none.
+std::shared_ptr<void> captureHere();
+/// While the result lives, this thread works for that capture's forward: memory of the model stays locked, and random
+/// numbers that it draws are E0101.
+std::shared_ptr<void> workFor(const std::shared_ptr<void>& capture);
+
 /// What an operator draws of its generator.
 struct BodyDraws {
   int64_t draws = 0;  // 32-bit draws but those of `normals`

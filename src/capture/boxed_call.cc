@@ -1,29 +1,11 @@
 #include "capture/boxed_call.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "base/cat.h"
+#include "base/hidden_writes.h"
 
 namespace abele::capture {
-namespace {
-
-struct HiddenWrites {
-  int training_arg;
-  std::vector<int> args;
-};
-
-const HiddenWrites* hiddenWrites(const std::string& op) {
-  static const std::unordered_map<std::string, HiddenWrites> table = {
-#define ABELE_HIDDEN_WRITES(name, training_arg, ...) {name, {training_arg, {__VA_ARGS__}}},
-#include "capture/hidden_writes.def"
-#undef ABELE_HIDDEN_WRITES
-  };
-  const auto found = table.find(op);
-  return found == table.end() ? nullptr : &found->second;
-}
-
-}  // namespace
 
 std::string fullName(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();

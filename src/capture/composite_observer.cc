@@ -89,6 +89,7 @@ std::unique_ptr<at::ObserverContext> beforeDivision(const Recorder& recorder, c1
 std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
   Recorder* recorder = currentRecorder();
   if (recorder == nullptr || recorder->isInsideOperator()) return nullptr;
+  recorder->requireKnownMemory(inputsOf(function));
   if (std::strcmp(function.name(), "aten::one_hot") == 0) {
     const c10::ArrayRef<const c10::IValue> inputs = inputsOf(function);
     const bool has_count = inputs.size() == 2 && inputs[1].isInt() && inputs[1].toInt() >= 0;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "capture/annotate.h"
+#include "capture/arguments.h"
 
 namespace abele::capture {
 namespace {
@@ -38,9 +39,12 @@ Recorder::Recorder(const Request& request)
       rewrites_(request.training, &position_, &values_, &lazy_copies_,
                 [this](const auto& op, auto* stack) { record(op, stack); }) {
   recording_.graph.training = request.training;
-  for (const ModelTensor& each : request.model)
-    if (each.tensor->defined() && each.tensor->has_storage() && table_.knows(*each.tensor))
-      locks_.update(each.tensor->storage().unsafeGetStorageImpl());
+  for (size_t i = 0; i < request.model.size(); ++i) {
+    const at::Tensor& tensor = *request.model[i].tensor;
+    if (!tensor.defined() || !tensor.has_storage() || !table_.knows(tensor)) continue;
+    memory_.add(tensor, static_cast<int32_t>(i));
+    locks_.update(tensor.storage().unsafeGetStorageImpl());
+  }
 }
 
 std::vector<at::Tensor> Recorder::addArguments() {
@@ -135,6 +139,28 @@ at::Tensor Recorder::readMemory(const at::Tensor& tensor, const std::string& rea
     fail();
     throw;
   }
+}
+
+void Recorder::requireKnownMemory(c10::ArrayRef<const c10::IValue> operands) {
+  if (failure_) return;
+  const auto require = [&](int32_t, const at::Tensor& tensor) {
+    if (failure_ || !tensor.has_storage() || table_.knows(tensor)) return;
+    const std::optional<int32_t> shared = memory_.sharedBy(tensor);
+    if (!shared) return;
+    position_.moveHere();
+    try {
+      throwUser(ErrorCode::E0101,
+                {.what = cat("forward uses memory of ", request_.model[*shared].name, " past the tensor itself"),
+                 .at = position_.where.source,
+                 .found = inLanguage("an array or a pointer that was taken of the tensor (numpy, DLPack)",
+                                     "a tensor made of a pointer that was taken of it (torch::from_blob)"),
+                 .expected = "the model's own parameters and buffers, whose values change from call to call",
+                 .remedy = "use the tensor of the model, or a copy of the array where it shall not change"});
+    } catch (const Error&) {
+      fail();
+    }
+  };
+  for (const c10::IValue& operand : operands) forEachTensor(operand, require);
 }
 
 // --- errors and the end ----------------------------------------------------------------------------------------------

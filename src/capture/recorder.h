@@ -16,6 +16,7 @@
 #include "capture/lazy_copies.h"
 #include "capture/locks.h"
 #include "capture/losses.h"
+#include "capture/model_memory.h"
 #include "capture/node_recorder.h"
 #include "capture/position.h"
 #include "capture/reads.h"
@@ -53,6 +54,9 @@ class Recorder final : public OperatorObserver {
   /// As of Reads::readMemory.
   at::Tensor readMemory(const at::Tensor& tensor, const std::string& reader);
 
+  /// Keeps E0101 for operands that look at the model's memory by another storage than the model's.
+  void requireKnownMemory(c10::ArrayRef<const c10::IValue> operands);
+
   /// The first error of Abele's own, which the program may have swallowed or translated.
   void rethrowFailure();
   /// Throws E0101 in place of torch's error about locked memory.
@@ -82,6 +86,7 @@ class Recorder final : public OperatorObserver {
   Position position_;
   GraphWriter writer_;
   StorageTable table_;
+  MemoryOfModel memory_;
   Inputs inputs_;
   Values values_;
   Locks locks_;

@@ -17,6 +17,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
@@ -65,6 +66,12 @@ struct ThreadWatch::Finding {
 
 namespace {
 
+/// Whom this thread works for; the capture may have ended.
+std::shared_ptr<ThreadWatch::Finding>& served() {
+  thread_local std::shared_ptr<ThreadWatch::Finding> capture;
+  return capture;
+}
+
 // RecordFunction::inputs() asserts, in units compiled without NDEBUG, a flag that a release build of torch never sets.
 // So the member itself is named here, as an explicit instantiation may.
 using Inputs = c10::ArrayRef<const c10::IValue>;
@@ -96,8 +103,14 @@ struct Watched {
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> derived;
   at::CallbackHandle callback = 0;
 
+  // With the mutex held. The capture that this thread works for.
+  std::shared_ptr<ThreadWatch::Finding> servedHere() const {
+    const bool runs = served() && std::ranges::find(captures, served()) != captures.end();
+    return runs ? served() : nullptr;
+  }
   // With the mutex held. False for threads that forward may have started: they work for it.
   bool open(c10::StorageImpl* storage) {
+    if (servedHere()) return false;
     if (!std::ranges::all_of(captures, [](const auto& finding) { return finding->before.contains(::gettid()); }))
       return false;
     Memory& found = memory[storage];
@@ -140,6 +153,12 @@ bool isView(const at::RecordFunction& function) {
   });
 }
 
+bool drawsNumbers(const at::RecordFunction& function) {
+  const std::optional<c10::OperatorName> name = function.operator_name();
+  const auto op = name ? c10::Dispatcher::singleton().findOp(*name) : std::nullopt;
+  return op && op->hasTag(at::Tag::nondeterministic_seeded);
+}
+
 /// An operator of another thread.
 struct Reading : at::ObserverContext {
   std::vector<c10::Storage> opened;
@@ -153,6 +172,7 @@ std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& fu
     Watched& watched = Watched::instance();
     std::lock_guard lock(watched.mutex);
     if (takesPart(watched)) return nullptr;
+    if (const auto capture = watched.servedHere(); capture && drawsNumbers(function)) finding = capture;
     for (const c10::IValue& input : watchedInputsOf(function))
       forEachTensor(input, [&](int32_t, const at::Tensor& tensor) {
         if (!tensor.has_storage()) return;
@@ -309,6 +329,25 @@ std::shared_ptr<void> openMemory(const at::Tensor& tensor) {
             std::lock_guard closing(all.mutex);
             all.close(held.unsafeGetStorageImpl());
           }};
+}
+
+std::shared_ptr<ThreadWatch::Finding> captureOfThread() {
+  Watched& watched = Watched::instance();
+  std::lock_guard lock(watched.mutex);
+  const auto here = std::this_thread::get_id();
+  const auto found =
+      std::ranges::find_if(watched.captures, [&](const auto& finding) { return finding->owner == here; });
+  return found == watched.captures.end() ? watched.servedHere() : *found;
+}
+
+WorksFor::WorksFor(std::shared_ptr<ThreadWatch::Finding> capture)
+    : before_(std::exchange(served(), std::move(capture))) {}
+WorksFor::~WorksFor() { served() = std::move(before_); }
+
+std::shared_ptr<void> captureHere() { return captureOfThread(); }
+
+std::shared_ptr<void> workFor(const std::shared_ptr<void>& capture) {
+  return std::make_shared<WorksFor>(std::static_pointer_cast<ThreadWatch::Finding>(capture));
 }
 
 std::optional<std::string> ThreadWatch::found() const {

@@ -41,4 +41,20 @@ class ThreadWatch {
   std::shared_ptr<Finding> finding_;  // shared: another thread may still write it when the capture ends
 };
 
+/// The capture that runs on this thread, for those who work for it; null: none.
+std::shared_ptr<ThreadWatch::Finding> captureOfThread();
+
+/// While it lives, this thread works for what a capture runs, as if the capture had started it: no memory opens for it,
+/// and the random numbers that it draws are noticed.
+class WorksFor {
+ public:
+  explicit WorksFor(std::shared_ptr<ThreadWatch::Finding> capture);
+  ~WorksFor();
+  WorksFor(const WorksFor&) = delete;
+  WorksFor& operator=(const WorksFor&) = delete;
+
+ private:
+  std::shared_ptr<ThreadWatch::Finding> before_;
+};
+
 }  // namespace abele::capture

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Layout.h>
 
@@ -97,6 +98,18 @@ std::vector<at::Tensor> inTypes(std::vector<at::Tensor> inputs, const std::vecto
   for (size_t i = 0; i < std::min(inputs.size(), compiled.size()); ++i)
     inputs[i] = inputs[i].to(static_cast<at::ScalarType>(compiled[i].dtype));
   return inputs;
+}
+
+void requireApart(const std::vector<at::Tensor>& inputs, const std::vector<size_t>& written) {
+  for (const size_t i : written)
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      if (j == i) continue;
+      const at::MemOverlapStatus overlap = at::get_overlap_status(inputs.at(i), inputs[j]);
+      ABELE_REQUIRE(overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial, E0708,
+                    {.what = cat("forward writes into tensor argument ", i, ", which shares memory with argument ", j),
+                     .expected = "memory of its own: devices have a copy of each argument",
+                     .remedy = "clone() one of them before the call"});
+    }
 }
 
 at::Tensor narrowed(const at::Tensor& value, const std::string& name, const Policy& policy) {

@@ -25,6 +25,10 @@ std::vector<at::Tensor> deviceInputs(const std::vector<at::Tensor>& given, const
 std::vector<at::Tensor> inTypes(std::vector<at::Tensor> inputs, const std::vector<Type>& compiled,
                                 const Policy& policy);
 
+/// Throws E0708 where an argument that a step writes shares memory with another one: devices have a copy of each.
+/// written: their numbers.
+void requireApart(const std::vector<at::Tensor>& inputs, const std::vector<size_t>& written);
+
 /// A value as callers get it. name: what messages call it. Throws E0609 for an integer that the narrow type does not
 /// hold.
 at::Tensor narrowed(const at::Tensor& value, const std::string& name, const Policy& policy);

@@ -281,6 +281,7 @@ void Model::refresh() {
 
 std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {
   Session& session = compiled("a call");
+  requireApart(inputs, program_->captured.written);
   if (rules_.training) stale_ = true;  // also after an interruption that comes too late
   Step step(*this);
   std::vector<at::Tensor> results = session.run(inputs, poll_);

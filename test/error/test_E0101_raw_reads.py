@@ -5,6 +5,8 @@ import copy
 import ctypes
 import inspect
 import io
+import multiprocessing.pool
+import queue
 import threading
 
 import numpy as np
@@ -96,6 +98,54 @@ def test_reads_are_refused_with_the_line(read):
     assert torch.equal(model(X), eager)  # everything can be read again
 
 
+TAKEN = {
+    "numpy": lambda w: torch.from_numpy(w.numpy()),
+    "part of numpy": lambda w: torch.from_numpy(w.numpy()[2:]),
+    "dlpack": lambda w: torch.from_dlpack(w.numpy()),
+    "buffer": lambda w: torch.frombuffer(memoryview(w.numpy()), dtype=torch.float32),
+    "storage": lambda w: torch.tensor([]).set_(w.untyped_storage()[4:8]),
+    "array": lambda w: w.numpy(),
+}
+USES = {
+    "operand": lambda x, taken: x * taken.sum() if isinstance(taken, torch.Tensor) else x * torch.from_numpy(taken),
+    "copy": lambda x, taken: x * torch.tensor(taken).sum(),
+    "reshaped": lambda x, taken: torch.as_tensor(taken).reshape(-1)[0] * x,
+}
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct", "ignore:The given buffer is not writable")
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+@pytest.mark.parametrize("take", TAKEN.values(), ids=TAKEN.keys())
+def test_memory_of_weights_that_was_taken_before(take, use):
+    class Holds(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.full((4,), 2.0))
+            self.taken = [take(self.w.detach())]
+
+        def forward(self, x):
+            return use(x, self.taken[0]) + self.w
+
+    with pytest.raises(
+        poptorch.Error, match="E0101 data-dependent: forward uses memory of w past the tensor"
+    ) as raised:
+        poptorch.inferenceModel(Holds())(X)
+    assert "test_E0101_raw_reads.py:" in str(raised.value)
+
+
+def test_memory_beside_a_weight_is_no_part_of_it():
+    class Beside(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.memory = np.full(12, 2.0, dtype=np.float32)
+            self.w = torch.nn.Parameter(torch.from_numpy(self.memory[:4]))
+
+        def forward(self, x):
+            return x * self.w + torch.from_numpy(self.memory[4:8]) + torch.from_numpy(self.memory[8:])
+
+    assert torch.equal(poptorch.inferenceModel(Beside())(X), X * 2 + 4)
+
+
 KEEPS = {
     "view on a thread": lambda x, w: onThread(lambda: x[:2]) + 1,
     "constant on a thread": lambda x, w: x * onThread(lambda: torch.ones(4) * 2),
@@ -159,23 +209,66 @@ def test_operators_of_a_thread_while_one_of_forward_runs():
     assert "aten::mul, test_E0101_raw_reads.py:" in str(raised.value) and "another thread" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x, w: x + onThread(lambda: torch.rand(4)),
+        lambda x, w: x + onPool(lambda: torch.ones(4).bernoulli_(0.5)),
+    ],
+)
+def test_random_numbers_that_a_thread_of_forward_draws(draw):
+    with pytest.raises(poptorch.Error, match="E0101 data-dependent") as raised:
+        poptorch.inferenceModel(Model(draw))(X)
+    assert "test_E0101_raw_reads.py:" in str(raised.value) and "another thread" in str(raised.value)
+
+
+class Waiting(torch.nn.Module):
+    """Takes what another thread makes of a weight."""
+
+    def __init__(self, onOther):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(4))
+        self.onOther = onOther
+
+    def forward(self, x):
+        return x * self.onOther(self.w.detach())
+
+
 @pytest.mark.parametrize("function", [lambda w: w * 2, lambda w: (w * 2).relu() + 1, lambda w: (w * 2)[:2].sum()])
-def test_results_of_a_pool_that_was_there_before(function):
-    """Its threads may belong to somebody else, and so they may read weights; forward cannot have the result."""
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(int).result()
-
-        class Pooled(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.w = torch.nn.Parameter(torch.ones(4))
-
-            def forward(self, x):
-                return x * pool.submit(lambda: function(self.w.detach())).result()
-
+def test_results_of_a_thread_that_was_there_before(function):
+    """It may belong to somebody else, and so it may read weights; forward cannot have the result."""
+    tasks, results = queue.Queue(), queue.Queue()
+    thread = threading.Thread(target=lambda: [results.put(task()) for task in iter(tasks.get, None)])
+    thread.start()
+    try:
         with pytest.raises(poptorch.Error, match="E0101 data-dependent: another thread computed") as raised:
-            poptorch.inferenceModel(Pooled())(X)
+            poptorch.inferenceModel(Waiting(lambda w: (tasks.put(lambda: function(w)), results.get())[1]))(X)
         assert "test_E0101_raw_reads.py:" in str(raised.value)
+    finally:
+        tasks.put(None)
+        thread.join()
+
+
+TAKES = [lambda w: w * 2, lambda w: w.sum().item(), lambda w: float(w.numpy()[0]), lambda w: w.tolist()[0]]
+
+
+@pytest.mark.parametrize("function", [*TAKES, lambda w: torch.rand(4)])
+def test_work_of_a_pool_that_was_there_before(function):
+    """Its threads work for forward then."""
+    with concurrent.futures.ThreadPoolExecutor(1) as executor, multiprocessing.pool.ThreadPool(1) as pool:
+        executor.submit(int).result()
+        for onOther in (
+            lambda w: executor.submit(function, w).result(),
+            lambda w: next(iter(executor.map(function, [w]))),
+            lambda w: pool.apply(function, (w,)),
+            lambda w: pool.map(function, [w])[0],
+        ):
+            model = Waiting(onOther)
+            with pytest.raises(poptorch.Error, match="E0101 data-dependent"):
+                poptorch.inferenceModel(model)(X)
+            assert model(X).shape == (4,)
+        doubles = poptorch.inferenceModel(Waiting(lambda w: executor.submit(lambda: torch.full((4,), 2.0)).result()))
+        assert torch.equal(doubles(X), X * 2)
 
 
 def test_other_threads_may_work_with_other_tensors():

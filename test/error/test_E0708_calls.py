@@ -174,3 +174,37 @@ def test_weights_that_were_replaced_by_freed_ones():
     model.weight = replaced
     with pytest.raises(poptorch.Error, match="E0708 arguments: the memory of weight is smaller than its sizes"):
         executor.copyWeightsToDevice()
+
+
+class Writes(torch.nn.Module):
+    def forward(self, x, y):
+        x.add_(1)
+        return x + y
+
+
+SHARED = {
+    "one tensor": lambda x: (x, x),
+    "a view of it": lambda x: (x, x.view(2, 3)),
+    "parts that overlap": lambda x: (x.view(-1)[:4], x.view(-1)[2:]),
+}
+
+
+@pytest.mark.parametrize("arguments", SHARED.values(), ids=SHARED.keys())
+@pytest.mark.parametrize("is_later", [False, True])
+def test_written_arguments_that_share_memory(arguments, is_later):
+    """In eager PyTorch the other one changes, too; devices have a copy of each."""
+    model = abele.inferenceModel(Writes())
+    x, y = arguments(X.clone())
+    if is_later:
+        assert torch.equal(model(x.clone(), y.clone()), x + 1 + y)
+    before = x.clone()
+    with pytest.raises(poptorch.Error, match="E0708 arguments: forward writes into tensor argument 0, which shares"):
+        model(x, y)
+    assert torch.equal(x, before)
+
+
+def test_arguments_that_share_no_element():
+    model = abele.inferenceModel(Writes())
+    whole = torch.arange(12.0).view(3, 4)
+    expected = Writes()(*whole.clone().chunk(2, dim=1))
+    assert torch.equal(model(*whole.chunk(2, dim=1)), expected)

@@ -9,6 +9,7 @@
 #include <ATen/core/jit_type.h>
 
 #include "base/error.h"
+#include "base/hidden_writes.h"
 #include "runtime/kernels/constants.h"
 
 namespace abele::runtime {
@@ -104,6 +105,29 @@ std::string missingStatistics(const exe::Instruction& instruction, const c10::Fu
   return {};
 }
 
+/// Who waits for whom, what is fetched and what an input is are made from the slots that an instruction says it writes:
+/// it must name all that the operator does write. Returns: the argument that it leaves out; empty: none.
+std::string unlistedWrite(const exe::Instruction& instruction, const c10::FunctionSchema& schema) {
+  const std::vector<c10::Argument>& parameters = schema.arguments();
+  const HiddenWrites* hidden = hiddenWrites(instruction.op);
+  if (hidden && hidden->training_arg >= 0 && instruction.args[hidden->training_arg].i == 0) hidden = nullptr;
+  const auto isListed = [&](int64_t slot) {
+    return slot < 0 ||
+           std::find(instruction.writes.begin(), instruction.writes.end(), slot) != instruction.writes.end();
+  };
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const c10::AliasInfo* alias = parameters[i].alias_info();
+    const bool is_hidden =
+        hidden && std::find(hidden->args.begin(), hidden->args.end(), static_cast<int>(i)) != hidden->args.end();
+    if (!is_hidden && !(alias && alias->isWrite())) continue;
+    const Arg& arg = instruction.args[i];
+    if ((arg.kind == Kind::kId && !isListed(arg.i)) ||
+        (arg.kind != Kind::kId && arg.holdsIds() && !std::all_of(arg.ints.begin(), arg.ints.end(), isListed)))
+      return parameters[i].name();
+  }
+  return {};
+}
+
 [[noreturn]] void refuse(const exe::Instruction& instruction, std::string what, const c10::FunctionSchema& schema) {
   std::string text = toString(schema);
   throwUser(ErrorCode::E0501, {.what = cat(instruction.op, ": ", what),
@@ -122,6 +146,8 @@ void requireSignature(const exe::Instruction& instruction, const c10::FunctionSc
       refuse(instruction, cat("argument ", parameters[i].name()), schema);
   if (const std::string missing = missingStatistics(instruction, schema); !missing.empty())
     refuse(instruction, cat("argument ", missing), schema);
+  if (const std::string unlisted = unlistedWrite(instruction, schema); !unlisted.empty())
+    refuse(instruction, cat("writes argument ", unlisted, ", which it does not list"), schema);
   if (instruction.results.size() > schema.returns().size())
     refuse(instruction, cat(instruction.results.size(), " results"), schema);
   for (size_t r = 0; r < instruction.results.size(); ++r) {

@@ -8,8 +8,9 @@
 
 namespace abele::runtime {
 
-/// Throws E0501 for another number of arguments or results, or one that is not of the schema's type. device: where it
-/// will run; a device among the arguments is of that kind.
+/// Throws E0501 for another number of arguments or results, one that is not of the schema's type, or an operand that
+/// the operator writes and the instruction does not list. device: where it will run; a device among the arguments is of
+/// that kind.
 void requireSignature(const exe::Instruction& instruction, const c10::FunctionSchema& schema,
                       c10::Device device = c10::Device(c10::DeviceType::CPU));
 

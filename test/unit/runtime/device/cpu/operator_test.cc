@@ -129,7 +129,8 @@ TEST(Operator, BatchNormUpdatesRunningStatistics) {
   p.op("aten::native_batch_norm",
        {Arg::id(in), Arg::id(weight), Arg::id(bias), Arg::id(running_mean), Arg::id(running_var), Arg::boolean(true),
         Arg::real(0.1), Arg::real(1e-5)},
-       {out, save_mean, save_std});
+       {out, save_mean, save_std})
+      .writes = {running_mean, running_var};
   p.emit(out);
   p.emit(save_std);
   Runner runner(p);
@@ -152,9 +153,9 @@ TEST(Operator, WritesAViewOfAValueInPlace) {
   const int32_t row = p.slotAt(p.values, 16, f32({4})), column = p.slotAt(p.values, 4, {DType::kFloat32, {3}, {4}});
   const int32_t first_row = p.slotAt(p.values, 0, f32({4}));
   p.op("abele::copy", {Arg::id(copy), Arg::id(in)});
-  p.op("aten::add_.Tensor", {Arg::id(row), Arg::id(first_row), Arg::integer(2)});
-  p.op("aten::mul_.Tensor", {Arg::id(column), number(3)});
-  p.op("aten::relu_", {Arg::id(copy)}, {-1});
+  p.op("aten::add_.Tensor", {Arg::id(row), Arg::id(first_row), Arg::integer(2)}).writes = {row};
+  p.op("aten::mul_.Tensor", {Arg::id(column), number(3)}).writes = {column};
+  p.op("aten::relu_", {Arg::id(copy)}, {-1}).writes = {copy};
   p.emit(copy);
   Runner runner(p);
   at::Tensor expected = x - 5;
@@ -240,6 +241,44 @@ TEST(Operator, BatchNormWithoutStatisticsIsRefusedWhenLoaded) {
     EXPECT_EQ(error.code(), ErrorCode::E0501);
     EXPECT_NE(std::string(error.what()).find("running_mean"), std::string::npos) << error.what();
   }
+}
+
+// Nobody would wait for what such an instruction writes, and an input of the caller's could be written.
+TEST(Operator, WritesThatAreNotListedAreRefusedWhenLoaded) {
+  const auto messageOf = [](const auto& change) -> std::string {
+    Program p;
+    const int32_t in = p.input(f32({2, 4})), a = p.value(f32({4})), b = p.value(f32({4})), out = p.value(f32({2, 4}));
+    p.op("aten::add_.Tensor", {Arg::id(a), Arg::id(b), Arg::integer(1)}).writes = {a};
+    p.op("aten::_foreach_add_.Scalar", {Arg::idList({a, b}), Arg::integer(1)}).writes = {a, b};
+    p.op("aten::native_batch_norm",
+         {Arg::id(in), Arg::none(), Arg::none(), Arg::id(a), Arg::id(b), Arg::boolean(true), Arg::real(0.1),
+          Arg::real(1e-5)},
+         {out})
+        .writes = {a, b};
+    p.emit(out);
+    change(p.executable.segments[0].instructions);
+    try {
+      Runner runner(p);
+      return "";
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::E0501);
+      return error.what();
+    }
+  };
+  const auto says = [](const std::string& message, const char* part) {
+    return message.find(part) != std::string::npos;
+  };
+  EXPECT_EQ(messageOf([](auto&) {}), "");
+  EXPECT_TRUE(says(messageOf([](auto& list) { list[0].writes.clear(); }), "aten::add_.Tensor: writes argument self"));
+  EXPECT_TRUE(says(messageOf([](auto& list) { list[0].writes = {list[0].writes[0] + 1}; }), "argument self"));
+  EXPECT_TRUE(says(messageOf([](auto& list) { list[1].writes.pop_back(); }), "writes argument self"));
+  EXPECT_TRUE(says(messageOf([](auto& list) { list[2].writes.pop_back(); }), "writes argument running_var"));
+  // Statistics that are only read.
+  EXPECT_EQ(messageOf([](auto& list) {
+              list[2].args[5] = Arg::boolean(false);
+              list[2].writes.clear();
+            }),
+            "");
 }
 
 TEST(Operator, UnknownOnesAreRefusedWhenLoaded) {

@@ -25,8 +25,10 @@ Program dropoutProgram(int64_t micro_batches) {
   p.executable.random_draws = 54;
   const int32_t first = p.value(f32({4, 5})), second = p.value(f32({7}));
   exe::Instruction& a = p.op("aten::bernoulli_.float", {Arg::id(first), Arg::real(0.5), randomStream()}, {-1});
+  a.writes = {first};
   a.random_draws = 40, a.random_offset = 0;
   exe::Instruction& b = p.op("aten::bernoulli_.float", {Arg::id(second), Arg::real(0.3), randomStream()}, {-1});
+  b.writes = {second};
   b.random_draws = 14, b.random_offset = 40;
   p.emit(first);
   p.emit(second);
@@ -90,12 +92,15 @@ Program normalProgram(int64_t micro_batches) {
   p.executable.normals = {.count = 5, .spare = mask_draws};
   const int32_t first = p.value(f32({3})), mask = p.value(f32({7})), second = p.value(f32({2}));
   exe::Instruction& a = p.op("aten::normal_", {Arg::id(first), Arg::real(0), Arg::real(1), randomStream()}, {-1});
+  a.writes = {first};
   a.random_draws = a.random_offset = 0;
   a.normals = {.count = 3, .spare = 0};  // behind the mask of the micro-batch before
   exe::Instruction& b = p.op("aten::bernoulli_.float", {Arg::id(mask), Arg::real(0.5), randomStream()}, {-1});
+  b.writes = {mask};
   b.random_draws = mask_draws, b.random_offset = 0;
   b.normals = {.before = 3};
   exe::Instruction& c = p.op("aten::normal_", {Arg::id(second), Arg::real(0), Arg::real(1), randomStream()}, {-1});
+  c.writes = {second};
   c.random_draws = 0, c.random_offset = mask_draws;
   c.normals = {.count = 2, .before = 3, .spare = 0};
   p.emit(first);
