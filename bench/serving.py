@@ -6,11 +6,13 @@
 Requests have 1 to 24 rows; one in 100 is wrong: a word that is not there, or a text that is too long. Each thread asks
 for the next request as soon as it has its answer. An answer is right if it holds the rows of eager PyTorch for this
 request alone, within rounding, and an error for a wrong one. Eager and torch.compile answer one request at a time,
-behind a lock, with all cores. Systems take turns, each run in a process of its own; what is compiled is warm.
+behind a lock, with all cores; eager-1 and abele-1 use one. Systems take turns, each run in a process of its own; what
+is compiled is warm.
 """
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -26,7 +28,7 @@ from support.machine import busy_seconds, describe
 
 RESULTS = Path(__file__).resolve().parent / "results"
 WORDS, LENGTH, DIM, MOST_ROWS, BATCH = 1000, 32, 128, 24, 32
-POOL = 512  # different requests
+POOL = 128  # different requests
 
 
 class Reader(torch.nn.Module):
@@ -80,11 +82,12 @@ class Requests:
 class Locked:
     """One request at a time."""
 
-    def __init__(self, model):
-        self.model, self.lock = model, threading.Lock()
+    def __init__(self, model, threads=None):
+        self.model, self.lock, self.threads = model, threading.Lock(), threads or os.cpu_count()
 
     def __call__(self, text):
         with self.lock, torch.no_grad():
+            torch.set_num_threads(self.threads)  # each thread that asks has its own number
             return self.model(text)
 
     def counts(self):
@@ -121,8 +124,10 @@ class Served:
 
 SYSTEMS = {
     "eager": lambda net: Locked(net),
+    "eager-1": lambda net: Locked(net, threads=1),
     "torch.compile": lambda net: Locked(torch.compile(net, dynamic=True)),
     "abele": lambda net: Served(net, 1, 2),
+    "abele-1": lambda net: Served(net, 1, 1),
     "abele-2": lambda net: Served(net, 2, 1),
 }
 
@@ -142,6 +147,7 @@ def serveOnce(name, threads, count, wrong):
     """One run, in this process."""
     torch.manual_seed(0)
     net = Reader().eval()
+    torch.set_num_threads(1)  # where other programs keep a core busy, threads wait for each other
     requests = Requests(net, count, wrong)
     system = SYSTEMS[name](net)
     warm(system, requests)
@@ -183,7 +189,7 @@ def serveOnce(name, threads, count, wrong):
         "p50_ms": 1e3 * latencies[len(latencies) // 2],
         "p99_ms": 1e3 * latencies[int(0.99 * len(latencies))],
         "cpu_s": own,
-        "others": max(0.0, busy - own) / (wall * torch.get_num_threads()),
+        "others": max(0.0, busy - own) / (wall * os.cpu_count()),
         **{name: count - before[name] for name, count in system.counts().items()},
     }
 
