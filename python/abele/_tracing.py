@@ -264,8 +264,8 @@ def _warnOfReplaced(model, before):
     changed = [path for path, module in before.items() if after.get(path) is not module]
     if changed:
         logger.warning(
-            "forward replaced the module %s: the program repeats this call in every micro-batch, with the random numbers "
-            "that it drew, where eager PyTorch would do so once; call the model once before it is compiled",
+            "forward replaced the module %s: the program repeats this call in every micro-batch, with the random "
+            "numbers that it drew, where eager PyTorch would do so once; call the model once before it is compiled",
             changed[0],
         )
 
