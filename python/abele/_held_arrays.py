@@ -1,6 +1,7 @@
 """Arrays and pointers over the memory of weights, which forward can read past torch."""
 
 import ctypes
+import inspect
 import sys
 
 import torch
@@ -43,7 +44,8 @@ def _namesOf(model):
         for name, value in vars(module).items():
             if not name.startswith("_") or isinstance(value, _POINTERS) or type(value).__name__ == "ndarray":
                 yield from _held(f"{path}.{name}".lstrip("."), value)
-        function = getattr(type(module).forward, "__wrapped__", type(module).forward)
+        function = inspect.getattr_static(type(module), "forward", None)  # of TorchScript's classes: a descriptor
+        function = getattr(function, "__wrapped__", function)
         if function in seen or not hasattr(function, "__code__"):
             continue
         seen.add(function)

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from . import wrapping
-from ._errors import Error, userError
+from ._errors import Error, refused, userError
 from ._native import core
 from ._report_words import adviceOf, factsOf, simulated
 from ._version import __version__
@@ -64,7 +64,7 @@ class Trace:
             if each["ph"] == "X":
                 row = (float(each["ts"]), float(each.get("dur", 0)), str(each["name"]), str(each.get("cat", "other")))
                 if not all(map(math.isfinite, row[:2])):
-                    raise ValueError(f"a span at {row[0]} of length {row[1]}")
+                    raise refused(ValueError, f"a span at {row[0]} of length {row[1]}")
                 spans[each["pid"], each["tid"]].append(row)
         begin = min((row[0] for rows in spans.values() for row in rows), default=0.0)
         self.tracks = []
