@@ -78,15 +78,29 @@ void inputGradient(int64_t begin, int64_t end, const NormRows& rows, const float
     const float* grad = grad_rows + row * width;
     float* to = grad_x + row * width;
     const float m = mean[row], s = scale[row], count = static_cast<float>(width);
-    const float plain = sumOver(
-                            width, [&](int64_t i) { return load(grad + i) * load(weight + i); },
-                            [&](int64_t i) { return grad[i] * weight[i]; }) /
-                        count;
-    const float along =
-        sumOver(
-            width, [&](int64_t i) { return load(grad + i) * load(weight + i) * ((load(x + i) - m) * s); },
-            [&](int64_t i) { return grad[i] * weight[i] * ((x[i] - m) * s); }) /
-        count;
+    Lanes plain_even = {}, plain_odd = {}, along_even = {}, along_odd = {};
+    float plain_rest = 0, along_rest = 0;
+    const auto add = [&](int64_t at, Lanes& plain, Lanes& along) {
+      const Lanes g = load(grad + at) * load(weight + at);
+      plain += g;
+      along += g * ((load(x + at) - m) * s);
+    };
+    int64_t k = 0;
+    for (; k + 2 * kLanes <= width; k += 2 * kLanes) {
+      add(k, plain_even, along_even);
+      add(k + kLanes, plain_odd, along_odd);
+    }
+    if (k + kLanes <= width) {
+      add(k, plain_even, along_even);
+      k += kLanes;
+    }
+    for (; k < width; ++k) {
+      const float g = grad[k] * weight[k];
+      plain_rest += g;
+      along_rest += g * ((x[k] - m) * s);
+    }
+    const float plain = (sumOf(plain_even + plain_odd) + plain_rest) / count;
+    const float along = (sumOf(along_even + along_odd) + along_rest) / count;
     int64_t i = 0;
     for (; i + kLanes <= width; i += kLanes)
       store(to + i, s * (load(grad + i) * load(weight + i) - plain - (load(x + i) - m) * s * along));
@@ -97,20 +111,24 @@ void inputGradient(int64_t begin, int64_t end, const NormRows& rows, const float
 void parameterGradients(int64_t begin, int64_t end, int64_t first, int64_t last, const NormRows& rows,
                         const float* grad_rows, const float* mean, const float* scale, float* grad_weight,
                         float* grad_bias) {
-  for (int64_t row = begin; row < end; ++row) {
-    const float* x = rows.x + row * rows.width;
-    const float* grad = grad_rows + row * rows.width;
-    const float m = mean[row], s = scale[row];
-    int64_t i = first;
-    for (; i + kLanes <= last; i += kLanes) {
-      store(grad_weight + i, load(grad_weight + i) + load(grad + i) * ((load(x + i) - m) * s));
-      store(grad_bias + i, load(grad_bias + i) + load(grad + i));
+  const int64_t width = rows.width;
+  int64_t i = first;
+  for (; i + kLanes <= last; i += kLanes) {
+    Lanes of_weight = load(grad_weight + i), of_bias = load(grad_bias + i);
+    for (int64_t row = begin; row < end; ++row) {
+      const Lanes grad = load(grad_rows + row * width + i);
+      of_weight += grad * ((load(rows.x + row * width + i) - mean[row]) * scale[row]);
+      of_bias += grad;
     }
-    for (; i < last; ++i) {
-      grad_weight[i] += grad[i] * ((x[i] - m) * s);
-      grad_bias[i] += grad[i];
-    }
+    store(grad_weight + i, of_weight);
+    store(grad_bias + i, of_bias);
   }
+  for (; i < last; ++i)
+    for (int64_t row = begin; row < end; ++row) {
+      const float grad = grad_rows[row * width + i];
+      grad_weight[i] += grad * ((rows.x[row * width + i] - mean[row]) * scale[row]);
+      grad_bias[i] += grad;
+    }
 }
 
 }  // namespace
