@@ -81,7 +81,9 @@ class C10dPeers final : public Peers {
     attempt(from, [&] {
       if (!wait(connection->recv(list, peer, kTag))) return false;
       // Not waited for: the other side has it, or is gone and nobody needs it.
-      acknowledged_[peer] = connection->send(acknowledgement_, peer, kAcknowledgement);
+      Transfer sent = connection->send(acknowledgement_, peer, kAcknowledgement);
+      const std::lock_guard lock(mutex_);
+      acknowledged_[peer].swap(sent);
       return true;
     });
   }
@@ -202,18 +204,20 @@ class C10dPeers final : public Peers {
     Connection backend;
     c10::intrusive_ptr<c10d::ProcessGroup> group;
     std::vector<Note> notes;
+    Acknowledgements acknowledged;  // of whoever comes first: several threads may leave at once
     {
       const std::lock_guard lock(mutex_);
       if (group_) broken_ = why;
       backend.swap(backend_);
       group.swap(group_);
       notes.swap(notes_);
+      acknowledged.swap(acknowledged_);
       stopAll();
       for (c10d::Work* work : beats_) stop(*work);
     }
     if (heartbeat_) heartbeat_->end();
     links_.closeAll();
-    flush();
+    flush(acknowledged);
   }
   /// Behind leave(): waits for the threads that send and hear beats.
   void joinHeartbeat() {
@@ -229,6 +233,7 @@ class C10dPeers final : public Peers {
 
  private:
   using Connection = c10::intrusive_ptr<c10d::Backend>;
+  using Acknowledgements = std::map<int, c10::intrusive_ptr<c10d::Work>>;  // by process; the last one
 
   void sendByGroup(int64_t link, const at::Tensor& bytes, int64_t to) {
     const Connection connection = open();
@@ -279,15 +284,14 @@ class C10dPeers final : public Peers {
   }
 
   // The last that others wait for has to be on its way before connections are closed.
-  void flush() {
-    for (const auto& [process, transfer] : acknowledged_) {
+  static void flush(const Acknowledgements& acknowledged) {
+    for (const auto& [process, transfer] : acknowledged) {
       try {
         transfer->wait(kPatience);
       } catch (const std::exception& error) {  // the other side is gone, and nobody needs it
         log::debug("process ", process, " did not take the last message: ", shortened(error.what()));
       }
     }
-    acknowledged_.clear();
   }
 
   // Each thread of the heartbeat is in one of these. False once this process or the other one has left.
@@ -484,12 +488,12 @@ class C10dPeers final : public Peers {
   const Home home_;
   SharedLinks links_;
   std::vector<at::Tensor> acknowledgement_{at::empty({1}, at::kByte)};
-  std::map<int, c10::intrusive_ptr<c10d::Work>> acknowledged_;  // by process; the last one
-  mutable std::mutex mutex_;                                    // guards group_, backend_, and all below
-  std::string broken_;                                          // why it left
-  std::set<c10d::Work*> pending_;                               // by thread that waits
-  std::set<c10d::Work*> beats_;                                 // an interruption does not end these
-  std::vector<Note> notes_;                                     // that announced() waits for
+  mutable std::mutex mutex_;       // guards group_, backend_, and all below
+  Acknowledgements acknowledged_;  // that nobody waits for
+  std::string broken_;             // why it left
+  std::set<c10d::Work*> pending_;  // by thread that waits
+  std::set<c10d::Work*> beats_;    // an interruption does not end these
+  std::vector<Note> notes_;        // that announced() waits for
   bool interrupted_ = false;
   bool stands_ = false;                   // the others may know that this process does the step to its end
   bool agreed_ = false;                   // so do all
