@@ -13,11 +13,10 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from smoke import CHECKED_STEPS, RESULTS, System, split
+from smoke import CHECKED_STEPS, RESULTS, System, split, take_turns
 from support.machine import describe
 from support.workloads import MICRO_BATCHES, WORKLOADS
 
@@ -35,20 +34,16 @@ def measure(workload, setups, single, samples, patience_s):
     told = {
         name: [system.train(step, 1)["losses"] for step in range(CHECKED_STEPS)] for name, system in systems.items()
     }
-    until, turn = time.monotonic() + patience_s, 0
-    order = list(systems.values())
-    while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in order)):
-        for system in order[turn % len(order) :] + order[: turn % len(order)]:
-            system.sample(CHECKED_STEPS + turn * steps, steps)
-        turn += 1
-    for system in order:
-        system.stop()
-
+    take_turns(list(systems.values()), steps, samples, patience_s)
     rows = {}
     for setup in setups:
         devices, each = split(setup)
         ours = systems[setup].kept(samples)
-        row = {"ms": statistics.median(ours) * 1e3, "clean": len(systems[setup].clean()), "samples": turn}
+        row = {
+            "ms": statistics.median(ours) * 1e3,
+            "clean": len(systems[setup].clean()),
+            "samples": len(systems[setup].samples),
+        }
         for kind in ("eager", "compile"):
             theirs = systems[f"{kind}-{devices * each}"].kept(samples)
             row[f"{kind}_ms"] = statistics.median(theirs) * 1e3

@@ -9,7 +9,6 @@ turns.
 import argparse
 import json
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,19 +16,11 @@ import abele  # noqa: F401  registers the operators
 import torch
 from abele._native import core
 from support.machine import describe
+from support.timing import least
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SHAPES = [(16, 128), (1, 128), (256, 384), (512, 256)]
 BOTH = [True, True, True]
-
-
-def least(call, calls):
-    best = float("inf")
-    for _ in range(calls):
-        begin = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - begin)
-    return best * 1e6
 
 
 def measure(rows, width, calls):

@@ -9,12 +9,12 @@ A row: rows of the input, features in and out, microseconds of each (the least o
 import argparse
 import json
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from support.machine import describe
+from support.timing import least
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SHAPES = [
@@ -31,16 +31,6 @@ SHAPES = [
     (128, 256, 1024),
     (1, 256, 1024),
 ]
-
-
-def least(call, times):
-    call()
-    best = float("inf")
-    for _ in range(times):
-        begin = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - begin)
-    return best * 1e6
 
 
 def measure(rows, inward, outward, calls):

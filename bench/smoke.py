@@ -85,6 +85,17 @@ def split(setup):
     return devices, threads
 
 
+def take_turns(systems, steps, samples, patience_s):
+    """Times all systems, a sample of so many steps each, until they have clean ones enough, and stops them."""
+    until, turn = time.monotonic() + patience_s, 0
+    while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in systems)):
+        for system in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
+            system.sample(CHECKED_STEPS + turn * steps, steps)
+        turn += 1
+    for system in systems:
+        system.stop()
+
+
 def measure(workload, setups, samples, patience_s):
     """Results of one workload by setup, after all systems took turns."""
     names = sorted({eager_of(d * t) for d, t in map(split, setups)} | {eager_of(t) for _, t in map(split, setups)})
@@ -92,15 +103,7 @@ def measure(workload, setups, samples, patience_s):
     checked = {name: [system.train(step, 1) for step in range(CHECKED_STEPS)] for name, system in systems.items()}
     losses = {name: [reply["losses"][0] for reply in replies] for name, replies in checked.items()}
 
-    until, turn = time.monotonic() + patience_s, 0
-    order = list(systems.values())
-    while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in order)):
-        for system in order[turn % len(order) :] + order[: turn % len(order)]:
-            system.sample(CHECKED_STEPS + turn * workload.steps, workload.steps)
-        turn += 1
-    for system in order:
-        system.stop()
-
+    take_turns(list(systems.values()), workload.steps, samples, patience_s)
     rows = {}
     for setup in setups:
         devices, threads = split(setup)
