@@ -10,6 +10,7 @@ import random
 import sys
 import tempfile
 
+from ._item_access import replaced
 from ._native import core, isCapturing
 
 
@@ -137,12 +138,6 @@ def _hasDrawn(generator):
     return _stateOf(generator) != _stateOf(fresh)
 
 
-@contextlib.contextmanager
 def exchanged(owner, name, make):
-    """owner.name is make(original) meanwhile."""
-    original = vars(owner)[name]
-    setattr(owner, name, make(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    """A context in which owner.name is make(original)."""
+    return replaced(name, make(vars(owner)[name]), owner)

@@ -129,7 +129,8 @@ class _Watch:
         def draw(*args, **kwargs):
             elsewhere = not isCapturing()
             if elsewhere or self._is_seeded:
-                is_known = elsewhere and _active[-1].has_others and not self.drawn()
+                # Nothing is being captured where somebody has kept this function.
+                is_known = elsewhere and _active and not self.drawn()
                 value = original(*args, **kwargs)
                 if is_known:
                     self.renote()  # of another thread, which says so
@@ -150,6 +151,15 @@ def _stateOf(module):
     return tuple(part.tobytes() if hasattr(part, "tobytes") else part for part in state)
 
 
+def _runsOf(thread):
+    """How often and how long it has run, as Linux writes it; "": it has ended; None: not known."""
+    try:
+        with open(f"/proc/self/task/{thread.native_id}/schedstat") as file:
+            return file.read()
+    except OSError:
+        return "" if os.path.exists("/proc/self/schedstat") else None
+
+
 class _Watches:
     """Everything that draws on the host, while one model is captured."""
 
@@ -163,7 +173,8 @@ class _Watches:
         self.modules = modules
         self.all = [*modules, self.held]
         # They may draw for themselves; those that forward starts work for it.
-        self.has_others = threading.active_count() > 1
+        self._others = {thread: _runsOf(thread) for thread in threading.enumerate()}
+        del self._others[threading.current_thread()]
         self.has_warned = False
         self._thread = threading.get_ident()
 
@@ -171,13 +182,17 @@ class _Watches:
         """Does this thread capture?"""
         return threading.get_ident() == self._thread
 
+    def haveOthersRun(self):
+        """May a thread have drawn that forward did not start?"""
+        return any(runs is None or _runsOf(thread) != runs for thread, runs in self._others.items())
+
 
 _active = []  # of the captures that are running, the outermost first
 
 
 def requireNoDraw(*watches):
-    """Raises E0101 for numbers that forward has drawn where nobody stands in the way. Where other threads run, which
-    may have drawn them, it warns.
+    """Raises E0101 for numbers that forward has drawn where nobody stands in the way. Where other threads have run,
+    which may have drawn them, it warns.
 
     Args:
         watches: which to ask; none: all of this capture.
@@ -187,11 +202,11 @@ def requireNoDraw(*watches):
         source = watch.drawn()
         if not source:
             continue
-        if not active.has_others:
+        if not active.haveOthersRun():
             raise _refusal(source)
         if not active.has_warned:
             logger.warning(
-                "%s drew random numbers while forward was captured, and other threads run: if it was forward that drew "
+                "%s drew random numbers while forward was captured, and other threads ran: if it was forward that drew "
                 "them, they are constants of the program; draw with torch.rand, or pass them as an input",
                 source,
             )

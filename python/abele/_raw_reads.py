@@ -13,7 +13,7 @@ import traceback
 import torch
 
 from ._errors import Error, userError
-from ._generators import exchanged
+from ._item_access import replaced
 from ._native import core, isCapturing
 
 _READERS = ("numpy", "tolist")
@@ -69,8 +69,7 @@ def _starting(original):
 
 def _submitting(original):
     def submit(pool, function, *args, **kwargs):
-        has_threads = "ThreadPool" in "".join(kind.__name__ for kind in type(pool).__mro__)
-        return original(pool, _forForward(function) if has_threads and isCapturing() else function, *args, **kwargs)
+        return original(pool, _forForward(function) if isCapturing() else function, *args, **kwargs)
 
     return submit
 
@@ -81,13 +80,13 @@ def threadsOfForward():
     places = [(threading.Thread, "start", _starting)]
     for module, name, methods in (
         ("concurrent.futures.thread", "ThreadPoolExecutor", ["submit"]),
-        ("multiprocessing.pool", "Pool", ["apply_async", "_map_async"]),
+        ("multiprocessing.pool", "ThreadPool", ["apply_async", "_map_async"]),
     ):
         if module in sys.modules:
             places += [(getattr(sys.modules[module], name), method, _submitting) for method in methods]
     with contextlib.ExitStack() as stack:
         for owner, name, make in places:
-            stack.enter_context(exchanged(owner, name, make))
+            stack.enter_context(replaced(name, make(getattr(owner, name)), owner))
         yield
 
 

@@ -1,6 +1,7 @@
 """E0101: random numbers of Python and numpy decide what forward does."""
 
 import gc
+import importlib
 import random
 import tempfile
 import threading
@@ -9,6 +10,9 @@ import numpy as np
 import poptorch
 import pytest
 import torch
+
+# What other tests leave running would make warnings of errors.
+pytestmark = pytest.mark.own_process
 
 X = torch.tensor([1.0, 2.0])
 
@@ -169,13 +173,49 @@ def test_functions_of_the_host_draw_in_every_step():
     assert len(set(drawn)) >= 2
 
 
+def _waitingThread():
+    """(thread, event that it waits for)"""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    return thread, done
+
+
+def test_threads_that_do_nothing_draw_nothing():
+    other, done = _waitingThread()
+    try:
+        with pytest.raises(poptorch.Error, match="E0101 data-dependent: forward draws random numbers from .*'rng'"):
+            poptorch.inferenceModel(Model(lambda x: x * rng.random()))(X)
+    finally:
+        done.set()
+        other.join()
+
+
+def test_functions_that_forward_kept_draw_after_it(tmp_path, monkeypatch):
+    """A module imported by forward takes the functions that stand in for those of random."""
+    (tmp_path / "imported_by_forward.py").write_text("from random import random\nfrom numpy.random import rand\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def imports(x):
+        importlib.import_module("imported_by_forward")
+        return x * 2
+
+    assert torch.equal(poptorch.inferenceModel(Model(imports))(X), X * 2)
+    kept = importlib.import_module("imported_by_forward")
+    assert isinstance(kept.random(), float) and isinstance(kept.rand(), float)
+
+
 def test_other_threads_may_draw_for_themselves(capfd):
     """Nobody knows whose numbers they are: a warning."""
-    done = threading.Event()
-    other = threading.Thread(target=done.wait)
-    other.start()
+    other, done = _waitingThread()
+
+    def draws(x):
+        done.set()
+        other.join()
+        return x * 0 * rng.random()
+
     try:
-        model = poptorch.inferenceModel(Model(lambda x: x * 0 * rng.random()))
+        model = poptorch.inferenceModel(Model(draws))
         assert torch.equal(model(X), X * 0)
     finally:
         done.set()
