@@ -111,6 +111,7 @@ def indexingByTensors():
     def narrow(input, dim, start, length):
         if not _varies(start):
             return original_narrow(input, dim, start, length)
+        original_narrow(input, dim, 0, length)  # refuses what it would refuse
         return core().sliceAt(input, dim % input.dim(), start, length, 1)
 
     def setItem(self, index, value):

@@ -349,6 +349,18 @@ def test_narrow_begins_at_tensors():
 
 
 @spec("annotations/6")
+@pytest.mark.parametrize("dim, length", [(2, 1), (-3, 1), (0, 9)])
+def test_narrow_at_tensors_refuses_what_torch_refuses(dim, length):
+    x = torch.zeros(3, 4)
+    executor = poptorch.inferenceModel(Function(lambda x, i: x.narrow(dim, i, length)))
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        x.narrow(dim, 0, length)
+    with pytest.raises((IndexError, RuntimeError, poptorch.Error)) as found:
+        executor(x, torch.tensor(0))
+    assert str(expected.value).splitlines()[0] in str(found.value)
+
+
+@spec("annotations/6")
 def test_gradients_reach_what_is_written_into_slices_at_tensors():
     def model(w, i):
         out = torch.zeros(12, 2)
