@@ -4,6 +4,7 @@ the plain values that forward reads. Changes are named in a warning.
 Source: spec executor.md, section 5 (what the first call freezes).
 """
 
+import contextlib
 import functools
 import inspect
 import operator
@@ -41,7 +42,9 @@ _SETTINGS = {
     "autocast of the CPU": lambda: torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
     "torch.get_default_dtype()": torch.get_default_dtype,
     "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
-    "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision,
+    "torch.backends.mkldnn.matmul.fp32_precision": lambda: torch.backends.mkldnn.matmul.fp32_precision,
+    "torch.backends.mkldnn.conv.fp32_precision": lambda: torch.backends.mkldnn.conv.fp32_precision,
+    "torch.backends.mkldnn.rnn.fp32_precision": lambda: torch.backends.mkldnn.rnn.fp32_precision,
     "torch.backends.mkldnn.enabled": torch._C._get_mkldnn_enabled,
     "torch.backends.cuda.flash_sdp_enabled()": torch._C._get_flash_sdp_enabled,
     "torch.backends.cuda.math_sdp_enabled()": torch._C._get_math_sdp_enabled,
@@ -55,6 +58,14 @@ _contents = operator.attrgetter("cell_contents")
 
 def _isTorchs(thing):
     return thing.__module__.partition(".")[0] == "torch"
+
+
+def filledCells(function):
+    """(name, cell) of the variables around a function that have a value."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # it is empty
+            _ = cell.cell_contents
+            yield name, cell
 
 
 def _namesIn(code):
@@ -186,12 +197,8 @@ class Frozen:
         for name in names:
             if name in variables and isinstance(variables[name], (*_PLAIN, torch.Tensor)) and name[:2] != "__":
                 self._add(variables, name, name + where)
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                is_watched = isinstance(cell.cell_contents, (*_PLAIN, torch.Tensor))
-            except ValueError:  # it is empty
-                continue
-            if is_watched:
+        for name, cell in filledCells(function):
+            if isinstance(cell.cell_contents, (*_PLAIN, torch.Tensor)):
                 self._cells.append(cell)
                 self._in_cells.append(name + where)
 
@@ -239,6 +246,13 @@ class Frozen:
             if isinstance(now, torch.Tensor):
                 if core().mayVary(now):
                     self._warnOfKept(path)
+            elif isinstance(value, torch.nn.Module):
+                logger.warning(
+                    "forward replaced the module %s: the program repeats this call in every micro-batch, with the "
+                    "random numbers that it drew, where eager PyTorch would do so once; call the model once before it "
+                    "is compiled",
+                    path,
+                )
             elif isinstance(now, _PLAIN) and isinstance(value, _PLAIN):
                 logger.warning(
                     "forward changes %s (%r, then %r): only the call that compiles does, and the program goes on with "

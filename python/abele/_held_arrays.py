@@ -6,7 +6,9 @@ import sys
 
 import torch
 
+from ._frozen import filledCells
 from ._logging import logger
+from ._support import extentOf
 
 _POINTERS = (ctypes.Array, ctypes._SimpleCData, ctypes.Structure, ctypes._Pointer)
 
@@ -51,11 +53,8 @@ def _namesOf(model):
         seen.add(function)
         for name in function.__code__.co_names:
             yield from _held(name, function.__globals__.get(name))
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                yield from _held(name, cell.cell_contents)
-            except ValueError:  # it is empty
-                continue
+        for name, cell in filledCells(function):
+            yield from _held(name, cell.cell_contents)
 
 
 def warnOfHeldArrays(model, tensors):
@@ -67,8 +66,8 @@ def warnOfHeldArrays(model, tensors):
     memory = []
     for name, tensor, _ in tensors:
         if tensor.is_cpu and tensor.layout == torch.strided and tensor.numel() > 0:
-            elements = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-            memory.append((tensor.data_ptr(), tensor.data_ptr() + elements * tensor.element_size(), name))
+            end = tensor.data_ptr() + extentOf(tensor) * tensor.element_size()
+            memory.append((tensor.data_ptr(), end, name))
     for name, value in _namesOf(model):
         found = _rangeOf(value)
         shared = next((of for begin, end, of in memory if begin < found[1] and found[0] < end), None) if found else None

@@ -40,6 +40,11 @@ def requireShapes(model):
         )
 
 
+def extentOf(tensor):
+    """Number of elements from the first to the last of a strided tensor, gaps included. Requires: it is not empty."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
 def requireOwnGaps(model):
     """Raises poptorch.Error for trained parameters with gaps whose memory other tensors have too.
 
@@ -48,8 +53,7 @@ def requireOwnGaps(model):
     for name, value in model.named_parameters():
         if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.numel() == 0:
             continue
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-        if extent <= value.numel():
+        if extentOf(value) <= value.numel():
             continue
         storage = value.untyped_storage()
         if torch._C._storage_Use_Count(storage._cdata) > 2:  # the parameter and `storage`

@@ -258,18 +258,6 @@ def _requireNotReassigned(model, before):
         )
 
 
-def _warnOfReplaced(model, before):
-    """Forward that builds parts of the model does it in one call only; the program repeats that call."""
-    after = dict(model.named_modules())
-    changed = [path for path, module in before.items() if after.get(path) is not module]
-    if changed:
-        logger.warning(
-            "forward replaced the module %s: the program repeats this call in every micro-batch, with the random "
-            "numbers that it drew, where eager PyTorch would do so once; call the model once before it is compiled",
-            changed[0],
-        )
-
-
 @contextlib.contextmanager
 def withHooks():
     """Around a compilation or the loading of one."""
@@ -350,7 +338,7 @@ def aroundProgram(model, around):
 
 def callForward(model, positional, named, *, options, excludes, training, scopes):
     """Runs forward as captured code. Returns what it returned."""
-    before, modules = _owned(model), dict(model.named_modules())
+    before = _owned(model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(typedReads(excludes))
         stack.enter_context(_withoutFunctionOperands())
@@ -365,7 +353,6 @@ def callForward(model, positional, named, *, options, excludes, training, scopes
             check(result)
     requireNoDraw()
     _requireNotReassigned(model, before)
-    _warnOfReplaced(model, modules)
     return result
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import re
 import types
 
@@ -135,6 +136,10 @@ SETTINGS = {
     ),
     "default dtype": (lambda: changed(torch.set_default_dtype, torch.float64, torch.float32), "torch.float64 now"),
     "deterministic": (lambda: changed(torch.use_deterministic_algorithms, True, False), "algorithms.* is True now"),
+    "precision of products": (
+        lambda: changed(functools.partial(setattr, torch.backends.mkldnn.matmul, "fp32_precision"), "bf16", "none"),
+        "mkldnn.matmul.fp32_precision was none .* is bf16 now",
+    ),
     "mkldnn": (lambda: torch.backends.mkldnn.flags(enabled=False), "mkldnn.enabled was True .* is False now"),
 }
 
