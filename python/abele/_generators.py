@@ -9,25 +9,85 @@ import itertools
 import random
 import sys
 import tempfile
+import weakref
 
 from ._item_access import replaced
 from ._native import core, isCapturing
 
 
 def _kinds():
-    """The types of generators whose state can be read."""
-    found = [random.Random]
+    """The types of generators whose state can be read; others derive from them."""
     numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        found += [numpy.RandomState, numpy.BitGenerator]
-    for kind in found:  # grows
-        found += kind.__subclasses__()
-    return {kind for kind in found if not issubclass(kind, random.SystemRandom)}
+    return (random.Random,) if numpy is None else (random.Random, numpy.RandomState, numpy.BitGenerator)
 
 
-def _alive(kinds):
-    """All objects of these types, but those of gc.freeze()."""
-    return core().instancesOf(tuple(kinds))
+class _Alive:
+    """Objects of some types, but those of gc.freeze().
+
+    Looking at all objects of a process takes a tenth of a second, so that it is done once. The garbage collector calls
+    here before each collection: what it has not looked at before is what leaves the youngest generation then.
+    Threads: one collection at a time.
+    """
+
+    def __init__(self, kinds):
+        self.kinds = kinds
+        # All that a call needs, for the collections while the interpreter ends.
+        self._instancesOf, self._objects = core().instancesOf, gc.get_objects
+        self._reference, self._references = weakref.ref, sys.getrefcount
+        self._known = []  # weak references; generators of numpy, which take none, themselves
+        self._most = 100
+        gc.callbacks.append(self._noteYoung)
+        for generation in (1, 2):
+            self._note(self._objects(generation=generation))
+
+    def isWatching(self):
+        """Has nobody taken its call away?"""
+        return self._noteYoung in gc.callbacks
+
+    def end(self):
+        """Takes it away."""
+        if self.isWatching():
+            gc.callbacks.remove(self._noteYoung)
+
+    def all(self):
+        """Those that are alive now."""
+        known = [one() if isinstance(one, self._reference) else one for one in self._known]
+        young = self._instancesOf(self._objects(generation=0), self.kinds)
+        return list({id(one): one for one in [*known, *young] if one is not None}.values())
+
+    def _noteYoung(self, phase, info):
+        if phase != "start":
+            return
+        self._note(self._objects(generation=0))
+        if len(self._known) > self._most:  # what has ended, and what nobody else has any more
+            ours = [self._references(one) for one in [object()]][0]
+            self._known = [
+                one
+                for one in self._known
+                if (one() is not None if isinstance(one, self._reference) else self._references(one) > ours)
+            ]
+            self._most = 2 * len(self._known) + 100
+
+    def _note(self, objects):
+        for one in self._instancesOf(objects, self.kinds):
+            try:
+                self._known.append(self._reference(one))
+            except TypeError:
+                self._known.append(one)
+
+
+def _alive():
+    """The generators of the program that draw the same numbers after the same seed."""
+    global _watched
+    kinds = _kinds()
+    if _watched is None or _watched.kinds != kinds or not _watched.isWatching():
+        if _watched is not None:
+            _watched.end()
+        _watched = _Alive(kinds)
+    return [one for one in _watched.all() if not isinstance(one, random.SystemRandom)]
+
+
+_watched = None  # from the first capture on
 
 
 def _frozen(state):
@@ -60,7 +120,8 @@ def _nameOf(generator):
 
 def _namesFiles(generator):
     """Does tempfile choose names by it?"""
-    return any(vars(one).get("_rng") is generator for one in _alive({tempfile._RandomNameSequence}))
+    namers = core().instancesOf(gc.get_objects(), (tempfile._RandomNameSequence,))
+    return any(vars(one).get("_rng") is generator for one in namers)
 
 
 class HeldGenerators:
@@ -71,7 +132,7 @@ class HeldGenerators:
     """
 
     def __init__(self, apart):
-        self._states = [(one, _stateOf(one)) for one in _alive(_kinds()) if not any(one is other for other in apart)]
+        self._states = [(one, _stateOf(one)) for one in _alive() if not any(one is other for other in apart)]
         self._drawn_before_seed = []
         self._from_system = []  # numpy's generators that forward makes without a seed; None: not known
 

@@ -2,6 +2,8 @@
 
 import gc
 import importlib
+import os
+import pathlib
 import random
 import tempfile
 import threading
@@ -110,6 +112,43 @@ def test_generators_of_the_program_are_refused(decide, found):
     assert isinstance(dice.random(), float) and random.Random(1).random() == random.Random(1).random()
 
 
+def _refused(generator):
+    hidden.append(generator)
+    try:
+        with pytest.raises(poptorch.Error, match="E0101 data-dependent: forward draws random numbers from"):
+            poptorch.inferenceModel(Model(lambda x: x * hidden[-1].random()))(X)
+    finally:
+        hidden.pop()
+
+
+@pytest.mark.parametrize("make", [random.Random, np.random.default_rng, Loaded, lambda: np.random.RandomState(1)])
+def test_generators_of_every_age_are_found(make):
+    poptorch.inferenceModel(Model(lambda x: x * 2))(X)
+    old = make()
+    _refused(old)
+    for generation in range(3):
+        gc.collect(generation)
+        _refused(old)
+    del gc.callbacks[:]
+    again = make()
+    gc.collect()
+    _refused(again)
+
+
+def test_generators_that_have_ended_are_forgotten():
+    poptorch.inferenceModel(Model(lambda x: x * 2))(X)
+
+    def alive():
+        return sum(isinstance(one, np.random.BitGenerator) for one in gc.get_objects())
+
+    before = alive()
+    for _ in range(1000):
+        held = [np.random.default_rng(1), random.Random(1)]
+        gc.collect(0)
+        del held
+    assert alive() - before <= 300
+
+
 KEPT = {
     "seeded": lambda x: x * random.Random(7).random() + np.random.default_rng(8).random(),
     "seeded state": lambda x: x * np.random.RandomState(9).rand(),
@@ -178,6 +217,9 @@ def _waitingThread():
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
+    state = pathlib.Path(f"/proc/self/task/{thread.native_id}/stat")
+    while state.read_text().rpartition(")")[2].split()[0] != "S":
+        os.sched_yield()
     return thread, done
 
 
