@@ -34,8 +34,7 @@ py::list instancesOf(const py::list& objects, const py::tuple& types) {
     if (is_new)
       for (const py::handle type : types)
         entry->second |= PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(type.ptr())) != 0;
-    if (entry->second)
-      found.append(py::reinterpret_borrow<py::object>(object));
+    if (entry->second) found.append(py::reinterpret_borrow<py::object>(object));
   }
   return found;
 }
