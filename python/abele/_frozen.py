@@ -7,6 +7,7 @@ Source: spec executor.md, section 5 (what the first call freezes).
 import contextlib
 import functools
 import inspect
+import itertools
 import operator
 import time
 import types
@@ -68,6 +69,21 @@ def filledCells(function):
             yield name, cell
 
 
+def _itemsOf(container):
+    """What one can compare of a list, tuple, set or dictionary; of others None."""
+    if isinstance(container, dict):
+        return {key: _itemOf(container[key]) for key in itertools.islice(container, _MAX_KEYS)}
+    if isinstance(container, list | tuple | set | frozenset):
+        items = map(_itemOf, itertools.islice(container, _MAX_KEYS))
+        kind = next(kind for kind in (list, tuple, set, frozenset) if isinstance(container, kind))
+        return kind(items)
+    return None
+
+
+def _itemOf(item):
+    return item if isinstance(item, _PLAIN) else type(item)
+
+
 def _namesIn(code):
     """The attributes and globals that code uses, also in functions inside of it."""
     inner = (_namesIn(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
@@ -96,6 +112,10 @@ class _Code:
         return names
 
     def _add(self, function, kind, names):
+        if isinstance(function, property):
+            function = function.fget
+        elif isinstance(function, functools.cached_property):
+            function = function.func
         function = inspect.unwrap(getattr(function, "__func__", function))
         if not isinstance(function, types.FunctionType) or _isTorchs(function):
             return
@@ -133,6 +153,8 @@ class Frozen:
     @_quietly
     def __init__(self, model, *, training):
         self._dicts, self._keys, self._in_dicts = [], [], []  # the last: how messages call them
+        self._missing = []  # what their values are as long as the key is not there
+        self._held, self._in_held = [], []  # (attributes, name) of lists, tuples and others
         self._weights = set()  # which of them are parameters and buffers
         self._cells, self._in_cells = [], []
         self._sized, self._in_sized = [], []  # what modules hold, and their hooks
@@ -170,20 +192,31 @@ class Frozen:
                     self._add(attributes, name, prefix + name)
             return
         names = code.namesOf(module)
+        for name in names - attributes.keys():
+            default = inspect.getattr_static(type(module), name, module)
+            if isinstance(default, _PLAIN):
+                self._add(attributes, name, prefix + name, default)
         for name in names & attributes.keys():
             value = attributes[name]
             if name == "training" or name in _HELD or name in _HOOKS:
                 continue
             if isinstance(value, (*_PLAIN, *_FUNCTIONS, torch.Tensor)):
                 self._add(attributes, name, prefix + name)
+            elif isinstance(value, tuple | frozenset):
+                self._addHeld(attributes, name, prefix)
             elif isinstance(value, list | dict | set):
                 if isinstance(value, dict):
                     self._addPlain(value, list(value)[:_MAX_KEYS], f"{prefix}{name}[{{!r}}]")
+                self._addHeld(attributes, name, prefix)
                 self._containers.append(value)
                 self._in_containers.append(prefix + name)
             elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, _NO_OBJECTS):
                 inner = vars(value)
                 self._addPlain(inner, names & inner.keys(), f"{prefix}{name}.{{}}")
+
+    def _addHeld(self, attributes, name, prefix):
+        self._held.append((attributes, name))
+        self._in_held.append(prefix + name)
 
     def _addPlain(self, values, keys, path):
         """What one object or dictionary of a module holds."""
@@ -202,21 +235,26 @@ class Frozen:
                 self._cells.append(cell)
                 self._in_cells.append(name + where)
 
-    def _add(self, where, key, path):
+    def _add(self, where, key, path, missing=None):
         self._dicts.append(where)
         self._keys.append(key)
+        self._missing.append(missing)
         self._in_dicts.append(path)
 
     def _paths(self):
         return [*self._in_dicts, *self._in_cells]
 
     def _now(self):
-        return [*map(dict.get, self._dicts, self._keys), *map(_contents, self._cells)]
+        return [*map(dict.get, self._dicts, self._keys, self._missing), *map(_contents, self._cells)]
+
+    def _itemsNow(self):
+        return [_itemsOf(attributes.get(name)) for attributes, name in self._held]
 
     def _note(self):
         """How all of it is now."""
         self._values = self._now()
         self._sizes, self._fillings = list(map(len, self._sized)), list(map(len, self._containers))
+        self._items = self._itemsNow()
         constants = {
             id(value): (value, path)
             for value, path in zip(self._values, self._paths(), strict=True)
@@ -307,6 +345,10 @@ class Frozen:
                 for path, was, is_now in zip(self._in_sized, self._sizes, sizes, strict=True)
                 if was != is_now
             ]
+        named = {path for path, _ in changes}
+        for path, was, is_now in zip(self._in_held, self._items, self._itemsNow(), strict=True):
+            if was != is_now and not any(one.startswith(path + "[") for one in named):
+                changes.append((path, f"was {was!r} when it was compiled, and is {is_now!r} now{_COMPILE}"))
         versions = list(map(_version, self._constants))
         if versions != self._versions:
             changes += [

@@ -32,6 +32,8 @@ class Net(torch.nn.Module):
 
 
 class Inner(torch.nn.Module):
+    enabled = True
+
     def __init__(self, function):
         super().__init__()
         self.register_buffer("offset", torch.ones(2))
@@ -40,11 +42,18 @@ class Inner(torch.nn.Module):
         self.history, self.constants = [], {}
         self.plain = torch.ones(2)
         self.config, self.options = types.SimpleNamespace(bias=0.0, unused=0), {"scale": 1.0}
+        self.active, self.sizes = ["first"], (2, 3)
 
     def forward(self, x):
         return self.finish(self.function(self, x) * self.options["scale"] + self.offset + self.config.bias)
 
+    @property
+    def adapters(self):
+        return self.active if self.enabled else []
+
     def finish(self, x):
+        if "first" in self.adapters and self.sizes[0] == 2:
+            x = x + 1
         return x * self.plain if self.flag else scaled(x) * table
 
 
@@ -83,6 +92,10 @@ CHANGES = {
     "dictionary": (lambda net: net.inner.options.update(scale=3.0), r"inner.options\['scale'\] was 1.0"),
     "object": (exchange("bias", 1.0, lambda net: net.inner.config), "inner.config.bias was 0.0 .* is 1.0 now"),
     "function": (exchange("function", scaled), "inner.function is another object now"),
+    "list read by a property": (exchange("active", ["second"]), r"inner.active was \['first'\] .* is \['second'\] now"),
+    "item of a list": (lambda net: net.inner.active.__setitem__(0, "second"), "inner.active was"),
+    "items of a tuple": (exchange("sizes", (1, 3)), r"inner.sizes was \(2, 3\) .* is \(1, 3\) now"),
+    "attribute of a class": (exchange("enabled", False), "inner.enabled was True .* is False now"),
     "parametrization": (
         lambda net: torch.nn.utils.parametrize.register_parametrization(net.linear, "weight", torch.nn.Identity()),
         "parameters of linear were 2 and are 1 now",
