@@ -35,9 +35,10 @@ class Eager:
 class Compiled:
     """The same step on our devices: one holds the whole model, or two hold its halves. own: devices that this process
     has of them, the others being in further processes that torchrun's variables tell of; None: all. fusion: as of
-    Options.fusion."""
+    Options.fusion. shared: as of abele.shareWeights; None: the default of the front end poptorch, else abele."""
 
-    def __init__(self, workload, devices, threads, own=None, fusion="exact"):
+    def __init__(self, workload, devices, threads, own=None, fusion="exact", shared=None):
+        import abele
         import poptorch
 
         torch.set_num_threads(threads)
@@ -45,13 +46,16 @@ class Compiled:
         if devices == 2:
             poptorch.BeginBlock(model.parts[0], ipu_id=0)
             poptorch.BeginBlock(model.parts[workload.cut], ipu_id=1)
-        options = poptorch.Options().fusion(fusion)
+        front = poptorch if shared is None else abele
+        options = front.Options().fusion(fusion)
+        if shared is not None:
+            options._Popart.set("abele.shareWeights", shared)
         options.Training.gradientAccumulation(MICRO_BATCHES)
-        options.outputMode(poptorch.OutputMode.All)
+        options.outputMode(front.OutputMode.All)
         options.showCompilationProgressBar(False)
         if own is not None:
             options.Distributed.setEnvVarNames("WORLD_SIZE", "RANK").devicesPerProcess(own)
-        self.model = poptorch.trainingModel(model, options, workload.optimizer(model.parameters()))
+        self.model = front.trainingModel(model, options, workload.optimizer(model.parameters()))
 
     def step(self, x, target):
         return self.model(x, target)

@@ -7,6 +7,7 @@
 #include "ir/rewrite.h"
 #include "passes/recompute.h"
 #include "plan/cost.h"
+#include "plan/liveness.h"
 #include "plan/packing.h"
 
 namespace abele::host {
@@ -41,6 +42,7 @@ class Chooser {
     const std::vector<int64_t> peaks = plan::peakDeviceBytes(plan_);
     if (plan::spareBytes(plan_.device_of, peaks, options_.device_memory) >= 0) return {};
     repeatable_ = passes::repeatableValues(graph_, rules_);
+    findLocals();
     findCandidates();
     Recomputed result{.needed = true, .of = static_cast<int64_t>(all_.size())};
     std::vector<Candidate> chosen;
@@ -64,6 +66,19 @@ class Chooser {
     return def == ir::kNone ? nullptr : &graph_.nodes[position_[def]];
   }
 
+  // Values of one task die with it, also where they have a place in a frame.
+  void findLocals() {
+    in_one_task_.assign(graph_.values.size(), false);
+    for (const plan::Buffer& buffer : plan::analyseLiveness(graph_, plan_options_).buffers) {
+      const bool is_local = std::all_of(buffer.touches.begin(), buffer.touches.end(), [&](const plan::Touch& t) {
+        return buffer.input < 0 && !buffer.is_received && t.task == buffer.touches.front().task;
+      });
+      for (ValueId member : buffer.members) in_one_task_[member] = is_local && !buffer.touches.empty();
+    }
+  }
+
+  bool isKept(ValueId base) const { return plan_.placement[base].home == plan::Home::kStash && !in_one_task_[base]; }
+
   void findCandidates() {
     std::vector<bool> is_candidate(graph_.values.size(), false);
     for (const ir::Node& node : graph_.nodes) {
@@ -71,7 +86,7 @@ class Chooser {
       ir::forEachOperand(node, [&](ValueId v) {
         const ValueId base = graph_.baseOf(v);
         const plan::Placement& home = plan_.placement[base];
-        if (is_candidate[base] || !repeatable_[base] || home.home != plan::Home::kStash || home.off_chip >= 0) return;
+        if (is_candidate[base] || !repeatable_[base] || !isKept(base) || home.off_chip >= 0) return;
         is_candidate[base] = true;
         all_.push_back({.value = base,
                         .device = plan_.device_of[plan_.worker_of[home.stage]],
@@ -105,8 +120,7 @@ class Chooser {
       if (!node) continue;
       const bool is_made = repeatable_[base] && (base == value || !is_candidate_[base] || again[base]);
       if (!is_made) {
-        const plan::Home home = plan_.placement[base].home;
-        if (home == plan::Home::kTransient && !held[base]) {
+        if (in_one_task_[base] && !held[base]) {
           effort.kept.push_back(base);
           effort.kept_bytes += plan::alignUp(graph_.values[base].type.extentBytes()) * plan_.frames[node->stage];
         }
@@ -261,7 +275,7 @@ class Chooser {
   plan::PlanOptions plan_options_;
   plan::Plan plan_;
   passes::RecomputeRules rules_;
-  std::vector<bool> repeatable_, is_candidate_;  // by value
+  std::vector<bool> repeatable_, is_candidate_, in_one_task_;  // by value
   std::vector<Candidate> all_;
 };
 

@@ -125,18 +125,22 @@ class TakenOverTime {
   int64_t steps_ = 0;
 };
 
+std::vector<size_t> largestFirst(const std::vector<Interval>& intervals) {
+  std::vector<size_t> order(intervals.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return intervals[a].bytes > intervals[b].bytes; });
+  return order;
+}
+
 }  // namespace
 
 int64_t alignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 int64_t pack(std::vector<Interval>& intervals, int64_t* steps) {
-  std::vector<size_t> order(intervals.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return intervals[a].bytes > intervals[b].bytes; });
   TakenOverTime taken(intervals);
   int64_t total = 0;
-  for (size_t index : order) {
+  for (size_t index : largestFirst(intervals)) {
     Interval& item = intervals[index];
     const int64_t bytes = alignUp(item.bytes);
     item.offset_bytes = taken.firstGap(item, bytes);
@@ -145,6 +149,24 @@ int64_t pack(std::vector<Interval>& intervals, int64_t* steps) {
   }
   if (steps) *steps = taken.steps();
   return total;
+}
+
+std::vector<bool> fillGaps(const std::vector<Interval>& fixed, int64_t limit, std::vector<Interval>& items) {
+  std::vector<Interval> all = fixed;
+  all.insert(all.end(), items.begin(), items.end());
+  TakenOverTime taken(all);
+  for (const Interval& item : fixed) taken.add(item, alignUp(item.bytes));
+  std::vector<bool> fits(items.size(), false);
+  for (size_t index : largestFirst(items)) {
+    Interval& item = items[index];
+    const int64_t bytes = alignUp(item.bytes);
+    const int64_t offset = taken.firstGap(item, bytes);
+    if (offset + bytes > limit) continue;
+    item.offset_bytes = offset;
+    taken.add(item, bytes);
+    fits[index] = true;
+  }
+  return fits;
 }
 
 }  // namespace abele::plan

@@ -23,5 +23,9 @@ int64_t alignUp(int64_t bytes);
 /// Cost: O(n log^2 n) while memory is dense at every time, as this order keeps it. steps: the ranges that were looked
 /// at, for tests of that.
 int64_t pack(std::vector<Interval>& intervals, int64_t* steps = nullptr);
+/// Sets the offsets of those items that find a place below `limit` beside `fixed`, whose offsets stand, and beside each
+/// other; largest first, each at the lowest gap that fits.
+/// Returns: by item, whether it found one. Deterministic.
+std::vector<bool> fillGaps(const std::vector<Interval>& fixed, int64_t limit, std::vector<Interval>& items);
 
 }  // namespace abele::plan

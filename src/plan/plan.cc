@@ -37,8 +37,8 @@ class Planner {
     checkWrittenParameters();
     chooseHomes();
     packPersistent();
-    packTransient();
     packStash();
+    packTransient();
     chooseFrames();
     return std::move(plan_);
   }
@@ -283,6 +283,9 @@ class Planner {
     }
   }
 
+  // A time in the life of a frame: tasks of a stage take their turns in the order of their directions.
+  static int64_t timeOf(const Touch& t) { return (static_cast<int64_t>(t.task.direction) << 32) + t.position; }
+
   // Each task starts with an empty arena; a worker needs the largest.
   void packTransient() {
     std::map<Task, std::vector<size_t>> by_task;
@@ -291,21 +294,22 @@ class Planner {
     plan_.transient_bytes.assign(plan_.device_of.size(), 0);
     for (const auto& [task, members] : by_task) {
       std::vector<Interval> intervals;
-      for (size_t i : members) {
-        Interval item{kForever, kTaskStart, liveness_.buffers[i].bytes, 0};
-        for (const Touch& t : liveness_.buffers[i].touches) {
-          item.begin = std::min<int64_t>(item.begin, t.position);
-          item.end = std::max<int64_t>(item.end, t.position);
-        }
-        intervals.push_back(item);
-      }
+      for (size_t i : members) intervals.push_back(lifeInTask(i));
       int64_t& bytes = plan_.transient_bytes[workerOf(task.stage)];
-      bytes = std::max(bytes, assign(members, intervals));
+      bytes = std::max(bytes, pack(intervals));
+      for (size_t k = 0; k < members.size(); ++k) settle(members[k], intervals[k]);
     }
   }
 
-  // In a frame, memory of what only this stage touches is free again after the last touch: its tasks run in order on
-  // one worker. What other stages or updates read stays until the frame is reused.
+  Interval lifeInTask(size_t i) const {
+    Interval item{kForever, std::numeric_limits<int64_t>::min(), liveness_.buffers[i].bytes, 0};
+    for (const Touch& t : liveness_.buffers[i].touches) {
+      item.begin = std::min(item.begin, timeOf(t));
+      item.end = std::max(item.end, timeOf(t));
+    }
+    return item;
+  }
+
   void packStash() {
     plan_.stash_bytes.assign(num_stages_, 0);
     std::map<std::pair<int32_t, int>, std::vector<size_t>> frames;  // by off-chip group, or -1, and stage
@@ -313,32 +317,53 @@ class Planner {
       if (homes_[i].home == Home::kStash) frames[{homes_[i].off_chip, homes_[i].stage}].push_back(i);
     for (const auto& [place, members] : frames) {
       const auto [off_chip, stage] = place;
-      (off_chip < 0 ? plan_.stash_bytes[stage] : plan_.off_chip[off_chip].bytes) = packFrame(stage, members);
+      std::vector<Interval> intervals;
+      for (size_t i : members) intervals.push_back(lifeInFrame(stage, i));
+      const int64_t bytes = pack(intervals);
+      (off_chip < 0 ? plan_.stash_bytes[stage] : plan_.off_chip[off_chip].bytes) = bytes;
+      for (size_t k = 0; k < members.size(); ++k) settle(members[k], intervals[k]);
+      if (off_chip < 0) fillFrame(stage, members, intervals, bytes);
     }
   }
 
-  int64_t packFrame(int stage, const std::vector<size_t>& members) {
-    std::vector<Interval> intervals;
-    for (size_t i : members) {
-      Interval item{kForever, 0, liveness_.buffers[i].bytes, 0};
-      for (const Touch& t : liveness_.buffers[i].touches) {
-        const bool own = t.task.stage == stage && t.task.direction != Direction::kUpdate;
-        const int64_t at = (static_cast<int64_t>(t.task.direction) << 32) + t.position;
-        if (t.task.stage == stage) item.begin = std::min(item.begin, at);
-        item.end = std::max(item.end, own ? at : kForever);
-      }
-      intervals.push_back(item);
+  // Memory of what only this stage touches is free again after the last touch: its tasks run in order on one worker.
+  // What other stages or updates read stays until the frame is reused.
+  Interval lifeInFrame(int stage, size_t i) const {
+    Interval item{kForever, 0, liveness_.buffers[i].bytes, 0};
+    for (const Touch& t : liveness_.buffers[i].touches) {
+      const bool own = t.task.stage == stage && t.task.direction != Direction::kUpdate;
+      if (t.task.stage == stage) item.begin = std::min(item.begin, timeOf(t));
+      item.end = std::max(item.end, own ? timeOf(t) : kForever);
     }
-    return assign(members, intervals);
+    return item;
   }
 
-  int64_t assign(const std::vector<size_t>& members, std::vector<Interval>& intervals) {
-    const int64_t bytes = pack(intervals);
-    for (size_t i = 0; i < members.size(); ++i) {
-      homes_[members[i]].offset_bytes = intervals[i].offset_bytes;
-      publish(members[i]);
+  // Forward comes before most of what its frame will hold, and backward behind it: there the tasks that use the frame
+  // anyway put values of their own. The frame grows by none of them.
+  void fillFrame(int stage, const std::vector<size_t>& members, const std::vector<Interval>& held, int64_t bytes) {
+    std::set<Task> users;
+    for (size_t i : members)
+      for (const Touch& t : liveness_.buffers[i].touches) users.insert(t.task);
+    std::vector<size_t> guests;
+    std::vector<Interval> lives;
+    for (size_t i = 0; i < homes_.size(); ++i) {
+      if (homes_[i].home != Home::kTransient || homes_[i].stage != stage) continue;
+      const Task& task = liveness_.buffers[i].touches.front().task;
+      if (task.direction == Direction::kUpdate || !users.contains(task)) continue;
+      guests.push_back(i);
+      lives.push_back(lifeInTask(i));
     }
-    return bytes;
+    const std::vector<bool> fits = fillGaps(held, bytes, lives);
+    for (size_t k = 0; k < guests.size(); ++k) {
+      if (!fits[k]) continue;
+      homes_[guests[k]].home = Home::kStash;
+      settle(guests[k], lives[k]);
+    }
+  }
+
+  void settle(size_t i, const Interval& life) {
+    homes_[i].offset_bytes = life.offset_bytes;
+    publish(i);
   }
 
   void chooseFrames() {

@@ -42,11 +42,11 @@ TEST(MakePlan, GivesValuesTheShortestLifeThatFits) {
   const Plan plan = makePlan(ir::parse(kChain), kInference);
   EXPECT_EQ(plan.device_of, (std::vector<int>{0, 3}));
   EXPECT_EQ(plan.placement[0].home, Home::kInput);
-  EXPECT_EQ(plan.placement[1], (Placement{Home::kTransient, 0, 0}));
-  EXPECT_EQ(plan.placement[2], (Placement{Home::kTransient, 0, 64}));  // read while %1 is: not in its place
+  EXPECT_EQ(plan.placement[1], (Placement{Home::kStash, 0, 0}));      // in the frame before %3 is
+  EXPECT_EQ(plan.placement[2], (Placement{Home::kTransient, 0, 0}));  // read while %1 is, and while %3 is made
   EXPECT_EQ(plan.placement[3], (Placement{Home::kStash, 0, 0}));
   EXPECT_EQ(plan.placement[4], (Placement{Home::kTransient, 1, 0}));
-  EXPECT_EQ(plan.transient_bytes, (std::vector<int64_t>{128, 64}));
+  EXPECT_EQ(plan.transient_bytes, (std::vector<int64_t>{64, 64}));
   EXPECT_EQ(plan.stash_bytes, (std::vector<int64_t>{64, 0}));
   EXPECT_EQ(plan.frames, (std::vector<int64_t>{2, 1}));  // one is read while the next is written
 }
@@ -74,6 +74,29 @@ graph @main {training} {
             (std::vector<Task>{{0, Direction::kForward}, {1, Direction::kForward}, {1, Direction::kBackward}}));
   const Plan one = makePlan(graph, {.schedule = ScheduleKind::kSharded, .accumulation = 8});
   EXPECT_EQ(one.frames, (std::vector<int64_t>{1, 1, 1}));
+}
+
+// Layers whose forward keeps one value for backward, and whose backward hands one on.
+ir::Graph layers(int n) {
+  std::string text = "graph @main {training} {\n  stage 0 \"s0\" {device=0}\n  input %0 \"x\": f32[16] = argument(0)\n";
+  for (int i = 1; i <= n; ++i) text += cat("  %", i, ": f32[16] = aten.f(%", i - 1, ") {stage=0}\n");
+  text += cat("  %", n + 1, ": f32[16] = aten.g(%", n, ") {dir=bwd, stage=0}\n");
+  for (int i = 1; i < n; ++i)
+    text += cat("  %", n + 1 + i, ": f32[16] = aten.g(%", n + i, ", %", n - i, ") {dir=bwd, stage=0}\n");
+  return ir::parse(cat(text, "  output loss %", n, "\n}\n"));
+}
+
+TEST(MakePlan, BackwardWorksInTheMemoryOfActivationsThatDied) {
+  const int n = 8;
+  const ir::Graph graph = layers(n);
+  const Plan plan = makePlan(graph, {.schedule = ScheduleKind::kSharded, .accumulation = 4});
+  // As many as forward keeps, and the first gradient: no fewer bytes are alive when that is made.
+  EXPECT_EQ(plan.stash_bytes, (std::vector<int64_t>{n * 64}));
+  EXPECT_EQ(plan.transient_bytes, (std::vector<int64_t>{64}));
+  EXPECT_EQ(plan.placement[n + 1].home, Home::kTransient);
+  EXPECT_EQ(plan.placement[n + 2], plan.placement[n]);  // which died with the node before
+  EXPECT_EQ(verify(plan, graph), std::vector<std::string>{});
+  EXPECT_EQ(parse(print(plan)), plan);
 }
 
 TEST(MakePlan, RefusesCostsOfAnotherNumberOfStages) {
@@ -238,6 +261,14 @@ TEST(Pack, FindsTheLowestGapThatFits) {
     ASSERT_EQ(pack(found), packByScanning(expected)) << "run " << run;
     for (size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i].offset_bytes, expected[i].offset_bytes) << i;
   }
+}
+
+TEST(FillGaps, TakesWhatFitsBesideWhatStands) {
+  const std::vector<Interval> fixed{{0, 9, 64, 0}, {0, 4, 128, 64}};
+  std::vector<Interval> items{{3, 5, 64, 0}, {5, 6, 64, 0}, {6, 8, 128, 0}, {5, 5, 65, 0}};
+  EXPECT_EQ(fillGaps(fixed, 192, items), (std::vector<bool>{false, false, true, true}));
+  EXPECT_EQ(items[2].offset_bytes, 64);
+  EXPECT_EQ(items[3].offset_bytes, 64);
 }
 
 // What packing looks at, for n activations that all wait for backward, and for n values that die young.

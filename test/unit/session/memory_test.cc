@@ -45,9 +45,14 @@ Outcome recomputed(const ir::Graph& lowered, const host::ProgramOptions& options
 
 std::vector<ir::ValueId> candidatesOf(const ir::Graph& graph, const plan::Plan& plan) {
   const std::vector<bool> repeatable = passes::repeatableValues(graph, {.enabled = true, .last_stage = true});
+  std::vector<bool> is_read_later(graph.values.size(), false);
+  for (const ir::Node& node : graph.nodes)
+    if (!node.is_view && node.direction != ir::Direction::kForward)
+      ir::forEachOperand(node, [&](ir::ValueId v) { is_read_later[static_cast<size_t>(graph.baseOf(v))] = true; });
   std::vector<ir::ValueId> found;
   for (size_t v = 0; v < graph.values.size(); ++v)
-    if (repeatable[v] && plan.placement[v].home == plan::Home::kStash) found.push_back(static_cast<ir::ValueId>(v));
+    if (repeatable[v] && is_read_later[v] && plan.placement[v].home == plan::Home::kStash)
+      found.push_back(static_cast<ir::ValueId>(v));
   return found;
 }
 

@@ -1,0 +1,129 @@
+"""Where are the bytes of a training step, against eager PyTorch?
+
+    ./dev bench memory [--workloads gpt-small,lstm] [--setups 1x2,1x2/shared,2x1] [--steps 4] [--runs 1] [--json FILE]
+
+The five workloads; a setup DxT is D devices of T threads each, with the poptorch front end, whose devices have copies of
+the weights; "/shared" lets them work in the model's own. Every run is a process of its own. "peak" is the largest
+resident set of the process (VmHWM), "base" what is resident once model, batches and optimizer are there and nothing ran.
+The plan's bytes by class, of all devices, are exact and the same on every machine; so is "live": the most bytes that are
+in use at once in the memory of activations, whatever their places. Losses must be the same bits.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+from pathlib import Path
+
+from support.machine import describe, peak_bytes
+from support.systems import Compiled, Eager
+from support.workloads import WORKLOADS
+
+MIB = 1 << 20
+CLASSES = ("weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient")
+
+
+def resident():
+    """Pages of this process in memory, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def planned(model):
+    """Bytes by class, of all devices together."""
+    devices = model.memoryReport()["devices"]
+    report = model.report()
+    return {name: sum(d["by_class"][name] for d in devices) for name in devices[0]["by_class"]} | {
+        "workspaces": report["workspace_bytes"],
+        "shared": report["shared_weight_bytes"],
+        "schedule": report["schedule"],
+    }
+
+
+def train(pipe, setup, workload_name, steps):
+    import torch
+
+    workload = WORKLOADS[workload_name]
+    batches = [workload.batch(step) for step in range(4)]
+    kind, _, shared = setup.partition("/")
+    if kind.startswith("eager"):
+        system = Eager(workload, int(kind.partition("-")[2]))
+    else:
+        devices, threads = kind.split("x")
+        system = Compiled(workload, int(devices), int(threads), shared=bool(shared))
+    base = resident()
+    losses, first = [], 0
+    for step in range(steps):
+        losses.append(system.step(*batches[step % len(batches)]).tolist())
+        first = first or peak_bytes()
+    after = resident()
+    pipe.send(
+        {
+            "base": base,
+            "first": first,
+            "peak": peak_bytes(),
+            "after": after,
+            "losses": losses,
+            "parameters": sum(p.numel() * p.element_size() for p in workload.model().parameters()),
+            "planned": planned(system.model) if isinstance(system, Compiled) else {},
+            "threads": torch.get_num_threads(),
+        }
+    )
+
+
+def measure(setup, workload, steps):
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=train, args=(theirs, setup, workload, steps))
+    process.start()
+    theirs.close()
+    result = ours.recv()
+    process.join()
+    return result
+
+
+def eager_of(setup):
+    devices, threads = setup.partition("/")[0].split("x")
+    return f"eager-{int(devices) * int(threads)}"
+
+
+def show(workload, rows, setups):
+    for setup in setups:
+        peak = {s: statistics.median(run["peak"] for run in rows[s]) for s in (setup, eager_of(setup))}
+        run = rows[setup][0]
+        plan = run["planned"]
+        print(
+            f"{workload:12} {setup:10} {peak[setup] / MIB:6.0f} {peak[eager_of(setup)] / MIB:6.0f} "
+            f"{peak[setup] / peak[eager_of(setup)]:6.3f} {run['base'] / MIB:6.0f} {run['first'] / MIB:6.0f} "
+            f"{run['after'] / MIB:6.0f} {run['parameters'] / MIB:7.1f} "
+            + " ".join(f"{plan[name] / MIB:8.2f}" for name in (*CLASSES, "workspaces"))
+            + f"  {plan['schedule']}",
+            flush=True,
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--setups", default="1x2,1x2/shared,2x1,2x1/shared")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--json", help="write the results here")
+    args = parser.parse_args()
+    setups = args.setups.split(",")
+    print(
+        "workload     setup        peak  eager  ratio   base  first  after  params  weights    state     sums   consts"
+        "    stash   transi   worksp  schedule (MiB)"
+    )
+    results = {}
+    for workload in args.workloads.split(","):
+        systems = [*sorted({eager_of(setup) for setup in setups}), *setups]
+        results[workload] = {s: [measure(s, workload, args.steps) for _ in range(args.runs)] for s in systems}
+        show(workload, results[workload], setups)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": describe(), "options": vars(args), "results": results}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
