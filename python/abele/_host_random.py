@@ -173,10 +173,9 @@ class _Watches:
         self.modules = modules
         self.all = [*modules, self.held]
         # They may draw for themselves; those that forward starts work for it.
-        self._others = {thread: _runsOf(thread) for thread in threading.enumerate()}
-        del self._others[threading.current_thread()]
+        self._thread = threading.get_ident()  # of a thread that Python may not have listed yet
+        self._others = {thread: _runsOf(thread) for thread in threading.enumerate() if thread.ident != self._thread}
         self.has_warned = False
-        self._thread = threading.get_ident()
 
     def isHere(self):
         """Does this thread capture?"""
