@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
 #include "base/error.h"
@@ -245,6 +247,20 @@ struct OwnCasts {
   OwnCasts& operator=(const OwnCasts&) = delete;
 };
 
+/// Observers of this thread's operators (torch.profiler) would look at memory that is locked.
+struct Unobserved {
+  Unobserved() {
+    at::RecordFunctionTLS none = before;
+    none.sorted_tls_callbacks_.clear();
+    at::set_record_function_tls_(none);
+  }
+  ~Unobserved() { at::set_record_function_tls_(before); }
+  Unobserved(const Unobserved&) = delete;
+  Unobserved& operator=(const Unobserved&) = delete;
+
+  at::RecordFunctionTLS before = at::get_record_function_tls_();
+};
+
 int64_t& captureCount() {
   thread_local int64_t count = 0;
   return count;
@@ -271,6 +287,8 @@ Recording capture(const Request& request) {
   const Turns::Turn turn = captureTurn();
   if (!request.is_nested) ++captureCount();
   const OwnCasts casts;
+  std::optional<Unobserved> unobserved;
+  if (!request.is_nested) unobserved.emplace();
   const ModelMemory memory(request);
   Recorder recorder(request);
   std::vector<int32_t> result_output;

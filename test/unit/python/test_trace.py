@@ -220,3 +220,33 @@ for _ in range(4):
         assert names(trace.actions("training, measured", track)) == expected_of(stage, calls=4)
         assert names(trace.groups["training, predicted"][f"device {stage}"]) == expected_of(stage)
     assert any(event["name"] == "poptorch.trainingModel.modelExecution" for event in trace.events)
+
+
+def test_the_profiler_of_torch_sees_the_operators_of_all_devices():
+    model = training()
+    model(*batch())
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        losses = [model(*batch())[1] for _ in range(2)]
+    model(*batch())  # after it, nobody records
+    counts, threads = collections.Counter(), collections.defaultdict(set)
+    for event in profile.events():
+        counts[event.name] += 1
+        threads[event.name].add(event.thread)
+    for name in ("abele::fwd/0", "abele::fwd/1", "abele::bwd/0", "abele::bwd/1"):
+        assert counts[name] == 2 * MICRO_BATCHES and len(threads[name]) == 1, counts
+    assert threads["abele::fwd/0"] != threads["abele::fwd/1"]
+    assert counts["aten::addmm"] >= 2 * 2 * MICRO_BATCHES and len(threads["aten::addmm"]) == 2
+    reference = training()
+    reference(*batch())
+    assert all(torch.equal(reference(*batch())[1], loss) for loss in losses)
+
+
+def test_a_model_compiles_under_the_profiler_of_torch():
+    how = {"record_shapes": True, "profile_memory": True, "with_stack": True}
+    model, reference = training(), training()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **how) as profile:
+        losses = [model(*batch())[1] for _ in range(2)]
+        torch.ones(3) + 1
+    assert all(torch.equal(reference(*batch())[1], loss) for loss in losses)
+    names = {event.name for event in profile.events()}
+    assert {"abele::fwd/0", "abele::update/1", "aten::add"} <= names

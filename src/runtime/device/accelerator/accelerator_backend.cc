@@ -129,7 +129,7 @@ class AcceleratorBackend final : public DeviceBackend {
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
     return std::make_unique<AcceleratorDevice>(executable_, worker, places_.ofWorker(worker).slots(), hypers_,
                                                random_[worker], gradients_, events_, streams_[worker],
-                                               large_gradients_[worker], options_);
+                                               large_gradients_[worker], options_, profile_);
   }
   // A worker enqueues and waits for nobody but its stream.
   bool canWorkOnThisThread(int32_t worker) const override {
@@ -137,6 +137,7 @@ class AcceleratorBackend final : public DeviceBackend {
   }
 
   void begin(int64_t /*step*/) override {
+    profile_.begin();
     gradients_.large = gradients_.all = 0;
     gradients_.overflowed = false;
     events_.begin();
@@ -290,6 +291,7 @@ class AcceleratorBackend final : public DeviceBackend {
   GradientCount gradients_;
   std::vector<at::Tensor> large_gradients_;  // by worker: of this step; undefined where nobody counts
   StepEvents events_;
+  StepProfile profile_;
   Staging staging_;
   RoundingPosition rounding_;
   at::Generator start_;          // where the next step's micro-batch 0 starts

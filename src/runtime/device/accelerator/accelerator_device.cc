@@ -81,7 +81,8 @@ void StepEvents::requireNoError(int32_t micro_batch, const std::optional<c10::St
 AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                                      std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients,
                                      StepEvents& events, const WorkerStreams& streams,
-                                     const at::Tensor& large_gradients, const DeviceOptions& options)
+                                     const at::Tensor& large_gradients, const DeviceOptions& options,
+                                     const StepProfile& profile)
     : executable_(executable),
       events_(events),
       streams_(streams),
@@ -90,7 +91,7 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
                     : executable.workers[worker].isLink() ? 1
                                                           : options.threads_per_device),
       actions_(executable.segments.size()),
-      calls_(executable, worker, slots, random, options.watch,
+      calls_(executable, worker, slots, random, profile, options.watch,
              [&](const exe::Instruction& instruction, exe::Direction direction) {
                std::unique_ptr<Call> call = makeCall(instruction, slots, hypers, gradients);
                if (!large_gradients.defined() || !givesGradients(direction)) return call;

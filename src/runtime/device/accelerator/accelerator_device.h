@@ -62,7 +62,8 @@ class AcceleratorDevice final : public Device {
  public:
   AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                     std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients, StepEvents& events,
-                    const WorkerStreams& streams, const at::Tensor& large_gradients, const DeviceOptions& options);
+                    const WorkerStreams& streams, const at::Tensor& large_gradients, const DeviceOptions& options,
+                    const StepProfile& profile);
   void attach() override;
   void run(const ActionContext& context) override;
 

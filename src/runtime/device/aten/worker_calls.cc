@@ -9,8 +9,8 @@
 namespace abele::runtime {
 
 WorkerCalls::WorkerCalls(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
-                         RandomSource& random, Watch* watch, const Make& make)
-    : executable_(executable), segments_(executable.segments.size()) {
+                         RandomSource& random, const StepProfile& profile, Watch* watch, const Make& make)
+    : executable_(executable), profile_(profile), segments_(executable.segments.size()) {
   const c10::InferenceMode no_autograd;
   for (std::size_t g = 0; g < executable.groups.size(); ++g) frames_.push_back(slots.framesOf(static_cast<int32_t>(g)));
   frame_of_group_.resize(frames_.size());
@@ -37,6 +37,12 @@ void WorkerCalls::place(const ActionContext& context, int64_t process) {
       executable_.globalMicroBatch(context.micro_batch, executable_.workers[context.worker].replica, process);
   state_.random_base = executable_.random_draws * before;
   state_.normals_base = executable_.normals.count * before;
+}
+
+void WorkerCalls::runObserved(Call& call, int32_t segment, std::size_t instruction) {
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  record.before(executable_.segments[segment].instructions[instruction].op);
+  call.run(state_);
 }
 
 }  // namespace abele::runtime

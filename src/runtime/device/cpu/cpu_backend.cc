@@ -55,7 +55,7 @@ class CpuBackendImpl final : public CpuBackend {
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
     return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_, gradients_,
-                                       rounding_, agreement_, shared_);
+                                       rounding_, agreement_, shared_, profile_);
   }
 
   bool canWorkOnThisThread(int32_t /*worker*/) const override {
@@ -72,6 +72,7 @@ class CpuBackendImpl final : public CpuBackend {
   }
 
   void begin(int64_t /*step*/) override {
+    profile_.begin();
     if (options_.peers) options_.peers->begin();
     const c10::InferenceMode no_autograd;
     gradients_.large = gradients_.all = 0;
@@ -259,11 +260,12 @@ class CpuBackendImpl final : public CpuBackend {
   StageShares shared_;  // with the processes that hold other stages
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
-  std::vector<RandomStream> streams_;                   // by worker
-  GradientCount gradients_;                             // of this step
-  RoundingPosition rounding_;                           // of the next step, or the one that runs
-  Agreement agreement_;                                 // with other processes
-  StepAgreement step_agreement_;                        // with those that hold other stages
+  std::vector<RandomStream> streams_;  // by worker
+  GradientCount gradients_;            // of this step
+  RoundingPosition rounding_;          // of the next step, or the one that runs
+  Agreement agreement_;                // with other processes
+  StepAgreement step_agreement_;       // with those that hold other stages
+  StepProfile profile_;
   at::Generator start_;                                 // where the next step's micro-batch 0 starts
   std::vector<Saved> restored_;                         // what a failed step has to give back
   std::vector<std::vector<at::Tensor>> bound_outputs_;  // of this step, where other processes get them

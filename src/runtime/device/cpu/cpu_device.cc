@@ -38,7 +38,7 @@ const exe::Instruction* firstJoint(const exe::Executable& executable, int32_t wo
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                      std::vector<Hyper>& hypers, RandomStream& random, const DeviceOptions& options,
                      GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement,
-                     const StageShares& shared)
+                     const StageShares& shared, const StepProfile& profile)
     : executable_(executable),
       options_(options),
       is_link_(executable.workers[worker].isLink()),
@@ -47,7 +47,7 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
       rounding_(rounding),
       agreement_(agreement),
       shared_(shared),
-      calls_(executable, worker, slots, random, options.watch,
+      calls_(executable, worker, slots, random, profile, options.watch,
              [&](const exe::Instruction& instruction, exe::Direction direction) {
                return makeCall(instruction, direction, slots, hypers);
              }) {}

@@ -22,7 +22,8 @@ class CpuDevice final : public Device {
  public:
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
             RandomStream& random, const DeviceOptions& options, GradientCount& gradients,
-            const RoundingPosition& rounding, Agreement& agreement, const StageShares& shared);
+            const RoundingPosition& rounding, Agreement& agreement, const StageShares& shared,
+            const StepProfile& profile);
   void attach() override;
   void run(const ActionContext& context) override;
 
