@@ -1,6 +1,8 @@
 // What the command-line tools share: the text of a file, arguments that are refused, and main().
 #pragma once
 
+#include <array>
+#include <exception>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -20,12 +22,22 @@ namespace abele::tools {
             {.what = std::move(what), .expected = std::move(expected), .remedy = cat(tool, " --help")});
 }
 
-/// All of a file, or of standard input where it is "-". holds: what is expected in it. Throws E0901.
+constexpr size_t kMostBytes = size_t{1} << 30;
+
+/// All of a file of no more bytes than that, or of standard input where it is "-". holds: what is expected in it.
+/// Throws E0901.
 inline std::string readAll(const std::string& tool, const std::string& file, const std::string& holds) {
   if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
   std::ifstream in(file, std::ios::binary);
-  if (!in) refuse(tool, cat("cannot read ", file), cat("a file with ", holds, ", or - for standard input"));
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string text;
+  std::array<char, 1 << 16> piece{};
+  while (in && text.size() <= kMostBytes) {
+    in.read(piece.data(), piece.size());  // notes what it cannot read, such as a folder
+    text.append(piece.data(), static_cast<size_t>(in.gcount()));
+  }
+  if (!in.eof() || in.bad())
+    refuse(tool, cat("cannot read ", file), cat("a file with ", holds, ", or - for standard input"));
+  return text;
 }
 
 /// Reads the command line and runs the tool. Returns its exit status; prints errors of Abele's own.
@@ -43,6 +55,10 @@ int runTool(CLI::App& app, int argc, char** argv, const Run& run) {
   } catch (const Error& error) {
     std::cout.flush();
     std::cerr << error.what() << "\n";
+    return 1;
+  } catch (const std::exception& error) {  // such as std::bad_alloc
+    std::cout.flush();
+    std::cerr << app.get_name() << ": " << error.what() << "\n";
     return 1;
   }
   return 0;

@@ -19,7 +19,7 @@ from ._errors import Error, refused, userError
 from ._native import core
 from ._report_words import adviceOf, factsOf, simulated
 from ._version import __version__
-from ._whole_files import writeText
+from ._whole_files import nativePath, writeText
 from .strategies import schedules
 
 _TEMPLATE = Path(__file__).with_name("report_page.html")
@@ -28,12 +28,9 @@ _MICRO_BATCH = re.compile(r" \[\d+\]$")
 
 def readTrace(path):
     """The Trace of a file of the Chrome trace event format. Raises: E0712, E0501."""
+    content = core().readWholeFile(nativePath(path), b"", -1)
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise userError("E0712", "file", "a trace that cannot be read", at=str(path), found=str(error)) from error
-    try:
-        return Trace(_eventsOf(text))
+        return Trace(_eventsOf(content.decode("utf-8")))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise userError(
             "E0501",

@@ -34,8 +34,7 @@ def load_weights(path: str | os.PathLike[str], model: torch.nn.Module | Executor
         convert: True: tensors of another element type are converted; else they are refused.
     Raises:
         abele.Error: E0708 for files that lack a tensor of the model, have one that it has not, or have one in another
-            shape or type: then nothing has changed. E0501 for damaged files, E0712 for those that cannot be read; where
-            contents are damaged, tensors that were read before stay.
+            shape or type, E0501 for damaged files, E0712 for those that cannot be read: then nothing has changed.
     """
     files = core().WeightFiles(nativePath(path), convert)
     executor, module = _partsOf(model)
@@ -47,6 +46,7 @@ def load_weights(path: str | os.PathLike[str], model: torch.nn.Module | Executor
     files.require(targets)
     given = core().giveMemory([target.tensor for target in targets])
     try:
+        files.requireWhole(targets)
         for target in targets:
             files.fill(target)
     except BaseException:

@@ -24,6 +24,7 @@ void registerWeights(py::module_& module) {
   py::class_<WeightFiles, std::shared_ptr<WeightFiles>>(module, "WeightFiles")
       .def(py::init<std::string, bool>(), py::arg("path"), py::arg("convert"), py::call_guard<NoGil>())
       .def("require", &WeightFiles::require, py::arg("targets"), py::call_guard<NoGil>())
+      .def("requireWhole", &WeightFiles::requireWhole, py::arg("targets"), py::call_guard<NoGil>())
       .def("fill", &WeightFiles::fill, py::arg("target"), py::call_guard<NoGil>());
   py::class_<Memories>(module, "Memories", "What giveMemory() took, for takeMemory().");
   module.def("giveMemory", &host::giveMemory, py::arg("tensors"));

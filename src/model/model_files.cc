@@ -105,6 +105,7 @@ void Model::fillMetaTensors(Fill fill) {
 void Model::loadWeights(const std::shared_ptr<const WeightFiles>& files, const std::vector<WeightTarget>& targets) {
   const Turns::Turn turn = moduleTurn();
   files->require(targets);
+  files->requireWhole(targets);
   pullFromTrainers();
   pullIfStale();  // what the files need not have stays
   for (const WeightTarget& target : targets)

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
-constexpr size_t kAlignment = 8;                    // of the tensors in the file
+constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+constexpr size_t kAlignment = 8;  // of the tensors in the file
 // In the metadata: checksums of the tensors by name, as a JSON text, and of all other metadata.
 constexpr const char* kChecksums = "abele.checksums";
 constexpr const char* kMetadataChecksum = "abele.metadata_checksum";
@@ -104,7 +106,7 @@ Json headerOf(const OpenFile& file, uint64_t& data) {
   text.resize(length);
   file.read(kLengthBytes, text.data(), text.size());
   Json header = boundedJson(text);
-  if (!header.is_object()) refuse(path, "a header that is no JSON object");
+  if (!header.is_object()) refuse(path, "a header that is no JSON object, or has a name twice");
   return header;
 }
 
@@ -206,6 +208,20 @@ void TensorFileReader::readInto(const std::string& name, const at::Tensor& tenso
   file_.read(entry.begin, static_cast<char*>(tensor.mutable_data_ptr()), entry.bytes);
   if (!entry.checksum.empty() && checksum(entry.checksummed, bytesOf(tensor)) != entry.checksum)
     refuse(path(), cat(name, " with another checksum"));
+}
+
+void TensorFileReader::requireWhole(const std::string& name) const {
+  const TensorEntry& entry = entries_.at(name);
+  if (entry.checksum.empty()) return;
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  XXH3_64bits_reset_withSeed(state.get(), XXH3_64bits(entry.checksummed.data(), entry.checksummed.size()));
+  std::string piece(std::min<uint64_t>(entry.bytes, kPieceBytes), '\0');
+  for (uint64_t done = 0; done < entry.bytes; done += piece.size()) {
+    piece.resize(std::min<uint64_t>(entry.bytes - done, kPieceBytes));
+    file_.read(entry.begin + done, piece.data(), piece.size());
+    XXH3_64bits_update(state.get(), piece.data(), piece.size());
+  }
+  if (hex(XXH3_64bits_digest(state.get())) != entry.checksum) refuse(path(), cat(name, " with another checksum"));
 }
 
 at::Tensor TensorFileReader::read(const std::string& name) const {

@@ -52,6 +52,8 @@ class TensorFileReader {
   at::Tensor read(const std::string& name) const;
   /// The same into memory.   Requires: contiguous, on the CPU, of the entry's type and size.
   void readInto(const std::string& name, const at::Tensor& tensor) const;
+  /// Reads the contents in pieces and keeps none of them. Throws as read().
+  void requireWhole(const std::string& name) const;
 
  private:
   OpenFile file_;

@@ -66,7 +66,7 @@ TensorSet::TensorSet(std::string path) : path_(fileOf(path)) {
 void TensorSet::readIndex() {
   const std::string text = readWholeFile(path_, {}, kMostTextBytes);
   const Json index = boundedJson(text);
-  if (!index.is_object()) refuse(path_, "a text that is no JSON object");
+  if (!index.is_object()) refuse(path_, "a text that is no JSON object, or has a name twice");
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object()) refuse(path_, "no weight_map");
   const auto metadata = index.find("metadata");

@@ -64,6 +64,12 @@ void WeightFiles::require(const std::vector<WeightTarget>& targets) const {
                    .remedy = "load files of this model, or leave the tensor out of them"});
 }
 
+void WeightFiles::requireWhole(const std::vector<WeightTarget>& targets) const {
+  for (const WeightTarget& target : targets)
+    if (const std::string* name = target.tensor.is_meta() ? nullptr : nameOf(target))
+      set_.find(*name).file->requireWhole(*name);
+}
+
 bool WeightFiles::fill(const WeightTarget& target) const {
   const std::string* name = nameOf(target);
   if (!name) return false;

@@ -34,6 +34,9 @@ class WeightFiles {
 
   /// Throws E0708 where the files lack a target, have it in another shape or type, or have what is no target.
   void require(const std::vector<WeightTarget>& targets) const;
+  /// Looks through the contents of the targets that have memory, so that damage is found before one is filled. Throws
+  /// E0501, E0712.   Requires: require() of them.
+  void requireWhole(const std::vector<WeightTarget>& targets) const;
   /// Fills the target, which keeps its memory; what is read of a file goes there at once. Reads no other tensor.
   /// Returns: whether the files have it. Throws E0501, E0712.   Requires: require() of it.
   bool fill(const WeightTarget& target) const;

@@ -168,7 +168,11 @@ void writeBack(const Compiled& compiled, const Results& results, const std::vect
 int threadsPerDevice(const ProgramOptions& options, int64_t num_workers);
 /// Memory, weights, constants, hyper-parameters, random stream and workers of what was built.
 void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator);
+/// Throws E0704 for a tensor that differs from the compiled one, and leaves the devices as they were.
 void uploadModel(Compiled& compiled);
+/// Where a shared parameter was given other memory, the devices work in that from now on: the module's tensors are what
+/// the program means. Throws E0704 where that differs from the compiled one; without requires_fit it is left alone.
+void followModel(Compiled& compiled, bool requires_fit);
 /// Does this process have memory for an external, where processes hold stages?
 bool isHere(const Compiled& compiled, size_t external, const ProgramOptions& options);
 /// Warns, once, of a tensor of the model that was written since it was last in step with the device.

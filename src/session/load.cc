@@ -81,18 +81,70 @@ bool isHere(const Compiled& compiled, size_t external, const ProgramOptions& opt
                             std::ranges::any_of(what.copies, isOwn));
 }
 
-void uploadModel(Compiled& compiled) {
-  if (compiled.shared) compiled.shared->lookAgain();
-  for (size_t i = 0; i < compiled.model_of.size(); ++i) {
-    const exe::External& external = compiled.executable.externals[i];
-    if (!compiled.model_of[i] || external.slot < 0 || compiled.model_of[i]->is_meta()) continue;
-    const at::Tensor& host = *compiled.model_of[i];
-    const bool is_shared = compiled.shared && external.kind == exe::ExternalKind::kParameter &&
-                           compiled.slices[i].replica.empty() && compiled.shared->place(i, host);
-    uploadSlices(compiled, i, host);
-    is_shared ? compiled.weight_watch.forget(i) : compiled.weight_watch.note(i, host);
-    runtime::releaseIfOffloaded(host);
+namespace {
+
+/// Is it what the program was compiled for? Of a parameter with groups of replicas `host` has a value for each.
+bool fits(const Compiled& compiled, size_t external, const at::Tensor& host) {
+  const Type& type = compiled.executable.slots[compiled.executable.externals[external].slot].type;
+  Type own = typeOf(host);
+  if (const size_t count = compiled.slices[external].replica.size(); count > 0) {
+    if (own.sizes.empty() || own.sizes[0] != static_cast<int64_t>(count)) return false;
+    own.sizes.erase(own.sizes.begin());
+    own.strides.erase(own.strides.begin());
   }
+  if (own.dtype != type.dtype) return false;
+  return own.sizes == type.sizes || (type.sizes.size() == 1 && own.extentBytes() == type.extentBytes());
+}
+
+/// Throws E0704.
+void requireFits(const Compiled& compiled, size_t external, const at::Tensor& host) {
+  const exe::External& what = compiled.executable.externals[external];
+  requireMemory(host, what.name);
+  ABELE_REQUIRE(fits(compiled, external, host), E0704,
+                {.what = cat(what.name, " differs from the tensor that the model was compiled with"),
+                 .found = typeOf(host).str(),
+                 .expected = compiled.executable.slots[what.slot].type.str(),
+                 .remedy = "call destroy() before the next call, so that the model is compiled again"});
+}
+
+bool isToBeUploaded(const Compiled& compiled, size_t external) {
+  const at::Tensor* host = compiled.model_of[external];
+  return host && compiled.executable.externals[external].slot >= 0 && !host->is_meta();
+}
+
+void uploadTensor(Compiled& compiled, size_t external) {
+  const at::Tensor& host = *compiled.model_of[external];
+  const bool is_shared = compiled.shared &&
+                         compiled.executable.externals[external].kind == exe::ExternalKind::kParameter &&
+                         compiled.slices[external].replica.empty() && compiled.shared->place(external, host);
+  uploadSlices(compiled, external, host);
+  is_shared ? compiled.weight_watch.forget(external) : compiled.weight_watch.note(external, host);
+  runtime::releaseIfOffloaded(host);
+}
+
+}  // namespace
+
+void uploadModel(Compiled& compiled) {
+  // Before the first of them: an error leaves the devices as they were.
+  for (size_t i = 0; i < compiled.model_of.size(); ++i)
+    if (isToBeUploaded(compiled, i)) requireFits(compiled, i, *compiled.model_of[i]);
+  if (compiled.shared) compiled.shared->lookAgain();
+  for (size_t i = 0; i < compiled.model_of.size(); ++i)
+    if (isToBeUploaded(compiled, i)) uploadTensor(compiled, i);
+}
+
+void followModel(Compiled& compiled, bool requires_fit) {
+  if (!compiled.shared) return;
+  const std::vector<size_t> elsewhere = compiled.shared->elsewhere(compiled.model_of);
+  if (elsewhere.empty()) return;
+  std::vector<size_t> followed;
+  for (const size_t i : elsewhere) {
+    if (!isToBeUploaded(compiled, i)) continue;
+    if (requires_fit) requireFits(compiled, i, *compiled.model_of[i]);
+    if (fits(compiled, i, *compiled.model_of[i])) followed.push_back(i);
+  }
+  compiled.shared->lookAgain();
+  for (const size_t i : followed) uploadTensor(compiled, i);
 }
 
 void warnOfEdits(Compiled& compiled) {

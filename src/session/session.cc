@@ -183,6 +183,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   warnOfEdits(compiled);
   const std::vector<at::Tensor>& inputs = impl_->options.synthetic_data ? impl_->synthetic : given;
   std::vector<at::Tensor> bound = bindable(inputs);
+  followModel(compiled, /*requires_fit=*/true);
   if (compiled.shared) {
     compiled.shared->follow(compiled.executable.externals);
     for (at::Tensor& input : bound)

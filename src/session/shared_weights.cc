@@ -29,9 +29,13 @@ bool isWhole(const at::Tensor& tensor) {
 
 }  // namespace
 
+bool SharedWeights::isSame(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides();
+}
+
 bool SharedWeights::isThere(const Place& place, const at::Tensor& memory) {
-  return place.memory.is_alias_of(memory) && place.address == addressOf(memory) && isWhole(memory) &&
-         place.memory.sizes() == memory.sizes() && place.memory.strides() == memory.strides();
+  return isSame(place.memory, memory) && place.address == addressOf(memory) && isWhole(memory);
 }
 
 bool SharedWeights::place(size_t external, const at::Tensor& memory) {
@@ -78,6 +82,13 @@ void SharedWeights::follow(const std::vector<exe::External>& externals) {
     if (!std::exchange(moved, true)) lookAgain();
     if (!place(i, memory)) backend_.upload(static_cast<int32_t>(i), memory);
   }
+}
+
+std::vector<size_t> SharedWeights::elsewhere(const std::vector<at::Tensor*>& model_of) const {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < places_.size(); ++i)
+    if (contains(i) && !isSame(places_[i].memory, *model_of[i])) found.push_back(i);
+  return found;
 }
 
 void SharedWeights::noteUpdates(const std::vector<at::Tensor*>& model_of) const {

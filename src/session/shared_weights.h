@@ -29,6 +29,9 @@ class SharedWeights {
   /// Before a step: follows memory that was moved (its storage has another address). Throws E0704 for memory that was
   /// freed.
   void follow(const std::vector<exe::External>& externals);
+  /// Which of the model's tensors were given other memory than the device works in (torch::load, Module::to,
+  /// set_data).
+  std::vector<size_t> elsewhere(const std::vector<at::Tensor*>& model_of) const;
   /// After a step: autograd shall know that these tensors changed.
   void noteUpdates(const std::vector<at::Tensor*>& model_of) const;
   /// Does this tensor lie in memory that a step changes?
@@ -41,6 +44,7 @@ class SharedWeights {
     const void* address = nullptr;  // where the device has it
     bool is_written = false;        // by the program
   };
+  static bool isSame(const at::Tensor& a, const at::Tensor& b);
   static bool isThere(const Place& place, const at::Tensor& memory);
   void drop(size_t external);
 

@@ -139,8 +139,16 @@ void Session::copyWeightsToHost() {
   const TraceSpan span("weights to host", kWeightsChannel);
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("copyWeightsToHost()");
+  followModel(compiled, /*requires_fit=*/false);
+  const std::vector<size_t> elsewhere =
+      compiled.shared ? compiled.shared->elsewhere(compiled.model_of) : std::vector<size_t>();
   for (size_t i = 0; i < compiled.model_of.size(); ++i) {
     if (!compiled.model_of[i] || compiled.executable.externals[i].slot < 0 || compiled.model_of[i]->is_meta()) continue;
+    if (std::ranges::find(elsewhere, i) != elsewhere.end()) {
+      // Memory of another type is the program's own. The other processes ask for the device's here.
+      if (!compiled.has_own_weights_alone) copyOf(compiled, i);
+      continue;
+    }
     downloadSlices(compiled, i, *compiled.model_of[i]);
     const bool is_shared = compiled.shared && compiled.shared->contains(i);
     is_shared ? compiled.weight_watch.forget(i) : compiled.weight_watch.note(i, *compiled.model_of[i]);

@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/torch.h>
 
+#include <sstream>
+
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
@@ -64,6 +66,66 @@ TEST(Silence, WeightsThatTheDeviceDoesNotSee) {
   EXPECT_NE(text.find("bias"), std::string::npos);
   EXPECT_NE(text.find("model.copyWeightsToDevice()"), std::string::npos);
   EXPECT_EQ(warningsOf(step), "");  // once
+}
+
+// As torch::load, Module::to and set_data do it: the next step works there, as eager does.
+TEST(Silence, WeightsThatAreGivenOtherMemory) {
+  nn::Linear net(3, 2), eager(3, 2);
+  {
+    torch::NoGradGuard no_grad;
+    eager->weight.copy_(net->weight);
+    eager->bias.copy_(net->bias);
+  }
+  torch::optim::SGD sgd(eager->parameters(), 0.1);
+  auto model = train(net);
+  const auto step = [&] {
+    sgd.zero_grad();
+    torch::mse_loss(eager(x()), y()).backward();
+    sgd.step();
+    EXPECT_EQ(warningsOf([&] { model(x(), y()); }), "");
+    EXPECT_TRUE(torch::equal(net->weight, eager->weight) && torch::equal(net->bias, eager->bias));
+  };
+  step();
+  std::stringstream file;
+  torch::save(net, file);
+  step();
+  torch::load(net, file);
+  file.seekg(0);
+  torch::load(eager, file);
+  step();
+  net->weight.set_data(torch::ones({2, 3}));  // never seen by a step
+  model.destroy();
+  EXPECT_TRUE(torch::equal(net->weight, torch::ones({2, 3})));
+  auto predict = abele::inferenceModel(net, small());
+  predict(x());
+  net->weight.set_data(torch::zeros({2, 3}));
+  EXPECT_TRUE(torch::equal(predict(x())[0], net(x())));
+}
+
+// Found before anything changes: the model goes on as soon as its weights are what they were.
+TEST(Silence, WeightsOfAnotherTypeThanTheCompiledOne) {
+  nn::Linear net(3, 2);
+  auto model = train(net);
+  model(x(), y());
+  const Tensor weight = net->weight.detach(), bias = net->bias.detach().clone();
+  for (const Tensor& other : {torch::ones({2, 3}, torch::kDouble), torch::ones({2, 4}), torch::ones({6})}) {
+    net->weight.set_data(other);
+    const std::string text = abele::test::errorOf([&] { model(x(), y()); });
+    EXPECT_NE(text.find("E0704 input-changed: weight differs from the tensor that the model was compiled with"),
+              std::string::npos)
+        << text;
+    EXPECT_EQ(codeOf([&] { model.copyWeightsToDevice(); }), "E0704");
+    model.copyWeightsToHost();  // nothing to bring: what the module has is the program's
+    EXPECT_TRUE(torch::equal(net->weight, other));
+  }
+  net->weight.set_data(weight);
+  EXPECT_TRUE(torch::equal(net->bias, bias));
+  const float expected = torch::mse_loss(net(x()), y()).item<float>();
+  EXPECT_EQ(model(x(), y())[0].item<float>(), expected);
+  net->to(torch::kDouble);
+  model.destroy();
+  EXPECT_EQ(net->weight.scalar_type(), torch::kDouble);
+  EXPECT_EQ(model(x().to(torch::kDouble), y().to(torch::kDouble)).size(), 1u);
 }
 
 TEST(Silence, WritesThatAreCopiedToTheDevice) {

@@ -1,6 +1,7 @@
 """model.report("report.html") and abele report: one page that needs no network, with the figures of the run."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -112,8 +113,10 @@ def test_the_command(model, tmp_path, capsys):
         trace.write_text(text)
         assert main([str(trace)]) == 1
         assert "E0501" in capsys.readouterr().err
-    assert main([str(tmp_path / "none")]) == 1
-    assert "E0712" in capsys.readouterr().err
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("none", "pipe", "."):
+        assert main([str(tmp_path / name)]) == 1
+        assert "E0712" in capsys.readouterr().err
 
 
 SPAN = {"ph": "X", "name": "call 0", "pid": 1, "tid": 1, "ts": 0, "dur": 1}

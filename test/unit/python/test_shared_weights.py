@@ -115,27 +115,26 @@ def test_weights_that_the_program_writes_between_calls_are_the_devices(edit):
                 target.load_state_dict(other)
             else:
                 target.first.weight.data = torch.ones(5, 3)
-    if edit == "data":  # other memory: it has to be told
-        executor.copyWeightsToDevice()
     executor(X)
     twin.step(X)
     assert twin.equals(model.parameters()) and sharedBytes(executor) == weightBytes(model)
 
 
-def test_memory_that_was_replaced_is_not_the_devices_before_it_is_copied():
+def test_memory_that_was_replaced_is_the_devices_from_the_next_step_on():
     model = Net()
     twin, executor = Twin(model), training(model)
     executor(X)
     twin.step(X)
     with poptorch.wrapping.withoutPull():
-        model.first.weight.data = torch.zeros(5, 3)
-    executor(X)
-    twin.step(X)
-    assert twin.equals(model.parameters())  # brought back into the new memory
-    executor.copyWeightsToDevice()
+        model.first.weight.data = torch.full((5, 3), 0.5)
+    twin.model.first.weight.data = torch.full((5, 3), 0.5)
+    assert twin.equals(model.parameters())  # bringing weights back overwrites nothing
     executor(X)
     twin.step(X)
     assert twin.equals(raw(model))
+    model.first.weight.data = torch.zeros(5, 3, dtype=torch.float64)
+    with pytest.raises(abele.Error, match=r"E0704 input-changed: first.weight differs(.|\n)*destroy"):
+        executor(X)
 
 
 def test_another_view_of_the_same_memory_is_a_copy():
