@@ -8,6 +8,7 @@
 #include "passes/recompute.h"
 #include "plan/cost.h"
 #include "plan/liveness.h"
+#include "plan/operator_cost.h"
 #include "plan/packing.h"
 
 namespace abele::host {

@@ -8,15 +8,12 @@
 
 namespace abele::plan {
 
-/// Times by bytes moved and operations counted, on a described machine (10 GB/s, 50 Gflop/s, 1 us an operator). Equal
-/// graphs give equal costs, so schedules ordered by them are deterministic.
+/// Times by shapes alone (plan/operator_cost.h). Equal graphs give equal costs, so schedules ordered by them are
+/// deterministic.
 std::vector<StageCost> estimateCosts(const ir::Graph& graph);
 
 /// The same machine's delays: until a device that waits for another goes on, and between two actions.
 constexpr int64_t kEstimatedHopNs = 20'000, kEstimatedActionNs = 1'000;
-
-/// Of one node.
-int64_t estimateNodeNs(const ir::Graph& graph, const ir::Node& node);
 
 /// Times that capture measured (Node::time_ns); nodes that it never ran (updates, sums) are estimated. Differs from run
 /// to run: for predictions, not for programs.

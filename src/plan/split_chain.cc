@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ir/constants.h"
 #include "plan/cost.h"
+#include "plan/operator_cost.h"
 
 namespace abele::plan {
 namespace {

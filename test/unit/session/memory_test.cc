@@ -7,6 +7,7 @@
 #include "networks.h"
 #include "passes/recompute.h"
 #include "plan/cost.h"
+#include "plan/operator_cost.h"
 
 namespace abele::test {
 namespace {

@@ -1,0 +1,200 @@
+#include "plan/operator_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "base/instructions.h"
+
+namespace abele::plan {
+namespace {
+
+constexpr double kNsPerOperator = 1000;
+constexpr double kBytesPerNs = 20;
+constexpr double kFlopsPerNs = 50;
+constexpr double kNsPerDraw = 6;
+
+// What an operator computes beyond moving bytes, for each element of its largest result or operand. A backward takes
+// half as much again.
+struct ElementCost {
+  std::string_view name;  // without namespace, leading and trailing "_", overload and "_backward"
+  double ns = 0;
+};
+constexpr std::array kElementCosts = {
+    // functions that are sums of many terms
+    ElementCost{"acos", 1.5}, ElementCost{"acosh", 1.5}, ElementCost{"asin", 1.5}, ElementCost{"asinh", 1.5},
+    ElementCost{"atan", 1.5}, ElementCost{"atan2", 2}, ElementCost{"atanh", 1.5}, ElementCost{"celu", 0.7},
+    ElementCost{"cos", 1}, ElementCost{"cosh", 1}, ElementCost{"digamma", 5}, ElementCost{"elu", 0.7},
+    ElementCost{"erf", 1}, ElementCost{"erfc", 2}, ElementCost{"erfinv", 5}, ElementCost{"exp", 0.7},
+    ElementCost{"exp2", 0.7}, ElementCost{"expm1", 1}, ElementCost{"gelu", 1.5}, ElementCost{"lgamma", 5},
+    ElementCost{"log", 0.7}, ElementCost{"log10", 1}, ElementCost{"log1p", 1}, ElementCost{"log2", 0.7},
+    ElementCost{"log_sigmoid", 1.5}, ElementCost{"logaddexp", 3}, ElementCost{"logit", 1}, ElementCost{"mish", 3},
+    ElementCost{"pow", 2}, ElementCost{"rsqrt", 0.3}, ElementCost{"sigmoid", 0.7}, ElementCost{"silu", 0.7},
+    ElementCost{"sin", 1}, ElementCost{"sinh", 1}, ElementCost{"softplus", 1.5}, ElementCost{"sqrt", 0.2},
+    ElementCost{"tan", 2}, ElementCost{"tanh", 2},
+    // sums and normalisations: several passes, or sums along one dimension
+    ElementCost{"batch_norm", 1.5}, ElementCost{"cumprod", 1}, ElementCost{"cumsum", 1},
+    ElementCost{"fused_rms_norm", 1}, ElementCost{"log_softmax", 1}, ElementCost{"logsumexp", 1},
+    ElementCost{"mean", 0.3}, ElementCost{"native_batch_norm", 1.5}, ElementCost{"native_group_norm", 0.5},
+    ElementCost{"native_layer_norm", 0.7}, ElementCost{"prod", 0.5}, ElementCost{"safe_softmax", 4},
+    ElementCost{"softmax", 1}, ElementCost{"std", 1.5}, ElementCost{"std_mean", 1.5}, ElementCost{"sum", 0.3},
+    ElementCost{"var", 1.5}, ElementCost{"var_mean", 1.5},
+    // orders and places
+    ElementCost{"adaptive_avg_pool2d", 1}, ElementCost{"adaptive_max_pool2d", 2}, ElementCost{"argsort", 60},
+    ElementCost{"avg_pool2d", 1.5}, ElementCost{"avg_pool3d", 2}, ElementCost{"grid_sampler_2d", 8},
+    ElementCost{"grid_sampler_3d", 16}, ElementCost{"kthvalue", 20}, ElementCost{"max_pool2d_with_indices", 2},
+    ElementCost{"max_pool3d_with_indices", 4}, ElementCost{"median", 20}, ElementCost{"sort", 60},
+    ElementCost{"topk", 10}, ElementCost{"unique2", 60}, ElementCost{"upsample_bicubic2d", 10},
+    ElementCost{"upsample_bilinear2d", 3}, ElementCost{"upsample_linear1d", 2}, ElementCost{"upsample_trilinear3d", 6},
+    // transforms
+    ElementCost{"fft_c2c", 10}, ElementCost{"fft_c2r", 10}, ElementCost{"fft_r2c", 10}};
+
+// Reads of the first operand, or writes into it, go where indices say.
+constexpr std::array<std::string_view, 11> kIndexed = {
+    "embedding",      "embedding_bag", "gather",       "index",       "index_add", "index_put",
+    "index_put_impl", "index_copy",    "index_select", "scatter_add", "take"};
+
+std::string_view baseName(std::string_view op, bool& is_backward) {
+  op.remove_prefix(std::min(op.size(), op.find("::") == std::string_view::npos ? 0 : op.find("::") + 2));
+  op = op.substr(0, op.find('.'));
+  while (op.starts_with('_')) op.remove_prefix(1);
+  if (op.ends_with('_')) op.remove_suffix(1);
+  const size_t backward = op.find("_backward");
+  is_backward = backward != std::string_view::npos;
+  return op.substr(0, backward);
+}
+
+double perElement(const std::string& op) {
+  bool is_backward = false;
+  const std::string_view name = baseName(op, is_backward);
+  for (const ElementCost& cost : kElementCosts)
+    if (cost.name == name) return is_backward ? 1.5 * cost.ns : cost.ns;
+  return 0;
+}
+
+bool isIndexed(const std::string& op) {
+  bool is_backward = false;
+  const std::string_view name = baseName(op, is_backward);
+  return op == ownOpName(OwnOp::kAccumulateRows) ||
+         (!is_backward && std::find(kIndexed.begin(), kIndexed.end(), name) != kIndexed.end());
+}
+
+class Estimate {
+ public:
+  Estimate(const ir::Graph& graph, const ir::Node& node) : graph_(graph), node_(node) {
+    ir::forEachOperand(node, [&](ir::ValueId v) { operands_ += add(v); });
+    ir::forEachResult(node, [&](ir::ValueId v) {
+      results_ += add(v);
+      result_elements_ = std::max(result_elements_, static_cast<double>(graph.values[v].type.numel()));
+    });
+  }
+
+  double ns() const {
+    return kNsPerOperator + bytes() / kBytesPerNs + flops() / kFlopsPerNs + elements_ * perElement(node_.op) +
+           draws() * kNsPerDraw;
+  }
+
+ private:
+  double add(ir::ValueId v) {
+    const Type& type = graph_.values[v].type;
+    elements_ = std::max(elements_, static_cast<double>(type.numel()));
+    return static_cast<double>(type.extentBytes());
+  }
+  // Of the operand in this position; none where it is no tensor.
+  const Type& operand(size_t arg) const {
+    static const Type none;
+    if (arg >= node_.args.size() || node_.args[arg].kind != Arg::Kind::kId || node_.args[arg].i < 0) return none;
+    return graph_.values[static_cast<size_t>(node_.args[arg].i)].type;
+  }
+  bool is(std::string_view name) const { return node_.op.starts_with(name); }
+
+  double bytes() const {
+    const double all = operands_ + results_;
+    if (!isIndexed(node_.op)) return all;
+    const Type& first = operand(0);
+    if (!first.defined()) return all;
+    const double table = static_cast<double>(first.extentBytes()), rest = operands_ - table;
+    return rest + std::min(table, std::max(results_, rest)) +
+           (node_.writes.empty() ? results_ : std::min(results_, rest));
+  }
+
+  double draws() const {
+    return static_cast<double>(std::max<int64_t>(node_.random_draws, 0)) + 2 * static_cast<double>(node_.normals.count);
+  }
+
+  double flops() const;
+  double product(size_t left, size_t right) const;
+  double convolution(const Type& weight, double output_elements, bool is_transposed, const Type& input) const;
+  double attention(bool is_backward) const;
+  double recurrent() const;
+
+  const ir::Graph& graph_;
+  const ir::Node& node_;
+  double operands_ = 0, results_ = 0;  // bytes
+  double elements_ = 0, result_elements_ = 0;
+};
+
+// [B,M,K] x [B,K,N] -> [B,M,N]: the product of the three sizes is (M K N)^2 B^3.
+double Estimate::product(size_t left, size_t right) const {
+  const Type &a = operand(left), &b = operand(right);
+  if (!a.defined() || !b.defined()) return 0;
+  const double batch = a.sizes.size() == 3 ? std::max<double>(1, static_cast<double>(a.sizes[0])) : 1;
+  const double elements = static_cast<double>(a.numel()) * static_cast<double>(b.numel()) * result_elements_;
+  return 2 * std::sqrt(elements / batch);
+}
+
+// A weight has a row for each channel of the output, a transposed one for each of the input.
+double Estimate::convolution(const Type& weight, double output_elements, bool is_transposed, const Type& input) const {
+  if (!weight.defined() || weight.sizes.empty() || weight.sizes[0] == 0) return 0;
+  const double places = is_transposed && input.defined() ? static_cast<double>(input.numel()) : output_elements;
+  return 2 * places * static_cast<double>(weight.numel()) / static_cast<double>(weight.sizes[0]);
+}
+
+// Queries [..., L, E] and keys [..., S, E]: two products forward, five backward, at half the speed of large ones.
+double Estimate::attention(bool is_backward) const {
+  const Type &query = operand(is_backward ? 1 : 0), &key = operand(is_backward ? 2 : 1);
+  if (!query.defined() || !key.defined() || key.sizes.size() < 2) return 0;
+  const auto keys = static_cast<double>(key.sizes[key.sizes.size() - 2]);
+  return 2 * (is_backward ? 5 : 2) * 2 * static_cast<double>(query.numel()) * keys;
+}
+
+// Inputs [T, B, I], weights of the input and of the state; those of the state are read again in every of the T steps.
+double Estimate::recurrent() const {
+  const Type &input = operand(0), &first = operand(1), &second = operand(2);
+  if (!input.defined() || !first.defined() || !second.defined() || input.sizes.size() < 2) return 0;
+  const auto steps = static_cast<double>(input.sizes[0]);
+  const double places = steps * static_cast<double>(input.sizes[1]);
+  const double forward = 2 * places * static_cast<double>(first.numel() + second.numel()) +
+                         steps * static_cast<double>(second.extentBytes()) * kFlopsPerNs / kBytesPerNs;
+  return is("aten::mkldnn_rnn_layer_backward") ? 2 * forward : forward;
+}
+
+double Estimate::flops() const {
+  const std::string& op = node_.op;
+  if (op == "aten::mm" || op == "aten::bmm") return product(0, 1);
+  if (op == ownOpName(OwnOp::kAccumulateProduct) || op == "aten::addmm" || op == "aten::baddbmm") return product(1, 2);
+  if (is("aten::convolution_backward")) {
+    // One convolution for each of the two large gradients that are asked for.
+    const bool is_transposed = node_.args.size() > 7 && node_.args[7].kind == Arg::Kind::kBool && node_.args[7].i != 0;
+    const double one = convolution(operand(2), static_cast<double>(operand(0).numel()), is_transposed, operand(1));
+    const Arg* mask = node_.args.empty() ? nullptr : &node_.args.back();
+    const bool has_mask = mask && mask->kind == Arg::Kind::kBoolList && mask->ints.size() >= 2;
+    return has_mask ? one * static_cast<double>((mask->ints[0] != 0) + (mask->ints[1] != 0)) : 2 * one;
+  }
+  if (is("aten::convolution") || is("aten::mkldnn_convolution")) {
+    const bool is_transposed = node_.args.size() > 6 && node_.args[6].kind == Arg::Kind::kBool && node_.args[6].i != 0;
+    return convolution(operand(1), result_elements_, is_transposed, operand(0));
+  }
+  if (is("aten::_scaled_dot_product_")) return attention(op.find("_backward") != std::string::npos);
+  if (is("aten::mkldnn_rnn_layer")) return recurrent();
+  return 0;
+}
+
+}  // namespace
+
+int64_t estimateNodeNs(const ir::Graph& graph, const ir::Node& node) {
+  return static_cast<int64_t>(Estimate(graph, node).ns());
+}
+
+}  // namespace abele::plan
