@@ -11,7 +11,7 @@ import itertools
 
 import torch
 
-from . import structures
+from . import _objects, structures
 from ._errors import refused, userError
 from ._native import core
 
@@ -139,6 +139,20 @@ def requireSame(path, compiled, given):
             requireSame(f"{path}[{index}]", ours, theirs)
     elif compiled is not given and not _equal(compiled, given):
         raise _changed(path, repr(given), repr(compiled), _REMEDY)
+
+
+def requireSameObjects(marks, given):
+    """Raises E0704 if an object that is a constant of the program has other tensors than it had."""
+    if marks and _objects.marksOf(given)[0] != marks:
+        objects = [leaf for leaf in structures.otherLeaves(given) if _objects.isObject(leaf)]
+        kinds = ", ".join(type(leaf).__name__ for leaf in objects if _objects.tensorsIn(leaf))
+        raise _changed(
+            "objects among the arguments",
+            f"other tensors in the {kinds}",
+            "what it held when the model was compiled, which are constants of the program",
+            "register a parser for the class (poptorch.registerCustomArgParser), or use abele.inferenceModel, where "
+            "the tensors of objects are inputs",
+        )
 
 
 def _equal(a, b):

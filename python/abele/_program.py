@@ -2,8 +2,8 @@
 
 import torch
 
-from . import _forms, structures
-from ._arguments import requireSame, signatureOf
+from . import _forms, _objects, structures
+from ._arguments import requireSame, requireSameObjects, signatureOf
 from ._results import markReturned
 
 
@@ -14,12 +14,16 @@ class Program:
         self.arguments = arguments  # structure of the call, with empty tensors
         self.signature = signature  # the same with types, for later calls
         self.result = result  # structure of the result, with empty tensors
+        self.objects = None  # Opened: what forward returned or changed of objects; None: nothing
         self.frozen = None  # Frozen: the model as it was; None: not compiled here
+        self._held, self._kept = [], []  # of objects among the arguments, which are constants; tensors that stay alive
 
     @classmethod
     def of(cls, given):
         """Of a call that is about to be compiled. given: its (positional, named) arguments as the user gave them."""
-        return cls(structures.skeleton(given), signatureOf(given))
+        program = cls(structures.skeleton(given), signatureOf(given))
+        program._held, program._kept = _objects.marksOf(given)
+        return program
 
     def description(self):
         """The arguments of another one like it, for files."""
@@ -33,10 +37,18 @@ class Program:
         """Raises E0704 unless the call fits this program."""
         requireSame("positional arguments", self.signature[0], given[0])
         requireSame("named arguments", self.signature[1], given[1])
+        requireSameObjects(self._held, given)
 
-    def resultOf(self, outputs):
-        """The outputs of a step in the structure that forward returned."""
+    def resultOf(self, outputs, opened=None):
+        """The outputs of a step in the structure that forward returned.
+
+        Args:
+            opened: the objects of the call; None: it had none. They change as forward changes them.
+        """
         markReturned(outputs)
+        left = iter(outputs)
         if isinstance(self.result, torch.Tensor):
-            return outputs[0]
-        return structures.reconstructTensorStructure(self.result, outputs)
+            result = next(left)
+        else:
+            result = structures.reconstructTensorStructure(self.result, left)
+        return result if self.objects is None else _objects.closeResult(result, self.objects, opened, list(left))

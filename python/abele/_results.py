@@ -13,6 +13,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ._errors import createPoptorchError
 from ._logging import logger
 from ._native import core
+from ._objects import tensorsIn
 from .structures import otherLeaves
 
 _returned = WeakIdKeyDictionary()
@@ -49,6 +50,7 @@ def _hiddenTensors(value):
     held = list(getattr(value, "__dict__", {}).values())
     if isinstance(value, (collections.abc.Set, collections.deque)):
         held += value
+    held += tensorsIn(value)
     return [item for item in held if isinstance(item, torch.Tensor) and core().valueId(item) >= 0]
 
 
@@ -59,6 +61,18 @@ def warnOfHiddenTensors(result):
             logger.warning(
                 "forward returns a %s with tensors inside: every call returns those of the compilation; register a "
                 "parser for the class (poptorch.registerCustomArgParser), or return a tuple, a list or a dict",
+                type(leaf).__name__,
+            )
+
+
+def warnOfHeldTensors(arguments):
+    """Warns about objects among the arguments of forward whose tensors are constants of the program."""
+    for leaf in otherLeaves(arguments):
+        if tensorsIn(leaf):
+            logger.warning(
+                "an argument of forward is a %s with tensors inside, which are constants of the program: register a "
+                "parser for the class (poptorch.registerCustomArgParser), pass a tuple, a list or a dict, or use "
+                "the package abele, where tensors of objects are inputs",
                 type(leaf).__name__,
             )
 

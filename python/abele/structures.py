@@ -31,6 +31,7 @@ class ICustomArgParser(abc.ABC):
 
 
 _parsers = {}
+_own_parsers = {}
 
 
 def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -> None:
@@ -46,6 +47,11 @@ def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -
             expected="an instance of a subclass of poptorch.ICustomArgParser",
         )
     _parsers[arg_data_type] = arg_parser
+
+
+def registerOwnParser(arg_data_type, arg_parser):
+    """The same for types of this package, which is no parser of the program."""
+    _own_parsers[arg_data_type] = arg_parser
 
 
 def registeredParsers():
@@ -64,10 +70,10 @@ def registerGeometricCustomArgParsers():
 
 def parserFor(value):
     """The parser registered for the value's type or, failing that, for one of its bases; None if there is none."""
-    if not _parsers or isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor):
         return None
-    exact = _parsers.get(type(value))
-    if exact is not None:
+    exact = _parsers.get(type(value)) or _own_parsers.get(type(value))
+    if exact is not None or not _parsers:
         return exact
     return next((parser for cls, parser in _parsers.items() if isinstance(value, cls)), None)
 

@@ -1,5 +1,9 @@
-"""Binding of call arguments to forward."""
+"""Arguments of calls: binding them to forward, comparing them with those of a program, objects among them."""
 
+import copy
+import types
+
+import abele
 import poptorch
 import pytest
 import torch
@@ -52,3 +56,92 @@ def test_later_calls_must_fit(later):
 
 def test_dicts_are_found():
     assert hasDict(([1, ({},)],)) and not hasDict(([1, (2,)],))
+
+
+class Cache:
+    """What language models keep of the words before: lists of tensors, a number, other objects."""
+
+    def __init__(self, *keys, limit=None):
+        self.keys, self.limit = list(keys), limit
+        self.seen = types.SimpleNamespace(words=len(keys))
+
+    def update(self, x):
+        self.keys.append(x)
+        self.seen.words += 1
+        if self.limit is not None:
+            self.limit.mul_(2)
+        return torch.stack(self.keys).sum(dim=0)
+
+
+class Cached(torch.nn.Module):
+    def forward(self, x, cache):
+        return {"y": cache.update(x + 1) * 2, "cache": cache, "made": [Cache(x, limit=x * 3)]}
+
+
+def same(ours, theirs):
+    assert torch.equal(ours["y"], theirs["y"])
+    for a, b in ((ours["cache"], theirs["cache"]), (ours["made"][0], theirs["made"][0])):
+        assert type(a) is type(b) and a.seen == b.seen and len(a.keys) == len(b.keys)
+        assert all(map(torch.equal, [*a.keys, a.limit], [*b.keys, b.limit]))
+
+
+def test_objects_of_a_call_change_as_eager_changes_them():
+    options = abele.Options().showCompilationProgressBar(False)
+    model, net = abele.inferenceModel(Cached(), options), Cached()
+    ours, theirs = (Cache(limit=torch.ones(2)) for _ in range(2))
+    for step in range(3):  # one more tensor in each: a program of its own
+        x = torch.randn(2) + step
+        result, expected = model(x, ours), net(x, theirs)
+        assert result["cache"] is ours
+        same(result, expected)
+    for value in (1.0, 2.0):  # others of the same kind, by the program that is there
+        given = Cache(torch.full((2,), value), limit=torch.ones(2))
+        x = torch.randn(2)
+        expected = net(x, copy.deepcopy(given))
+        same(model(x, given), expected)
+    assert abele.verify(abele.inferenceModel(Cached()), (x, given)).equal
+    first, second = Cache(), Cache()
+    model(x, first), model(x + 1, second)
+    assert torch.equal(first.keys[0], x + 1) and torch.equal(second.keys[0], x + 2) and second.seen.words == 1
+
+
+def test_objects_that_reach_themselves():
+    class Node:
+        def __init__(self, value):
+            self.value, self.again, self.pair = value, self, (value, {"self": self})
+
+    def forward(node):
+        made = Node(node.value * 2)
+        node.pair[1]["made"] = made
+        return made
+
+    model = abele.inferenceModel(Applied(forward))
+    for value in (torch.ones(2), torch.full((2,), 5.0)):
+        node = Node(value)
+        result = model(node)
+        assert result is node.pair[1]["made"] is not node and result.again is result is result.pair[1]["self"]
+        assert torch.equal(result.value, value * 2) and result.pair[0] is result.value
+
+
+class Applied(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given):
+        return self.function(*given)
+
+
+def test_programs_of_poptorch_name_objects_that_are_constants(capfd):
+    """Classes without a parser are constants there: nothing else goes on without a word."""
+    model = poptorch.inferenceModel(Applied(lambda x, cache: (x + cache.keys[0], [[Cache(x)]])))
+    cache, x = Cache(torch.ones(2)), torch.ones(2)
+    assert torch.equal(model(x, cache)[0], x + 1)
+    text = capfd.readouterr().err
+    assert "an argument of forward is a Cache with tensors inside" in text
+    assert "forward returns a Cache with tensors inside" in text
+    assert torch.equal(model(x + 1, cache)[0], x + 2)
+    for change in (lambda: cache.keys[0].add_(1), lambda: cache.keys.append(x)):
+        change()
+        with pytest.raises(poptorch.Error, match="E0704.*\n.*objects.*\n.*Cache"):
+            model(x, cache)
