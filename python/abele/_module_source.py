@@ -116,8 +116,7 @@ class ModuleSource:
                 flat += program.objects.tensors
             warnOfHostTensors(flat)
             warnOfHiddenTensors(result)
-            if not self._policy.many_programs:
-                warnOfHeldTensors((positional, named))
+            warnOfHeldTensors((positional, named), are_opened=self._policy.many_programs)
             program.frozen.warnOfForward()
             return flat
 
@@ -133,6 +132,7 @@ class ModuleSource:
                 lambda stage_devices: options._values.requireDevices(self._policy, stage_devices),
             )
         program.result = structures.skeleton(returned)  # here: its tensors would be part of the program
+        program.held.noteForward(given)
         if program.objects is not None:
             program.objects.release()
         return program

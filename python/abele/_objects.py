@@ -7,8 +7,11 @@ forward returns are made anew by every call.
 Source: ours; eager PyTorch, where forward changes the caller's objects.
 """
 
+import array
+import collections
 import contextlib
 import enum
+import hashlib
 import itertools
 import types
 import weakref
@@ -19,32 +22,86 @@ from . import structures
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, enum.Enum)
 _CLOSED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, torch.nn.Module)
+CHANGEABLE = (set, bytearray, array.array, collections.deque)  # in place, beside arrays of numpy
+_OTHERS = (*_PLAIN, *_CLOSED, torch.Tensor, list, tuple, dict, weakref.ref)
 _MAX_ENTRIES = 10_000
 
-_openable = weakref.WeakKeyDictionary()  # of classes
+_kinds = weakref.WeakKeyDictionary()  # class: its slots; None: objects of it are left as they are
+_LEFT = frozenset({torch.Tensor, torch.nn.Parameter, bool, int, float, str, type(None), torch.dtype, torch.device})
 
 
-def _isOpenable(kind):
-    """Can an object of this class be made of nothing but its attributes?"""
-    if kind not in _openable:
-        slots = {name for base in kind.__mro__ for name in _asTuple(vars(base).get("__slots__", ()))}
+def _slotsOf(kind):
+    """The slots of a class whose objects can be made of nothing but their attributes; None: they cannot."""
+    if kind not in _kinds:
         made = None
-        if not hasattr(kind, "__del__") and slots <= {"__dict__", "__weakref__"}:
+        if not hasattr(kind, "__del__"):
             with contextlib.suppress(TypeError):  # an abstract class, or one that needs more
-                made = object.__new__(kind)
-        _openable[kind] = type(getattr(made, "__dict__", None)) is dict
-    return _openable[kind]
+                made = _emptyOf(kind)
+        members = [one for base in kind.__mro__ if "__slots__" in vars(base) for one in vars(base).values()]
+        slots = [one for one in members if isinstance(one, types.MemberDescriptorType)]
+        has_attributes = type(getattr(made, "__dict__", None)) is dict
+        _kinds[kind] = slots if has_attributes or (slots and made is not None) else None
+    return _kinds[kind]
 
 
-def _asTuple(slots):
-    return (slots,) if isinstance(slots, str) else slots
+def _emptyOf(kind):
+    return (types.SimpleNamespace if issubclass(kind, types.SimpleNamespace) else object).__new__(kind)
+
+
+def _attributesOf(value):
+    """Name, or slot: value of all that it has."""
+    held = dict(getattr(value, "__dict__", ()))
+    for slot in _slotsOf(type(value)):
+        with contextlib.suppress(AttributeError):  # it is empty
+            held[slot] = slot.__get__(value)
+    return held
+
+
+def _setAttributes(value, held):
+    if hasattr(value, "__dict__"):
+        vars(value).clear()
+        vars(value).update((name, item) for name, item in held.items() if isinstance(name, str))
+    for slot in _slotsOf(type(value)):
+        if slot in held:
+            slot.__set__(value, held[slot])
+        else:
+            with contextlib.suppress(AttributeError):
+                slot.__delete__(value)
 
 
 def isObject(value):
     """Is it of a class of the program, with attributes that may hold tensors?"""
-    if isinstance(value, (*_PLAIN, *_CLOSED, torch.Tensor, list, tuple, dict, weakref.ref)):
+    if isinstance(value, _OTHERS):
         return False
-    return structures.parserFor(value) is None and _isOpenable(type(value))
+    return structures.parserFor(value) is None and _slotsOf(type(value)) is not None
+
+
+def _hasObject(structure):
+    """Is there an object in it? Calls with tensors in tuples ask too: it takes them a part of a microsecond each."""
+    kind = type(structure)
+    if kind in _LEFT:
+        return False
+    if kind is dict:
+        return any(map(_hasObject, structure.values()))
+    if kind is tuple or kind is list:
+        return any(map(_hasObject, structure))
+    return isinstance(structure, tuple | list | dict) or isObject(structure)
+
+
+def isArray(value):
+    """Is it an array or a number of numpy?"""
+    return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
+
+
+def textOfArray(value):
+    """Tells one with other contents from it; numpy's own text leaves out digits and elements."""
+    return f"{value.dtype}{list(value.shape)}{hashlib.sha256(value.tobytes()).hexdigest()}"
+
+
+def _textOf(value):
+    if isArray(value):
+        return textOfArray(value)
+    return repr(value) if isinstance(value, CHANGEABLE) else f"{type(value).__name__}@{id(value):x}"
 
 
 class _TooMuch(Exception):
@@ -95,7 +152,7 @@ class Opened:
         self._first = len(self.values)
         self._isOutput = isOutput
         self._leaves = {id(value): ("entry", number) for number, value in enumerate(self.values)}
-        self.updates = {}
+        self.updates, self.text = {}, ""
         if built is not None:
             self._leaves |= {id(tensor): ("given", index) for index, tensor in enumerate(built.tensors)}
             for number, entry in enumerate(built.entries):
@@ -103,15 +160,6 @@ class Opened:
                 was = [("given", what) if kind == "tensor" else (kind, what) for kind, what in entry.leaves]
                 if keys != entry.keys or not _sameLeaves(was, leaves):
                     self.updates[number] = keys, leaves
-            self._leaveCounts(built)
-
-    def _leaveCounts(self, built):
-        """What forward only counts in objects without tensors happens once, as everything that Python does."""
-        used = {number for number in self.updates if built.entries[number].original is not None}
-        leaves = [leaf for number in used for leaf in self.updates[number][1]]
-        if not any(kind in ("tensor", "given") or (kind == "entry" and what >= self._first) for kind, what in leaves):
-            for number in used:
-                del self.updates[number]
 
     @structures.typedNesting
     def add(self, value):
@@ -160,7 +208,7 @@ class Opened:
         """(keys, leaves) of it as it is now."""
         if isinstance(value, list | tuple):
             return None, [self._leafOf(item) for item in value]
-        held = value if isinstance(value, dict) else vars(value)
+        held = value if isinstance(value, dict) else _attributesOf(value)
         return list(held), [self._leafOf(item) for item in held.values()]
 
     # Calls ------------------------------------------------------------------------------------------------------------
@@ -184,12 +232,8 @@ class Opened:
 
     def _textOf(self, number):
         """What tells the program for this object from others."""
-        entry, is_root = self.entries[number], ("entry", number) in self.roots
-        if is_root and entry.original is not None and type(entry.original).__repr__ is object.__repr__:
-            return repr(entry.original)
-        leaves = [
-            what if isinstance(what, _PLAIN) else f"{type(what).__name__}@{id(what):x}" for _, what in entry.leaves
-        ]
+        entry = self.entries[number]
+        leaves = [what if isinstance(what, _PLAIN) else _textOf(what) for _, what in entry.leaves]
         kind = type(self.values[number])
         return f"{kind.__module__}.{kind.__qualname__}@{id(kind):x}{entry.keys}{[k for k, _ in entry.leaves]}{leaves}"
 
@@ -236,24 +280,26 @@ def _shellOf(value):
     """A function that makes a value of the same class without its contents; of a tuple one of its items."""
     kind = type(value)
     if isinstance(value, tuple):
-        return (lambda items: kind(*items)) if hasattr(kind, "_fields") else kind
-    if isinstance(value, list | dict):
-        if kind in (list, dict):
-            return kind
-        others = dict(vars(value)) if hasattr(value, "__dict__") else {}
-        if isinstance(value, dict):
-            others = {name: one for name, one in others.items() if name not in value}
-        factory = getattr(value, "default_factory", None)
+        return kind._make if hasattr(kind, "_fields") else kind
+    if kind in (list, dict):
+        return kind
+    if not isinstance(value, list | dict):
+        return lambda: _emptyOf(kind)
+    held = getattr(value, "__dict__", {})
+    is_own = held is value  # its attributes are its items
+    others = {} if is_own else {name: one for name, one in held.items() if isinstance(value, list) or name not in value}
+    factory = getattr(value, "default_factory", None)
 
-        def make():
-            made = kind.__new__(kind)
-            if factory is not None:
-                made.default_factory = factory
-            vars(made).update(others) if others else None
-            return made
+    def make():
+        made = kind.__new__(kind)
+        if is_own:
+            made.__dict__ = made
+        if factory is not None:
+            made.default_factory = factory
+        vars(made).update(others) if others else None
+        return made
 
-        return make
-    return lambda: object.__new__(kind)
+    return make
 
 
 def _fill(value, keys, items):
@@ -264,9 +310,7 @@ def _fill(value, keys, items):
         value[:] = items
         return
     if not isinstance(value, dict):
-        held = vars(value)
-        held.clear()
-        held.update(zip(keys, items, strict=True))
+        _setAttributes(value, dict(zip(keys, items, strict=True)))
         return
     for key in [key for key in value if key not in keys]:
         dict.__delitem__(value, key)
@@ -327,7 +371,7 @@ def _replaced(structure, replace):
     found = []
 
     def isReplaced(value):
-        if isinstance(value, (*_PLAIN, torch.Tensor)) or not isObject(value):
+        if not isObject(value):
             return False
         new = replace(value)
         if new is not None:
@@ -344,6 +388,8 @@ def openCall(given):
         given: (positional, named) arguments.
     Returns: (arguments as the program has them, the Opened; None: there are no objects).
     """
+    if not _hasObject(given):
+        return given, None
     opened = Opened()
     with contextlib.suppress(_TooMuch):
         positional, named = _replaced(given, opened.add)
@@ -401,26 +447,36 @@ def closeResult(result, after, given, outputs):
 def tensorsIn(value, isOutput=lambda tensor: True):
     """The tensors that an object reaches, where it can be opened."""
     opened = Opened(isOutput=isOutput)
-    try:
+    with contextlib.suppress(_TooMuch):
         if isObject(value):
             opened.add(value)
-    except _TooMuch:
-        return []
     return opened.tensors
 
 
-def marksOf(given):
-    """What the arguments of a call hold in objects: (marks, the tensors, which the marks need alive).
+def closedIn(structure):
+    """What cannot be opened of a structure and the objects in it."""
+    opened = Opened()
+    try:
+        opened.add([structure])
+    except _TooMuch:
+        return structures.otherLeaves(structure)
+    return [what for entry in opened.entries for kind, what in entry.leaves if kind == "value"]
 
-    For programs that take such objects as they are.
+
+def marksOf(given):
+    """What the objects in the arguments of a call hold, for programs that take them as they are.
+
+    Returns: (of each a text, of each its tensors with their versions, what both need alive)
     """
-    marks, tensors = [], []
+    texts, versions, kept = [], [], []
     for leaf in filter(isObject, structures.otherLeaves(given)):
         opened = Opened()
-        with contextlib.suppress(_TooMuch):
+        try:
             opened.add(leaf)
             opened.settle()
-            versions = [(id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in opened.tensors]
-            marks.append((opened.text, versions) if versions else None)
-            tensors += opened.tensors
-    return marks, tensors
+        except _TooMuch:
+            opened = Opened()
+        texts.append(opened.text)
+        versions.append([(id(one), 0 if one.is_inference() else one._version) for one in opened.tensors])
+        kept.append(opened)
+    return texts, versions, kept

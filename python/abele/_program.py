@@ -3,7 +3,7 @@
 import torch
 
 from . import _forms, _objects, structures
-from ._arguments import requireSame, requireSameObjects, signatureOf
+from ._arguments import HeldObjects, requireSame, signatureOf
 from ._results import markReturned
 
 
@@ -16,14 +16,19 @@ class Program:
         self.result = result  # structure of the result, with empty tensors
         self.objects = None  # Opened: what forward returned or changed of objects; None: nothing
         self.frozen = None  # Frozen: the model as it was; None: not compiled here
-        self._held, self._kept = [], []  # of objects among the arguments, which are constants; tensors that stay alive
+        self.held = None  # HeldObjects: those among the arguments that are constants; None: not compiled here
 
     @classmethod
     def of(cls, given):
         """Of a call that is about to be compiled. given: its (positional, named) arguments as the user gave them."""
         program = cls(structures.skeleton(given), signatureOf(given))
-        program._held, program._kept = _objects.marksOf(given)
+        program.held = HeldObjects(given)
         return program
+
+    def hasObjects(self):
+        """Does forward take objects with tensors inside, or return such?"""
+        positional = self.arguments[0]
+        return self.objects is not None or bool(positional and isinstance(positional[-1], _objects.Opened))
 
     def description(self):
         """The arguments of another one like it, for files."""
@@ -37,7 +42,8 @@ class Program:
         """Raises E0704 unless the call fits this program."""
         requireSame("positional arguments", self.signature[0], given[0])
         requireSame("named arguments", self.signature[1], given[1])
-        requireSameObjects(self._held, given)
+        if self.held is not None:
+            self.held.requireSame(given)
 
     def resultOf(self, outputs, opened=None):
         """The outputs of a step in the structure that forward returned.

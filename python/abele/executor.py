@@ -11,7 +11,7 @@ import weakref
 import torch
 
 from . import _files, _objects, _saved_programs, _whole_state, optim, profiling, structures, wrapping
-from ._arguments import Binding, hasDict, signatureOf
+from ._arguments import Binding, formOf, hasDict
 from ._errors import AT_COMPILE, createPoptorchError, refused, userError
 from ._executor_checkpoint import Checkpoints
 from ._executor_files import Files
@@ -207,7 +207,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     # Compilation -----------------------------------------------------------------------------------------------------
     def _formOf(self, given):
         """What tells arguments of one kind from those of another."""
-        return repr(signatureOf(given)) if self._policy.many_programs else ""
+        return formOf(given) if self._policy.many_programs else ""
 
     # Views -----------------------------------------------------------------------------------------------------------
     @property
