@@ -3,16 +3,15 @@
 Source: spec executor.md, section 2.
 """
 
-import array
-import collections
 import copy
 import inspect
 import itertools
 
 import torch
 
-from . import structures
+from . import _objects, structures
 from ._errors import refused, userError
+from ._logging import logger
 from ._native import core
 
 # What the original devices have for types that they lack: results have it, and arguments may.
@@ -141,6 +140,44 @@ def requireSame(path, compiled, given):
         raise _changed(path, repr(given), repr(compiled), _REMEDY)
 
 
+class HeldObjects:
+    """Objects among the arguments of a program that takes them as they are, which makes their tensors constants."""
+
+    def __init__(self, given):
+        self._texts, self._versions, self._kept = _objects.marksOf(given)
+
+    def noteForward(self, given):
+        """Forward has run: what it changed of plain values stays so."""
+        if self._texts:
+            self._texts = _objects.marksOf(given)[0]
+
+    def requireSame(self, given):
+        """Raises E0704 if one has other tensors than it had; warns, once, of other changes."""
+        if not self._texts:
+            return
+        texts, versions, _ = _objects.marksOf(given)
+        if versions == self._versions and texts == self._texts:
+            return
+        objects = [leaf for leaf in structures.otherLeaves(given) if _objects.isObject(leaf)]
+        if versions == self._versions:
+            kinds = (type(one).__name__ for one, a, b in zip(objects, texts, self._texts, strict=True) if a != b)
+            logger.warning(
+                "the %s among the arguments of forward has changed: the program goes on with the values that it was "
+                "compiled with; destroy() the executor and compile again, or pass the values themselves",
+                ", ".join(kinds),
+            )
+            self._texts = texts
+            return
+        kinds = ", ".join(type(leaf).__name__ for leaf in objects if _objects.tensorsIn(leaf))
+        raise _changed(
+            "objects among the arguments",
+            f"other tensors in the {kinds}",
+            "what it held when the model was compiled, which are constants of the program",
+            "register a parser for the class (poptorch.registerCustomArgParser), or use abele.inferenceModel, where "
+            "the tensors of objects are inputs",
+        )
+
+
 def _equal(a, b):
     """Are two values of one type equal? NaN is what it was; arrays are compared element by element."""
     try:
@@ -224,10 +261,6 @@ class ParsedType:
         return f"{self.name}{self.tensors}"
 
 
-# Values that a program may change in place, beside arrays of numpy.
-_CHANGEABLE = (set, bytearray, array.array, collections.deque)
-
-
 def signatureOf(structure):
     """The structure as later calls are compared with it.
 
@@ -240,12 +273,36 @@ def signatureOf(structure):
         if isinstance(value, torch.Tensor) or structures.parserFor(value) is not None:
             leaves.append(TensorType(value) if isinstance(value, torch.Tensor) else ParsedType(value))
             return True
-        if isinstance(value, _CHANGEABLE) or type(value).__module__ == "numpy":
+        if isinstance(value, _objects.CHANGEABLE) or type(value).__module__ == "numpy":
             leaves.append(copy.deepcopy(value))
             return True
         return False
 
     return structures.reconstructTensorStructure(structure, (leaves.pop() for _ in itertools.count()), isLeaf)
+
+
+@structures.typedNesting
+def formOf(structure):
+    """A text that tells arguments of this kind, or of this signature, from those of others.
+
+    Classes of the program, and numpy's, may leave out in their own texts what forward reads.
+    """
+    return _form(structure)
+
+
+def _form(structure):
+    if isinstance(structure, torch.Tensor):
+        return repr(TensorType(structure))
+    kind = type(structure)
+    if structures.parserFor(structure) is not None:
+        return repr(ParsedType(structure))
+    if isinstance(structure, list | tuple):
+        name = "" if kind in (list, SequenceType) else "tuple" if kind is tuple else kind.__qualname__
+        return f"{name}[{', '.join(map(_form, structure))}]"
+    if isinstance(structure, dict):
+        items = (f"{key!r}: {_form(value)}" for key, value in structure.items())
+        return f"{'' if kind is dict else kind.__qualname__}{{{', '.join(items)}}}"
+    return _objects.textOfArray(structure) if _objects.isArray(structure) else repr(structure)
 
 
 @structures.typedNesting

@@ -8,6 +8,7 @@ import pickle
 
 from . import _files, _optimizer_spec, _saved_programs, wrapping
 from . import _plain_pickle as plain_pickle
+from ._arguments import formOf
 from ._errors import createPoptorchError, refused, userError
 from ._logging import logger
 from ._module_source import joinProcesses
@@ -56,6 +57,11 @@ class Files:
             AssertionError: the parent of the file is a file.
         """
         self._requireCompiled("save")
+        if self._program.hasObjects():
+            raise createPoptorchError(
+                "save(): the arguments or results of the program are objects with tensors inside, whose classes a file "
+                "does not hold\n  try       pass and return tuples, lists and dictionaries of tensors"
+            )
         path = _pathOf(filename)
         metadata = {
             "options": self._options,
@@ -124,7 +130,7 @@ class Files:
         with self._channel.tracepoint("loadExecutable"), withHooks():
             self._native.load(
                 program=file.program,
-                form=repr(program.signature) if self._policy.many_programs else "",
+                form=formOf(program.signature) if self._policy.many_programs else "",
                 structure=program,
                 constants=constants,
                 numbers_vary=not file.metadata,  # C++ fixes no number of an optimizer; the core checks the rest

@@ -2,13 +2,13 @@
 
 import contextlib
 
-from . import _process_group, structures, wrapping
+from . import _objects, _process_group, structures, wrapping
 from ._arguments import typeText
 from ._frozen import Frozen
 from ._held_arrays import warnOfHeldArrays
-from ._native import PACKAGE_FOLDERS
+from ._native import PACKAGE_FOLDERS, core
 from ._program import Program
-from ._results import warnOfHiddenTensors, warnOfHostTensors
+from ._results import warnOfHeldTensors, warnOfHiddenTensors, warnOfHostTensors
 from ._support import toProgramOptions
 from ._tensor_paths import pathOf
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
@@ -19,6 +19,11 @@ def modelTensors(model):
     return [(name, tensor, True) for name, tensor in model.named_parameters()] + [
         (name, tensor, False) for name, tensor in model.named_buffers()
     ]
+
+
+def isOutput(tensor):
+    """Is it a value of the program that is being captured?"""
+    return core().valueId(tensor) >= 0
 
 
 def joinProcesses(options, *, training):
@@ -91,9 +96,10 @@ class ModuleSource:
 
         def forward(micro_batch):
             nonlocal returned
-            positional, named = structures.reconstructTensorStructure(program.arguments, micro_batch)
+            arguments = structures.reconstructTensorStructure(program.arguments, micro_batch)
+            positional, named, built = _objects.closeCall(*arguments)
             program.frozen = Frozen(model, training=self._training)
-            result = returned = callForward(
+            result = callForward(
                 model,
                 positional,
                 named,
@@ -102,9 +108,15 @@ class ModuleSource:
                 excludes=excludes,
                 scopes=options.module_namescope_enabled,
             )
+            if self._policy.many_programs:
+                result, program.objects = _objects.openResult(result, built, isOutput)
+            returned = result
             flat = structures.flattenTensorStructure(result)
+            if program.objects is not None:
+                flat += program.objects.tensors
             warnOfHostTensors(flat)
             warnOfHiddenTensors(result)
+            warnOfHeldTensors((positional, named), are_opened=self._policy.many_programs)
             program.frozen.warnOfForward()
             return flat
 
@@ -120,4 +132,7 @@ class ModuleSource:
                 lambda stage_devices: options._values.requireDevices(self._policy, stage_devices),
             )
         program.result = structures.skeleton(returned)  # here: its tensors would be part of the program
+        program.held.noteForward(given)
+        if program.objects is not None:
+            program.objects.release()
         return program

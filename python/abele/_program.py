@@ -2,8 +2,8 @@
 
 import torch
 
-from . import _forms, structures
-from ._arguments import requireSame, signatureOf
+from . import _forms, _objects, structures
+from ._arguments import HeldObjects, requireSame, signatureOf
 from ._results import markReturned
 
 
@@ -14,12 +14,21 @@ class Program:
         self.arguments = arguments  # structure of the call, with empty tensors
         self.signature = signature  # the same with types, for later calls
         self.result = result  # structure of the result, with empty tensors
+        self.objects = None  # Opened: what forward returned or changed of objects; None: nothing
         self.frozen = None  # Frozen: the model as it was; None: not compiled here
+        self.held = None  # HeldObjects: those among the arguments that are constants; None: not compiled here
 
     @classmethod
     def of(cls, given):
         """Of a call that is about to be compiled. given: its (positional, named) arguments as the user gave them."""
-        return cls(structures.skeleton(given), signatureOf(given))
+        program = cls(structures.skeleton(given), signatureOf(given))
+        program.held = HeldObjects(given)
+        return program
+
+    def hasObjects(self):
+        """Does forward take objects with tensors inside, or return such?"""
+        positional = self.arguments[0]
+        return self.objects is not None or bool(positional and isinstance(positional[-1], _objects.Opened))
 
     def description(self):
         """The arguments of another one like it, for files."""
@@ -33,10 +42,19 @@ class Program:
         """Raises E0704 unless the call fits this program."""
         requireSame("positional arguments", self.signature[0], given[0])
         requireSame("named arguments", self.signature[1], given[1])
+        if self.held is not None:
+            self.held.requireSame(given)
 
-    def resultOf(self, outputs):
-        """The outputs of a step in the structure that forward returned."""
+    def resultOf(self, outputs, opened=None):
+        """The outputs of a step in the structure that forward returned.
+
+        Args:
+            opened: the objects of the call; None: it had none. They change as forward changes them.
+        """
         markReturned(outputs)
+        left = iter(outputs)
         if isinstance(self.result, torch.Tensor):
-            return outputs[0]
-        return structures.reconstructTensorStructure(self.result, outputs)
+            result = next(left)
+        else:
+            result = structures.reconstructTensorStructure(self.result, left)
+        return result if self.objects is None else _objects.closeResult(result, self.objects, opened, list(left))

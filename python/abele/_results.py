@@ -5,15 +5,18 @@ Source: spec executor.md, section 3.
 
 import collections
 import functools
+import types
 import warnings
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ._errors import createPoptorchError
+from ._frozen import filledCells
 from ._logging import logger
 from ._native import core
-from .structures import otherLeaves
+from ._objects import closedIn, tensorsIn
+from .structures import otherLeaves, ownAttributes
 
 _returned = WeakIdKeyDictionary()
 
@@ -42,25 +45,42 @@ def markReturned(tensors):
         _returned[tensor] = True
 
 
-def _hiddenTensors(value):
-    """Tensors of the program that an object of another class than those rebuilt after a call holds."""
+def _heldTensors(value):
+    """Tensors that an object of another class than those rebuilt for a call, or after it, holds."""
     if isinstance(value, (str, bytes, torch.Tensor, torch.nn.Module, type)):
         return []
     held = list(getattr(value, "__dict__", {}).values())
-    if isinstance(value, (collections.abc.Set, collections.deque)):
+    if isinstance(value, types.FunctionType):
+        held += [cell.cell_contents for _, cell in filledCells(value)]
+    if isinstance(value, (collections.abc.Set, collections.deque, list)):
         held += value
-    return [item for item in held if isinstance(item, torch.Tensor) and core().valueId(item) >= 0]
+    held += tensorsIn(value)
+    return [item for item in held if isinstance(item, torch.Tensor)]
 
 
 def warnOfHiddenTensors(result):
     """Warns about objects in what a captured forward returned whose tensors later calls do not renew."""
     for leaf in otherLeaves(result):
-        if _hiddenTensors(leaf):
+        if any(core().valueId(tensor) >= 0 for tensor in _heldTensors(leaf)):
             logger.warning(
                 "forward returns a %s with tensors inside: every call returns those of the compilation; register a "
                 "parser for the class (poptorch.registerCustomArgParser), or return a tuple, a list or a dict",
                 type(leaf).__name__,
             )
+
+
+def warnOfHeldTensors(arguments, *, are_opened):
+    """Warns about objects among the arguments of forward whose tensors are constants of the program."""
+    leaves = closedIn(arguments) if are_opened else otherLeaves(arguments)
+    holders = [leaf for leaf in leaves if _heldTensors(leaf)]
+    holders += [one for one, value in ownAttributes(arguments) if _heldTensors([value])]
+    for holder in holders:
+        logger.warning(
+            "an argument of forward is a %s with tensors inside, which are constants of the program: register a "
+            "parser for the class (poptorch.registerCustomArgParser), pass a tuple, a list or a dict%s",
+            type(holder).__name__,
+            "" if are_opened else ", or use the package abele, where tensors of objects are inputs",
+        )
 
 
 def warnOfHostTensors(tensors):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import optim, structures, wrapping
+from . import _objects, optim, structures, wrapping
 from ._errors import userError
 from ._models import inferenceModel, trainingModel
 from ._module_source import modelTensors
@@ -157,8 +157,17 @@ def _verified(executor, batches):
     excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
     arguments = structures.skeleton(calls[0][0]) if calls else None
 
+    def argumentsOf(micro_batch):
+        return _objects.closeCall(*structures.reconstructTensorStructure(arguments, micro_batch))
+
+    def tensorsOf(result, built):
+        changed = None
+        if executor._policy.many_programs:
+            result, changed = _objects.openResult(result, built, lambda tensor: True)
+        return structures.flattenTensorStructure(result) + ([] if changed is None else changed.tensors)
+
     def captured(micro_batch):
-        positional, named = structures.reconstructTensorStructure(arguments, micro_batch)
+        positional, named, built = argumentsOf(micro_batch)
         with aroundProgram(model, executor._around):
             result = callForward(
                 model,
@@ -169,12 +178,12 @@ def _verified(executor, batches):
                 training=training,
                 scopes=options.module_namescope_enabled,
             )
-        return structures.flattenTensorStructure(result)
+        return tensorsOf(result, built)
 
     def eager(micro_batch):
-        positional, named = structures.reconstructTensorStructure(arguments, micro_batch)
+        positional, named, built = argumentsOf(micro_batch)
         with torch.set_grad_enabled(training):
-            return structures.flattenTensorStructure(model(*positional, **named))
+            return tensorsOf(model(*positional, **named), built)
 
     with aroundCompile(model):
         found = core().verify(
@@ -182,7 +191,7 @@ def _verified(executor, batches):
             captured,
             eager,
             modelTensors(model),
-            [tensors for _, _, tensors in calls],
+            [tensors for _, _, tensors, _ in calls],
             executor._native.optimizerSpec(),
             _updateMaker(executor),
             CaptureMode(),

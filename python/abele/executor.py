@@ -10,8 +10,8 @@ import weakref
 
 import torch
 
-from . import _files, _saved_programs, _whole_state, optim, profiling, structures, wrapping
-from ._arguments import Binding, hasDict, signatureOf
+from . import _files, _objects, _saved_programs, _whole_state, optim, profiling, structures, wrapping
+from ._arguments import Binding, formOf, hasDict
 from ._errors import AT_COMPILE, createPoptorchError, refused, userError
 from ._executor_checkpoint import Checkpoints
 from ._executor_files import Files
@@ -170,7 +170,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
                 "a model for an offline device (ConnectionType.Never) compiles and does not run\n"
                 "  try       model.compile(inputs) in place of model(inputs)",
             )
-        given, originals, tensors = self._prepare(args, kwargs)
+        given, originals, tensors, opened = self._prepare(args, kwargs)
         form = self._formOf(given)
         if not self._native.isReady(tensors, form):
             self._native.choose(tensors, form, given)
@@ -178,7 +178,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if self._program.frozen is not None:
             self._program.frozen.warn()
         with self._channel.tracepoint("modelExecution"):
-            result = self._program.resultOf(self._native.step(originals, tensors))
+            result = self._program.resultOf(self._native.step(originals, tensors), opened)
         self._rng_cache = None
         if self._optimizer is not None:
             self._optimizer._opt_called = True  # what torch's schedulers ask for before they step
@@ -187,25 +187,27 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     @oneAtATime
     def compile(self, *args, **kwargs):
         """Captures and compiles for these arguments, and uploads the weights, without running."""
-        given, _, tensors = self._prepare(args, kwargs)
+        given, _, tensors, _ = self._prepare(args, kwargs)
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
         self._native.choose(tensors, self._formOf(given), given)
 
     def _prepare(self, args, kwargs):
-        """The call's (positional, named) arguments, its tensors, and these as the device takes them."""
-        given = self._binding.bind(args, kwargs)
+        """The call's (positional, named) arguments, its tensors, these as the device takes them, and its objects."""
+        given, opened = self._binding.bind(args, kwargs), None
         program = None if self._policy.many_programs else self._program
         if program is not None:
             program.requireSame(given)
+        if self._policy.many_programs:
+            given, opened = _objects.openCall(given)
         tensors = structures.flattenTensorStructure(given, None if program is None else program.arguments)
-        return given, tensors, self._native.deviceInputs(tensors)
+        return given, tensors, self._native.deviceInputs(tensors), opened
 
     # Compilation -----------------------------------------------------------------------------------------------------
     def _formOf(self, given):
         """What tells arguments of one kind from those of another."""
-        return repr(signatureOf(given)) if self._policy.many_programs else ""
+        return formOf(given) if self._policy.many_programs else ""
 
     # Views -----------------------------------------------------------------------------------------------------------
     @property

@@ -31,6 +31,7 @@ class ICustomArgParser(abc.ABC):
 
 
 _parsers = {}
+_own_parsers = {}
 
 
 def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -> None:
@@ -46,6 +47,11 @@ def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -
             expected="an instance of a subclass of poptorch.ICustomArgParser",
         )
     _parsers[arg_data_type] = arg_parser
+
+
+def registerOwnParser(arg_data_type, arg_parser):
+    """The same for types of this package, which is no parser of the program."""
+    _own_parsers[arg_data_type] = arg_parser
 
 
 def registeredParsers():
@@ -64,10 +70,10 @@ def registerGeometricCustomArgParsers():
 
 def parserFor(value):
     """The parser registered for the value's type or, failing that, for one of its bases; None if there is none."""
-    if not _parsers or isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor):
         return None
-    exact = _parsers.get(type(value))
-    if exact is not None:
+    exact = _parsers.get(type(value)) or _own_parsers.get(type(value))
+    if exact is not None or not _parsers:
         return exact
     return next((parser for cls, parser in _parsers.items() if isinstance(value, cls)), None)
 
@@ -140,12 +146,31 @@ def otherLeaves(structure):
     return [structure]
 
 
+def ownAttributes(structure):
+    """(container, value) of the attributes of containers of the program's classes, but of those that are items too."""
+    if isinstance(structure, torch.Tensor) or parserFor(structure) is not None:
+        return
+    if isinstance(structure, (dict, list, tuple)):
+        items = structure.values() if isinstance(structure, dict) else structure
+        known = set(map(id, items))
+        for value in getattr(structure, "__dict__", {}).values():
+            if id(value) not in known:
+                yield structure, value
+        for item in items:
+            yield from ownAttributes(item)
+
+
 def _emptyLike(structure):
-    """A dictionary of a subclass, with what the subclass adds (default factories, attributes), ready for its items."""
-    if not dataclasses.is_dataclass(structure):
+    """A dictionary or list of a subclass, with what the subclass adds (default factories, attributes), ready for its
+    items."""
+    is_own = getattr(structure, "__dict__", None) is structure  # its attributes are its items
+    if not is_own and not dataclasses.is_dataclass(structure):
         return copy.copy(structure)
     result = type(structure).__new__(type(structure))  # copies are made by __init__, which asks for the fields
-    vars(result).update(vars(structure))
+    if is_own:
+        result.__dict__ = result
+    else:
+        vars(result).update(vars(structure))
     return result
 
 
@@ -164,7 +189,13 @@ def _rebuild(structure, values, replace):
         return result
     if isinstance(structure, (list, tuple)):
         items = [_rebuild(item, values, replace) for item in structure]
-        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
+        if type(structure) in (list, tuple):
+            return type(structure)(items)
+        if isinstance(structure, list):
+            result = _emptyLike(structure)
+            result[:] = items
+            return result
+        return type(structure)._make(items) if hasattr(structure, "_fields") else type(structure)(items)
     return structure
 
 

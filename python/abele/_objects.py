@@ -1,0 +1,482 @@
+"""Objects of a program's own classes among arguments and results, as the caches of keys and values of language models.
+
+Such an object is opened: the tensors that it reaches become inputs, and forward gets an object like it that holds those
+of its micro-batch. What forward then puts into it, every call puts into the object that it was given. Objects that
+forward returns are made anew by every call.
+
+Source: ours; eager PyTorch, where forward changes the caller's objects.
+"""
+
+import array
+import collections
+import contextlib
+import enum
+import hashlib
+import itertools
+import types
+import weakref
+
+import torch
+
+from . import structures
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, enum.Enum)
+_CLOSED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, torch.nn.Module)
+CHANGEABLE = (set, bytearray, array.array, collections.deque)  # in place, beside arrays of numpy
+_OTHERS = (*_PLAIN, *_CLOSED, torch.Tensor, list, tuple, dict, weakref.ref)
+_MAX_ENTRIES = 10_000
+
+_kinds = weakref.WeakKeyDictionary()  # class: its slots; None: objects of it are left as they are
+_LEFT = frozenset({torch.Tensor, torch.nn.Parameter, bool, int, float, str, type(None), torch.dtype, torch.device})
+
+
+def _slotsOf(kind):
+    """The slots of a class whose objects can be made of nothing but their attributes; None: they cannot."""
+    if kind not in _kinds:
+        made = None
+        if not hasattr(kind, "__del__"):
+            with contextlib.suppress(TypeError):  # an abstract class, or one that needs more
+                made = _emptyOf(kind)
+        members = [one for base in kind.__mro__ if "__slots__" in vars(base) for one in vars(base).values()]
+        slots = [one for one in members if isinstance(one, types.MemberDescriptorType)]
+        has_attributes = type(getattr(made, "__dict__", None)) is dict
+        _kinds[kind] = slots if has_attributes or (slots and made is not None) else None
+    return _kinds[kind]
+
+
+def _emptyOf(kind):
+    return (types.SimpleNamespace if issubclass(kind, types.SimpleNamespace) else object).__new__(kind)
+
+
+def _attributesOf(value):
+    """Name, or slot: value of all that it has."""
+    held = dict(getattr(value, "__dict__", ()))
+    for slot in _slotsOf(type(value)):
+        with contextlib.suppress(AttributeError):  # it is empty
+            held[slot] = slot.__get__(value)
+    return held
+
+
+def _setAttributes(value, held):
+    if hasattr(value, "__dict__"):
+        vars(value).clear()
+        vars(value).update((name, item) for name, item in held.items() if isinstance(name, str))
+    for slot in _slotsOf(type(value)):
+        if slot in held:
+            slot.__set__(value, held[slot])
+        else:
+            with contextlib.suppress(AttributeError):
+                slot.__delete__(value)
+
+
+def isObject(value):
+    """Is it of a class of the program, with attributes that may hold tensors?"""
+    if isinstance(value, _OTHERS):
+        return False
+    return structures.parserFor(value) is None and _slotsOf(type(value)) is not None
+
+
+def _hasObject(structure):
+    """Is there an object in it? Calls with tensors in tuples ask too: it takes them a part of a microsecond each."""
+    kind = type(structure)
+    if kind in _LEFT:
+        return False
+    if kind is dict:
+        return any(map(_hasObject, structure.values()))
+    if kind is tuple or kind is list:
+        return any(map(_hasObject, structure))
+    return isinstance(structure, tuple | list | dict) or isObject(structure)
+
+
+def isArray(value):
+    """Is it an array or a number of numpy?"""
+    return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
+
+
+def textOfArray(value):
+    """Tells one with other contents from it; numpy's own text leaves out digits and elements."""
+    return f"{value.dtype}{list(value.shape)}{hashlib.sha256(value.tobytes()).hexdigest()}"
+
+
+def _textOf(value):
+    if isArray(value):
+        return textOfArray(value)
+    return repr(value) if isinstance(value, CHANGEABLE) else f"{type(value).__name__}@{id(value):x}"
+
+
+class _TooMuch(Exception):
+    """An object reaches so much that it is left as it is."""
+
+
+class _Entry:
+    """An object or container of a graph. Leaves are (kind, what): a "tensor" by its index, another entry by its number
+    ("entry", or "weak" for a weak reference), a "given" tensor of the call, or a "value"."""
+
+    __slots__ = ("is_tuple", "shell", "keys", "leaves", "original")
+
+    def __init__(self, value):
+        self.is_tuple = isinstance(value, tuple)
+        self.shell = _shellOf(value)  # makes one without contents, or, of tuples, one of its items
+        self.keys, self.leaves = None, []  # keys: of attributes or of a dictionary; None: of a list or tuple
+        self.original = None  # where it reaches no tensor: the value itself stands in the graph
+
+
+class SlotOf:
+    """Stands in a structure for the object of this number."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number):
+        self.number = number
+
+    def __eq__(self, other):
+        return type(other) is SlotOf and other.number == self.number
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"object {self.number}"
+
+
+class Opened:
+    """Objects and all that they reach.
+
+    Args:
+        built: the objects that forward was given and has used since. None: there are none.
+        isOutput: which tensors a call makes anew; others are values.
+    """
+
+    def __init__(self, built=None, isOutput=lambda tensor: True):
+        self.tensors, self.entries, self.roots = [], [], []
+        self.values = [] if built is None else list(built.values)  # by number
+        self._first = len(self.values)
+        self._isOutput = isOutput
+        self._leaves = {id(value): ("entry", number) for number, value in enumerate(self.values)}
+        self.updates, self.text = {}, ""
+        if built is not None:
+            self._leaves |= {id(tensor): ("given", index) for index, tensor in enumerate(built.tensors)}
+            for number, entry in enumerate(built.entries):
+                keys, leaves = self._contentsOf(self.values[number])
+                was = [("given", what) if kind == "tensor" else (kind, what) for kind, what in entry.leaves]
+                if keys != entry.keys or not _sameLeaves(was, leaves):
+                    self.updates[number] = keys, leaves
+
+    @structures.typedNesting
+    def add(self, value):
+        """Opens one. Returns: what stands for it in a structure."""
+        self.roots.append(self._leafOf(value))
+        return SlotOf(len(self.roots) - 1)
+
+    def knows(self, value):
+        """Was it opened before?"""
+        return id(value) in self._leaves
+
+    def _leafOf(self, value):
+        known = self._leaves.get(id(value))
+        if known is not None:
+            return known
+        if isinstance(value, torch.Tensor):
+            if not self._isOutput(value):
+                return "value", value
+            self.tensors.append(value)
+            leaf = "tensor", len(self.tensors) - 1
+        elif isinstance(value, weakref.ref):
+            target = self._leaves.get(id(value()), ("", None))
+            return ("weak", target[1]) if target[0] == "entry" else ("value", value)
+        elif isinstance(value, list | tuple | dict) or isObject(value):
+            return self._enter(value)
+        else:
+            return "value", value
+        self._leaves[id(value)] = leaf
+        return leaf
+
+    def _enter(self, value):
+        if isinstance(value, _PLAIN):  # torch.Size is a tuple
+            return "value", value
+        number = len(self.values)
+        if number >= _MAX_ENTRIES:
+            raise _TooMuch
+        leaf = "entry", number
+        self.values.append(value)
+        self._leaves[id(value)] = leaf
+        entry = _Entry(value)
+        self.entries.append(entry)
+        entry.keys, entry.leaves = self._contentsOf(value)
+        return leaf
+
+    def _contentsOf(self, value):
+        """(keys, leaves) of it as it is now."""
+        if isinstance(value, list | tuple):
+            return None, [self._leafOf(item) for item in value]
+        held = value if isinstance(value, dict) else _attributesOf(value)
+        return list(held), [self._leafOf(item) for item in held.values()]
+
+    # Calls ------------------------------------------------------------------------------------------------------------
+    def settle(self):
+        """Notes which objects reach no tensor: those are used as they are. Call it when all are added."""
+        reaching = {number for number, entry in enumerate(self.entries) if any(k == "tensor" for k, _ in entry.leaves)}
+        users = {}
+        for number, entry in enumerate(self.entries):
+            for kind, what in entry.leaves:
+                if kind in ("entry", "weak"):
+                    users.setdefault(what, []).append(number)
+        found = list(reaching)
+        while found:
+            new = [user for user in users.get(found.pop(), ()) if user not in reaching]
+            reaching.update(new)
+            found += new
+        for number, entry in enumerate(self.entries):
+            if number not in reaching:
+                entry.original = self.values[number]
+        self.text = " ".join(map(self._textOf, range(len(self.entries)))) + f" {self.roots}"
+
+    def _textOf(self, number):
+        """What tells the program for this object from others."""
+        entry = self.entries[number]
+        leaves = [what if isinstance(what, _PLAIN) else _textOf(what) for _, what in entry.leaves]
+        kind = type(self.values[number])
+        return f"{kind.__module__}.{kind.__qualname__}@{id(kind):x}{entry.keys}{[k for k, _ in entry.leaves]}{leaves}"
+
+    def copyWith(self, tensors):
+        """The same with these tensors."""
+        copy = Opened()
+        copy.entries, copy.roots, copy.tensors, copy.text = self.entries, self.roots, list(tensors), self.text
+        return copy
+
+    def release(self):
+        """Keeps no tensor of what it was made of."""
+        self.values, self._leaves, self.tensors = [], {}, [None] * len(self.tensors)
+
+    def build(self):
+        """Makes the objects that forward gets."""
+        self.values = _Building(self, [], [], self.tensors).values
+
+    def finish(self, given, outputs):
+        """Changes the call's objects as forward did.
+
+        Args:
+            given: of the call; None: it had none.
+            outputs: the tensors of this call's results, in the order of `tensors`.
+        Returns: the object of each slot.
+        """
+        known, tensors = ([], []) if given is None else (given.values, given.tensors)
+        building = _Building(self, known, tensors, outputs)
+        for number, (keys, leaves) in self.updates.items():
+            _fill(known[number], keys, list(map(building.of, leaves)))
+        return [building.of(root) for root in self.roots]
+
+
+def _sameLeaves(a, b):
+    return len(a) == len(b) and all(map(_sameLeaf, a, b))
+
+
+def _sameLeaf(a, b):
+    if a[0] != b[0]:
+        return False
+    return a[1] is b[1] or (isinstance(a[1], _PLAIN) and type(a[1]) is type(b[1]) and a[1] == b[1])
+
+
+def _shellOf(value):
+    """A function that makes a value of the same class without its contents; of a tuple one of its items."""
+    kind = type(value)
+    if isinstance(value, tuple):
+        return kind._make if hasattr(kind, "_fields") else kind
+    if kind in (list, dict):
+        return kind
+    if not isinstance(value, list | dict):
+        return lambda: _emptyOf(kind)
+    held = getattr(value, "__dict__", {})
+    is_own = held is value  # its attributes are its items
+    others = {} if is_own else {name: one for name, one in held.items() if isinstance(value, list) or name not in value}
+    factory = getattr(value, "default_factory", None)
+
+    def make():
+        made = kind.__new__(kind)
+        if is_own:
+            made.__dict__ = made
+        if factory is not None:
+            made.default_factory = factory
+        vars(made).update(others) if others else None
+        return made
+
+    return make
+
+
+def _fill(value, keys, items):
+    """Gives an object or container its contents."""
+    if isinstance(value, tuple):
+        return
+    if keys is None:
+        value[:] = items
+        return
+    if not isinstance(value, dict):
+        _setAttributes(value, dict(zip(keys, items, strict=True)))
+        return
+    for key in [key for key in value if key not in keys]:
+        dict.__delitem__(value, key)
+    for key, item in zip(keys, items, strict=True):
+        value[key] = item
+
+
+class _Building:
+    """Makes the entries of a graph. known: the values of the first numbers; given: the tensors of the call."""
+
+    def __init__(self, opened, known, given, tensors):
+        self._given, self._tensors = given, tensors
+        self._first, self._entries = len(known), opened.entries
+        self.values = [*known, *(None for _ in opened.entries)]
+        for number, entry in enumerate(opened.entries, self._first):
+            if entry.original is not None:
+                self.values[number] = entry.original
+            elif not entry.is_tuple:
+                self.values[number] = entry.shell()
+        for number, entry in enumerate(opened.entries, self._first):
+            if entry.original is None:
+                value = self._valueOf(number)
+                _fill(value, entry.keys, [] if isinstance(value, tuple) else list(map(self.of, entry.leaves)))
+
+    def _valueOf(self, number):
+        if self.values[number] is None:
+            entry = self._entries[number - self._first]
+            self.values[number] = entry.shell(list(map(self.of, entry.leaves)))
+        return self.values[number]
+
+    def of(self, leaf):
+        """The value of a leaf."""
+        kind, what = leaf
+        if kind == "tensor":
+            return self._tensors[what]
+        if kind == "given":
+            return self._given[what]
+        if kind == "entry":
+            return self._valueOf(what)
+        return weakref.ref(self.values[what]) if kind == "weak" else what
+
+
+class _OpenedParser(structures.ICustomArgParser):
+    """Its tensors are those of an argument."""
+
+    def yieldTensors(self, struct):
+        yield from struct.tensors
+
+    def reconstruct(self, original_structure, tensor_iterator):
+        return original_structure.copyWith([next(tensor_iterator) for _ in original_structure.tensors])
+
+
+structures.registerOwnParser(Opened, _OpenedParser())
+
+
+def _replaced(structure, replace):
+    """A structure with what replace() gives for its objects, where that is not None."""
+    found = []
+
+    def isReplaced(value):
+        if not isObject(value):
+            return False
+        new = replace(value)
+        if new is not None:
+            found.append(new)
+        return new is not None
+
+    return structures.reconstructTensorStructure(structure, (found.pop() for _ in itertools.count()), isReplaced)
+
+
+def openCall(given):
+    """Opens the objects among the arguments of a call.
+
+    Args:
+        given: (positional, named) arguments.
+    Returns: (arguments as the program has them, the Opened; None: there are no objects).
+    """
+    if not _hasObject(given):
+        return given, None
+    opened = Opened()
+    with contextlib.suppress(_TooMuch):
+        positional, named = _replaced(given, opened.add)
+        if opened.roots:
+            opened.settle()
+            return ([*positional, opened.text, opened], named), opened
+    return given, None
+
+
+def closeCall(positional, named):
+    """The arguments of forward from those of the program.
+
+    Returns: (positional, named, the Opened that holds what forward gets)
+    """
+    if not positional or not isinstance(positional[-1], Opened):
+        return positional, named, None
+    *positional, _, opened = positional
+    opened.build()
+    return *_filled((positional, named), [opened.values[what] for _, what in opened.roots]), opened
+
+
+def _filled(structure, objects):
+    slots = []
+
+    def isSlot(value):
+        if type(value) is SlotOf:
+            slots.append(objects[value.number])
+        return type(value) is SlotOf
+
+    return structures.reconstructTensorStructure(structure, (slots.pop() for _ in itertools.count()), isSlot)
+
+
+def openResult(result, built, isOutput):
+    """Opens the objects that forward returned, or changed.
+
+    Args:
+        built: what closeCall() gave.
+        isOutput: which tensors a call makes anew.
+    Returns: (the result as the program has it, the Opened; None: there are none).
+    """
+    after = Opened(built, isOutput)
+
+    def replace(value):
+        return after.add(value) if after.knows(value) or tensorsIn(value, isOutput) else None
+
+    result = _replaced(result, replace)
+    return (result, after) if after.roots or after.updates else (result, None)
+
+
+def closeResult(result, after, given, outputs):
+    """What forward would have returned, once the call's objects are as forward leaves them."""
+    return _filled(result, after.finish(given, outputs))
+
+
+def tensorsIn(value, isOutput=lambda tensor: True):
+    """The tensors that an object reaches, where it can be opened."""
+    opened = Opened(isOutput=isOutput)
+    with contextlib.suppress(_TooMuch):
+        if isObject(value):
+            opened.add(value)
+    return opened.tensors
+
+
+def closedIn(structure):
+    """What cannot be opened of a structure and the objects in it."""
+    opened = Opened()
+    try:
+        opened.add([structure])
+    except _TooMuch:
+        return structures.otherLeaves(structure)
+    return [what for entry in opened.entries for kind, what in entry.leaves if kind == "value"]
+
+
+def marksOf(given):
+    """What the objects in the arguments of a call hold, for programs that take them as they are.
+
+    Returns: (of each a text, of each its tensors with their versions, what both need alive)
+    """
+    texts, versions, kept = [], [], []
+    for leaf in filter(isObject, structures.otherLeaves(given)):
+        opened = Opened()
+        try:
+            opened.add(leaf)
+            opened.settle()
+        except _TooMuch:
+            opened = Opened()
+        texts.append(opened.text)
+        versions.append([(id(one), 0 if one.is_inference() else one._version) for one in opened.tensors])
+        kept.append(opened)
+    return texts, versions, kept
