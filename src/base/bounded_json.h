@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace abele::host {
+namespace abele {
 
 /// The value of a text; a discarded one (is_discarded()) where this is no JSON, or nested deeper than the formats here.
 inline nlohmann::ordered_json boundedJson(const std::string& text) {
@@ -25,4 +25,4 @@ inline nlohmann::ordered_json boundedJson(const std::string& text) {
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele
