@@ -2,6 +2,7 @@
 // is compiled; all else is in Options::Values, and the table of options checks it.
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "bind/ipu_config.h"
 #include "bind/notes.h"
 #include "model/devices.h"
 #include "model/policy.h"
@@ -497,6 +498,7 @@ void registerOptions(py::module_& module) {
     const PythonNotes notes;
     host::validateExpert(expertsOf(settings));
   });
+  registerIpuConfig(module);
   module.def("applyConfig", applyConfig, py::arg("text"), py::arg("file_name"), py::arg("target"));
   module.def("applyJson", applyJson, py::arg("text"), py::arg("target"));
   module.def("setNoteReceiver", [](py::object receiver) { Py_XSETREF(note_receiver, receiver.release().ptr()); });
