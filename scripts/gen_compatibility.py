@@ -104,8 +104,6 @@ PYTHON_ONLY = {
     "poptorch.poptorch_core": "a module object",
     "poptorch.poptorchAtExit": "the interpreter's end",
     "poptorch.logger": "Python's logging",
-    "variables.POPTORCH_WAIT_FOR_IPU": "nothing to wait for",
-    "variables.POPTORCH_IPU_MODEL_VERSION": "a name in Python's log",
     "Options.set": "attributes of a Python object; in C++ setters",
     "Options.createOrSet": "attributes of a Python object; in C++ setters",
     "Options.exists": "attributes of a Python object; in C++ std::optional",

@@ -2,9 +2,22 @@
 
 import pathlib
 
+import pytest
+
 pytest_plugins = ["support.own_process"]
 
 MODELS = pathlib.Path(__file__).parent / "models"
+
+
+@pytest.fixture
+def one_thread():
+    """Eager runs with as many threads as a device has."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def pytest_addoption(parser):

@@ -17,6 +17,7 @@
 #include "plan/auto_split.h"
 #include "plan/cost.h"
 #include "plan/explain.h"
+#include "plan/memory_report.h"
 #include "plan/predict.h"
 #include "tool.h"
 
@@ -117,7 +118,7 @@ std::string number(double value, int digits) {
   return buffer;
 }
 
-std::string tableRow(const plan::Prediction& p, int64_t device_bytes, bool with_links) {
+std::string tableRow(const plan::Prediction& p, const plan::MemoryLimits& limits, bool with_links) {
   double least = 1;
   for (const plan::WorkerTimes& w : p.run.workers)
     least = std::min(least, p.run.step_ns ? static_cast<double>(w.busy_ns) / static_cast<double>(p.run.step_ns) : 1);
@@ -139,20 +140,11 @@ std::string tableRow(const plan::Prediction& p, int64_t device_bytes, bool with_
     cells.push_back(number(static_cast<double>(sums) / 1e6, 3));
   }
   std::string line = row(cells);
-  if (device_bytes > 0 && p.peakBytes() > device_bytes) {
+  if (const int64_t spare = plan::spareBytes(p, limits); spare < 0) {
     line.pop_back();
-    line += cat("  does not fit: ", p.peakBytes() - device_bytes, " bytes too many\n");
+    line += cat("  does not fit: ", -spare, " bytes too many\n");
   }
   return line;
-}
-
-// The figures, and with a limit whether they fit.
-std::string markedJson(const plan::Prediction& p, int64_t device_bytes) {
-  std::string json = plan::predictionJson(p);
-  if (device_bytes > 0)
-    json.insert(1, cat("\"fits\": ", p.peakBytes() <= device_bytes ? "true" : "false",
-                       ", \"spare_bytes\": ", device_bytes - p.peakBytes(), ", "));
-  return json;
 }
 
 void writeTrace(const std::string& file, const plan::Prediction& prediction) {
@@ -187,6 +179,7 @@ void run(const Arguments& arguments) {
   chain.replication.is_early |= arguments.early;
   const bool with_links = chain.machine.hasLinks();
   const int64_t device_bytes = arguments.device_bytes > 0 ? arguments.device_bytes : chain.machine.device_bytes;
+  const plan::MemoryLimits limits{device_bytes > 0 ? device_bytes : -1};
   if (!with_links && !arguments.replicas.empty())
     refuse("--replicas without links", "--machine, or \"machine\" in the costs: gradients are summed up on its links");
   if (arguments.print_costs) {
@@ -211,9 +204,9 @@ void run(const Arguments& arguments) {
     last = splitter ? splitter->predict(options, devices, chain, arguments.explain ? &explanation : nullptr)
                     : plan::predict(devices ? plan::deal(chain, devices, arguments.chunks) : chain, options);
     if (json)
-      std::cout << separator << markedJson(last, device_bytes);
+      std::cout << separator << plan::predictionJson(last, limits);
     else
-      std::cout << tableRow(last, device_bytes, with_links);
+      std::cout << tableRow(last, limits, with_links);
     separator = ",\n";
     if (arguments.chart && !json) std::cout << plan::printSchedule(last.schedule);
   };

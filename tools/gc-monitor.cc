@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/version.h"
+#include "gc_devices.h"
 #include "monitor.h"
 #include "registry/attachment.h"
 #include "registry/devices.h"
@@ -20,10 +21,9 @@ using namespace abele;
 using registry::Attached;
 using registry::AttachedDevice;
 
-constexpr const char* kPartition = "p1";
-constexpr const char* kHost = "127.0.0.1";
-constexpr const char* kClock = "1330MHz";  // of cycle counts
-constexpr int64_t kPerMachine = 4;         // IPU# counts down within a machine, while ids count up
+using tools::kClock;
+using tools::kDeviceHost;
+using tools::kPartition;
 
 std::string centred(const std::string& text, size_t width) {
   const size_t blanks = width > text.size() ? width - text.size() : 0;
@@ -82,9 +82,9 @@ std::string devicesTable() {
   const int64_t number = registry::numDevices();
   std::vector<tools::Row> rows;
   for (int64_t id = 0; id < number; ++id) {
-    if (id > 0 && id % kPerMachine == 0) rows.emplace_back();
+    if (id > 0 && id % tools::kPerMachine == 0) rows.emplace_back();
     rows.push_back(
-        {kHost, "N/A", "", versionText(), "N/A", "emulated", cat(id), cat(kPerMachine - 1 - id % kPerMachine), "DNC"});
+        {kDeviceHost, "N/A", "", versionText(), "N/A", "emulated", cat(id), cat(tools::ipuNumber(id)), "DNC"});
   }
   return table(
       {{"gc-monitor", 1}, {cat("Partition: ", kPartition, " [active] has ", number, " reconfigurable IPUs"), 8}},
@@ -133,10 +133,10 @@ std::string json(const std::vector<Attached>& all, bool with_cards) {
     text["devices"] = nlohmann::ordered_json::array();
     for (int64_t id = 0; id < registry::numDevices(); ++id)
       text["devices"].push_back({{"id", cat(id)},
-                                 {"ipu-m", kHost},
+                                 {"ipu-m", kDeviceHost},
                                  {"type", "emulated"},
                                  {"server version", versionText()},
-                                 {"ipu#", cat(kPerMachine - 1 - id % kPerMachine)},
+                                 {"ipu#", cat(tools::ipuNumber(id))},
                                  {"routing", "DNC"}});
   }
   text["processes"] = nlohmann::ordered_json::array();

@@ -8,6 +8,7 @@
 #include "abele/data_loader.h"  // IWYU pragma: export
 #include "abele/environment.h"  // IWYU pragma: export
 #include "abele/error.h"        // IWYU pragma: export
+#include "abele/ipu_config.h"   // IWYU pragma: export
 #include "abele/model.h"        // IWYU pragma: export
 #include "abele/ops.h"
 #include "abele/optim.h"      // IWYU pragma: export

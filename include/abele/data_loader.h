@@ -37,6 +37,10 @@ struct DataLoaderOptions {
   int64_t process_id = 0;
 };
 
+/// `loading` for this process, as options.Distributed() says which it is: processes share the samples, but those that
+/// hold the stages of a replica together take the same ones.
+ABELE_API DataLoaderOptions ownShare(const Options& options, DataLoaderOptions loading = {});
+
 /// Where a loader is: its pass, counted from 0, and how many batches of it were taken.
 struct LoaderPosition {
   int64_t pass = 0;

@@ -183,6 +183,10 @@ class ABELE_API CompiledModel {
 
   /// Table of the last step: each stage's busy and waiting time and peak bytes, the bubble, the compile time.
   std::string report() const;
+  /// The same and more as a page for a browser, one file that needs no network: the last call as a timeline, with what
+  /// the simulator predicts beside it; memory by class, layer and tensor; options; in words where the time goes, and
+  /// what is predicted to help. Missing folders are made. Throws E0705 before compile, E0712.
+  void report(const std::string& path);
   /// What the memory of the devices is for. Throws E0705 before compile, and for programs that were loaded or found in
   /// the cache.
   MemoryReport memoryReport() const;
@@ -284,6 +288,8 @@ class ABELE_API InferenceModel : public CompiledModel {
 
 /// model.explain().
 ABELE_API std::string explain(const CompiledModel& model);
+/// The page of a file that trace() or PVTI_OPTIONS wrote. Throws E0501 where it is no trace, E0712.
+ABELE_API void writeReport(const std::string& path, const std::string& trace);
 
 /// Called whenever a model of this process is about to be captured, and whenever that ended, also when it failed; in
 /// the order of registration. Returns: what removeCompileHook takes. Threads: safe.

@@ -89,7 +89,10 @@ def _changed(path, found, expected, remedy):
     )
 
 
-_REMEDY = "keep shapes, types and values constant, or call destroy() (or wrap the model again) before this call"
+_REMEDY = (
+    "keep shapes, types and values constant, or call destroy() (or wrap the model again) before this call; a program "
+    "that was loaded without its module takes no others"
+)
 
 
 def typeText(tensor):

@@ -72,7 +72,7 @@ class ConfigFileError(Exception):
 _BOTH = (_AssertionFailed, _WrongValue, _WrongState, _WrongType, _WrongAttribute, _UnknownName, _DividedByZero)
 _AND = {each.__bases__[1]: each for each in _BOTH}
 # What options raise, by the exception of Python that refuses it.
-_OF_OPTIONS = {**{builtin.__name__: each for builtin, each in _AND.items()}, "ConfigFileError": ConfigFileError}
+OF_OPTIONS = {**{builtin.__name__: each for builtin, each in _AND.items()}, "ConfigFileError": ConfigFileError}
 
 
 # Native error class -> (Python class, the type that PopTorch programs compare with).
@@ -157,7 +157,7 @@ def createNativeError(kind, code, text, context, recovery_action):
     """
     layer, _, builtin = kind.partition(" ")
     if layer == "option":  # with the exception of Python that refuses it, or none
-        cls, type_name = _OF_OPTIONS.get(builtin, Error), Error.type
+        cls, type_name = OF_OPTIONS.get(builtin, Error), Error.type
     else:
         cls, type_name = _NATIVE[kind]
     return makeError(cls, text, type_name, context, code, recovery_action)

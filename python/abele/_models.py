@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from . import _notebook, _report_page, _report_words, wrapping
+from . import _notebook, wrapping
 from ._errors import userError
 from ._native import core, isCapturing
 from ._one_at_a_time import oneAtATime
 from ._simulate import Simulation, simulate
 from ._version import POPTORCH_VERSION
+from ._whole_files import nativePath
 from .executor import Executor, loadAs
 from .options import Options
 
@@ -103,7 +104,15 @@ class CompiledModel(Executor):
         """
         figures = Report(super().report())
         if path is not None:
-            _report_page.writeOf(self, path, figures)
+            kind = "training" if self._training else "inference"
+            core().writeReportPage(
+                nativePath(path),
+                self._native.session(),
+                title=f"{wrapping.userClass(self.model).__name__}, {kind}",
+                kind=kind,
+                options=[(name, str(value)) for name, value in sorted(self.options.toDict().items())],
+                front_ns=self._frontNs(),
+            )
         return figures
 
     @oneAtATime
@@ -121,9 +130,11 @@ class CompiledModel(Executor):
         Returns: {"hop_ns": 0, "stages": [{"forward_ns": ..., "stash_bytes": ..., ...}, ...], ...}.
         """
         costs = json.loads(self._session("costs").costs())
-        if self._front_ns:
-            costs["host_ns"] += max(0, round(statistics.median(self._front_ns)))
+        costs["host_ns"] += self._frontNs()
         return costs
+
+    def _frontNs(self):
+        return max(0, round(statistics.median(self._front_ns))) if self._front_ns else 0
 
     @oneAtATime
     def trace(self, path: str | os.PathLike[str], steps: int = 3) -> None:
@@ -164,7 +175,7 @@ class CompiledModel(Executor):
     def _repr_html_(self) -> str:
         """For notebooks: the stages of the last step, and in words where its time goes."""
         report = super().report() if self.isCompiled() else None
-        facts = [] if report is None else _report_words.factsOf(None, report, None)
+        facts = [] if report is None else core().factsOf(self._native.session())
         return _notebook.ofModel(wrapping.userClass(self.model).__name__, self._training, report, facts)
 
     def _session(self, what):

@@ -2,6 +2,8 @@
 
 import torch
 
+from ._native import core
+
 
 def _shared(values):
     return torch.tensor(values, dtype=torch.int64).share_memory_()
@@ -21,14 +23,8 @@ class Partition(torch.utils.data.Dataset):
     def __init__(self, dataset, num_processes, process_id, step, drop_last, seed):
         self._dataset = dataset
         count = len(dataset)
-        if drop_last:
-            self._length = step * (count // (step * num_processes))
-            self._offset = process_id * self._length
-            self._leftovers = count % self._length if self._length else 0
-        else:
-            self._length = count // num_processes + (process_id < count % num_processes)
-            self._offset = process_id * (count // num_processes) + min(process_id, count % num_processes)
-            self._leftovers = 0
+        block = core().sampleBlockOf(count, num_processes, process_id, step, drop_last)
+        self._offset, self._length, self._leftovers = block
         # Shared memory: the processes that load samples must see what nextPass() changes.
         self._start = _shared([self._offset])
         self._generator = self._permutation = None

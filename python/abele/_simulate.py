@@ -19,23 +19,9 @@ class Simulation(dict):
     """The figures of a simulated step, as in docs/simulator.md: "step_ns", "bubble", "peak_bytes", "held" (micro-
     batches that each stage keeps at most) and "workers" (one dict a device)."""
 
-    def __init__(self, costs, options, device_bytes=None):
+    def __init__(self, costs, options):
         self._costs, self._options = costs, options
         super().__init__(json.loads(self._run().json))
-        if device_bytes is not None:
-            self._markWhatFits(device_bytes)
-
-    def _markWhatFits(self, device_bytes):
-        """device_bytes: of every device, or by device number."""
-        for worker in self["workers"]:
-            limit = device_bytes.get(worker["device"]) if isinstance(device_bytes, dict) else device_bytes
-            worker["fits"] = limit is None or worker["peak_bytes"] <= limit
-            if limit is not None:
-                worker["spare_bytes"] = limit - worker["peak_bytes"]
-        self["fits"] = all(worker["fits"] for worker in self["workers"])
-        spare = [worker["spare_bytes"] for worker in self["workers"] if "spare_bytes" in worker]
-        if spare:
-            self["spare_bytes"] = min(spare)
 
     def chart(self) -> str:
         """The schedule as text: a line for each device, every action one slot long."""
@@ -112,4 +98,8 @@ def simulate(
     options.gradient_accumulation = micro_batches if training else 1
     options.devices = devices
     options.chunks = chunks
-    return Simulation(json.dumps(costs), options, device_bytes)
+    if isinstance(device_bytes, dict):
+        options.bytes_of_device = {device: int(size) for device, size in device_bytes.items()}
+    elif device_bytes is not None:
+        options.device_bytes = int(device_bytes)
+    return Simulation(json.dumps(costs), options)

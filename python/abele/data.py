@@ -38,27 +38,6 @@ def _lengthOf(source):
         return None
 
 
-def _processesOfReplica(options):
-    """Consecutive processes that hold the stages of one replica, and take the same batches."""
-    distributed = options.Distributed
-    if not distributed.devices_per_process or distributed.numProcesses == 1:
-        return 1
-    return max(1, distributed.numProcesses // options.replication_factor)
-
-
-def _replicas(options):
-    """Replicas that take their share of a process's batches."""
-    distributed = options.Distributed
-    if not distributed.devices_per_process or distributed.numProcesses == 1:
-        return options.replication_factor
-    return max(1, options.replication_factor // distributed.numProcesses)
-
-
-def _shares(options):
-    """How many different batches the processes take."""
-    return options.Distributed.numProcesses // _processesOfReplica(options)
-
-
 class DataLoader(torch.utils.data.DataLoader):
     """Yields tensors with device iterations * gradient accumulation * replicas micro-batches along dimension 0.
 
@@ -104,17 +83,16 @@ class DataLoader(torch.utils.data.DataLoader):
         options._freeze()
         self._options = options
         self._progress = _Progress()
+        replicas, self._shares, self._own_share = options._values.inputShares()
         self._num_to_combine = (
-            options.device_iterations
-            * options.Training.gradient_accumulation
-            * (_replicas(options) // options.input_group_size)
+            options.device_iterations * options.Training.gradient_accumulation * (replicas // options.input_group_size)
         )
         self._drop_incomplete = drop_last
         self._combined_batch_size = None if batch_size is None else batch_size * self._num_to_combine
         self._micro_batches = None  # of a batch sampler, to be combined here
         self._partition = None
         is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-        partitioned = auto_distributed_partitioning and _shares(options) > 1
+        partitioned = auto_distributed_partitioning and self._shares > 1
         if batch_sampler is not None:
             self._requireSampler(batch_sampler, batch_size, shuffle, partitioned)
             self._micro_batches = self._num_to_combine
@@ -219,8 +197,8 @@ class DataLoader(torch.utils.data.DataLoader):
                 )
         self._partition = Partition(
             dataset,
-            _shares(self._options),
-            self._options.Distributed.processId // _processesOfReplica(self._options),
+            self._shares,
+            self._own_share,
             self._combined_batch_size,
             self._drop_incomplete,
             self._options.random_seed if shuffle else None,
@@ -276,7 +254,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _warnAboutLast(self, dataset):
         size, count = self._combined_batch_size, _lengthOf(dataset)
-        processes = _shares(self._options)
+        processes = self._shares
         if size and count is not None and not self._drop_incomplete and count % (size * processes):
             logger.warning(
                 "the data set of %d elements is not a multiple of %d: the last tensor has %d elements along its first "
@@ -361,7 +339,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def _isInOrder(self):
         """Are its batches known by their number: the samples one after the other, all for this process?"""
         is_in_order = isinstance(self.sampler, torch.utils.data.SequentialSampler) and self._micro_batches is None
-        return is_in_order and _shares(self._options) == 1 and _lengthOf(self) is not None
+        return is_in_order and self._shares == 1 and _lengthOf(self) is not None
 
     def _seekInOrder(self, batches):
         """The next pass begins behind so many batches. Requires: _isInOrder()."""

@@ -22,6 +22,7 @@ NEEDS = {
     "test/parity": ["abele_python", "operator_sequence", "simulated_accelerator"],
     "test/unit/dev": [],
     "test/unit/python/test_explain.py": ["abele_python", "abele-sim"],
+    "test/unit/python/test_report_page.py": ["abele_python", "abele_tools"],
     "test/unit/python/test_scale_page.py": ["abele-sim"],
     "test/unit/python/test_simulate.py": ["abele_python", "abele-sim"],
     "test/unit/python/test_simulated_accelerator.py": ["simulated_accelerator"],

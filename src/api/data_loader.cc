@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model/data_batches.h"
+#include "options/input_shares.h"
+#include "options/store.h"
 
 namespace abele {
 namespace {
@@ -24,6 +26,13 @@ void checkLoading(const DataLoaderOptions& loading) {
 }
 
 }  // namespace
+
+DataLoaderOptions ownShare(const Options& options, DataLoaderOptions loading) {
+  const host::InputShares shares = host::inputSharesOf(OptionsAccess::values(options));
+  loading.num_processes = shares.count;
+  loading.process_id = shares.own;
+  return loading;
+}
 
 struct DataLoader::Impl {
   const Options options;

@@ -1,19 +1,22 @@
 // abele::simulate.
 #include "abele/simulate.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "compile/from_options.h"
+#include "plan/memory_report.h"
 #include "plan/predict.h"
 
 namespace abele {
 namespace {
 
-int64_t peakOf(const std::vector<plan::MemoryPoint>& points) {
-  int64_t peak = 0;
-  for (const plan::MemoryPoint& point : points) peak = std::max(peak, point.bytes);
-  return peak;
+plan::MemoryLimits limitsOf(const SimulationOptions& options) {
+  const auto require = [](int64_t bytes) {
+    ABELE_REQUIRE(bytes >= 0, E0404,
+                  {.what = "bytes of a device that are negative", .found = cat(bytes), .expected = "0 or more"});
+  };
+  if (options.device_bytes) require(*options.device_bytes);
+  for (const auto& [device, bytes] : options.bytes_of_device) require(bytes);
+  return {options.device_bytes.value_or(-1), options.bytes_of_device};
 }
 
 }  // namespace
@@ -29,23 +32,19 @@ Simulation simulate(const std::string& costs, const SimulationOptions& options) 
   plan::Chain chain = plan::parseChain(costs);
   if (options.devices != 0) chain = plan::deal(chain, options.devices, options.chunks);
   const plan::Prediction prediction = plan::predict(chain, predict);
+  const plan::MemoryLimits limits = limitsOf(options);
   std::vector<SimulatedMemory> memory;
-  bool fits = true;
   for (size_t w = 0; w < prediction.device_of.size(); ++w) {
     const int device = prediction.device_of[w];
-    const auto own = options.bytes_of_device.find(device);
-    const std::optional<int64_t> limit =
-        own == options.bytes_of_device.end() ? options.device_bytes : std::optional(own->second);
-    SimulatedMemory& m = memory.emplace_back(device, peakOf(prediction.memory[w]));
-    if (limit) m.spare_bytes = *limit - m.peak_bytes;
-    fits = fits && m.spare_bytes.value_or(0) >= 0;
+    SimulatedMemory& m = memory.emplace_back(device, prediction.run.workers[w].peak_bytes);
+    if (limits.of(device) >= 0) m.spare_bytes = limits.spare(device, m.peak_bytes);
   }
   return {prediction.run.step_ns,
           prediction.run.bubble(),
           prediction.peakBytes(),
-          fits,
+          plan::spareBytes(prediction, limits) >= 0,
           std::move(memory),
-          plan::predictionJson(prediction),
+          plan::predictionJson(prediction, limits),
           options.with_chart ? plan::printSchedule(prediction.schedule) : "",
           options.with_trace ? plan::chromeTrace(prediction) : ""};
 }

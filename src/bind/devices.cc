@@ -39,15 +39,6 @@ py::dict attachedDict(const registry::Attached& attached) {
 void registerDevices(py::module_& module) {
   module.def("numDevices", registry::numDevices, "Devices that programs are told of.");
   module.def(
-      "deviceGroups",
-      [] {
-        std::vector<std::pair<int64_t, int64_t>> groups;
-        for (const registry::DeviceGroup& group : registry::deviceGroups())
-          groups.emplace_back(group.first, group.count);
-        return groups;
-      },
-      "(first device, number of devices) of each group that can be reserved, by its id.");
-  module.def(
       "attached",
       [] {
         py::list all;

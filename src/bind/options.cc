@@ -2,10 +2,12 @@
 // is compiled; all else is in Options::Values, and the table of options checks it.
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "bind/ipu_config.h"
 #include "bind/notes.h"
 #include "model/devices.h"
 #include "model/policy.h"
 #include "options/expression.h"
+#include "options/input_shares.h"
 #include "options/notes.h"
 #include "options/objects.h"
 #include "options/run_time.h"
@@ -468,6 +470,13 @@ void registerOptions(py::module_& module) {
       .def(
           "erase", [](PythonOptions& self, const std::string& key) { self.values.erase(key); }, py::arg("key"))
       .def("items", items, py::arg("group"), "(key, value) of all options of a group, in the order of their setting.")
+      .def(
+          "inputShares",
+          [](const PythonOptions& self) {
+            const host::InputShares shares = host::inputSharesOf(self.values);
+            return std::tuple(shares.replicas, shares.count, shares.own);
+          },
+          "(replicas of this process, different parts of the inputs, which of them it takes).")
       .def("programOptions", programOptions, py::arg("strategy"), py::arg("training"), py::arg("policy"))
       .def("textOfSaved", textOfSaved, py::arg("strategy"))
       .def(
@@ -497,6 +506,14 @@ void registerOptions(py::module_& module) {
     const PythonNotes notes;
     host::validateExpert(expertsOf(settings));
   });
+  module.def(
+      "sampleBlockOf",
+      [](int64_t count, int64_t processes, int64_t process, int64_t step, bool drop_last) {
+        const host::SampleBlock block = host::sampleBlockOf(count, processes, process, step, drop_last);
+        return std::tuple(block.begin, block.length, block.left_out);
+      },
+      py::arg("count"), py::arg("processes"), py::arg("process"), py::arg("step"), py::arg("drop_last"));
+  registerIpuConfig(module);
   module.def("applyConfig", applyConfig, py::arg("text"), py::arg("file_name"), py::arg("target"));
   module.def("applyJson", applyJson, py::arg("text"), py::arg("target"));
   module.def("setNoteReceiver", [](py::object receiver) { Py_XSETREF(note_receiver, receiver.release().ptr()); });

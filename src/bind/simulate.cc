@@ -21,6 +21,8 @@ void registerSimulate(py::module_& module) {
       .def_readwrite("gradient_accumulation", &SimulationOptions::gradient_accumulation)
       .def_readwrite("devices", &SimulationOptions::devices)
       .def_readwrite("chunks", &SimulationOptions::chunks)
+      .def_readwrite("device_bytes", &SimulationOptions::device_bytes)
+      .def_readwrite("bytes_of_device", &SimulationOptions::bytes_of_device)
       .def_readwrite("with_chart", &SimulationOptions::with_chart)
       .def_readwrite("with_trace", &SimulationOptions::with_trace);
   py::class_<Simulation>(module, "Simulation")

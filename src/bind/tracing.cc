@@ -1,12 +1,12 @@
-// The trace file of this process, for profiling.Channel and libpvti.
+// The trace file of this process, for profiling.Channel and libpvti, and report pages.
 #include "session/trace_file.h"
 
 #include <string>
 
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "session/report_page.h"
 #include "session/session.h"
-#include "session/timeline.h"
 
 namespace py = pybind11;
 
@@ -27,15 +27,15 @@ void registerTracing(py::module_& module) {
   module.def("traceEvent", &host::traceEvent, py::call_guard<NoGil>());
   module.def("traceSpan", &host::traceSpan, py::call_guard<NoGil>());
   module.def(
-      "traceLastCall",
-      [](host::Session& session, const std::string& name, const std::string& path) {
-        const std::shared_ptr<TraceFile> file = TraceFile::open(path);
-        host::Timeline timeline(*file, name);
-        timeline.note(session);
-        timeline.predict(session);
-        file->close();
+      "writeReportPage",
+      [](const std::string& path, host::Session& session, std::string title, std::string kind,
+         std::vector<std::pair<std::string, std::string>> options, int64_t front_ns) {
+        host::writeReportPage(path, session, {std::move(title), std::move(kind), std::move(options), front_ns});
       },
-      py::arg("session"), py::arg("name"), py::arg("path"), py::call_guard<NoGil>());
+      py::arg("path"), py::arg("session"), py::kw_only(), py::arg("title"), py::arg("kind"), py::arg("options"),
+      py::arg("front_ns"), py::call_guard<NoGil>());
+  module.def("writeTracePage", &host::writeTracePage, py::arg("path"), py::arg("trace"), py::call_guard<NoGil>());
+  module.def("factsOf", py::overload_cast<const host::Session&>(&host::factsOf), py::arg("session"));
   module.def("traceClock", &TraceFile::now);
 }
 

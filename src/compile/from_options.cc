@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "compile/device_list.h"
 #include "compile/expert_settings.h"
+#include "options/input_shares.h"
 #include "options/notes.h"
 
 namespace abele::host {
@@ -244,8 +245,9 @@ void setStageProcesses(const Options::Values& values, ProgramOptions& session) {
                  .expected = "replicationFactor, with devicesPerProcess that of all processes, is a divisor or a "
                              "multiple of their number",
                  .remedy = cat("set replicationFactor to 1 or ", processes.count)});
-  processes.stages = replicas < processes.count ? processes.count / replicas : 1;
-  session.replicas = std::max<int64_t>(1, replicas / processes.count);
+  const InputShares shares = inputSharesOf(values);
+  processes.stages = shares.processes;
+  session.replicas = shares.replicas;
 }
 
 // Devices of a process share its memory, unless they are accelerators, or the program asks for more transfers.

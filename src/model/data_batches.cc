@@ -6,6 +6,7 @@
 #include <ATen/ops/stack.h>
 
 #include "base/error.h"
+#include "options/input_shares.h"
 
 namespace abele::host {
 namespace {
@@ -32,27 +33,19 @@ Batch stackSamples(const std::vector<Batch>& samples) {
 /// The positions of one process in the order of all samples.
 class Share {
  public:
-  Share(const DataLoaderOptions& loading, int64_t combined, int64_t count) {
-    const int64_t processes = loading.num_processes, id = loading.process_id;
-    if (processes == 1) {
-      length_ = count;
-    } else if (loading.drop_last) {
-      length_ = combined * (count / (combined * processes));
-      offset_ = id * length_;
-      leftovers_ = length_ == 0 ? 0 : count % length_;
-    } else {
-      length_ = count / processes + (id < count % processes ? 1 : 0);
-      offset_ = id * (count / processes) + std::min(id, count % processes);
-    }
-    start_ = offset_;
+  Share(const DataLoaderOptions& loading, int64_t combined, int64_t count) : block_{0, count} {
+    if (loading.num_processes > 1)
+      block_ = sampleBlockOf(count, loading.num_processes, loading.process_id, combined, loading.drop_last);
+    start_ = block_.begin;
   }
   /// Between passes that shuffle: moves the block by the samples that the last pass left out, and back.
-  void toggle() { start_ = start_ == offset_ ? offset_ + leftovers_ : offset_; }
+  void toggle() { start_ = start_ == block_.begin ? block_.begin + block_.left_out : block_.begin; }
   int64_t start() const { return start_; }
-  int64_t length() const { return length_; }
+  int64_t length() const { return block_.length; }
 
  private:
-  int64_t offset_ = 0, length_ = 0, leftovers_ = 0, start_ = 0;
+  SampleBlock block_;
+  int64_t start_ = 0;
 };
 
 class SampleBatches : public Batches {

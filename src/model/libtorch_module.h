@@ -21,6 +21,7 @@ class LibTorchModule : public ModuleSource {
                  ProgramOptions options);
   ~LibTorchModule() override;
 
+  bool hasForward() const override { return static_cast<bool>(forward_); }
   std::vector<NamedTensor> tensors() override;
   ProgramOptions options() override { return program_options; }
   Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors, const Compile& compile) override;

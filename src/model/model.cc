@@ -9,10 +9,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "compile/compiled_program.h"
+#include "compile/inputs.h"
 #include "compile/tensors.h"
 #include "model/forms.h"
 #include "options/notes.h"
 #include "registry/attachment.h"
+#include "session/inputs.h"
 
 namespace abele::host {
 namespace {
@@ -39,14 +41,18 @@ void noteFloat64(const Session& session) {
     note(log::Level::kWarn, "forward computes in float64: its results are narrowed to float32");
 }
 
-[[noreturn]] void refuseForm(const std::string& found, const std::string& expected) {
+constexpr const char* kNeedsModule =
+    "make a model of the module for them: this one was loaded without a forward to compile";
+
+[[noreturn]] void refuseForm(const std::string& found, const std::string& expected, bool has_forward) {
   throwUser(
       ErrorCode::E0704,
       {.what = "the arguments are built otherwise than those that the model was compiled for",
        .found = formInWords(found),
        .expected = formInWords(expected),
-       .remedy = "make another model for them, or destroy() this one first; in brackets is a tuple, struct, array "
-                 "or vector, in braces a map by key; nothing is an empty optional"});
+       .remedy = cat(has_forward ? "make another model for them, or destroy() this one first" : kNeedsModule,
+                     "; in brackets is a tuple, struct, array or vector, in braces a map by key; nothing is an empty "
+                     "optional")});
 }
 
 /// The tensors of a call in a program's order; nothing where it has another structure.
@@ -137,7 +143,7 @@ Model::Found Model::find(const std::vector<at::Tensor>& inputs, const std::strin
     std::optional<std::vector<at::Tensor>> ordered =
         inOrder(inputs, form, program->form, /*takes_tensors_alone=*/program->is_final);
     // Values and structures stand in the code that calls: others are a mistake more often than a wish.
-    if (!ordered) refuseForm(form, program->form);
+    if (!ordered) refuseForm(form, program->form, source_->hasForward());
     // The session of a program that is final says what it was compiled for.
     if (program->is_final || std::ranges::equal(program->inputs, *ordered, isSameKind))
       return {program, *std::move(ordered)};
@@ -282,6 +288,10 @@ void Model::refresh() {
 std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {
   Session& session = compiled("a call");
   requireApart(inputs, program_->captured.written);
+  if (!source_->hasForward()) {
+    requireMemory(inputs);
+    checkSameInputs(program_->inputs, inputs, kNeedsModule);
+  }
   if (rules_.training) stale_ = true;  // also after an interruption that comes too late
   Step step(*this);
   std::vector<at::Tensor> results = session.run(inputs, poll_);

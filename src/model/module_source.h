@@ -27,6 +27,8 @@ class ModuleSource {
   using Compile = std::function<Session&(Program&)>;
 
   virtual ~ModuleSource() = default;
+  /// Is there a forward to compile? A program may have been loaded in its place.
+  virtual bool hasForward() const { return true; }
   /// Parameters, then buffers, each once, as the module has them now.
   virtual std::vector<NamedTensor> tensors() = 0;
   /// Of the program that is compiled or loaded next.

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
-#include "model/bounded_json.h"
 
 namespace abele::host {
 namespace {

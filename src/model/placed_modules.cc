@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "capture/annotate.h"
+#include "options/ipu_config.h"
 
 namespace abele::host {
 namespace {
@@ -84,24 +85,15 @@ ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string&
   requirePath(paths, layers);
   for (const std::string& path : paths)
     if (isIn(path, layers) && path.find('.', layers.size() + 1) == std::string::npos) children.push_back(path);
-  const auto open = std::ranges::count(layers_per_ipu, -1);
-  int left = static_cast<int>(children.size());
-  for (const int share : layers_per_ipu) left -= std::max(share, 0);
-  ABELE_REQUIRE(
-      left >= 0 && (left == 0 || open > 0) && std::ranges::none_of(layers_per_ipu, [](int n) { return n < -1; }), E0708,
-      {.what = cat("the layers per IPU do not make up the ", children.size(), " layers of ", layers),
-       .found = listed(layers_per_ipu),
-       .expected = "numbers that add up to them, or -1 for equal shares of what is left"});
-  int* last_open = nullptr;
-  for (int& share : layers_per_ipu) {
-    if (share != -1) continue;
-    share = left / static_cast<int>(open);
-    last_open = &share;
-  }
-  if (last_open) *last_open += left % static_cast<int>(open);
+  const auto shares =
+      dealtLayers({layers_per_ipu.begin(), layers_per_ipu.end()}, static_cast<int64_t>(children.size()));
+  ABELE_REQUIRE(shares, E0708,
+                {.what = cat("the layers per IPU do not make up the ", children.size(), " layers of ", layers),
+                 .found = listed(layers_per_ipu),
+                 .expected = "numbers that add up to them, or -1 for equal shares of what is left"});
   ModulePlacement placement;
-  for (size_t i = 0; i < layers_per_ipu.size(); ++i)
-    for (int layer = 0; layer < layers_per_ipu[i]; ++layer)
+  for (size_t i = 0; i < shares->size(); ++i)
+    for (int64_t layer = 0; layer < (*shares)[i]; ++layer)
       placement.emplace_back(children.at(placement.size()), first_ipu + static_cast<int>(i));
   return placement;
 }

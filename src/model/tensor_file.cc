@@ -15,10 +15,10 @@
 #include <c10/util/safe_numerics.h>
 #include <nlohmann/json.hpp>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "compile/tensors.h"
-#include "model/bounded_json.h"
 
 namespace abele::host {
 namespace {

@@ -9,9 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/whole_file.h"
-#include "model/bounded_json.h"
 
 namespace abele::host {
 namespace {

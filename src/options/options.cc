@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "base/whole_file.h"
+#include "options/input_shares.h"
 #include "options/store.h"
 
 namespace abele {
@@ -29,7 +30,8 @@ TensorLocationOptions Options::TensorLocations() const { return TensorLocationOp
 
 bool Options::defaultOutputMode() const { return output_mode() == OutputMode::kDefault; }
 int64_t Options::combinedBatchSize(int64_t batch_size) const {
-  return batch_size * deviceIterations() * gradientAccumulation() * (replicationFactor() / input_group_size());
+  const int64_t groups = host::inputSharesOf(*values_).replicas / input_group_size();
+  return batch_size * deviceIterations() * gradientAccumulation() * groups;
 }
 int64_t Options::deviceIterations() const { return device_iterations(); }
 int64_t Options::gradientAccumulation() const { return Training().gradient_accumulation(); }

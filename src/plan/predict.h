@@ -10,6 +10,8 @@
 
 namespace abele::plan {
 
+struct MemoryLimits;
+
 /// A chain of stages and where they run.
 struct Chain {
   CostModel costs;
@@ -75,8 +77,10 @@ Chain deal(const Chain& chain, int devices, int chunks);
 Chain parseChain(const std::string& json);
 std::string chainJson(const Chain& chain);
 
-/// Figures of the whole and of every device; memory over time where it is known.
-std::string predictionJson(const Prediction& prediction);
+/// Bytes that the fullest device has to spare; see MemoryLimits::spare.
+int64_t spareBytes(const Prediction& prediction, const MemoryLimits& limits);
+/// Figures of the whole and of every device; memory over time where it is known; with limits, what fits.
+std::string predictionJson(const Prediction& prediction, const MemoryLimits& limits);
 /// Chrome's trace format: one row a device, one bar an action, one counter of memory. chrome://tracing, Perfetto.
 std::string chromeTrace(const Prediction& prediction);
 

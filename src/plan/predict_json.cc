@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string_view>
 
 #include "base/error.h"
 #include "plan/machine_json.h"
+#include "plan/memory_report.h"
 #include "plan/predict.h"
 #include "plan/timetable.h"
 
@@ -263,12 +265,24 @@ std::string chainJson(const Chain& chain) {
   return out + "\n  ]\n}\n";
 }
 
-std::string predictionJson(const Prediction& p) {
-  std::string out =
-      cat("{\"schedule\": \"", scheduleName(p.options.schedule), "\", \"devices\": ", p.device_of.size(),
-          ", \"stages\": ", p.num_stages, ", \"device_iterations\": ", p.options.device_iterations,
-          ", \"micro_batches\": ", p.options.accumulation, ", \"step_ns\": ", p.run.step_ns,
-          ", \"bubble\": ", fixed(p.run.bubble(), 6), ", \"peak_bytes\": ", p.peakBytes(), ", \"held\": [");
+int64_t spareBytes(const Prediction& p, const MemoryLimits& limits) {
+  std::vector<int64_t> peaks;
+  for (const WorkerTimes& times : p.run.workers) peaks.push_back(times.peak_bytes);
+  return spareBytes(p.device_of, peaks, limits);
+}
+
+std::string predictionJson(const Prediction& p, const MemoryLimits& limits) {
+  const auto fits = [&](int64_t spare) {
+    if (!limits.any()) return std::string();
+    std::string text = cat(", \"fits\": ", spare >= 0 ? "true" : "false");
+    if (spare < std::numeric_limits<int64_t>::max()) text += cat(", \"spare_bytes\": ", spare);
+    return text;
+  };
+  std::string out = cat("{\"schedule\": \"", scheduleName(p.options.schedule), "\", \"devices\": ", p.device_of.size(),
+                        ", \"stages\": ", p.num_stages, ", \"device_iterations\": ", p.options.device_iterations,
+                        ", \"micro_batches\": ", p.options.accumulation, ", \"step_ns\": ", p.run.step_ns,
+                        ", \"bubble\": ", fixed(p.run.bubble(), 6), ", \"peak_bytes\": ", p.peakBytes(),
+                        fits(spareBytes(p, limits)), ", \"held\": [");
   for (size_t s = 0; s < p.run.held.size(); ++s) out += cat(s ? ", " : "", p.run.held[s]);
   out += "], \"frames\": [";
   for (size_t s = 0; s < p.run.frames.size(); ++s) out += cat(s ? ", " : "", p.run.frames[s]);
@@ -279,7 +293,8 @@ std::string predictionJson(const Prediction& p) {
     out += cat(w ? ", " : "", "{\"device\": ", p.device_of[w], ", \"busy_ns\": ", times.busy_ns,
                ", \"idle_ns\": ", times.idle_ns,
                ", \"utilisation\": ", fixed(p.run.step_ns ? busy / static_cast<double>(p.run.step_ns) : 0, 6),
-               ", \"peak_bytes\": ", times.peak_bytes, ", \"memory\": [");
+               ", \"peak_bytes\": ", times.peak_bytes, fits(limits.spare(p.device_of[w], times.peak_bytes)),
+               ", \"memory\": [");
     for (size_t i = 0; i < p.memory[w].size(); ++i)
       out += cat(i ? ", " : "", "[", p.memory[w][i].time_ns, ", ", p.memory[w][i].bytes, "]");
     out += "]}";

@@ -123,9 +123,6 @@ void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor&
 at::Tensor copyOf(const Compiled& compiled, size_t external);
 
 // inputs.cc
-/// Throws E0704 at the first input that differs from the compiled ones. Other strides are no difference, unless the
-/// compiled ones repeat elements.
-void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs);
 /// Random numbers like these inputs; zeros for integers.
 std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types);
 

@@ -1,4 +1,6 @@
 // What a call may be given: batches that can be split, and the shapes and types that were compiled.
+#include "session/inputs.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -41,14 +43,13 @@ void requireBindable(const Type& compiled, const Type& found, size_t index) {
 
 }  // namespace
 
-void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs) {
-  static constexpr const char* kRemedy =
-      "call destroy() and compile again with the new inputs, or wrap the model once more for them";
+void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs,
+                     const std::string& remedy) {
   ABELE_REQUIRE(inputs.size() == compiled.size(), E0704,
                 {.what = cat("called with ", inputs.size(), " tensors, compiled with ", compiled.size()),
                  .found = cat(inputs.size(), " tensors"),
                  .expected = cat(compiled.size(), " tensors"),
-                 .remedy = kRemedy});
+                 .remedy = remedy});
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Type found = typeOf(inputs[i]);
     if (found.dtype == compiled[i].dtype && found.sizes == compiled[i].sizes) {
@@ -61,7 +62,7 @@ void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Te
                .at = cat("tensor argument ", i),
                .found = contiguousType(found.dtype, found.sizes).str(),
                .expected = contiguousType(compiled[i].dtype, compiled[i].sizes).str(),
-               .remedy = kRemedy});
+               .remedy = remedy});
   }
 }
 

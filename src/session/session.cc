@@ -18,6 +18,7 @@
 #include "compile/tensors.h"
 #include "runtime/memory/offload.h"
 #include "session/impl.h"
+#include "session/inputs.h"
 #include "session/processes.h"
 
 namespace abele::host {

@@ -19,6 +19,7 @@ else:
     pl = pytest.importorskip("pytorch_lightning", minversion="2")
 from abele.lightning import AbeleStrategy
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS, BATCH, EPOCHS = 64, 16, 2
 
 
@@ -96,15 +97,6 @@ def made():
     torch.manual_seed(1)
     module = Classifier()
     return module, copy.deepcopy(module)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Eager runs with as many threads as a device has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def oneThread():

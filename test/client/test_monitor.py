@@ -14,7 +14,7 @@ import abele
 import poptorch
 import pytest
 import torch
-from abele import _devices
+from abele._native import core
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = (ROOT / os.environ.get("ABELE_BUILD_DIR", "build/dev")).resolve() / "tools"
@@ -238,21 +238,15 @@ infer(m); at('ran')
         p.wait()
 
 
-def test_gc_info_and_gc_inventory_name_the_user(registry):
-    def of_python(*words):
-        name, *others = words
-        main = {"gc-info": "info", "gc-inventory": "inventory"}[name]
-        text = f"import sys; from abele.cli.devices import {main}; sys.exit({main}(sys.argv[1:]))"
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "ABELE_EMULATED_DEVICES": "2"}
-        return subprocess.run([sys.executable, "-c", text, *others], env=env, text=True, capture_output=True).stdout
-
+def test_gc_info_and_gc_inventory_name_the_user(registry, monkeypatch):
+    monkeypatch.setenv("ABELE_EMULATED_DEVICES", "2")
     with Program("m = model(1, False); infer(m); at('ran')", ABELE_EMULATED_DEVICES="2") as p:
         p.reaches("ran")
-        text = of_python("gc-info", "-d", "0", "-i")
+        text = call("gc-info", "-d", "0", "-i")
         assert f"  user process id: {p.pid}\n" in text and "  user executable: python" in text
         assert re.search(r"  ipu utilisation: \d+\.\d\d%\n", text)
-        assert "user process id" not in of_python("gc-info", "-d", "1", "-i")
-        devices = json.loads(of_python("gc-inventory", "-j"))["devices"]
+        assert "user process id" not in call("gc-info", "-d", "1", "-i")
+        devices = json.loads(call("gc-inventory", "-j"))["devices"]
         assert [device.get("user process id") for device in devices] == [str(p.pid), None, str(p.pid)]
 
 
@@ -272,11 +266,11 @@ def test_a_program_sees_itself():
     model = abele.inferenceModel(torch.nn.Linear(2, 2), abele.Options().modelName("mine"))
     model(torch.ones(1, 2))
     # Models of other tests may be alive in this process.
-    (found,) = [one for one in _devices.attached() if one["model"] == "mine"]
+    (found,) = [one for one in core().attached() if one["model"] == "mine"]
     assert (found["pid"], found["steps"]) == (os.getpid(), 1)
     assert [(pid, steps) for pid, _, steps in shown()] == [(os.getpid(), 1)]
     model.destroy()
-    assert shown() == [] and all(one["model"] != "mine" for one in _devices.attached())
+    assert shown() == [] and all(one["model"] != "mine" for one in core().attached())
 
 
 def test_without_a_registry_programs_run(monkeypatch, tmp_path):

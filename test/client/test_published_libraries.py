@@ -123,14 +123,6 @@ def lossOf(result):
     return result.loss if hasattr(result, "loss") else result[0]
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(("family", "task", "settings", "layers"), CASES, ids=[f"{c[0]}{c[1]}" for c in CASES])
 def test_optimum_graphcore(family, task, settings, layers, one_thread):
     optimum = pytest.importorskip("optimum.graphcore")

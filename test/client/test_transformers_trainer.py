@@ -15,16 +15,8 @@ transformers = pytest.importorskip("transformers", minversion="5")
 pytest.importorskip("accelerate")
 from abele.transformers import AbeleTrainer  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS, LENGTH, BATCH = 32, 12, 8
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Eager runs with as many threads as a device has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def gpt():

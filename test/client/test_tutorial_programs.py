@@ -10,12 +10,8 @@ nn, functional = torch.nn, torch.nn.functional
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def seed(one_thread):
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def trainEqually(model, batches, accumulation=1, lr=1e-2):

@@ -18,9 +18,5 @@ for _name in ("nms", "qnms"):
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Eager runs with as many threads as a device has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def one_thread_everywhere(one_thread):
+    """Of all tests of the folder."""

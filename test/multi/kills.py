@@ -6,9 +6,9 @@ Prints a line a kill: the process that was killed, what each of the others said 
 all of them had said it, and until the last of them had ended: the end of an interpreter takes a busy machine seconds.
 """
 
+import functools
 import os
 import random
-import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +17,7 @@ import poptorch
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from forked import Forked, placeOf
 from ports import freePort
 
 PROCESSES, KILLS, HAS_STAGES = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "stages"
@@ -36,16 +37,9 @@ class Net(torch.nn.Module):
         return x, poptorch.identity_loss(x.square(), reduction="mean")
 
 
-def train(rank, port, steps):
-    """Trains until a process is gone. steps: the end of a pipe that gets a byte a step."""
-    os.environ.update(
-        RANK=str(rank),
-        WORLD_SIZE=str(PROCESSES),
-        LOCAL_WORLD_SIZE=str(PROCESSES),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        GLOO_SOCKET_IFNAME="lo",
-    )
+def train(rank, port, tell):
+    """Trains until a process is gone. tell: takes a character a step, then what was heard."""
+    os.environ.update(placeOf(rank, PROCESSES, port))
     torch.set_num_threads(1)
     torch.manual_seed(1)
     model = Net()
@@ -60,62 +54,29 @@ def train(rank, port, steps):
     try:
         while True:
             executor(x)
-            os.write(steps, b".")
+            tell(".")
     except poptorch.Error as error:
-        os.write(steps, error.code.encode())
-
-
-def fork(rank, port, ends):
-    """Returns the process id, and the end of a pipe that tells its steps."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        for end in (*ends, read):
-            os.close(end)
-        signal.alarm(LIMIT_S)
-        try:
-            train(rank, port, write)
-        finally:
-            os.close(write)
-        sys.exit(0)
-    os.close(write)
-    return pid, read
-
-
-def said(end):
-    """The last that a process wrote, all of it taken."""
-    text = b""
-    while part := os.read(end, 1 << 16):
-        text += part
-    return text.decode().lstrip(".") or "nothing"
+        tell(error.code)
 
 
 def kill(victim, after):
     """Kills a process after its step `after`. Returns what the others said, and how long they took to say it and to
     end."""
-    port, pids, ends = freePort(), [], []
+    port, processes = freePort(), []
     for rank in range(PROCESSES):
-        pid, end = fork(rank, port, ends)
-        pids.append(pid)
-        ends.append(end)
-    seen = 0
-    while seen < after:
-        part = os.read(ends[victim], after - seen)
-        if not part:
-            break
-        seen += len(part)
-    os.kill(pids[victim], signal.SIGKILL)
+        processes.append(Forked(functools.partial(train, rank, port), processes, LIMIT_S))
+    while len(processes[victim].text()) < after and processes[victim].read():
+        pass
+    processes[victim].kill()
     begin = time.monotonic()
-    answers = [said(end) for rank, end in enumerate(ends) if rank != victim]
+    others = [process for rank, process in enumerate(processes) if rank != victim]
+    for process in others:
+        process.readAll()
     heard = time.monotonic() - begin
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for rank, pid in enumerate(pids)]
+    said = [f"{process.text().lstrip('.') or 'nothing'}:{process.status()}" for process in others]
     took = time.monotonic() - begin
-    for end in ends:
-        os.close(end)
-    others = [
-        f"{text}:{status}" for text, status in zip(answers, statuses[:victim] + statuses[victim + 1 :], strict=True)
-    ]
-    return others, heard, took
+    processes[victim].status()
+    return said, heard, took
 
 
 def main():

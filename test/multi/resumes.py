@@ -11,6 +11,7 @@ Ends with an error where a step after a resume has another loss than in a run th
 from before a checkpoint that was complete, or where the last checkpoint has another bit. Prints what it has seen.
 """
 
+import functools
 import hashlib
 import os
 import random
@@ -27,6 +28,7 @@ import poptorch
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from forked import Forked, placeOf
 from ports import freePort
 
 KIND, KILLS, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
@@ -77,14 +79,7 @@ class Steps:
 def train(rank, port, folder, tell):
     """One life of a process. tell: takes what happened, a line each."""
     if PROCESSES > 1:
-        os.environ.update(
-            RANK=str(rank),
-            WORLD_SIZE=str(PROCESSES),
-            LOCAL_WORLD_SIZE=str(PROCESSES),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(port),
-            GLOO_SOCKET_IFNAME="lo",
-        )
+        os.environ.update(placeOf(rank, PROCESSES, port))
     torch.set_num_threads(1)
     torch.manual_seed(1)
     for generator in (random, numpy.random):  # are in checkpoints too
@@ -115,57 +110,34 @@ def train(rank, port, folder, tell):
     tell("done")
 
 
-class Process:
-    """One life of one process: a fork of this one, which has loaded the libraries and computed nothing."""
+def lived(rank, port, folder, tell):
+    """One life of a process, which ends without the end of an interpreter."""
+    status = 1
+    try:
+        train(rank, port, folder, lambda line: tell(f"{line}\n"))
+        status = 0
+    except poptorch.Error as error:
+        tell(f"heard {error.code} {error.message!r}\n")
+    finally:
+        os._exit(status)
 
-    def __init__(self, rank, port, folder, others):
-        read, write = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            for end in (*others, read):
-                os.close(end)
-            signal.alarm(LIMIT_S)
-            status = 1
-            try:
-                train(rank, port, folder, lambda line: os.write(write, f"{line}\n".encode()))
-                status = 0
-            except poptorch.Error as error:
-                os.write(write, f"heard {error.code} {error.message!r}\n".encode())
-            finally:
-                os._exit(status)
-        os.close(write)
-        self.end, self.text = read, b""
 
-    def lines(self):
-        return self.text.decode().splitlines()
-
-    def read(self, seconds=None):
-        """Takes what it says until then; False at its end."""
-        if seconds is not None and not select.select([self.end], [], [], max(seconds, 0))[0]:
-            return True
-        part = os.read(self.end, 1 << 16)
-        self.text += part
-        return bool(part)
-
-    def bury(self):
-        while self.read():
-            pass
-        os.close(self.end)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+def linesOf(process):
+    return process.text().splitlines()
 
 
 def live(folder, choose=None):
     """Starts all processes. choose: kills at a random moment. Returns the lines of each, and which were killed."""
     port, processes = freePort(), []
     for rank in range(PROCESSES):
-        processes.append(Process(rank, port, folder, [each.end for each in processes]))
+        processes.append(Forked(functools.partial(lived, rank, port, folder), processes, LIMIT_S))
     victims = []
     if choose is not None:
         victims = choose.choice([[0]] if PROCESSES == 1 else [[0], [1], [0, 1]])
         watched = processes[victims[0]]
         lines = choose.choice([0, 1, *range(1, 2 * EVERY + 4)])
         is_alive = True
-        while is_alive and len(watched.lines()) < lines:
+        while is_alive and len(linesOf(watched)) < lines:
             is_alive = watched.read()
         until = time.monotonic() + choose.random() * (0.03 if lines else 0.5)
         while is_alive and time.monotonic() < until:
@@ -173,21 +145,21 @@ def live(folder, choose=None):
         for process in processes:
             while select.select([process.end], [], [], 0)[0] and process.read():
                 pass
-        if any("step" not in process.text.decode() for process in processes):
+        if any("step" not in process.text() for process in processes):
             # They may not have found each other yet. Then the others wait for ABELE_PROCESS_TIMEOUT, or until their
             # launcher ends them as well.
             victims = list(range(PROCESSES))
         for victim in victims:
-            os.kill(processes[victim].pid, signal.SIGKILL)
-    statuses = [process.bury() for process in processes]
+            processes[victim].kill()
+    statuses = [process.status() for process in processes]
     for rank, (process, status) in enumerate(zip(processes, statuses, strict=True)):
-        lines = process.lines()
+        lines = linesOf(process)
         was_killed = rank in victims and status == -signal.SIGKILL
         heard = bool(victims) and lines and lines[-1].startswith("heard E0606")
         if not (was_killed or heard or (status == 0 and lines[-1] == "done")):
             raise SystemExit(f"process {rank} ended with {status}: {lines[-3:]}")
     is_done = all(status == 0 for status in statuses)
-    return [process.lines() for process in processes], is_done
+    return [linesOf(process) for process in processes], is_done
 
 
 def contentOf(path):

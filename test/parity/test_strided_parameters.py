@@ -47,14 +47,6 @@ def partLike(whole, part):
     return whole.as_strided(part.shape, part.stride(), part.storage_offset())
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind, values", OPTIMIZERS)

@@ -133,8 +133,15 @@ def test_values_are_checked_when_set():
     with pytest.raises(AttributeError, match="layer_per_ipu"):
         config.layer_per_ipu = [1]
     config.seed = None
+    config.seed = 2**64 - 1
+    config.replication_factor = True  # an int of Python
     config.layers_per_ipu = [0, 4]
-    assert config.layers_per_ipu == [0, 4]
+    assert (config.layers_per_ipu, config.seed, config.replication_factor) == ([0, 4], 2**64 - 1, 1)
+    config.ipus_per_replica = 2
+    assert config.to_options().toDict()["random_seed"] == 2**64 - 1
+    config.layers_per_ipu.append("all")
+    with pytest.raises(TypeError, match="layers_per_ipu takes list of int"):
+        get_layer_ipu(config, 4)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from abele.ipu_config import (
 )
 from poptorch import MatMulSerializationMode
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS, WIDTH, LENGTH = 24, 8, 6
 
 
@@ -121,14 +122,6 @@ class PipelinedGroupBert(PipelinedBertMixin, GroupBert):
 
 def words(rows, seed=1):
     return torch.randint(0, WORDS, (rows, LENGTH), generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def trainAsEager(pipelined, reference, config, steps=3):

@@ -19,6 +19,7 @@ from abele.pipeline import (
     unparallelize_pipeline,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 CPU, META = torch.device("cpu"), torch.device("meta")
 
 
@@ -47,14 +48,6 @@ LABELS = torch.randint(0, 3, (20,), generator=torch.Generator().manual_seed(2))
 def options(strategy=poptorch.PipelinedExecution, auto=poptorch.AutoStage.AutoIncrement):
     result = poptorch.Options().outputMode(poptorch.OutputMode.All).autoRoundNumIPUs(True)
     return result.setExecutionStrategy(strategy(auto))
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def takes(function):

@@ -7,8 +7,7 @@ optimum-graphcore's `IPUConfig`, without transformers.
 """
 
 from .._process import start as _start
-from .config import IPUConfig
-from .fields import IncompatibleIPUConfigError
+from .config import IncompatibleIPUConfigError, IPUConfig
 from .groupbert import PipelinedBertMixin
 from .layers import get_layer_ipu, split_encoder_decoder_ipu_config
 from .modules import OnehotGather, SerializedEmbedding, SerializedLinear, SharedEmbedding, SplitProjection

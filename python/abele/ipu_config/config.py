@@ -1,33 +1,37 @@
-"""IPUConfig: how a model runs as a pipeline.
+"""IPUConfig: how a model runs as a pipeline. The settings, their rules and the options that they stand for are C++'s:
+src/options/ipu_config.h, include/abele/ipu_config.h.
 
 Source: the documents' IPUConfig._to_options, and the files and defaults of optimum-graphcore 0.7.
 """
 
 from __future__ import annotations
 
-import copy
 import tempfile
 import warnings
 from typing import Any, Self
 
 import popart
-import torch
 
+from .. import _errors
 from .._devices import ipuHardwareVersion
 from .._errors import refused
-from .._logging import logger
-from ..enums import AutoStage, OutputMode, ReductionType
-from ..options import Options, TensorLocationSettings
-from ..strategies import PipelinedExecution, ShardedExecution
-from .fields import FIELDS, INFERENCE, OUTPUT_MODES, Field, IncompatibleIPUConfigError
-from .files import IGNORED_KEYS, ConfigFiles
+from .._native import core
+from ..options import Options
+from .files import ConfigFiles
 
 _DEPRECATED = {
     "sharded_execution_for_inference": "inference always uses sharded execution",
     "enable_half_first_order_momentum": "the optimizer's first_order_momentum_accum_type says it",
 }
-_DEFAULT_PROPORTION = 0.2
 _MODES = ("training", "inference")
+_OUTPUT_MODES = ("all", "sum", "final", "default")
+
+
+class IncompatibleIPUConfigError(ValueError):
+    """Settings that contradict each other, or the model that they are used with."""
+
+
+_errors.OF_OPTIONS["IncompatibleIPUConfigError"] = IncompatibleIPUConfigError
 
 
 class _OfTheMode:
@@ -134,7 +138,7 @@ class IPUConfig(ConfigFiles):
         inference_ipus_per_replica: int | None = None,
         optimizer_state_offchip: bool = False,
         replicated_tensor_sharding: bool = False,
-        matmul_proportion: float | list[float] = _DEFAULT_PROPORTION,
+        matmul_proportion: float | list[float] = 0.2,
         inference_matmul_proportion: float | list[float] | None = None,
         enable_half_partials: bool = True,
         embedding_serialization_factor: int | None = None,
@@ -157,45 +161,23 @@ class IPUConfig(ConfigFiles):
         inference_parallelize_kwargs: dict[str, Any] | None = None,
         **others: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name in FIELDS}
+        given = {name: value for name, value in locals().items() if name in core().ipuSettingNames()}
         if layers_per_ipu == (-1,):
             given["layers_per_ipu"] = [-1]
-        for name in ("replication_factor", "inference_replication_factor"):
-            if not isinstance(given[name], int):
-                raise refused(ValueError, f"IPUConfig.{name} takes int, got {given[name]!r}")
-        given["execute_encoder_on_cpu_for_generation"] = others.pop("execute_encoder_on_cpu_for_generation", False)
         _warnOfDeprecated(others)
-        unknown = sorted(others.keys() - IGNORED_KEYS)
-        if unknown:
-            raise IncompatibleIPUConfigError(f"IPUConfig has no settings {', '.join(unknown)}")
         self.train()
-        self._fill(given)
-        self._validate_ipu_config()
+        self._take(core().completeIpuSettings({**given, **others}), given)
 
-    def _fill(self, given):
-        """Sets what was given, and from it what was not."""
-        for name, value in given.items():
-            if name not in _DERIVED:
-                setattr(self, name, value)
-        self._setOr(given, "inference_layers_per_ipu", self.layers_per_ipu)
-        self._setOr(given, "ipus_per_replica", len(self.layers_per_ipu))
-        by_layers = self.ipus_per_replica == len(self.layers_per_ipu) or self.inference_layers_per_ipu != [-1]
-        ipus = len(self.inference_layers_per_ipu) if by_layers else self.ipus_per_replica
-        self._setOr(given, "inference_ipus_per_replica", ipus)
-        proportion = self.matmul_proportion
-        if isinstance(proportion, list) and len(proportion) != self.inference_ipus_per_replica:
-            proportion = _DEFAULT_PROPORTION
-        self._setOr(given, "inference_matmul_proportion", proportion)
-        self._setOr(given, "parallelize_kwargs", {})
-        self._setOr(given, "inference_parallelize_kwargs", {})
-
-    def _setOr(self, given, name, default):
-        setattr(self, name, copy.copy(default) if given[name] is None else given[name])
+    def _take(self, settings, own):
+        for name, value in settings.items():
+            # Its values may be anything, which C++ does not hold.
+            is_own = name.endswith("parallelize_kwargs") and own.get(name)
+            self.__dict__[name] = own[name] if is_own else value
 
     def __setattr__(self, name, value):
-        field = FIELDS.get(name)
-        if isinstance(field, Field):
-            field.check(name, value)
+        if name in core().ipuSettingNames():
+            held = core().checkedIpuSetting(name, value)
+            value = value if name.endswith("parallelize_kwargs") else held
         elif not hasattr(type(self), name) and name != "_mode":
             raise refused(AttributeError, f"IPUConfig has no setting {name!r}")
         super().__setattr__(name, value)
@@ -232,51 +214,12 @@ class IPUConfig(ConfigFiles):
 
     def _get_managed_attr_mode_name(self, attr):
         """The setting's name in the present mode."""
-        has_twin = INFERENCE + attr in FIELDS
-        return INFERENCE + attr if has_twin and self._mode == "inference" else attr
+        return core().ipuSettingOf(attr, self._mode == "inference")
 
-    # Checks ----------------------------------------------------------------------------------------------------------
     def _validate_ipu_config(self):
         """Checks the settings against each other, in both modes; fills in the factors. Returns: the config."""
-        if self.replicated_tensor_sharding and self.replication_factor == 1:
-            logger.warning("replicated_tensor_sharding has no effect with replication_factor=1")
-        mode = self.mode
-        try:
-            for self.mode in _MODES:
-                self._requireSameIpus()
-                for layer in ("embedding", "projection"):
-                    self._fillSerialization(layer)
-        finally:
-            self.mode = mode
+        self._take(core().validateIpuSettings(self.__dict__), self.__dict__)
         return self
-
-    def _requireSameIpus(self):
-        ipus = self._ipus_per_replica
-        proportion, layers = self._matmul_proportion, self._layers_per_ipu
-        if isinstance(proportion, list) and len(proportion) != ipus:
-            raise self._incompatible("matmul_proportion", "ipus_per_replica")
-        if -1 not in layers and len(layers) != ipus:  # wildcards are resolved where the number of layers is known
-            raise self._incompatible("layers_per_ipu", "ipus_per_replica")
-
-    def _incompatible(self, *names, kind=IncompatibleIPUConfigError):
-        names = [self._get_managed_attr_mode_name(name) for name in names]
-        values = [f"{name}={getattr(self, name)!r}" for name in names]
-        return kind(f"IPUConfig: {' and '.join(values)} are not about the same number of IPUs")
-
-    def _fillSerialization(self, layer):
-        factor_name = self._get_managed_attr_mode_name(f"{layer}_serialization_factor")
-        splits_name = self._get_managed_attr_mode_name(f"serialized_{layer}_splits_per_ipu")
-        factor, splits = getattr(self, factor_name), getattr(self, splits_name)
-        if factor is None and splits is None:
-            setattr(self, factor_name, 1)
-        elif factor is not None and splits is not None:
-            raise refused(
-                ValueError,
-                f"IPUConfig: give {factor_name} (the {layer} stays on one IPU) or {splits_name} (its pieces are placed "
-                f"one by one), not both; got {factor!r} and {splits!r}",
-            )
-        elif splits is not None and len(splits) != self._ipus_per_replica:
-            raise self._incompatible(f"serialized_{layer}_splits_per_ipu", "ipus_per_replica", kind=ValueError)
 
     # Options ---------------------------------------------------------------------------------------------------------
     def to_options(self, for_inference: bool = False, compile_only: bool = False) -> Options:
@@ -299,74 +242,20 @@ class IPUConfig(ConfigFiles):
             raise refused(RuntimeError, "This requires an IPU Mk2 system to run.")
         if self.execute_encoder_on_cpu_for_generation:
             raise NotImplementedError("execute_encoder_on_cpu_for_generation is not supported yet.")
-        mode = self.mode
-        self.mode = "inference" if for_inference else "training"
-        try:
-            return self._optionsOfTheMode(compile_only)
-        finally:
-            self.mode = mode
-
-    def _optionsOfTheMode(self, compile_only):
-        training = self.mode == "training"
-        options = Options()
-        options.autoRoundNumIPUs(True)
-        options.replicationFactor(self._of("replication_factor"))
-        options.deviceIterations(self._of("device_iterations"))
-        if training:
-            options.Training.gradientAccumulation(self.gradient_accumulation_steps)
-            options.Training.accumulationAndReplicationReductionType(ReductionType.Mean)
-            if self.auto_loss_scaling:
-                options.Training.setAutomaticLossScaling(True)
-        options.outputMode(self._outputMode() if training else OutputMode.All)
-        if self.seed:
-            options.randomSeed(self.seed)
-        sharded = self.replicated_tensor_sharding and options.replication_factor > 1
-        location = TensorLocationSettings().useOnChipStorage(not self.optimizer_state_offchip)
-        options.TensorLocations.setOptimizerLocation(location.useReplicatedTensorSharding(sharded))
-        strategy = PipelinedExecution if training else ShardedExecution
-        options.setExecutionStrategy(strategy(AutoStage.AutoIncrement))
+        if self.output_mode not in _OUTPUT_MODES:
+            raise KeyError(f"{self.output_mode!r} is not an output mode; there are {', '.join(_OUTPUT_MODES)}")
+        options = Options().from_json(core().optionsOfIpuSettings(self.__dict__, for_inference))
         if compile_only:
             options.useOfflineIpuTarget()
-        options.setAvailableMemoryProportion(self._proportions())
-        if self.executable_cache_dir and self.executable_cache_dir != "disabled":
-            options.enableExecutableCaching(self.executable_cache_dir)
         options._Popart.set("saveInitializersToFile", _newFileName())
-        options.Precision.enableStochasticRounding(training)
-        if self.enable_half_partials:
-            options.Precision.setPartialsType(torch.float16)
-        _setBackend(options._Popart, explicit_ir=self.explicit_ir_inference and not training)
+        _setBackend(options._Popart, explicit_ir=self.explicit_ir_inference and for_inference)
         return options
-
-    def _of(self, name):
-        return getattr(self, self._get_managed_attr_mode_name(name))
-
-    def _outputMode(self):
-        if self.output_mode not in OUTPUT_MODES:
-            raise KeyError(f"{self.output_mode!r} is not an output mode; there are {', '.join(OUTPUT_MODES)}")
-        return getattr(OutputMode, self.output_mode.capitalize())
-
-    def _proportions(self):
-        proportion, ipus = self._matmul_proportion, self._ipus_per_replica
-        values = proportion if isinstance(proportion, list) else [float(proportion)] * ipus
-        if len(values) != ipus:
-            raise self._incompatible("matmul_proportion", "ipus_per_replica")
-        return {f"IPU{ipu}": value for ipu, value in enumerate(values)}
 
     def batch_size_factor(self, for_inference: bool = False) -> int:
         """Micro-batches of one call: replicas x accumulation (training) x device iterations."""
         if for_inference:
             return self.inference_replication_factor * self.inference_device_iterations
         return self.replication_factor * self.gradient_accumulation_steps * self.device_iterations
-
-
-_DERIVED = (
-    "ipus_per_replica",
-    "inference_layers_per_ipu",
-    "inference_ipus_per_replica",
-    "inference_matmul_proportion",
-    "parallelize_kwargs",
-    "inference_parallelize_kwargs",
-)
 
 
 def _warnOfDeprecated(others):

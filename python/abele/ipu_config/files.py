@@ -9,12 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from .._errors import refused
-from .fields import FIELDS
+from .._native import core
 
-# What files hold beside settings: read by nobody here, and no error.
-IGNORED_KEYS = frozenset(
-    ("transformers_version", "optimum_version", "model_type", "_name_or_path", "name_or_path", "_commit_hash")
-)
 _HUB_ARGUMENTS = frozenset(
     ("cache_dir", "force_download", "local_files_only", "proxies", "resume_download", "revision", "token")
 )
@@ -28,7 +24,7 @@ class ConfigFiles:
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, as copies, by name."""
-        return {name: copy.deepcopy(self.__dict__[name]) for name in FIELDS}
+        return {name: copy.deepcopy(self.__dict__[name]) for name in core().ipuSettingNames()}
 
     def to_json_string(self, use_diff: bool = True) -> str:
         """The text of the file: all settings, sorted by name. `use_diff` is accepted: there is one form."""
@@ -66,7 +62,7 @@ class ConfigFiles:
         config = cls(**config_dict)
         unused = {}
         for name, value in kwargs.items():
-            if name in FIELDS:
+            if name in core().ipuSettingNames():
                 setattr(config, name, value)
             else:
                 unused[name] = value
@@ -121,9 +117,9 @@ class ConfigFiles:
         """
         for item in update_str.split(","):
             name, equals, text = item.partition("=")
-            if name not in FIELDS or not equals:
-                raise refused(ValueError, f"IPUConfig: {item!r} is not <setting>=<value> of a setting that exists")
-            setattr(self, name, FIELDS[name].parse(name, text))
+            if not equals:
+                raise refused(ValueError, f"IPUConfig: {item!r} is not <setting>=<value>")
+            setattr(self, name, core().parseIpuSetting(name, text))
 
 
 def _read(path):

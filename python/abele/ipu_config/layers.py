@@ -5,13 +5,10 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Sized
-from typing import TYPE_CHECKING
 
 from .._errors import refused
-from .fields import IncompatibleIPUConfigError
-
-if TYPE_CHECKING:
-    from .config import IPUConfig
+from .._native import core
+from .config import IncompatibleIPUConfigError, IPUConfig
 
 
 def get_layer_ipu(ipu_config: IPUConfig, target_number_of_layers: int | Sized | None = None) -> list[int]:
@@ -33,27 +30,8 @@ def get_layer_ipu(ipu_config: IPUConfig, target_number_of_layers: int | Sized | 
 
 def layersPerIpu(config, layers=None):
     """layers_per_ipu of the config's mode without wildcards. Arguments and errors: get_layer_ipu."""
-    shares, ipus = list(config._layers_per_ipu), config._ipus_per_replica
-    if layers is None:
-        if -1 in shares:
-            raise _incompatible(config, "the number of layers is needed to replace -1")
-        return shares
-    layers = layers if isinstance(layers, int) else len(layers)
-    if ipus == 1:
-        return [layers]
-    if shares == [-1]:
-        shares = [-1] * ipus
-    if len(shares) != ipus:
-        raise _incompatible(config, "the lengths differ")
-    open_ipus = [ipu for ipu, share in enumerate(shares) if share == -1]
-    left = layers - sum(share for share in shares if share != -1)
-    if left < 0 or (left and not open_ipus):
-        raise _incompatible(config, f"the model has {layers} layers")
-    for ipu in open_ipus:
-        shares[ipu] = left // len(open_ipus)
-    if open_ipus:
-        shares[open_ipus[-1]] += left % len(open_ipus)
-    return shares
+    layers = layers if layers is None or isinstance(layers, int) else len(layers)
+    return core().layersPerIpu(config.__dict__, config.mode == "inference", layers)
 
 
 def _incompatible(config, why):

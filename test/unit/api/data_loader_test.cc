@@ -30,6 +30,17 @@ TEST(DataLoader, CombinesMicroBatches) {
   EXPECT_TRUE(loader.next(batch));
 }
 
+TEST(DataLoader, ProcessesThatShareAReplicaTakeTheSameRows) {
+  for (const auto& [replicas, rows, shares, own] : {std::tuple(2, 3, 2, 1), {8, 6, 4, 2}}) {
+    abele::Options options;
+    options.replicationFactor(replicas);
+    options.Distributed().configureProcessId(2, 4).devicesPerProcess(1);
+    EXPECT_EQ(options.combinedBatchSize(3), rows);
+    const abele::DataLoaderOptions loading = abele::ownShare(options, {.shuffle = true});
+    EXPECT_EQ(std::tuple(loading.num_processes, loading.process_id, loading.shuffle), std::tuple(shares, own, true));
+  }
+}
+
 TEST(DataLoader, KeepsTheLastBatchWhenAsked) {
   abele::DataLoader loader(calls(2), {torch::arange(10)}, {.batch_size = 2, .drop_last = false});
   EXPECT_EQ(loader.size(), 3);

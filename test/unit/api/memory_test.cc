@@ -101,4 +101,16 @@ TEST(Memory, SimulationSaysWhatFits) {
   EXPECT_EQ(tight.memory[1].spare_bytes, 10 - tight.memory[1].peak_bytes);
 }
 
+// Two stages share a device: their frames are reserved, although they are never all in use at once.
+TEST(Memory, SimulationCountsReservedFrames) {
+  const std::string costs = R"({"stages": [{"forward_ns": 1, "backward_ns": 2, "stash_bytes": 10, "device": 0},
+                                           {"forward_ns": 1, "backward_ns": 2, "stash_bytes": 10, "device": 0}]})";
+  const abele::Simulation run = abele::simulate(costs, {.gradient_accumulation = 2, .device_bytes = 29});
+  ASSERT_EQ(run.memory.size(), 1u);
+  EXPECT_EQ(run.memory[0].peak_bytes, 30);
+  EXPECT_EQ(run.memory[0].spare_bytes, -1);
+  EXPECT_FALSE(run.fits);
+  EXPECT_NE(run.json.find(R"("fits": false, "spare_bytes": -1)"), std::string::npos) << run.json;
+}
+
 }  // namespace

@@ -1,4 +1,4 @@
-// Profiles and traces that a C++ program writes.
+// Profiles, traces and report pages that a C++ program writes.
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
@@ -73,6 +73,30 @@ TEST(Profile, TheVariableAsksForOneAndNamesItsFolder) {
   set("[]");
   EXPECT_EQ(codeOf([&] { run("none"); }), "E0702");
   unsetenv("POPLAR_ENGINE_OPTIONS");
+}
+
+std::string textOf(const fs::path& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+TEST(ReportPage, HasTheFiguresOfTheLastCall) {
+  const Folder folder;
+  auto model = abele::inferenceModel([](at::Tensor x) { return torch::relu(x); });
+  EXPECT_EQ(codeOf([&] { model.report((folder.path / "early.html").string()); }), "E0705");
+  const at::Tensor x = torch::ones({2, 3});
+  model.compile(x);
+  model.trace((folder.path / "run.json").string(), 1);
+  model(x);
+  const fs::path page = folder.path / "made" / "page.html";
+  model.report(page.string());
+  const std::string text = textOf(page);
+  for (const char* part :
+       {"\"title\":\"inference\"", "\"device 0", "\"inference, measured\"", "% of the time; the rest"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  abele::writeReport((folder.path / "run.html").string(), (folder.path / "run.json").string());
+  EXPECT_NE(textOf(folder.path / "run.html").find("[\"1\",\"traced calls\"]"), std::string::npos);
+  EXPECT_EQ(codeOf([&] { abele::writeReport("page.html", page.string()); }), "E0501");
 }
 
 TEST(Popdist, WithoutALauncherThereIsOneProcess) {

@@ -238,13 +238,18 @@ abele::InferenceModel sharded(Net net) {
   return abele::inferenceModel(net, [net](at::Tensor x) mutable { return net(x); }, options);
 }
 
-TEST(Save, OptionsComeFromTheFile) {
-  const Batch batch;
-  const File file("options");
+struct SavedSharded {
+  explicit SavedSharded(const std::string& name) : file(name) { model.save(file.path); }
+  Batch batch;
+  File file;
   Net net, other;
   abele::InferenceModel model = sharded(net);
-  const at::Tensor expected = model(batch.x)[0];
-  model.save(file.path);
+  at::Tensor expected = model(batch.x)[0];
+};
+
+TEST(Save, OptionsComeFromTheFile) {
+  SavedSharded saved("options");
+  auto& [batch, file, net, other, model, expected] = saved;
   EXPECT_EQ(abele::savedOptions(file.path).toJson(), model.options().toJson());
   testing::internal::CaptureStderr();
   abele::InferenceModel alone = abele::loadInferenceModel(file.path);
@@ -258,12 +263,8 @@ TEST(Save, OptionsComeFromTheFile) {
 
 // What was compiled stays; whoever asks for something else hears it, and nobody else.
 TEST(Save, OptionsOfTheProgramAreIgnoredAtALoadAndNamed) {
-  const Batch batch;
-  const File file("ignored");
-  Net net;
-  abele::InferenceModel model = sharded(net);
-  const at::Tensor expected = model(batch.x)[0];
-  model.save(file.path);
+  SavedSharded saved("ignored");
+  auto& [batch, file, net, other, model, expected] = saved;
   abele::Options chosen;
   chosen.deviceIterations(7).fusion("off").outputMode(abele::OutputMode::kFinal);
   testing::internal::CaptureStderr();
@@ -280,12 +281,8 @@ TEST(Save, OptionsOfTheProgramAreIgnoredAtALoadAndNamed) {
 }
 
 TEST(Save, LoadExecutableTakesTheOptionsOfTheProgram) {
-  const Batch batch;
-  const File file("executable");
-  Net net, other;
-  abele::InferenceModel model = sharded(net);
-  const at::Tensor expected = model(batch.x)[0];
-  model.save(file.path);
+  SavedSharded saved("executable");
+  auto& [batch, file, net, other, model, expected] = saved;
   other->eval();
   abele::InferenceModel wrapped = abele::inferenceModel(
       other, [other](at::Tensor x) mutable { return other(x); },
@@ -297,6 +294,35 @@ TEST(Save, LoadExecutableTakesTheOptionsOfTheProgram) {
   EXPECT_TRUE(torch::equal(wrapped(batch.x)[0], expected));
   wrapped.destroy();
   EXPECT_TRUE(torch::equal(wrapped(batch.x)[0], expected));  // compiled again, with the same options
+}
+
+/// The message that it throws.
+std::string refusal(const auto& call) {
+  try {
+    call();
+  } catch (const abele::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// destroy() helps where there is a forward to compile again.
+TEST(Save, OtherInputsOfALoadedProgramNeedItsModule) {
+  SavedSharded saved("remedies");
+  auto& [batch, file, net, other, model, expected] = saved;
+  abele::InferenceModel alone = abele::loadInferenceModel(file.path);
+  const std::string shape = refusal([&] { alone(batch.x.narrow(1, 0, 2)); });
+  const std::string structure = refusal([&] { alone(batch.x, 3); });
+  for (const std::string& text : {shape, structure}) {
+    EXPECT_TRUE(text.starts_with("E0704")) << text;
+    EXPECT_EQ(text.find("destroy()"), std::string::npos) << text;
+    EXPECT_NE(text.find("module"), std::string::npos) << text;
+  }
+  other->eval();
+  const auto forward = [net = other](at::Tensor x) mutable { return net(x); };
+  abele::InferenceModel wrapped = abele::inferenceModel(other, forward, abele::Options().threadsPerDevice(1));
+  wrapped.loadExecutable(file.path);
+  EXPECT_NE(refusal([&] { wrapped(batch.x.narrow(1, 0, 2)); }).find("destroy()"), std::string::npos);
 }
 
 TEST(Save, WhatWasCompiledWithoutDevicesRunsOnThoseOfThisMachine) {

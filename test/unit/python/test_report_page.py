@@ -10,9 +10,11 @@ from pathlib import Path
 import abele
 import pytest
 import torch
-from abele.cli.report import main
+from abele._native import core
 
-TEMPLATE = Path(abele.__file__).with_name("report_page.html")
+ROOT = Path(__file__).resolve().parents[3]
+TOOL = (ROOT / os.environ.get("ABELE_BUILD_DIR", "build/dev")).resolve() / "tools" / "abele-report"
+TEMPLATE = ROOT / "src/session/report_page.html"
 
 
 class Net(torch.nn.Module):
@@ -39,6 +41,10 @@ def model():
         model(torch.randn(24, 8), torch.randn(24, 4))
     yield model
     model.destroy()
+
+
+def writePage(page, trace):
+    core().writeTracePage(os.fspath(page), os.fspath(trace))
 
 
 def dataOf(page):
@@ -95,28 +101,30 @@ def test_a_loaded_program_has_a_page_without_costs(tmp_path):
     assert data["memory"] is None and data["explain"] == "" and data["tracks"]
 
 
-def test_the_command(model, tmp_path, capsys):
+def test_the_command(model, tmp_path):
     trace = tmp_path / "step.json"
     model.trace(trace, steps=2)
     for _ in range(2):
         model(torch.randn(24, 8), torch.randn(24, 4))
-    assert main([str(trace)]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'step.html'}\n"
+    done = subprocess.run([TOOL, trace], text=True, capture_output=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'step.html'}\n"), done.stderr
     data = dataOf(tmp_path / "step.html")
     assert data["title"] == "step.json" and ["2", "traced calls"] in data["figures"]
     whole = trace.read_text()
     for text in (whole[: len(whole) // 2], whole[:-20]):  # the program was killed
         trace.write_text(text)
-        assert main([str(trace), "--out", str(tmp_path / "killed.html")]) == 0
+        writePage(tmp_path / "killed.html", trace)
         assert 0 < len(dataOf(tmp_path / "killed.html")["names"]) <= len(data["names"])
     for text in ("", "[]", "no trace\n", '{"traceEvents": [{"ph": "X"}]}'):
         trace.write_text(text)
-        assert main([str(trace)]) == 1
-        assert "E0501" in capsys.readouterr().err
+        with pytest.raises(abele.Error, match="E0501"):
+            writePage(tmp_path / "none.html", trace)
     os.mkfifo(tmp_path / "pipe")
-    for name in ("none", "pipe", "."):
-        assert main([str(tmp_path / name)]) == 1
-        assert "E0712" in capsys.readouterr().err
+    for name in ("pipe", "."):
+        with pytest.raises(abele.Error, match="E0712"):
+            writePage(tmp_path / "none.html", tmp_path / name)
+    done = subprocess.run([TOOL, tmp_path / "none", "-o", tmp_path / "none.html"], text=True, capture_output=True)
+    assert done.returncode == 1 and "E0712" in done.stderr and not (tmp_path / "none.html").exists()
 
 
 SPAN = {"ph": "X", "name": "call 0", "pid": 1, "tid": 1, "ts": 0, "dur": 1}
@@ -138,18 +146,19 @@ SPAN = {"ph": "X", "name": "call 0", "pid": 1, "tid": 1, "ts": 0, "dur": 1}
         3,
     ],
 )
-def test_traces_that_are_none_are_refused(events, tmp_path, capsys):
+def test_traces_that_are_none_are_refused(events, tmp_path):
     path = tmp_path / "damaged.json"
     path.write_text(json.dumps({"traceEvents": events}))
-    assert main([str(path)]) == 1
-    assert "E0501" in capsys.readouterr().err and not path.with_suffix(".html").exists()
+    with pytest.raises(abele.Error, match="E0501"):
+        writePage(path.with_suffix(".html"), path)
+    assert not path.with_suffix(".html").exists()
 
 
-def test_a_trace_nested_without_end_is_refused(tmp_path, capsys):
+def test_a_trace_nested_without_end_is_refused(tmp_path):
     path = tmp_path / "deep.json"
     path.write_text('{"traceEvents": ' + "[" * 200_000)
-    assert main([str(path)]) == 1
-    assert "E0501" in capsys.readouterr().err
+    with pytest.raises(abele.Error, match="E0501"):
+        writePage(tmp_path / "deep.html", path)
 
 
 def test_it_asks_nobody_for_anything():

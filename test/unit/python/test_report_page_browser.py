@@ -6,6 +6,7 @@ import re
 import abele
 import pytest
 import torch
+from abele._native import core
 from support import browser as browsers
 
 pytestmark = pytest.mark.skipif(browsers.program() is None, reason="needs chromium to open the page")
@@ -118,9 +119,7 @@ def test_a_hundred_thousand_spans_are_drawn_once_a_pixel(browser, tmp_path):
         events[-1] |= {"ts": 10.0 * (k // 4), "dur": 8.0}
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"traceEvents": events}))
-    from abele.cli.report import main
-
-    assert main([str(trace), "--out", str(tmp_path / "page.html")]) == 0
+    core().writeTracePage(str(tmp_path / "page.html"), str(trace))
     browser.resize(1280)
     browser.open(tmp_path / "page.html")
     browser.ask(

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace abele::host {
+namespace abele {
 
 /// The value of a text; a discarded one (is_discarded()) where this is no JSON, nested deeper than the formats here, or
 /// has an object with two values of one name: readers take one or the other.
@@ -32,4 +32,4 @@ inline nlohmann::ordered_json boundedJson(const std::string& text) {
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele

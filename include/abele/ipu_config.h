@@ -1,0 +1,43 @@
+// For users of the library: settings of a pipeline in one JSON file, ipu_config.json, which models of optimum-graphcore
+// are published with. Read options.h first.
+//
+//   const auto config = abele::IpuConfig::read("bert/ipu_config.json");
+//   const std::vector<int64_t> devices = config.layerDevices(12);  // beginBlock("layer 3", devices[3])
+//   auto step = abele::trainingModel(net, forward, config.options(), optimizer);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "abele/export.h"
+#include "abele/options.h"
+
+namespace abele {
+
+/// Names and meaning of the settings: docs/guide/from_poptorch.md. Those named inference_... hold for inference, their
+/// twins for training. A hint of no effect: embedding and projection in pieces, parallelize_kwargs.
+class ABELE_API IpuConfig {
+ public:
+  /// json: an object of settings by name. Those that are missing have their defaults, or follow from others. Throws
+  /// E0702 for text that is no such object, unknown settings, values that a setting cannot have, and settings that
+  /// contradict each other.
+  explicit IpuConfig(const std::string& json = "{}");
+  /// path: a file, or a folder with an ipu_config.json. Throws E0712, E0702.
+  static IpuConfig read(const std::string& path);
+
+  /// All settings by name, sorted: what the file holds.
+  std::string toJson() const;
+  /// What they stand for; those of inference have sharded execution and all outputs. Throws E0702.
+  Options options(bool for_inference = false) const;
+  /// The device of each layer of a model, as [0, 0, 1, 1, 1]; -1 in layers_per_ipu stands for an equal share of the
+  /// layers that the numbers leave. Throws E0702 where the numbers do not fit.
+  std::vector<int64_t> layerDevices(int64_t num_layers, bool for_inference = false) const;
+
+ private:
+  struct Settings;
+  std::shared_ptr<const Settings> settings_;
+};
+
+}  // namespace abele

@@ -1,0 +1,30 @@
+#include "options/input_shares.h"
+
+#include <algorithm>
+
+#include "options/store.h"
+
+namespace abele::host {
+
+InputShares inputSharesOf(const Options::Values& values) {
+  const auto processes = values.get<int64_t>("num_distributed_processes");
+  InputShares shares = {.replicas = values.get<int64_t>("replication_factor")};
+  if (processes > 1 && values.get<int64_t>("devices_per_process") > 0) {
+    shares.processes = std::max<int64_t>(1, processes / std::max<int64_t>(1, shares.replicas));
+    shares.replicas = std::max<int64_t>(1, shares.replicas / processes);
+  }
+  shares.count = processes / shares.processes;
+  shares.own = values.get<int64_t>("distributed_process_id") / shares.processes;
+  return shares;
+}
+
+SampleBlock sampleBlockOf(int64_t count, int64_t processes, int64_t process, int64_t step, bool drop_last) {
+  if (!drop_last) {
+    const int64_t larger = count % processes;  // these have one more
+    return {process * (count / processes) + std::min(process, larger), count / processes + (process < larger ? 1 : 0)};
+  }
+  const int64_t length = step * (count / (step * processes));
+  return {process * length, length, length == 0 ? 0 : count % length};
+}
+
+}  // namespace abele::host

@@ -1,0 +1,451 @@
+#include "abele/ipu_config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/bounded_json.h"
+#include "base/whole_file.h"
+#include "options/ipu_config.h"
+#include "options/notes.h"
+#include "options/value.h"
+
+namespace abele {
+namespace host {
+namespace {
+
+constexpr std::string_view kInference = "inference_";
+constexpr double kDefaultProportion = 0.2;
+const std::vector<std::string> kOutputModes = {"all", "sum", "final", "default"};
+
+[[noreturn]] void refuse(const std::string& what, const char* builtin = "ValueError") {
+  throw OptionError(ErrorCode::E0702, {.what = what}, builtin);
+}
+[[noreturn]] void refuseTogether(const std::string& what) { refuse(what, "IncompatibleIPUConfigError"); }
+
+enum class Kind { kInt, kSeed, kBool, kText, kInts, kFloats, kMap };
+constexpr const char* kKinds[] = {
+    "int", "int", "bool", "str", "list of int", "float or list of float", "dict with str keys"};
+
+struct Setting {
+  const char* name;
+  Kind kind;
+  IpuSettings otherwise = nullptr;  // null: it follows from others, or has no value
+  std::optional<double> least = {};
+  bool is_optional = false, by_mode = false;
+  bool is_consecutive = false;  // pieces on each IPU: at least one, and no gap between two
+};
+
+const std::vector<Setting>& settings() {
+  const auto factor = [](const char* name) {
+    return Setting{.name = name, .kind = Kind::kInt, .least = 1, .is_optional = true, .by_mode = true};
+  };
+  const auto splits = [](const char* name) {
+    return Setting{
+        .name = name, .kind = Kind::kInts, .least = 0, .is_optional = true, .by_mode = true, .is_consecutive = true};
+  };
+  static const std::vector<Setting> kSettings = {
+      {.name = "replication_factor", .kind = Kind::kInt, .otherwise = 1, .least = 1, .by_mode = true},
+      {.name = "gradient_accumulation_steps", .kind = Kind::kInt, .otherwise = 1, .least = 1},
+      {.name = "layers_per_ipu",
+       .kind = Kind::kInts,
+       .otherwise = IpuSettings::array({-1}),
+       .least = -1,
+       .by_mode = true},
+      {.name = "ipus_per_replica", .kind = Kind::kInt, .least = 1, .by_mode = true},
+      {.name = "optimizer_state_offchip", .kind = Kind::kBool, .otherwise = false},
+      {.name = "replicated_tensor_sharding", .kind = Kind::kBool, .otherwise = false},
+      {.name = "matmul_proportion",
+       .kind = Kind::kFloats,
+       .otherwise = kDefaultProportion,
+       .least = 0,
+       .by_mode = true},
+      {.name = "enable_half_partials", .kind = Kind::kBool, .otherwise = true},
+      factor("embedding_serialization_factor"),
+      splits("serialized_embedding_splits_per_ipu"),
+      factor("projection_serialization_factor"),
+      splits("serialized_projection_splits_per_ipu"),
+      {.name = "recompute_checkpoint_every_layer", .kind = Kind::kBool, .otherwise = false},
+      {.name = "device_iterations", .kind = Kind::kInt, .otherwise = 1, .least = 1, .by_mode = true},
+      {.name = "output_mode", .kind = Kind::kText, .otherwise = "final"},
+      {.name = "seed", .kind = Kind::kSeed, .is_optional = true},
+      {.name = "auto_loss_scaling", .kind = Kind::kBool, .otherwise = false},
+      {.name = "executable_cache_dir", .kind = Kind::kText, .otherwise = ""},
+      {.name = "explicit_ir_inference", .kind = Kind::kBool, .otherwise = false},
+      {.name = "parallelize_kwargs", .kind = Kind::kMap, .otherwise = IpuSettings::object(), .by_mode = true},
+      {.name = "execute_encoder_on_cpu_for_generation", .kind = Kind::kBool, .otherwise = false},
+  };
+  return kSettings;
+}
+
+/// Of a setting or its twin; null: there is none.
+const Setting* find(std::string_view name) {
+  const bool is_twin = name.starts_with(kInference);
+  if (is_twin) name.remove_prefix(kInference.size());
+  const auto found = std::ranges::find(settings(), name, &Setting::name);
+  return found == settings().end() || (is_twin && !found->by_mode) ? nullptr : &*found;
+}
+
+bool isWhole(const IpuSettings& value) {
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  return value.is_number_integer() && !(value.is_number_unsigned() && value.get<uint64_t>() > kMost);
+}
+bool isNumber(const IpuSettings& value) { return value.is_number(); }
+
+bool isOf(Kind kind, const IpuSettings& value) {
+  switch (kind) {
+    case Kind::kInt: return isWhole(value);
+    case Kind::kSeed: return value.is_number_integer();
+    case Kind::kBool: return value.is_boolean();
+    case Kind::kText: return value.is_string();
+    case Kind::kInts: return value.is_array() && std::ranges::all_of(value, isWhole);
+    case Kind::kFloats: return isNumber(value) || (value.is_array() && std::ranges::all_of(value, isNumber));
+    case Kind::kMap: return value.is_object();
+  }
+  return false;
+}
+
+/// In Python true and false are numbers, too.
+void makeNumber(IpuSettings& value) {
+  if (value.is_boolean()) value = value.get<bool>() ? 1 : 0;
+  if (value.is_array())
+    for (IpuSettings& item : value)
+      if (item.is_boolean()) item = item.get<bool>() ? 1 : 0;
+}
+
+std::string textOf(const IpuSettings& value) {
+  return value.is_binary() ? "another value" : value.dump(-1, ' ', false, IpuSettings::error_handler_t::replace);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+void requireConsecutive(const std::string& name, const IpuSettings& splits) {
+  std::vector<size_t> used;
+  for (size_t ipu = 0; ipu < splits.size(); ++ipu)
+    if (splits[ipu] != 0) used.push_back(ipu);
+  if (used.empty()) refuse(cat("IPUConfig.", name, " needs a piece on at least one IPU, got ", textOf(splits)));
+  if (used.back() - used.front() + 1 != used.size())
+    refuse(cat("IPUConfig.", name, " needs its pieces on consecutive IPUs, got ", textOf(splits)));
+}
+
+/// "layers_per_ipu=[2,3] and ipus_per_replica=4"
+std::string shown(const IpuSettings& all, bool for_inference, const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& each : names) {
+    const std::string name = ipuSettingOf(each, for_inference);
+    text += cat(text.empty() ? "" : " and ", name, "=", textOf(all.at(name)));
+  }
+  return text;
+}
+
+[[noreturn]] void refuseIpus(const IpuSettings& all, bool for_inference, const std::string& name,
+                             const char* builtin = "IncompatibleIPUConfigError") {
+  refuse(cat("IPUConfig: ", shown(all, for_inference, {name, "ipus_per_replica"}),
+             " are not about the same number of IPUs"),
+         builtin);
+}
+
+/// As the mode has it.
+const IpuSettings& in(const IpuSettings& all, bool for_inference, const std::string& name) {
+  return all.at(ipuSettingOf(name, for_inference));
+}
+
+void requireSameIpus(const IpuSettings& all, bool for_inference) {
+  const auto ipus = in(all, for_inference, "ipus_per_replica").get<size_t>();
+  const IpuSettings& proportion = in(all, for_inference, "matmul_proportion");
+  const IpuSettings& layers = in(all, for_inference, "layers_per_ipu");
+  if (proportion.is_array() && proportion.size() != ipus) refuseIpus(all, for_inference, "matmul_proportion");
+  // Wildcards are replaced where the number of layers is known.
+  if (std::ranges::find(layers, IpuSettings(-1)) == layers.end() && layers.size() != ipus)
+    refuseIpus(all, for_inference, "layers_per_ipu");
+}
+
+void fillSerialization(IpuSettings& all, bool for_inference, const std::string& layer) {
+  const std::string splits_name = cat("serialized_", layer, "_splits_per_ipu");
+  const std::string factor_in_mode = ipuSettingOf(cat(layer, "_serialization_factor"), for_inference);
+  const std::string splits_in_mode = ipuSettingOf(splits_name, for_inference);
+  IpuSettings& factor = all[factor_in_mode];
+  const IpuSettings& splits = all.at(splits_in_mode);
+  if (factor.is_null() && splits.is_null()) factor = 1;
+  if (splits.is_null()) return;
+  if (!factor.is_null())
+    refuse(cat("IPUConfig: give ", factor_in_mode, " (the ", layer, " stays on one IPU) or ", splits_in_mode,
+               " (its pieces are placed one by one), not both; got ", textOf(factor), " and ", textOf(splits)));
+  if (splits.size() != in(all, for_inference, "ipus_per_replica").get<size_t>())
+    refuseIpus(all, for_inference, splits_name, "ValueError");
+}
+
+/// The value that was given, or the other one.
+void setOr(IpuSettings& all, const IpuSettings& given, const std::string& name, IpuSettings otherwise) {
+  const auto found = given.find(name);
+  IpuSettings value = found != given.end() && !found->is_null() ? *found : std::move(otherwise);
+  all[name] = checkedIpuSetting(name, std::move(value));
+}
+
+/// Settings that others decide where they are not given.
+bool isDerived(const std::string& name) {
+  static const std::set<std::string> kDerived = {"ipus_per_replica",           "inference_layers_per_ipu",
+                                                 "inference_ipus_per_replica", "inference_matmul_proportion",
+                                                 "parallelize_kwargs",         "inference_parallelize_kwargs"};
+  return kDerived.contains(name);
+}
+
+std::map<std::string, double> proportionsOf(const IpuSettings& all, bool for_inference) {
+  const auto ipus = in(all, for_inference, "ipus_per_replica").get<size_t>();
+  const IpuSettings& given = in(all, for_inference, "matmul_proportion");
+  if (given.is_array() && given.size() != ipus) refuseIpus(all, for_inference, "matmul_proportion");
+  std::map<std::string, double> proportions;
+  for (size_t ipu = 0; ipu < ipus; ++ipu)
+    proportions.emplace(cat("IPU", ipu), (given.is_array() ? given[ipu] : given).get<double>());
+  return proportions;
+}
+
+template <class Number>
+IpuSettings numberOf(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? IpuSettings(value) : IpuSettings();
+}
+
+IpuSettings boolOf(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* word : {"true", "1", "y", "yes"})
+    if (text == word) return true;
+  for (const char* word : {"false", "0", "n", "no"})
+    if (text == word) return false;
+  return nullptr;
+}
+
+/// "[1 2 3]" or "[1, 2, 3]"; null for other text.
+template <class Number>
+IpuSettings listOf(std::string_view text) {
+  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return nullptr;
+  IpuSettings list = IpuSettings::array();
+  constexpr std::string_view kBetween = " \t,";
+  text = text.substr(1, text.size() - 2);
+  for (size_t at = text.find_first_not_of(kBetween); at != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    list.push_back(numberOf<Number>(text.substr(at, end - at)));
+    if (list.back().is_null()) return nullptr;
+    at = text.find_first_not_of(kBetween, end);
+  }
+  return list;
+}
+
+IpuSettings parsed(Kind kind, const std::string& text) {
+  switch (kind) {
+    case Kind::kInt:
+    case Kind::kSeed: return numberOf<int64_t>(text);
+    case Kind::kBool: return boolOf(text);
+    case Kind::kText: return text;
+    case Kind::kInts: return listOf<int64_t>(text);
+    case Kind::kFloats: return text.starts_with('[') ? listOf<double>(text) : numberOf<double>(text);
+    case Kind::kMap: return nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> ipuSettingNames() {
+  std::vector<std::string> names;
+  for (const Setting& setting : settings()) {
+    names.emplace_back(setting.name);
+    if (setting.by_mode) names.push_back(cat(kInference, setting.name));
+  }
+  return names;
+}
+
+std::string ipuSettingOf(const std::string& name, bool for_inference) {
+  const Setting* setting = find(name);
+  return for_inference && setting != nullptr && setting->by_mode ? cat(kInference, name) : name;
+}
+
+IpuSettings checkedIpuSetting(const std::string& name, IpuSettings value) {
+  const Setting& setting = *find(name);
+  if (value.is_null() && setting.is_optional) return value;
+  if (setting.kind != Kind::kBool && setting.kind != Kind::kText) makeNumber(value);
+  const auto kind = static_cast<size_t>(setting.kind);
+  if (!isOf(setting.kind, value))
+    refuse(cat("IPUConfig.", name, " takes ", kKinds[kind], setting.is_optional ? " or None" : "", ", got ",
+               textOf(value)),
+           "TypeError");
+  const auto isTooSmall = [&](const IpuSettings& item) { return item.get<double>() < *setting.least; };
+  if (setting.least && (value.is_array() ? std::ranges::any_of(value, isTooSmall) : isTooSmall(value)))
+    refuse(cat("IPUConfig.", name, " takes values >= ", *setting.least, ", got ", textOf(value)));
+  if (name == "output_mode" && std::ranges::find(kOutputModes, value.get<std::string>()) == kOutputModes.end())
+    refuse(cat("IPUConfig.", name, " is one of ", listed(kOutputModes), ", got ", textOf(value)));
+  if (setting.is_consecutive) requireConsecutive(name, value);
+  return value;
+}
+
+IpuSettings parseIpuSetting(const std::string& name, const std::string& text) {
+  const Setting* setting = find(name);
+  const IpuSettings value = setting == nullptr ? IpuSettings() : parsed(setting->kind, text);
+  if (value.is_null())
+    refuse(setting == nullptr ? cat("IPUConfig has no settings ", name)
+                              : cat("IPUConfig.", name, " takes ", kKinds[static_cast<size_t>(setting->kind)],
+                                    ", got the text ", text));
+  return value;
+}
+
+IpuSettings completeIpuSettings(IpuSettings given) {
+  for (const char* name :
+       {"transformers_version", "optimum_version", "model_type", "_name_or_path", "name_or_path", "_commit_hash"})
+    given.erase(name);
+  std::vector<std::string> unknown;
+  for (const auto& [name, value] : given.items())
+    if (find(name) == nullptr) unknown.push_back(name);
+  std::ranges::sort(unknown);
+  if (!unknown.empty()) refuseTogether(cat("IPUConfig has no settings ", listed(unknown)));
+  for (const char* name : {"replication_factor", "inference_replication_factor"})
+    if (const auto found = given.find(name); found != given.end() && !isWhole(*found) && !found->is_boolean())
+      refuse(cat("IPUConfig.", name, " takes int, got ", textOf(*found)));
+  IpuSettings all;
+  for (const std::string& name : ipuSettingNames()) {
+    if (isDerived(name)) continue;
+    all[name] = checkedIpuSetting(name, given.contains(name) ? given[name] : find(name)->otherwise);
+  }
+  setOr(all, given, "inference_layers_per_ipu", all["layers_per_ipu"]);
+  setOr(all, given, "ipus_per_replica", all["layers_per_ipu"].size());
+  const IpuSettings layers = all["inference_layers_per_ipu"];
+  const bool by_layers = all["ipus_per_replica"] == all["layers_per_ipu"].size() || layers != IpuSettings::array({-1});
+  setOr(all, given, "inference_ipus_per_replica", by_layers ? IpuSettings(layers.size()) : all["ipus_per_replica"]);
+  const IpuSettings proportion = all["matmul_proportion"];
+  const bool fits = !proportion.is_array() || proportion.size() == all["inference_ipus_per_replica"];
+  setOr(all, given, "inference_matmul_proportion", fits ? proportion : IpuSettings(kDefaultProportion));
+  setOr(all, given, "parallelize_kwargs", IpuSettings::object());
+  setOr(all, given, "inference_parallelize_kwargs", IpuSettings::object());
+  validateIpuSettings(all);
+  return all;
+}
+
+void validateIpuSettings(IpuSettings& all) {
+  if (all.at("replicated_tensor_sharding") == true && all.at("replication_factor") == 1)
+    note(log::Level::kWarn, "replicated_tensor_sharding has no effect with replication_factor=1");
+  for (const bool for_inference : {false, true}) {
+    requireSameIpus(all, for_inference);
+    for (const char* layer : {"embedding", "projection"}) fillSerialization(all, for_inference, layer);
+  }
+}
+
+std::vector<int64_t> layersPerIpu(const IpuSettings& all, bool for_inference, std::optional<int64_t> layers) {
+  const auto refuseLayers = [&](const std::string& why) {
+    refuseTogether(cat("IPUConfig: ", shown(all, for_inference, {"layers_per_ipu", "ipus_per_replica"}),
+                       " cannot be used: ", why));
+  };
+  auto shares = in(all, for_inference, "layers_per_ipu").get<std::vector<int64_t>>();
+  const auto ipus = in(all, for_inference, "ipus_per_replica").get<int64_t>();
+  if (!layers) {
+    if (std::ranges::find(shares, -1) != shares.end()) refuseLayers("the number of layers is needed to replace -1");
+    return shares;
+  }
+  if (*layers < 0) refuseLayers(cat("the model has ", *layers, " layers"));
+  if (ipus == 1) return {*layers};
+  if (shares == std::vector<int64_t>{-1}) shares.assign(static_cast<size_t>(ipus), -1);
+  if (static_cast<int64_t>(shares.size()) != ipus) refuseLayers("the lengths differ");
+  std::optional<std::vector<int64_t>> dealt = dealtLayers(shares, *layers);
+  if (!dealt) refuseLayers(cat("the model has ", *layers, " layers"));
+  return *std::move(dealt);
+}
+
+std::optional<std::vector<int64_t>> dealtLayers(std::vector<int64_t> shares, int64_t layers) {
+  int64_t open = 0, left = layers;
+  for (const int64_t share : shares) {
+    if (share < -1 || share > left) return std::nullopt;
+    share == -1 ? ++open : left -= share;
+  }
+  if (left < 0 || (left > 0 && open == 0)) return std::nullopt;
+  int64_t* last = nullptr;
+  for (int64_t& share : shares)
+    if (share == -1) {
+      share = left / open;
+      last = &share;
+    }
+  if (last != nullptr) *last += left % open;  // what cannot be shared equally
+  return shares;
+}
+
+Options optionsOfIpuSettings(const IpuSettings& all, bool for_inference) {
+  const bool training = !for_inference;
+  const auto number = [&](const char* name) { return in(all, for_inference, name).get<int64_t>(); };
+  const auto flag = [&](const char* name) { return all.at(name).get<bool>(); };
+  if (flag("execute_encoder_on_cpu_for_generation"))
+    refuse("IPUConfig.execute_encoder_on_cpu_for_generation is not supported", "");
+  Options options;
+  options.autoRoundNumIPUs(true)
+      .replicationFactor(number("replication_factor"))
+      .deviceIterations(number("device_iterations"))
+      .setAvailableMemoryProportion(proportionsOf(all, for_inference))
+      .setExecutionStrategy(training ? static_cast<ExecutionStrategy>(PipelinedExecution(AutoStage::kAutoIncrement))
+                                     : ShardedExecution(AutoStage::kAutoIncrement));
+  if (training) {
+    options.Training()
+        .gradientAccumulation(number("gradient_accumulation_steps"))
+        .accumulationAndReplicationReductionType(ReductionType::kMean);
+    if (flag("auto_loss_scaling")) options.Training().setAutomaticLossScaling(true);
+  }
+  constexpr std::pair<const char*, OutputMode> kModes[] = {{"all", OutputMode::kAll},
+                                                           {"sum", OutputMode::kSum},
+                                                           {"final", OutputMode::kFinal},
+                                                           {"default", OutputMode::kDefault}};
+  const auto asked = training ? all.at("output_mode").get<std::string>() : "all";
+  for (const auto& [name, mode] : kModes)
+    if (asked == name) options.outputMode(mode);
+  if (const IpuSettings& seed = all.at("seed"); !seed.is_null() && seed != 0) options.randomSeed(seed.get<uint64_t>());
+  const bool sharded = flag("replicated_tensor_sharding") && number("replication_factor") > 1;
+  options.TensorLocations().setOptimizerLocation(
+      TensorLocationSettings().useOnChipStorage(!flag("optimizer_state_offchip")).useReplicatedTensorSharding(sharded));
+  const auto folder = all.at("executable_cache_dir").get<std::string>();
+  if (!folder.empty() && folder != "disabled") options.enableExecutableCaching(folder);
+  options.Precision().enableStochasticRounding(training);
+  if (flag("enable_half_partials")) options.Precision().setPartialsType(FloatType::kHalf);
+  return options;
+}
+
+}  // namespace host
+
+struct IpuConfig::Settings {
+  host::IpuSettings all;
+};
+
+IpuConfig::IpuConfig(const std::string& json) {
+  host::IpuSettings given = boundedJson(json);
+  if (!given.is_object()) host::refuse("an IPUConfig is a JSON object of settings");
+  for (const char* name : {"sharded_execution_for_inference", "enable_half_first_order_momentum"})
+    if (given.erase(name) != 0) host::note(log::Level::kWarn, cat("IPUConfig: ", name, " is deprecated"));
+  settings_ = std::make_shared<const Settings>(Settings{host::completeIpuSettings(std::move(given))});
+}
+
+IpuConfig IpuConfig::read(const std::string& path) {
+  const std::filesystem::path given = path;
+  const std::filesystem::path file = std::filesystem::is_directory(given) ? given / "ipu_config.json" : given;
+  return IpuConfig(readWholeFile(file.string(), {}, kMostTextBytes));
+}
+
+std::string IpuConfig::toJson() const { return nlohmann::json(settings_->all).dump(2) + "\n"; }
+Options IpuConfig::options(bool for_inference) const {
+  return host::optionsOfIpuSettings(settings_->all, for_inference);
+}
+std::vector<int64_t> IpuConfig::layerDevices(int64_t num_layers, bool for_inference) const {
+  const std::vector<int64_t> shares = host::layersPerIpu(settings_->all, for_inference, num_layers);
+  std::vector<int64_t> devices;
+  for (size_t ipu = 0; ipu < shares.size(); ++ipu)
+    devices.insert(devices.end(), static_cast<size_t>(shares[ipu]), static_cast<int64_t>(ipu));
+  return devices;
+}
+
+}  // namespace abele

@@ -1,0 +1,24 @@
+// What a call of a program may be given.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/type.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace abele::host {
+
+/// What to do about other inputs where there is a forward to compile again.
+inline constexpr const char* kCompileAgain =
+    "call destroy() and compile again with the new inputs, or wrap the model once more for them";
+
+/// Throws E0704 at the first input that differs from the compiled ones. Other strides are no difference, unless the
+/// compiled ones repeat elements.
+void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs,
+                     const std::string& remedy = kCompileAgain);
+
+}  // namespace abele::host

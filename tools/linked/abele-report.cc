@@ -1,0 +1,28 @@
+// `abele report`: a trace as a page that needs no network. Docs: docs/guide/looking_inside.md.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+#include "abele/abele.h"
+
+int main(int argc, char** argv) {
+  std::string trace, out;
+  CLI::App app("Writes a trace as one HTML page: timeline, times by action, and where the time goes.", "abele report");
+  app.footer("In a program, report(path) of a model writes one with memory, stages and advice, too.");
+  app.add_option("RUN", trace, "what trace(path) of a model or PVTI_OPTIONS wrote")->required();
+  app.add_option("-o,--out", out, "the page; default: RUN with .html in place of its suffix");
+  try {
+    app.parse(argc, argv);
+    if (out.empty()) out = std::filesystem::path(trace).replace_extension(".html");
+    abele::writeReport(out, trace);
+    std::cout << out << "\n";
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}
