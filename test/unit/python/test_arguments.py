@@ -272,3 +272,22 @@ def test_programs_of_objects_are_not_saved(tmp_path):
     model(torch.ones(2), Cache(torch.ones(2)))
     with pytest.raises(poptorch.Error, match="objects"):
         model.save(str(tmp_path / "file"), export_model=False)
+
+
+class Doubled(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        return result * 2 if function is torch.sin else result
+
+
+class Bare(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("kind, is_named", [(Doubled, True), (Bare, False), (torch.nn.Parameter, False)])
+def test_inputs_with_behaviour_of_their_own_are_named(kind, is_named, capfd):
+    x = torch.ones(2).as_subclass(kind)
+    found = abele.inferenceModel(Applied(torch.sin))(x.detach())
+    assert torch.equal(found, torch.ones(2).sin())
+    assert ("has a __torch_function__ of its own" in capfd.readouterr().err) == is_named
