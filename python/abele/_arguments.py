@@ -305,7 +305,9 @@ def _form(structure):
     if isinstance(structure, dict):
         items = (f"{key!r}: {_form(value)}" for key, value in structure.items())
         return f"{'' if kind is dict else kind.__qualname__}{{{', '.join(items)}}}"
-    return _objects.textOfArray(structure) if _objects.isArray(structure) else repr(structure)
+    if isinstance(structure, (TensorType, ParsedType, ConstantForm, _objects.SlotOf)):
+        return repr(structure)
+    return _objects.textOf(structure)
 
 
 @structures.typedNesting

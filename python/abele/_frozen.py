@@ -26,6 +26,12 @@ _HOOKS = {
     "_backward_hooks": "backward hooks",
     "_backward_pre_hooks": "backward pre-hooks",
 }
+_GLOBAL_HOOKS = {
+    "_global_forward_hooks": "forward hooks of all modules",
+    "_global_forward_pre_hooks": "forward pre-hooks of all modules",
+    "_global_backward_hooks": "backward hooks of all modules",
+    "_global_backward_pre_hooks": "backward pre-hooks of all modules",
+}
 _HELD = {"_parameters": "parameters", "_buffers": "buffers", "_modules": "modules"}
 _NO_OBJECTS = (type, types.ModuleType, torch.nn.Module)
 _MAX_FUNCTIONS = 1000
@@ -143,6 +149,17 @@ def _quietly(method):
     return read
 
 
+class _Cell:
+    """A variable around a function, as an entry of a dictionary."""
+
+    def __init__(self, cell):
+        self._cell = cell
+
+    def get(self, name):
+        with contextlib.suppress(ValueError):  # it is empty
+            return self._cell.cell_contents
+
+
 class Frozen:
     """How a model is now; warns of what has changed since. Threads: whoever has a turn of the model.
 
@@ -163,6 +180,9 @@ class Frozen:
         self._own = {
             tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()] if _has(tensor)
         }
+        for kind, title in _GLOBAL_HOOKS.items():
+            self._sized.append(getattr(torch.nn.modules.module, kind))
+            self._in_sized.append(title)
         code = _Code()
         for path, module in model.named_modules():
             self._addModule(module, path + "." if path else "", code)
@@ -202,21 +222,28 @@ class Frozen:
                 continue
             if isinstance(value, (*_PLAIN, *_FUNCTIONS, torch.Tensor)):
                 self._add(attributes, name, prefix + name)
-            elif isinstance(value, tuple | frozenset):
-                self._addHeld(attributes, name, prefix)
-            elif isinstance(value, list | dict | set):
-                if isinstance(value, dict):
-                    self._addPlain(value, list(value)[:_MAX_KEYS], f"{prefix}{name}[{{!r}}]")
-                self._addHeld(attributes, name, prefix)
-                self._containers.append(value)
-                self._in_containers.append(prefix + name)
-            elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, _NO_OBJECTS):
-                inner = vars(value)
-                self._addPlain(inner, names & inner.keys(), f"{prefix}{name}.{{}}")
+            else:
+                self._addHolder(attributes, name, value, names, prefix)
 
-    def _addHeld(self, attributes, name, prefix):
-        self._held.append((attributes, name))
-        self._in_held.append(prefix + name)
+    def _addHolder(self, attributes, name, value, names, prefix="", where=""):
+        """A container or an object of one's own, in the attributes of a module or the variables of a function.
+
+        Args:
+            names: attributes that forward may read of objects.
+            prefix, where: around the name in messages.
+        """
+        path = prefix + name
+        if isinstance(value, tuple | frozenset | list | dict | set):
+            if isinstance(value, dict):
+                self._addPlain(value, list(value)[:_MAX_KEYS], f"{path}[{{!r}}]{where}")
+            self._held.append((attributes, name))
+            self._in_held.append((path, where))
+            if isinstance(value, list | dict | set):
+                self._containers.append(value)
+                self._in_containers.append(path + where)
+        elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, _NO_OBJECTS):
+            inner = vars(value)
+            self._addPlain(inner, names & inner.keys(), f"{path}.{{}}{where}")
 
     def _addPlain(self, values, keys, path):
         """What one object or dictionary of a module holds."""
@@ -227,13 +254,17 @@ class Frozen:
     def _addFunction(self, function, names):
         where = f" (read by {function.__qualname__})"
         variables = function.__globals__
-        for name in names:
-            if name in variables and isinstance(variables[name], (*_PLAIN, torch.Tensor)) and name[:2] != "__":
+        for name in names & variables.keys():
+            if isinstance(variables[name], (*_PLAIN, torch.Tensor)) and name[:2] != "__":
                 self._add(variables, name, name + where)
+            elif name[:2] != "__":
+                self._addHolder(variables, name, variables[name], names, where=where)
         for name, cell in filledCells(function):
             if isinstance(cell.cell_contents, (*_PLAIN, torch.Tensor)):
                 self._cells.append(cell)
                 self._in_cells.append(name + where)
+            elif not isinstance(cell.cell_contents, _FUNCTIONS):
+                self._addHolder(_Cell(cell), name, cell.cell_contents, names, where=where)
 
     def _add(self, where, key, path, missing=None):
         self._dicts.append(where)
@@ -346,9 +377,9 @@ class Frozen:
                 if was != is_now
             ]
         named = {path for path, _ in changes}
-        for path, was, is_now in zip(self._in_held, self._items, self._itemsNow(), strict=True):
+        for (path, where), was, is_now in zip(self._in_held, self._items, self._itemsNow(), strict=True):
             if was != is_now and not any(one.startswith(path + "[") for one in named):
-                changes.append((path, f"was {was!r} when it was compiled, and is {is_now!r} now{_COMPILE}"))
+                changes.append((path + where, f"was {was!r} when it was compiled, and is {is_now!r} now{_COMPILE}"))
         versions = list(map(_version, self._constants))
         if versions != self._versions:
             changes += [

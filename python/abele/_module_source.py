@@ -8,7 +8,7 @@ from ._frozen import Frozen
 from ._held_arrays import warnOfHeldArrays
 from ._native import PACKAGE_FOLDERS, core
 from ._program import Program
-from ._results import warnOfHeldTensors, warnOfHiddenTensors, warnOfHostTensors
+from ._results import warnOfHeldTensors, warnOfHiddenTensors, warnOfHostTensors, warnOfSubclasses
 from ._support import toProgramOptions
 from ._tensor_paths import pathOf
 from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
@@ -120,6 +120,7 @@ class ModuleSource:
             program.frozen.warnOfForward()
             return flat
 
+        warnOfSubclasses(structures.flattenTensorStructure(given))
         with wrapping.withoutPull():
             warnOfHeldArrays(model, modelTensors(model))
         with aroundCompile(model), aroundProgram(model, self._around):

@@ -26,6 +26,8 @@ CHANGEABLE = (set, bytearray, array.array, collections.deque)  # in place, besid
 _OTHERS = (*_PLAIN, *_CLOSED, torch.Tensor, list, tuple, dict, weakref.ref)
 _MAX_ENTRIES = 10_000
 
+# Modules whose values say in their texts all that they are. Classes of others may leave out what forward reads.
+_SAY_ALL = frozenset({"builtins", "array", "collections", "datetime", "decimal", "fractions", "pathlib", "re", "torch"})
 _kinds = weakref.WeakKeyDictionary()  # class: its slots; None: objects of it are left as they are
 _LEFT = frozenset({torch.Tensor, torch.nn.Parameter, bool, int, float, str, type(None), torch.dtype, torch.device})
 
@@ -98,10 +100,15 @@ def textOfArray(value):
     return f"{value.dtype}{list(value.shape)}{hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
-def _textOf(value):
+def textOf(value):
+    """A text that tells a value that is no tensor from others, which live as long as the text is used."""
     if isArray(value):
         return textOfArray(value)
-    return repr(value) if isinstance(value, CHANGEABLE) else f"{type(value).__name__}@{id(value):x}"
+    if isinstance(value, types.MethodType):
+        return f"{textOf(value.__func__)} of {textOf(value.__self__)}"
+    if type(value).__module__ in _SAY_ALL and not isinstance(value, type):
+        return repr(value)
+    return f"{type(value).__qualname__}@{id(value):x}"
 
 
 class _TooMuch(Exception):
@@ -233,7 +240,7 @@ class Opened:
     def _textOf(self, number):
         """What tells the program for this object from others."""
         entry = self.entries[number]
-        leaves = [what if isinstance(what, _PLAIN) else _textOf(what) for _, what in entry.leaves]
+        leaves = [what if isinstance(what, _PLAIN) else textOf(what) for _, what in entry.leaves]
         kind = type(self.values[number])
         return f"{kind.__module__}.{kind.__qualname__}@{id(kind):x}{entry.keys}{[k for k, _ in entry.leaves]}{leaves}"
 

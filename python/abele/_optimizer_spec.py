@@ -132,6 +132,22 @@ def askBeforeStateDict(optimizer, executor):
     optimizer.register_state_dict_pre_hook(ask)
 
 
+def _warnOfTensors(optimizer):
+    for index, group in enumerate(optimizer.param_groups):
+        for name, value in group.items():
+            if name != "params" and any(isinstance(one, torch.Tensor) for one in (value, *_itemsOf(value))):
+                logger.warning(
+                    "%s of param_groups[%d] is a tensor: the device computes with the number in double precision, "
+                    "where eager rounds as the tensor's type does; give the optimizer numbers",
+                    name,
+                    index,
+                )
+
+
+def _itemsOf(value):
+    return value if isinstance(value, tuple | list) else ()
+
+
 def nativeOf(optimizer, policy):
     """The native Optimizer that reads this one. Keeps no reference to it.
 
@@ -143,6 +159,7 @@ def nativeOf(optimizer, policy):
         ValueError: amsgrad, or an element type that no state can have.
     """
     kind = kindOf(optimizer)
+    _warnOfTensors(optimizer)
     native = core().Optimizer(
         optimizer,
         kind=getattr(core().OptimizerKind, kind),

@@ -69,6 +69,19 @@ def warnOfHiddenTensors(result):
             )
 
 
+def warnOfSubclasses(tensors):
+    """Warns about inputs of classes whose own behaviour forward does not get."""
+    plain = torch.Tensor.__torch_function__.__func__
+    kinds = {type(tensor) for tensor in tensors} - {torch.Tensor, torch.nn.Parameter}
+    for kind in sorted(kinds, key=lambda kind: kind.__qualname__):
+        if getattr(kind.__torch_function__, "__func__", None) not in (plain, None):
+            logger.warning(
+                "an input is a tensor of the class %s, which has a __torch_function__ of its own: forward gets plain "
+                "tensors of the same values, and returns such; pass plain tensors, and make the class in forward",
+                kind.__qualname__,
+            )
+
+
 def warnOfHeldTensors(arguments, *, are_opened):
     """Warns about objects among the arguments of forward whose tensors are constants of the program."""
     leaves = closedIn(arguments) if are_opened else otherLeaves(arguments)

@@ -15,6 +15,7 @@
 #include "options/notes.h"
 #include "registry/attachment.h"
 #include "session/inputs.h"
+#include "session/written_state.h"
 
 namespace abele::host {
 namespace {
@@ -229,6 +230,8 @@ bool Model::use(const std::shared_ptr<ModelProgram>& next) {
       if (stale_) download();
       next->session->takeStoredState(program_->session->storedState());
       next->session->setOptimizer(optimizer_.spec(next->tensors));
+    } else if (!isBehind()) {
+      copyWrittenToHost(*program_->session);
     }
     upload(*next);
     next->session->setRngState(program_->session->rngState());

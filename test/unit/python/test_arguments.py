@@ -3,6 +3,7 @@
 import collections
 import copy
 import dataclasses
+import functools
 import types
 
 import abele
@@ -187,6 +188,20 @@ def _scaled(x, settings):
     return x * settings.scale
 
 
+def test_objects_of_one_kind_have_one_program():
+    captures = []
+
+    def forward(x, cache, items, function):
+        captures.append(0)
+        return function(x + cache.keys[0] + items.x), cache
+
+    model = abele.inferenceModel(Applied(forward))
+    for value in (1.0, 2.0):
+        x = torch.full((2,), value)
+        assert torch.equal(model(x, Cache(x), Attributes(x=x), torch.relu)[0], x * 3)
+    assert len(captures) == 1
+
+
 def test_objects_without_tensors_count_too():
     model, settings = abele.inferenceModel(Applied(_scaled)), Settings(2.0)
     x = torch.ones(2)
@@ -267,8 +282,62 @@ def test_large_arrays_tell_programs_apart():
         assert torch.equal(model(torch.ones(5000), array), torch.from_numpy(array) + 1)
 
 
+class Times:
+    """Is not opened, and says nothing of itself."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __repr__(self):
+        return "Times"
+
+    def __del__(self):
+        pass
+
+    def __call__(self, x):
+        return x * self.factor
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Times,
+        lambda factor: Times(factor).__call__,
+        lambda factor: functools.partial(torch.mul, torch.tensor(1 + factor * 1e-6)),
+        lambda factor: torch.nn.Threshold(0.0, factor, inplace=False).requires_grad_(False).double,
+    ],
+)
+def test_values_whose_texts_are_alike_tell_programs_apart(make):
+    def forward(x, value):
+        return value().forward(-x) if isinstance(getattr(value, "__self__", None), torch.nn.Module) else value(x)
+
+    model, x = abele.inferenceModel(Applied(forward)), torch.ones(2)
+    for factor in (2.0, 3.0):
+        value = make(factor)
+        assert torch.equal(model(x, value), forward(x, value))
+
+
 def test_programs_of_objects_are_not_saved(tmp_path):
     model = abele.inferenceModel(Applied(lambda x, cache: x + cache.keys[0]))
     model(torch.ones(2), Cache(torch.ones(2)))
     with pytest.raises(poptorch.Error, match="objects"):
         model.save(str(tmp_path / "file"), export_model=False)
+
+
+class Doubled(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        return result * 2 if function is torch.sin else result
+
+
+class Bare(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("kind, is_named", [(Doubled, True), (Bare, False), (torch.nn.Parameter, False)])
+def test_inputs_with_behaviour_of_their_own_are_named(kind, is_named, capfd):
+    x = torch.ones(2).as_subclass(kind)
+    found = abele.inferenceModel(Applied(torch.sin))(x.detach())
+    assert torch.equal(found, torch.ones(2).sin())
+    assert ("has a __torch_function__ of its own" in capfd.readouterr().err) == is_named

@@ -14,10 +14,21 @@ import torch
 X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 scale = 2.0
 table = torch.ones(2)
+factors, limits = {"scale": 2.0}, types.SimpleNamespace(lowest=-9.0)
 
 
 def scaled(x):
     return x * scale
+
+
+def aroundNumbers():
+    numbers = [2.0]
+
+    def reads(self, x):
+        return x.clamp(min=limits.lowest) * factors["scale"] * numbers[0]
+
+    reads.numbers = numbers
+    return reads
 
 
 class Net(torch.nn.Module):
@@ -103,6 +114,26 @@ CHANGES = {
 }
 
 
+@pytest.mark.parametrize(
+    "change, found",
+    [
+        (lambda reads: factors.update(scale=3.0), r"factors\['scale'\] \(read by .*reads\) was 2.0"),
+        (lambda reads: setattr(limits, "lowest", 0.0), r"limits.lowest \(read by .*reads\) was -9.0"),
+        (lambda reads: reads.numbers.__setitem__(0, 3.0), r"numbers \(read by .*reads\) was \[2.0\]"),
+    ],
+)
+def test_containers_and_objects_around_functions(change, found, warnings, request):
+    request.addfinalizer(lambda: (factors.update(scale=2.0), setattr(limits, "lowest", -9.0)))
+    reads = aroundNumbers()
+    model = poptorch.inferenceModel(Net(reads))
+    first = model(X)
+    assert not warnings()
+    change(reads)
+    assert torch.equal(model(X), first)
+    (line,) = warnings()
+    assert re.search(found, line), line
+
+
 @pytest.mark.parametrize("change, found", CHANGES.values(), ids=CHANGES.keys())
 def test_a_change_is_named_once(change, found, warnings, request):
     request.addfinalizer(lambda: globals().update(scale=2.0))
@@ -117,6 +148,17 @@ def test_a_change_is_named_once(change, found, warnings, request):
     assert any(pattern.search(line) for line in (*others, last)), (others, last)
     model(X)
     assert not warnings()
+
+
+def test_hooks_of_all_modules(warnings):
+    model = poptorch.inferenceModel(Net())
+    model(X)
+    handle = torch.nn.modules.module.register_module_forward_hook(hook)
+    try:
+        model(X)
+    finally:
+        handle.remove()
+    assert "forward hooks of all modules were 0 and are 1 now" in "".join(warnings())
 
 
 def test_what_no_program_reads_may_change(warnings):

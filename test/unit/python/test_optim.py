@@ -134,6 +134,12 @@ def test_wrong_values_are_the_exceptions_that_pytorch_has():
         assert said in str(raised.value)
 
 
+def test_tensors_among_the_numbers_are_named(caplog):
+    optimizer = torch.optim.Adam(parameters(), lr=torch.tensor(0.01))
+    _optimizer_spec.nativeOf(optimizer, poptorch.trainingModel(torch.nn.Linear(1, 1))._policy)
+    assert "lr of param_groups[0] is a tensor" in caplog.text
+
+
 def test_values_of_other_libraries_are_numbers():
     numpy = pytest.importorskip("numpy")
     model = Scaled()

@@ -7,6 +7,7 @@ import textwrap
 import threading
 
 import abele
+import numpy
 import pytest
 import torch
 
@@ -30,6 +31,19 @@ class LookUp(torch.nn.Module):
 def served(**settings):
     settings = {"batch_rows": BATCH, "longest_wait_ms": 0, **settings}
     return abele.serve(abele.inferenceModel(LookUp().eval()), **settings)
+
+
+class Cast(torch.nn.Module):
+    def forward(self, x, kind, factors):
+        return x.to(kind) * torch.from_numpy(factors).to(kind)
+
+
+def test_requests_with_other_values_are_not_answered_together():
+    x, ones = torch.tensor([[1.5]]), numpy.ones(1)
+    with abele.serve(abele.inferenceModel(Cast()), batch_rows=1, longest_wait_ms=0) as server:
+        for kind, factors in ((torch.float32, ones), (torch.int32, ones), (torch.int32, ones * 2)):
+            found = server(x, kind, factors)
+            assert found.dtype == kind and found.item() == int(factors[0]) * (1 if kind is torch.int32 else 1.5)
 
 
 def idsOf(rows, first=0):

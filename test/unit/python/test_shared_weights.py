@@ -366,3 +366,26 @@ def test_weights_in_a_file_are_no_weights_of_the_module(tmp_path):
     executor(X)
     twin.step(X)
     assert sharedBytes(executor) == 0 and twin.equals(model.parameters())
+
+
+class Remembers(torch.nn.Module):
+    """Keeps all rows in a buffer, as generating models do: many rows first, then one at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(8, 2))
+
+    def forward(self, x, at):
+        self.rows.index_copy_(0, at, x)
+        return self.rows.cumsum(0)
+
+
+def test_every_program_has_the_buffers_that_the_one_before_left():
+    model, reference = Remembers(), Remembers()
+    executor = abele.inferenceModel(model)
+    for first, count in ((0, 3), (3, 1), (4, 1), (2, 3), (5, 1)):
+        x, at = torch.randn(count, 2), torch.arange(first, first + count)
+        assert torch.equal(executor(x, at), reference(x, at))
+    model.rows.zero_(), reference.rows.zero_()  # a new text; the host's values are the newer ones
+    x, at = torch.randn(3, 2), torch.arange(3)
+    assert torch.equal(executor(x, at), reference(x, at))
