@@ -8,6 +8,7 @@ import torch
 
 from . import structures
 from ._arguments import ConstantForm, SequenceType, TensorType, constantForm
+from ._native import core
 
 
 def _formOf(structure):
@@ -38,41 +39,6 @@ def formOfResult(result):
     return _formOf(result)
 
 
-class _Reader:
-    def __init__(self, form):
-        self._form = form.encode()
-        self._at = 0
-
-    def all(self, leaf, sequence):
-        """The values of the form. leaf(text): of a tensor (None) or of another value; sequence(list): of a list."""
-        values = []
-        while self._at < len(self._form):
-            values.append(self._value(leaf, sequence))
-        return values
-
-    def _value(self, leaf, sequence):
-        kind = self._form[self._at : self._at + 1]
-        self._at += 1
-        if kind == b"-":
-            return None
-        if kind == b"t":
-            return leaf(None)
-        if kind == b"=":
-            return leaf(self._text())
-        items, end = [], b"]" if kind == b"[" else b"}"
-        while self._form[self._at : self._at + 1] != end:
-            key = self._text() if kind == b"{" else None
-            items.append((key, self._value(leaf, sequence)))
-        self._at += 1
-        return dict(items) if kind == b"{" else sequence([value for _, value in items])
-
-    def _text(self):
-        colon = self._form.index(b":", self._at)
-        begin, length = colon + 1, int(self._form[self._at : colon])
-        self._at = begin + length
-        return self._form[begin : self._at].decode()
-
-
 def _constant(text):
     """A value from its text in a form."""
     if text in ("true", "false"):
@@ -85,8 +51,8 @@ def _constant(text):
         return float(text)
 
 
-def _emptyOr(text):
-    return torch.empty(0) if text is None else _constant(text)
+def _empty():
+    return torch.empty(0)
 
 
 def argumentsOf(form, types):
@@ -96,12 +62,16 @@ def argumentsOf(form, types):
         types: (element type, sizes) of each tensor of a call.
     """
     left = iter(types)
-    signature = _Reader(form).all(
-        lambda text: TensorType.of(*next(left)) if text is None else ConstantForm(f"={_counted(text)}"), SequenceType
+    signature = core().formValues(
+        form,
+        tensor=lambda: TensorType.of(*next(left)),
+        constant=lambda text: ConstantForm(f"={_counted(text)}"),
+        sequence=SequenceType,
     )
-    return (_Reader(form).all(_emptyOr, tuple), {}), (SequenceType(signature), {})
+    arguments = core().formValues(form, tensor=_empty, constant=_constant, sequence=tuple)
+    return (arguments, {}), (SequenceType(signature), {})
 
 
 def resultOf(form):
     """What forward of C++ returned, with empty tensors."""
-    return _Reader(form).all(_emptyOr, tuple)[0]
+    return core().formValues(form, tensor=_empty, constant=_constant, sequence=tuple)[0]

@@ -5,6 +5,7 @@
 #include "abele/version.h"
 #include "bind/bind.h"
 #include "compile/compiled_program.h"
+#include "model/form_values.h"
 
 namespace py = pybind11;
 
@@ -32,12 +33,40 @@ py::dict describe(const std::string& bytes) {
   return said;
 }
 
+struct Makers {
+  py::function tensor, constant, sequence;
+};
+
+py::object make(const host::FormValue& value, const Makers& makers) {
+  if (value.kind == 't') return makers.tensor();
+  if (value.kind == '=') return makers.constant(value.text);
+  if (value.kind == '-') return py::none();
+  py::list list;
+  py::dict map;
+  for (const auto& [key, item] : value.items)
+    if (value.kind == '{')
+      map[py::str(key)] = make(item, makers);
+    else
+      list.append(make(item, makers));
+  return value.kind == '{' ? py::object(std::move(map)) : makers.sequence(list);
+}
+
 }  // namespace
 
 void registerSavedProgram(py::module_& module) {
   module.attr("version") = version();
   module.def("describeProgram", describe, py::arg("program"),
              "What a saved program was compiled for, as {name: value}.");
+  module.def(
+      "formValues",
+      [](const std::string& form, py::function tensor, py::function constant, py::function sequence) {
+        const Makers makers{std::move(tensor), std::move(constant), std::move(sequence)};
+        py::list values;
+        for (const host::FormValue& value : host::formValues(form)) values.append(make(value, makers));
+        return values;
+      },
+      py::arg("form"), py::kw_only(), py::arg("tensor"), py::arg("constant"), py::arg("sequence"),
+      "The values of a form: what tensor(), constant(text) and sequence(list) make of its parts.");
   const auto form = [](auto value) {
     detail::Flat flat;
     detail::addConstant(flat, value);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/cat.h"
+#include "model/form_values.h"
 
 namespace abele::host {
 namespace {
@@ -61,6 +62,19 @@ void nameTensors(Cursor& form, const std::string& name, std::vector<std::string>
     nameTensors(form, inside(key), names);
   }
   ++form.at;
+}
+
+FormValue valueOf(Cursor& form) {
+  FormValue value{.kind = form.form[form.at++]};
+  if (value.kind == '=') value.text = form.text();
+  if (value.kind != '[' && value.kind != '{') return value;
+  const bool has_keys = value.kind == '{';
+  while (form.here() != (has_keys ? '}' : ']')) {
+    std::string key(has_keys ? form.text() : "");
+    value.items.emplace_back(std::move(key), valueOf(form));
+  }
+  ++form.at;
+  return value;
 }
 
 bool match(Cursor& compiled, Cursor& given, std::vector<size_t>& order);
@@ -125,6 +139,12 @@ bool isForm(std::string_view text) {
     if (open.size() > kMostNested || std::string_view("t-=[{").find(kind) == std::string_view::npos) return false;
   }
   return open.empty();
+}
+
+std::vector<FormValue> formValues(std::string_view form) {
+  std::vector<FormValue> values;
+  for (Cursor all{form}; !all.atEnd();) values.push_back(valueOf(all));
+  return values;
 }
 
 std::vector<std::string> tensorNames(std::string_view form) {

@@ -136,8 +136,8 @@ def test_python_then_the_command_then_python_is_one_run(tmp_path, data, processe
     assert re.search(r"^step 100  loss \d", done.stdout, re.M) and "50 steps in" in done.stdout
     found = abele.load_tensors(tmp_path / "losses")
     equal({"step": torch.arange(51, 101), "loss": torch.stack(whole.losses[50:100])}, found)
-    launcher = ["-m", "popdist._launcher", "--num-instances", processes, sys.executable] if processes > 1 else []
-    words = [sys.executable, *launcher, "-c", GO_ON, Path(__file__).parent, tmp_path, "150"]
+    launcher = [COMMAND.with_name("poprun"), "--num-instances", processes] if processes > 1 else []
+    words = [*launcher, sys.executable, "-c", GO_ON, Path(__file__).parent, tmp_path, "150"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     again = subprocess.run(list(map(str, words)), env=env, text=True, capture_output=True, timeout=300)
     assert again.returncode == 0, again.stdout + again.stderr

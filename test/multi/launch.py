@@ -8,6 +8,8 @@ import sys
 import torch
 
 HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parents[1]
+POPRUN = (ROOT / os.environ.get("ABELE_BUILD_DIR", "build/dev")).resolve() / "tools" / "poprun"
 LIMIT_S = 180  # far beyond what anything takes: a test that hangs shall fail
 
 
@@ -15,7 +17,7 @@ def _call(arguments, variables):
     """The command and its environment."""
     path = os.pathsep.join([str(HERE), *sys.path])
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "POPDIST_"))}
-    command = [sys.executable, "-m", "popdist._launcher", *map(str, arguments)]
+    command = [POPRUN, *map(str, arguments)]
     return {"args": command, "env": {**inherited, "PYTHONPATH": path, **variables}, "text": True}
 
 

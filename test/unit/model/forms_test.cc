@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "model/form_values.h"
+
 namespace abele::host {
 namespace {
 
@@ -14,6 +16,19 @@ TEST(Forms, WhatIsOne) {
                            "{1:at", "[t}", "{9999999999999999999999:at}", "{1:at1:at}"})
     EXPECT_FALSE(isForm(text)) << text;
   EXPECT_FALSE(isForm(std::string(100000, '[') + std::string(100000, ']')));
+}
+
+TEST(Forms, ValuesAreATree) {
+  const std::vector<FormValue> values = formValues("t{1:a[t-]2:bc=4:]}=1}");
+  ASSERT_EQ(values.size(), 2U);
+  EXPECT_EQ(values[0].kind, 't');
+  ASSERT_EQ(values[1].items.size(), 2U);
+  const auto& [key, list] = values[1].items[0];
+  EXPECT_EQ(key, "a");
+  ASSERT_EQ(list.items.size(), 2U);
+  EXPECT_EQ(list.items[1].second.kind, '-');
+  EXPECT_EQ(values[1].items[1].first, "bc");
+  EXPECT_EQ(values[1].items[1].second.text, "]}=1");
 }
 
 TEST(Forms, TensorsAreMatchedByTheirKeys) {
