@@ -313,7 +313,7 @@ class PythonOptimizer : public host::OptimizerSource {
   }
   host::OptimizerConstants constants(bool scaling_varies) override {
     const WithGil gil;
-    return host::constantsOf(attributes_, scaling_varies);
+    return host::constantsOf(attributes_, scaling_varies, follows_torch_);
   }
   host::HostState* state() override { return state_.get(); }
 

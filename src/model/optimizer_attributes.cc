@@ -140,9 +140,10 @@ std::map<std::string, DType> typesOf(const Attributes& optimizer, const std::vec
   return types;
 }
 
-bool isConstant(const Attributes& optimizer, int place, const std::string& name) {
+bool isConstant(const Attributes& optimizer, int place, const std::string& name, bool follows_torch) {
   if (name == "amsgrad" || name == "centered") return true;  // they decide what is kept from step to step
   if (optimizer.isOurs()) return optimizer.isConstant(name);
+  if (follows_torch) return false;
   if (kAlwaysConstant.contains(name)) return true;
   const std::optional<double> value = optimizer.number(place, name);
   if (name == "weight_decay" && optimizer.kind() == OptimizerKind::kAdamW) return value == 0.01;
@@ -209,7 +210,7 @@ void requireValues(const Attributes& optimizer, bool follows_torch) {
   typesOf(optimizer, {});
 }
 
-OptimizerConstants constantsOf(const Attributes& optimizer, bool scaling_varies) {
+OptimizerConstants constantsOf(const Attributes& optimizer, bool scaling_varies, bool follows_torch) {
   OptimizerConstants constants;
   const OptimizerRow& row = optimizerRow(optimizer.kind());
   constants.note("type", row.name);
@@ -220,7 +221,7 @@ OptimizerConstants constantsOf(const Attributes& optimizer, bool scaling_varies)
   if (!scaling_varies) {
     const bool is_given = optimizer.has(kWhole, "loss_scaling");
     constants.note("loss_scaling", is_given ? optimizer.text(kWhole, "loss_scaling") : "1.0",
-                   !is_given || isConstant(optimizer, kWhole, "loss_scaling"));
+                   !is_given || isConstant(optimizer, kWhole, "loss_scaling", follows_torch));
   }
   std::vector<std::string> names;
   for (const std::string& name : row.numbers)
@@ -230,7 +231,8 @@ OptimizerConstants constantsOf(const Attributes& optimizer, bool scaling_varies)
   for (int group = 0; group < optimizer.numGroups(); ++group)
     for (const std::string& name : names) {
       // A learning rate that was left at its default may change all the same: schedulers do that.
-      const bool is_constant = (name != "lr" && isConstant(optimizer, group, name)) || optimizer.isMarkedConstant(name);
+      const bool is_constant =
+          (name != "lr" && isConstant(optimizer, group, name, follows_torch)) || optimizer.isMarkedConstant(name);
       constants.note(cat("param_groups[", group, "]['", name, "']"), optimizer.text(group, name), is_constant);
     }
   return constants;

@@ -52,8 +52,9 @@ OptimizerFields fieldsOf(const OptimizerAttributes& optimizer, const std::vector
 /// follows_torch: trainable parameters of no group stay as they are; else the defaults hold for them, as in PopTorch.
 /// Throws E0706 also for groups with foreign tensors.
 OptimizerSpec specOf(const OptimizerAttributes& optimizer, const std::vector<NamedTensor>& tensors, bool follows_torch);
-/// PopTorch's rules. scaling_varies: see OptimizerSource.
-OptimizerConstants constantsOf(const OptimizerAttributes& optimizer, bool scaling_varies);
+/// PopTorch's rules. scaling_varies: see OptimizerSource. follows_torch: every number of torch's own optimizers may
+/// change, as in torch.
+OptimizerConstants constantsOf(const OptimizerAttributes& optimizer, bool scaling_varies, bool follows_torch);
 /// Throws E0706 for wrong values, and for groups that contradict what holds for all of them.
 void requireValues(const OptimizerAttributes& optimizer, bool follows_torch);
 

@@ -199,3 +199,32 @@ def test_poptorch_keeps_its_own_rule_of_dampening():
     executor(x, target)
     for ours, start, theirs in zip(model.parameters(), before, reference.parameters(), strict=True):
         assert torch.equal(ours.detach(), start - 0.25 * theirs.grad)
+
+
+@pytest.mark.parametrize(
+    "make, changes",
+    [
+        (lambda p: torch.optim.Adam(p), {"betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.1}),
+        (lambda p: torch.optim.AdamW(p), {"betas": (0.85, 0.9), "weight_decay": 0.2, "lr": 0.1}),
+        (lambda p: torch.optim.SGD(p, momentum=0.9), {"momentum": 0.5, "weight_decay": 0.1, "nesterov": True}),
+        (lambda p: torch.optim.RMSprop(p), {"alpha": 0.9, "eps": 1e-5, "weight_decay": 0.01}),
+    ],
+)
+def test_every_number_may_change(make, changes):
+    def change(optimizer, step):
+        if step == 2:
+            optimizer.param_groups[0].update(changes)
+
+    requireSame(make, change)
+
+
+def test_schedulers_that_cycle_betas():
+    schedulers = {}
+
+    def change(optimizer, step):
+        if step == 0:
+            schedulers[optimizer] = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=STEPS + 1)
+        else:
+            schedulers[optimizer].step()
+
+    requireSame(lambda parameters: torch.optim.AdamW(parameters, lr=0.01), change)
