@@ -65,9 +65,18 @@ std::string_view baseName(std::string_view op, bool& is_backward) {
   return op.substr(0, backward);
 }
 
-double perElement(const std::string& op) {
+/// torch multiplies for these exponents.
+bool isSmallPower(const Arg& exponent) {
+  const double value = exponent.kind == Arg::Kind::kInt ? static_cast<double>(exponent.i) : exponent.d;
+  return (exponent.kind == Arg::Kind::kInt || exponent.kind == Arg::Kind::kDouble ||
+          exponent.kind == Arg::Kind::kNumber) &&
+         (value == 1 || value == 2 || value == 3);
+}
+
+double perElement(const ir::Node& node) {
   bool is_backward = false;
-  const std::string_view name = baseName(op, is_backward);
+  const std::string_view name = baseName(node.op, is_backward);
+  if (name == "pow" && node.args.size() > 1 && isSmallPower(node.args[1])) return 0;
   for (const ElementCost& cost : kElementCosts)
     if (cost.name == name) return is_backward ? 1.5 * cost.ns : cost.ns;
   return 0;
@@ -91,7 +100,7 @@ class Estimate {
   }
 
   double ns() const {
-    return kNsPerOperator + bytes() / kBytesPerNs + flops() / kFlopsPerNs + elements_ * perElement(node_.op) +
+    return kNsPerOperator + bytes() / kBytesPerNs + flops() / kFlopsPerNs + elements_ * perElement(node_) +
            draws() * kNsPerDraw;
   }
 

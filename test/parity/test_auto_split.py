@@ -112,9 +112,11 @@ def test_backward_follows_its_forward():
 
 
 class BalancedStack(torch.nn.Module):
+    """Layers beside which the loss is small."""
+
     def __init__(self):
         super().__init__()
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(8))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in range(8))
 
     def forward(self, x):
         for layer in self.layers:
@@ -125,7 +127,7 @@ class BalancedStack(torch.nn.Module):
 def stagesOfLayers(opts):
     model = BalancedStack()
     executor = poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
-    executor.compile(torch.randn(8 * opts.Training.gradient_accumulation, 64))
+    executor.compile(torch.randn(8 * opts.Training.gradient_accumulation, 256))
     lines = [line for line in executor._executable.session.graphText().splitlines() if "aten.addmm(" in line]
     executor.destroy()
     return [int(line.split("stage=")[1].split(",")[0].rstrip("}")) for line in lines]
