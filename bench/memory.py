@@ -2,11 +2,11 @@
 
     ./dev bench memory [--workloads gpt-small,lstm] [--setups 1x2,1x2/shared,2x1] [--steps 4] [--runs 1] [--json FILE]
 
-The five workloads; a setup DxT is D devices of T threads each, with the poptorch front end, whose devices have copies of
-the weights; "/shared" lets them work in the model's own. Every run is a process of its own. "peak" is the largest
-resident set of the process (VmHWM), "base" what is resident once model, batches and optimizer are there and nothing ran.
-The plan's bytes by class, of all devices, are exact and the same on every machine; so is "live": the most bytes that are
-in use at once in the memory of activations, whatever their places. Losses must be the same bits.
+The five workloads; a setup DxT is D devices of T threads each, whose devices have copies of the weights, as the
+poptorch front end has it; "/shared" lets them work in the model's own, as the abele front end does. Every run is a
+process of its own. "peak" is the largest resident set of the process (VmHWM), "base" what is resident once model,
+batches and optimizer are there and nothing ran. The plan's bytes by class, of all devices, are exact and the same on
+every machine. Losses must be the same bits.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import statistics
+import sys
 from pathlib import Path
 
 from support.machine import describe, peak_bytes
@@ -37,12 +38,11 @@ def planned(model):
         "workspaces": report["workspace_bytes"],
         "shared": report["shared_weight_bytes"],
         "schedule": report["schedule"],
+        "of devices": {stage["device"]: stage["peak_bytes"] for stage in report["stages"]},
     }
 
 
 def train(pipe, setup, workload_name, steps):
-    import torch
-
     workload = WORKLOADS[workload_name]
     batches = [workload.batch(step) for step in range(4)]
     kind, _, shared = setup.partition("/")
@@ -66,7 +66,6 @@ def train(pipe, setup, workload_name, steps):
             "losses": losses,
             "parameters": sum(p.numel() * p.element_size() for p in workload.model().parameters()),
             "planned": planned(system.model) if isinstance(system, Compiled) else {},
-            "threads": torch.get_num_threads(),
         }
     )
 
@@ -87,6 +86,15 @@ def eager_of(setup):
     return f"eager-{int(devices) * int(threads)}"
 
 
+def have_same_losses(rows):
+    """Of systems with as many threads a device, eager among them."""
+    by_threads = {}
+    for system, runs in rows.items():
+        threads = system.partition("/")[0].replace("-", "x").split("x")[1]
+        by_threads.setdefault(threads, set()).update(tuple(map(tuple, run["losses"])) for run in runs)
+    return all(len(losses) == 1 for losses in by_threads.values())
+
+
 def show(workload, rows, setups):
     for setup in setups:
         peak = {s: statistics.median(run["peak"] for run in rows[s]) for s in (setup, eager_of(setup))}
@@ -96,8 +104,9 @@ def show(workload, rows, setups):
             f"{workload:12} {setup:10} {peak[setup] / MIB:6.0f} {peak[eager_of(setup)] / MIB:6.0f} "
             f"{peak[setup] / peak[eager_of(setup)]:6.3f} {run['base'] / MIB:6.0f} {run['first'] / MIB:6.0f} "
             f"{run['after'] / MIB:6.0f} {run['parameters'] / MIB:7.1f} "
-            + " ".join(f"{plan[name] / MIB:8.2f}" for name in (*CLASSES, "workspaces"))
-            + f"  {plan['schedule']}",
+            + " ".join(f"{plan.get(name, 0) / MIB:8.2f}" for name in (*CLASSES, "workspaces"))
+            + f"  {plan['schedule']} "
+            + " ".join(f"{peak / MIB:.1f}" for peak in plan["of devices"].values()),
             flush=True,
         )
 
@@ -113,7 +122,7 @@ def main():
     setups = args.setups.split(",")
     print(
         "workload     setup        peak  eager  ratio   base  first  after  params  weights    state     sums   consts"
-        "    stash   transi   worksp  schedule (MiB)"
+        "    stash   transi   worksp  schedule, plan of each device (MiB)"
     )
     results = {}
     for workload in args.workloads.split(","):
@@ -123,7 +132,10 @@ def main():
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"machine": describe(), "options": vars(args), "results": results}, file, indent=1)
+    same = {workload: have_same_losses(rows) for workload, rows in results.items()}
+    print("losses:", "the same" if all(same.values()) else f"the same? {same}")
+    return 0 if all(same.values()) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

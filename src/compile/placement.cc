@@ -79,7 +79,7 @@ std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const Pro
   plan::PlanOptions plan_options{.device_iterations = options.device_iterations,
                                  .accumulation = options.gradient_accumulation};
   const plan::Plan plan = plan::makePlan(graph, plan_options);
-  plan::Chain chain{.costs = plan::costModelOf(plan, plan::estimateCosts(graph)), .device_of = {}};
+  plan::Chain chain{.costs = plan::costModelOf(graph, plan, plan::estimateCosts(graph)), .device_of = {}};
   for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[worker]);
   chain.machine = machineOf(options);
   if (chain.machine.hasLinks()) chain.handovers = plan::handoversOf(graph);

@@ -78,7 +78,14 @@ class Chooser {
     }
   }
 
-  bool isKept(ValueId base) const { return plan_.placement[base].home == plan::Home::kStash && !in_one_task_[base]; }
+  bool isKept(ValueId base) const {
+    const plan::Home home = plan_.placement[base].home;
+    return !in_one_task_[base] && (home == plan::Home::kStash || home == plan::Home::kReceive);
+  }
+
+  int64_t framesOf(const plan::Placement& home) const {
+    return home.receive >= 0 ? plan_.receives[home.receive].frames : plan_.frames[home.stage];
+  }
 
   void findCandidates() {
     std::vector<bool> is_candidate(graph_.values.size(), false);
@@ -91,7 +98,7 @@ class Chooser {
         is_candidate[base] = true;
         all_.push_back({.value = base,
                         .device = plan_.device_of[plan_.worker_of[home.stage]],
-                        .bytes = plan::alignUp(graph_.values[base].type.extentBytes()) * plan_.frames[home.stage]});
+                        .bytes = plan::alignUp(graph_.values[base].type.extentBytes()) * framesOf(home)});
       });
     }
     std::sort(all_.begin(), all_.end(), [](const Candidate& a, const Candidate& b) { return a.value < b.value; });

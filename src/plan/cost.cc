@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -41,27 +42,41 @@ std::vector<StageCost> measuredCosts(const ir::Graph& graph) {
                [&](const ir::Node& node) { return node.time_ns > 0 ? node.time_ns : estimateNodeNs(graph, node); });
 }
 
-CostModel costModelOf(const Plan& plan, std::vector<StageCost> costs) {
+CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<StageCost> costs) {
   CostModel model;
   model.stages = std::move(costs);
   model.hop_ns = plan.options.hop_ns;
-  model.memory = memoryOf(plan);
+  model.memory = memoryOf(graph, plan);
   return model;
 }
 
-std::vector<StageMemory> memoryOf(const Plan& plan) {
+std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan) {
+  PlanOptions options = plan.options;
+  if (splitsBackward(options.schedule)) options.schedule = ScheduleKind::k1F1B;  // orders it, and lays out no memory
+  const PlannedStages together = planStages(graph, options, RingRule::kTogether);
+  const PlannedStages apart = planStages(graph, options, RingRule::kApart);
+  const std::set<int32_t> received = receivedRings(graph, apart.plan);
   std::vector<StageMemory> memory(plan.worker_of.size());
   for (size_t s = 0; s < plan.worker_of.size(); ++s) {
     const size_t worker = static_cast<size_t>(plan.worker_of[s]);
     // A plan knows weights by worker: the first of its stages carries them.
     const bool is_first = std::find(plan.worker_of.begin(), plan.worker_of.end(), plan.worker_of[s]) ==
                           plan.worker_of.begin() + static_cast<std::ptrdiff_t>(s);
-    memory[s] = {is_first ? plan.persistent_bytes[worker] : 0, plan.stash_bytes[s], plan.transient_bytes[worker],
-                 plan.users[s]};
+    memory[s] = {is_first ? plan.persistent_bytes[worker] : 0, together.plan.stash_bytes[s],
+                 together.transient_bytes[s], together.plan.users[s]};
   }
-  // What is received, in as many frames as this schedule asks for.
-  for (const ReceiveRing& ring : plan.receives)
-    memory[static_cast<size_t>(ring.task.stage)].persistent_bytes += ring.frames * ring.bytes;
+  for (size_t r = 0; r < apart.plan.receives.size(); ++r) {
+    const ReceiveRing& ring = apart.plan.receives[r];
+    const auto s = static_cast<size_t>(ring.task.stage);
+    if (received.contains(static_cast<int32_t>(r))) {
+      const ReceiveRing& now = plan.receives[r];  // these come first in every plan
+      memory[s].persistent_bytes += now.frames * now.bytes;
+      continue;
+    }
+    if (memory[s].rings.empty()) memory[s].rings.push_back({apart.plan.stash_bytes[s], apart.plan.users[s]});
+    memory[s].rings.push_back({ring.bytes, ring.users});
+    memory[s].apart_transient_bytes = apart.transient_bytes[s];
+  }
   return memory;
 }
 
@@ -130,11 +145,11 @@ Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<St
   };
   const Plan plan = planned(whole, graph.training ? ScheduleKind::k1F1B : ScheduleKind::kForward);
   Chain chain;
-  chain.costs = costModelOf(plan, std::move(costs));
+  chain.costs = costModelOf(whole, plan, std::move(costs));
   chain.costs.hop_ns = 0;
   for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[static_cast<size_t>(worker)]);
-  chain.sharded_memory = memoryOf(planned(whole, ScheduleKind::kSharded));
-  if (graph.training) chain.split_memory = memoryOf(planned(graph, ScheduleKind::kZeroBubble));
+  chain.sharded_memory = memoryOf(whole, planned(whole, ScheduleKind::kSharded));
+  if (graph.training) chain.split_memory = memoryOf(graph, planned(graph, ScheduleKind::kZeroBubble));
   chain.handovers = handoversOf(graph);
   if (graph.training) chain.gradient_bytes = gradientBytes(graph);
   return chain;

@@ -20,8 +20,8 @@ constexpr int64_t kEstimatedHopNs = 20'000, kEstimatedActionNs = 1'000;
 std::vector<StageCost> measuredCosts(const ir::Graph& graph);
 
 /// Costs, and the memory of a plan of the graph, for simulate().
-CostModel costModelOf(const Plan& plan, std::vector<StageCost> costs);
-std::vector<StageMemory> memoryOf(const Plan& plan);
+CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<StageCost> costs);
+std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan);
 
 /// What stages on different devices hand over in every micro-batch: each value once to each device, to the first task
 /// there that reads it. Those that a transfer brings are placed by the plan. By the makers' order.

@@ -135,7 +135,7 @@ std::string differenceText(int64_t ns, int64_t base_ns) {
 std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machine& machine,
                           const Replication& replication) {
   const std::vector<StageCost> costs = estimateCosts(graph);
-  Chain chain{.costs = costModelOf(plan, costs), .device_of = {}};
+  Chain chain{.costs = costModelOf(graph, plan, costs), .device_of = {}};
   for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[static_cast<size_t>(worker)]);
   if (machine.hasLinks()) {
     chain.machine = machine;
@@ -155,10 +155,12 @@ std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machin
     const size_t worker = static_cast<size_t>(plan.worker_of[s]);
     const std::string persistent = seen[worker] ? "" : mebibytes(plan.persistent_bytes[worker]);
     seen[worker] = true;
+    std::string kept = cat(mebibytes(plan.stash_bytes[s]), " x ", plan.frames[s]);
+    for (const ReceiveRing& ring : plan.receives)
+      if (ring.task.stage == static_cast<int32_t>(s)) kept += cat(" + ", mebibytes(ring.bytes), " x ", ring.frames);
     table.add({cat(s), cat(plan.device_of[worker]), millisecondsText(costs[s].forward_ns),
                millisecondsText(costs[s].backward_ns + costs[s].weight_grad_ns), millisecondsText(costs[s].update_ns),
-               persistent, cat(mebibytes(plan.stash_bytes[s]), " x ", plan.frames[s]),
-               s > 0 ? mebibytes(stages[s].handed_over) : "",
+               persistent, kept, s > 0 ? mebibytes(stages[s].handed_over) : "",
                stages[s].first ? cat(nodeText(*stages[s].first), " .. ", nodeText(*stages[s].last)) : "nothing"});
   }
   out += table.str();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "plan/plan.h"
@@ -43,6 +44,19 @@ using ir::taskOf;
 bool isTransfer(const ir::Node& node);
 /// One that brings a value for a task; the others refresh the copy of an external.
 bool isReceive(const ir::Node& node);
+/// Of Plan::receives, those that transfers bring values into; the others are a stage's own.
+std::set<int32_t> receivedRings(const ir::Graph& graph, const Plan& plan);
+
+/// When a stage has several rings of frames: where that takes fewer bytes under the schedule, never, or wherever its
+/// values can be told apart.
+enum class RingRule : uint8_t { kFewestBytes, kTogether, kApart };
+struct PlannedStages {
+  Plan plan;
+  std::vector<int64_t> transient_bytes;  // by stage
+};
+/// makePlan() by another rule.
+PlannedStages planStages(const ir::Graph& graph, const PlanOptions& options, RingRule rule);
+
 /// Throws E0403 when an external cannot be updated without breaking another reader.
 Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options);
 

@@ -164,7 +164,7 @@ class Reporter {
       row_of_.clear();
       addPersistent(w);
       addStash(w);
-      addReceived(w);
+      addRings(w);
       addTransient(w);
       addFetched(w);
       for (const OffChipGroup& group : plan_.off_chip)
@@ -198,7 +198,7 @@ class Reporter {
     else if (home.home == Home::kStash)
       stash_[home.stage].push_back(tenant);
     else if (home.home == Home::kReceive)
-      received_[home.receive].push_back(tenant);
+      rings_[home.receive].push_back(tenant);
     else
       transient_[buffer.touches.front().task].push_back(tenant);
   }
@@ -215,10 +215,15 @@ class Reporter {
         chargeShared(tenants, plan_.stash_bytes[stage], plan_.frames[stage], MemoryClass::kStash);
   }
 
-  void addReceived(size_t worker) {
-    for (const auto& [ring, tenants] : received_)
-      if (plan_.worker_of[plan_.receives[ring].task.stage] == static_cast<int>(worker))
-        for (const Tenant& t : tenants) charge(t.buffer, alignUp(t.bytes), plan_.receives[ring].frames);
+  void addRings(size_t worker) {
+    for (const auto& [index, tenants] : rings_) {
+      const ReceiveRing& ring = plan_.receives[index];
+      if (plan_.worker_of[ring.task.stage] != static_cast<int>(worker)) continue;
+      if (liveness_.buffers[tenants.front().buffer].is_received)
+        for (const Tenant& t : tenants) charge(t.buffer, alignUp(t.bytes), ring.frames);
+      else
+        chargeShared(tenants, ring.bytes, ring.frames, MemoryClass::kStash);
+    }
   }
 
   // The task that needs the most; the others run in its memory.
@@ -325,9 +330,9 @@ class Reporter {
           tensor.source = graph_.nodes[t.position].source;
       return tensor;
     }
-    tensor.memory_class = home.home == Home::kStash     ? MemoryClass::kStash
-                          : home.home == Home::kReceive ? MemoryClass::kReceived
-                                                        : MemoryClass::kTransient;
+    tensor.memory_class = liveness_.buffers[buffer].is_received ? MemoryClass::kReceived
+                          : home.home == Home::kTransient       ? MemoryClass::kTransient
+                                                                : MemoryClass::kStash;
     if (const ir::Node* node = makerOf(buffer)) {
       tensor.name = node->op;
       tensor.source = node->source;
@@ -341,7 +346,7 @@ class Reporter {
   std::vector<int32_t> position_;  // of nodes, by id
   Layers layers_;
   std::map<int, std::vector<Tenant>> persistent_, stash_;  // by worker, by stage
-  std::map<int32_t, std::vector<Tenant>> received_;        // by index into Plan::receives
+  std::map<int32_t, std::vector<Tenant>> rings_;           // by index into Plan::receives
   std::map<Task, std::vector<Tenant>> transient_;
   std::map<size_t, std::vector<Tenant>> off_chip_;  // by index into Plan::off_chip
   DeviceMemory device_;

@@ -4,7 +4,9 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/instructions.h"
@@ -23,12 +25,13 @@ constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
 class Planner {
  public:
-  Planner(const ir::Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {
+  Planner(const ir::Graph& graph, const PlanOptions& options, RingRule rule = RingRule::kFewestBytes)
+      : graph_(graph), options_(options), rule_(rule) {
     num_stages_ = static_cast<int>(graph.stages.size());
     plan_.options = options;
   }
 
-  Plan run() {
+  PlannedStages run() {
     ABELE_CHECK(num_stages_ >= 1, "the graph has no stages: run assign-stages first");
     assignWorkers();
     checkFlow();
@@ -36,11 +39,12 @@ class Planner {
     liveness_ = analyseLiveness(graph_, options_);
     checkWrittenParameters();
     chooseHomes();
+    splitRings();
     packPersistent();
     packStash();
     packTransient();
     chooseFrames();
-    return std::move(plan_);
+    return {std::move(plan_), std::move(transient_of_stage_)};
   }
 
  private:
@@ -292,11 +296,14 @@ class Planner {
     for (size_t i = 0; i < homes_.size(); ++i)
       if (homes_[i].home == Home::kTransient) by_task[liveness_.buffers[i].touches.front().task].push_back(i);
     plan_.transient_bytes.assign(plan_.device_of.size(), 0);
+    transient_of_stage_.assign(num_stages_, 0);
     for (const auto& [task, members] : by_task) {
       std::vector<Interval> intervals;
       for (size_t i : members) intervals.push_back(lifeInTask(i));
-      int64_t& bytes = plan_.transient_bytes[workerOf(task.stage)];
-      bytes = std::max(bytes, pack(intervals));
+      int64_t& of_worker = plan_.transient_bytes[workerOf(task.stage)];
+      int64_t& of_stage = transient_of_stage_[task.stage];
+      of_stage = std::max(of_stage, pack(intervals));
+      of_worker = std::max(of_worker, of_stage);
       for (size_t k = 0; k < members.size(); ++k) settle(members[k], intervals[k]);
     }
   }
@@ -310,19 +317,100 @@ class Planner {
     return item;
   }
 
+  // Values of a stage that have frames of their own.
+  struct Frames {
+    bool is_own = true;  // no other stage uses them
+    std::set<Task> users = {};
+    std::vector<size_t> members = {};
+    int64_t bytes = 0;  // of one
+  };
+
+  // A frame is in use from the first task that touches one of its values to the last. What weight gradients or other
+  // stages read would keep what only forward and backward need, in as many frames: it gets rings of its own where that
+  // takes fewer bytes.
+  void splitRings() {
+    num_received_ = plan_.receives.size();
+    std::vector<std::vector<Frames>> apart(static_cast<size_t>(num_stages_), std::vector<Frames>(3));
+    std::vector<bool> moves(apart.size(), false);  // the frames of what is off chip are those of its stage
+    for (size_t i = 0; i < homes_.size(); ++i) {
+      if (homes_[i].home != Home::kStash) continue;
+      const int32_t stage = homes_[i].stage;
+      if (homes_[i].off_chip >= 0) moves[stage] = true;
+      bool is_own = true, is_late = false;
+      for (const Touch& t : liveness_.buffers[i].touches) {
+        is_own = is_own && t.task.stage == stage;
+        is_late = is_late || t.task.direction == Direction::kWeightGrad;
+      }
+      Frames& frames = apart[stage][is_own ? is_late : 2];
+      frames.is_own = is_own;
+      for (const Touch& t : liveness_.buffers[i].touches) frames.users.insert(t.task);
+      frames.members.push_back(i);
+    }
+    std::optional<RingLengths> lengths;
+    for (int s = 0; s < num_stages_; ++s) {
+      std::erase_if(apart[s], [](const Frames& frames) { return frames.members.empty(); });
+      if (rule_ == RingRule::kTogether || apart[s].size() < 2 || moves[s]) continue;
+      if (!lengths) lengths.emplace(plan_.schedule, num_stages_, options_.accumulation);
+      splitRing(s, std::move(apart[s]), *lengths);
+    }
+  }
+
+  // What other stages read keeps as many frames as the whole stage has without rings: no stage waits longer for
+  // another. The larger part of what only this stage uses keeps the stage's frame.
+  void splitRing(int stage, std::vector<Frames> apart, const RingLengths& lengths) {
+    Frames all;
+    for (Frames& frames : apart) {
+      frames.bytes = packedBytes(stage, frames.members);
+      all.users.insert(frames.users.begin(), frames.users.end());
+      all.members.insert(all.members.end(), frames.members.begin(), frames.members.end());
+    }
+    std::sort(all.members.begin(), all.members.end());
+    const int64_t most = lengths.of(all.users);
+    const auto lengthOf = [&](const Frames& frames) { return frames.is_own ? lengths.of(frames.users) : most; };
+    int64_t bytes = 0;
+    for (const Frames& frames : apart) bytes += lengthOf(frames) * frames.bytes;
+    if (rule_ == RingRule::kFewestBytes && bytes >= most * packedBytes(stage, all.members)) return;
+    const auto main = std::max_element(apart.begin(), apart.end(), [](const Frames& a, const Frames& b) {
+      return std::pair(a.is_own, a.bytes) < std::pair(b.is_own, b.bytes);
+    });
+    for (auto frames = apart.begin(); frames != apart.end(); ++frames) {
+      if (frames == main) continue;
+      const auto ring = static_cast<int32_t>(plan_.receives.size());
+      const auto first = std::find_if(frames->users.begin(), frames->users.end(),
+                                      [&](const Task& user) { return user.stage == stage; });
+      plan_.receives.push_back({.task = *first, .frames = lengthOf(*frames)});
+      ring_users_[ring] = frames->users;
+      for (size_t i : frames->members) {
+        homes_[i].home = Home::kReceive;
+        homes_[i].receive = ring;
+      }
+    }
+  }
+
+  int64_t packedBytes(int stage, const std::vector<size_t>& members) const {
+    std::vector<Interval> intervals;
+    for (size_t i : members) intervals.push_back(lifeInFrame(stage, i));
+    return pack(intervals);
+  }
+
   void packStash() {
     plan_.stash_bytes.assign(num_stages_, 0);
-    std::map<std::pair<int32_t, int>, std::vector<size_t>> frames;  // by off-chip group, or -1, and stage
+    std::map<std::tuple<int32_t, int32_t, int>, std::vector<size_t>>
+        frames;  // by off-chip group and ring, or -1, stage
     for (size_t i = 0; i < homes_.size(); ++i)
-      if (homes_[i].home == Home::kStash) frames[{homes_[i].off_chip, homes_[i].stage}].push_back(i);
+      if (homes_[i].home == Home::kStash || (homes_[i].home == Home::kReceive && !liveness_.buffers[i].is_received))
+        frames[{homes_[i].off_chip, homes_[i].receive, homes_[i].stage}].push_back(i);
     for (const auto& [place, members] : frames) {
-      const auto [off_chip, stage] = place;
+      const auto [off_chip, ring, stage] = place;
       std::vector<Interval> intervals;
       for (size_t i : members) intervals.push_back(lifeInFrame(stage, i));
       const int64_t bytes = pack(intervals);
-      (off_chip < 0 ? plan_.stash_bytes[stage] : plan_.off_chip[off_chip].bytes) = bytes;
+      int64_t& frame = off_chip >= 0 ? plan_.off_chip[off_chip].bytes
+                       : ring >= 0   ? plan_.receives[ring].bytes
+                                     : plan_.stash_bytes[stage];
+      frame = bytes;
       for (size_t k = 0; k < members.size(); ++k) settle(members[k], intervals[k]);
-      if (off_chip < 0) fillFrame(stage, members, intervals, bytes);
+      if (off_chip < 0) fillFrame(members, intervals, bytes);
     }
   }
 
@@ -340,14 +428,15 @@ class Planner {
 
   // Forward comes before most of what its frame will hold, and backward behind it: there the tasks that use the frame
   // anyway put values of their own. The frame grows by none of them.
-  void fillFrame(int stage, const std::vector<size_t>& members, const std::vector<Interval>& held, int64_t bytes) {
+  void fillFrame(const std::vector<size_t>& members, const std::vector<Interval>& held, int64_t bytes) {
+    const Placement frame = homes_[members.front()];
     std::set<Task> users;
     for (size_t i : members)
       for (const Touch& t : liveness_.buffers[i].touches) users.insert(t.task);
     std::vector<size_t> guests;
     std::vector<Interval> lives;
     for (size_t i = 0; i < homes_.size(); ++i) {
-      if (homes_[i].home != Home::kTransient || homes_[i].stage != stage) continue;
+      if (homes_[i].home != Home::kTransient || homes_[i].stage != frame.stage) continue;
       const Task& task = liveness_.buffers[i].touches.front().task;
       if (task.direction == Direction::kUpdate || !users.contains(task)) continue;
       guests.push_back(i);
@@ -356,7 +445,7 @@ class Planner {
     const std::vector<bool> fits = fillGaps(held, bytes, lives);
     for (size_t k = 0; k < guests.size(); ++k) {
       if (!fits[k]) continue;
-      homes_[guests[k]].home = Home::kStash;
+      homes_[guests[k]] = frame;
       settle(guests[k], lives[k]);
     }
   }
@@ -372,21 +461,21 @@ class Planner {
       if (homes_[i].home == Home::kStash)
         for (const Touch& t : liveness_.buffers[i].touches) users[homes_[i].stage].insert(t.task);
     for (const auto& tasks : users) plan_.users.emplace_back(tasks.begin(), tasks.end());
-    plan_.frames = ringLengths(plan_.schedule, num_stages_, options_.accumulation, plan_.users);
-    for (size_t r = 0; r < plan_.receives.size(); ++r)
-      plan_.receives[r].users.assign(ring_users_[r].begin(), ring_users_[r].end());
-    std::vector<std::vector<Task>> of_rings;
-    for (const ReceiveRing& ring : plan_.receives) of_rings.push_back(ring.users);
-    const std::vector<int64_t> lengths = ringLengths(plan_.schedule, num_stages_, options_.accumulation, of_rings);
-    for (size_t r = 0; r < lengths.size(); ++r) {
+    const RingLengths lengths(plan_.schedule, num_stages_, options_.accumulation);
+    for (const auto& tasks : plan_.users) plan_.frames.push_back(lengths.of(tasks));
+    for (size_t r = 0; r < plan_.receives.size(); ++r) {
+      ReceiveRing& ring = plan_.receives[r];
+      ring.users.assign(ring_users_[r].begin(), ring_users_[r].end());
+      if (r >= num_received_) continue;
       // What an update receives is made right before it: nothing could come ahead.
-      const bool comes_ahead = plan_.receives[r].task.direction != Direction::kUpdate;
-      plan_.receives[r].frames = std::min(lengths[r] + comes_ahead, std::max<int64_t>(plan_.schedule.micro_batches, 1));
+      const bool comes_ahead = ring.task.direction != Direction::kUpdate;
+      ring.frames = std::min(lengths.of(ring.users) + comes_ahead, std::max<int64_t>(plan_.schedule.micro_batches, 1));
     }
   }
 
   const ir::Graph& graph_;
   PlanOptions options_;
+  RingRule rule_;
   int num_stages_ = 0;
   Plan plan_;
   Liveness liveness_;
@@ -394,11 +483,17 @@ class Planner {
   std::map<std::pair<TensorUse, int32_t>, int32_t> off_chip_of_;  // by use and stage: the off-chip group
   std::map<Task, int32_t> ring_of_;                               // index into Plan::receives
   std::map<int32_t, std::set<Task>> ring_users_;                  // by index into Plan::receives
+  size_t num_received_ = 0;                                       // of these rings; the others are frames of stages
+  std::vector<int64_t> transient_of_stage_;
 };
 
 }  // namespace
 
-Plan makePlan(const ir::Graph& graph, const PlanOptions& options) { return Planner(graph, options).run(); }
+Plan makePlan(const ir::Graph& graph, const PlanOptions& options) { return Planner(graph, options).run().plan; }
+
+PlannedStages planStages(const ir::Graph& graph, const PlanOptions& options, RingRule rule) {
+  return Planner(graph, options, rule).run();
+}
 
 int64_t Plan::totalPersistentBytes() const {
   return std::accumulate(persistent_bytes.begin(), persistent_bytes.end(), int64_t{0});

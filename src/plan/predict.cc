@@ -53,19 +53,51 @@ std::vector<size_t> cutsWithin(const std::vector<StageCost>& costs, size_t parts
   return ends;
 }
 
+std::vector<Task> joinUsers(const std::vector<Task>& users, const std::vector<int32_t>& part_of) {
+  std::vector<Task> joined;
+  for (const Task& user : users) {
+    const Task task{part_of[static_cast<size_t>(user.stage)], user.direction};
+    if (std::find(joined.begin(), joined.end(), task) == joined.end()) joined.push_back(task);
+  }
+  return joined;
+}
+
+void addRing(std::vector<StageRing>& rings, int64_t bytes, std::vector<Task> users) {
+  const auto same = std::find_if(rings.begin(), rings.end(), [&](const StageRing& ring) {
+    return std::is_permutation(ring.users.begin(), ring.users.end(), users.begin(), users.end());
+  });
+  if (same == rings.end())
+    rings.push_back({bytes, std::move(users)});
+  else
+    same->bytes += bytes;
+}
+
 // Adds up what the stages of each part keep; their tasks are then the part's.
 std::vector<StageMemory> joinMemory(const std::vector<StageMemory>& stages, const std::vector<int32_t>& part_of) {
   if (stages.empty()) return {};
   std::vector<StageMemory> parts(static_cast<size_t>(part_of.back()) + 1);
+  std::vector<bool> has_rings(parts.size(), false);
   for (size_t s = 0; s < stages.size(); ++s) {
-    StageMemory& part = parts[static_cast<size_t>(part_of[s])];
+    const auto p = static_cast<size_t>(part_of[s]);
+    StageMemory& part = parts[p];
     part.persistent_bytes += stages[s].persistent_bytes;
     part.stash_bytes += stages[s].stash_bytes;
     part.transient_bytes = std::max(part.transient_bytes, stages[s].transient_bytes);
-    for (const Task& user : stages[s].users) {
-      const Task joined{part_of[static_cast<size_t>(user.stage)], user.direction};
-      if (std::find(part.users.begin(), part.users.end(), joined) == part.users.end()) part.users.push_back(joined);
+    for (const Task& user : joinUsers(stages[s].users, part_of))
+      if (std::find(part.users.begin(), part.users.end(), user) == part.users.end()) part.users.push_back(user);
+    if (!stages[s].rings.empty()) {
+      has_rings[p] = true;
+      part.apart_transient_bytes = std::max(part.apart_transient_bytes, stages[s].apart_transient_bytes);
+      for (const StageRing& ring : stages[s].rings) addRing(part.rings, ring.bytes, joinUsers(ring.users, part_of));
+    } else if (!stages[s].users.empty()) {
+      part.apart_transient_bytes = std::max(part.apart_transient_bytes, stages[s].transient_bytes);
+      addRing(part.rings, stages[s].stash_bytes, joinUsers(stages[s].users, part_of));
     }
+  }
+  for (size_t p = 0; p < parts.size(); ++p) {
+    if (has_rings[p]) continue;
+    parts[p].rings.clear();
+    parts[p].apart_transient_bytes = 0;
   }
   return parts;
 }
@@ -80,8 +112,12 @@ std::vector<int> devicesOf(const Chain& chain) {
 // What arrives in a stage stays there as long as what its own forward keeps.
 void addReceived(std::vector<StageMemory>& memory, const std::vector<Transfer>& transfers) {
   if (memory.empty()) return;
-  for (const Transfer& t : transfers)
-    if (!t.is_placed) memory[static_cast<size_t>(t.to.stage)].stash_bytes += t.bytes;
+  for (const Transfer& t : transfers) {
+    if (t.is_placed) continue;
+    StageMemory& stage = memory[static_cast<size_t>(t.to.stage)];
+    stage.stash_bytes += t.bytes;
+    if (!stage.rings.empty()) stage.rings.front().bytes += t.bytes;
+  }
 }
 
 void requireHandovers(const Chain& chain) {
@@ -130,18 +166,26 @@ void requireCosts(const Chain& chain) {
   for (const StageCost& c : costs.stages)
     bad |= c.forward_ns < 0 || c.backward_ns < 0 || c.weight_grad_ns < 0 || c.update_ns < 0;
   for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
-    for (const StageMemory& m : *memory) bad |= m.persistent_bytes < 0 || m.stash_bytes < 0 || m.transient_bytes < 0;
+    for (const StageMemory& m : *memory) {
+      bad |= m.persistent_bytes < 0 || m.stash_bytes < 0 || m.transient_bytes < 0 || m.apart_transient_bytes < 0;
+      for (const StageRing& ring : m.rings) bad |= ring.bytes < 0;
+    }
   ABELE_REQUIRE(!bad, E0404, {.what = "a negative time or size", .expected = "0 or more"});
   const size_t n = costs.stages.size();
   bool fits = chain.device_of.empty() || chain.device_of.size() == n;
   for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
     fits = fits && (memory->empty() || memory->size() == n);
   ABELE_REQUIRE(fits, E0404, {.what = cat("figures of some of ", n, " stages only"), .expected = "all or none"});
+  const auto requireUsers = [n](const std::vector<Task>& users) {
+    for (const Task& user : users)
+      ABELE_REQUIRE(user.stage >= 0 && static_cast<size_t>(user.stage) < n, E0404,
+                    {.what = cat("a user in stage ", user.stage), .expected = cat("stages 0 to ", n - 1)});
+  };
   for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
-    for (const StageMemory& m : *memory)
-      for (const Task& user : m.users)
-        ABELE_REQUIRE(user.stage >= 0 && static_cast<size_t>(user.stage) < n, E0404,
-                      {.what = cat("a user in stage ", user.stage), .expected = cat("stages 0 to ", n - 1)});
+    for (const StageMemory& m : *memory) {
+      requireUsers(m.users);
+      for (const StageRing& ring : m.rings) requireUsers(ring.users);
+    }
   requireHandovers(chain);
   for (int device : chain.device_of)
     ABELE_REQUIRE(device >= 0, E0404, {.what = cat("device ", device), .expected = "0 or more"});

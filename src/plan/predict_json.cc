@@ -95,15 +95,16 @@ class ChainReader {
       }
       reader_.failKey(value, key,
                       "forward_ns, backward_ns, weight_grad_ns, update_ns, persistent_bytes, stash_bytes, "
-                      "transient_bytes, users, split, sharded, forward_bytes, backward_bytes, gradient_bytes, device "
+                      "transient_bytes, users, rings, apart_transient_bytes, split, sharded, forward_bytes, "
+                      "backward_bytes, gradient_bytes, device "
                       "or repeat");
     });
     if (repeat < 1 || static_cast<int64_t>(chain_.costs.stages.size()) + repeat > kMostStages)
       reader_.fail(object.line, cat("repeat ", repeat), cat("1 or more, and at most ", kMostStages, " stages"));
     if (device > kMostStages) reader_.fail(object.line, cat("device ", device), cat("at most ", kMostStages));
     // Of each copy of the stage: a short text must not ask for all memory.
-    size_t users = memory.users.size();
-    for (const auto& other : {split, sharded}) users += other ? other->users.size() : 0;
+    size_t users = countUsers(memory);
+    for (const auto& other : {split, sharded}) users += other ? countUsers(*other) : 0;
     users_ += repeat * static_cast<int64_t>(users);
     if (users_ > kMostStages)
       reader_.fail(object.line, cat(users_, " users"), cat("at most ", kMostStages, " users of all stages"));
@@ -157,15 +158,39 @@ class ChainReader {
     else if (key == "transient_bytes")
       memory.transient_bytes = reader_.readInteger(value);
     else if (key == "users")
-      reader_.readList(value, [&](const JsonValue& task) { memory.users.push_back(readTask(task)); });
+      readUsers(value, memory.users);
+    else if (key == "rings")
+      reader_.readList(value, [&](const JsonValue& ring) { readRing(ring, memory.rings.emplace_back()); });
+    else if (key == "apart_transient_bytes")
+      memory.apart_transient_bytes = reader_.readInteger(value);
     else
       return false;
     return true;
   }
   void readMemory(const JsonValue& object, StageMemory& memory) {
     reader_.readObject(object, [&](const std::string& key, const JsonValue& value) {
-      if (!readMemory(key, value, memory)) reader_.failKey(value, key, "stash_bytes, transient_bytes or users");
+      if (!readMemory(key, value, memory))
+        reader_.failKey(value, key, "stash_bytes, transient_bytes, users, rings or apart_transient_bytes");
     });
+  }
+  void readRing(const JsonValue& object, StageRing& ring) {
+    reader_.readObject(object, [&](const std::string& key, const JsonValue& value) {
+      if (key == "bytes")
+        ring.bytes = reader_.readInteger(value);
+      else if (key == "users")
+        readUsers(value, ring.users);
+      else
+        reader_.failKey(value, key, "bytes or users");
+    });
+    if (ring.users.empty()) reader_.fail(object.line, "a ring of nobody", "\"users\"");
+  }
+  void readUsers(const JsonValue& list, std::vector<Task>& users) {
+    reader_.readList(list, [&](const JsonValue& task) { users.push_back(readTask(task)); });
+  }
+  static size_t countUsers(const StageMemory& memory) {
+    size_t users = memory.users.size();
+    for (const StageRing& ring : memory.rings) users += ring.users.size();
+    return users;
   }
 
   // "B12": the backward of stage 12.
@@ -194,17 +219,23 @@ std::string fixed(double value, int digits) {
   return buffer;
 }
 
-// Without braces: the members of an object.
-std::string memoryMembers(const StageMemory& m) {
-  std::string out = cat("\"stash_bytes\": ", m.stash_bytes, ", \"transient_bytes\": ", m.transient_bytes);
-  if (m.users.empty()) return out;
-  out += ", \"users\": [";
-  for (size_t i = 0; i < m.users.size(); ++i)
-    out += cat(i ? ", \"" : "\"", kLetters[static_cast<size_t>(m.users[i].direction)], m.users[i].stage, "\"");
+std::string taskText(const Task& task) { return cat(kLetters[static_cast<size_t>(task.direction)], task.stage); }
+
+std::string usersText(const std::vector<Task>& users) {
+  std::string out = "[";
+  for (size_t i = 0; i < users.size(); ++i) out += cat(i ? ", \"" : "\"", taskText(users[i]), "\"");
   return out + "]";
 }
 
-std::string taskText(const Task& task) { return cat(kLetters[static_cast<size_t>(task.direction)], task.stage); }
+// Without braces: the members of an object.
+std::string memoryMembers(const StageMemory& m) {
+  std::string out = cat("\"stash_bytes\": ", m.stash_bytes, ", \"transient_bytes\": ", m.transient_bytes);
+  if (!m.users.empty()) out += cat(", \"users\": ", usersText(m.users));
+  for (size_t i = 0; i < m.rings.size(); ++i)
+    out += cat(i ? ", " : ", \"rings\": [", "{\"bytes\": ", m.rings[i].bytes,
+               ", \"users\": ", usersText(m.rings[i].users), "}");
+  return m.rings.empty() ? out : cat(out, "], \"apart_transient_bytes\": ", m.apart_transient_bytes);
+}
 
 // What stands in front of the stages beside the overheads; nothing where all devices share one memory.
 std::string machineMembers(const Chain& chain) {

@@ -26,15 +26,46 @@ int64_t timeOf(const CostModel& costs, const Action& a) {
   return 0;
 }
 
-std::vector<std::vector<Task>> usersOf(const std::vector<StageMemory>& memory) {
-  std::vector<std::vector<Task>> users;
-  for (size_t s = 0; s < memory.size(); ++s) {
-    users.push_back(memory[s].users);
-    if (!users.back().empty()) continue;
-    for (Direction direction : {Direction::kForward, Direction::kBackward, Direction::kWeightGrad})
-      users.back().push_back({static_cast<int32_t>(s), direction});
+int64_t transientBytes(const StageMemory& memory, bool is_apart) {
+  return is_apart ? memory.apart_transient_bytes : memory.transient_bytes;
+}
+
+// Frames of a stage.
+struct Ring {
+  int64_t stage = 0;
+  int64_t bytes = 0;
+  std::vector<Task> users;
+  int64_t frames = 1;
+  std::vector<size_t> sent = {};  // what transfers take from it: indices of Simulator::transfers_
+
+  bool isOwn() const {
+    return std::all_of(users.begin(), users.end(), [&](const Task& t) { return t.stage == stage; });
   }
-  return users;
+  // The stage's task that takes a frame.
+  Direction maker() const {
+    Direction first = Direction::kUpdate;
+    for (const Task& user : users)
+      if (user.stage == stage) first = std::min(first, user.direction);
+    return first;
+  }
+};
+
+// Of one stage: its stash, or further rings where these take fewer bytes.
+std::vector<Ring> ringsOf(int64_t stage, const StageMemory& memory, const RingLengths& lengths) {
+  Ring stash{.stage = stage, .bytes = memory.stash_bytes, .users = memory.users};
+  if (stash.users.empty())
+    for (Direction direction : {Direction::kForward, Direction::kBackward, Direction::kWeightGrad})
+      stash.users.push_back({static_cast<int32_t>(stage), direction});
+  stash.frames = lengths.of(stash.users);
+  std::vector<Ring> apart;
+  int64_t bytes = 0;
+  for (const StageRing& further : memory.rings) {
+    Ring& ring = apart.emplace_back(Ring{.stage = stage, .bytes = further.bytes, .users = further.users});
+    ring.frames = ring.isOwn() ? lengths.of(ring.users) : stash.frames;
+    bytes += ring.frames * ring.bytes;
+  }
+  if (!apart.empty() && bytes < stash.frames * stash.bytes) return apart;
+  return {stash};
 }
 
 // Workers run their actions in order, so each needs a look only when something it may wait for has ended. The order in
@@ -67,10 +98,7 @@ class Simulator {
         ++barrierOf(a).left;
       }
     }
-    users_ = usersOf(costs_.memory);
-    if (!users_.empty())
-      result_.frames = ringLengths(schedule_, static_cast<int>(users_.size()), accumulation_, users_);
-    readers_.resize(users_.size());
+    makeRings();
     noteTransfers();
     if (costs_.cores > 0 && static_cast<size_t>(costs_.cores) < workers)
       shareCores();
@@ -85,6 +113,23 @@ class Simulator {
   }
 
  private:
+  void makeRings() {
+    const size_t stages = costs_.memory.size();
+    if (stages == 0) return;
+    const RingLengths lengths(schedule_, static_cast<int>(stages), accumulation_);
+    taken_by_.resize(4 * stages);
+    readers_.resize(stages);
+    for (size_t s = 0; s < stages; ++s) {
+      std::vector<Ring> rings = ringsOf(static_cast<int64_t>(s), costs_.memory[s], lengths);
+      result_.frames.push_back(rings.front().frames);
+      result_.is_apart.push_back(rings.size() > 1);
+      for (Ring& ring : rings) {
+        taken_by_[indexOf({static_cast<int32_t>(s), ring.maker()})].push_back(rings_.size());
+        rings_.push_back(std::move(ring));
+      }
+    }
+  }
+
   // Actions of a group that others wait for as a whole.
   struct Barrier {
     int64_t left = 0, end_ns = 0;
@@ -117,14 +162,17 @@ class Simulator {
     return true;
   }
 
-  // Until the frame of this forward's micro-batch is free again.
-  bool waitForFrame(const Action& a, int64_t& ready) const {
-    if (users_.empty()) return true;
-    const int64_t before = a.micro_batch - result_.frames[static_cast<size_t>(a.stage)];
-    if (before < 0) return true;
-    for (const Task& user : users_[static_cast<size_t>(a.stage)]) {
-      const bool runs = !ends_[static_cast<size_t>(user.stage)][static_cast<size_t>(user.direction)].empty();
-      if (runs && user.direction != Direction::kUpdate && !wait(user, before, a, ready)) return false;
+  // Until the frames that an action takes are free again, and what transfers take from them has arrived.
+  bool waitForFrames(const Action& a, int64_t& ready) const {
+    if (rings_.empty()) return true;
+    for (size_t r : taken_by_[indexOf({a.stage, a.direction})]) {
+      const Ring& ring = rings_[r];
+      const int64_t before = a.micro_batch - ring.frames;
+      if (before < 0) continue;
+      for (const Task& user : ring.users)
+        if (runs(user) && user.direction != Direction::kUpdate && !wait(user, before, a, ready)) return false;
+      for (size_t i : ring.sent)
+        if (!waitForArrival(i, before, ready)) return false;
     }
     return true;
   }
@@ -158,18 +206,29 @@ class Simulator {
       if (link_free_.size() <= link) link_free_.resize(link + 1, 0);
       transfers_.push_back(std::move(moving));
     }
+    if (transfers_.empty()) return;
+    for (size_t i = 0; !rings_.empty() && i < transfers_.size(); ++i) ringOf(i).sent.push_back(i);
     // The reader has a copy of its own, so that its sender's frame is free when all has arrived.
-    for (size_t s = 0; s < users_.size(); ++s) {
+    for (Ring& ring : rings_) {
       const auto is_copied = [&](const Task& user) {
         return std::any_of(transfers_.begin(), transfers_.end(), [&](const Moving& m) {
-          return m.from.stage == static_cast<int32_t>(s) && workerOf(m.to.stage) == workerOf(user.stage);
+          return m.from.stage == ring.stage && workerOf(m.to.stage) == workerOf(user.stage);
         });
       };
-      if (!transfers_.empty())
-        std::erase_if(users_[s], [&](const Task& user) {
-          return workerOf(user.stage) != workerOf(static_cast<int64_t>(s)) && is_copied(user);
-        });
+      std::erase_if(ring.users,
+                    [&](const Task& user) { return workerOf(user.stage) != workerOf(ring.stage) && is_copied(user); });
     }
+  }
+
+  // That its reader uses, else the first one of its stage.
+  Ring& ringOf(size_t transfer) {
+    const int32_t stage = transfers_[transfer].from.stage;
+    const Task& reader = transfers_[transfer].to;
+    const auto first =
+        std::lower_bound(rings_.begin(), rings_.end(), stage, [](const Ring& r, int32_t s) { return r.stage < s; });
+    for (auto it = first; it != rings_.end() && it->stage == stage; ++it)
+      if (std::find(it->users.begin(), it->users.end(), reader) != it->users.end()) return *it;
+    return *first;
   }
 
   bool isBrought(const Task& maker, const Task& reader) const {
@@ -196,20 +255,15 @@ class Simulator {
 
   bool haveArrived(const Action& a, int64_t& ready) const {
     if (transfers_.empty()) return true;
-    for (size_t i : awaited_[indexOf({a.stage, a.direction})]) {
-      const int64_t arrival = transfers_[i].arrivals[static_cast<size_t>(a.micro_batch)];
-      if (arrival < 0) return false;
-      ready = std::max(ready, arrival);
-    }
-    if (a.direction != Direction::kForward || users_.empty()) return true;
-    const int64_t before = a.micro_batch - result_.frames[static_cast<size_t>(a.stage)];
-    for (size_t d = 0; before >= 0 && d < 4; ++d)
-      for (size_t i : sent_[4 * static_cast<size_t>(a.stage) + d]) {
-        const int64_t arrival = transfers_[i].arrivals[static_cast<size_t>(before)];
-        if (arrival < 0) return false;
-        ready = std::max(ready, arrival);
-      }
+    for (size_t i : awaited_[indexOf({a.stage, a.direction})])
+      if (!waitForArrival(i, a.micro_batch, ready)) return false;
     return true;
+  }
+
+  bool waitForArrival(size_t transfer, int64_t micro_batch, int64_t& ready) const {
+    const int64_t arrival = transfers_[transfer].arrivals[static_cast<size_t>(micro_batch)];
+    ready = std::max(ready, arrival);
+    return arrival >= 0;
   }
 
   // When the gradients of a stage are summed up: a worker's sums follow one another, in the order in which they can
@@ -237,14 +291,14 @@ class Simulator {
   }
 
   bool isReady(const Action& a, int64_t& ready) const {
-    if (!haveArrived(a, ready)) return false;
+    if (!haveArrived(a, ready) || !waitForFrames(a, ready)) return false;
     const auto done = [&](int64_t stage, Direction direction) {
       return wait({static_cast<int32_t>(stage), direction}, a.micro_batch, a, ready);
     };
     switch (a.direction) {
       case Direction::kForward:
         return (groupOf(a) == 0 || wait(updates_[groupOf(a) - 1], a, ready)) &&
-               (a.stage == 0 || done(a.stage - 1, Direction::kForward)) && waitForFrame(a, ready);
+               (a.stage == 0 || done(a.stage - 1, Direction::kForward));
       case Direction::kBackward:
         return done(a.stage, Direction::kForward) &&
                (a.stage == num_stages_ - 1 || done(a.stage + 1, Direction::kBackward));
@@ -326,10 +380,10 @@ class Simulator {
 
   // Who may wait for frames that a stage's tasks give back.
   void noteReaders() {
-    for (size_t s = 0; s < users_.size(); ++s)
-      for (const Task& user : users_[s])
-        if (workerOf(user.stage) != workerOf(static_cast<int64_t>(s)))
-          readers_[static_cast<size_t>(user.stage)].push_back(static_cast<int64_t>(s));
+    for (const Ring& ring : rings_)
+      for (const Task& user : ring.users)
+        if (workerOf(user.stage) != workerOf(ring.stage))
+          readers_[static_cast<size_t>(user.stage)].push_back(ring.stage);
   }
 
   void wakeAfter(const Action& a) {
@@ -416,9 +470,11 @@ class Simulator {
     int64_t bytes = 0, transient = 0;
     for (size_t s = 0; s < costs_.memory.size(); ++s) {
       if (worker_of_[s] != static_cast<int>(w)) continue;
-      bytes += costs_.memory[s].persistent_bytes + result_.frames[s] * costs_.memory[s].stash_bytes;
-      transient = std::max(transient, costs_.memory[s].transient_bytes);
+      bytes += costs_.memory[s].persistent_bytes;
+      transient = std::max(transient, transientBytes(costs_.memory[s], result_.is_apart[s]));
     }
+    for (const Ring& ring : rings_)
+      if (workerOf(ring.stage) == static_cast<int>(w)) bytes += ring.frames * ring.bytes;
     return bytes + transient;
   }
 
@@ -454,7 +510,8 @@ class Simulator {
   std::deque<size_t> queue_;
   std::vector<std::array<std::vector<int64_t>, 4>> ends_;  // by stage, direction and micro-batch; empty: never runs
   std::vector<Barrier> work_, updates_;                    // by group
-  std::vector<std::vector<Task>> users_;                   // of a stage's frames; empty without memory
+  std::vector<Ring> rings_;                                // empty without memory
+  std::vector<std::vector<size_t>> taken_by_;              // by stage and direction: rings of which it takes a frame
   std::vector<std::vector<int64_t>> readers_;              // by stage: stages on other workers whose frames it uses
   std::vector<Moving> transfers_;
   std::vector<std::vector<size_t>> sent_, awaited_;  // by stage and direction: into transfers_
@@ -481,7 +538,8 @@ Simulation simulate(const Schedule& schedule, int num_stages, int64_t accumulati
   return Simulator(schedule, num_stages, accumulation, costs).run();
 }
 
-// What forward keeps lives from its start to the end of the last action of the same micro-batch and stage.
+// What a stage keeps lives from the start of the task that makes it to the end of the last one of the stage that uses
+// it; where other stages use it, to the end of the stage's last action of the same micro-batch.
 std::vector<MemoryPoint> memoryOverTime(const Simulation& simulation, const CostModel& costs, size_t worker) {
   std::vector<MemoryPoint> points{{0, 0}};
   if (costs.memory.empty()) return points;
@@ -496,7 +554,7 @@ std::vector<MemoryPoint> memoryOverTime(const Simulation& simulation, const Cost
   for (size_t s = 0; s < here.size(); ++s) {
     if (!here[s]) continue;
     constant += costs.memory[s].persistent_bytes;
-    transient = std::max(transient, costs.memory[s].transient_bytes);
+    transient = std::max(transient, transientBytes(costs.memory[s], simulation.is_apart[s]));
   }
   points.front().bytes = constant + transient;
   auto change = [&](int64_t time_ns, int64_t bytes) {
@@ -507,10 +565,25 @@ std::vector<MemoryPoint> memoryOverTime(const Simulation& simulation, const Cost
   for (const TimedAction& t : actions) {
     if (t.start_ns < 0) break;
     const size_t s = static_cast<size_t>(t.action.stage);
-    const int64_t bytes = costs.memory[s].stash_bytes;
-    if (t.action.direction == Direction::kForward) change(t.start_ns, bytes);
     const Direction last = splits[s] ? Direction::kWeightGrad : trains[s] ? Direction::kBackward : Direction::kForward;
-    if (t.action.direction == last) change(t.end_ns, -bytes);
+    const auto use = [&](int64_t bytes, const std::vector<Task>& users) {
+      Direction from = users.empty() ? Direction::kForward : last, to = users.empty() ? last : Direction::kForward;
+      bool others_use = false;
+      for (const Task& user : users) {
+        if (user.stage != t.action.stage) {
+          others_use = true;
+          continue;
+        }
+        from = std::min(from, user.direction);
+        to = std::max(to, std::min(user.direction, last));
+      }
+      if (t.action.direction == from) change(t.start_ns, bytes);
+      if (t.action.direction == (others_use ? last : to)) change(t.end_ns, -bytes);
+    };
+    if (!simulation.is_apart[s])
+      use(costs.memory[s].stash_bytes, costs.memory[s].users);
+    else
+      for (const StageRing& ring : costs.memory[s].rings) use(ring.bytes, ring.users);
   }
   return points;
 }

@@ -10,11 +10,22 @@
 
 namespace abele::plan {
 
+/// Frames of some of the values that a stage keeps. Where another stage is among the users, there are as many as all
+/// values of the stage together would have; so makePlan has it.
+struct StageRing {
+  int64_t bytes = 0;        // of a frame
+  std::vector<Task> users;  // who touches a frame; the first of the stage's own makes what is in it
+  bool operator==(const StageRing&) const = default;
+};
+
 struct StageMemory {
   int64_t persistent_bytes = 0;  // weights, sums, optimizer state
   int64_t stash_bytes = 0;       // one micro-batch from its forward to the last use of what forward kept: a frame
   int64_t transient_bytes = 0;   // inside one action; stages of a worker take turns
   std::vector<Task> users = {};  // who touches a frame; empty: the stage's own forward, backward, weight gradients
+  /// Instead of the stash where they take fewer bytes, and the transient memory then.
+  std::vector<StageRing> rings = {};
+  int64_t apart_transient_bytes = 0;
   bool operator==(const StageMemory&) const = default;
 };
 
@@ -65,15 +76,16 @@ struct Simulation {
   std::vector<WorkerTimes> workers;
   std::vector<TransferTimes> transfers;  // as CostModel::transfers
   std::vector<int64_t> held;             // by stage: most micro-batches kept for backward at once
-  std::vector<int64_t> frames;           // by stage: length of the stash's ring; empty without memory
+  std::vector<int64_t> frames;           // by stage: length of the stash's, or first, ring; empty without memory
+  std::vector<bool> is_apart;            // by stage: it has StageMemory::rings instead of the stash
   /// Share of all worker time that is no work, waiting before the first and behind the last action included.
   double bubble() const;
 };
 
 /// Every action starts as soon as its worker is free and what it needs is there: F(s,k) needs F(s-1,k) and the updates
 /// of the group before, B(s,k) needs F(s,k) and B(s+1,k), W(s,k) needs B(s,k), an update everything of its group. What
-/// a transfer brings has to arrive before. Where memory is known, F(s,k) also needs a free frame in the stage's ring,
-/// which is as long as makePlan makes it.
+/// a transfer brings has to arrive before. Where memory is known, what makes the values of a ring also needs a free
+/// frame of it; rings are as long as makePlan makes them.
 Simulation simulate(const Schedule& schedule, int num_stages, int64_t accumulation, const CostModel& costs);
 
 /// What is in use, in time order; the first is at 0. A worker's peak_bytes counts all frames of its rings, in use or

@@ -85,9 +85,17 @@ class Builder {
     for (int s = 0; s < stages; ++s)
       stash_.push_back(addGroup(GroupKind::kStash, plan_.worker_of[s], plan_.frames[s], plan_.stash_bytes[s],
                                 cat("stash/stage", s)));
-    for (const plan::ReceiveRing& ring : plan_.receives)
-      receive_.push_back(addGroup(GroupKind::kStash, plan_.worker_of[ring.task.stage], ring.frames, ring.bytes,
-                                  cat("receive/", taskName(keyOf(ring.task)))));
+    std::set<int32_t> received;  // rings of what transfers bring
+    for (const ir::Node& node : graph_.nodes)
+      if (ownOp(node.op) == OwnOp::kTransfer && node.writes.empty())
+        received.insert(plan_.placement[graph_.baseOf(node.results.at(0).at(0))].receive);
+    for (size_t r = 0; r < plan_.receives.size(); ++r) {
+      const plan::ReceiveRing& ring = plan_.receives[r];
+      const std::string task = taskName(keyOf(ring.task));
+      receive_.push_back(addGroup(
+          GroupKind::kStash, plan_.worker_of[ring.task.stage], ring.frames, ring.bytes,
+          received.contains(static_cast<int32_t>(r)) ? cat("receive/", task) : cat("stash/ring", r, "/", task)));
+    }
     for (const plan::OffChipGroup& g : plan_.off_chip) {
       const bool is_stash = g.use == plan::TensorUse::kActivations;
       off_chip_.push_back(addGroup(is_stash ? GroupKind::kStash : GroupKind::kPersistent, plan_.worker_of[g.stage],

@@ -7,13 +7,14 @@
 #include "base/cat.h"
 #include "ir/text.h"
 #include "passes/pass.h"
+#include "plan/cost.h"
 
 namespace abele::plan {
 namespace {
 
 // A chain of matrix products with gradients of their weights: stage s on device s % devices. weight: rows of the first
-// stage's weight, so that its device is the fullest one.
-ir::Graph chainOf(int stages, int devices, int weight, bool trains_weights = true) {
+// stage's weight, so that its device is the fullest one. kept: rows of what each stage keeps for its backward alone.
+ir::Graph chainOf(int stages, int devices, int weight, bool trains_weights = true, int kept = 0) {
   std::string text = "graph @main {training} {\n";
   for (int s = 0; s < stages; ++s) text += cat("  stage ", s, " \"s", s, "\" {device=", s % devices, "}\n");
   const auto type = [&](int s) { return cat("f32[", s == 0 ? weight : 64, ",64]"); };
@@ -32,13 +33,18 @@ ir::Graph chainOf(int stages, int devices, int weight, bool trains_weights = tru
     text += cat("  %", next, ": f32[64,64] = aten.f(%", made.back(), ", %", 1 + s, ") {stage=", s, "}\n");
     made.push_back(next);
   }
+  const int first_kept = next;
+  for (int s = 0; kept > 0 && s < stages; ++s, ++next)
+    text +=
+        cat("  %", next, ": f32[", kept, ",64] = aten.k(%", made[static_cast<size_t>(s) + 1], ") {stage=", s, "}\n");
   std::string updates;
   int gradient = made.back();
   for (int s = stages - 1; s >= 0; --s) {
     const int incoming = gradient;
-    if (s > 0) {
+    if (s > 0 || kept > 0) {
       gradient = next++;
-      text += cat("  %", gradient, ": f32[64,64] = aten.g(%", incoming, ", %", 1 + s, ") {stage=", s, ", dir=bwd}\n");
+      text += cat("  %", gradient, ": f32[64,64] = aten.g(%", incoming, ", %", 1 + s,
+                  kept > 0 ? cat(", %", first_kept + s) : "", ") {stage=", s, ", dir=bwd}\n");
     }
     if (!trains_weights) continue;
     text += cat("  %", next, ": ", type(s), " = aten.h(%", incoming, ", %", made[static_cast<size_t>(s)],
@@ -47,7 +53,7 @@ ir::Graph chainOf(int stages, int devices, int weight, bool trains_weights = tru
     updates += cat("  output update(", stages + s, ") %", next + 1, "\n");
     next += 2;
   }
-  if (!trains_weights) updates = cat("  output result(0) %", gradient, "\n");
+  if (!trains_weights || kept > 0) updates += cat("  output result(0) %", gradient, "\n");
   return ir::parse(cat(text, "  output loss %", made.back(), "\n", updates, "}\n"));
 }
 
@@ -113,6 +119,30 @@ TEST(DefaultSchedule, SpendsNoMemoryThatNobodyGranted) {
   const DefaultSchedule tight = choose(graph, options);
   EXPECT_EQ(tight.schedule, ScheduleKind::k1F1B);
   EXPECT_TRUE(contains(tight.reason, "whose limit is")) << tight.reason;
+}
+
+// What forward keeps is free again when backward has run: neither weight gradients that wait nor the stage before,
+// which reads a gradient later, hold it. A frame of it more would be too much.
+TEST(DefaultSchedule, LateWeightGradientsHoldOnlyWhatTheyRead) {
+  const ir::Graph graph = chainOf(2, 2, /*weight=*/64, /*trains_weights=*/true, /*kept=*/2048);
+  const DefaultSchedule choice = choose(graph, withCosts(2, 8));
+  EXPECT_EQ(choice.schedule, ScheduleKind::kZeroBubble) << choice.reason;
+  EXPECT_TRUE(contains(choice.reason, "zero-bubble is predicted to take")) << choice.reason;
+  ir::Graph split = graph;
+  passes::PassContext context;
+  passes::splitWeightGradient(split, context);
+  const int64_t frame = 2048 * 64 * 4;
+  for (const ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kZeroBubble}) {
+    PlanOptions options = withCosts(2, 8).plan;
+    options.schedule = kind;
+    const Plan plan = makePlan(splitsBackward(kind) ? split : graph, options);
+    EXPECT_EQ(plan.frames, (std::vector<int64_t>{2, 1})) << scheduleName(kind);
+    EXPECT_LT(peakDeviceBytes(plan).back(), 2 * frame) << scheduleName(kind);
+    const Prediction predicted =
+        predict(plan::chainOf(split, options, options.costs), {.schedule = kind, .accumulation = options.accumulation});
+    for (size_t w = 0; w < plan.device_of.size(); ++w)
+      EXPECT_EQ(predicted.run.workers[w].peak_bytes, peakDeviceBytes(plan)[w]) << scheduleName(kind);
+  }
 }
 
 TEST(DefaultSchedule, KnowsThatDevicesShareCores) {

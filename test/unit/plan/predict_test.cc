@@ -76,6 +76,31 @@ TEST(Simulate, WaitsForFreeFrames) {
   }
 }
 
+// The gradient of stage 1 waits for stage 0 in a ring of its own; what stage 1 keeps does not.
+TEST(Simulate, WaitsForFreeFramesOfFurtherRings) {
+  Chain chain = chainOf({{10, 100, 0, 0}, {10, 10, 0, 0}});
+  using ir::Direction;
+  const Task forward{1, Direction::kForward}, backward{1, Direction::kBackward}, reader{0, Direction::kBackward};
+  chain.costs.memory = {{0, 0, 0}, {.stash_bytes = 100, .users = {forward, backward, reader}}};
+  const Prediction one = predict(chain, {.accumulation = 6});
+  EXPECT_EQ(one.run.workers[1].peak_bytes, 200);
+  chain.costs.memory[1].rings = {{90, {forward, backward}}, {10, {backward, reader}}};
+  chain.costs.memory[1].apart_transient_bytes = 7;
+  const Prediction two = predict(chain, {.accumulation = 6});
+  EXPECT_EQ(two.run.frames[1], 1);
+  EXPECT_EQ(two.run.is_apart, (std::vector<bool>{false, true}));
+  EXPECT_EQ(two.run.workers[1].peak_bytes, 90 + 2 * 10 + 7);
+  EXPECT_EQ(two.run.step_ns, one.run.step_ns);
+  EXPECT_EQ(predict(chain, {.accumulation = 1}).run.workers[1].peak_bytes, 100);
+  std::vector<int64_t> ends;  // of the readers
+  for (const TimedAction& a : two.run.actions[0])
+    if (a.action.direction == Direction::kBackward) ends.push_back(a.end_ns);
+  for (const TimedAction& a : two.run.actions[1])
+    if (a.action.direction == Direction::kBackward && a.action.micro_batch >= 2) {
+      EXPECT_GE(a.start_ns, ends.at(static_cast<size_t>(a.action.micro_batch - 2)));
+    }
+}
+
 TEST(Simulate, TakesTheMemoryOfTheKindOfSchedule) {
   Chain chain = chainOf({{1, 1, 1, 0}, {1, 1, 1, 0}});
   chain.costs.memory = {{1000, 10, 1}, {1000, 10, 1}};
@@ -211,6 +236,8 @@ TEST(ChainText, IsReadBack) {
   chain.costs.cores = 2;
   chain.costs.memory[0].users = {{0, ir::Direction::kForward}, {1, ir::Direction::kWeightGrad}};
   chain.split_memory = {{10, 21, 22, {{0, ir::Direction::kUpdate}}}, {13, 24, 25}};
+  chain.split_memory[1].apart_transient_bytes = 38;
+  chain.split_memory[1].rings = {{36, {{1, ir::Direction::kBackward}}}, {37, {{1, ir::Direction::kForward}}}};
   chain.sharded_memory = {{10, 31, 32}, {13, 34, 35}};
   const Chain read = parseChain(chainJson(chain));
   EXPECT_EQ(chainJson(read), chainJson(chain));
@@ -241,6 +268,8 @@ TEST(ChainText, SaysWhatIsWrong) {
            {"{\"stages\": [{\"users\": [\"F\"]}]}", "\"F\""},
            {"{\"stages\": [{\"split\": {\"forward_ns\": 1}}]}", "unknown key \"forward_ns\""},
            {"{\"stages\": [{\"repeat\": 1e9}]}", "repeat 1000000000"},
+           {R"({"stages": [{"rings": [{"bytes": 1}]}]})", "a ring of nobody"},
+           {R"({"stages": [{"rings": [{"size": 1}]}]})", "unknown key \"size\""},
            {R"({"stages": [{"repeat": 5e4, "users": ["F0", "B0", "W0"]}]})", "150000 users"},
            {"{\"stages\": []} {", "text behind"},
            {"{\"sta", "a string that does not end"},
