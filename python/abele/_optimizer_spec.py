@@ -121,13 +121,14 @@ def withoutState(optimizer):
 
 
 def askBeforeStateDict(optimizer, executor):
-    """An optimizer of torch.optim gives no state_dict() that the executor refuses."""
+    """An optimizer of torch.optim gives the device's state in its state_dict(), and none that the executor refuses."""
     held = weakref.ref(executor)
 
     def ask(asked):
         owner = held()
         if owner is not None and owner._optimizer is asked:
             owner._requireWholeState("state_dict() of the optimizer")
+            owner._pullOptimizerState()
 
     optimizer.register_state_dict_pre_hook(ask)
 

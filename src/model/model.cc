@@ -285,7 +285,9 @@ void Model::refresh() {
   if (rules_.training) return;
   const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
-  if (isBehind()) uploadWeights();
+  if (!isBehind()) return;
+  copyWrittenToHost(*program_->session);
+  uploadWeights();
 }
 
 std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {

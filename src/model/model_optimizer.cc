@@ -29,7 +29,10 @@ OptimizerSpec Model::optimizerSpec() {
 }
 
 void Model::downloadOptimizerState() {
-  if (program_) optimizer_.download(compiledProgram());
+  if (!program_) return;
+  const HostState* state = optimizer() ? optimizer()->state() : nullptr;
+  // torch's own step() may have changed its state on the host; an optimizer of ours asks only when it is older.
+  state && state->isOfTorch() ? optimizer_.downloadIfStale(compiledProgram()) : optimizer_.download(compiledProgram());
 }
 
 StoredTensors Model::optimizerState() const {

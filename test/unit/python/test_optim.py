@@ -134,6 +134,42 @@ def test_wrong_values_are_the_exceptions_that_pytorch_has():
         assert said in str(raised.value)
 
 
+class Regression(torch.nn.Linear):
+    def forward(self, x):
+        return torch.nn.functional.mse_loss(super().forward(x), x)
+
+
+@pytest.mark.parametrize("package", [abele, poptorch])
+def test_checkpoints_of_torchs_optimizers_while_they_train(package):
+    def made(of=None):
+        model = Regression(2, 2) if of is None else copy.deepcopy(of)
+        return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    model, optimizer = made()
+    reference, theirs = made(model)
+    x = torch.ones(3, 2)
+    executor = package.trainingModel(model, optimizer=optimizer)
+
+    def step(executor):
+        theirs.zero_grad()
+        loss = reference(x)
+        loss.backward()
+        theirs.step()
+        assert torch.equal(executor(x), loss)
+
+    step(executor), step(executor)
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    assert saved[1]["state"][0]["step"] == 2
+    optimizer.load_state_dict(saved[1])
+    assert optimizer.state_dict()["state"][0]["step"] == 2  # not asked of the device
+    executor.destroy()
+    model, optimizer = made()
+    model.load_state_dict(saved[0]), optimizer.load_state_dict(saved[1])
+    executor = package.trainingModel(model, optimizer=optimizer)
+    step(executor), step(executor)
+    assert torch.equal(model.weight, reference.weight)
+
+
 def test_tensors_among_the_numbers_are_named(caplog):
     optimizer = torch.optim.Adam(parameters(), lr=torch.tensor(0.01))
     _optimizer_spec.nativeOf(optimizer, poptorch.trainingModel(torch.nn.Linear(1, 1))._policy)

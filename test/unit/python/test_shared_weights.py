@@ -389,3 +389,25 @@ def test_every_program_has_the_buffers_that_the_one_before_left():
     model.rows.zero_(), reference.rows.zero_()  # a new text; the host's values are the newer ones
     x, at = torch.randn(3, 2), torch.arange(3)
     assert torch.equal(executor(x, at), reference(x, at))
+
+
+@pytest.mark.parametrize("package", [abele, poptorch])
+def test_training_leaves_the_buffers_that_inference_writes(package):
+    class Counts(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            out = super().forward(x)
+            if torch.is_grad_enabled():
+                return torch.nn.functional.mse_loss(out, x)
+            return out + self.calls.add_(1)
+
+    model, x = Counts(), torch.ones(3, 2)
+    training, inference = package.trainingModel(model), package.inferenceModel(model)
+    for calls in (1, 2, 3):
+        training(x)
+        found = inference(x)
+        with torch.no_grad():
+            assert torch.equal(found, torch.nn.functional.linear(x, model.weight, model.bias) + calls)
