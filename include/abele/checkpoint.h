@@ -58,9 +58,9 @@ struct LoadWeightsOptions {
   bool convert = false;  // tensors of another element type are converted, instead of refused
 };
 /// Parameters and buffers of the module from a safetensors file, an index file of several
-/// (model.safetensors.index.json), or a folder with either. Reads nothing twice, and of tensors on the meta device
-/// those that this process's devices need, when the model is compiled. Throws: E0708 for files of another model:
-/// nothing has changed then; E0501 for damage, E0712.
+/// (model.safetensors.index.json), or a folder with either. Looks through checksums first. Of tensors on the meta
+/// device it reads those that this process's devices need, when the model is compiled. Throws: E0708 for files of
+/// another model, E0501 for damage, E0712; nothing has changed then.
 ABELE_API void loadWeights(const std::string& path, CompiledModel& model, const LoadWeightsOptions& options = {});
 /// Writes them into model.safetensors of the folder. Where several processes hold stages all call this, each writes a
 /// file of what it holds, and the first one the index. Throws: E0712, in all processes where one cannot write.

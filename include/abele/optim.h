@@ -1,6 +1,7 @@
 // For users of the library: optimizers that run on the device. Same arithmetic as Python's torch.optim, bit for bit.
-// LibTorch's classes of torch::optim round otherwise in Adam and AdamW: their moments differ in the last bit.
-// One struct is one parameter group; pass several to give parameters different values.
+// LibTorch's classes of torch::optim round otherwise in Adam and AdamW: their moments differ in the last bit. So do
+// those of its SGD in float16 and bfloat16. One struct is one parameter group; pass several to give parameters
+// different values.
 //
 //   abele::optim::AdamW{.lr = 1e-3}
 //   abele::optim::Optimizer({abele::optim::SGD{.lr = 0.1, .parameters = {"encoder"}}, abele::optim::SGD{.lr = 0.01}})
@@ -133,7 +134,8 @@ struct Optimizer {
 };
 
 /// The groups and numbers of a torch::optim::SGD, Adam, AdamW or RMSprop over parameters of the module; its state is
-/// not read. The steps are those of the structs above. Throws E0706 for other classes, amsgrad, and foreign tensors.
+/// not read, with a warning where it has some. The steps are those of the structs above. Throws E0706 for other
+/// classes, amsgrad, foreign tensors, and a parameter that is listed several times.
 ABELE_API Optimizer fromTorch(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 
 }  // namespace abele::optim

@@ -31,7 +31,8 @@ std::vector<std::string> resultNames(CompiledModel& model) {
 }
 
 bool isTrainingProgram(const std::string& path) {
-  return host::decodeProgram(host::readProgramFile(path).program).executable.training;
+  const host::ProgramFile file = host::readProgramFile(path);
+  return host::ofFile(path, [&] { return host::decodeProgram(file.program).executable.training; });
 }
 
 }  // namespace abele

@@ -4,8 +4,12 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
+#include <set>
+
 #include "abele/optim.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "model/access.h"
 
 namespace abele {
@@ -42,9 +46,9 @@ optim::RMSprop groupOf(const torch::optim::RMSpropOptions& o) {
           .centered = o.centered()};
 }
 
-/// The model's names of a group's tensors.
+/// The model's names of a group's tensors. taken: those of the groups before.
 std::vector<std::string> namesOf(const torch::optim::OptimizerParamGroup& group,
-                                 const std::vector<host::NamedTensor>& tensors) {
+                                 const std::vector<host::NamedTensor>& tensors, std::set<std::string>& taken) {
   std::vector<std::string> names;
   for (const at::Tensor& parameter : group.params()) {
     const auto own = std::find_if(tensors.begin(), tensors.end(),
@@ -53,6 +57,11 @@ std::vector<std::string> namesOf(const torch::optim::OptimizerParamGroup& group,
                   {.what = "the optimizer holds a tensor that is no parameter of the model",
                    .found = contiguousType(static_cast<DType>(parameter.scalar_type()), parameter.sizes().vec()).str(),
                    .remedy = "make the optimizer with the parameters() of the module that is wrapped"});
+    ABELE_REQUIRE(
+        taken.insert(own->name).second, E0706,
+        {.what = cat("the optimizer has ", own->name, " several times, and LibTorch would update it as often"),
+         .expected = "each parameter once",
+         .remedy = "give each once: parameters() lists those of a submodule for each of its places"});
     names.push_back(own->name);
   }
   return names;
@@ -61,10 +70,11 @@ std::vector<std::string> namesOf(const torch::optim::OptimizerParamGroup& group,
 template <class TorchOptions>
 optim::Optimizer allGroups(const torch::optim::Optimizer& optimizer, const std::vector<host::NamedTensor>& tensors) {
   std::vector<decltype(groupOf(std::declval<const TorchOptions&>()))> groups;
+  std::set<std::string> taken;
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     if (group.params().empty()) continue;
     groups.push_back(groupOf(static_cast<const TorchOptions&>(group.options())));
-    groups.back().parameters = namesOf(group, tensors);
+    groups.back().parameters = namesOf(group, tensors, taken);
   }
   return groups;
 }
@@ -73,6 +83,8 @@ optim::Optimizer allGroups(const torch::optim::Optimizer& optimizer, const std::
 
 optim::Optimizer optim::fromTorch(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
   const std::vector<host::NamedTensor> tensors = host::tensorsOf(module);
+  if (!optimizer.state().empty())
+    log::warn("the optimizer of LibTorch has made steps: its moments stay behind, and those of the device begin at 0");
   if (dynamic_cast<const torch::optim::SGD*>(&optimizer))
     return allGroups<torch::optim::SGDOptions>(optimizer, tensors);
   if (dynamic_cast<const torch::optim::Adam*>(&optimizer))

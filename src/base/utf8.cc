@@ -5,11 +5,12 @@
 namespace abele {
 namespace {
 
-// Bytes of the character at the front of `text`; 0: it is none. RFC 3629: no surrogates, nothing longer than needed.
+// Bytes of the character at the front of `text`; 0: it is none, or one that steers terminals or ends texts. RFC 3629:
+// no surrogates, nothing longer than needed.
 size_t characterBytes(std::string_view text) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = at(0);
-  if (first < 0x80) return 1;
+  if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\n' || first == '\t' ? 1 : 0;
   const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
   if (first < 0xC2 || first > 0xF4 || text.size() < bytes) return 0;
   for (size_t i = 1; i < bytes; ++i)

@@ -6,7 +6,7 @@
 
 namespace abele {
 
-/// The text, with bytes that are no UTF-8 as \xNN.
+/// The text, with bytes that are no UTF-8 and control characters other than tabs and ends of lines as \xNN.
 std::string toUtf8(std::string_view text);
 
 }  // namespace abele

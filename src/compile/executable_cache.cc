@@ -130,7 +130,7 @@ std::string cacheKey(const ir::Graph& captured, const ProgramOptions& options, c
 ExecutableCache::ExecutableCache(std::string folder) : folder_(std::move(folder)) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  const bool is_folder = std::filesystem::is_directory(folder_);
+  const bool is_folder = std::filesystem::is_directory(folder_, error);
   ABELE_REQUIRE(is_folder && ::access(folder_.c_str(), W_OK) == 0, E0712,
                 {.what = "the folder of the executable cache cannot be written",
                  .at = folder_,
@@ -142,7 +142,8 @@ ExecutableCache::ExecutableCache(std::string folder) : folder_(std::move(folder)
 
 std::optional<CompiledProgram> ExecutableCache::find(const std::string& key) const {
   const std::string path = pathOf(key);
-  if (!std::filesystem::exists(path)) return std::nullopt;
+  std::error_code error_of_path;
+  if (!std::filesystem::exists(path, error_of_path) && !error_of_path) return std::nullopt;
   try {
     CompiledProgram program = decodeProgram(readWholeFile(path, kProgramMagic));
     ABELE_REQUIRE(program.key == key, E0501,

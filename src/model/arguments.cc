@@ -68,6 +68,11 @@ std::optional<at::ScalarType> narrowType(at::ScalarType type) {
 
 }  // namespace
 
+void requireDense(const std::vector<at::Tensor>& inputs) {
+  for (const at::Tensor& tensor : inputs)
+    if (tensor.defined()) requireDense(tensor);
+}
+
 std::vector<at::Tensor> deviceInputs(const std::vector<at::Tensor>& given, const ArgumentRules& rules) {
   std::vector<at::Tensor> inputs;
   for (at::Tensor tensor : given) {

@@ -18,6 +18,8 @@ struct ArgumentRules {
   std::function<bool()> has_float64;                  // has the module a parameter of that type?
   std::function<void(const std::string& text)> warn;  // once for each text
 };
+/// Throws E0708 for nested tensors and those of other layouts than strided.
+void requireDense(const std::vector<at::Tensor>& inputs);
 /// The tensors as the devices take them. Throws E0708 for those they do not take.
 std::vector<at::Tensor> deviceInputs(const std::vector<at::Tensor>& given, const ArgumentRules& rules);
 /// In the types that a program was compiled for: results of the last call are narrower than the arguments they came

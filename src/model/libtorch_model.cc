@@ -218,7 +218,7 @@ void LibTorchModel::save(const std::string& path, const SaveOptions& what) {
 
 LibTorchModel::Saved LibTorchModel::read(const std::string& path, bool training) {
   Saved saved{.path = path, .file = readProgramFile(path), .program = {}};
-  saved.program = decodeProgram(saved.file.program);
+  saved.program = ofFile(path, [&] { return decodeProgram(saved.file.program); });
   const bool trains = saved.program.executable.training;
   const auto kind = [](bool is_training) { return is_training ? "a training program" : "an inference program"; };
   ABELE_REQUIRE(trains == training, E0712,

@@ -11,6 +11,7 @@
 #include "compile/compiled_program.h"
 #include "compile/inputs.h"
 #include "compile/tensors.h"
+#include "model/arguments.h"
 #include "model/forms.h"
 #include "options/notes.h"
 #include "registry/attachment.h"
@@ -261,6 +262,7 @@ bool Model::choose(const std::vector<at::Tensor>& inputs, const std::string& for
 }
 
 void Model::compile(const std::vector<at::Tensor>& inputs, const std::string& form) {
+  requireDense(inputs);
   const Found found = find(inputs, form);
   if (!found.program) return add(inputs, form);
   log::warn("compile() has no effect: the model is compiled for these inputs; destroy() it first to compile again");
@@ -347,6 +349,7 @@ void Model::endTrace() {
 
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const std::string& form) {
   requireDevice();
+  requireDense(inputs);
   Found found = find(inputs, form);
   if (found.program) {
     use(found.program);

@@ -119,7 +119,7 @@ std::string encode(const ProgramFile& file) {
 
 ProgramFile readProgramFile(const std::string& path) {
   removeLeftovers(std::filesystem::path(path).parent_path());
-  return decodeProgramFile(readWholeFile(path, kProgramFileMagic));
+  return ofFile(path, [&] { return decodeProgramFile(readWholeFile(path, kProgramFileMagic)); });
 }
 
 ProgramFile decodeProgramFile(std::string_view bytes) {

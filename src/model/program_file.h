@@ -5,10 +5,12 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "base/error.h"
 #include "compile/replica_groups.h"
 #include "exe/executable.h"
 
@@ -53,6 +55,18 @@ ProgramCounts countsOf(const exe::Executable& executable);
 std::string partsOf(const std::string& path, const ProgramFile& file);
 /// Makes missing folders. Throws E0712 when the file cannot be written.
 void writeProgramFile(const std::string& path, const ProgramFile& file);
+/// What fn returns. Its errors say the file, where they say no place.
+template <class Fn>
+auto ofFile(const std::string& path, const Fn& fn) {
+  try {
+    return fn();
+  } catch (const UserError& error) {
+    Message message = error.message();
+    if (!message.at.empty()) throw;
+    message.at = path;
+    throw UserError(error.code(), std::move(message));
+  }
+}
 /// Throws E0712 when the file cannot be read, E0501 when it is something else or damaged. Runs nothing of it.
 ProgramFile readProgramFile(const std::string& path);
 /// Its bytes; the same fields give the same bytes. decode throws E0501 for anything else than what encode made of

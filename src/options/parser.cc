@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <set>
 
 #include "base/cat.h"
 #include "options/expression.h"
@@ -25,12 +26,14 @@ class Parser {
 
   std::vector<std::pair<std::string, Expression>> object() {
     std::vector<std::pair<std::string, Expression>> pairs;
+    std::set<std::string> names;
     expect('{');
     while (!take('}')) {
       if (!pairs.empty()) expect(',');
       skipSpace();
       if (peek() != '"') fail("expected a name");
       std::string key = string();
+      if (!names.insert(key).second) fail(cat("\"", key, "\" twice"));
       expect(':');
       pairs.emplace_back(std::move(key), expression());
     }

@@ -120,6 +120,10 @@ class TreeMaker : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool close() {
+    std::vector<std::string_view> keys(open_.back()->keys.begin(), open_.back()->keys.end());
+    std::ranges::sort(keys);
+    if (const auto twice = std::ranges::adjacent_find(keys); twice != keys.end())
+      reader_.fail(line(), cat("\"", *twice, "\" twice in one object"), "one value of each name");
     open_.pop_back();
     is_complete_ = open_.empty();
     return true;

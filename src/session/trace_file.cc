@@ -127,8 +127,9 @@ TraceFile* TraceFile::current(const std::string& program) {
 }
 
 std::shared_ptr<TraceFile> TraceFile::open(const std::string& path) {
+  std::error_code ignored;
   const std::shared_ptr<TraceFile> file =
-      make(std::filesystem::absolute(path).string(), {}, "name a file in a folder that can be written");
+      make(std::filesystem::absolute(path, ignored).string(), {}, "name a file in a folder that can be written");
   const std::lock_guard lock(mutex());
   std::erase_if(opened(), [](const std::weak_ptr<TraceFile>& one) { return one.expired(); });
   opened().push_back(file);
@@ -142,10 +143,11 @@ std::unique_ptr<TraceFile> TraceFile::make(const std::string& path, const std::s
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   impl->path = path;
-  impl->file = ::open(impl->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  impl->file = ::open(impl->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
   if (impl->file < 0)
     throwUser(ErrorCode::E0712,
               {.what = cat("the trace cannot be written: ", std::strerror(errno)), .at = path, .remedy = remedy});
+  ::fcntl(impl->file, F_SETFL, 0);  // a pipe without a reader was refused, and one with a reader may be slow
   const Json name = {{"name", "process_name"},
                      {"ph", "M"},
                      {"pid", getpid()},

@@ -49,6 +49,8 @@ def test_find_package_builds_and_trains(tmp_path):
     assert run(command, "--version").startswith("abele ")
     assert "a pipeline of two stages trains" in run(command, "env")
     assert "dce" in run(command, "opt", "--list-passes")
+    refused = subprocess.run([command, "env", "--all"], stderr=subprocess.PIPE, text=True, check=False)
+    assert refused.returncode == 1 and "E0901 tool-arguments: abele env takes no --all" in refused.stderr
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"] if tool("ninja") else []
     run(cmake, "-S", str(CONSUMER), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefix}", *generator)
     run(cmake, "--build", str(build))

@@ -43,9 +43,15 @@ void print(const std::string& name, const std::string& value) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1) {
+  if (argc > 1 && std::string(argv[1]) == "--help") {
     std::puts("Usage: abele env\nSays what there is on this machine; status 1 where a small pipeline does not train.");
-    return std::string(argv[1]) == "--help" ? 0 : 1;
+    return 0;
+  }
+  if (argc > 1) {
+    const abele::UserError refused(
+        abele::ErrorCode::E0901, {.what = std::string("abele env takes no ") + argv[1], .remedy = "abele env --help"});
+    std::fprintf(stderr, "%s\n", refused.what());
+    return 1;
   }
   for (const abele::EnvironmentRow& row : abele::environment()) print(row.name, row.value);
   try {

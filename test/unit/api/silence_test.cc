@@ -5,6 +5,9 @@
 
 #include <sstream>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
@@ -126,6 +129,28 @@ TEST(Silence, WeightsOfAnotherTypeThanTheCompiledOne) {
   model.destroy();
   EXPECT_EQ(net->weight.scalar_type(), torch::kDouble);
   EXPECT_EQ(model(x().to(torch::kDouble), y().to(torch::kDouble)).size(), 1u);
+}
+
+TEST(Silence, TensorsAndFilesThatNoCallTakes) {
+  nn::Linear net(3, 2);
+  auto model = train(net);
+  const std::vector<Tensor> others = {x().to_sparse(), torch::nested::nested_tensor({x(), x()})};
+  const auto refuses = [&] {
+    for (const Tensor& other : others) {
+      const std::string text = abele::test::errorOf([&] { model(other, y()); });
+      EXPECT_NE(text.find("E0708"), std::string::npos) << text;
+    }
+  };
+  refuses();
+  EXPECT_EQ(codeOf([&] { model.compile(others[0], y()); }), "E0708");
+  model(x(), y());
+  refuses();
+  const std::string pipe = testing::TempDir() + "/abele_pipe";
+  ::unlink(pipe.c_str());
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(codeOf([&] { model.trace(pipe); }), "E0712");  // nobody reads it
+  EXPECT_EQ(codeOf([&] { model.trace(""); }), "E0712");
+  ::unlink(pipe.c_str());
 }
 
 TEST(Silence, WritesThatAreCopiedToTheDevice) {

@@ -101,6 +101,27 @@ TEST(TorchOptim, WhatTheDeviceDoesNotHaveIsRefused) {
   EXPECT_EQ(codeWith(torch::optim::LBFGS(net->parameters(), 0.1)), "E0706");
   EXPECT_EQ(codeWith(torch::optim::Adam(net->parameters(), torch::optim::AdamOptions(0.1).amsgrad(true))), "E0706");
   EXPECT_EQ(codeWith(torch::optim::SGD(other->parameters(), 0.1)), "E0706");
+  // LibTorch lists and updates a parameter once for each place of its module.
+  nn::Linear layer(4, 4);
+  nn::Sequential twice(layer, nn::Tanh(), layer);
+  torch::optim::SGD optimizer(twice->parameters(), 0.1);
+  const std::string text = abele::test::errorOf([&] { train(twice, optimizer); });
+  EXPECT_NE(text.find("E0706 optimizer: the optimizer has 0.weight several times"), std::string::npos) << text;
+}
+
+TEST(TorchOptim, MomentsThatStayBehindAreSaid) {
+  const Batch batch;
+  nn::Sequential net = makeNet();
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  const auto warned = [&] {
+    testing::internal::CaptureStderr();
+    train(net, optimizer);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(warned(), "");
+  torch::mse_loss(net->forward(batch.x), batch.y).backward();
+  optimizer.step();
+  EXPECT_NE(warned().find("its moments stay behind"), std::string::npos);
 }
 
 }  // namespace

@@ -115,6 +115,12 @@ TEST_F(Files, EntryThatCannotBeUsedIsAMiss) {
                              for (exe::Group& g : p.executable.groups)
                                if (g.frame_bytes > 0) g.frame_bytes = int64_t{1} << 44;  // 16 TiB
                            })));
+  fs::remove(entry);
+  fs::create_symlink(entry, entry);
+  testing::internal::CaptureStderr();
+  Trained again("mlp", cache);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("is compiled again"), std::string::npos);
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(entry)));
 }
 
 // Entries with something changed in them, and the checksum of the header repaired, in a folder that is used as a cache.

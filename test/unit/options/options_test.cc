@@ -266,9 +266,10 @@ TEST(OptionsFile, NamesThatDoNotExistAreRefused) {
 }
 
 TEST(OptionsJson, DamagedTextIsRefused) {
-  for (const char* text : {"", "[]", "1", "{", "{\"deviceIterations\"}", "{\"deviceIterations\": }", "{'a': 1}",
-                           "{\"deviceIterations\": 1} x", "{\"deviceIterations\": True(}",
-                           "{\"deviceIterations\": \"\\q\"}", "{\"deviceIterations\": [1}"}) {
+  for (const char* text :
+       {"", "[]", "1", "{", "{\"deviceIterations\"}", "{\"deviceIterations\": }", "{'a': 1}",
+        "{\"deviceIterations\": 1} x", "{\"deviceIterations\": True(}", "{\"deviceIterations\": \"\\q\"}",
+        "{\"deviceIterations\": [1}", "{\"deviceIterations\": 1, \"deviceIterations\": 2}"}) {
     Options options;
     EXPECT_EQ(codeOf([&] { options.fromJson(text); }), "E0702") << text;
     EXPECT_EQ(options.str(), Options().str());

@@ -279,6 +279,10 @@ TEST(ChainText, SaysWhatIsWrong) {
     EXPECT_NE(fault.find(found), std::string::npos) << text << "\n" << fault;
   }
   EXPECT_NE(errorOf([] { parseChain("{\n\"stages\":\n[1"); }).find("line 3"), std::string::npos);
+  EXPECT_NE(errorOf([] {
+              parseChain("{\"hop_ns\": 1,\n\"hop_ns\": 2}");
+            }).find("\"hop_ns\" twice in one object\n  at        line 2"),
+            std::string::npos);
 }
 
 TEST(Predict, RefusesWhatDoesNotFit) {
