@@ -2,11 +2,11 @@
 
     ./dev bench memory [--workloads gpt-small,lstm] [--setups 1x2,1x2/shared,2x1] [--steps 4] [--runs 1] [--json FILE]
 
-The five workloads; a setup DxT is D devices of T threads each, with the poptorch front end, whose devices have copies of
-the weights; "/shared" lets them work in the model's own. Every run is a process of its own. "peak" is the largest
-resident set of the process (VmHWM), "base" what is resident once model, batches and optimizer are there and nothing ran.
-The plan's bytes by class, of all devices, are exact and the same on every machine; so is "live": the most bytes that are
-in use at once in the memory of activations, whatever their places. Losses must be the same bits.
+The five workloads; a setup DxT is D devices of T threads each, with the poptorch front end, whose devices have copies
+of the weights; "/shared" lets them work in the model's own. Every run is a process of its own. "peak" is the largest
+resident set of the process (VmHWM), "base" what is resident once model, batches and optimizer are there and nothing
+ran. The plan's bytes by class, of all devices, are exact and the same on every machine; so is "live": the most bytes
+that are in use at once in the memory of activations, whatever their places. Losses must be the same bits.
 """
 
 import argparse
