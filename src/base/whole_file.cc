@@ -175,7 +175,8 @@ std::string readWholeFile(const std::string& path, std::string_view magic, int64
                 {.what = "a file of another format",
                  .at = path,
                  .found = cat(size, " bytes that begin with \"", bytes, "\""),
-                 .expected = cat("a file that begins with \"", magic, "\"")});
+                 .expected = cat("a file that begins with \"", magic, "\""),
+                 .remedy = "name the file that Abele wrote, or write it again"});
   ABELE_REQUIRE(size <= most, E0712,
                 {.what = "a file is too large",
                  .at = path,

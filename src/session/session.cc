@@ -180,6 +180,12 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   const Impl::Busy busy(*impl_, "run()");
   requireMemory(given);
   checkSameInputs(compiled.input_types, given);
+  for (size_t i = 0; i < given.size() && !impl_->options.synthetic_data; ++i)
+    ABELE_REQUIRE(!given[i].is_meta(), E0708,
+                  {.what = cat("input ", i, " is on the meta device, and has no contents"),
+                   .found = typeOf(given[i]).str(),
+                   .expected = "a tensor with contents",
+                   .remedy = "compile() takes such tensors, a call does not"});
   const auto sinceBegin = [&] { return std::chrono::nanoseconds(Clock::now() - start).count(); };
   warnOfEdits(compiled);
   const std::vector<at::Tensor>& inputs = impl_->options.synthetic_data ? impl_->synthetic : given;

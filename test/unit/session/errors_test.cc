@@ -91,6 +91,7 @@ TEST(Errors, InputsThatDifferFromTheCompiledOnes) {
   text = textOf(ErrorCode::E0704, [&] { t.session.run({t.data[0], t.data[1].to(at::kDouble)}); });
   EXPECT_TRUE(has(text, "tensor argument 1") && has(text, "f64[8,3]")) << text;
   textOf(ErrorCode::E0704, [&] { t.session.run({t.data[0]}); });
+  EXPECT_TRUE(has(textOf(ErrorCode::E0708, [&] { t.session.run({t.data[0], t.data[1].to(at::kMeta)}); }), "input 1"));
   t.expectTrains();
 }
 
