@@ -109,7 +109,7 @@ class _PopartOptions(table.PopartSetters):
     __hash__ = None
 
     def __repr__(self):
-        return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
+        return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in sorted(self.options.items()))})"
 
 
 # Attribute of Options -> class of what it holds, and what that is.

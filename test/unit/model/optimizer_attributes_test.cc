@@ -51,8 +51,9 @@ class Fake : public host::OptimizerAttributes {
   }
 };
 
-std::string changed(const Fake& before, const Fake& now, bool scaling_varies = false) {
-  return codeOf([&] { constantsOf(before, scaling_varies).requireSame(constantsOf(now, scaling_varies)); });
+std::string changed(const Fake& before, const Fake& now, bool scaling_varies = false, bool follows_torch = false) {
+  const auto of = [&](const Fake& optimizer) { return constantsOf(optimizer, scaling_varies, follows_torch); };
+  return codeOf([&] { of(before).requireSame(of(now)); });
 }
 
 TEST(OptimizerConstants, OfTorchsClassesAreValuesThatWereLeftAtTheirDefaults) {
@@ -66,6 +67,13 @@ TEST(OptimizerConstants, OfTorchsClassesAreValuesThatWereLeftAtTheirDefaults) {
   given.groups[0]["weight_decay"] = 0.25;  // given a value, it varies
   EXPECT_EQ(changed(given, now), "");
   EXPECT_EQ(changed(given, before), "E0706");
+}
+
+TEST(OptimizerConstants, OfTorchsClassesThereAreNoneWhereTorchsRulesHold) {
+  const Fake before;
+  Fake now;
+  now.groups[0]["weight_decay"] = 0.5;
+  EXPECT_EQ(changed(before, now, /*scaling_varies=*/false, /*follows_torch=*/true), "");
 }
 
 TEST(OptimizerConstants, OfOursAreThoseThatTheySay) {
