@@ -80,11 +80,11 @@ class Chooser {
 
   bool isKept(ValueId base) const {
     const plan::Home home = plan_.placement[base].home;
-    return !in_one_task_[base] && (home == plan::Home::kStash || home == plan::Home::kReceive);
+    return !in_one_task_[base] && (home == plan::Home::kStash || home == plan::Home::kRing);
   }
 
   int64_t framesOf(const plan::Placement& home) const {
-    return home.receive >= 0 ? plan_.receives[home.receive].frames : plan_.frames[home.stage];
+    return home.ring >= 0 ? plan_.rings[home.ring].frames : plan_.frames[home.stage];
   }
 
   void findCandidates() {

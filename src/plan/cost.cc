@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -55,7 +54,6 @@ std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan) {
   if (splitsBackward(options.schedule)) options.schedule = ScheduleKind::k1F1B;  // orders it, and lays out no memory
   const PlannedStages together = planStages(graph, options, RingRule::kTogether);
   const PlannedStages apart = planStages(graph, options, RingRule::kApart);
-  const std::set<int32_t> received = receivedRings(graph, apart.plan);
   std::vector<StageMemory> memory(plan.worker_of.size());
   for (size_t s = 0; s < plan.worker_of.size(); ++s) {
     const size_t worker = static_cast<size_t>(plan.worker_of[s]);
@@ -65,11 +63,11 @@ std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan) {
     memory[s] = {is_first ? plan.persistent_bytes[worker] : 0, together.plan.stash_bytes[s],
                  together.transient_bytes[s], together.plan.users[s]};
   }
-  for (size_t r = 0; r < apart.plan.receives.size(); ++r) {
-    const ReceiveRing& ring = apart.plan.receives[r];
+  for (size_t r = 0; r < apart.plan.rings.size(); ++r) {
+    const TaskRing& ring = apart.plan.rings[r];
     const auto s = static_cast<size_t>(ring.task.stage);
-    if (received.contains(static_cast<int32_t>(r))) {
-      const ReceiveRing& now = plan.receives[r];  // these come first in every plan
+    if (ring.is_received) {
+      const TaskRing& now = plan.rings[r];  // these come first in every plan
       memory[s].persistent_bytes += now.frames * now.bytes;
       continue;
     }

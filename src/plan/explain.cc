@@ -156,7 +156,7 @@ std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machin
     const std::string persistent = seen[worker] ? "" : mebibytes(plan.persistent_bytes[worker]);
     seen[worker] = true;
     std::string kept = cat(mebibytes(plan.stash_bytes[s]), " x ", plan.frames[s]);
-    for (const ReceiveRing& ring : plan.receives)
+    for (const TaskRing& ring : plan.rings)
       if (ring.task.stage == static_cast<int32_t>(s)) kept += cat(" + ", mebibytes(ring.bytes), " x ", ring.frames);
     table.add({cat(s), cat(plan.device_of[worker]), millisecondsText(costs[s].forward_ns),
                millisecondsText(costs[s].backward_ns + costs[s].weight_grad_ns), millisecondsText(costs[s].update_ns),

@@ -288,13 +288,6 @@ bool isTransfer(const ir::Node& node) { return ownOp(node.op) == OwnOp::kTransfe
 
 bool isReceive(const ir::Node& node) { return isTransfer(node) && node.writes.empty(); }
 
-std::set<int32_t> receivedRings(const ir::Graph& graph, const Plan& plan) {
-  std::set<int32_t> rings;
-  for (const ir::Node& node : graph.nodes)
-    if (isReceive(node)) rings.insert(plan.placement[graph.baseOf(node.results.at(0).at(0))].receive);
-  return rings;
-}
-
 Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options) {
   Liveness liveness = Analysis(graph, options).run();
   // A buffer holds its members and every view of them.

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <set>
 #include <vector>
 
 #include "plan/plan.h"
@@ -44,8 +43,6 @@ using ir::taskOf;
 bool isTransfer(const ir::Node& node);
 /// One that brings a value for a task; the others refresh the copy of an external.
 bool isReceive(const ir::Node& node);
-/// Of Plan::receives, those that transfers bring values into; the others are a stage's own.
-std::set<int32_t> receivedRings(const ir::Graph& graph, const Plan& plan);
 
 /// When a stage has several rings of frames: where that takes fewer bytes under the schedule, never, or wherever its
 /// values can be told apart.

@@ -197,8 +197,8 @@ class Reporter {
       persistent_[plan_.worker_of[home.stage]].push_back(tenant);
     else if (home.home == Home::kStash)
       stash_[home.stage].push_back(tenant);
-    else if (home.home == Home::kReceive)
-      rings_[home.receive].push_back(tenant);
+    else if (home.home == Home::kRing)
+      rings_[home.ring].push_back(tenant);
     else
       transient_[buffer.touches.front().task].push_back(tenant);
   }
@@ -217,9 +217,9 @@ class Reporter {
 
   void addRings(size_t worker) {
     for (const auto& [index, tenants] : rings_) {
-      const ReceiveRing& ring = plan_.receives[index];
+      const TaskRing& ring = plan_.rings[index];
       if (plan_.worker_of[ring.task.stage] != static_cast<int>(worker)) continue;
-      if (liveness_.buffers[tenants.front().buffer].is_received)
+      if (ring.is_received)
         for (const Tenant& t : tenants) charge(t.buffer, alignUp(t.bytes), ring.frames);
       else
         chargeShared(tenants, ring.bytes, ring.frames, MemoryClass::kStash);
@@ -346,7 +346,7 @@ class Reporter {
   std::vector<int32_t> position_;  // of nodes, by id
   Layers layers_;
   std::map<int, std::vector<Tenant>> persistent_, stash_;  // by worker, by stage
-  std::map<int32_t, std::vector<Tenant>> rings_;           // by index into Plan::receives
+  std::map<int32_t, std::vector<Tenant>> rings_;           // by index into Plan::rings
   std::map<Task, std::vector<Tenant>> transient_;
   std::map<size_t, std::vector<Tenant>> off_chip_;  // by index into Plan::off_chip
   DeviceMemory device_;

@@ -51,7 +51,7 @@ std::vector<int64_t> peakDeviceBytes(const Plan& plan) {
     int64_t bytes = plan.persistent_bytes[w] + plan.transient_bytes[w];
     for (size_t s = 0; s < plan.worker_of.size(); ++s)
       if (plan.worker_of[s] == static_cast<int>(w)) bytes += plan.frames[s] * plan.stash_bytes[s];
-    for (const ReceiveRing& ring : plan.receives)
+    for (const TaskRing& ring : plan.rings)
       if (plan.worker_of[static_cast<size_t>(ring.task.stage)] == static_cast<int>(w))
         bytes += ring.frames * ring.bytes;
     const std::vector<int64_t> frames = fetchedFrames(plan, w);

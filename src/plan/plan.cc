@@ -213,11 +213,11 @@ class Planner {
   // All that one task receives comes at once and ahead of it, so that nothing of it shares memory.
   void chooseRing(const Buffer& buffer, Placement& home) {
     const Task task = buffer.touches.front().task;
-    const auto [it, is_new] = ring_of_.emplace(task, static_cast<int32_t>(plan_.receives.size()));
-    if (is_new) plan_.receives.push_back({.task = task});
-    ReceiveRing& ring = plan_.receives[it->second];
-    home.home = Home::kReceive;
-    home.receive = it->second;
+    const auto [it, is_new] = ring_of_.emplace(task, static_cast<int32_t>(plan_.rings.size()));
+    if (is_new) plan_.rings.push_back({.task = task, .is_received = true});
+    TaskRing& ring = plan_.rings[it->second];
+    home.home = Home::kRing;
+    home.ring = it->second;
     home.offset_bytes = ring.bytes;
     ring.bytes += alignUp(buffer.bytes);
     for (const Touch& t : buffer.touches) ring_users_[it->second].insert(t.task);
@@ -283,7 +283,7 @@ class Planner {
         bytes += alignUp(liveness_.buffers[i].bytes);
       }
       const Home home = homes_[i].home;
-      if (home == Home::kPersistent || home == Home::kInput || home == Home::kReceive) publish(i);
+      if (home == Home::kPersistent || home == Home::kInput || home == Home::kRing) publish(i);
     }
   }
 
@@ -329,7 +329,6 @@ class Planner {
   // stages read would keep what only forward and backward need, in as many frames: it gets rings of its own where that
   // takes fewer bytes.
   void splitRings() {
-    num_received_ = plan_.receives.size();
     std::vector<std::vector<Frames>> apart(static_cast<size_t>(num_stages_), std::vector<Frames>(3));
     std::vector<bool> moves(apart.size(), false);  // the frames of what is off chip are those of its stage
     for (size_t i = 0; i < homes_.size(); ++i) {
@@ -375,14 +374,14 @@ class Planner {
     });
     for (auto frames = apart.begin(); frames != apart.end(); ++frames) {
       if (frames == main) continue;
-      const auto ring = static_cast<int32_t>(plan_.receives.size());
+      const auto ring = static_cast<int32_t>(plan_.rings.size());
       const auto first = std::find_if(frames->users.begin(), frames->users.end(),
                                       [&](const Task& user) { return user.stage == stage; });
-      plan_.receives.push_back({.task = *first, .frames = lengthOf(*frames)});
+      plan_.rings.push_back({.task = *first, .frames = lengthOf(*frames)});
       ring_users_[ring] = frames->users;
       for (size_t i : frames->members) {
-        homes_[i].home = Home::kReceive;
-        homes_[i].receive = ring;
+        homes_[i].home = Home::kRing;
+        homes_[i].ring = ring;
       }
     }
   }
@@ -398,15 +397,15 @@ class Planner {
     std::map<std::tuple<int32_t, int32_t, int>, std::vector<size_t>>
         frames;  // by off-chip group and ring, or -1, stage
     for (size_t i = 0; i < homes_.size(); ++i)
-      if (homes_[i].home == Home::kStash || (homes_[i].home == Home::kReceive && !liveness_.buffers[i].is_received))
-        frames[{homes_[i].off_chip, homes_[i].receive, homes_[i].stage}].push_back(i);
+      if (homes_[i].home == Home::kStash || (homes_[i].home == Home::kRing && !liveness_.buffers[i].is_received))
+        frames[{homes_[i].off_chip, homes_[i].ring, homes_[i].stage}].push_back(i);
     for (const auto& [place, members] : frames) {
       const auto [off_chip, ring, stage] = place;
       std::vector<Interval> intervals;
       for (size_t i : members) intervals.push_back(lifeInFrame(stage, i));
       const int64_t bytes = pack(intervals);
       int64_t& frame = off_chip >= 0 ? plan_.off_chip[off_chip].bytes
-                       : ring >= 0   ? plan_.receives[ring].bytes
+                       : ring >= 0   ? plan_.rings[ring].bytes
                                      : plan_.stash_bytes[stage];
       frame = bytes;
       for (size_t k = 0; k < members.size(); ++k) settle(members[k], intervals[k]);
@@ -463,10 +462,10 @@ class Planner {
     for (const auto& tasks : users) plan_.users.emplace_back(tasks.begin(), tasks.end());
     const RingLengths lengths(plan_.schedule, num_stages_, options_.accumulation);
     for (const auto& tasks : plan_.users) plan_.frames.push_back(lengths.of(tasks));
-    for (size_t r = 0; r < plan_.receives.size(); ++r) {
-      ReceiveRing& ring = plan_.receives[r];
+    for (size_t r = 0; r < plan_.rings.size(); ++r) {
+      TaskRing& ring = plan_.rings[r];
       ring.users.assign(ring_users_[r].begin(), ring_users_[r].end());
-      if (r >= num_received_) continue;
+      if (!ring.is_received) continue;
       // What an update receives is made right before it: nothing could come ahead.
       const bool comes_ahead = ring.task.direction != Direction::kUpdate;
       ring.frames = std::min(lengths.of(ring.users) + comes_ahead, std::max<int64_t>(plan_.schedule.micro_batches, 1));
@@ -481,9 +480,8 @@ class Planner {
   Liveness liveness_;
   std::vector<Placement> homes_;                                  // by buffer
   std::map<std::pair<TensorUse, int32_t>, int32_t> off_chip_of_;  // by use and stage: the off-chip group
-  std::map<Task, int32_t> ring_of_;                               // index into Plan::receives
-  std::map<int32_t, std::set<Task>> ring_users_;                  // by index into Plan::receives
-  size_t num_received_ = 0;                                       // of these rings; the others are frames of stages
+  std::map<Task, int32_t> ring_of_;                               // index into Plan::rings
+  std::map<int32_t, std::set<Task>> ring_users_;                  // by index into Plan::rings
   std::vector<int64_t> transient_of_stage_;
 };
 

@@ -94,7 +94,7 @@ struct Placement {
   int32_t stage = -1;
   int64_t offset_bytes = 0;
   int32_t off_chip = -1;  // index into Plan::off_chip; -1: on the device
-  int32_t receive = -1;   // index into Plan::receives, of kReceive
+  int32_t ring = -1;   // index into Plan::rings, of kRing
   bool operator==(const Placement&) const = default;
 };
 
@@ -110,14 +110,16 @@ struct OffChipGroup {
   bool operator==(const OffChipGroup&) const = default;
 };
 
-/// What transfers bring for a task comes into a ring of frames of its own, which has one frame more than micro-batches
-/// are in use, where there are more: the next one may come while the task works.
-struct ReceiveRing {
+/// A ring of frames beside those of the stages. What transfers bring for a task comes into one, which has one frame more than
+/// micro-batches are in use, where there are more: the next one may come while the task works. The others hold values of a
+/// stage for as long as other stages or weight gradients read them.
+struct TaskRing {
   Task task;
+  bool is_received = false;      // transfers fill it
   int64_t frames = 1;
   int64_t bytes = 0;             // of a frame
   std::vector<Task> users = {};  // tasks that touch one; the first is `task` in the order of a micro-batch
-  bool operator==(const ReceiveRing&) const = default;
+  bool operator==(const TaskRing&) const = default;
 };
 
 struct Plan {
@@ -132,7 +134,7 @@ struct Plan {
   std::vector<int64_t> transient_bytes;   // by worker
   std::vector<int64_t> persistent_bytes;  // by worker
   std::vector<OffChipGroup> off_chip;     // in none of the three above
-  std::vector<ReceiveRing> receives;      // by task, of programs with several memory spaces
+  std::vector<TaskRing> rings;            // those that transfers fill come first
   int64_t totalPersistentBytes() const;
   bool operator==(const Plan&) const = default;
 };

@@ -16,7 +16,7 @@ using ir::Direction;
 using text::Cursor;
 using text::fail;
 
-constexpr std::array<std::string_view, 6> kHomes = {"none", "persistent", "stash", "transient", "input", "receive"};
+constexpr std::array<std::string_view, 6> kHomes = {"none", "persistent", "stash", "transient", "input", "ring"};
 constexpr std::string_view kLetters = "FBWU";  // by direction
 constexpr int64_t kMaxMicroBatches = 1'000'000'000;
 
@@ -61,7 +61,7 @@ std::string placementText(size_t value, const Placement& p) {
   std::string out = cat("  %", value, " ", kHomes[static_cast<size_t>(p.home)]);
   if (p.stage >= 0) out += cat(" stage=", p.stage);
   if (p.off_chip >= 0) out += cat(" off-chip=", p.off_chip);
-  if (p.receive >= 0) out += cat(" ring=", p.receive);
+  if (p.ring >= 0) out += cat(" ring=", p.ring);
   if (p.home != Home::kInput || p.offset_bytes != 0) out += cat(" at=", p.offset_bytes);
   return out + "\n";
 }
@@ -94,11 +94,13 @@ class Parser {
     else if (c.acceptText("off-chip"))
       parseOffChip(c);
     else if (c.acceptText("receive"))
-      parseReceive(c);
+      parseRing(c, true);
+    else if (c.acceptText("ring"))
+      parseRing(c, false);
     else if (c.accept('%'))
       parsePlacement(c);
     else
-      fail("expected worker, stage, cost, locate, off-chip, receive or a value ", c.here());
+      fail("expected worker, stage, cost, locate, off-chip, receive, ring or a value ", c.here());
     c.expectEnd();
   }
 
@@ -187,9 +189,10 @@ class Parser {
     if (c.acceptKey("users")) group.users = parseTasks(c);
   }
 
-  void parseReceive(Cursor& c) {
-    expectNext("receive", c.index(), plan_.receives.size());
-    ReceiveRing& ring = plan_.receives.emplace_back();
+  void parseRing(Cursor& c, bool is_received) {
+    expectNext("ring", c.index(), plan_.rings.size());
+    TaskRing& ring = plan_.rings.emplace_back();
+    ring.is_received = is_received;
     c.expectKey("task");
     ring.task.direction = parseLetter(c);
     ring.task.stage = reference(c, stages_);
@@ -214,14 +217,14 @@ class Parser {
       else if (c.acceptKey("off-chip"))
         p.off_chip = reference(c, groups_);
       else if (c.acceptKey("ring"))
-        p.receive = reference(c, rings_);
+        p.ring = reference(c, rings_);
       else if (c.acceptKey("at"))
         p.offset_bytes = count(c);
       else
         fail("expected stage=, off-chip=, ring= or at= ", c.here());
     }
-    if ((p.home == Home::kReceive) != (p.receive >= 0))
-      fail("%", value, ": a ring is for what is received, and that needs one");
+    if ((p.home == Home::kRing) != (p.ring >= 0))
+      fail("%", value, ": a value in a ring, and no other, names its ring");
     const bool needs_stage = p.home != Home::kNone && p.home != Home::kInput;
     if (needs_stage && p.stage < 0) fail("%", value, " needs a stage");
     if (plan_.placement.size() <= value) plan_.placement.resize(value + 1);
@@ -302,7 +305,7 @@ class Parser {
     check(workers_, "worker", plan_.device_of.size());
     check(stages_, "stage", plan_.worker_of.size());
     check(groups_, "off-chip group", plan_.off_chip.size());
-    check(rings_, "receive ring", plan_.receives.size());
+    check(rings_, "ring", plan_.rings.size());
   }
 
   // Of actions whose stage is not written: the only one of their worker.
@@ -377,9 +380,9 @@ std::string print(const Plan& plan) {
     out += cat("  off-chip ", g, " stage=", group.stage, " ", tensorUseName(group.use), " bytes=", group.bytes,
                " users=", listText(group.users, [](const auto& t) { return taskText(t.first, t.second); }), "\n");
   }
-  for (size_t r = 0; r < plan.receives.size(); ++r) {
-    const ReceiveRing& ring = plan.receives[r];
-    out += cat("  receive ", r, " task=", taskText(ring.task.stage, ring.task.direction), " frames=", ring.frames,
+  for (size_t r = 0; r < plan.rings.size(); ++r) {
+    const TaskRing& ring = plan.rings[r];
+    out += cat(ring.is_received ? "  receive " : "  ring ", r, " task=", taskText(ring.task.stage, ring.task.direction), " frames=", ring.frames,
                " frame=", ring.bytes,
                " users=", listText(ring.users, [](const Task& t) { return taskText(t.stage, t.direction); }), "\n");
   }
@@ -401,8 +404,8 @@ std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph) {
     found("the schedule has ", plan.schedule.workers.size(), " workers, the plan ", plan.device_of.size());
   for (size_t s = 0; s < plan.frames.size(); ++s)
     if (plan.frames[s] < 1) found("stage ", s, " has a ring of ", plan.frames[s], " frames");
-  for (size_t r = 0; r < plan.receives.size(); ++r)
-    if (plan.receives[r].frames < 1) found("receive ring ", r, " has ", plan.receives[r].frames, " frames");
+  for (size_t r = 0; r < plan.rings.size(); ++r)
+    if (plan.rings[r].frames < 1) found("ring ", r, " has ", plan.rings[r].frames, " frames");
   if (!findings.empty()) return findings;
   findings =
       verifySchedule(plan.schedule, static_cast<int>(plan.worker_of.size()), plan.options.accumulation, graph.training);
@@ -420,8 +423,8 @@ std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph) {
   for (ir::ValueId v : read)
     if (plan.placement[static_cast<size_t>(v)].home == Home::kNone) found("%", v, " has no place");
   for (const ir::Node& node : graph.nodes)
-    if (isReceive(node) && plan.placement[static_cast<size_t>(node.results.at(0).at(0))].home != Home::kReceive)
-      found("%", node.results[0][0], " is brought by a transfer and has no receive memory");
+    if (isReceive(node) && plan.placement[static_cast<size_t>(node.results.at(0).at(0))].home != Home::kRing)
+      found("%", node.results[0][0], " is brought by a transfer and lies in no ring");
   return findings;
 }
 

@@ -64,9 +64,12 @@ def test_recomputation_equals_eager(network, schedule):
 
 
 def stash_bytes(text):
-    """frames * frame of every stage."""
+    """frames * frame of every stage, in all of its rings."""
+    rings = re.findall(r"stage (\d+) worker=\d+ frames=(\d+) frame=(\d+)", text)
+    rings += re.findall(r"ring \d+ task=\w(\d+) frames=(\d+) frame=(\d+)", text)
     return [
-        int(frames) * int(size) for frames, size in re.findall(r"stage \d+ worker=\d+ frames=(\d+) frame=(\d+)", text)
+        sum(int(frames) * int(size) for stage, frames, size in rings if int(stage) == s)
+        for s in range(text.count(" worker="))
     ]
 
 

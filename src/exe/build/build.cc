@@ -85,16 +85,11 @@ class Builder {
     for (int s = 0; s < stages; ++s)
       stash_.push_back(addGroup(GroupKind::kStash, plan_.worker_of[s], plan_.frames[s], plan_.stash_bytes[s],
                                 cat("stash/stage", s)));
-    std::set<int32_t> received;  // rings of what transfers bring
-    for (const ir::Node& node : graph_.nodes)
-      if (ownOp(node.op) == OwnOp::kTransfer && node.writes.empty())
-        received.insert(plan_.placement[graph_.baseOf(node.results.at(0).at(0))].receive);
-    for (size_t r = 0; r < plan_.receives.size(); ++r) {
-      const plan::ReceiveRing& ring = plan_.receives[r];
+    for (size_t r = 0; r < plan_.rings.size(); ++r) {
+      const plan::TaskRing& ring = plan_.rings[r];
       const std::string task = taskName(keyOf(ring.task));
-      receive_.push_back(addGroup(
-          GroupKind::kStash, plan_.worker_of[ring.task.stage], ring.frames, ring.bytes,
-          received.contains(static_cast<int32_t>(r)) ? cat("receive/", task) : cat("stash/ring", r, "/", task)));
+      rings_.push_back(addGroup(GroupKind::kStash, plan_.worker_of[ring.task.stage], ring.frames, ring.bytes,
+                                ring.is_received ? cat("receive/", task) : cat("stash/ring", r, "/", task)));
     }
     for (const plan::OffChipGroup& g : plan_.off_chip) {
       const bool is_stash = g.use == plan::TensorUse::kActivations;
@@ -133,7 +128,7 @@ class Builder {
       case Home::kStash: return stash_[p.stage];
       case Home::kTransient: return transient_[plan_.worker_of[p.stage]];
       case Home::kInput: return input_group_[base];
-      case Home::kReceive: return receive_[p.receive];
+      case Home::kRing: return rings_[p.ring];
       case Home::kNone: break;
     }
     ABELE_CHECK(false, "value %", base, " is used but has no place in the plan");
@@ -458,7 +453,7 @@ class Builder {
   std::vector<int32_t> persistent_, transient_;  // group by worker
   std::vector<int32_t> stash_;                   // group by stage
   std::vector<int32_t> off_chip_;                // group by index into Plan::off_chip
-  std::vector<int32_t> receive_;                 // group by index into Plan::receives
+  std::vector<int32_t> rings_;                   // group by index into Plan::rings
   std::vector<int32_t> input_group_;             // by value
   std::vector<int32_t> slot_of_;                 // by value
   std::vector<bool> is_input_;                   // by value
