@@ -83,6 +83,11 @@ int run(int argc, char** argv) {
     std::cout << help(commands);
     return argc > 1 ? 0 : 2;
   }
+  if (first == "help") {  // of a command: its own --help
+    argv[1] = argv[2];
+    argv[2] = const_cast<char*>("--help");
+    return run(argc, argv);
+  }
   if (std::find(commands.begin(), commands.end(), first) == commands.end())
     throwUser(ErrorCode::E0901, {.what = cat("there is no command ", first),
                                  .found = cat("abele in ", here.string()),
@@ -98,7 +103,9 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    const int status = run(argc, argv);
+    if (std::cout.flush()) return status;
+    throwUser(ErrorCode::E0901, {.what = "standard output cannot be written"});
   } catch (const Error& error) {
     std::cerr << error.what() << "\n";
     return 1;

@@ -44,13 +44,15 @@ int main(int argc, char** argv) {
   what->add_flag("--ipu-count", count, "IPUs of a device, with -d; all without");
   what->add_flag("--ipu-arch", architecture, "architecture whose programs run");
   what->add_flag("--tile-clock-speed", clock, "MHz of cycle counts");
-  what->require_option(1);
+  what->require_option(0, 1);
   app.add_option("-d,--device-id", id, "the device");
   app.add_flag("--all-partitions", all_partitions, "no effect: there is one");
   return tools::runTool(app, argc, argv, [&] {
+    if (!list && !info && !count && !architecture && !clock)
+      tools::refuse("gc-info", "nothing is asked for",
+                    "--list-devices, --device-info, --ipu-count, --ipu-arch or --tile-clock-speed");
     const std::vector<DeviceGroup> groups = registry::deviceGroups();
-    if (id && (*id < 0 || *id >= static_cast<int64_t>(groups.size())))
-      tools::refuse("gc-info", cat("there is no device ", *id), cat("ids are 0 to ", groups.size() - 1));
+    if (id) tools::requireDevice("gc-info", *id, groups.size());
     if (info && !id) tools::refuse("gc-info", "--device-info without a device", "-d ID");
     const auto number = static_cast<size_t>(id.value_or(0));
     if (list) std::cout << listing(groups);

@@ -14,8 +14,10 @@
 #include <sys/utsname.h>
 
 #include "base/cat.h"
+#include "base/version.h"
 #include "registry/attachment.h"
 #include "registry/devices.h"
+#include "tool.h"
 
 namespace abele::tools {
 
@@ -26,6 +28,12 @@ constexpr const char* kArchitecture = "ipu2";
 constexpr int64_t kPerMachine = 4;  // IPU# counts down within a machine, while ids count up
 
 inline int64_t ipuNumber(int64_t device) { return kPerMachine - 1 - device % kPerMachine; }
+
+/// Throws E0901 where there is no device, or group of devices, with this id.
+inline void requireDevice(const std::string& tool, int64_t id, size_t number) {
+  if (id < 0 || id >= static_cast<int64_t>(number))
+    refuse(tool, cat("there is no device ", id), number ? cat("ids are 0 to ", number - 1) : "there are no devices");
+}
 
 /// In the order in which they are printed.
 using Attributes = std::vector<std::pair<std::string, std::string>>;
@@ -79,19 +87,34 @@ inline Attributes attributesOf(size_t number, const registry::DeviceGroup& group
       {"average board temp", "N/A"},
       {"average die temp", "N/A"},
       {"board ipu index", alone ? cat(ipuNumber(group.first)) : "N/A"},
+      {"board serial number", "N/A"},
       {"board type", "emulated"},
       {"clock", kClock},
+      {"driver version", versionText()},
+      {"firmware version", "N/A"},
+      {"host", system.nodename},
       {"ipu architecture", kArchitecture},
+      {"ipu error state", "N/A"},
       {"ipu power", "N/A"},
       {"ipu utilisation", utilisationOf(group, all)},
+      {"ipu utilisation (session)", utilisationOf(group, all)},
       {"ipuof host", kDeviceHost},
       {"ipuof partition id", kPartition},
+      {"ipuof routing id", "0"},
+      {"ipuof routing type", "DNC"},
+      {"ipuof server version", versionText()},
+      {"link speed", "N/A"},
+      {"link width", "N/A"},
       {"number of IPUs", cat(group.count)},
       {"number of replicas", "1"},
+      {"numa node", "N/A"},
+      {"partition sync type", "N/A"},
+      {"pci id", "N/A"},
       {"processor", system.machine},
-      {"host", system.nodename},
+      {"reconfigurable partition", "1"},
       {"remote buffers", "1"},
       {"remote buffers supported", "1"},
+      {"total board power", "N/A"},
   };
   for (auto& each : userOf(group, all)) attributes.push_back(std::move(each));
   return attributes;

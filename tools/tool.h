@@ -13,6 +13,7 @@
 
 #include "base/cat.h"
 #include "base/error.h"
+#include "base/version.h"
 
 namespace abele::tools {
 
@@ -40,14 +41,23 @@ inline std::string readAll(const std::string& tool, const std::string& file, con
   return text;
 }
 
+/// Throws E0901 where what was printed could not be written, so that no result is lost without a word.
+inline void requireWritten(const std::string& tool) {
+  if (!std::cout.flush()) refuse(tool, "standard output cannot be written", "a disk with space, or an open pipe");
+}
+
 /// Reads the command line and runs the tool. Returns its exit status; prints errors of Abele's own.
 template <class Run>
 int runTool(CLI::App& app, int argc, char** argv, const Run& run) {
+  app.set_version_flag("--version", cat(app.get_name(), " ", versionText()));
   try {
-    app.parse(argc, argv);
-    run();
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
+    try {
+      app.parse(argc, argv);
+      run();
+    } catch (const CLI::Success& shown) {  // --help, --version
+      app.exit(shown);
+    }
+    requireWritten(app.get_name());
   } catch (const CLI::ParseError& error) {
     const UserError refused(ErrorCode::E0901, {.what = error.what(), .remedy = cat(app.get_name(), " --help")});
     std::cerr << refused.what() << "\n";

@@ -1,12 +1,19 @@
 #include "registry/devices.h"
 
+#include "base/cat.h"
 #include "base/environment.h"
+#include "base/error.h"
 
 namespace abele::registry {
 
 int64_t numDevices() {
   constexpr int64_t kDefault = 64;  // what a program of PopTorch may reserve
-  return environmentInteger("ABELE_EMULATED_DEVICES", kDefault);
+  constexpr int64_t kMost = int64_t{1} << 20;
+  const int64_t number = environmentInteger("ABELE_EMULATED_DEVICES", kDefault);
+  ABELE_REQUIRE(number >= 0 && number <= kMost, E0702,
+                {.what = cat("environment variable ABELE_EMULATED_DEVICES is ", number),
+                 .expected = cat("an integer from 0 to ", kMost)});
+  return number;
 }
 
 std::vector<DeviceGroup> deviceGroups() {

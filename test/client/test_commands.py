@@ -115,9 +115,40 @@ def test_gc_info_lists_devices_and_groups(call):
     assert refused.returncode == 1 and "ids are 0 to 6" in refused.stderr
 
 
+def test_gc_info_names_what_is_wrong(call):
+    assert "nothing is asked for" in call("gc-info").stderr
+    assert "not expected: --lists" in call("gc-info", "--lists").stderr
+    for number in ("-1", "x", "10000000000"):
+        done = call("gc-info", "--ipu-count", ABELE_EMULATED_DEVICES=number)
+        assert done.returncode == 1 and "E0702" in done.stderr and "an integer" in done.stderr
+
+
+def test_gc_reset_has_nothing_to_do(call):
+    done = call("gc-reset", "-d", "6", ABELE_EMULATED_DEVICES="4")
+    assert done.returncode == 0 and "device 6 is emulated" in done.stdout
+    refused = call("gc-reset", "-d", "7", ABELE_EMULATED_DEVICES="4")
+    assert refused.returncode == 1 and "ids are 0 to 6" in refused.stderr
+
+
+def test_every_program_says_its_version_and_helps(call):
+    for program in ("gc-monitor", "gc-info", "gc-inventory", "gc-reset", "abele-monitor"):
+        assert call(program, "--version").stdout == f"{program} {abele.__version__}\n"
+    assert call("abele", "help", "monitor").stdout == call("abele", "monitor", "--help").stdout != ""
+    assert "there is no command nothing" in call("abele", "help", "nothing").stderr
+
+
+def test_output_that_cannot_be_written_is_an_error(call):
+    for command in ("gc-monitor", "gc-info --help", "abele --help", "abele-monitor --json"):
+        done = call("sh", "-c", f"{command} > /dev/full")
+        assert done.returncode == 1 and "standard output cannot be written" in done.stderr
+
+
 def test_gc_inventory_in_both_forms(call):
     devices = json.loads(call("gc-inventory", "-j", ABELE_EMULATED_DEVICES="2").stdout)["devices"]
     assert len(devices) == 3 and devices[0]["remote buffers"] == "1"
+    assert {"board serial number", "driver version", "ipu error state", "ipu utilisation (session)", "pci id"} < set(
+        devices[0]
+    )
     assert call("gc-inventory", ABELE_EMULATED_DEVICES="2").stdout.count("ipu utilisation:") == 3
 
 

@@ -186,6 +186,13 @@ def test_scopes_do_not_nest_and_leave_nothing_behind():
     assert {a.pipeline_stage for a in model.get_pipeline_stage_assignment()} == {None}
 
 
+@spec("keras/2/PipelineStage", "keras/4/scope")
+def test_stages_outside_of_a_strategy_are_told():
+    with pytest.warns(UserWarning, match="outside of a strategy's scope") as found, ipu.PipelineStage(0):
+        layers.Dense(2)
+    assert found[0].filename == __file__
+
+
 @spec("keras/2/sequential_changes")
 def test_changed_layers_need_a_new_assignment():
     model = underStrategy(sequential)

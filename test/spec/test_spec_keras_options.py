@@ -89,6 +89,14 @@ def test_devices_are_selected_in_one_way():
 
 
 @spec("keras/1/config")
+def test_the_function_configures_as_the_method_does():
+    config = ipu.IPUConfig()
+    config.auto_select_ipus = 3
+    ipu.config.configure_ipu_system(config)
+    assert ipu.config.get_ipu_config().auto_select_ipus == ipu.IPUStrategy().num_replicas_in_sync == 3
+
+
+@spec("keras/1/config")
 @pytest.mark.parametrize("kind", ["NEVER", "PRE_COMPILE"])
 def test_offline_devices_do_not_run(kind):
     config = ipu.IPUConfig()
@@ -107,11 +115,11 @@ def test_keras_ipu_is_this_package():
     assert keras.ipu is ipu and keras.ipu.config is ipu.config and IPUStrategy is ipu.IPUStrategy
 
 
-def alone(code, **env):
+def alone(code, arguments=(), **env):
     """Runs code in a process of its own."""
     path = os.pathsep.join([str(Path(ipu.__file__).parents[2]), *filter(None, sys.path)])
     env = {**os.environ, "PYTHONPATH": path, **env}
-    return subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, env=env)
+    return subprocess.run([sys.executable, "-c", code, *arguments], text=True, capture_output=True, env=env)
 
 
 @spec("keras/1/import")
@@ -140,6 +148,54 @@ def test_another_keras_is_refused(version, backend, text, tmp_path):
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\ntry: import abele.keras\nexcept ImportError as e: print(e)"
     )
     assert text in done.stdout, done.stderr
+
+
+TENSORFLOW_PROGRAM = """
+import sys
+import numpy as np
+import tensorflow as tf
+import tensorflow.keras as K
+from tensorflow import keras
+from tensorflow.keras.layers import Dense
+from tensorflow.python import ipu
+from tensorflow.python.ipu.config import IPUConfig
+
+tf.random.set_seed(1)
+config = IPUConfig()
+config.auto_select_ipus = 2
+config.configure_ipu_system()
+with ipu.ipu_strategy.IPUStrategy().scope():
+    given = keras.layers.Input((4,))
+    with keras.ipu.PipelineStage(0):
+        x = Dense(8)(given)
+    with tf.keras.ipu.PipelineStage(1):
+        x = Dense(2)(x)
+    model = K.Model(given, x)
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    model.compile("sgd", "mse", steps_per_execution=4)
+    rows = np.ones((16, 4), dtype=tf.float32)
+    loss = model.fit(rows, np.zeros((16, 2), np.float32), batch_size=4, verbose=0).history["loss"]
+print(sys.argv[1:], __name__, len(loss), [s["device"] for s in ipu.execution_report(model)["stages"]])
+try:
+    tf.data.Dataset
+except AttributeError as error:
+    print(error)
+assert keras.layers.__spec__.name == "keras.layers"
+sys.exit(3)
+"""
+
+
+@spec("keras/1/import")
+def test_programs_for_tensorflow_run_as_they_are(tmp_path):
+    (tmp_path / "program.py").write_text(TENSORFLOW_PROGRAM)
+    done = alone(
+        "import runpy, sys; sys.argv = ['-m', sys.argv[1], '--rate', '2'];"
+        "runpy.run_module('abele.tensorflow', run_name='__main__', alter_sys=True)",
+        arguments=[str(tmp_path / "program.py")],
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "['--rate', '2'] __main__ 1 [0, 1]", done.stderr
+    assert "tensorflow.data is not there" in lines[1] and done.returncode == 3
 
 
 # A strategy -----------------------------------------------------------------------------------------------------------

@@ -371,6 +371,43 @@ def test_batches_are_counted_by_executions():
     assert seen == [0, 3, 4, 7, 8, 11]
 
 
+@spec("keras/4/callbacks")
+def test_asynchronous_callbacks_hear_of_every_micro_batch():
+    class Notes(keras.callbacks.Callback):
+        def note(self, name, batch, logs):
+            heard.append((name, batch, *(() if logs is None else ({n: np.array(v) for n, v in logs.items()},))))
+
+        def __getattribute__(self, name):
+            if name.startswith("on_") and name.endswith(("_batch_begin", "_batch_end")):
+                return lambda batch, logs=None: self.note(name, batch, logs)
+            return super().__getattribute__(name)
+
+    def run(each):
+        each.compile(optimizers.SGD(0.0), crossEntropy(), metrics=["accuracy"], steps_per_execution=steps)
+        heard.clear()
+        common = {"batch_size": 4, "verbose": 0, "callbacks": [Notes()]}
+        history = each.fit(X[:32], Y[:32], epochs=2, shuffle=False, validation_data=(X[:16], Y[:16]), **common).history
+        each.evaluate(X[:16], Y[:16], **common)
+        each.predict(X[:16], **common)
+        return list(heard), history
+
+    heard, steps = [], 1
+    reference, history = run(plain(sequential))
+    model, steps = staged(underStrategy(sequential), [0, 1, 1, 1]), 4
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    model.set_asynchronous_callbacks(True)
+    found, same = run(model)
+    assert same == history
+    assert [(name, batch) for name, batch, *_ in found] == [(name, batch) for name, batch, *_ in reference]
+    for one, other in zip(found, reference, strict=True):
+        for ours, theirs in zip(one[2:], other[2:], strict=True):
+            assert ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    model.set_asynchronous_callbacks(asynchronous=False)
+    assert [batch for name, batch, *_ in run(model)[0] if name == "on_train_batch_end"] == [3, 7, 3, 7]
+    with pytest.raises(TypeError, match="`asynchronous` to be a bool"):
+        model.set_asynchronous_callbacks("yes")
+
+
 @spec("keras/4/execution")
 def test_other_kinds_of_data():
     rows = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))

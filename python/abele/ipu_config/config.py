@@ -238,12 +238,15 @@ class IPUConfig(ConfigFiles):
         return self._to_options(for_inference=for_inference, compile_only=compile_only)
 
     def _to_options(self, for_inference=False, compile_only=False):
-        if not compile_only and ipuHardwareVersion() not in (2, 21):
+        if not compile_only and not _hasSecondGeneration():
             raise refused(RuntimeError, "This requires an IPU Mk2 system to run.")
         if self.execute_encoder_on_cpu_for_generation:
             raise NotImplementedError("execute_encoder_on_cpu_for_generation is not supported yet.")
         if self.output_mode not in _OUTPUT_MODES:
-            raise KeyError(f"{self.output_mode!r} is not an output mode; there are {', '.join(_OUTPUT_MODES)}")
+            supported = ", ".join(_OUTPUT_MODES)
+            raise KeyError(
+                f"{self.output_mode} is not a valid poptorch.OutputMode, supported output modes: {supported}"
+            )
         options = Options().from_json(core().optionsOfIpuSettings(self.__dict__, for_inference))
         if compile_only:
             options.useOfflineIpuTarget()
@@ -262,6 +265,13 @@ def _warnOfDeprecated(others):
     for name, instead in _DEPRECATED.items():
         if others.pop(name, None):
             warnings.warn(f"IPUConfig: {name} is deprecated: {instead}", stacklevel=3)
+
+
+def _hasSecondGeneration():
+    try:
+        return ipuHardwareVersion() in (2, 21)
+    except AssertionError:  # there are no devices
+        return False
 
 
 def _newFileName():

@@ -108,8 +108,9 @@ def _shapes(tensors):
 class Execution:
     """What a model runs in one mode, "train", "test" or "predict", from a compile() to the next change."""
 
-    def __init__(self, model, mode, plan, assignments):
+    def __init__(self, model, state, mode, plan, assignments):
         self._model = model
+        self._state = state
         self._mode = mode
         self.plan = plan
         self._assignments = assignments
@@ -165,7 +166,10 @@ class Execution:
             )
         compiled, results = self._run(batches, iterations=len(batches) // self.plan.replicas)
         if self._mode == "predict":
-            return compiled.step.predictions.pack(results)
+            predictions = compiled.step.predictions
+            for parts in zip(*(values.chunk(len(batches)) for values in results), strict=True):
+                self._tell(lambda parts=parts: {"outputs": predictions.pack(parts)})
+            return predictions.pack(results)
         self._follow(compiled, batches, results)
         return None
 
@@ -220,6 +224,13 @@ class Execution:
                 metric.update_state(values[index], sample_weight=count)
             if rest:
                 model.compute_metrics(x, y, self._predicted(step, [parts[index] for parts in rest]), sample_weight)
+            self._tell(model.get_metrics_result)
+
+    def _tell(self, logs):
+        """Callbacks that hear of every batch get what logs() returns."""
+        callbacks = self._state.each_batch
+        if callbacks is not None:
+            callbacks.tell(self._mode, logs())
 
     @staticmethod
     def _predicted(step, values):

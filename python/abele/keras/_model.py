@@ -16,6 +16,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 
 from .._errors import refused
 from . import _assignments, _plan, _summary
+from ._callbacks import tellingEachBatch
 from ._execution import Execution
 from ._options import Settings, positive
 
@@ -36,6 +37,8 @@ class State:
         self.ignores_scopes = False  # reset: where layers were made no longer counts
         self.executions = {}  # mode -> the last Execution
         self.steps = None  # steps_per_execution of the fit that runs
+        self.asynchronous_callbacks = False
+        self.each_batch = None  # the callbacks of the call that runs, if they hear of every micro-batch
 
 
 def stateOf(model):
@@ -213,6 +216,19 @@ def set_outfeed_queue_options(self, **kwargs):
     stateOf(self).settings.outfeed.update(kwargs)
 
 
+def set_asynchronous_callbacks(self, asynchronous=False):
+    """Which batches callbacks hear of in fit, evaluate and predict.
+
+    Args:
+        asynchronous: True: of every micro-batch, with its own results; False: of the last one of each execution.
+    Raises:
+        TypeError: it is no bool.
+    """
+    if not isinstance(asynchronous, bool):
+        raise refused(TypeError, f"Expected `asynchronous` to be a bool, but got {asynchronous!r} instead.")
+    stateOf(self).asynchronous_callbacks = asynchronous
+
+
 def export_for_ipu_serving(self, *args, **kwargs):
     """Not available.
 
@@ -267,7 +283,9 @@ def _function(model, mode, force):
     current = getattr(model, _FUNCTIONS[mode])  # None after compile(): that one had other losses and metrics
     if isinstance(current, Execution) and not force and current.plan == plan:
         return current
-    state.executions[mode] = Execution(model, mode, plan, _currentAssignments(model) if plan.stages > 1 else None)
+    state.executions[mode] = Execution(
+        model, state, mode, plan, _currentAssignments(model) if plan.stages > 1 else None
+    )
     return state.executions[mode]
 
 
@@ -347,7 +365,10 @@ def fit(self, *args, **kwargs):
     _plan.announce(self.name, wanted, _batchSize(given["x"], given["batch_size"]), plan, training=True)
     state.steps = wanted
     try:
-        with _takingBatches(self, steps * plan.replicas):
+        with (
+            _takingBatches(self, steps * plan.replicas),
+            tellingEachBatch(self, state, "fit", args, kwargs, batches) as (args, kwargs),
+        ):
             return _plain(self).fit(*args, **kwargs)
     finally:
         state.steps = None
@@ -368,7 +389,10 @@ def evaluate(self, *args, **kwargs):
     batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps"])
     steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=False)
     _plan.announce(self.name, wanted, None, plan, training=False)
-    with _takingBatches(self, steps * plan.replicas):
+    with (
+        _takingBatches(self, steps * plan.replicas),
+        tellingEachBatch(self, stateOf(self), "evaluate", args, kwargs, batches) as (args, kwargs),
+    ):
         return _plain(self).evaluate(*args, **kwargs)
 
 
@@ -379,7 +403,10 @@ def predict(self, *args, **kwargs):
     batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps"])
     steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=False)
     _plan.announce(self.name, wanted, None, plan, training=False)
-    with _takingBatches(self, steps * plan.replicas):
+    with (
+        _takingBatches(self, steps * plan.replicas),
+        tellingEachBatch(self, stateOf(self), "predict", args, kwargs, batches) as (args, kwargs),
+    ):
         return _plain(self).predict(*args, **kwargs)
 
 
@@ -476,6 +503,7 @@ _METHODS = (
     set_gradient_accumulation_options,
     set_infeed_queue_options,
     set_outfeed_queue_options,
+    set_asynchronous_callbacks,
     export_for_ipu_serving,
     make_train_function,
     make_test_function,

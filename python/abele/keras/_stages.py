@@ -6,6 +6,7 @@ Only inside the context do constructors and calls of layers note it; outside of 
 from __future__ import annotations
 
 import contextvars
+import warnings
 from types import TracebackType
 from typing import Self
 
@@ -23,7 +24,8 @@ _depth = 0
 class PipelineStage:
     """with PipelineStage(n): layers made, or called, inside belong to stage n.
 
-    A call's stage counts more than that of the layer's construction.
+    A call's stage counts more than that of the layer's construction. Outside of a strategy's scope it warns, because
+    models made there have no stages.
     """
 
     def __init__(self, stage: int) -> None:
@@ -41,6 +43,7 @@ class PipelineStage:
                 f"Cannot enter the PipelineStage scope of stage {self._stage}: PipelineStage scopes cannot be nested, "
                 f"and that of stage {_current.get()} is active.",
             )
+        _warnOutsideOfStrategies()
         self._token = _current.set(self._stage)
         _watch()
         return self
@@ -50,6 +53,17 @@ class PipelineStage:
     ) -> None:
         _unwatch()
         _current.reset(self._token)
+
+
+def _warnOutsideOfStrategies():
+    from .ipu_strategy import has_strategy
+
+    if not has_strategy():
+        warnings.warn(
+            "PipelineStage outside of a strategy's scope: a model that is made outside of one is no pipeline, and runs "
+            "as Keras runs it. Make it inside of `with IPUStrategy().scope():`",
+            stacklevel=3,
+        )
 
 
 def _noting(original, on):

@@ -300,6 +300,15 @@ def _check(config):
             raise refused(ValueError, f"Expected `{name}` to have values of at least {least}, but got {value!r}.")
 
 
+def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
+    """config.configure_ipu_system(device).
+
+    Args:
+        reset_configuration: no effect: the settings replace those that were configured before.
+    """
+    config.configure_ipu_system(device)
+
+
 def reset_ipu_configuration() -> None:
     """Back to a process that was never configured."""
     _configured.clear()
