@@ -243,10 +243,10 @@ def main():
                 break
         if checkpointOf(run.folder) != files:
             raise SystemExit(f"the last checkpoint differs from that of a run that was never killed: {run.folder}")
-        # A kill of the last save, behind its file, leaves the oldest one to the next save, which this run has not.
-        checkpoints = KEEP + (f"saved {LAST}" not in lives[0])
-        most = checkpoints * (len(files) + (KIND == "parts"))  # and an index
-        if len(names := sorted(path.name for path in run.folder.iterdir())) > most:
+        # A save that is killed behind its file leaves the oldest one to the next save, which a complete run has not.
+        most = KEEP * (len(files) + (KIND == "parts"))  # and an index
+        names = sorted(path.name for path in run.folder.iterdir())
+        if f"saved {LAST}" in lives[0] and len(names) > most:
             raise SystemExit(f"files that nobody needs are left: {names}")
         for moment, count in run.moments.items():
             moments[moment] += count
