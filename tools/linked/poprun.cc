@@ -275,25 +275,27 @@ class Processes {
 
   /// Returns the first failure's exit code, 0 if there is none.
   int waitForAll() {
-    std::optional<std::chrono::steady_clock::time_point> last;  // moment of those that were told to end
+    std::chrono::steady_clock::time_point last = kNever;  // moment of those that were told to end
     while (!running_.empty()) {
       siginfo_t info{};
       const int received = waitForSignal(last, info);
       if (received == SIGTERM || received == SIGINT) endAll(received);
       if (received < 0 && errno == EAGAIN) {
         endAll(SIGKILL);
-        last.reset();
+        last = kNever;
       }
-      if (takeEnded() && !last) last = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceS);
+      if (takeEnded() && last == kNever) last = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceS);
     }
     return code_;
   }
 
  private:
-  int waitForSignal(const std::optional<std::chrono::steady_clock::time_point>& last, siginfo_t& info) const {
-    if (!last) return ::sigwaitinfo(&signals_, &info);
+  static constexpr auto kNever = std::chrono::steady_clock::time_point::max();
+
+  int waitForSignal(std::chrono::steady_clock::time_point last, siginfo_t& info) const {
+    if (last == kNever) return ::sigwaitinfo(&signals_, &info);
     const auto left = std::max<int64_t>(
-        0, std::chrono::duration_cast<std::chrono::nanoseconds>(*last - std::chrono::steady_clock::now()).count());
+        0, std::chrono::duration_cast<std::chrono::nanoseconds>(last - std::chrono::steady_clock::now()).count());
     const timespec time{left / 1'000'000'000, left % 1'000'000'000};
     return ::sigtimedwait(&signals_, &info, &time);
   }
