@@ -1,18 +1,21 @@
-"""Draws the pictures of the documents: docs/pictures/*.svg. Timelines of steps that the simulator predicts.
+"""Draws the pictures of the documents, docs/pictures: timelines of steps that the simulator predicts, and report pages.
 
-    scripts/draw_pictures.py [--check]
+    scripts/draw_pictures.py [--check | --report]
 
-They have no date and no measured time, so that the same code draws the same files. --check: fails where a file differs.
+Timelines (*.svg) have no date and no measured time, so that the same code draws the same files. --check: fails where
+one differs. --report: also pictures (report-*.png) of the page that a step writes. They show a date and times, so that
+each run draws others. They are made in Chromium (Debian's package chromium), wide and narrow, light and dark.
 """
 
 import argparse
 import json
 import sys
+import tempfile
 from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "test" / "support")]
 
 import abele  # noqa: E402 (found in the tree)
 
@@ -97,9 +100,57 @@ def text(x, y, said, kind=""):
     return f'<text x="{x}" y="{y}"{f" class={chr(34)}{kind}{chr(34)}" if kind else ""}>{escape(said)}</text>'
 
 
+def writeReport(path):
+    """The report page of a small transformer's step on two devices."""
+    import torch
+
+    class Texts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            layer = torch.nn.TransformerEncoderLayer(128, 4, 512, 0.0, batch_first=True)
+            self.embed = torch.nn.Embedding(500, 128)
+            self.layers = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+            self.head = torch.nn.Linear(128, 500)
+
+        def forward(self, text, target):
+            logits = self.head(self.layers(self.embed(text)))
+            return torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+    torch.manual_seed(0)
+    net, options = Texts(), abele.Options().showCompilationProgressBar(False)
+    abele.BeginBlock(net.layers.layers[2], "second half", ipu_id=1)
+    options.Training.gradientAccumulation(8)
+    step = abele.trainingModel(net, options, optimizer=torch.optim.AdamW(net.parameters()))
+    for _ in range(4):
+        step(torch.randint(500, (32, 32)), torch.randint(500, (32, 32)))
+    step.report(path)
+    step.destroy()
+
+
+def drawReport():
+    from browser import Browser
+
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        writeReport(page)
+        browser = Browser()
+        for width, height in ((1280, 1000), (400, 800)):
+            for scheme in ("light", "dark"):
+                browser.resize(width, height)
+                browser.scheme(scheme)
+                browser.open(page)
+                browser.ask("0")  # it is drawn
+                browser.picture(FOLDER / f"report-{width}-{scheme}.png", whole=False)
+        browser.close()
+    if browser.complaints:
+        sys.exit("\n".join(["the page complains:", *browser.complaints]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true")
+    what.add_argument("--report", action="store_true")
     args = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     stale = []
@@ -109,6 +160,8 @@ def main():
             stale.append(path.name)
             if not args.check:
                 path.write_text(drawn, encoding="utf-8")
+    if args.report:
+        drawReport()
     if args.check and stale:
         sys.exit(f"{', '.join(stale)}: stale; run scripts/draw_pictures.py")
     print(f"{len(PICTURES)} pictures, {len(stale)} {'stale' if args.check else 'written'}")

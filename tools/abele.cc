@@ -30,6 +30,7 @@ constexpr struct {
 } kCommands[] = {
     {"env", "versions, devices, and whether a pipeline trains here"},
     {"run", "train or serve a saved program on tensors of a file, without Python"},
+    {"verify", "compare the models of a Python program with eager PyTorch, bit for bit"},
     {"monitor", "show which processes have devices, and how busy these are"},
     {"report", "write a trace as a page: timeline, times, and where they go"},
     {"opt", "print graphs, plans and executables; run passes and find the one that is wrong"},

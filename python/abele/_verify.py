@@ -201,8 +201,18 @@ def _verified(executor, batches):
     return Verification(difference=None if difference is None else Difference(**difference), **found)
 
 
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A batch with arguments of both kinds."""
+
+    positional: tuple
+    named: dict
+
+
 def _argumentsOf(batch):
     """(positional, named) arguments of one call."""
+    if isinstance(batch, Call):
+        return batch.positional, batch.named
     if isinstance(batch, dict):
         return (), batch
     return (tuple(batch) if isinstance(batch, tuple | list) else (batch,)), {}

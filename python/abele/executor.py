@@ -112,6 +112,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
 
     _around = staticmethod(contextlib.nullcontext)  # around forward and backward while they are captured
     _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
+    _watch = None  # of all executors: told of each call before it runs, as (executor, args, kwargs)
 
     def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None, *, policy):
         if isinstance(model, Executor):
@@ -164,6 +165,8 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     @oneAtATime
     def __call__(self, *args, **kwargs):
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
+        if Executor._watch is not None:
+            Executor._watch(self, args, kwargs)
         if self._options.connection_type == ConnectionType.Never:
             raise refused(
                 AssertionError,

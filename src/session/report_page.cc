@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "base/whole_file.h"
+#include "session/operator_times.h"
 #include "session/report_words.h"
 #include "session/timeline.h"
 
@@ -34,6 +35,7 @@ struct Parts {
   Json memory = nullptr;
   std::string explain = {};
   std::vector<Advice> advice = {};
+  OperatorTimes times = {};
 };
 
 /// What it returns; nothing of a program that knows no such thing (E0705).
@@ -115,6 +117,28 @@ Json actionsOf(const TraceTracks& trace) {
   return all;
 }
 
+/// As rows of a table. The many that take least are one row.
+Json sharesOf(const std::vector<TimeShare>& shares) {
+  constexpr size_t kMost = 60;
+  TimeShare rest{.name = cat("(", shares.size() - std::min(shares.size(), kMost), " others)")};
+  Json rows = Json::array();
+  const auto add = [&](const TimeShare& share) {
+    std::array<double, 4> us = share.us;
+    for (double& each : us) each = rounded(each);
+    rows.push_back({{"name", share.name}, {"count", share.count}, {"us", us}});
+  };
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (i < kMost) {
+      add(shares[i]);
+      continue;
+    }
+    rest.count += shares[i].count;
+    for (size_t d = 0; d < rest.us.size(); ++d) rest.us[d] += shares[i].us[d];
+  }
+  if (shares.size() > kMost) add(rest);
+  return rows;
+}
+
 /// Texts by number.
 class Numbers {
  public:
@@ -183,6 +207,8 @@ void write(const std::string& path, const PageTitle& title, const Parts& parts) 
                      {"memory", parts.memory},
                      {"explain", parts.explain},
                      {"options", options},
+                     {"operators", sharesOf(parts.times.operators)},
+                     {"layers", sharesOf(parts.times.layers)},
                      {"actions", parts.trace == nullptr ? Json::array() : actionsOf(*parts.trace)},
                      {"names", names.texts},
                      {"kinds", kinds.texts},
@@ -230,6 +256,7 @@ void writeReportPage(const std::string& path, Session& session, const PageTitle&
   if (!report.from_cache) {
     parts.memory = where([&] { return Json::parse(plan::memoryJson(session.memoryReport())); });
     parts.explain = where([&] { return session.explain(); });
+    parts.times = where([&] { return operatorTimes(session); });
     if (report.step_ns != 0) parts.advice = where([&] { return adviceOf(session, title.front_ns); });
   }
   write(path, title, parts);

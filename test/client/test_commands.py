@@ -54,6 +54,7 @@ def test_help_lists_what_is_there(call, bin_folder, tmp_path):
     assert re.findall(r"^  (\w+)", call("abele", "--help").stdout, re.M) == [
         "env",
         "run",
+        "verify",
         "monitor",
         "report",
         "opt",

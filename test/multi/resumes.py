@@ -7,12 +7,17 @@ the compilation.
 
 SECONDS: after this time there are no more kills, and the last run goes to its end.
 
+A life is a fork of this process. The first run, which nobody kills, says what it has imported; all of it is imported
+here for those that follow, so that a life costs its training alone. This process has one thread and computes nothing.
+
 Ends with an error where a step after a resume has another loss than in a run that was never killed, where a run goes on
 from before a checkpoint that was complete, or where the last checkpoint has another bit. Prints what it has seen.
 """
 
+import contextlib
 import functools
 import hashlib
+import importlib
 import os
 import random
 import select
@@ -107,14 +112,15 @@ def train(rank, port, folder, tell):
         if step % EVERY == 0:
             abele.save_checkpoint(folder, model, steps.loader, step=step, keep=KEEP)
             tell(f"saved {step}")
-    tell("done")
 
 
 def lived(rank, port, folder, tell):
     """One life of a process, which ends without the end of an interpreter."""
-    status = 1
+    status, imported = 1, set(sys.modules)
     try:
         train(rank, port, folder, lambda line: tell(f"{line}\n"))
+        imported = ",".join(set(sys.modules) - imported)
+        tell(f"imported {imported}\ndone\n")
         status = 0
     except poptorch.Error as error:
         tell(f"heard {error.code} {error.message!r}\n")
@@ -139,7 +145,7 @@ def live(folder, choose=None):
         is_alive = True
         while is_alive and len(linesOf(watched)) < lines:
             is_alive = watched.read()
-        until = time.monotonic() + choose.random() * (0.03 if lines else 0.5)
+        until = time.monotonic() + choose.random() * (0.01 if lines else 0.2)
         while is_alive and time.monotonic() < until:
             is_alive = watched.read(until - time.monotonic())
         for process in processes:
@@ -204,11 +210,19 @@ class Run:
         self.moments["saving" if is_saving else "starting" if last[:1] in ([], ["from"]) else "training"] += 1
 
 
+def importAll(names):
+    for name in names:
+        with contextlib.suppress(ImportError):  # what is no file: torch.ops and the like
+            importlib.import_module(name)
+    assert len(os.listdir("/proc/self/task")) == 1, "forks need a process without other threads"
+
+
 def main():
     whole = Run(FOLDER / "whole")
     lives, is_done = live(whole.folder)
     whole.take(lives)
     assert is_done and len(whole.losses) == LAST
+    importAll(sorted({name for lines in lives for name in lines[-2].removeprefix("imported ").split(",")}))
     files = checkpointOf(whole.folder)
     choose = random.Random(11)
     kills, runs, moments = 0, 0, {"starting": 0, "training": 0, "saving": 0}
@@ -229,8 +243,10 @@ def main():
                 break
         if checkpointOf(run.folder) != files:
             raise SystemExit(f"the last checkpoint differs from that of a run that was never killed: {run.folder}")
+        # A save that is killed behind its file leaves the oldest one to the next save, which a complete run has not.
         most = KEEP * (len(files) + (KIND == "parts"))  # and an index
-        if len(names := sorted(path.name for path in run.folder.iterdir())) > most:
+        names = sorted(path.name for path in run.folder.iterdir())
+        if f"saved {LAST}" in lives[0] and len(names) > most:
             raise SystemExit(f"files that nobody needs are left: {names}")
         for moment, count in run.moments.items():
             moments[moment] += count

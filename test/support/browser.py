@@ -109,9 +109,9 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.mouse(kind, x, y, button="left", buttons=1, clickCount=1)
 
-    def picture(self, path):
-        """The whole page as PNG."""
-        png = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
+    def picture(self, path, whole=True):
+        """The page as PNG: all of it, or what the window shows."""
+        png = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(png))
 
     def _next(self):

@@ -69,6 +69,12 @@ def test_the_page_of_a_model(model, tmp_path):
     assert sorted(forwards) == [f"fwd/0 [{k}]" for k in range(6)]
     (action,) = (each for each in data["actions"] if each["name"] == "fwd/0")
     assert action["count"] == 6 and 0 < action["most"] <= action["us"]
+    # Estimates are shares of what was measured, by operator as by layer.
+    for rows, name in ((data["operators"], "aten::addmm"), (data["layers"], "wide")):
+        assert name in [row["name"] for row in rows]
+        for at, prefix in enumerate(("fwd/", "bwd/")):
+            whole = sum(each["us"] for each in data["actions"] if each["name"].startswith(prefix))
+            assert sum(row["us"][at] for row in rows) == pytest.approx(whole, rel=0.01)
     memory = model.memoryReport()
     assert data["memory"] == memory
     facts = " ".join(data["facts"])

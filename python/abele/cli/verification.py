@@ -1,0 +1,123 @@
+"""`abele verify PROGRAM`: runs a Python program, and compares its compiled models with eager PyTorch, bit for bit.
+
+The program stays as it is. What a model is called with are the batches of the comparison (`abele.verify`), which comes
+before the last of these calls.
+"""
+
+import argparse
+import contextlib
+import os
+import runpy
+import sys
+
+_EQUAL, _DIFFERS, _NOTHING = 0, 1, 2
+
+
+class _Enough(BaseException):
+    """As many models are compared as were asked for. No Exception: programs catch those."""
+
+
+class _Watch:
+    """Gathers what models are called with, and compares each when it has enough."""
+
+    def __init__(self, most_batches, most_models):
+        self.most_batches, self.most_models = most_batches, most_models
+        self.batches = {}  # by model; those that are compared have None
+        self.status = _NOTHING
+
+    def called(self, executor, args, kwargs):
+        from abele import structures
+        from abele._verify import Call
+
+        batches = self.batches.setdefault(executor, [])
+        if batches is None:
+            return
+        given = (args, kwargs)  # the program may write into them later
+        copies = [tensor.detach().clone() for tensor in structures.flattenTensorStructure(given)]
+        batches.append(Call(*structures.reconstructTensorStructure(given, copies)))
+        if len(batches) == self.most_batches:
+            self.compare(executor)
+            if self.most_models and len(self.batches) - len(self.left()) >= self.most_models:
+                raise _Enough
+
+    def left(self):
+        return [executor for executor, batches in self.batches.items() if batches]
+
+    def compare(self, executor):
+        import abele
+
+        batches, self.batches[executor] = self.batches[executor], None
+        kind = "training" if executor._training else "inference"
+        print(f"abele verify: {type(executor._model).__name__}, {kind}", flush=True)
+        try:
+            found = abele.verify(executor, *batches)
+        except abele.Error as error:
+            print(error, flush=True)
+            self.status = _DIFFERS
+            return
+        print(found, flush=True)
+        if not found:
+            self.status = _DIFFERS
+        elif self.status == _NOTHING:
+            self.status = _EQUAL
+
+
+@contextlib.contextmanager
+def _asMain(program, arguments):
+    """What a program that Python starts finds."""
+    argv, path = sys.argv, list(sys.path)
+    sys.argv, sys.path[:] = [program, *arguments], [os.path.dirname(os.path.abspath(program)), *path]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def _parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="abele verify",
+        description=__doc__.split(": ", 1)[1].replace("`", ""),
+        epilog="Ends with 0 when all is equal, 1 when something differs, cannot be compared or the program failed, 2 "
+        "when no model was called.",
+    )
+    parser.add_argument("--batches", type=int, default=2, metavar="N", help="calls to compare; default: 2")
+    parser.add_argument(
+        "--models", type=int, default=1, metavar="N", help="the program is ended behind so many models; 0: never"
+    )
+    parser.add_argument("program", help="a Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    chosen = parser.parse_args(arguments)
+    if chosen.batches < 1 or chosen.models < 0:
+        parser.error("--batches takes a number from 1 on, --models one from 0 on")
+    if not os.path.isfile(chosen.program):
+        parser.error(f"there is no file {chosen.program}")
+    return chosen
+
+
+def main(arguments=None):
+    """The console script. Returns its exit status."""
+    chosen = _parse(arguments)
+    from abele.executor import Executor
+
+    watch = _Watch(chosen.batches, chosen.models)
+    Executor._watch = watch.called
+    status = 0
+    try:
+        with _asMain(chosen.program, chosen.arguments):
+            try:
+                runpy.run_path(chosen.program, run_name="__main__")
+            except SystemExit as end:
+                status = 0 if end.code in (None, 0) else 1
+        for executor in watch.left():  # the program called them less often
+            watch.compare(executor)
+    except _Enough:
+        pass
+    finally:
+        Executor._watch = None
+    if watch.status == _NOTHING:
+        print("abele verify: the program called no compiled model", flush=True)
+    return watch.status or status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
