@@ -7,7 +7,11 @@ from ._native import core
 
 def nativePath(path):
     """A path as the native module takes it: its bytes, which need be no text."""
-    return os.fsencode(os.path.abspath(os.fsdecode(path)))
+    path = os.fsdecode(path)
+    try:
+        return os.fsencode(os.path.abspath(path))
+    except FileNotFoundError:  # where the process is was removed; the native module says so
+        return os.fsencode(path)
 
 
 def writeText(path, text):

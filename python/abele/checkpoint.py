@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import json
 import numbers
+import operator
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ def save_checkpoint(
         model: a training model that was called or compiled.
         loader: the DataLoader that is being iterated, or the AsynchronousDataAccessor.
         step: the caller's count; a checkpoint of the same step is replaced.
-        keep: how many of the last steps stay; 0: all.
+        keep: how many of the last steps stay; 0 or None: all.
         scheduler: of torch.optim.lr_scheduler, or whatever has state_dict() of plain values and load_state_dict().
         notes: a dict of plain values, which load_checkpoint gives back.
     Returns: the path of the file or the index.
@@ -87,6 +88,8 @@ def load_checkpoint(
     Raises: E0501 for a damaged file, E0708 for one of another model, E0706 for another optimizer, E0712 where `step` is
         missing or the checkpoint has no loader or scheduler.
     """
+    if step is not None:
+        step = _count("step", step)
     steps = core().checkpointSteps(nativePath(folder))
     if step is None and not steps:
         return None
@@ -121,7 +124,13 @@ def load_checkpoint(
 
 
 def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Writes tensors by name into a file of the safetensors format, with a checksum of each. Raises: E0712."""
+    """Writes tensors by name into a file of the safetensors format, with a checksum of each.
+
+    Raises: E0708 for what are no tensors by name, E0712.
+    """
+    for name, tensor in tensors.items():
+        if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
+            raise userError("E0708", "arguments", f"{name!r} is a {type(tensor).__name__}", expected="tensors by name")
     core().writeTensorFile(nativePath(path), dict(tensors))
 
 
@@ -146,12 +155,23 @@ def _write(checkpoint, folder, model, loader, step, keep, scheduler, notes):
         batches = (front["loader"] or 0) if loader._isInOrder() else None
     if notes is not None:
         front["notes"] = _plain(dict(notes), "notes")
-    checkpoint.step = step
+    checkpoint.step = _count("step", step)
     checkpoint.tensors = tensors
     checkpoint.texts = {_FRONT: json.dumps(front), _NUMBERS: core().textOfNumbers(model._native.optimizerSpec())}
     if batches is not None:  # for `abele run` and C++ programs
         checkpoint.texts = {**checkpoint.texts, _PASS: "0", _BATCHES: str(batches), _IN_ORDER: "yes"}
-    return os.fsdecode(model._native.writeCheckpoint(nativePath(folder), checkpoint, keep))
+    return os.fsdecode(model._native.writeCheckpoint(nativePath(folder), checkpoint, _count("keep", keep or 0)))
+
+
+def _count(name, value):
+    """The value as an int; negative ones are looked for where they are used. Raises: E0702."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or abs(number) >= 2**63:
+        raise userError("E0702", "option-value", f"{name} is {value!r}", expected="a whole number of 64 bits")
+    return number
 
 
 def _batchesOfCpp(loader, texts, path):
@@ -233,9 +253,16 @@ def takeValues(optimizer, named, front):
         given = named["groups"][i]
         if "betas" in group and "beta1" in given:
             group["betas"] = (given["beta1"], given["beta2"])
-        group.update({name: given[name] for name in group if name in given})
+        group.update({name: _likeBefore(group[name], given[name]) for name in group if name in given})
     if isinstance(optimizer, optim.Optimizer):
         optimizer.loss_scaling = (values or named)["loss_scaling"]
+
+
+def _likeBefore(old, number):
+    """C++ writes flags as numbers; None is one that nobody gave."""
+    if old is None:
+        return True if number else None
+    return bool(number) if isinstance(old, bool) else number
 
 
 # Random states -------------------------------------------------------------------------------------------------------

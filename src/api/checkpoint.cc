@@ -26,6 +26,9 @@ std::optional<int64_t> numberOf(const host::Checkpoint& checkpoint, const char* 
   return number;
 }
 
+/// As paths of files read it: an empty one is where the process is.
+std::string folderOf(const std::string& given) { return given.empty() ? "." : given; }
+
 }  // namespace
 
 std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int64_t step, const DataLoader* loader,
@@ -39,14 +42,14 @@ std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int6
     checkpoint.texts.emplace(kBatches, std::to_string(loader->position().batches));
     checkpoint.texts.emplace(kInOrder, loader->isInOrder() ? "yes" : "no");
   }
-  return call->writeCheckpoint(folder, checkpoint, options.keep);
+  return call->writeCheckpoint(folderOf(folder), checkpoint, options.keep);
 }
 
 std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& model, DataLoader* loader,
                                       std::optional<int64_t> step) {
-  const std::vector<int64_t> steps = host::checkpointSteps(folder);
+  const std::vector<int64_t> steps = host::checkpointSteps(folderOf(folder));
   if (!step && steps.empty()) return {};
-  const std::string path = host::checkpointPath(folder, step.value_or(steps.empty() ? 0 : steps.back()));
+  const std::string path = host::checkpointPath(folderOf(folder), step.value_or(steps.empty() ? 0 : steps.back()));
   const host::Checkpoint checkpoint = host::readCheckpoint(path);
   const auto pass = numberOf(checkpoint, kPass, path), batches = numberOf(checkpoint, kBatches, path);
   ABELE_REQUIRE(!loader || (pass && batches), E0712,

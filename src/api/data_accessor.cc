@@ -9,6 +9,18 @@
 
 namespace abele {
 
+namespace {
+
+/// What the object holds.
+template <class Impl>
+Impl& here(const std::unique_ptr<Impl>& impl) {
+  ABELE_REQUIRE(impl, E0801,
+                {.what = "this data accessor was moved from", .remedy = "use the object that it was moved to"});
+  return *impl;
+}
+
+}  // namespace
+
 struct AsynchronousDataAccessor::Impl {
   std::unique_ptr<host::Batches> batches;
   bool loads_indefinitely = true;
@@ -46,20 +58,20 @@ AsynchronousDataAccessor::AsynchronousDataAccessor(AsynchronousDataAccessor&&) n
 AsynchronousDataAccessor::~AsynchronousDataAccessor() = default;
 
 bool AsynchronousDataAccessor::next(std::vector<at::Tensor>& batch) {
-  if (!impl_->has_begun) impl_->startPass();
-  impl_->is_fresh = false;
-  if (impl_->open().next(batch)) return true;
-  impl_->has_begun = false;
-  if (impl_->loads_indefinitely) impl_->startPass();
+  if (!here(impl_).has_begun) here(impl_).startPass();
+  here(impl_).is_fresh = false;
+  if (here(impl_).open().next(batch)) return true;
+  here(impl_).has_begun = false;
+  if (here(impl_).loads_indefinitely) here(impl_).startPass();
   return false;
 }
 
 void AsynchronousDataAccessor::reset() {
-  impl_->open();
-  if (!impl_->is_fresh) impl_->startPass();
+  here(impl_).open();
+  if (!here(impl_).is_fresh) here(impl_).startPass();
 }
 
-void AsynchronousDataAccessor::terminate() { impl_->batches.reset(); }
+void AsynchronousDataAccessor::terminate() { here(impl_).batches.reset(); }
 
 AsynchronousDataAccessor::Iterator AsynchronousDataAccessor::begin() {
   reset();
@@ -68,10 +80,10 @@ AsynchronousDataAccessor::Iterator AsynchronousDataAccessor::begin() {
   return first;
 }
 const std::vector<at::Tensor>& AsynchronousDataAccessor::Iterator::operator*() const {
-  return accessor_->impl_->current;
+  return here(accessor_->impl_).current;
 }
 AsynchronousDataAccessor::Iterator& AsynchronousDataAccessor::Iterator::operator++() {
-  if (!accessor_->next(accessor_->impl_->current)) accessor_ = nullptr;
+  if (!accessor_->next(here(accessor_->impl_).current)) accessor_ = nullptr;
   return *this;
 }
 

@@ -25,6 +25,14 @@ void checkLoading(const DataLoaderOptions& loading) {
                  .remedy = "number the processes from 0"});
 }
 
+/// What the object holds.
+template <class Impl>
+Impl& here(const std::unique_ptr<Impl>& impl) {
+  ABELE_REQUIRE(impl, E0801,
+                {.what = "this data loader was moved from", .remedy = "use the object that it was moved to"});
+  return *impl;
+}
+
 }  // namespace
 
 DataLoaderOptions ownShare(const Options& options, DataLoaderOptions loading) {
@@ -77,8 +85,8 @@ DataLoader::DataLoader(const Options& options, std::vector<at::Tensor> tensors, 
   ABELE_REQUIRE(!tensors.empty(), E0801,
                 {.what = "a data loader without tensors", .remedy = "pass one or more tensors"});
   for (size_t i = 0; i < tensors.size(); ++i) {
-    ABELE_REQUIRE(tensors[i].dim() > 0, E0801,
-                  {.what = cat("tensor ", i, " has no dim 0 to take samples from"),
+    ABELE_REQUIRE(tensors[i].defined() && tensors[i].layout() == at::kStrided && tensors[i].dim() > 0, E0801,
+                  {.what = cat("tensor ", i, " has no dim 0 to take samples from, or is not dense"),
                    .remedy = "pass tensors whose rows are samples"});
     ABELE_REQUIRE(tensors[i].size(0) == tensors[0].size(0), E0801,
                   {.what = cat("tensor ", i, " has another number of rows than tensor 0"),
@@ -114,48 +122,48 @@ DataLoader::DataLoader(const Options& options, std::function<NextChunk()> start,
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader::~DataLoader() = default;
 
-int64_t DataLoader::combinedBatchSize() const { return impl_->combined; }
-int64_t DataLoader::size() const { return impl_->open().size(); }
+int64_t DataLoader::combinedBatchSize() const { return here(impl_).combined; }
+int64_t DataLoader::size() const { return here(impl_).open().size(); }
 
-const Options& DataLoader::options() const { return impl_->options; }
-void DataLoader::terminate() { impl_->batches.reset(); }
+const Options& DataLoader::options() const { return here(impl_).options; }
+void DataLoader::terminate() { here(impl_).batches.reset(); }
 
 bool DataLoader::next(std::vector<at::Tensor>& batch) {
-  impl_->is_fresh = false;
-  if (!impl_->open().next(batch)) return false;
-  ++impl_->position.batches;
+  here(impl_).is_fresh = false;
+  if (!here(impl_).open().next(batch)) return false;
+  ++here(impl_).position.batches;
   return true;
 }
 
 void DataLoader::reset() {
-  impl_->open().startPass();
-  impl_->position = {.pass = impl_->position.pass + 1};
-  impl_->is_fresh = true;
+  here(impl_).open().startPass();
+  here(impl_).position = {.pass = here(impl_).position.pass + 1};
+  here(impl_).is_fresh = true;
 }
 
-LoaderPosition DataLoader::position() const { return impl_->position; }
+LoaderPosition DataLoader::position() const { return here(impl_).position; }
 
-bool DataLoader::isInOrder() const { return impl_->is_in_order; }
+bool DataLoader::isInOrder() const { return here(impl_).is_in_order; }
 
 void DataLoader::seek(const LoaderPosition& position) {
   ABELE_REQUIRE(position.pass >= 0 && position.batches >= 0, E0801,
                 {.what = cat("the position of a loader is pass ", position.pass, ", batch ", position.batches),
                  .expected = "0 or more",
                  .remedy = "pass what position() returned"});
-  impl_->open().seek(position);
-  impl_->position = position;
-  impl_->is_fresh = true;
+  here(impl_).open().seek(position);
+  here(impl_).position = position;
+  here(impl_).is_fresh = true;
 }
 
-const std::vector<at::Tensor>& DataLoader::Iterator::operator*() const { return loader_->impl_->current; }
+const std::vector<at::Tensor>& DataLoader::Iterator::operator*() const { return here(loader_->impl_).current; }
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
-  if (!loader_->next(loader_->impl_->current)) loader_ = nullptr;
+  if (!loader_->next(here(loader_->impl_).current)) loader_ = nullptr;
   return *this;
 }
 
 DataLoader::Iterator DataLoader::begin() {
   // The constructor has started a pass already; a second shuffle before the first batch would only waste one order.
-  if (!impl_->is_fresh) reset();
+  if (!here(impl_).is_fresh) reset();
   Iterator first(this);
   ++first;
   return first;

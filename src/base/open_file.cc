@@ -33,6 +33,7 @@ constexpr const char* kRemedy = "check that the file exists and may be read";
 }  // namespace
 
 OpenFile::OpenFile(std::string path) : path_(std::move(path)) {
+  if (path_.find('\0') != path_.npos) refuse(path_, "a zero byte, where the system would end the name", kRemedy);
   // Nobody may be at the other end of a pipe.
   do file_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   while (file_ < 0 && errno == EINTR);

@@ -5,12 +5,11 @@
 namespace abele {
 namespace {
 
-// Bytes of the character at the front of `text`; 0: it is none, or one that steers terminals or ends texts. RFC 3629:
-// no surrogates, nothing longer than needed.
+// Bytes of the character at the front of `text`; 0: it is none. RFC 3629: no surrogates, nothing longer than needed.
 size_t characterBytes(std::string_view text) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = at(0);
-  if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\n' || first == '\t' ? 1 : 0;
+  if (first < 0x80) return 1;
   const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
   if (first < 0xC2 || first > 0xF4 || text.size() < bytes) return 0;
   for (size_t i = 1; i < bytes; ++i)
@@ -21,14 +20,29 @@ size_t characterBytes(std::string_view text) {
   return is_wrong ? 0 : bytes;
 }
 
+// Does it steer terminals or end texts?
+bool isControl(char c) {
+  const auto byte = static_cast<uint8_t>(c);
+  return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;
+}
+
 }  // namespace
+
+bool isUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = characterBytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
 
 std::string toUtf8(std::string_view text) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const size_t bytes = characterBytes(text);
+    const size_t bytes = isControl(text[0]) ? 0 : characterBytes(text);
     if (bytes > 0) {
       out += text.substr(0, bytes);
     } else {

@@ -62,6 +62,24 @@ int64_t stepsPerCall(const ProgramOptions& options) {
   return options.training && options.auto_loss_scaling ? options.device_iterations : 1;
 }
 
+namespace {
+
+// Tables have 32 bits for a micro-batch, and no product of these numbers overflows then.
+void checkMicroBatches(const ProgramOptions& options) {
+  int64_t all = 0;
+  const bool fits = !__builtin_mul_overflow(options.device_iterations, options.gradient_accumulation, &all) &&
+                    !__builtin_mul_overflow(all, options.replicas, &all) &&
+                    !__builtin_mul_overflow(all, replicaProcesses(options), &all) && all <= INT32_MAX;
+  ABELE_REQUIRE(fits, E0702,
+                {.what = "a call would have more micro-batches than can be counted",
+                 .found = cat("deviceIterations ", options.device_iterations, ", gradientAccumulation ",
+                              options.gradient_accumulation, ", replicationFactor ", options.replicas),
+                 .expected = cat("at most ", INT32_MAX, " together"),
+                 .remedy = "use smaller ones, and call the model more often"});
+}
+
+}  // namespace
+
 void checkOptions(const ProgramOptions& options) {
   const auto atLeastOne = [](const char* name, int64_t value) {
     ABELE_REQUIRE(value >= 1, E0702,
@@ -72,6 +90,7 @@ void checkOptions(const ProgramOptions& options) {
   atLeastOne("the output return period", options.output_period);
   checkReplicas(options);
   checkProcesses(options);
+  checkMicroBatches(options);
   ABELE_REQUIRE(options.training || options.gradient_accumulation == 1, E0702,
                 {.what = cat("gradientAccumulation is ", options.gradient_accumulation, " for inference"),
                  .expected = "1",

@@ -95,8 +95,13 @@ std::string checkpointPath(const std::string& folder, int64_t step) {
 std::vector<int64_t> checkpointSteps(const std::string& folder) {
   std::vector<int64_t> steps;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error))
-    if (const auto step = stepOf(entry.path().filename().string())) steps.push_back(*step);
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (const auto step = stepOf(entry->path().filename().string())) steps.push_back(*step);
+  ABELE_REQUIRE(!error || error == std::errc::no_such_file_or_directory, E0712,
+                {.what = "the folder of the checkpoints cannot be read",
+                 .at = folder,
+                 .found = error.message(),
+                 .remedy = "name the folder that the checkpoints were written into"});
   std::ranges::sort(steps);
   steps.erase(std::ranges::unique(steps).begin(), steps.end());
   return steps;

@@ -17,7 +17,8 @@ Batch stackSamples(const std::vector<Batch>& samples) {
   for (size_t t = 0; t < samples[0].size(); ++t) {
     std::vector<at::Tensor> column;
     for (const Batch& sample : samples) {
-      const bool alike = sample.size() == samples[0].size() && sample[t].sizes() == samples[0][t].sizes() &&
+      const bool alike = sample.size() == samples[0].size() && sample[t].defined() &&
+                         sample[t].sizes() == samples[0][t].sizes() &&
                          sample[t].scalar_type() == samples[0][t].scalar_type();
       ABELE_REQUIRE(alike, E0801,
                     {.what = cat("tensor ", t, " of a sample differs in shape or type from the others"),
@@ -60,7 +61,8 @@ class SampleBatches : public Batches {
   void seek(const LoaderPosition& position) override {
     generator_ = at::detail::createCPUGenerator(loading_.seed);
     share_ = Share(loading_, combined_, source_.count);
-    for (int64_t pass = 0; pass <= position.pass; ++pass) startPass();
+    const int64_t passes = loading_.shuffle ? position.pass : 0;  // the others are all alike
+    for (int64_t pass = 0; pass <= passes; ++pass) startPass();
     position_ = std::min(position.batches, share_.length() / combined_ + 1) * combined_;
   }
 
@@ -161,7 +163,8 @@ class ChunkBatches : public Batches {
         return false;
       }
       bool fits = !chunk_.empty();
-      for (const at::Tensor& tensor : chunk_) fits = fits && tensor.dim() > 0 && tensor.size(0) == chunk_[0].size(0);
+      for (const at::Tensor& tensor : chunk_)
+        fits = fits && tensor.defined() && tensor.dim() > 0 && tensor.size(0) == chunk_[0].size(0);
       ABELE_REQUIRE(fits, E0801,
                     {.what = "a chunk whose tensors have no rows or different numbers of them",
                      .remedy = "pass one or more tensors with a row for each sample"});

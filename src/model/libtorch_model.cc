@@ -41,10 +41,21 @@ std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
   return sharing;
 }
 
+LentModel::LentModel(Model& model)
+    : returned_(std::make_shared<std::latch>(1)),
+      model_(&model, [returned = returned_](Model* /*lent*/) { returned->count_down(); }) {}
+
+LentModel::~LentModel() {
+  model_.reset();
+  if (home_.isHere()) returned_->wait();
+}
+
 LibTorchModel::LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer)
     : Model(std::unique_ptr<ModuleSource>(own),
             {.training = optimizer != nullptr, .connection = options.connection_type()}, sharingOf(own->module())),
-      user_options_(options) {
+      user_options_(options),
+      lent_(*this) {
+  own->setModel(lent_.model());
   if (optimizer) Model::setOptimizer(std::make_shared<LibTorchOptimizer>(*optimizer));
 }
 

@@ -2,12 +2,14 @@
 // abele::CompiledModel (api/model.cc).
 #pragma once
 
+#include <latch>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "abele/model.h"
+#include "base/fork.h"
 #include "compile/compiled_program.h"
 #include "model/checkpoint.h"
 #include "model/forms.h"
@@ -20,6 +22,22 @@ namespace abele::host {
 std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
 
 class LibTorchModule;
+
+/// Lends a model to threads that copy its weights for models of other modules. Its end waits until they have done so:
+/// behind it the module may be gone.
+class LentModel {
+ public:
+  explicit LentModel(Model& model);
+  ~LentModel();
+  LentModel(const LentModel&) = delete;
+  LentModel& operator=(const LentModel&) = delete;
+  std::weak_ptr<Model> model() const { return model_; }
+
+ private:
+  const Home home_;  // a forked child has no such threads
+  const std::shared_ptr<std::latch> returned_;
+  std::shared_ptr<Model> model_;
+};
 
 /// Threads: as Model.
 class LibTorchModel : public Model {
@@ -95,6 +113,7 @@ class LibTorchModel : public Model {
   void takeWeights(const ProgramFile& file);
 
   Options user_options_;
+  LentModel lent_;  // the last member: it ends first
 };
 
 }  // namespace abele::host

@@ -49,7 +49,9 @@ ModuleSource::Captured LibTorchModule::capture(const std::string& form, const st
 }
 
 std::string LibTorchModule::typeText(const at::Tensor& tensor) const { return typeOf(tensor).str(); }
-void LibTorchModule::claim(const std::vector<NamedTensor>& tensors) { claimParameters(this, tensors); }
+void LibTorchModule::claim(const std::vector<NamedTensor>& tensors) { claimParameters(this, model_, tensors); }
 void LibTorchModule::release() { releaseParameters(this); }
+std::vector<std::shared_ptr<Model>> LibTorchModule::trainers() { return trainersOf(tensors()); }
+uint64_t LibTorchModule::generation() const { return numClaims(); }
 
 }  // namespace abele::host

@@ -1,6 +1,7 @@
 // A torch::nn::Module and the forward of a C++ program, as a Model asks for them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,7 +29,11 @@ class LibTorchModule : public ModuleSource {
   std::string typeText(const at::Tensor& tensor) const override;
   void claim(const std::vector<NamedTensor>& tensors) override;
   void release() override;
+  std::vector<std::shared_ptr<Model>> trainers() override;
+  uint64_t generation() const override;
 
+  /// What it is the module of.
+  void setModel(std::weak_ptr<Model> model) { model_ = std::move(model); }
   torch::nn::Module* module() const { return module_; }
   const detail::StructuredForward& forward() const { return forward_; }
   const std::string& line() const { return line_; }
@@ -40,6 +45,7 @@ class LibTorchModule : public ModuleSource {
   const std::shared_ptr<const void> owner_;
   const detail::StructuredForward forward_;
   const std::string line_;
+  std::weak_ptr<Model> model_;
 };
 
 /// An optimizer of the public API, with the values that setOptimizer() gave. Its state is the devices' alone.

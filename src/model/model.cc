@@ -170,9 +170,12 @@ std::vector<Turns::Turn> Model::claimModule(const std::vector<NamedTensor>& tens
   }
   source_->join();
   pullFromTrainers();
+  return turnsOfFollowed();
+}
+
+std::vector<Turns::Turn> Model::turnsOfFollowed() const {
   std::vector<Turns::Turn> turns;
-  for (const Followed& followed : followed_)
-    if (const std::shared_ptr<Model> model = followed.model.lock()) turns.push_back(turnOf(*model));
+  for (const Followed& followed : followed_) turns.push_back(turnOf(*followed.sharing));
   return turns;
 }
 
@@ -288,6 +291,7 @@ void Model::refresh() {
   const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
   if (!isBehind()) return;
+  const std::vector<Turns::Turn> turns = turnsOfFollowed();
   copyWrittenToHost(*program_->session);
   uploadWeights();
 }
@@ -509,11 +513,16 @@ void Model::follow() {
   const uint64_t generation = source_->generation();
   if (generation_ == generation) return;
   generation_ = generation;
+  std::erase_if(followed_, [](const Followed& followed) {
+    return followed.model.expired() && followed.uploaded_version == followed.sharing->host_version;
+  });
   for (const std::shared_ptr<Model>& model : source_->trainers()) {
     if (model.get() == this || model->sharing_ == sharing_) continue;
-    const bool is_known =
-        std::ranges::any_of(followed_, [&](const Followed& known) { return known.sharing == model->sharing_; });
-    if (!is_known) followed_.push_back({model, model->sharing_});
+    const auto known = std::ranges::find(followed_, model->sharing_, &Followed::sharing);
+    if (known == followed_.end())
+      followed_.push_back({model, model->sharing_});
+    else
+      known->model = model;  // the module's former one may have ended
   }
 }
 
@@ -522,7 +531,7 @@ void Model::pullFromTrainers() {
   follow();
   for (const Followed& followed : followed_)
     if (const std::shared_ptr<Model> model = followed.model.lock(); model && model->isStale()) {
-      const Turns::Turn turn = turnOf(*model);
+      const Turns::Turn turn = turnOf(*model->sharing_);
       model->pullIfStale();
     }
 }
@@ -570,8 +579,8 @@ Turns::Turn Model::moduleTurn() {
   return sharing_->turns.isMine() ? Turns::Turn() : sharing_->turns.take("the training model of the module");
 }
 
-Turns::Turn Model::turnOf(Model& trainer) const {
-  Turns& turns = trainer.sharing_->turns;
+Turns::Turn Model::turnOf(Sharing& other) const {
+  Turns& turns = other.turns;
   return turns.isMine() ? Turns::Turn() : turns.take("the training model of the module", poll_);
 }
 

@@ -254,7 +254,9 @@ class Model {
   void noteCall();
   const char* trackName() const { return rules_.training ? "training" : "inference"; }
   void endTrace();
-  Turns::Turn turnOf(Model& trainer) const;
+  Turns::Turn turnOf(Sharing& other) const;
+  /// Keeps the models that train this one's tensors elsewhere from writing them.
+  std::vector<Turns::Turn> turnsOfFollowed() const;
   /// A forked child has no devices to copy from.
   void pullBeforeTheEnd();
   void follow();

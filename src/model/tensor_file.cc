@@ -17,6 +17,7 @@
 
 #include "base/bounded_json.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "base/whole_file.h"
 #include "compile/tensors.h"
 
@@ -84,7 +85,18 @@ std::string_view bytesOf(const at::Tensor& dense) {
   return {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()};
 }
 
-at::Tensor denseOf(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
+at::Tensor denseOf(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+}
+
+/// JSON holds no other texts.
+void requireText(const std::string& path, const std::string& text) {
+  ABELE_REQUIRE(isUtf8(text), E0712,
+                {.what = "a name or a note has no place in a file of tensors",
+                 .at = path,
+                 .found = text,
+                 .expected = "a text in UTF-8"});
+}
 
 // --- reading ---------------------------------------------------------------------------------------------------------
 uint64_t lengthOf(std::string_view bytes) {
@@ -250,6 +262,10 @@ void writeTensorFile(const std::string& path, const StoredTensors& tensors,
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  for (const auto& [name, text] : metadata) {
+    requireText(path, name);
+    requireText(path, text);
+  }
   Json header = Json::object(), checksums = Json::object();
   header["__metadata__"] = Json(metadata);
   uint64_t position = 0;
@@ -260,6 +276,7 @@ void writeTensorFile(const std::string& path, const StoredTensors& tensors,
                    .at = path,
                    .remedy = "write dense tensors that are on a device"});
     requireMemory(tensor, name);
+    requireText(path, name);
     const auto known = std::ranges::find(kTypes, tensor.scalar_type(), [](const auto& t) { return t.second; });
     ABELE_REQUIRE(known != kTypes.end() && name != "__metadata__", E0712,
                   {.what = cat("the tensor ", name, " has no place in a file of tensors"),

@@ -31,7 +31,14 @@ TensorLocationOptions Options::TensorLocations() const { return TensorLocationOp
 bool Options::defaultOutputMode() const { return output_mode() == OutputMode::kDefault; }
 int64_t Options::combinedBatchSize(int64_t batch_size) const {
   const int64_t groups = host::inputSharesOf(*values_).replicas / input_group_size();
-  return batch_size * deviceIterations() * gradientAccumulation() * groups;
+  int64_t rows = batch_size;
+  for (const int64_t factor : {deviceIterations(), gradientAccumulation(), groups})
+    ABELE_REQUIRE(!__builtin_mul_overflow(rows, factor, &rows), E0702,
+                  {.what = "a call would have more rows than can be counted",
+                   .found = cat("batch size ", batch_size, ", deviceIterations ", deviceIterations(),
+                                ", gradientAccumulation ", gradientAccumulation(), ", replicas ", groups),
+                   .remedy = "use smaller ones, and call the model more often"});
+  return rows;
 }
 int64_t Options::deviceIterations() const { return device_iterations(); }
 int64_t Options::gradientAccumulation() const { return Training().gradient_accumulation(); }

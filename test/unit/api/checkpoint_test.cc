@@ -383,5 +383,36 @@ TEST(Checkpoint, FilesOfTensorsThatOthersWrote) {
   EXPECT_EQ(codeOf([&] { saveTensors(path, {{"m", at::Tensor()}}); }), "E0712");
 }
 
+TEST(Checkpoint, FilesOfTensorsHoldValuesThatAreMadeWhenTheyAreRead) {
+  Folder folder;
+  const std::string path = folder.path + "/a.safetensors";
+  const at::Tensor conjugate = torch::complex(torch::arange(3.0f), torch::arange(1.0f, 4.0f)).conj();
+  saveTensors(path, {{"conjugate", conjugate}, {"negative", at::imag(conjugate)}});
+  const auto tensors = loadTensors(path);
+  EXPECT_TRUE(torch::equal(tensors.at("conjugate"), conjugate));
+  EXPECT_TRUE(torch::equal(tensors.at("negative"), -torch::arange(1.0f, 4.0f)));
+}
+
+TEST(Checkpoint, NamesAndNotesAreTexts) {
+  Folder folder;
+  const std::string path = folder.path + "/a.safetensors";
+  saveTensors(path, {{std::string("a\0\n\xc3\xa4", 5), torch::ones({1})}});
+  EXPECT_EQ(loadTensors(path).begin()->first, std::string("a\0\n\xc3\xa4", 5));
+  EXPECT_EQ(codeOf([&] { saveTensors(path, {{"\xff", torch::ones({1})}}); }), "E0712");
+  EXPECT_EQ(loadTensors(path).size(), 1u);
+  Training training(1);
+  training.trainTo(1);
+  const CheckpointOptions noted{.notes = {{"name", "\xc3"}}};
+  EXPECT_EQ(codeOf([&] { saveCheckpoint(folder.path, training.model, 1, nullptr, noted); }), "E0712");
+}
+
+TEST(Checkpoint, FoldersThatAreNone) {
+  Folder folder;
+  Training training(1);
+  EXPECT_FALSE(loadCheckpoint(folder.path + "/none", training.model));
+  put(folder.path + "/file", "");
+  EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path + "/file", training.model); }), "E0712");  // not: start anew
+}
+
 }  // namespace
 }  // namespace abele::test

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
 
 namespace {
+
+using abele::test::codeOf;
 
 abele::Options calls(int64_t iterations) { return abele::Options().deviceIterations(iterations); }
 
@@ -39,6 +42,34 @@ TEST(DataLoader, ProcessesThatShareAReplicaTakeTheSameRows) {
     const abele::DataLoaderOptions loading = abele::ownShare(options, {.shuffle = true});
     EXPECT_EQ(std::tuple(loading.num_processes, loading.process_id, loading.shuffle), std::tuple(shares, own, true));
   }
+}
+
+TEST(DataLoader, RefusesBatchesThatCannotBeCounted) {
+  const auto load = [] { abele::DataLoader(calls(int64_t{1} << 32), {torch::arange(10)}, {.batch_size = 1LL << 32}); };
+  EXPECT_EQ(codeOf(load), "E0702");
+  EXPECT_EQ(codeOf([] { abele::DataLoader(calls(1), {at::Tensor()}, {}); }), "E0801");
+  EXPECT_EQ(codeOf([] { abele::DataLoader(calls(1), {torch::ones({2, 2}).to_sparse()}, {}); }), "E0801");
+  abele::DataLoader undefined(calls(1), [](int64_t) { return std::vector{at::Tensor()}; }, 2, {});
+  std::vector<at::Tensor> batch;
+  EXPECT_EQ(codeOf([&] { undefined.next(batch); }), "E0801");
+}
+
+TEST(DataLoader, SaysThatItWasMovedFrom) {
+  abele::DataLoader loader(calls(1), {torch::arange(10)}, {});
+  abele::AsynchronousDataAccessor accessor(loader);
+  const abele::DataLoader moved(std::move(loader));
+  const abele::AsynchronousDataAccessor moved_too(std::move(accessor));
+  EXPECT_EQ(codeOf([&] { loader.size(); }), "E0801");         // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(codeOf([&] { loader.begin(); }), "E0801");        // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(codeOf([&] { accessor.terminate(); }), "E0801");  // NOLINT(bugprone-use-after-move)
+}
+
+TEST(DataLoader, GoesToAFarPassAtOnce) {
+  abele::DataLoader loader(calls(1), {torch::arange(10)}, {});
+  loader.seek({.pass = int64_t{1} << 60, .batches = 3});
+  std::vector<at::Tensor> batch;
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_EQ(batch[0].item<int64_t>(), 3);
 }
 
 TEST(DataLoader, KeepsTheLastBatchWhenAsked) {

@@ -50,6 +50,14 @@ TEST_F(WholeFile, ReadsWhatItWrote) {
   EXPECT_EQ(entries(), 1u);
 }
 
+TEST_F(WholeFile, RefusesNamesThatTheSystemWouldShorten) {
+  writeWholeFile(path("file"), "old");
+  const std::string name = path("file") + std::string("\0.new", 5);
+  EXPECT_EQ(codeOf([&] { writeWholeFile(name, "new"); }), "E0712");
+  EXPECT_EQ(codeOf([&] { readWholeFile(name); }), "E0712");
+  EXPECT_EQ(readWholeFile(path("file")), "old");
+}
+
 TEST_F(WholeFile, RefusesOtherFormatsAndSizesBeforeReadingThem) {
   // A sparse file of a terabyte: reading it would end the process.
   std::ofstream(path("large")) << "MAGIC";

@@ -339,6 +339,39 @@ def test_what_it_cannot_do(tmp_path):
         abele.load_checkpoint(tmp_path, run.model, run.loader)
     with pytest.raises(abele.Error, match="E0712"):
         abele.load_checkpoint(tmp_path, run.model, step=2)
+    for wrong in ({"step": "1"}, {"step": 1.5}, {"step": 2**63}, {"step": 1, "keep": "all"}):
+        with pytest.raises(abele.Error, match="E0702.*(step|keep) is"):
+            abele.save_checkpoint(tmp_path, run.model, **wrong)
+    with pytest.raises(abele.Error, match="E0702.*step is '1'"):
+        abele.load_checkpoint(tmp_path, run.model, step="1")
+    (tmp_path / "file").touch()
+    with pytest.raises(abele.Error, match="E0712"):
+        abele.load_checkpoint(tmp_path / "file", run.model)
+
+
+def test_steps_of_other_integers_and_all_are_kept(tmp_path):
+    run = Training(1).trainTo(1)
+    for step in (numpy.int64(1), torch.tensor(2), 3, 4, 5):
+        abele.save_checkpoint(tmp_path, run.model, step=step, keep=None)
+    assert len(list(tmp_path.iterdir())) == 5
+    assert abele.load_checkpoint(tmp_path, run.model, step=numpy.int64(2))["step"] == 2
+
+
+def test_files_of_tensors_take_tensors_by_name(tmp_path):
+    for wrong in ({1: torch.ones(1)}, {"a": 1}):
+        with pytest.raises(abele.Error, match="E0708"):
+            abele.save_tensors(tmp_path / "a.safetensors", wrong)
+
+
+def test_paths_where_the_process_is_in_a_folder_that_is_gone(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(abele.Error, match="E0712"):
+        abele.save_tensors("a.safetensors", {"a": torch.ones(1)})
+    with pytest.raises(abele.Error, match="E0712"):
+        poptorch.load("a.poptorch")
 
 
 def test_another_model_keeps_what_it_has(tmp_path):
