@@ -88,13 +88,13 @@ std::string printSchedule(const Schedule& schedule);
 
 /// Where a base value lives (views follow their base). stage: whose stash or whose worker's memory it is. A node writes
 /// in place exactly where `after` has the placement of `before`.
-enum class Home : uint8_t { kNone, kPersistent, kStash, kTransient, kInput, kReceive };
+enum class Home : uint8_t { kNone, kPersistent, kStash, kTransient, kInput, kRing };
 struct Placement {
   Home home = Home::kNone;
   int32_t stage = -1;
   int64_t offset_bytes = 0;
   int32_t off_chip = -1;  // index into Plan::off_chip; -1: on the device
-  int32_t ring = -1;   // index into Plan::rings, of kRing
+  int32_t ring = -1;      // index into Plan::rings, of kRing
   bool operator==(const Placement&) const = default;
 };
 
@@ -110,12 +110,12 @@ struct OffChipGroup {
   bool operator==(const OffChipGroup&) const = default;
 };
 
-/// A ring of frames beside those of the stages. What transfers bring for a task comes into one, which has one frame more than
-/// micro-batches are in use, where there are more: the next one may come while the task works. The others hold values of a
-/// stage for as long as other stages or weight gradients read them.
+/// A ring of frames beside those of the stages. What transfers bring for a task comes into one, which has one frame
+/// more than micro-batches are in use, where there are more: the next one may come while the task works. The others
+/// hold values of a stage for as long as other stages or weight gradients read them.
 struct TaskRing {
   Task task;
-  bool is_received = false;      // transfers fill it
+  bool is_received = false;  // transfers fill it
   int64_t frames = 1;
   int64_t bytes = 0;             // of a frame
   std::vector<Task> users = {};  // tasks that touch one; the first is `task` in the order of a micro-batch

@@ -223,8 +223,7 @@ class Parser {
       else
         fail("expected stage=, off-chip=, ring= or at= ", c.here());
     }
-    if ((p.home == Home::kRing) != (p.ring >= 0))
-      fail("%", value, ": a value in a ring, and no other, names its ring");
+    if ((p.home == Home::kRing) != (p.ring >= 0)) fail("%", value, ": a value in a ring, and no other, names its ring");
     const bool needs_stage = p.home != Home::kNone && p.home != Home::kInput;
     if (needs_stage && p.stage < 0) fail("%", value, " needs a stage");
     if (plan_.placement.size() <= value) plan_.placement.resize(value + 1);
@@ -382,8 +381,8 @@ std::string print(const Plan& plan) {
   }
   for (size_t r = 0; r < plan.rings.size(); ++r) {
     const TaskRing& ring = plan.rings[r];
-    out += cat(ring.is_received ? "  receive " : "  ring ", r, " task=", taskText(ring.task.stage, ring.task.direction), " frames=", ring.frames,
-               " frame=", ring.bytes,
+    out += cat(ring.is_received ? "  receive " : "  ring ", r, " task=", taskText(ring.task.stage, ring.task.direction),
+               " frames=", ring.frames, " frame=", ring.bytes,
                " users=", listText(ring.users, [](const Task& t) { return taskText(t.stage, t.direction); }), "\n");
   }
   for (size_t v = 0; v < plan.placement.size(); ++v)
