@@ -123,7 +123,7 @@ class ModuleSource:
         warnOfSubclasses(structures.flattenTensorStructure(given))
         with wrapping.withoutPull():
             warnOfHeldArrays(model, modelTensors(model))
-        with aroundCompile(model), aroundProgram(model, self._around):
+        with aroundCompile(model), aroundProgram(model, options, self._around):
             compile(
                 forward,
                 CaptureMode(),

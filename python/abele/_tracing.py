@@ -310,12 +310,33 @@ def _onlyCapture():
         _thread.captures = False
 
 
+def _isOfTorch(frame):
+    while frame is not None and frame.f_code.co_name == "is_compiling":  # torch has others that ask this one
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "torch"
+
+
 @contextlib.contextmanager
-def aroundProgram(model, around):
+def _asCompiler(options):
+    """torch.compiler.is_compiling() is true for all code but torch's own, which chooses its operators by it."""
+    if not options._Popart.options.get("abele.isCompiling"):
+        yield
+        return
+    original = torch.compiler.is_compiling
+    torch.compiler.is_compiling = lambda: not _isOfTorch(sys._getframe(1)) or original()
+    try:
+        yield
+    finally:
+        torch.compiler.is_compiling = original
+
+
+@contextlib.contextmanager
+def aroundProgram(model, options, around):
     """Around forward and backward, which may run parts of forward again (activation checkpointing).
 
     Args:
         model: the module that is captured.
+        options: abele.isCompiling is read of them.
         around: makes a context that surrounds it too.
     Raises:
         poptorch.Error: E0107 where a program is being captured by this thread.
@@ -325,6 +346,7 @@ def aroundProgram(model, around):
         stack.enter_context(_printableTensors())
         stack.enter_context(noticedReads())
         stack.enter_context(around())
+        stack.enter_context(_asCompiler(options))
         stack.enter_context(copiesOfTensors())
         stack.enter_context(_withoutDistributionChecks())
         stack.enter_context(_withoutSeeding())

@@ -168,7 +168,7 @@ def _verified(executor, batches):
 
     def captured(micro_batch):
         positional, named, built = argumentsOf(micro_batch)
-        with aroundProgram(model, executor._around):
+        with aroundProgram(model, options, executor._around):
             result = callForward(
                 model,
                 positional,

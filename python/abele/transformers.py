@@ -109,6 +109,9 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             self.model.train()
             options = stagedOptions(self._abele_options, self._num_devices, self._micro_batches)
             options.outputMode(OutputMode.All)
+            # Batches with and without padding are of one program: models skip a mask that masks nothing otherwise.
+            if "abele.isCompiling" not in options._Popart.options:
+                options._Popart.set("abele.isCompiling", True)
             loss = _Loss(self.model, self._lossOf)
             self._compiled = trainingModel(loss, options, optimizer)
         numbers = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 
+#include <c10/util/Type.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -29,12 +31,18 @@ std::vector<torch::autograd::Node*> functionsOf(const at::Tensor& loss) {
   return found;
 }
 
-/// Does backward run torch.utils.checkpoint's reentrant form? It calls backward() inside backward, which leaves its
-/// gradients in .grad and is invisible to autograd::grad.
-bool isReentrant(const at::Tensor& loss) {
-  return std::ranges::any_of(functionsOf(loss), [](const torch::autograd::Node* node) {
-    return node->name().find("CheckpointFunction") != std::string::npos;
-  });
+/// May this function call backward() in its own backward? Functions of programs may (torch.autograd.Function;
+/// reversible layers and torch.utils.checkpoint's reentrant form do); those of torch's operators do not.
+bool mayCallBackward(const torch::autograd::Node& node) {
+  const std::string type = c10::demangle(typeid(node).name());
+  if (!type.starts_with("torch::autograd::PyNode") && !type.starts_with("torch::autograd::CppNode")) return false;
+  return !node.name().starts_with("_NoopSaveInputs");  // of torch.utils.checkpoint's other form
+}
+
+/// Then gradients are left in .grad, and invisible to autograd::grad.
+bool leavesGradients(const at::Tensor& loss) {
+  return std::ranges::any_of(functionsOf(loss),
+                             [](const torch::autograd::Node* node) { return mayCallBackward(*node); });
 }
 
 /// The gradients that backward() leaves in .grad; what was there before is put back, also when it throws.
@@ -142,7 +150,7 @@ class CompletionHooks {
 
 std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
                                   const std::vector<at::Tensor>& parameters, const Completed& complete) {
-  if (isReentrant(loss)) return accumulated(loss, loss_gradient, parameters);
+  if (leavesGradients(loss)) return accumulated(loss, loss_gradient, parameters);
   const CompletionHooks hooks(parameters, complete);
   return torch::autograd::grad({loss}, parameters, {loss_gradient}, /*retain_graph=*/false, /*create_graph=*/false,
                                /*allow_unused=*/true);

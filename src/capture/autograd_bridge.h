@@ -13,7 +13,7 @@ namespace abele::capture {
 /// computed. Returns: what stands for it from then on, of its type and sizes.
 using Completed = std::function<at::Tensor(size_t parameter, const at::Tensor& gradient)>;
 /// d(loss)/d(parameters), undefined where the loss does not depend on one. Frees the autograd graph. complete: may be
-/// empty; not told by torch.utils.checkpoint's reentrant form, nor of parameters with hooks.
+/// empty; not told where the program has functions of its own, nor of parameters with hooks.
 std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
                                   const std::vector<at::Tensor>& parameters, const Completed& complete = {});
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
@@ -210,6 +212,39 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
   }
 }
 
+/// Keeps the gradients that parameters have aside while forward runs.
+class GradientsAside {
+ public:
+  explicit GradientsAside(const Request& request) {
+    for (const ModelTensor& each : request.model) {
+      if (!each.is_parameter || !each.tensor->defined() || !each.tensor->requires_grad()) continue;
+      kept_.emplace_back(&each, each.tensor->grad());
+      each.tensor->mutable_grad() = at::Tensor();
+    }
+  }
+  ~GradientsAside() {
+    for (auto each = kept_.rbegin(); each != kept_.rend(); ++each)  // one tensor may have several names
+      each->first->tensor->mutable_grad() = each->second;
+  }
+  GradientsAside(const GradientsAside&) = delete;
+  GradientsAside& operator=(const GradientsAside&) = delete;
+
+  /// Eager would add what backward() has left to the gradient of the loss.
+  void requireNone() const {
+    for (const auto& [parameter, grad] : kept_)
+      ABELE_REQUIRE(!parameter->tensor->grad().defined(), E0106,
+                    {.what = "forward calls backward(), which leaves gradients in parameters that are trained",
+                     .at = parameter->name,
+                     .expected = "gradients of the marked loss alone",
+                     .remedy = cat("ask for the gradients that forward needs: ",
+                                   inLanguage("torch.autograd.grad(outputs, inputs)",
+                                              "torch::autograd::grad(outputs, inputs)"))});
+  }
+
+ private:
+  std::vector<std::pair<const ModelTensor*, at::Tensor>> kept_;
+};
+
 /// Forward and backward under the mode. Exceptions of the program pass through, unless they hide one of Abele's own.
 std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request, std::vector<at::Tensor> arguments,
                                       const ModelMemory& memory, std::vector<int32_t>* result_output,
@@ -220,8 +255,10 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
   const c10::AutoGradMode grad_mode(request.training);
   try {
     const CompositeObserver observer;
+    const GradientsAside aside(request);
     const std::vector<at::Tensor> results = request.forward(std::move(arguments));
     recorder.rethrowFailure();
+    if (request.training) aside.requireNone();
     memory.requireUnreplaced();
     recordResults(recorder, results, result_output, host_results);
     if (request.training) recordBackward(recorder, request, results, mode, gradients);

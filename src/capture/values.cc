@@ -19,7 +19,9 @@ void requireSupported(const at::Tensor& tensor, const Position& position, c10::D
   if (tensor.defined() && tensor.is_nested())
     found = "a nested tensor";
   else if (!is_strided)
-    found = tensor.defined() ? cat("layout ", static_cast<int>(tensor.layout())) : "an undefined tensor";
+    found = !tensor.defined()                 ? "an undefined tensor"
+            : tensor.layout() == at::kStrided ? "a tensor without memory"
+                                              : cat("layout ", c10::str(tensor.layout()));
   else if (tensor.device() != device)
     found = cat("device ", tensor.device().str());
   else if (tensor.key_set().has(c10::DispatchKey::Python) || tensor.unsafeGetTensorImpl()->is_python_dispatch())

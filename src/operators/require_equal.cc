@@ -44,13 +44,17 @@ void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::str
   const at::Tensor now = x.contiguous(), captured = expected.contiguous();
   // In bits: NaNs are the same, and zeros of other signs are not.
   const bool is_same = std::memcmp(now.const_data_ptr(), captured.const_data_ptr(), now.nbytes()) == 0;
-  ABELE_REQUIRE(is_same, E0101,
-                {.what = "a value that forward read while it was captured is another one in this step",
-                 .at = reader,
-                 .found = textOf(now),
-                 .expected = textOf(captured),
-                 .remedy = "correct the inputs where forward checks them; where the value steers the program, make a "
-                           "model for each value, or destroy() this one and call it again"});
+  ABELE_REQUIRE(
+      is_same, E0101,
+      {.what = "a value that forward read while it was captured is another one in this step",
+       .at = reader,
+       .found = textOf(now),
+       .expected = textOf(captured),
+       .remedy = cat("correct the inputs where forward checks them; where the value steers the program, make a "
+                     "model for each value, or destroy() this one and call it again",
+                     inLanguage("; models that read nothing where torch.compiler.is_compiling() see it true "
+                                "with _Popart.set(\"abele.isCompiling\", True)",
+                                ""))});
 }
 
 }  // namespace abele::operators

@@ -697,6 +697,7 @@ const std::vector<OptionKey>& optionKeys() {
 const std::map<std::string, ExpertSetting>& expertSettings() {
   static const std::map<std::string, ExpertSetting> all = {
       {"abele.allowShortPipeline", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
+      {"abele.isCompiling", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
       {"abele.separateMemory", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
       {"abele.shareWeights", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
       {"aliasZeroCopy", {"bool", 0, ExpertEffect::kHint, {}, "", false}},

@@ -102,6 +102,18 @@ def test_checkpoints_go_on(tmp_path):
         assert torch.equal(mine, wanted)
 
 
+def test_batches_with_and_without_padding(tmp_path):
+    rows = [{**row, "attention_mask": torch.ones(LENGTH, dtype=torch.long)} for row in texts()]
+    for row in rows[:2]:
+        row["attention_mask"][LENGTH // 2 :] = 0  # of four batches one or two have them
+    options = abele.Options()
+    options._Popart.set("abele.threadsPerDevice", 1)
+    ours, theirs = gpt(), gpt()
+    AbeleTrainer(ours, arguments(tmp_path), train_dataset=rows, options=options).train()
+    transformers.Trainer(theirs, arguments(tmp_path, optim="adamw_torch"), train_dataset=rows).train()
+    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+
+
 @pytest.mark.parametrize("settings", [{"gradient_accumulation_steps": 2}], ids=str)
 def test_what_a_compiled_step_cannot_do_is_refused(settings, tmp_path):
     with pytest.raises(abele.Error) as refused:

@@ -42,11 +42,11 @@ def x():
     return torch.randn(7, 3, 6)
 
 
-def train_equally(model, reference, x):
+def train_equally(model, reference, *x):
     executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.5)
     for _ in range(3):
-        ours, expected = executor(x), reference(x)
+        ours, expected = executor(*x), reference(*x)
         optimizer.zero_grad()
         expected[-1].backward()
         optimizer.step()
@@ -101,3 +101,49 @@ def test_forward_mode_derivatives(training):
         assert all(map(torch.equal, poptorch.inferenceModel(model)(x), expected))
         return
     train_equally(model, reference, x)
+
+
+class Reversible(torch.autograd.Function):
+    """Keeps no activation: backward computes the layers again, and calls backward() on them."""
+
+    @staticmethod
+    def forward(ctx, x, first, second):
+        ctx.layers = first, second
+        a, b = x.chunk(2, -1)
+        a = a + first(b)
+        y = torch.cat([a, b + second(a)], -1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, slope):
+        first, second = ctx.layers
+        (a, b), (slope_a, slope_b) = ctx.saved_tensors[0].chunk(2, -1), slope.chunk(2, -1)
+        with torch.enable_grad():
+            a = a.detach().requires_grad_()
+            y = second(a)
+        torch.autograd.backward(y, slope_b)
+        slope_a = slope_a + a.grad
+        with torch.enable_grad():
+            b = (b - y).detach().requires_grad_()
+            y = first(b)
+        torch.autograd.backward(y, slope_a)
+        return torch.cat([slope_a, slope_b + b.grad], -1), None, None
+
+
+class Reverses(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(2))
+
+    def forward(self, x):
+        y = Reversible.apply(x, *self.layers)
+        return y, poptorch.identity_loss(y.square().mean() + self.layers[0].weight.sum(), "none")
+
+
+def test_backward_inside_of_backward(x):
+    model = Reverses()
+    reference = copy.deepcopy(model)
+    model.layers[0].weight.grad = torch.ones(3, 3)  # stays as it is
+    train_equally(model, reference, x)
+    assert torch.equal(model.layers[0].weight.grad, torch.ones(3, 3)) and model.layers[1].weight.grad is None
