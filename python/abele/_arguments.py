@@ -94,6 +94,11 @@ _REMEDY = (
     "that was loaded without its module takes no others"
 )
 
+_PARSER_REMEDY = (
+    "register a parser for the class (poptorch.registerCustomArgParser), or use abele.inferenceModel, where the "
+    "tensors of objects are inputs"
+)
+
 
 def typeText(tensor):
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
@@ -140,7 +145,7 @@ def requireSame(path, compiled, given):
         for index, (ours, theirs) in enumerate(zip(compiled, given, strict=True)):
             requireSame(f"{path}[{index}]", ours, theirs)
     elif compiled is not given and not _equal(compiled, given):
-        raise _changed(path, repr(given), repr(compiled), _REMEDY)
+        raise _changed(path, repr(given), repr(compiled), _PARSER_REMEDY if _objects.tensorsIn(given) else _REMEDY)
 
 
 class HeldObjects:
@@ -176,8 +181,7 @@ class HeldObjects:
             "objects among the arguments",
             f"other tensors in the {kinds}",
             "what it held when the model was compiled, which are constants of the program",
-            "register a parser for the class (poptorch.registerCustomArgParser), or use abele.inferenceModel, where "
-            "the tensors of objects are inputs",
+            _PARSER_REMEDY,
         )
 
 

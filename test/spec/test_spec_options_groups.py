@@ -212,8 +212,14 @@ ACCEPTED = [
     ("timeLimitScheduler", -1.0),
     ("kahnTieBreaker", "GREEDY"),
     ("accumulateOuterFragmentSettings.excludedVirtualGraphs", ["0", "1"]),
+    ("constantWeights", True),
     ("customCodelets", ()),
+    ("customCodelets", ("a.cpp",)),
     ("dotChecks", set()),
+    ("dotChecks", {0, 1}),
+    ("exportPoplarComputationGraph", True),
+    ("exportPoplarVertexGraph", True),
+    ("serializedPoprithmsShiftGraphsDir", "graphs"),
     ("hardwareInstrumentations", [0, 1]),
     ("updatableNamedBuffers", []),
     ("engineOptions", {"target.workerStackSizeInBytes": "0x2000"}),
@@ -239,8 +245,7 @@ REFUSED = [
     ("engineOptions", {1: "a"}, "strings as names"),
     ("engineOptions", {"a": [1]}, "strings as names"),
     ("patterns", {"A": True}, "without a level"),
-    ("customCodelets", ("a.cpp",), "E0702"),
-    ("dotChecks", {"a", "b"}, "E0702"),
+    ("groupNormStridedChannelGrouping", True, "E0702"),
 ]
 
 
