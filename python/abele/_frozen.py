@@ -64,7 +64,7 @@ _contents = operator.attrgetter("cell_contents")
 
 
 def _isTorchs(thing):
-    return thing.__module__.partition(".")[0] == "torch"
+    return (thing.__module__ or "").partition(".")[0] == "torch"  # None: code that exec() made without a name
 
 
 def filledCells(function):

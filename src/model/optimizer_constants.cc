@@ -29,7 +29,8 @@ void OptimizerConstants::require(const Value* ours, const Value* theirs) const {
        .found = marks_count ? shown(theirs) : theirs->text,
        .expected = shown(ours),
        .remedy = cat(may_be_marked ? "mark it with optimizer.variable_attrs.markAsVariable before the model is "
-                                     "compiled, or "
+                                     "compiled (torch's own optimizers have no marks, those of poptorch.optim and "
+                                     "abele::optim do), or "
                                    : "",
                      "call destroy() first")},
       /*builtin=*/{});

@@ -322,3 +322,9 @@ def test_arrays_that_code_of_the_model_names(warnings):
 
     abele.inferenceModel(Closes())(X)
     assert any("array lies in the memory of weight" in line for line in warnings())
+
+
+def test_classes_of_code_without_a_name():
+    names = {"torch": torch}
+    exec("class Twice(torch.nn.Module):\n    def forward(self, x):\n        return x * 2", names)
+    assert torch.equal(poptorch.inferenceModel(names["Twice"]())(torch.ones(2)), torch.full((2,), 2.0))
