@@ -1,38 +1,49 @@
 // One training in several processes, without Python. A launcher starts the program once for each process, for instance
 //   torchrun --no-python --nproc-per-node 2 build/dev/examples/processes
 // Each process takes its own rows of every batch; the weights are the same everywhere, bit for bit, and equal to those
-// of one process with as many replicas.
+// of one process with as many replicas. A signal to any of them (SIGTERM, Ctrl-C) ends all behind the same step.
+//   processes [STEPS]
 #include <torch/torch.h>
 
 #include <abele/abele.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
 
 namespace {
 
 constexpr int64_t kReplicas = 2;  // of all processes
 constexpr int64_t kRows = 8;      // of each replica, in a step
-constexpr int kSteps = 5;
 
-/// Weights after some steps. local: which of the replicas train here.
-std::vector<at::Tensor> train(const abele::Options& options, int64_t first, int64_t local) {
+struct Trained {
+  std::vector<at::Tensor> weights;
+  int64_t steps = 0;
+};
+
+/// local: how many of the replicas train here, from `first` on. ends: asked before each step.
+Trained train(const abele::Options& options, int64_t first, int64_t local, const std::function<bool(int64_t)>& ends) {
   torch::manual_seed(0);
   torch::nn::Linear net(4, 1);
   auto model = abele::trainingModel(
       net, [&](at::Tensor x, at::Tensor y) { return torch::mse_loss(net(x), y); }, options,
       abele::optim::SGD{.lr = 0.05});
   torch::manual_seed(1);
-  for (int step = 0; step < kSteps; ++step) {
+  int64_t step = 0;
+  for (; !ends(step); ++step) {
     const at::Tensor x = torch::randn({kReplicas * kRows, 4}), y = x.sum(1, /*keepdim=*/true);
     model(x.narrow(0, first * kRows, local * kRows), y.narrow(0, first * kRows, local * kRows));
   }
   model.copyWeightsToHost();
-  return {net->weight.detach(), net->bias.detach()};
+  return {.weights = {net->weight.detach(), net->bias.detach()}, .steps = step};
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const int64_t steps = argc > 1 ? std::atoll(argv[1]) : 5;
+  const abele::StopOnSignal stop;
   const abele::profiling::Channel channel("processes");
   abele::Options options;
   options.threadsPerDevice(1);
@@ -41,12 +52,17 @@ int main() {
   const int64_t processes = options.Distributed().num_distributed_processes();
   const int64_t local = kReplicas / processes;
   options.replicationFactor(local);
-  const std::vector<at::Tensor> weights = channel.instrument("train", train)(options, process * local, local);
+  std::printf("process %ld of %ld trains\n", process, processes);
+  std::fflush(stdout);
+  const auto ends = [&](int64_t step) { return stop.agreed() || step == steps; };
+  const Trained here = channel.instrument("train", train)(options, process * local, local, ends);
 
   abele::Options alone;
   alone.threadsPerDevice(1).replicationFactor(kReplicas);
-  const std::vector<at::Tensor> expected = train(alone, 0, kReplicas);
-  const bool is_equal = torch::equal(weights[0], expected[0]) && torch::equal(weights[1], expected[1]);
-  std::printf("process %ld of %ld: %s\n", process, processes, is_equal ? "equal to one process" : "other weights");
+  const Trained expected = train(alone, 0, kReplicas, [&](int64_t step) { return step == here.steps; });
+  const bool is_equal = torch::equal(here.weights[0], expected.weights[0]) &&
+                        torch::equal(here.weights[1], expected.weights[1]);
+  std::printf("process %ld of %ld: %s after %ld steps\n", process, processes,
+              is_equal ? "equal to one process" : "other weights", here.steps);
   return is_equal ? 0 : 1;
 }

@@ -277,8 +277,9 @@ class ABELE_API TrainingModel : public CompiledModel {
   using CompiledModel::CompiledModel;
 };
 
-/// A program compiled for inference. Any number of them may share a module, also with a live TrainingModel: a call then
-/// first copies newer weights of the training devices to the module, and to its own devices if they have changed.
+/// A program compiled for inference. Any number of them may share a module or submodules, also with live
+/// TrainingModels: a call then first copies newer weights of the training devices to the module, and to its own devices
+/// if they have changed.
 /// Requires, Throws: as TrainingModel.
 class ABELE_API InferenceModel : public CompiledModel {
  private:

@@ -36,6 +36,7 @@ struct SGD {
   double weight_decay = 0;
   bool nesterov = false;
   bool maximize = false;
+  bool fused = false;  // by torch's fused kernels, whose bits are others
   std::vector<std::string> parameters = {};
 };
 
@@ -46,6 +47,7 @@ struct Adam {
   double eps = 1e-8;
   double weight_decay = 0;
   bool maximize = false;
+  bool fused = false;  // by torch's fused kernels, whose bits are others
   std::vector<std::string> parameters = {};
 };
 
@@ -57,6 +59,7 @@ struct AdamW {
   double eps = 1e-8;
   double weight_decay = 1e-2;
   bool maximize = false;
+  bool fused = false;  // by torch's fused kernels, whose bits are others
   std::vector<std::string> parameters = {};
 };
 

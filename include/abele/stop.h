@@ -26,6 +26,10 @@ class ABELE_API StopOnSignal {
   /// Was the process asked to stop since this was made?
   bool requested() const { return signal() != 0; }
   explicit operator bool() const { return requested(); }
+  /// Was any of the processes asked to stop? All of them ask, at the same step, and get the same answer. A training of
+  /// several processes connects them at its first step, or joinProcesses() does; before it, each is alone.
+  /// Throws: E0606 where another one ended.   Threads: of one thread, beside no call of a model.
+  bool agreed() const;
   /// The number of the signal; 0: none came.
   int signal() const;
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "session/processes.h"
 
 namespace abele {
 namespace {
@@ -53,5 +54,6 @@ StopOnSignal::~StopOnSignal() {
 }
 
 int StopOnSignal::signal() const { return g_received; }
+bool StopOnSignal::agreed() const { return host::anyOfJoined(requested()); }
 
 }  // namespace abele

@@ -178,15 +178,26 @@ void setProfile(const Options::Values& values, ProgramOptions& session) {
     const auto it = engine.find(name);
     return it == engine.end() ? fallback : it->second;
   };
-  const std::string everything = get("autoReport.all", "false");
-  if (std::ranges::none_of(kSwitches, [&](const char* name) { return get(name, everything) == "true"; })) return;
+  const auto isTrue = [&](const std::string& name, bool otherwise) {
+    const std::string text = get(name, otherwise ? "true" : "false");
+    ABELE_REQUIRE(text == "true" || text == "false", E0702,
+                  {.what = cat("engine option ", name, " is ", text), .expected = "true or false"});
+    return text == "true";
+  };
+  const bool everything = isTrue("autoReport.all", false);
+  size_t num_on = 0;
+  for (const char* name : kSwitches) num_on += isTrue(name, everything) ? 1 : 0;
+  const std::string runs = get("autoReport.executionProfileProgramRunCount", "2");
+  const char* const end = runs.data() + runs.size();
+  const auto [parsed, error] = std::from_chars(runs.data(), end, session.profile.runs);
+  ABELE_REQUIRE(error == std::errc() && parsed == end, E0702,
+                {.what = cat("engine option autoReport.executionProfileProgramRunCount is ", runs),
+                 .expected = "an integer"});
+  if (num_on == 0) return;
   const auto name = values.get<std::optional<std::string>>("model_name");
   const std::string folder = get("autoReport.directory", "");
   session.profile.path = cat(folder.empty() ? "." : folder, "/",
                              name.value_or(session.training ? "training" : "inference"), "/profile.pop");
-  const std::string runs = get("autoReport.executionProfileProgramRunCount", "2");
-  if (std::from_chars(runs.data(), runs.data() + runs.size(), session.profile.runs).ec != std::errc())
-    session.profile.runs = 2;
 }
 
 /// Throws for settings of the target that contradict each other.

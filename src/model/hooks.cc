@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "abele/model.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "model/access.h"
 
@@ -21,6 +22,7 @@ Registry& registry() {
 }
 
 int64_t add(Hooks& hooks, std::function<void()> hook) {
+  ABELE_REQUIRE(hook, E0708, {.what = "a hook around compilation that is no function", .remedy = "pass one"});
   std::lock_guard lock(registry().mu);
   hooks.emplace(registry().next, std::move(hook));
   return registry().next++;
@@ -52,6 +54,8 @@ host::CompileHooks::~CompileHooks() {
     callPostCompileHooks();
   } catch (const std::exception& error) {
     log::warn("a hook after compilation failed: ", error.what());
+  } catch (...) {
+    log::warn("a hook after compilation failed");
   }
 }
 

@@ -14,8 +14,7 @@ nlohmann::json numbersOf(const OptimizerSpec& spec) {
   return {{"groups", spec.groups}, {"loss_scaling", spec.loss_scaling}};
 }
 
-// Which of torch's formulas computes an update. Optimizers of C++ do not say it: theirs is 0, and a program that Python
-// compiled keeps its own.
+// Which of torch's formulas computes an update. Checkpoints that former versions wrote in C++ do not say it: theirs is 0.
 constexpr const char* kFused = "fused";
 
 /// The numbers of a group as the model's optimizer has them.

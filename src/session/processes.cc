@@ -77,11 +77,23 @@ void synchronize(const ProcessOptions& processes) {
   runtime::Peers::join(processes.group, processes.index, processes.count)->exchange(" ");
 }
 
-bool anyOf(const ProcessOptions& processes, bool value) {
+namespace {
+
+bool anyOf(runtime::Peers& peers, bool value) {
   const std::string yes = "y", no = "n";  // of one length
-  const auto answers =
-      runtime::Peers::join(processes.group, processes.index, processes.count)->exchange(value ? yes : no);
+  const auto answers = peers.exchange(value ? yes : no);
   return std::ranges::find(answers, yes) != answers.end();
+}
+
+}  // namespace
+
+bool anyOf(const ProcessOptions& processes, bool value) {
+  return anyOf(*runtime::Peers::join(processes.group, processes.index, processes.count), value);
+}
+
+bool anyOfJoined(bool value) {
+  const std::shared_ptr<runtime::Peers> peers = runtime::Peers::find(ProcessOptions().group);
+  return peers ? anyOf(*peers, value) : value;
 }
 
 ProcessOptions placeOfThisProcess() {

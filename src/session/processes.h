@@ -45,6 +45,8 @@ void joinProcesses(const ProcessOptions& processes);
 void synchronize(const ProcessOptions& processes);
 /// Is it true in any of them? Waits until all have asked. Throws as joinPeers.
 bool anyOf(const ProcessOptions& processes, bool value);
+/// The same of those that this process trains with; one that has joined no others is alone. Throws E0606.
+bool anyOfJoined(bool value);
 /// Before this process ends: the others need not wait for it any more. Later steps of several processes throw E0606.
 void leaveProcesses();
 

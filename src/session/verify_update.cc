@@ -89,7 +89,8 @@ void rmsprop(at::Tensor weight, at::Tensor gradient, const Hypers& hypers, State
   }
 }
 
-bool isTorchs(const passes::OptimizerRules& rules) {
+bool isTorchs(const OptimizerSpec& optimizer) {
+  const passes::OptimizerRules& rules = optimizer.rules;
   const auto is_parameters = [](DType dtype) { return dtype == DType::kUndefined || dtype == DType::kFloat32; };
   const bool is_plain = is_parameters(rules.first_moment) && is_parameters(rules.second_moment);
   // Gradients are shortened by PopTorch's rule, which torch has not.
@@ -97,13 +98,14 @@ bool isTorchs(const passes::OptimizerRules& rules) {
                   (optimizerRow(rules.kind).traits & kOfTorch) != 0;
   for (const passes::OptimizerRules::Group& group : rules.groups)
     is_known = is_known && !group.amsgrad && !group.tf_variant;
+  for (const Hypers& group : optimizer.groups) is_known = is_known && numberOf(group, "fused") == 0;
   return is_known;
 }
 
 }  // namespace
 
 Update torchUpdate(const OptimizerSpec& optimizer, const std::vector<capture::ModelTensor>& model) {
-  if (!isTorchs(optimizer.rules)) return {};
+  if (!isTorchs(optimizer)) return {};
   auto states = std::make_shared<std::vector<State>>(model.size());
   return [optimizer, model, states](const std::vector<at::Tensor>& gradients) {
     const c10::AutoGradMode no_grad(false);

@@ -41,6 +41,7 @@ OPTIMIZERS = {
     "SGD": lambda parameters: poptorch.optim.SGD(parameters, lr=0.1, momentum=0.9),
     "AdamW": lambda parameters: poptorch.optim.AdamW(parameters, lr=0.01),
     "Adam of torch": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+    "fused": lambda parameters: torch.optim.Adam(parameters, lr=0.01, fused=True),
     "groups": lambda parameters: poptorch.optim.RMSprop([{"params": [p], "lr": 0.01} for p in parameters], lr=0.02),
 }
 

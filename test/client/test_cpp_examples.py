@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -68,12 +69,12 @@ def test_help_and_unknown_arguments(name):
     assert done.returncode == 1 and "unknown argument --no-such" in done.stderr
 
 
-def started(name, count, port, **variables):
+def started(name, count, port, *arguments, **variables):
     """The example's processes, as torchrun starts them."""
     place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
     return [
         subprocess.Popen(
-            [BUILD / "examples" / name],
+            [BUILD / "examples" / name, *arguments],
             env={**os.environ, **place, **variables, "RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -98,6 +99,17 @@ def test_two_processes_train_one_model_without_python(tmp_path):
         (span,) = [event for event in spans if event["cat"] == "processes"]
         assert span["name"] == "train" and span["dur"] > 0
         assert len(spans) > 1  # and what the devices did
+
+
+def test_a_signal_to_one_process_ends_all_behind_the_same_step():
+    processes = started("processes", 2, freePort(), str(10**9))
+    for rank, process in enumerate(processes):
+        assert process.stdout.readline() == f"process {rank} of 2 trains\n"
+    processes[1].send_signal(signal.SIGTERM)
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    (steps,) = {re.search(r"equal to one process after (\d+) steps", output)[1] for output in outputs}
+    assert int(steps) < 10**9
 
 
 def test_a_process_whose_others_do_not_come_says_so():

@@ -245,7 +245,8 @@ def test_what_it_refuses(tmp_path, data, saved):
     refused("E0712", program, "--data", tmp_path / "none")
     refused("E0712", tmp_path / "none", *saved[1:])
     refused("E0901", program)
-    refused("E0901", *saved, "--steps=0")
+    assert "--steps: Value 0 not in range 1 to 1000000000000" in refused("E0901", *saved, "--steps=0")
+    refused("E0901", *saved, "--steps=99999999999999999999")
     refused("E0901", *saved, "--every=3")
     refused("E0901", *saved, "--steps=3", "--epochs=2")
     few = tmp_path / "few"

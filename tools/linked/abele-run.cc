@@ -386,6 +386,8 @@ int serve(const Arguments& arguments, const abele::Options& options, const abele
 // --- the command -----------------------------------------------------------------------------------------------------
 
 void declare(CLI::App& app, Arguments& a) {
+  constexpr int64_t kMost = 1'000'000'000'000;  // above it a number is a slip, and an integer may not hold it
+  const CLI::Range one_or_more(int64_t{1}, kMost), none_or_more(int64_t{0}, kMost);
   app.add_option("program", a.program, "what save() or compileAndExport() wrote, in Python or C++")->required();
   app.add_option("--data", a.data, "safetensors file with a row for each sample; several: tensors of all")->required();
   app.add_option("--inputs", a.inputs, "the data's tensors in the order of the program's inputs; default: by name")
@@ -394,23 +396,23 @@ void declare(CLI::App& app, Arguments& a) {
       app.add_option("--steps", a.steps, "the run ends when so many steps are done, with those of earlier runs");
   app.add_option("--epochs", a.epochs, "the same in passes over the data; default: 1")
       ->excludes(steps)
-      ->check(CLI::PositiveNumber);
-  steps->check(CLI::PositiveNumber);
+      ->check(one_or_more);
+  steps->check(one_or_more);
   app.add_option("--done", a.done,
                  "steps that were done before the program was saved: count and data go on behind them")
-      ->check(CLI::NonNegativeNumber);
+      ->check(none_or_more);
   app.add_flag("--shuffle", a.shuffle, "a new order of the rows in each pass");
   app.add_option("--seed", a.seed, "of the order");
   app.add_option("--lr", a.learning_rate, "a new learning rate for all groups");
   app.add_option("--out", a.out, "safetensors file: inference: the results; training: the losses by step");
   auto* folder = app.add_option("--checkpoint", a.checkpoint,
                                 "folder: goes on from its newest checkpoint, and writes one at the end");
-  app.add_option("--every", a.every, "steps between checkpoints")->needs(folder)->check(CLI::PositiveNumber);
-  app.add_option("--keep", a.keep, "checkpoints that stay; 0: all")->needs(folder)->check(CLI::NonNegativeNumber);
+  app.add_option("--every", a.every, "steps between checkpoints")->needs(folder)->check(one_or_more);
+  app.add_option("--keep", a.keep, "checkpoints that stay; 0: all")->needs(folder)->check(none_or_more);
   app.add_option("--save", a.save, "file: the trained program");
   app.add_option("--options", a.options, "file of options, as Options::loadFromFile reads it");
-  app.add_option("--threads", a.threads, "of each device")->check(CLI::PositiveNumber);
-  app.add_option("--print-every", a.print_every, "steps between lines")->check(CLI::PositiveNumber);
+  app.add_option("--threads", a.threads, "of each device")->check(one_or_more);
+  app.add_option("--print-every", a.print_every, "steps between lines")->check(one_or_more);
 }
 
 int run(const Arguments& arguments) {

@@ -559,6 +559,14 @@ std::shared_ptr<Peers> Peers::join(const std::string& name, int64_t process, int
   return peers;
 }
 
+std::shared_ptr<Peers> Peers::find(const std::string& name) {
+  const std::lock_guard lock(joined().mutex);
+  const auto found = joined().by_name.find(name);
+  if (found == joined().by_name.end() || !found->second) return {};
+  found->second->requireOpen();
+  return found->second;
+}
+
 void Peers::leaveAll() {
   const std::lock_guard lock(joined().mutex);
   for (auto& [name, peers] : joined().by_name)

@@ -50,6 +50,8 @@ class Peers : public PeerMessages {
   /// processes by the launcher's variables (gloo.h). Further calls with the name share it while it works. Throws E0714
   /// when there is none or it has another size, E0606 when it is broken and no new one was registered.
   static std::shared_ptr<Peers> join(const std::string& group, int64_t process, int64_t processes);
+  /// The group of this name that this process has joined; null: none. Throws E0606 when it is broken.
+  static std::shared_ptr<Peers> find(const std::string& group);
   /// Leaves all groups, so that nobody waits for a process that ends. Later calls throw E0606.
   static void leaveAll();
 

@@ -414,5 +414,19 @@ TEST(Checkpoint, FoldersThatAreNone) {
   EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path + "/file", training.model); }), "E0712");  // not: start anew
 }
 
+TEST(Checkpoint, SaysWhichOfTorchsFormulasUpdates) {
+  Folder folder;
+  const optim::Optimizer fused = optim::AdamW{.lr = 0.05, .fused = true};
+  Training whole(7, fused), before(7, fused), after(8), other(7);
+  whole.trainTo(9);
+  other.trainTo(9);
+  EXPECT_NE(whole.losses, other.losses);
+  before.trainTo(4, folder.path);
+  ASSERT_TRUE(loadCheckpoint(folder.path, after.model, &after.loader));
+  after.step = 4;
+  after.trainTo(9);
+  expectSame(whole, after, 4);
+}
+
 }  // namespace
 }  // namespace abele::test
