@@ -56,7 +56,7 @@ class Files:
             poptorch.Error: not compiled.
             AssertionError: the parent of the file is a file.
         """
-        self._requireCompiled("save")
+        session = self._native.compiled("save")
         if self._program.hasObjects():
             raise createPoptorchError(
                 "save(): the arguments or results of the program are objects with tensors inside, whose classes a file "
@@ -74,7 +74,7 @@ class Files:
         if export_model:
             self.copyWeightsToHostIfNeeded()
         form, result_form = self._program.forms()
-        is_in_parts = export_model and self._native.session().hasOwnWeightsAlone()
+        is_in_parts = export_model and session.hasOwnWeightsAlone()
         objects = {"model": self._user_model, "optimizer": self._optimizer}
 
         def pickled(tensors):

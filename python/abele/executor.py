@@ -164,12 +164,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     @oneAtATime
     def __call__(self, *args, **kwargs):
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
-        if self._options.connection_type == ConnectionType.Never:
-            raise refused(
-                AssertionError,
-                "a model for an offline device (ConnectionType.Never) compiles and does not run\n"
-                "  try       model.compile(inputs) in place of model(inputs)",
-            )
+        self._native.requireDevice()
         given, originals, tensors, opened = self._prepare(args, kwargs)
         form = self._formOf(given)
         if not self._native.isReady(tensors, form):
