@@ -68,7 +68,7 @@ std::string textOfSaved(Options::Values values) {
 Options::Values savedOptions(const std::string& text) {
   Options::Values values(/*with_environment=*/false);
   values.set("Distributed", "devices_per_process", OptionValue(int64_t{0}));  // a launcher's is of new programs
-  const NoteListener silence([](log::Level, const std::string&) {});  // whoever set them has heard it
+  const NoteListener silence([](log::Level, const std::string&) {});          // whoever set them has heard it
   try {
     if (!text.empty()) applyJson(values, text);
   } catch (const Error& error) {
