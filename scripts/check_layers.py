@@ -86,7 +86,7 @@ LAYERS = {
 }
 # Python package -> which of the others it may import.
 PACKAGES = {
-    "abele": "popart",  # the names of its settings in ipu_config
+    "abele": "",
     "poptorch": "abele",
     "popart": "",
     "popdist": "abele poptorch",

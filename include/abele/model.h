@@ -33,6 +33,8 @@ class Module;
 
 namespace abele {
 
+struct Simulation;  // of simulate.h
+
 /// One micro-batch of a program: its tensor arguments in, its results out.
 using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
@@ -192,6 +194,9 @@ class ABELE_API CompiledModel {
   MemoryReport memoryReport() const;
   /// Times and memory of the stages as JSON, for simulate(): of the last step, or of capture before the first.
   std::string costs() const;
+  /// The simulated step of this program under its own options, from costs(): also where it cannot run, as with
+  /// Options::useOfflineIpuTarget. Throws E0705 before compile.
+  Simulation simulate() const;
   /// Why the program is placed as it is, for people: its stages with their lines, predicted times and bytes, and what
   /// was predicted of other cuts, numbers of devices and schedules (docs/placement.md). Throws E0705 before compile,
   /// and for programs that were loaded or found in the cache.

@@ -14,7 +14,7 @@ class Checkpoints:
     def _saveCheckpoint(self, write):
         """write(checkpoint): adds the rest and writes it, in all processes."""
         self._requireTraining("save_checkpoint")
-        self._requireCompiled("save_checkpoint")
+        self._native.compiled("save_checkpoint")
         self.copyWeightsToHostIfNeeded()
         return write(self._native.checkpoint({name: value.detach() for name, value in self._weights().items()}))
 

@@ -56,7 +56,7 @@ class Files:
             poptorch.Error: not compiled.
             AssertionError: the parent of the file is a file.
         """
-        self._requireCompiled("save")
+        session = self._native.compiled("save")
         if self._program.hasObjects():
             raise createPoptorchError(
                 "save(): the arguments or results of the program are objects with tensors inside, whose classes a file "
@@ -65,16 +65,15 @@ class Files:
         path = _pathOf(filename)
         metadata = {
             "options": self._options,
+            "process": self._options.Distributed.processId,
             "program": {**self._program.description(), "constants": self._native.constants()},
-            "groupings": self._groupings,
             "rng_seed": self.rng_state[0] if save_rng_state else None,
-            "training": self._training,
             "updates": self._native.updates,
         }
         if export_model:
             self.copyWeightsToHostIfNeeded()
         form, result_form = self._program.forms()
-        is_in_parts = export_model and self._native.session().hasOwnWeightsAlone()
+        is_in_parts = export_model and session.hasOwnWeightsAlone()
         objects = {"model": self._user_model, "optimizer": self._optimizer}
 
         def pickled(tensors):
@@ -88,7 +87,7 @@ class Files:
                 self._native.save(
                     path=path,
                     version=self._poptorch_version,
-                    options=self._options._values.textOfSaved(self._options._execution_strategy._description()),
+                    options=self._options._values.textOfSaved(),
                     metadata=plain_pickle.dumps(metadata),
                     form=form,
                     result_form=result_form,
@@ -116,10 +115,7 @@ class Files:
         file = _files.read(filename)
         if file.metadata:
             _files.requireVersion(file, filename, self._poptorch_version, "version")
-            metadata = _files.metadataOf(file, filename)
-        else:
-            metadata = _saved_programs.metadataOf(file, filename)
-        self._adoptProgram(file, metadata)
+        self._adoptProgram(file, _saved_programs.contentsOf(file, filename))
 
     def _adoptProgram(self, file, metadata):
         """Makes the program of a file this executor's own."""

@@ -73,8 +73,7 @@ class Introspection:
         """Cycles of the last call, at the clock of the original devices (1.33 GHz): its time, in other units."""
         if not self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
             raise createPoptorchError("cycles are not counted\n  try       opts.logCycleCount(True) before compiling")
-        self._requireCompiled("cycleCount")
-        cycles = self._native.session().cycles()
+        cycles = self._native.compiled("cycleCount").cycles()
         if not cycles:
             raise createPoptorchError("no cycles are known yet\n  try       call the model once first")
         return cycles
@@ -93,14 +92,13 @@ class Introspection:
             "resident_bytes" (of these, what is in memory by now)}}.
         Source: ours.
         """
-        self._requireCompiled("report")
-        return self._native.session().report()
+        return self._native.compiled("report").report()
 
     @oneAtATime
     def compilationTime(self):
         """How long capture and compilation took."""
-        self._requireCompiled("compilationTime")
+        session = self._native.compiled("compilationTime")
         if not self._options.show_compilation_progress_bar:
             raise createPoptorchError("compilationTime() needs opts.showCompilationProgressBar(True)")
-        report = self._native.session().report()
+        report = session.report()
         return datetime.timedelta(seconds=report["capture_s"] + report["compile_s"])

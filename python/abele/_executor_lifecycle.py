@@ -7,10 +7,9 @@ import sys
 
 import torch
 
-from ._errors import Error, createPoptorchError, refused, userError
+from ._errors import Error
 from ._logging import logger
 from ._one_at_a_time import oneAtATime
-from .enums import ConnectionType
 
 
 class LifeCycle:
@@ -27,23 +26,14 @@ class LifeCycle:
     @oneAtATime
     def attachToDevice(self):
         """Attaches to the devices and uploads weights and optimizer state. A call does it by itself where needed."""
-        self._requireCompiled("attachToDevice")
-        if self._native.isAttached():
-            raise createPoptorchError("the executor is attached already")
-        if self._options.connection_type == ConnectionType.Never:
-            raise refused(
-                AssertionError, "a model for an offline device (ConnectionType.Never) has nothing to attach to"
-            )
         self._native.attach()
 
     @oneAtATime
     def detachFromDevice(self):
         """Reads random state, weights and optimizer state back and releases the devices."""
-        self._requireCompiled("detachFromDevice")
-        if not self._native.isAttached():
-            raise createPoptorchError("the executor is not attached")
-        self.rng_state  # noqa: B018  (kept for as long as the executor is detached)
-        self.copyWeightsToHostIfNeeded()
+        if self._native.isAttached():
+            self.rng_state  # noqa: B018  (kept for as long as the executor is detached)
+            self.copyWeightsToHostIfNeeded()
         self._native.detach()
 
     def _isOfParent(self):
@@ -74,28 +64,19 @@ class LifeCycle:
             except Error as error:  # as where a process is gone that has a part of them
                 logger.warning("weights of the last step are lost with their model: %s", error)
 
-    def _requireCompiled(self, what):
-        if not self.isCompiled():
-            raise userError(
-                "E0705",
-                "not-compiled",
-                f"{what} needs a compiled model",
-                remedy="call the executor, or compile(), first",
-            )
-
     @property
     @oneAtATime
     def rng_state(self):
         """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the stream."""
-        self._requireCompiled("rng_state")
+        session = self._native.compiled("rng_state")
         if self._rng_cache is None:
             seed = self._options.random_seed if self._options.exists("random_seed") else 0
-            self._rng_cache = [seed, *self._native.session().rngState().tolist()]
+            self._rng_cache = [seed, *session.rngState().tolist()]
         return list(self._rng_cache)
 
     @rng_state.setter
     @oneAtATime
     def rng_state(self, state):
-        self._requireCompiled("rng_state")
+        session = self._native.compiled("rng_state")
         self._rng_cache = list(state)
-        self._native.session().setRngState(torch.tensor(self._rng_cache[1:], dtype=torch.uint8))
+        session.setRngState(torch.tensor(self._rng_cache[1:], dtype=torch.uint8))

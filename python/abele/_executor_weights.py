@@ -15,7 +15,6 @@ class WeightSync:
     def copyWeightsToHost(self):
         """Copies parameters and buffers from the device into the model's tensors, and the state of a plain torch
         optimizer into the optimizer, so that its state_dict() is complete."""
-        self._requireCompiled("copyWeightsToHost")
         self._native.download(with_state=not self._reads_weights_only)
 
     def copyWeightsToHostIfNeeded(self):
@@ -56,7 +55,6 @@ class WeightSync:
     @oneAtATime
     def copyWeightsToDevice(self):
         """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
-        self._requireCompiled("copyWeightsToDevice")
         self._native.upload()
         if self._program.frozen is not None:
             self._program.frozen.noteWeights()
@@ -67,13 +65,13 @@ class WeightSync:
     @oneAtATime
     def copyNamedBuffersToDevice(self):
         """Uploads the buffers that opts.updatableNamedBuffers lists."""
-        self._requireCompiled("copyNamedBuffersToDevice")
+        session = self._native.compiled("copyNamedBuffersToDevice")
         names = self._options._Popart.options.get("updatableNamedBuffers")
         if not names:
             raise userError(
                 "E0702", "option-value", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])"
             )
-        self._native.session().copyBuffersToDevice(list(names))
+        session.copyBuffersToDevice(list(names))
 
     @oneAtATime
     def load_state_dict(self, state_dict, strict=True):

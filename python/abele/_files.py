@@ -78,14 +78,16 @@ def requireVersion(file, path, expected, of_what, remedy="compile and export aga
         )
 
 
-def metadataOf(file, path=""):
+def metadataOf(file, values, path):
     """Options and structures of a file. Nothing of it runs. Requires: it was written by this version.
 
+    Args:
+        values: native ones of its options.
     Raises:
         poptorch.Error: E0712 for contents that are no options and structures.
     """
     try:
-        return plain_pickle.loads(file.metadata)
+        return plain_pickle.loads(file.metadata, values)
     except plain_pickle.UnknownClass as error:
         raise userError(
             "E0712",

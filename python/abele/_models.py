@@ -17,7 +17,7 @@ from . import _notebook, wrapping
 from ._errors import userError
 from ._native import core, isCapturing
 from ._one_at_a_time import oneAtATime
-from ._simulate import Simulation, simulate
+from ._simulate import Simulation
 from ._version import POPTORCH_VERSION
 from ._whole_files import nativePath
 from .executor import Executor, loadAs
@@ -47,17 +47,17 @@ class CompiledModel(Executor):
     @oneAtATime
     def graphText(self) -> str:
         """The graph after the passes, in text form."""
-        return self._session("graphText").graphText()
+        return self._native.compiled("graphText").graphText()
 
     @oneAtATime
     def planText(self) -> str:
         """Placement, schedule and memory, in text form."""
-        return self._session("planText").planText()
+        return self._native.compiled("planText").planText()
 
     @oneAtATime
     def executableText(self) -> str:
         """The compiled program, in text form."""
-        return self._session("executableText").executableText()
+        return self._native.compiled("executableText").executableText()
 
     @oneAtATime
     def memoryReport(self) -> dict[str, Any]:
@@ -71,12 +71,12 @@ class CompiledModel(Executor):
         Raises:
             abele.Error: E0705 for programs that were loaded or found in the cache.
         """
-        return json.loads(self._session("memoryReport").memoryJson())
+        return json.loads(self._native.compiled("memoryReport").memoryJson())
 
     @oneAtATime
     def memoryText(self) -> str:
         """memoryReport() for people."""
-        return self._session("memoryText").memoryText()
+        return self._native.compiled("memoryText").memoryText()
 
     @oneAtATime
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -84,7 +84,7 @@ class CompiledModel(Executor):
         begin = time.perf_counter_ns()
         result = super().__call__(*args, **kwargs)
         if was_compiled:
-            self._front_ns.append(time.perf_counter_ns() - begin - self._session("a call").callNs())
+            self._front_ns.append(time.perf_counter_ns() - begin - self._native.compiled("a call").callNs())
         return result
 
     @oneAtATime
@@ -119,7 +119,7 @@ class CompiledModel(Executor):
     def lossScale(self) -> float:
         """What the next step's loss is multiplied by: the optimizer's loss_scaling times the factor that automatic
         loss scaling (opts.Training.setAutomaticLossScaling) has found."""
-        return self._session("lossScale").lossScale()
+        return self._native.compiled("lossScale").lossScale()
 
     @oneAtATime
     def costs(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class CompiledModel(Executor):
 
         Returns: {"hop_ns": 0, "stages": [{"forward_ns": ..., "stash_bytes": ..., ...}, ...], ...}.
         """
-        costs = json.loads(self._session("costs").costs())
+        costs = json.loads(self._native.compiled("costs").costs())
         costs["host_ns"] += self._frontNs()
         return costs
 
@@ -159,17 +159,7 @@ class CompiledModel(Executor):
 
         Returns: a Simulation.
         """
-        options = self._options
-        schedule = self._session("simulate").report()["schedule"]
-        accumulation = options.Training.gradient_accumulation if self._training else 1
-        return simulate(
-            self.costs(),
-            "1f1b" if schedule == "forward" else schedule,  # inference has one
-            accumulation if self._training else options.device_iterations,
-            device_iterations=options.device_iterations,
-            training=self._training,
-            device_bytes=options.device_memory_limit if options.exists("device_memory_limit") else None,
-        )
+        return Simulation(json.dumps(self.costs()), core().simulationOf(self._native.compiled("simulate")))
 
     @oneAtATime
     def _repr_html_(self) -> str:
@@ -177,10 +167,6 @@ class CompiledModel(Executor):
         report = super().report() if self.isCompiled() else None
         facts = [] if report is None else core().factsOf(self._native.session())
         return _notebook.ofModel(wrapping.userClass(self.model).__name__, self._training, report, facts)
-
-    def _session(self, what):
-        self._requireCompiled(what)
-        return self._native.session()
 
 
 def trainingModel(
@@ -236,5 +222,4 @@ def explain(model: CompiledModel) -> str:
             expected="what trainingModel or inferenceModel returned",
             remedy="executor = abele.trainingModel(model, ...); executor(...); abele.explain(executor)",
         )
-    executor._requireCompiled("explain")
-    return executor._native.session().explain()
+    return executor._native.compiled("explain").explain()

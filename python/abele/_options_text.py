@@ -12,16 +12,20 @@ from ._native import core
 from ._whole_files import readText
 
 
+def _classes():
+    """What the calls in a text name."""
+    from .options import TensorLocationSettings  # it imports this module
+
+    found = {name: getattr(home, name) for home in (enums, strategies) for name in home.__all__}
+    return {**found, "TensorLocationSettings": TensorLocationSettings}
+
+
 class _Target:
     """What a text is applied to: these options, whose class may have setters of its own."""
 
     def __init__(self, options):
-        from .options import TensorLocationSettings  # it imports this module
-
         self._options = options
-        self.classes = {name: getattr(enums, name) for name in enums.__all__}
-        self.classes.update({name: getattr(strategies, name) for name in strategies.__all__})
-        self.classes["TensorLocationSettings"] = TensorLocationSettings
+        self.classes = _classes()
 
     def _group(self, name):
         return self._options if name == "Options" else getattr(self._options, name)
@@ -58,3 +62,8 @@ def applyJson(options, string):
     """Calls every setter that the JSON object names."""
     json.loads(string)  # raises what callers expect where it is no JSON at all
     core().applyJson(string, _Target(options))
+
+
+def savedValues(text):
+    """Native values of the options that a file was saved with; the place among other processes is this one's."""
+    return core().savedOptionValues(text, _classes())

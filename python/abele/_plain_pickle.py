@@ -1,6 +1,7 @@
 """Pickles that hold data only: reading one imports nothing and calls nothing but constructors of plain containers.
 
-Tensors are structure here: their element type and shape are kept, and not their contents. As with
+Tensors are structure here: their element type and shape are kept, and not their contents. Of options there are the
+classes, and what a program's own class adds; their values are a text of the file. As with
 torch.load(weights_only=True), whose list of classes that users allow counts here too.
 """
 
@@ -12,21 +13,12 @@ import sys
 
 import torch
 
-from . import _options_dict, structures
+from . import structures
+from ._native import core
 
 # Modules whose classes describe a program. The compatibility package shows some of them under a name of its own, and
 # files hold whichever name a class had when they were written.
-_OURS = frozenset(
-    f"{__package__}.{name}"
-    for name in (
-        "_arguments",
-        "_options_dict",
-        "_replica_grouping",
-        "enums",
-        "options",
-        "strategies",
-    )
-)
+_OURS = frozenset(f"{__package__}.{name}" for name in ("_arguments", "enums", "options"))
 _PACKAGES = frozenset((__package__, "poptorch"))
 _PLAIN = frozenset((set, frozenset, complex, slice, torch.device, torch.Size))
 _CONTAINERS = (tuple, list, dict, enum.Enum)
@@ -43,9 +35,13 @@ def dumps(value):
     return out.getvalue()
 
 
-def loads(data):
-    """The value that dumps() wrote. Raises UnknownClass, and other errors for bytes that are no such value."""
-    return _Unpickler(io.BytesIO(data)).load()
+def loads(data, options):
+    """The value that dumps() wrote. Raises UnknownClass, and other errors for bytes that are no such value.
+
+    Args:
+        options: the native values of the options in it.
+    """
+    return _Unpickler(io.BytesIO(data), options).load()
 
 
 class _Pickler(pickle.Pickler):
@@ -54,7 +50,7 @@ class _Pickler(pickle.Pickler):
             return "tensor", str(obj.dtype).removeprefix("torch."), tuple(obj.shape)
         if isinstance(obj, torch.dtype):
             return "dtype", str(obj).removeprefix("torch.")
-        return None
+        return ("options",) if isinstance(obj, core().OptionValues) else None
 
 
 def _dtype(name):
@@ -73,7 +69,7 @@ def _homeOf(module):
 
 def _isPlain(found, module):
     if not isinstance(found, type):
-        return found is _options_dict.restored
+        return False
     if found in _PLAIN or found in torch.serialization.get_safe_globals():
         return True
     if module in _OURS:
@@ -85,6 +81,10 @@ def _isPlain(found, module):
 
 
 class _Unpickler(pickle.Unpickler):
+    def __init__(self, file, options):
+        super().__init__(file)
+        self._options = options
+
     def find_class(self, module, name):
         """A class that is there already: looking for one must not import a module, which would run."""
         home = _homeOf(module)
@@ -98,6 +98,8 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid):
         kind, *rest = pid
+        if kind == "options":
+            return self._options
         if kind == "dtype":
             return _dtype(*rest)
         dtype, shape = rest

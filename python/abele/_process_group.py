@@ -9,7 +9,6 @@ import atexit
 import datetime
 import threading
 
-from . import _environment
 from ._errors import userError
 from ._native import core
 
@@ -51,7 +50,7 @@ def anyOf(value, name="abele"):
 def _registerOverStoreOf(dist, name, process, processes):
     import torch
 
-    timeout = datetime.timedelta(seconds=_environment.integer("ABELE_PROCESS_TIMEOUT", 1800))
+    timeout = datetime.timedelta(seconds=core().environmentInteger("ABELE_PROCESS_TIMEOUT", 1800))
     store = dist.PrefixStore(name, dist.distributed_c10d._get_default_store())
     try:
         backend = _interruptibly(lambda: dist.ProcessGroupGloo(store, process, processes, timeout))

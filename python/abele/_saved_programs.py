@@ -1,4 +1,4 @@
-"""Programs that C++ saved: what a .poptorch file without anything of Python says of them.
+"""What a .poptorch file says of its program, also where C++ wrote it and nothing of Python is in it.
 
 Source: include/abele/model.h, save().
 """
@@ -9,10 +9,10 @@ import torch
 
 from . import _forms, optim
 from ._errors import userError
-from ._files import requireVersion
+from ._files import metadataOf, requireVersion
 from ._native import core
 from ._optimizer_spec import optimizerRows
-from ._options_text import applyJson
+from ._options_text import savedValues
 from ._replica_grouping import Groupings
 from .options import Options
 
@@ -54,13 +54,6 @@ class SavedProgram(torch.nn.Module):
         )
 
 
-def _optionsOf(file, replicas):
-    options = Options()
-    with torch.random.fork_rng(devices=[]):  # a seed among them is the program's
-        applyJson(options, file.options or "{}")
-    return options.replicationFactor(replicas)  # of this process
-
-
 def optimizerOf(spec, parameters):
     """The optimizer that a program was compiled with, or None.
 
@@ -100,31 +93,27 @@ def optimizerOf(spec, parameters):
     return kind(listed, **groups[0], **{name: value for name, value in whole.items() if name in taken})
 
 
-def metadataOf(file, path):
-    """What Python would have kept in the file: options, structures, groupings.
+def contentsOf(file, path):
+    """Options, structures and groupings of a file, whoever wrote it. Nothing of it runs.
 
     Args:
-        file: native ProgramFile that C++ wrote.
+        file: native ProgramFile. If Python wrote it, this version did.
     Raises:
-        poptorch.Error: E0712 for the file of another version.
+        poptorch.Error: E0712 for contents that are none of these, and for a file of C++ of another version.
     """
-    requireVersion(file, path, versionOf(), "version of Abele in C++", "compile and save again")
+    if not file.metadata:
+        requireVersion(file, path, versionOf(), "version of Abele in C++", "compile and save again")
     said = core().describeProgram(file.program)
-    arguments, signature = _forms.argumentsOf(file.form, said["input_types"])
     groupings = Groupings()
     groupings.adopt(said["groupings"])
-    return {
-        "options": _optionsOf(file, said["replicas"]),
-        "program": {
-            "arguments": arguments,
-            "signature": signature,
-            "result": _forms.resultOf(file.result_form),
-            "constants": {},
-        },
-        "groupings": groupings,
-        "rng_seed": 0,
-        "training": said["training"],
-    }
+    contents = {"training": said["training"], "processes": said["processes"], "groupings": groupings}
+    values = savedValues(file.options)
+    if file.metadata:
+        return {**contents, **metadataOf(file, values, path)}
+    arguments, signature = _forms.argumentsOf(file.form, said["input_types"])
+    result = _forms.resultOf(file.result_form)
+    program = {"arguments": arguments, "signature": signature, "result": result, "constants": {}}
+    return {**contents, "options": Options._of(values), "program": program, "rng_seed": 0}
 
 
 def objectsOf(file, tensors):

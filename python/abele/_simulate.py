@@ -10,7 +10,6 @@ from . import _notebook
 from ._errors import refused
 from ._native import core
 from ._whole_files import writeText
-from .strategies import schedules
 
 __all__ = ["Simulation", "simulate"]
 
@@ -82,7 +81,7 @@ def simulate(
     Raises:
         abele.Error: E0404 for costs that cannot be read or do not fit.
     """
-    known = (*schedules(), "sharded")
+    known = (*core().Schedule.__members__, "sharded")
     if schedule not in known:
         raise refused(AssertionError, f"there is no schedule {schedule!r}; known: {', '.join(known)}")
     costs = dict(costs) if isinstance(costs, dict) else {"stages": list(costs)}

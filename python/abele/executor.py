@@ -29,7 +29,7 @@ from ._support import requireOwnGaps, requireShapes
 from ._version import POPTORCH_VERSION
 from ._whole_files import nativePath
 from .annotations import module_repr
-from .enums import ConnectionType, OutputMode
+from .enums import OutputMode
 from .options import Options
 from .strategies import PipelinedExecution
 
@@ -167,12 +167,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
         if Executor._watch is not None:
             Executor._watch(self, args, kwargs)
-        if self._options.connection_type == ConnectionType.Never:
-            raise refused(
-                AssertionError,
-                "a model for an offline device (ConnectionType.Never) compiles and does not run\n"
-                "  try       model.compile(inputs) in place of model(inputs)",
-            )
+        self._native.requireDevice()
         given, originals, tensors, opened = self._prepare(args, kwargs)
         form = self._formOf(given)
         if not self._native.isReady(tensors, form):
@@ -286,18 +281,17 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
         trust: may the file's pickled module be read?
     """
     file = _files.read(filename)
-    metadata = _metadataToLoad(file, filename, trust) if file.metadata else _saved_programs.metadataOf(file, filename)
-    options = metadata["options"].clone()
-    saved_place = _placeOf(options)
-    _takePlaceHere(options)
-    if options.connection_type == ConnectionType.Never:
-        options.deleteIfExists("ipu_version")
-        options.connectionType(ConnectionType.Always)
+    if file.metadata:
+        _requireLoadable(file, filename, trust)
+    contents = _saved_programs.contentsOf(file, filename)
+    options = contents["options"]
+    saved_place = _placeOf(contents["processes"], options)
+    if file.metadata:  # a program without its module cannot be compiled for other processes
+        _takePlaceHere(options, contents["process"], contents["processes"])
     if edit_opts_fn is not None:
         compiled = options.clone()
         edit_opts_fn(options)
         options._keepCompiled(compiled)
-    core().checkProgram(file.program)
     if file.metadata:
         logger.warning(
             "load(): %s holds a pickled module, and reading it runs what its author put there: load only files that "
@@ -308,50 +302,49 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
     tensors = file.tensors if parts is None else file.tensorsOf(parts)
     objects = _files.objectsOf(file, tensors) if file.metadata else _saved_programs.objectsOf(file, tensors)
     model, optimizer = objects
-    executor = cls(model, options, metadata["training"], POPTORCH_VERSION, optimizer)
+    executor = cls(model, options, contents["training"], POPTORCH_VERSION, optimizer)
     if parts is not None:
         executor._takeParts(parts)
-    if not file.metadata or _placeOf(options) == saved_place:
-        executor._adoptProgram(file, metadata)
+    if not file.metadata or _placeOf(options.Distributed.numProcesses, options) == saved_place:
+        executor._adoptProgram(file, contents)
     else:
         logger.info(
             "load(): %s was saved by other processes than these, and is compiled again when it is called", filename
         )
-    executor._adoptState(file, metadata, parts)
+    executor._adoptState(file, contents, parts)
     return executor
 
 
-def _placeOf(options):
+def _placeOf(processes, options):
     """What a compiled program depends on, of the place among other processes."""
-    distributed = options.Distributed
-    stages = distributed.devices_per_process
-    return (distributed.numProcesses, stages) if stages else None
+    stages = options.Distributed.devices_per_process
+    return (processes, stages) if stages else None
 
 
-def _takePlaceHere(options):
-    """Options of a file get the place among the processes that this one has, whose number may be another one."""
-    saved, here = options.Distributed, Options().Distributed
-    if 1 in (saved.numProcesses, here.numProcesses) and not saved.devices_per_process:
-        return  # as the file says: each process has whole replicas
-    devices = saved.numProcesses * saved.devices_per_process
-    # Not configureProcessId, which popdist's options refuse.
-    saved.set(distributed_process_id=here.processId, num_distributed_processes=here.numProcesses)
-    if here.numProcesses == 1:
-        saved.devicesPerProcess(0)
+def _takePlaceHere(options, process, processes):
+    """Options of a file get the place among the processes that this one has, whose number may be another one.
+
+    Args:
+        process, processes: for which of how many the program was compiled.
+    """
+    here = options.Distributed
+    devices = processes * here.devices_per_process
+    if 1 in (processes, here.numProcesses) and not devices:
+        # As the file says: each process has whole replicas. Not configureProcessId, which popdist's options refuse.
+        here.set(distributed_process_id=process, num_distributed_processes=processes)
+    elif here.numProcesses == 1:
+        here.devicesPerProcess(0)
     elif devices % here.numProcesses == 0:
-        saved.devicesPerProcess(devices // here.numProcesses)
+        here.devicesPerProcess(devices // here.numProcesses)
 
 
-def _metadataToLoad(file, filename, trust):
-    """What Python keeps in a file whose module may be read."""
+def _requireLoadable(file, filename, trust):
+    """Raises where load() does not read what Python wrote into a file."""
     if file.version != POPTORCH_VERSION:
         raise refused(
             AssertionError,
             f"{filename} was written by version {file.version}, this is {POPTORCH_VERSION}: compile and export again",
         )
-    metadata = _files.metadataOf(file, filename)
-    if "program" not in metadata:
-        raise refused(AssertionError, f"{filename} does not say which inputs its program was compiled for")
     if not file.objects:
         raise refused(
             AssertionError,
@@ -366,4 +359,3 @@ def _metadataToLoad(file, filename, trust):
             at=str(filename),
             remedy="wrap the module and call loadExecutable(filename), or abele.load(filename, trust=True)",
         )
-    return metadata

@@ -132,9 +132,8 @@ class Options(table.OptionsSetters, OptionsDict):
 
     def __init__(self):
         super().__init__()
-        self._execution_strategy = strategies.PipelinedExecution()
-        for attribute, kind, _ in _GROUPS.values():
-            setattr(self, attribute, kind(self._values))
+        self._values.strategy = strategies.PipelinedExecution()
+        self._addGroups()
         cache = os.environ.get("POPTORCH_CACHE_DIR", "")
         if cache:
             logger.info("POPTORCH_CACHE_DIR is set: executables are cached in %s", cache)
@@ -143,6 +142,19 @@ class Options(table.OptionsSetters, OptionsDict):
         if defaults:
             logger.info("POPTORCH_DEFAULT_OPTIONS is set: %s", defaults)
             self.from_json(defaults)
+
+    @classmethod
+    def _of(cls, values):
+        """Options of these native values, without those of the environment."""
+        result = cls.__new__(cls)
+        OptionsDict.__init__(result, values)
+        result._addGroups()
+        result.__dict__["_built"] = True
+        return result
+
+    def _addGroups(self):
+        for attribute, kind, _ in _GROUPS.values():
+            setattr(self, attribute, kind(self._values))
 
     @classmethod
     def _setters(cls):
@@ -160,8 +172,13 @@ class Options(table.OptionsSetters, OptionsDict):
         """How blocks become stages or phases. Returns self."""
         if not isinstance(strategy, strategies._Strategy):
             raise refused(AssertionError, f"expected an execution strategy, got {strategy!r}")
-        self._execution_strategy = strategy
+        self.checkIsFrozen("setExecutionStrategy")
+        self._values.strategy = strategy
         return self
+
+    @property
+    def _execution_strategy(self):
+        return self._values.strategy
 
     def anchorTensor(self, short_name, long_name, output_mode=None, output_return_period=1):
         """Observe an inner tensor: its value is executor.getAnchoredTensor(short_name). Also of frozen options."""
@@ -199,9 +216,6 @@ class Options(table.OptionsSetters, OptionsDict):
     def _keepCompiled(self, compiled):
         """Gives all that is part of a program its value in the options of its compilation; a warning names it."""
         ignored = self._values.keepCompiled(compiled._values)
-        if repr(self._execution_strategy) != repr(compiled._execution_strategy):
-            ignored.append("the execution strategy")
-            self._execution_strategy = copy.deepcopy(compiled._execution_strategy)
         if ignored:
             logger.warning("load(): ignored, since the program is compiled already: %s", ", ".join(ignored))
 
@@ -230,7 +244,6 @@ class Options(table.OptionsSetters, OptionsDict):
 
     def __repr__(self):
         parts = [f"{name}={value!r}" for name, value in self._asDict().items()]
-        parts.append(f"_execution_strategy={self._execution_strategy!r}")
         properties = sorted(
             name for cls in type(self).__mro__ for name, value in vars(cls).items() if isinstance(value, property)
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import torch
 
 from . import _forms, structures, wrapping
-from ._arguments import ParsedType, TensorType, formOf
+from ._arguments import formOf
 from ._errors import userError
 from ._native import core
 
@@ -264,26 +264,12 @@ def serve(
 
 def _batchRows(model):
     """Rows of the first tensor of a call."""
-    program = model._program
-    types = [] if program is None else list(_tensorTypes(program.signature))
-    if types and types[0].shape:
-        return types[0].shape[0]
+    sizes = model._native.inputSizes()
+    if sizes and sizes[0]:
+        return sizes[0][0]
     raise userError(
         "E0705",
         "not-compiled",
         "a server of a model that is not compiled, without a number of rows",
         remedy="call model.compile(...) or load a compiled one, or pass batch_rows",
     )
-
-
-def _tensorTypes(signature):
-    if isinstance(signature, TensorType):
-        yield signature
-    elif isinstance(signature, ParsedType):
-        yield from signature.tensors
-    elif isinstance(signature, dict):
-        for value in signature.values():
-            yield from _tensorTypes(value)
-    elif isinstance(signature, (list, tuple)):
-        for value in signature:
-            yield from _tensorTypes(value)

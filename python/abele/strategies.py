@@ -1,6 +1,8 @@
 """Execution strategies: how the blocks of a model become stages and phases.
 
-Source: spec options.md, section 9. Which strategies run is decided at compile (src/compile/from_options.cc).
+The values and their rules are C++'s (src/options/objects.h). Here are the objects that a program holds: a stage is the
+same one wherever it was given to.
+Source: spec options.md, section 9.
 """
 
 from __future__ import annotations
@@ -15,53 +17,53 @@ from ._native import core
 BlockId = str
 
 
-def schedules() -> list[str]:
-    """The words of schedules that a user may choose, as src/plan/schedules.def has them."""
-    return tuple(core().Schedule.__members__)
+class _View:
+    """Of a value of C++, whose text stands for it in copies and pickles."""
+
+    _native = None
+
+    def _call(self, method, *arguments):
+        self._native.call(method, *arguments)
+        return self
+
+    def __getstate__(self):
+        return {**self.__dict__, "_native": self._native.text}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state, _native=core().optionObjectOf(state["_native"]))
 
 
-class Stage:
+class Stage(_View):
     """The blocks that run together on one device."""
 
+    _stage_id = -1
+    _phase_id = -1
+
     def __init__(self, *block_ids: str) -> None:
-        if not all(isinstance(block, str) for block in block_ids):
-            raise refused(AssertionError, f"block ids must be strings, got {block_ids!r}")
-        self._blocks = tuple(block_ids)
-        self._stage_id = -1
-        self._phase_id = -1
-        self._ipu = None
+        self._native = core().makeOptionObject("Stage", *block_ids)
 
     @property
     def blocks(self) -> list[str]:
         """The block ids, in the order given."""
-        return self._blocks
+        return self._native.blocks
 
     def ipu(self, ipu: int) -> Self:
         """Runs the stage on this device (an index inside the model's device set). Returns self."""
-        if not isinstance(ipu, int):
-            raise refused(AssertionError, f"ipu must be an int, got {ipu!r}")
-        self._ipu = ipu
-        return self
+        return self._call("ipu", ipu)
 
-    def _description(self):
-        """(type, arguments, calls of its methods), as C++ makes one."""
-        return "Stage", list(self._blocks), [] if self._ipu is None else [("ipu", self._ipu)]
+    @property
+    def _ipu(self):
+        return self._native.device
 
     def __repr__(self):
-        blocks = ", ".join(repr(block) for block in self._blocks)
-        return f"Stage({blocks})" + ("" if self._ipu is None else f".ipu({self._ipu})")
+        return self._native.text
 
 
 class Phase:
     """Stages that run at the same time. Arguments: all Stage, or all block ids (then one Stage holds them)."""
 
     def __init__(self, *arg: Any) -> None:
-        if all(isinstance(item, Stage) for item in arg):
-            self._stages = list(arg)
-        else:
-            if not all(isinstance(item, str) for item in arg):
-                raise refused(AssertionError, "a Phase takes either stages or block ids, not a mixture")
-            self._stages = [Stage(*arg)]
+        self._stages = list(arg) if all(isinstance(item, Stage) for item in arg) else [Stage(*arg)]
 
     @property
     def stages(self) -> list[Stage]:
@@ -79,64 +81,59 @@ class Phase:
         for stage, ipu in zip(self._stages, ipus, strict=True):
             stage.ipu(ipu)
 
-    def _description(self):
-        """(type, arguments, calls of its methods), as C++ makes one."""
-        return "Phase", [stage._description() for stage in self._stages], []
-
     def __repr__(self):
         return f"Phase({', '.join(repr(stage) for stage in self._stages)})"
 
 
-def _toStage(item):
-    """A Stage from a Stage, a block id or a list of block ids."""
-    if isinstance(item, Stage):
-        return item
-    if isinstance(item, str):
-        return Stage(item)
-    if not isinstance(item, (list, tuple)):
-        raise refused(AssertionError, f"expected a Stage, a block id or a list of block ids, got {item!r}")
-    return Stage(*item)
+def _itemsOf(item):
+    """A list of block ids or stages; of anything else one of itself."""
+    return item if isinstance(item, (list, tuple)) else (item,)
 
 
-class _Strategy:
-    """What all strategies share: stages by block id."""
+class _Strategy(_View):
+    """What all strategies share."""
 
-    def __init__(self) -> None:
-        self._stage_of = {}
+    def _start(self, stages, arguments):
+        """All of a constructor.
 
-    def _addStage(self, stage):
-        for block in stage.blocks:
-            if block in self._stage_of:
-                raise refused(AssertionError, f"block {block!r} is listed twice")
-            self._stage_of[block] = stage
+        Args:
+            stages: of the program, in order.
+            arguments: that C++ makes the strategy of.
+        """
+        self._native = core().makeOptionObject(self._name, *arguments)
+        self._stages = stages
+
+    def _value(self):
+        """C++'s strategy, with the stages as they are now."""
+        return self._native.withStages([stage._native for stage in self._stages])
 
     def stage(self, block_id: str) -> Stage:
         """The Stage that lists this block."""
-        if block_id not in self._stage_of:
-            raise refused(AssertionError, f"unknown block {block_id!r}; known: {', '.join(sorted(self._stage_of))}")
-        return self._stage_of[block_id]
+        for stage in self._stages:
+            if block_id in stage.blocks:
+                return stage
+        known = sorted(block for stage in self._stages for block in stage.blocks)
+        raise refused(AssertionError, f"unknown block {block_id!r}; known: {', '.join(known)}")
 
     def backendOptions(self):
         """The strategy's part of Options.toDict()."""
-        return {"execution_mode": self._execution_mode}
+        return self._native.backend_options
+
+    def __repr__(self):
+        return self._value().text
 
 
 class _StageStrategy(_Strategy):
     """Arguments: nothing, one AutoStage, or stages in order (Stage, block id, or list of block ids)."""
 
     def __init__(self, *args: Any) -> None:
-        super().__init__()
-        self._auto_stage = enums.AutoStage.SameAsIpu
-        self._stages = []
-        self._devices = None
         if len(args) == 1 and isinstance(args[0], enums.AutoStage):
-            self._auto_stage = args[0]
+            self._start([], args)
             return
-        for index, item in enumerate(args):
-            stage = _toStage(item)
+        stages = [item if isinstance(item, Stage) else Stage(*_itemsOf(item)) for item in args]
+        self._start(stages, [stage._native for stage in stages])
+        for index, stage in enumerate(stages):
             stage._stage_id = index
-            self._addStage(stage)
-            self._stages.append(stage)
 
     def devices(self, number: int) -> Self:
         """How many devices an AutoStage.AutoSplit cuts the program for. Ours, not PopTorch's.
@@ -145,32 +142,13 @@ class _StageStrategy(_Strategy):
             number: stages that are made, one for each device; default: as many devices as this process has cores.
         Returns: self.
         """
-        if not (isinstance(number, int) and number >= 1):
-            raise refused(AssertionError, f"devices must be an int >= 1, got {number!r}")
-        if self._auto_stage != enums.AutoStage.AutoSplit:
-            raise refused(AssertionError, "devices() is for AutoStage.AutoSplit")
-        self._devices = number
-        return self
-
-    def _description(self):
-        """(type, arguments, calls of its methods), as C++ makes one."""
-        stages = [stage._description() for stage in self._stages] or [self._auto_stage]
-        return self._name, stages, [("devices", self._devices)] if self._devices else []
-
-    def __repr__(self):
-        items = self._stages or [self._auto_stage]
-        devices = "" if self._devices is None else f".devices({self._devices})"
-        return f"{type(self).__name__}({', '.join(map(repr, items))}){devices}"
+        return self._call("devices", number)
 
 
 class PipelinedExecution(_StageStrategy):
     """Stages work on different micro-batches at the same time. The default strategy."""
 
     _name = "PipelinedExecution"
-    _execution_mode = 0
-    _schedule = None  # left to the compiler
-    _costs = ""
-    _recompute = False
 
     def schedule(self, name: str) -> Self:
         """Chooses the order of the stages' work in training. Results never depend on it. Ours, not PopTorch's.
@@ -185,11 +163,7 @@ class PipelinedExecution(_StageStrategy):
                 needs under "1f1b" (docs/schedules.md).
         Returns: self.
         """
-        known = (*schedules(), "auto")
-        if name not in known:
-            raise refused(AssertionError, f"there is no schedule {name!r}; known: {', '.join(known)}")
-        self._schedule = name
-        return self
+        return self._call("schedule", name)
 
     def costs(self, costs: dict[str, Any] | str) -> Self:
         """Gives the measured times of the stages to schedules that order their work by time. Ours, not PopTorch's.
@@ -204,10 +178,7 @@ class PipelinedExecution(_StageStrategy):
         Raises:
             Error: E0404 when the model is compiled, for costs that cannot be read or of another number of stages.
         """
-        if not isinstance(costs, (dict, str)):
-            raise refused(AssertionError, f"costs must be a dict or JSON text, got {costs!r}")
-        self._costs = costs if isinstance(costs, str) else json.dumps(costs)
-        return self
+        return self._call("costs", json.dumps(costs) if isinstance(costs, dict) else costs)
 
     def recompute(self, use: bool | str = True) -> Self:
         """Backward makes the values of its stage's forward again instead of keeping them. Ours, not PopTorch's.
@@ -223,63 +194,25 @@ class PipelinedExecution(_StageStrategy):
 
         Returns: self.
         """
-        if not (isinstance(use, bool) or use == "fit"):
-            raise refused(AssertionError, f'use must be a bool or "fit", got {use!r}')
-        self._recompute = use
-        return self
-
-    def _description(self):
-        name, stages, calls = super()._description()
-        chosen = {"schedule": self._schedule, "costs": self._costs, "recompute": self._recompute}
-        return name, stages, calls + [(method, value) for method, value in chosen.items() if value]
-
-    def __repr__(self):
-        schedule = "" if self._schedule is None else f".schedule({self._schedule!r})"
-        schedule += ".costs(...)" if self._costs else ""
-        return (
-            super().__repr__() + schedule + {True: ".recompute()", "fit": '.recompute("fit")'}.get(self._recompute, "")
-        )
+        return self._call("recompute", use)
 
 
 class ShardedExecution(_StageStrategy):
     """Stages run one after another: the memory of several devices without a pipeline's constraints."""
 
     _name = "ShardedExecution"
-    _execution_mode = 1
 
 
 class _PhasedStrategy(_Strategy):
     """Arguments: phases in order, each a Phase, a list (of stages or block ids), a Stage or a block id."""
 
-    _execution_mode = 2
-    _auto_stage = enums.AutoStage.SameAsIpu  # never asked: the phases list all blocks
-
     def __init__(self, *phases: Any) -> None:
-        super().__init__()
-        if not phases:
-            raise refused(AssertionError, f"{type(self).__name__} needs at least one phase")
-        self._phases = []
-        for index, item in enumerate(phases):
-            phase = self._toPhase(item)
+        self._phases = [item if isinstance(item, Phase) else Phase(*_itemsOf(item)) for item in phases]
+        stages = [stage for phase in self._phases for stage in phase.stages]
+        self._start(stages, [[stage._native for stage in phase.stages] for phase in self._phases])
+        for index, phase in enumerate(self._phases):
             for stage_index, stage in enumerate(phase.stages):
-                stage._phase_id = index
-                stage._stage_id = stage_index
-                self._addStage(stage)
-            self._phases.append(phase)
-        self._separate_backward_phase = False
-        self._tensors_liveness = enums.Liveness.AlwaysLive
-
-    @property
-    def _stages(self):
-        return [stage for phase in self._phases for stage in phase.stages]
-
-    @staticmethod
-    def _toPhase(item):
-        if isinstance(item, Phase):
-            return item
-        if isinstance(item, (list, tuple)):
-            return Phase(*item)
-        return Phase(item)
+                stage._stage_id, stage._phase_id = stage_index, index
 
     def phase(self, phase: int) -> Phase:
         """The phase at this position."""
@@ -289,48 +222,21 @@ class _PhasedStrategy(_Strategy):
 
     def useSeparateBackwardPhase(self, use: bool = True) -> Self:
         """Forward and backward do not share the middle phase. Returns self."""
-        if not isinstance(use, bool):
-            raise refused(AssertionError, f"use must be a bool, got {use!r}")
-        self._separate_backward_phase = use
-        return self
+        return self._call("useSeparateBackwardPhase", use)
 
-    def _description(self):
-        calls = [("useSeparateBackwardPhase", True)] if self._separate_backward_phase else []
-        if self._tensors_liveness != enums.Liveness.AlwaysLive:
-            calls.append(self._livenessCall())
-        return self._name, [phase._description() for phase in self._phases], calls
-
-    def backendOptions(self):
-        return {
-            **super().backendOptions(),
-            "separate_backward_phase": self._separate_backward_phase,
-            "tensors_liveness": int(self._tensors_liveness),
-        }
-
-    def __repr__(self):
-        text = f"{type(self).__name__}({', '.join(map(repr, self._phases))})"
-        if self._separate_backward_phase:
-            text += ".useSeparateBackwardPhase()"
-        if self._tensors_liveness != enums.Liveness.AlwaysLive:
-            text += f".{self._tensors_liveness!s}"
-        return text
+    @property
+    def _tensors_liveness(self):
+        return enums.Liveness(self._native.liveness)
 
 
 class SerialPhasedExecution(_PhasedStrategy):
     """Phases one after another on one group of devices."""
 
     _name = "SerialPhasedExecution"
-    _execution_mode = 3
-
-    def _livenessCall(self):
-        return "setTensorsLiveness", self._tensors_liveness
 
     def setTensorsLiveness(self, liveness: enums.Liveness) -> Self:
         """Where tensors live between phases. Returns self."""
-        if not isinstance(liveness, enums.Liveness):
-            raise refused(AssertionError, f"liveness must be a Liveness, got {liveness!r}")
-        self._tensors_liveness = liveness
-        return self
+        return self._call("setTensorsLiveness", liveness)
 
 
 class ParallelPhasedExecution(_PhasedStrategy):
@@ -338,15 +244,9 @@ class ParallelPhasedExecution(_PhasedStrategy):
 
     _name = "ParallelPhasedExecution"
 
-    def _livenessCall(self):
-        return "sendTensorsOffChipAfterFwd", True
-
     def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> Self:
         """Activations leave the device between forward and backward. Returns self."""
-        if not isinstance(off_chip, bool):
-            raise refused(AssertionError, f"off_chip must be a bool, got {off_chip!r}")
-        self._tensors_liveness = enums.Liveness.OffChipAfterFwd if off_chip else enums.Liveness.AlwaysLive
-        return self
+        return self._call("sendTensorsOffChipAfterFwd", off_chip)
 
 
 __all__ = [

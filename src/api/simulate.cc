@@ -1,6 +1,8 @@
-// abele::simulate.
+// abele::simulate, and that of a model.
 #include "abele/simulate.h"
 
+#include "abele/model.h"
+#include "api/core.h"
 #include "base/error.h"
 #include "compile/from_options.h"
 #include "plan/memory_report.h"
@@ -47,6 +49,12 @@ Simulation simulate(const std::string& costs, const SimulationOptions& options) 
           plan::predictionJson(prediction, limits),
           options.with_chart ? plan::printSchedule(prediction.schedule) : "",
           options.with_trace ? plan::chromeTrace(prediction) : ""};
+}
+
+Simulation CompiledModel::simulate() const {
+  const Call call = enter();
+  const host::Session& session = call->compiled("simulate()");
+  return abele::simulate(session.costs(), host::simulationOf(session));
 }
 
 }  // namespace abele

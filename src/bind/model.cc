@@ -175,6 +175,12 @@ class PythonModel : public host::Model {
     const host::ModuleSource::Captured* const found = captured();
     return found && found->structure ? *static_cast<py::object*>(found->structure.get()) : py::none();
   }
+  /// Of each tensor of a call of the current program; none where nothing is compiled.
+  std::vector<std::vector<int64_t>> inputSizes() const {
+    std::vector<std::vector<int64_t>> sizes;
+    for (const Type& type : program() ? program()->inputs : std::vector<Type>()) sizes.push_back(type.sizes);
+    return sizes;
+  }
   host::Constants constants() const { return captured() ? captured()->constants : host::Constants(); }
   /// fill: called with the names of tensors on the meta device that this process needs.
   void fillWith(py::object fill) {
@@ -437,10 +443,19 @@ void registerModel(py::module_& module) {
       .def("isStale", &PythonModel::isStale)
       .def("isCompiled", &PythonModel::isCompiled)
       .def("isAttached", &PythonModel::isAttached)
+      .def("inputSizes", &PythonModel::inputSizes)
       .def("structure", &PythonModel::structure, "What capture() returned of the current program; None: there is none.")
       .def("constants", &PythonModel::constants,
            "By result of the current program, its shape where nothing changes it.")
-      .def("session", &PythonModel::session, "The session of the current program; None: there is none.");
+      .def("requireDevice", &PythonModel::requireDevice, "Throws E0702 for a model of the connection type Never.")
+      .def("session", &PythonModel::session, "The session of the current program; None: there is none.")
+      .def(
+          "compiled",
+          [](PythonModel& self, const char* what) {
+            self.compiled(what);
+            return self.session();
+          },
+          py::arg("what"), "The same. Throws E0705, which says what needs it, where there is none.");
 }
 
 }  // namespace abele::bind

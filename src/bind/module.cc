@@ -10,6 +10,7 @@ PYBIND11_MODULE(_abele, module) {
   abele::bind::registerAnnotate(module);
   abele::bind::registerLog(module);
   abele::bind::registerSessionOptions(module);
+  abele::bind::registerStrategies(module);
   abele::bind::registerOptions(module);
   abele::bind::registerDevices(module);
   abele::bind::registerOptimizerSpec(module);

@@ -4,12 +4,12 @@
 #include "bind/gil.h"
 #include "bind/ipu_config.h"
 #include "bind/notes.h"
+#include "bind/option_values.h"
 #include "model/devices.h"
 #include "model/policy.h"
 #include "options/expression.h"
 #include "options/input_shares.h"
 #include "options/notes.h"
-#include "options/objects.h"
 #include "options/run_time.h"
 
 namespace py = pybind11;
@@ -22,140 +22,6 @@ using host::OptionList;
 using host::OptionMap;
 using host::OptionRow;
 using host::OptionValue;
-
-struct PythonOptions {
-  Options::Values values{false};
-  py::dict experts;
-};
-
-constexpr const char* kLocation = "TensorLocationSettings";
-
-/// An object that is no value of an option.
-struct Unfit {};
-
-/// Which names the maps have. kDevices: Python's are numbers.
-enum class Names { kText, kDevices };
-
-/// Text may hold bytes that are none, as Python's names of files do.
-std::string toText(const py::handle& text) {
-  const auto bytes =
-      py::reinterpret_steal<py::object>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
-  if (!bytes) {
-    PyErr_Clear();
-    throw Unfit();
-  }
-  return bytes.cast<std::string>();
-}
-
-py::object fromText(const std::string& text, const char* errors = "surrogateescape") {
-  return py::reinterpret_steal<py::object>(
-      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), errors));
-}
-
-OptionValue toNumber(const py::handle& given) {
-  int too_large = 0;
-  const int64_t number = PyLong_AsLongLongAndOverflow(given.ptr(), &too_large);
-  if (too_large == 0) return OptionValue(number);
-  const uint64_t large = too_large > 0 ? PyLong_AsUnsignedLongLong(given.ptr()) : 0;
-  if (too_large < 0 || PyErr_Occurred()) {
-    PyErr_Clear();
-    throw Unfit();
-  }
-  return OptionValue(large);
-}
-
-/// A member of one of the table's enumerations; other enumerations are numbers.
-OptionValue toMember(const py::handle& given) {
-  const std::string type = py::str(py::type::of(given).attr("__name__")), name = py::str(given.attr("name"));
-  for (const host::OptionEnum& each : host::optionEnums())
-    if (each.name == type)
-      for (const auto& [known, number] : each.members)
-        if (known == name) return OptionValue(host::EnumMember{type, name, number});
-  return toNumber(given);
-}
-
-OptionValue toValue(const py::handle& given, Names names);
-
-OptionMap toMap(const py::handle& given, Names names) {
-  OptionMap map;
-  for (const auto& [name, value] : py::reinterpret_borrow<py::dict>(given)) {
-    const bool is_device = names == Names::kDevices && PyLong_Check(name.ptr());
-    if (!is_device && !PyUnicode_Check(name.ptr())) throw Unfit();
-    map.insert_or_assign(is_device ? cat("IPU", name.cast<int64_t>()) : toText(name), toValue(value, names));
-  }
-  return map;
-}
-
-OptionValue toLocation(const PythonOptions& given) {
-  TensorLocationSettings settings;
-  for (const auto& entry : given.values.entries)
-    if (entry.group == kLocation)
-      OptionsAccess::values(settings)[entry.key] = host::integer<int64_t>(entry.value).value_or(0);
-  return host::toValue(settings);
-}
-
-/// Throws Unfit.
-OptionValue toValue(const py::handle& given, Names names) {
-  if (given.is_none()) return OptionValue();
-  if (PyBool_Check(given.ptr())) return OptionValue(given.cast<bool>());
-  if (PyLong_CheckExact(given.ptr())) return toNumber(given);
-  if (PyLong_Check(given.ptr())) return py::hasattr(given, "name") ? toMember(given) : toNumber(given);
-  if (PyFloat_Check(given.ptr())) return OptionValue(given.cast<double>());
-  if (PyUnicode_Check(given.ptr())) return OptionValue(toText(given));
-  if (PyDict_Check(given.ptr())) return OptionValue(toMap(given, names));
-  if (PyList_Check(given.ptr()) || PyTuple_Check(given.ptr()) || PyAnySet_Check(given.ptr())) {
-    OptionList list;
-    for (const py::handle each : given) list.push_back(toValue(each, names));
-    return OptionValue(std::move(list));
-  }
-  if (std::string(Py_TYPE(given.ptr())->tp_name) == "torch.dtype") return OptionValue(toText(py::str(given)));
-  if (py::hasattr(given, "__fspath__")) return toValue(given.attr("__fspath__")(), names);
-  if (const py::object values = py::getattr(given, "_values", py::none()); py::isinstance<PythonOptions>(values))
-    return toLocation(values.cast<const PythonOptions&>());
-  throw Unfit();
-}
-
-struct ToPython {
-  Names names;
-  py::object operator()(std::monostate) const { return py::none(); }
-  py::object operator()(bool value) const { return py::bool_(value); }
-  py::object operator()(int64_t value) const { return py::int_(value); }
-  py::object operator()(uint64_t value) const { return py::int_(value); }
-  py::object operator()(double value) const { return py::float_(value); }
-  py::object operator()(const std::string& value) const { return fromText(value); }
-  py::object operator()(const OptionList& list) const {
-    py::list result;
-    for (const OptionValue& each : list) result.append(std::visit(*this, each.value));
-    return result;
-  }
-  py::object operator()(const OptionMap& map) const {
-    py::dict result;
-    for (const auto& [name, value] : map) {
-      const int64_t device = names == Names::kDevices ? host::deviceOf(name) : -1;
-      result[device < 0 ? fromText(name) : py::int_(device)] = std::visit(*this, value.value);
-    }
-    return result;
-  }
-  py::object operator()(const host::EnumMember& value) const { return py::int_(value.value); }
-  py::object operator()(const std::shared_ptr<const host::OptionObject>& object) const {
-    const auto* settings = std::get_if<TensorLocationSettings>(object.get());
-    ABELE_CHECK(settings != nullptr, "an object of another kind");
-    py::dict result;
-    for (const auto& [name, value] : settings->values()) result[fromText(name)] = value;
-    return result;
-  }
-};
-
-py::object fromValue(const OptionValue& value, Names names) { return std::visit(ToPython{names}, value.value); }
-
-/// Text with surrogates that stand for no byte keeps them as they are.
-std::string textOrFail(const py::handle& text) {
-  const auto bytes = py::reinterpret_steal<py::object>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogatepass"));
-  if (!bytes) throw py::error_already_set();
-  return bytes.cast<std::string>();
-}
-
-std::string representation(const py::handle& object) { return textOrFail(py::repr(object)); }
 
 // Expert settings ----------------------------------------------------------------------------------------------------
 
@@ -202,6 +68,14 @@ void storeExperts(py::dict& settings, const OptionMap& before, const OptionMap& 
   for (const auto& [name, value] : after)
     if (const auto it = before.find(name); it == before.end() || !(it->second == value))
       settings[fromText(name)] = fromValue(value, Names::kText);
+}
+
+/// All values as C++ has them. Throws E0702 for expert settings that are none.
+Options::Values complete(const PythonOptions& self) {
+  Options::Values values = self.values;
+  values.popart = expertsOf(self.experts);
+  values.strategy = strategyOf(self.strategy);
+  return values;
 }
 
 // Notes --------------------------------------------------------------------------------------------------------------
@@ -269,7 +143,7 @@ py::list items(const PythonOptions& self, const std::string& group) {
 
 PythonOptions copyOf(const PythonOptions& self, const py::object& memory) {
   const py::object copy = py::module_::import("copy").attr("deepcopy");
-  PythonOptions result{self.values, copy(self.experts, memory)};
+  PythonOptions result{self.values, copy(self.experts, memory), copy(self.strategy, memory)};
   result.values.frozen = false;
   return result;
 }
@@ -278,7 +152,7 @@ py::tuple stateOf(const PythonOptions& self) {
   py::list entries;
   for (const auto& entry : self.values.entries)
     entries.append(py::make_tuple(entry.group, entry.key, fromValue(entry.value, Names::kDevices)));
-  return py::make_tuple(self.values.frozen, entries, self.experts);
+  return py::make_tuple(self.values.frozen, entries, self.experts, self.strategy);
 }
 
 PythonOptions ofState(const py::tuple& state) {
@@ -295,21 +169,40 @@ PythonOptions ofState(const py::tuple& state) {
   }
   result.values.entries = std::move(entries);
   result.experts = state[2].cast<py::dict>();
+  result.strategy = state[3];
   return result;
 }
 
-/// keepCompiled() of options/run_time.h, of what is no strategy. Settings that are no values are refused at load.
+/// keepCompiled() of options/run_time.h. Settings that are no values are refused at load.
 std::vector<std::string> keepCompiled(PythonOptions& self, const PythonOptions& compiled) {
   const OptionMap before = fittingExperts(self.experts);
   self.values.popart = before;
+  self.values.strategy = strategyOf(self.strategy);
   Options::Values then = compiled.values;
   then.popart = fittingExperts(compiled.experts);
+  then.strategy = strategyOf(compiled.strategy);
   std::vector<std::string> changed = host::keepCompiled(self.values, then);
   storeExperts(self.experts, before, self.values.popart);
+  self.strategy = py::module_::import("copy").attr("deepcopy")(compiled.strategy);
   return changed;
 }
 
 // Texts --------------------------------------------------------------------------------------------------------------
+
+py::object build(const host::Expression& expression, const py::dict& classes) {
+  using Kind = host::Expression::Kind;
+  if (expression.kind == Kind::kName) return classes[fromText(expression.text)];
+  if (expression.kind == Kind::kAttribute) return build(expression.parts[0], classes).attr(expression.text.c_str());
+  if (expression.kind != Kind::kCall) return fromValue(expression.constant, Names::kText);
+  py::list arguments;
+  for (size_t i = 1; i < expression.parts.size(); ++i) arguments.append(build(expression.parts[i], classes));
+  return build(expression.parts[0], classes)(*arguments);
+}
+
+/// The text of an object is the Python that makes it.
+py::object objectOf(const std::string& text, const py::dict& classes) {
+  return build(host::parseExpression(text), classes);
+}
 
 /// Python's options as what a text is applied to: subclasses have setters of their own, and objects are Python's.
 class PythonTarget : public host::OptionTarget {
@@ -352,18 +245,7 @@ class PythonTarget : public host::OptionTarget {
       return classes_.contains(member->type) ? classes_[fromText(member->type)].attr(member->name.c_str())
                                              : fromText(cat("torch.", member->name));
     const auto& object = **value.as<std::shared_ptr<const host::OptionObject>>();
-    return build(host::parseExpression(std::visit([](const auto& held) { return host::textOf(held); }, object)));
-  }
-
-  /// The text of an object is the Python that makes it.
-  py::object build(const host::Expression& expression) const {
-    using Kind = host::Expression::Kind;
-    if (expression.kind == Kind::kName) return classes_[fromText(expression.text)];
-    if (expression.kind == Kind::kAttribute) return build(expression.parts[0]).attr(expression.text.c_str());
-    if (expression.kind != Kind::kCall) return fromValue(expression.constant, Names::kText);
-    py::list arguments;
-    for (size_t i = 1; i < expression.parts.size(); ++i) arguments.append(build(expression.parts[i]));
-    return build(expression.parts[0])(*arguments);
+    return objectOf(std::visit([](const auto& held) { return host::textOf(held); }, object), classes_);
   }
 
   py::object target_;
@@ -380,38 +262,24 @@ void applyJson(const py::str& text, const py::object& target) {
   host::applyJson(python, textOrFail(text));
 }
 
-// Programs -----------------------------------------------------------------------------------------------------------
-
-/// (type, arguments, [(method, argument)]), as a strategy describes itself. Arguments may be so described.
-OptionValue toObject(const py::handle& described) {
-  const auto [type, given, calls] = described.cast<std::tuple<std::string, py::list, py::list>>();
-  std::vector<OptionValue> arguments;
-  for (const py::handle each : given)
-    arguments.push_back(py::isinstance<py::tuple>(each) ? toObject(each) : toValue(each, Names::kText));
-  host::OptionObject object = host::makeObject(type, arguments);
-  for (const py::handle each : calls) {
-    const auto [name, argument] = each.cast<std::pair<std::string, py::object>>();
-    host::callMethod(object, name, {toValue(argument, Names::kText)}, {});
-  }
-  return OptionValue(std::make_shared<const host::OptionObject>(std::move(object)));
+/// savedOptions() of options/run_time.h. classes: by name.
+PythonOptions savedValues(const std::string& text, const py::dict& classes) {
+  PythonOptions result;
+  result.values = host::savedOptions(text);
+  storeExperts(result.experts, {}, result.values.popart);
+  result.strategy = objectOf(host::textOf(result.values.strategy), classes);
+  return result;
 }
 
-host::ProgramOptions programOptions(const PythonOptions& self, const py::object& strategy, bool training,
-                                    const host::Policy& policy) {
+// Programs -----------------------------------------------------------------------------------------------------------
+
+host::ProgramOptions programOptions(const PythonOptions& self, bool training, const host::Policy& policy) {
   const PythonNotes notes;
-  Options::Values values = self.values;
-  values.popart = expertsOf(self.experts);
-  values.strategy = *toObject(strategy).object<ExecutionStrategy>();
-  return host::programOptions(std::move(values), training, policy);
+  return host::programOptions(complete(self), training, policy);
 }
 
 /// Of all options, for files that C++ reads too.
-std::string textOfSaved(const PythonOptions& self, const py::object& strategy) {
-  Options::Values values = self.values;
-  values.popart = expertsOf(self.experts);
-  values.strategy = *toObject(strategy).object<ExecutionStrategy>();
-  return host::textOfSaved(std::move(values));
-}
+std::string textOfSaved(const PythonOptions& self) { return host::textOfSaved(complete(self)); }
 
 /// (path, name, [(name, type, has a default, default, takes the rest)], returns itself, documentation) of each setter.
 py::list setters(const std::string& group) {
@@ -455,6 +323,7 @@ void registerOptions(py::module_& module) {
         return result;
       }))
       .def_readonly("experts", &PythonOptions::experts)
+      .def_readwrite("strategy", &PythonOptions::strategy)
       .def_property(
           "frozen", [](const PythonOptions& self) { return self.values.frozen; },
           [](PythonOptions& self, bool frozen) { self.values.frozen = frozen; })
@@ -477,8 +346,8 @@ void registerOptions(py::module_& module) {
             return std::tuple(shares.replicas, shares.count, shares.own);
           },
           "(replicas of this process, different parts of the inputs, which of them it takes).")
-      .def("programOptions", programOptions, py::arg("strategy"), py::arg("training"), py::arg("policy"))
-      .def("textOfSaved", textOfSaved, py::arg("strategy"))
+      .def("programOptions", programOptions, py::arg("training"), py::arg("policy"))
+      .def("textOfSaved", textOfSaved)
       .def(
           "requireTarget", [](const PythonOptions& self) { host::requireTarget(self.values); },
           "Throws E0402 where useIpuId names no group of devices.")
@@ -494,6 +363,7 @@ void registerOptions(py::module_& module) {
       .def("__deepcopy__", copyOf)
       .def("state", stateOf, "For optionValuesOf: plain containers.");
   module.def("optionValuesOf", ofState, py::arg("state"));
+  module.def("savedOptionValues", savedValues, py::arg("text"), py::arg("classes"));
   module.def("optionSetters", setters, py::arg("group"));
   module.def("optionEnums", enumerations);
   module.def("optionKeys", [] {

@@ -65,9 +65,6 @@ void registerProgramFile(py::module_& module) {
   module.def(
       "fileToSave", [](const std::string& path) { return py::bytes(host::fileToSave(path)); }, py::arg("path"),
       "The file that save() writes for this path, as bytes.");
-  module.def(
-      "checkProgram", [](const std::string& bytes) { host::decodeProgram(bytes); }, py::arg("bytes"),
-      py::call_guard<NoGil>());
   // Paths are bytes: names of files need be no text.
   module.attr("MOST_TEXT_BYTES") = kMostTextBytes;
   module.def(

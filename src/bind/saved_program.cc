@@ -26,7 +26,7 @@ py::dict describe(const std::string& bytes) {
     groupings.append(py::make_tuple(g.parameter, g.type, g.shards, g.one_per_replica));
   py::dict said;
   said["training"] = executable.training;
-  said["replicas"] = executable.replicas;
+  said["processes"] = executable.processes * executable.stage_processes;
   said["input_types"] = typesOf(program.input_types);
   said["groupings"] = groupings;
   said["optimizer"] = program.optimizer;

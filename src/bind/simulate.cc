@@ -3,6 +3,7 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "model/access.h"
 #include "options/value.h"
 
 namespace py = pybind11;
@@ -29,6 +30,9 @@ void registerSimulate(py::module_& module) {
       .def_readonly("json", &Simulation::json)
       .def_readonly("chart", &Simulation::chart)
       .def_readonly("trace", &Simulation::trace);
+  module.def(
+      "simulationOf", [](const std::shared_ptr<host::Session>& session) { return host::simulationOf(*session); },
+      py::arg("session"), "Options for simulate(): those of the program.");
   module.def("simulate", &simulate, py::arg("costs"), py::arg("options"), py::call_guard<NoGil>());
 }
 

@@ -12,6 +12,7 @@
 #include "abele/model.h"
 #include "abele/optim.h"
 #include "abele/options.h"
+#include "abele/simulate.h"
 #include "model/optimizer_constants.h"
 #include "session/session.h"
 
@@ -64,6 +65,8 @@ class CompileHooks {
 // report.cc
 MemoryReport publicMemory(const plan::MemoryReport& report, const ProgramOptions& options);
 std::string reportText(const SessionReport& report);
+/// How the simulator runs a session's program: by its own schedule, counts and limits.
+SimulationOptions simulationOf(const Session& session);
 
 }  // namespace host
 }  // namespace abele

@@ -14,6 +14,7 @@
 #include "model/arguments.h"
 #include "model/forms.h"
 #include "options/notes.h"
+#include "options/value.h"
 #include "registry/attachment.h"
 #include "session/inputs.h"
 #include "session/written_state.h"
@@ -548,9 +549,12 @@ void Model::noteUpload() {
 }
 
 void Model::requireDevice() const {
-  ABELE_REQUIRE(rules_.connection != ConnectionType::kNever, E0702,
-                {.what = "the connection type is Never: the model compiles, and does not run",
-                 .remedy = "connectionType(ConnectionType::kAlways) or kOnDemand"});
+  if (rules_.connection == ConnectionType::kNever)
+    throw OptionError(ErrorCode::E0702,
+                      {.what = "the connection type is Never: a model for an offline device compiles, and does not run",
+                       .remedy = inLanguage("connectionType(ConnectionType.Always) or OnDemand, or compile() alone",
+                                            "connectionType(ConnectionType::kAlways) or kOnDemand")},
+                      "AssertionError");
 }
 
 void Model::attach() {

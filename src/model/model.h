@@ -90,6 +90,8 @@ class Model {
   /// The model has no device any more to copy weights from: the interpreter of its module has ended, or so.
   void forget() { stale_ = false; }
 
+  /// Throws E0702 for a model of the connection type Never, which only compiles.
+  void requireDevice() const;
   /// The session of the current program. Throws E0705 naming the call where nothing is compiled.
   Session& compiled(const char* call);
   /// The same, alive for as long as somebody holds it. Null: nothing is compiled.
@@ -235,7 +237,6 @@ class Model {
   Turns::Turn moduleTurn();
   /// This model is the one that trains the module. Throws E0709.
   void claimTraining();
-  void requireDevice() const;
 
  private:
   /// A training model elsewhere whose weights are this module's too.

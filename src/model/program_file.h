@@ -75,6 +75,6 @@ std::string encode(const ProgramFile& file);
 ProgramFile decodeProgramFile(std::string_view bytes);
 
 inline constexpr const char* kProgramFileMagic = "ABELEPTF";
-inline constexpr uint32_t kProgramFileVersion = 4;
+inline constexpr uint32_t kProgramFileVersion = 5;
 
 }  // namespace abele::host

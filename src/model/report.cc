@@ -1,8 +1,9 @@
-// The text table of a model's last step, and what its memory is for.
+// The text table of a model's last step, what its memory is for, and how it is simulated.
 #include <algorithm>
 #include <cstdio>
 
 #include "model/access.h"
+#include "options/value.h"
 
 namespace abele::host {
 
@@ -44,6 +45,21 @@ MemoryReport publicMemory(const plan::MemoryReport& report, const ProgramOptions
   result.text = plan::memoryText(report);
   result.json = plan::memoryJson(report);
   return result;
+}
+
+SimulationOptions simulationOf(const Session& session) {
+  const exe::Executable& executable = session.executable();
+  const std::string schedule = session.report().schedule;
+  const plan::MemoryLimits& limits = session.deviceMemory();
+  SimulationOptions options{.sharded = schedule == "sharded",
+                            .training = executable.training,
+                            .device_iterations = executable.device_iterations,
+                            .gradient_accumulation = executable.accumulation,
+                            .bytes_of_device = limits.of_device};
+  for (const auto& [name, each] : schedulesByName())  // of inference there is one, which has no name here
+    if (name == schedule) options.schedule = each;
+  if (limits.every >= 0) options.device_bytes = limits.every;
+  return options;
 }
 
 }  // namespace abele::host

@@ -379,6 +379,24 @@ std::optional<std::vector<int64_t>> dealtLayers(std::vector<int64_t> shares, int
   return shares;
 }
 
+namespace {
+
+/// What the original sets of its compiler, key by key: hints.
+void setBackend(PopartOptions popart, bool explicit_ir) {
+  constexpr int64_t kOverlapMemoryOptimized = 3, kJustInTime = 1;  // popart.AccumulateOuterFragmentSchedule, ...
+  popart.set("disableGradAccumulationTensorStreams", true)
+      .set("accumulateOuterFragmentSettings.schedule", kOverlapMemoryOptimized)
+      .set("accumulateOuterFragmentSettings.excludedVirtualGraphs", std::vector<std::string>{"0"})
+      .set("outlineThreshold", 10.0)
+      .set("subgraphCopyingStrategy", kJustInTime)
+      .set("scheduleNonWeightUpdateGradientConsumersEarly", true)
+      .setPatterns({{"TiedGather", true}, {"TiedGatherAccumulate", true}, {"UpdateInplacePrioritiesForIpu", true}})
+      .setEngineOptions({{"opt.useAutoloader", "true"}, {"target.syncReplicasIndependently", "true"}});
+  if (explicit_ir) popart.set("enableExplicitIR", true);
+}
+
+}  // namespace
+
 Options optionsOfIpuSettings(const IpuSettings& all, bool for_inference) {
   const bool training = !for_inference;
   const auto number = [&](const char* name) { return in(all, for_inference, name).get<int64_t>(); };
@@ -413,6 +431,7 @@ Options optionsOfIpuSettings(const IpuSettings& all, bool for_inference) {
   if (!folder.empty() && folder != "disabled") options.enableExecutableCaching(folder);
   options.Precision().enableStochasticRounding(training);
   if (flag("enable_half_partials")) options.Precision().setPartialsType(FloatType::kHalf);
+  setBackend(options.Popart(), for_inference && flag("explicit_ir_inference"));
   return options;
 }
 

@@ -1,6 +1,8 @@
 // Calls of configuration files that build objects. Source: spec options.md section 9.
 #include "options/objects.h"
 
+#include <set>
+
 #include "base/error.h"
 #include "base/nearest.h"
 #include "options/store.h"
@@ -12,7 +14,7 @@ namespace {
                          const std::string& expected) {
   std::string all;
   for (const OptionValue& each : arguments) all += cat(all.empty() ? "" : ", ", each.text());
-  throwUser(ErrorCode::E0702, {.what = cat(call, "(", all, ")"), .expected = expected});
+  throw OptionError(ErrorCode::E0702, {.what = cat(call, "(", all, ")"), .expected = expected}, "AssertionError");
 }
 
 Stage emptyStage() { return Stage(std::initializer_list<std::string>()); }
@@ -28,7 +30,8 @@ Stage stageOf(const std::string& call, const OptionValue& value) {
   const OptionList* list = value.as<OptionList>();
   if (!list) refuse(call, {value}, "a Stage, a block id or a list of block ids");
   for (const OptionValue& block : *list) {
-    if (!block.as<std::string>()) refuse(call, {value}, "block ids");
+    if (!block.as<std::string>())
+      refuse(call, call == "Stage" ? *list : OptionList{value}, "block ids, which are text");
     stage.blocks.push_back(*block.as<std::string>());
   }
   return stage;
@@ -57,6 +60,7 @@ ExecutionStrategy stagedStrategy(const std::string& type, const std::vector<Opti
     return strategy;
   }
   for (const OptionValue& each : arguments) strategy.stages.push_back(stageOf(type, each));
+  requireDistinctBlocks(strategy);
   return strategy;
 }
 
@@ -76,6 +80,7 @@ ExecutionStrategy phasedStrategy(const std::string& type, const std::vector<Opti
     }
     ++index;
   }
+  requireDistinctBlocks(strategy);
   return strategy;
 }
 
@@ -108,8 +113,9 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
     if (!costs) refuse(name, arguments, "JSON text");
     strategy.stage_costs = *costs;
   } else if (name == "recompute" && strategy.pipelined) {
-    const bool fit = arguments.size() == 1 && arguments[0].as<std::string>();
-    if (fit && *arguments[0].as<std::string>() != "fit") refuse(name, arguments, "true, false or \"fit\"");
+    const std::string* how = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
+    const bool fit = how && *how == "fit";
+    if (!fit && !arguments.empty() && !arguments[0].as<bool>()) refuse(name, arguments, "true, false or \"fit\"");
     strategy.recomputes_to_fit = fit;
     strategy.recomputes = !fit && flag(name, arguments);
   } else if (name == "devices" && !phased) {
@@ -131,6 +137,25 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
 }
 
 }  // namespace
+
+void requireDistinctBlocks(const ExecutionStrategy& strategy) {
+  std::set<std::string> seen;
+  for (const Stage& stage : strategy.stages)
+    for (const std::string& block : stage.blocks)
+      if (!seen.insert(block).second)
+        throw OptionError(ErrorCode::E0702,
+                          {.what = cat("block \"", block, "\" is in two stages"),
+                           .expected = "each block in one stage",
+                           .remedy = "remove it from one"},
+                          "AssertionError");
+}
+
+OptionMap backendOptions(const ExecutionStrategy& strategy) {
+  if (strategy.phase_of.empty()) return {{"execution_mode", OptionValue(int64_t{strategy.pipelined ? 0 : 1})}};
+  return {{"execution_mode", OptionValue(int64_t{strategy.alternating ? 2 : 3})},
+          {"separate_backward_phase", OptionValue(strategy.separate_backward_phase)},
+          {"tensors_liveness", OptionValue(static_cast<int64_t>(strategy.tensors_liveness))}};
+}
 
 OptionObject makeObject(const std::string& type, const std::vector<OptionValue>& arguments) {
   if (type == "TensorLocationSettings") {

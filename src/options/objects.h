@@ -15,5 +15,9 @@ OptionObject makeObject(const std::string& type, const std::vector<OptionValue>&
 /// .ipu(1), .schedule("gpipe"), ... Throws as makeObject.
 void callMethod(OptionObject& object, const std::string& name, const std::vector<OptionValue>& arguments,
                 const std::vector<std::pair<std::string, OptionValue>>& named);
+/// Throws E0702 where a block is in two stages.
+void requireDistinctBlocks(const ExecutionStrategy& strategy);
+/// What Python's Options.toDict() says of a strategy.
+OptionMap backendOptions(const ExecutionStrategy& strategy);
 
 }  // namespace abele::host

@@ -60,13 +60,15 @@ std::vector<std::string> keepCompiled(Options::Values& now, const Options::Value
 }
 
 std::string textOfSaved(Options::Values values) {
-  std::erase_if(values.entries, [](const auto& entry) { return entry.group == "Distributed"; });
+  std::erase_if(values.entries,
+                [](const auto& entry) { return entry.group == "Distributed" && entry.key != "devices_per_process"; });
   return toJson(values);
 }
 
 Options::Values savedOptions(const std::string& text) {
   Options::Values values(/*with_environment=*/false);
-  const NoteListener silence([](log::Level, const std::string&) {});  // whoever set them has heard it
+  values.set("Distributed", "devices_per_process", OptionValue(int64_t{0}));  // a launcher's is of new programs
+  const NoteListener silence([](log::Level, const std::string&) {});          // whoever set them has heard it
   try {
     if (!text.empty()) applyJson(values, text);
   } catch (const Error& error) {

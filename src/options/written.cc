@@ -2,6 +2,7 @@
 // Source: spec options.md sections 2 to 6.
 #include "base/environment.h"
 #include "options/notes.h"
+#include "options/objects.h"
 #include "options/store.h"
 
 namespace abele::host {
@@ -35,16 +36,7 @@ void inputReplicaGrouping(Values& values, const OptionList& arguments) {
 
 void setExecutionStrategy(Values& values, const OptionList& arguments) {
   const ExecutionStrategy& strategy = *arguments[0].object<ExecutionStrategy>();
-  std::vector<std::string> seen;
-  for (const Stage& stage : strategy.stages)
-    for (const std::string& block : stage.blocks) {
-      for (const std::string& other : seen)
-        ABELE_REQUIRE(other != block, E0702,
-                      {.what = cat("block \"", block, "\" is in two stages"),
-                       .expected = "each block in one stage",
-                       .remedy = "remove it from one"});
-      seen.push_back(block);
-    }
+  requireDistinctBlocks(strategy);
   values.strategy = strategy;
 }
 

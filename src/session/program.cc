@@ -165,6 +165,8 @@ const std::string& Session::capturedText() const {
 
 const std::vector<std::string>& Session::tensorNames() const { return impl_->require("tensorNames()").tensor_names; }
 
+const plan::MemoryLimits& Session::deviceMemory() const { return impl_->options.device_memory; }
+
 std::vector<int> Session::stageDevices() const {
   std::vector<int> devices;
   for (const CompiledStage& stage : impl_->require("stageDevices()").stages)

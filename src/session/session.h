@@ -140,6 +140,8 @@ class Session {
   std::string costs() const;
   /// What the last call took; 0 before the first.
   int64_t callNs() const;
+  /// Bytes that the options say the devices have.
+  const plan::MemoryLimits& deviceMemory() const;
   /// Why the program is placed as it is, for people: stages, predicted times, alternatives. E0705 as graph().
   std::string explain() const;
   /// The pieces of an AutoSplit with the times that capture measured, as JSON; every boundary is there. For benchmarks.

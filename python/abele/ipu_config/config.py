@@ -10,8 +10,6 @@ import tempfile
 import warnings
 from typing import Any, Self
 
-import popart
-
 from .. import _errors
 from .._devices import ipuHardwareVersion
 from .._errors import refused
@@ -251,7 +249,6 @@ class IPUConfig(ConfigFiles):
         if compile_only:
             options.useOfflineIpuTarget()
         options._Popart.set("saveInitializersToFile", _newFileName())
-        _setBackend(options._Popart, explicit_ir=self.explicit_ir_inference and for_inference)
         return options
 
     def batch_size_factor(self, for_inference: bool = False) -> int:
@@ -277,18 +274,3 @@ def _hasSecondGeneration():
 def _newFileName():
     with tempfile.NamedTemporaryFile() as file:
         return file.name
-
-
-def _setBackend(backend, explicit_ir):
-    """What the original sets of its compiler, key by key."""
-    backend.set("disableGradAccumulationTensorStreams", True)
-    schedule = popart.AccumulateOuterFragmentSchedule.OverlapMemoryOptimized
-    backend.set("accumulateOuterFragmentSettings.schedule", int(schedule))
-    backend.set("accumulateOuterFragmentSettings.excludedVirtualGraphs", ["0"])
-    backend.set("outlineThreshold", 10.0)
-    backend.set("subgraphCopyingStrategy", int(popart.SubgraphCopyingStrategy.JustInTime))
-    backend.set("scheduleNonWeightUpdateGradientConsumersEarly", True)
-    backend.setPatterns({"TiedGather": True, "TiedGatherAccumulate": True, "UpdateInplacePrioritiesForIpu": True})
-    if explicit_ir:
-        backend.set("enableExplicitIR", True)
-    backend.set("engineOptions", {"opt.useAutoloader": "true", "target.syncReplicasIndependently": "true"})

@@ -50,6 +50,27 @@ TEST(TrainingModel, TellsItsCosts) {
   EXPECT_GT(step.peak_bytes, 8 * 8 * 4);
 }
 
+TEST(TrainingModel, IsSimulatedUnderItsOwnOptions) {
+  torch::nn::Linear net(8, 8);
+  abele::Options options;
+  options.deviceIterations(2).deviceMemoryLimit(1 << 20).Training().gradientAccumulation(3);
+  auto model = abele::trainingModel(
+      net, [net](at::Tensor x) mutable { return torch::mse_loss(net(x), x); }, options, abele::optim::SGD{});
+  try {
+    model.simulate();
+    FAIL();
+  } catch (const abele::Error& error) {
+    EXPECT_STREQ(abele::errorCodeText(error.code()), "E0705");
+  }
+  model.compile(torch::ones({24, 8}));
+  const abele::Simulation step = model.simulate();
+  const abele::Simulation same =
+      abele::simulate(model.costs(), {.device_iterations = 2, .gradient_accumulation = 3, .device_bytes = 1 << 20});
+  EXPECT_EQ(step.json, same.json);
+  ASSERT_EQ(step.memory.size(), 1);
+  EXPECT_EQ(step.memory[0].spare_bytes, (1 << 20) - step.peak_bytes);
+}
+
 TEST(PipelinedExecution, TakesMeasuredCosts) {
   const auto codeWith = [](const std::string& costs) -> std::string {
     torch::nn::Linear net(8, 8);

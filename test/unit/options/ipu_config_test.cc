@@ -62,6 +62,7 @@ TEST(IpuConfig, AFileIsOptions) {
   EXPECT_EQ(inference.deviceIterations(), 3);
   EXPECT_EQ(inference.gradientAccumulation(), 1);
   EXPECT_NE(inference.toJson().find("ShardedExecution"), std::string::npos);
+  EXPECT_EQ(training.Popart().get("outlineThreshold"), abele::Setting(10.0));  // as the original sets it
 }
 
 }  // namespace

@@ -83,6 +83,17 @@ def test_options_of_a_class_of_the_program_come_back(tmp_path):
     assert type(loaded.options) is ShortOptions and loaded.options.device_iterations == 2
 
 
+def test_options_of_a_file_are_its_text_in_both_languages(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    saved(path)
+    changed(path, options='{"setExecutionStrategy": "ShardedExecution(Stage(\\"a\\").ipu(1))", "logDir": "there"}')
+    monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", '{"deviceIterations": 5}')
+    options = poptorch.load(path).options
+    assert options.log_dir == "there" and options.device_iterations == 1
+    strategy = options._execution_strategy
+    assert isinstance(strategy, poptorch.ShardedExecution) and strategy.stage("a")._ipu == 1
+
+
 def test_a_pickled_module_is_read_last_and_with_a_warning(tmp_path, capfd):
     path, marker = tmp_path / "file", tmp_path / "marker"
     executor = saved(path)
