@@ -283,7 +283,7 @@ class ABELE_API TrainingModel : public CompiledModel {
 };
 
 /// A program compiled for inference. Any number of them may share a module or submodules, also with live
-/// TrainingModels: a call then first copies newer weights of the training devices to the module, and to its own devices
+/// training models: a call then first copies newer weights of the training devices to the module, and to its own devices
 /// if they have changed.
 /// Requires, Throws: as TrainingModel.
 class ABELE_API InferenceModel : public CompiledModel {

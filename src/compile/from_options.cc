@@ -190,9 +190,9 @@ void setProfile(const Options::Values& values, ProgramOptions& session) {
   const std::string runs = get("autoReport.executionProfileProgramRunCount", "2");
   const char* const end = runs.data() + runs.size();
   const auto [parsed, error] = std::from_chars(runs.data(), end, session.profile.runs);
-  ABELE_REQUIRE(error == std::errc() && parsed == end, E0702,
-                {.what = cat("engine option autoReport.executionProfileProgramRunCount is ", runs),
-                 .expected = "an integer"});
+  ABELE_REQUIRE(
+      error == std::errc() && parsed == end, E0702,
+      {.what = cat("engine option autoReport.executionProfileProgramRunCount is ", runs), .expected = "an integer"});
   if (num_on == 0) return;
   const auto name = values.get<std::optional<std::string>>("model_name");
   const std::string folder = get("autoReport.directory", "");

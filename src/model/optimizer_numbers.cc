@@ -14,7 +14,8 @@ nlohmann::json numbersOf(const OptimizerSpec& spec) {
   return {{"groups", spec.groups}, {"loss_scaling", spec.loss_scaling}};
 }
 
-// Which of torch's formulas computes an update. Checkpoints that former versions wrote in C++ do not say it: theirs is 0.
+// Which of torch's formulas computes an update. Checkpoints that former versions wrote in C++ do not say it: theirs is
+// 0.
 constexpr const char* kFused = "fused";
 
 /// The numbers of a group as the model's optimizer has them.

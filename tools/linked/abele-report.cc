@@ -18,12 +18,14 @@ int main(int argc, char** argv) {
     if (out.empty()) out = std::filesystem::path(trace).replace_extension(".html");
     abele::writeReport(out, trace);
     if (std::cout << out << std::endl) return 0;
-    std::cerr << abele::UserError(abele::ErrorCode::E0901, {.what = "standard output cannot be written"}).what() << "\n";
+    std::cerr << abele::UserError(abele::ErrorCode::E0901, {.what = "standard output cannot be written"}).what()
+              << "\n";
   } catch (const CLI::Success& shown) {  // --help
     return app.exit(shown);
   } catch (const CLI::ParseError& error) {
-    std::cerr << abele::UserError(abele::ErrorCode::E0901, {.what = error.what(), .remedy = "abele report --help"}).what()
-              << "\n";
+    std::cerr
+        << abele::UserError(abele::ErrorCode::E0901, {.what = error.what(), .remedy = "abele report --help"}).what()
+        << "\n";
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
   }
