@@ -73,7 +73,7 @@ graph @main {training} {
   // The gradient that stage 1 reads later keeps a frame of its own, not all that stage 2 has from forward to backward.
   const Task forward{2, Direction::kForward}, backward{2, Direction::kBackward};
   EXPECT_EQ(plan.users[2], (std::vector<Task>{forward, backward}));
-  EXPECT_EQ(plan.rings, (std::vector<TaskRing>{{backward, true, 2, 64, {{1, Direction::kBackward}, backward}}}));
+  EXPECT_EQ(plan.rings, (std::vector<TaskRing>{{backward, false, 2, 64, {{1, Direction::kBackward}, backward}}}));
   EXPECT_EQ(plan.placement[4], (Placement{.home = Home::kRing, .stage = 2, .ring = 0}));
   EXPECT_EQ(verify(plan, graph), std::vector<std::string>{});
   EXPECT_EQ(parse(print(plan)), plan);
