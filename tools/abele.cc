@@ -106,7 +106,8 @@ int main(int argc, char** argv) {
   try {
     const int status = run(argc, argv);
     if (std::cout.flush()) return status;
-    throwUser(ErrorCode::E0901, {.what = "standard output cannot be written"});
+    throwUser(ErrorCode::E0901,
+              {.what = "standard output cannot be written", .remedy = "write to a disk with space, or an open pipe"});
   } catch (const Error& error) {
     std::cerr << error.what() << "\n";
     return 1;

@@ -2,7 +2,6 @@
 // nothing of them outlives the programs that have them, so there is nothing to do. Source: spec tools.md.
 #include <CLI/CLI.hpp>
 #include <iostream>
-#include <optional>
 
 #include "gc_devices.h"
 #include "tool.h"

@@ -43,6 +43,10 @@ Trained train(const abele::Options& options, int64_t first, int64_t local, const
 
 int main(int argc, char** argv) {
   const int64_t steps = argc > 1 ? std::atoll(argv[1]) : 5;
+  if (steps < 1) {
+    std::fprintf(stderr, "processes [STEPS]: 1 or more\n");
+    return 2;
+  }
   const abele::StopOnSignal stop;
   const abele::profiling::Channel channel("processes");
   abele::Options options;
@@ -60,8 +64,8 @@ int main(int argc, char** argv) {
   abele::Options alone;
   alone.threadsPerDevice(1).replicationFactor(kReplicas);
   const Trained expected = train(alone, 0, kReplicas, [&](int64_t step) { return step == here.steps; });
-  const bool is_equal = torch::equal(here.weights[0], expected.weights[0]) &&
-                        torch::equal(here.weights[1], expected.weights[1]);
+  const bool is_equal =
+      torch::equal(here.weights[0], expected.weights[0]) && torch::equal(here.weights[1], expected.weights[1]);
   std::printf("process %ld of %ld: %s after %ld steps\n", process, processes,
               is_equal ? "equal to one process" : "other weights", here.steps);
   return is_equal ? 0 : 1;

@@ -252,9 +252,9 @@ class ABELE_API CompiledModel {
 /// A program compiled for training. The first call captures, compiles and uploads the module's weights; each call then
 /// runs deviceIterations weight updates on the devices. They work in the memory of the module's parameters where they
 /// can (Options::shareWeights). Its other tensors change when weights are copied back: copyWeightsToHost(), destroy(),
-/// the end of this object, or a call of an InferenceModel of the same module. Requires: the module outlives this,
-/// unless it is owned by a std::shared_ptr. One live training model per module (E0709). Throws: E01xx..E07xx; the
-/// module stays usable.
+/// the end of this object, or a call of an InferenceModel of the module or of one that shares submodules with it.
+/// Requires: the module outlives this, unless it is owned by a std::shared_ptr. One live training model per module
+/// (E0709). Throws: E01xx..E07xx; the module stays usable.
 class ABELE_API TrainingModel : public CompiledModel {
  public:
   /// Gives groups of replicas values of their own of a parameter, with `shards` replicas in a group; before compile
@@ -283,9 +283,8 @@ class ABELE_API TrainingModel : public CompiledModel {
 };
 
 /// A program compiled for inference. Any number of them may share a module or submodules, also with live
-/// training models: a call then first copies newer weights of the training devices to the module, and to its own devices
-/// if they have changed.
-/// Requires, Throws: as TrainingModel.
+/// training models: a call then first copies newer weights of the training devices to the module, and to its own
+/// devices if they have changed. Requires, Throws: as TrainingModel.
 class ABELE_API InferenceModel : public CompiledModel {
  private:
   friend class ModelAccess;

@@ -28,7 +28,7 @@ class ABELE_API StopOnSignal {
   explicit operator bool() const { return requested(); }
   /// Was any of the processes asked to stop? All of them ask, at the same step, and get the same answer. A training of
   /// several processes connects them at its first step, or joinProcesses() does; before it, each is alone.
-  /// Throws: E0606 where another one ended.   Threads: of one thread, beside no call of a model.
+  /// Throws: E0606 where another one ended.   Threads: one, and no call of a model at the same time.
   bool agreed() const;
   /// The number of the signal; 0: none came.
   int signal() const;

@@ -117,10 +117,10 @@ class Files:
             _files.requireVersion(file, filename, self._poptorch_version, "version")
         self._adoptProgram(file, _saved_programs.contentsOf(file, filename))
 
-    def _adoptProgram(self, file, metadata):
+    def _adoptProgram(self, file, contents):
         """Makes the program of a file this executor's own."""
-        self._groupings = metadata["groupings"]
-        description = dict(metadata["program"])
+        self._groupings = contents["groupings"]
+        description = dict(contents["program"])
         constants = description.pop("constants")
         program = Program(**description)
         with self._channel.tracepoint("loadExecutable"), withHooks():
@@ -156,8 +156,8 @@ class Files:
             )
         self._native.takeWeights(parts)
 
-    def _adoptState(self, file, metadata, parts=None):
+    def _adoptState(self, file, contents, parts=None):
         """Optimizer state and random numbers as they were when the file was written."""
-        self._native.resume(file, parts, metadata.get("updates"))
+        self._native.resume(file, parts, contents.get("updates"))
         if file.rng_state is not None and self.isCompiled():
-            self._rng_cache = [metadata["rng_seed"], *file.rng_state.tolist()]
+            self._rng_cache = [contents["rng_seed"], *file.rng_state.tolist()]

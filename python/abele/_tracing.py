@@ -313,7 +313,7 @@ def _onlyCapture():
 def _isOfTorch(frame):
     while frame is not None and frame.f_code.co_name == "is_compiling":  # torch has others that ask this one
         frame = frame.f_back
-    return frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "torch"
+    return frame is not None and (frame.f_globals.get("__name__") or "").partition(".")[0] == "torch"
 
 
 @contextlib.contextmanager
@@ -323,7 +323,12 @@ def _asCompiler(options):
         yield
         return
     original = torch.compiler.is_compiling
-    torch.compiler.is_compiling = lambda: not _isOfTorch(sys._getframe(1)) or original()
+
+    def asked():
+        captures = getattr(_thread, "captures", False)  # this thread: others run eager code meanwhile
+        return original() or (captures and not _isOfTorch(sys._getframe(1)))
+
+    torch.compiler.is_compiling = asked
     try:
         yield
     finally:

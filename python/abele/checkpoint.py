@@ -259,7 +259,7 @@ def takeValues(optimizer, named, front):
 
 
 def _likeBefore(old, number):
-    """C++ writes flags as numbers; None is one that nobody gave."""
+    """A number from C++ as this group holds it: flags are bools; one that nobody set stays None unless it is on."""
     if old is None:
         return True if number else None
     return bool(number) if isinstance(old, bool) else number

@@ -112,7 +112,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
 
     _around = staticmethod(contextlib.nullcontext)  # around forward and backward while they are captured
     _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
-    _watch = None  # of all executors: told of each call before it runs, as (executor, args, kwargs)
+    _calls_watch = None  # of all executors: told of modules that are wrapped for training, and of calls before they run
 
     def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None, *, policy):
         if isinstance(model, Executor):
@@ -133,6 +133,8 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         self._training = training
         self._options = _wrappingOptions(options, training)
         if training:
+            if Executor._calls_watch is not None:
+                Executor._calls_watch.wraps(model)
             wrapping.release(model)
         self._binding = Binding(model.forward)
         self._model = _shallowCopy(model)
@@ -165,8 +167,8 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     @oneAtATime
     def __call__(self, *args, **kwargs):
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
-        if Executor._watch is not None:
-            Executor._watch(self, args, kwargs)
+        if Executor._calls_watch is not None:
+            Executor._calls_watch.called(self, args, kwargs)
         self._native.requireDevice()
         given, originals, tensors, opened = self._prepare(args, kwargs)
         form = self._formOf(given)

@@ -18,7 +18,7 @@ BlockId = str
 
 
 class _View:
-    """Of a value of C++, whose text stands for it in copies and pickles."""
+    """A view of a value of C++. Copies and pickles hold the value's text."""
 
     _native = None
 
@@ -43,7 +43,7 @@ class Stage(_View):
         self._native = core().makeOptionObject("Stage", *block_ids)
 
     @property
-    def blocks(self) -> list[str]:
+    def blocks(self) -> tuple[str, ...]:
         """The block ids, in the order given."""
         return self._native.blocks
 
@@ -86,7 +86,7 @@ class Phase:
 
 
 def _itemsOf(item):
-    """A list of block ids or stages; of anything else one of itself."""
+    """The items of a list or tuple; anything else is the only item."""
     return item if isinstance(item, (list, tuple)) else (item,)
 
 

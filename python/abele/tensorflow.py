@@ -8,7 +8,7 @@ or `import abele.tensorflow` as the first line of a program. From then on these 
     tensorflow.python.ipu                abele.keras
     tensorflow                           keras, python.ipu, random.set_seed, names of types (float32)
 
-Nothing else of TensorFlow is there: tf.data, tensors and functions raise an AttributeError that says so. Keras itself
+Nothing else of TensorFlow is there: other names are an AttributeError or an ImportError. Keras itself
 goes on without TensorFlow. Nothing of abele imports this module.
 
 Raises, at import:
@@ -27,15 +27,20 @@ if "tensorflow" in sys.modules and not hasattr(sys.modules["tensorflow"], "_is_a
     raise ImportError("abele.tensorflow stands for TensorFlow, which has been imported already", name="tensorflow")
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
+from . import keras as _ipu  # first: it says what is missing where Keras is
+
+# isort: split
 import keras
 import numpy
 from keras.src.utils import module_utils
 
-from . import keras as _ipu
-
 _VERSION = "0.0.0+abele"
 _ALIASES = {"tensorflow.keras": "keras", "tensorflow.python.keras": "keras", "tensorflow.python.ipu": "keras.ipu"}
 _NAMES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
+
+
+def _missing(name):
+    return f"{name} is not there: abele.tensorflow stands for TensorFlow's Keras only. Use keras, numpy or torch for it."
 
 
 class _LookAlike(types.ModuleType):
@@ -44,18 +49,19 @@ class _LookAlike(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(
-            f"{self.__name__}.{name} is not there: abele.tensorflow stands for TensorFlow's Keras only, not for "
-            "TensorFlow. Use keras, numpy or torch for it."
-        )
+        raise AttributeError(_missing(f"{self.__name__}.{name}"))
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """tensorflow.keras.layers is the module keras.layers, and so on."""
 
     def find_spec(self, fullname, path=None, target=None):
-        """The specification of a module that stands for another one; None for other modules."""
-        return importlib.machinery.ModuleSpec(fullname, self) if self._real(fullname) else None
+        """The specification of a module that stands for another one; None for modules that are not TensorFlow's."""
+        if self._real(fullname):
+            return importlib.machinery.ModuleSpec(fullname, self)
+        if fullname.startswith("tensorflow."):
+            raise ModuleNotFoundError(_missing(fullname), name=fullname)
+        return None
 
     @staticmethod
     def _real(fullname):

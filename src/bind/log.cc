@@ -1,4 +1,5 @@
-// The native log, driven by abele._logging; what the module was built with and what there is on this machine.
+// The native log, driven by abele._logging; variables of the environment; what the module was built with and what there
+// is on this machine.
 #include <torch/version.h>
 
 #include "abele/environment.h"

@@ -39,7 +39,7 @@ bool mayCallBackward(const torch::autograd::Node& node) {
   return !node.name().starts_with("_NoopSaveInputs");  // of torch.utils.checkpoint's other form
 }
 
-/// Then gradients are left in .grad, and invisible to autograd::grad.
+/// May backward of the loss leave gradients in .grad, which autograd::grad does not return?
 bool leavesGradients(const at::Tensor& loss) {
   return std::ranges::any_of(functionsOf(loss),
                              [](const torch::autograd::Node* node) { return mayCallBackward(*node); });
@@ -53,13 +53,18 @@ std::vector<at::Tensor> accumulated(const at::Tensor& loss, const at::Tensor& lo
       for (const at::Tensor& parameter : parameters) {
         grads.push_back(parameter.grad());
         parameter.mutable_grad() = at::Tensor();
+        hooks.push_back(std::move(torch::autograd::impl::post_acc_grad_hooks(parameter)));  // they are never called
       }
     }
     ~SavedGrads() {
-      for (size_t i = 0; i < grads.size(); ++i) parameters[i].mutable_grad() = grads[i];
+      for (size_t i = 0; i < grads.size(); ++i) {
+        parameters[i].mutable_grad() = grads[i];
+        torch::autograd::impl::post_acc_grad_hooks(parameters[i]) = std::move(hooks[i]);
+      }
     }
     const std::vector<at::Tensor>& parameters;
     std::vector<at::Tensor> grads;
+    std::vector<std::unique_ptr<torch::autograd::PostAccumulateGradHook>> hooks;
   } saved(parameters);
   torch::autograd::backward({loss}, {loss_gradient}, /*retain_graph=*/false, /*create_graph=*/false);
   std::vector<at::Tensor> gradients;

@@ -212,7 +212,7 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
   }
 }
 
-/// Keeps the gradients that parameters have aside while forward runs.
+/// Keeps the gradients that parameters have aside while a program is recorded.
 class GradientsAside {
  public:
   explicit GradientsAside(const Request& request) {
@@ -223,8 +223,7 @@ class GradientsAside {
     }
   }
   ~GradientsAside() {
-    for (auto each = kept_.rbegin(); each != kept_.rend(); ++each)  // one tensor may have several names
-      each->first->tensor->mutable_grad() = each->second;
+    for (const auto& [parameter, grad] : kept_) parameter->tensor->mutable_grad() = grad;
   }
   GradientsAside(const GradientsAside&) = delete;
   GradientsAside& operator=(const GradientsAside&) = delete;

@@ -154,7 +154,8 @@ void setLocations(const Options::Values& values, ProgramOptions& session) {
 std::map<std::string, std::string> engineOptions(const Options::Values& values) {
   std::map<std::string, std::string> result;
   if (const OptionValue* engine = values.expert("engineOptions"))
-    for (const auto& [name, value] : *engine->as<OptionMap>()) result[name] = *value.as<std::string>();
+    for (const auto& [name, value] : *engine->as<OptionMap>())
+      result[name] = value.as<std::string>() ? *value.as<std::string>() : value.text();
   const std::string text = environmentText("POPLAR_ENGINE_OPTIONS");
   if (text.empty()) return result;
   const auto given = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -181,7 +182,9 @@ void setProfile(const Options::Values& values, ProgramOptions& session) {
   const auto isTrue = [&](const std::string& name, bool otherwise) {
     const std::string text = get(name, otherwise ? "true" : "false");
     ABELE_REQUIRE(text == "true" || text == "false", E0702,
-                  {.what = cat("engine option ", name, " is ", text), .expected = "true or false"});
+                  {.what = cat("engine option ", name, " is ", text),
+                   .expected = "true or false",
+                   .remedy = cat("set ", name, " to \"true\" or \"false\"")});
     return text == "true";
   };
   const bool everything = isTrue("autoReport.all", false);
@@ -190,9 +193,10 @@ void setProfile(const Options::Values& values, ProgramOptions& session) {
   const std::string runs = get("autoReport.executionProfileProgramRunCount", "2");
   const char* const end = runs.data() + runs.size();
   const auto [parsed, error] = std::from_chars(runs.data(), end, session.profile.runs);
-  ABELE_REQUIRE(
-      error == std::errc() && parsed == end, E0702,
-      {.what = cat("engine option autoReport.executionProfileProgramRunCount is ", runs), .expected = "an integer"});
+  ABELE_REQUIRE(error == std::errc() && parsed == end, E0702,
+                {.what = cat("engine option autoReport.executionProfileProgramRunCount is ", runs),
+                 .expected = "an integer",
+                 .remedy = "set it to \"2\""});
   if (num_on == 0) return;
   const auto name = values.get<std::optional<std::string>>("model_name");
   const std::string folder = get("autoReport.directory", "");

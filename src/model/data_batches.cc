@@ -59,6 +59,11 @@ class SampleBatches : public Batches {
         generator_(at::detail::createCPUGenerator(loading.seed)) {}
 
   void seek(const LoaderPosition& position) override {
+    constexpr int64_t kMost = 1'000'000;  // an order is drawn for each
+    ABELE_REQUIRE(!loading_.shuffle || position.pass <= kMost, E0801,
+                  {.what = cat("the position of a loader that shuffles is pass ", position.pass),
+                   .expected = cat("at most ", kMost),
+                   .remedy = "pass what position() returned"});
     generator_ = at::detail::createCPUGenerator(loading_.seed);
     share_ = Share(loading_, combined_, source_.count);
     const int64_t passes = loading_.shuffle ? position.pass : 0;  // the others are all alike

@@ -67,6 +67,8 @@ LibTorchModel::LibTorchModel(torch::nn::Module* module, detail::StructuredForwar
   const Session check(own().options());  // refuses options before anything is compiled
   options.freeze();
   user_options_.freeze();
+  if (OptionsAccess::values(options).expert("abele.isCompiling"))
+    log::warn("option abele.isCompiling has no effect in C++: only Python asks torch.compiler.is_compiling()");
   if (!rules().training) return;
   const Turns::Turn turn = moduleTurn();
   claimTraining();
@@ -244,10 +246,12 @@ Options LibTorchModel::optionsOf(const Saved& saved, const Options* chosen) {
   const Options::Values compiled = savedOptions(saved.file.options);
   const Options::Values asked = chosen ? OptionsAccess::values(*chosen) : Options::Values();
   Options::Values values = chosen ? asked : compiled;
-  // Where this process stands among others, no file knows.
-  for (const OptionKey& key : optionKeys())
-    if (const OptionValue* here = key.group == "Distributed" ? asked.find(key.group, key.key) : nullptr)
+  // Which of how many processes this is, no file knows; how many devices each has, it does.
+  for (const OptionKey& key : optionKeys()) {
+    const bool is_here = key.group == "Distributed" && (chosen || key.key != "devices_per_process");
+    if (const OptionValue* here = is_here ? asked.find(key.group, key.key) : nullptr)
       values.set(key.group, key.key, *here);
+  }
   const std::vector<std::string> kept = chosenInVain(keepCompiled(values, compiled), asked);
   std::string names;
   for (const std::string& name : kept) names += cat(names.empty() ? "" : ", ", name);

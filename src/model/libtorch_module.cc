@@ -52,6 +52,7 @@ std::string LibTorchModule::typeText(const at::Tensor& tensor) const { return ty
 void LibTorchModule::claim(const std::vector<NamedTensor>& tensors) { claimParameters(this, model_, tensors); }
 void LibTorchModule::release() { releaseParameters(this); }
 std::vector<std::shared_ptr<Model>> LibTorchModule::trainers() { return trainersOf(tensors()); }
-uint64_t LibTorchModule::generation() const { return numClaims(); }
+uint64_t LibTorchModule::generation() const { return numChanges(); }
+uint64_t LibTorchModule::lastEnd() { return host::lastEnd(tensors()); }
 
 }  // namespace abele::host

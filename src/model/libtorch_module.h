@@ -31,6 +31,7 @@ class LibTorchModule : public ModuleSource {
   void release() override;
   std::vector<std::shared_ptr<Model>> trainers() override;
   uint64_t generation() const override;
+  uint64_t lastEnd() override;
 
   /// What it is the module of.
   void setModel(std::weak_ptr<Model> model) { model_ = std::move(model); }

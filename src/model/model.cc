@@ -513,6 +513,7 @@ bool Model::pullIfStale() {
 void Model::follow() {
   const uint64_t generation = source_->generation();
   if (generation_ == generation) return;
+  if (generation_ && source_->lastEnd() > *generation_) uploaded_version_ = -1;  // it began and ended unseen
   generation_ = generation;
   std::erase_if(followed_, [](const Followed& followed) {
     return followed.model.expired() && followed.uploaded_version == followed.sharing->host_version;

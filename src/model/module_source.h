@@ -49,6 +49,8 @@ class ModuleSource {
   /// others than before.
   virtual std::vector<std::shared_ptr<Model>> trainers() { return {}; }
   virtual uint64_t generation() const { return 0; }
+  /// generation() when a training of some of the tensors last ended.
+  virtual uint64_t lastEnd() { return 0; }
 };
 
 }  // namespace abele::host

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -18,8 +19,9 @@ struct Trainer {
 };
 struct Owners {
   std::mutex mu;
-  std::map<const c10::TensorImpl*, Trainer> all;
-  std::atomic<uint64_t> claims = 0;
+  std::map<const c10::TensorImpl*, std::vector<Trainer>> all;
+  std::map<const c10::TensorImpl*, uint64_t> ended;  // `changes` when a training of it last ended
+  std::atomic<uint64_t> changes = 0;
 };
 Owners& owners() {
   static auto* const found = new Owners;  // models of static lifetime outlive it otherwise
@@ -30,12 +32,14 @@ Owners& owners() {
 
 void claimParameters(const void* owner, const std::weak_ptr<Model>& model, const std::vector<NamedTensor>& tensors) {
   const std::lock_guard lock(owners().mu);
-  ++owners().claims;
+  ++owners().changes;
   bool warned = false;
-  for (const NamedTensor& t : tensors) {
-    if (!t.is_parameter || !t.tensor.requires_grad()) continue;
-    const auto [found, is_new] = owners().all.emplace(t.tensor.unsafeGetTensorImpl(), Trainer{owner, model});
-    if (is_new || found->second.owner == owner || warned) continue;
+  for (const NamedTensor& t : tensors) {  // frozen parameters and buffers too: a training writes running statistics
+    std::vector<Trainer>& trainers = owners().all[t.tensor.unsafeGetTensorImpl()];
+    const bool is_trained = t.is_parameter && t.tensor.requires_grad();
+    const bool has_other = std::ranges::any_of(trainers, [&](const Trainer& each) { return each.owner != owner; });
+    if (std::ranges::find(trainers, owner, &Trainer::owner) == trainers.end()) trainers.push_back({owner, model});
+    if (!is_trained || !has_other || warned) continue;
     log::warn(t.name,
               " is trained by another model that is still alive: each has weights of its own on its devices; "
               "destroy() that one before this one trains, or train both in one model");
@@ -45,7 +49,12 @@ void claimParameters(const void* owner, const std::weak_ptr<Model>& model, const
 
 void releaseParameters(const void* owner) {
   const std::lock_guard lock(owners().mu);
-  std::erase_if(owners().all, [&](const auto& each) { return each.second.owner == owner; });
+  const uint64_t now = ++owners().changes;
+  for (auto it = owners().all.begin(); it != owners().all.end();) {
+    if (std::erase_if(it->second, [&](const Trainer& each) { return each.owner == owner; }) > 0)
+      owners().ended[it->first] = now;
+    it = it->second.empty() ? owners().all.erase(it) : std::next(it);
+  }
 }
 
 std::vector<std::shared_ptr<Model>> trainersOf(const std::vector<NamedTensor>& tensors) {
@@ -53,12 +62,24 @@ std::vector<std::shared_ptr<Model>> trainersOf(const std::vector<NamedTensor>& t
   const std::lock_guard lock(owners().mu);
   for (const NamedTensor& t : tensors) {
     const auto found = owners().all.find(t.tensor.unsafeGetTensorImpl());
-    std::shared_ptr<Model> model = found == owners().all.end() ? nullptr : found->second.model.lock();
-    if (model && std::ranges::find(models, model) == models.end()) models.push_back(std::move(model));
+    if (found == owners().all.end()) continue;
+    for (const Trainer& trainer : found->second)
+      if (std::shared_ptr<Model> model = trainer.model.lock();
+          model && std::ranges::find(models, model) == models.end())
+        models.push_back(std::move(model));
   }
   return models;
 }
 
-uint64_t numClaims() { return owners().claims; }
+uint64_t numChanges() { return owners().changes; }
+
+uint64_t lastEnd(const std::vector<NamedTensor>& tensors) {
+  const std::lock_guard lock(owners().mu);
+  uint64_t last = 0;
+  for (const NamedTensor& t : tensors)
+    if (const auto found = owners().ended.find(t.tensor.unsafeGetTensorImpl()); found != owners().ended.end())
+      last = std::max(last, found->second);
+  return last;
+}
 
 }  // namespace abele::host

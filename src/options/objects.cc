@@ -110,7 +110,7 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
     setSchedule(strategy, arguments);
   } else if (name == "costs" && strategy.pipelined) {
     const std::string* costs = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
-    if (!costs) refuse(name, arguments, "JSON text");
+    if (!costs) refuse(name, arguments, "JSON text, in Python a dict or JSON text");
     strategy.stage_costs = *costs;
   } else if (name == "recompute" && strategy.pipelined) {
     const std::string* how = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;

@@ -11,7 +11,7 @@ namespace abele::host {
 /// Gives all options and expert settings that are part of a program, and the strategy, their values of then.
 /// Returns: the names of those that had others.
 std::vector<std::string> keepCompiled(Options::Values& now, const Options::Values& compiled);
-/// Options for a file, as JSON: all but which of how many processes this is, which may be another at each start.
+/// Options for a file, as JSON: all but this process's number and how many there are, which differ from start to start.
 std::string textOfSaved(Options::Values values);
 /// Options of a file, as a program that was compiled with them runs here: one that was compiled for a machine without
 /// devices attaches to this machine's. text: what textOfSaved() made of them; empty: defaults. Throws E0501 where they

@@ -12,7 +12,8 @@ int64_t numDevices() {
   const int64_t number = environmentInteger("ABELE_EMULATED_DEVICES", kDefault);
   ABELE_REQUIRE(number >= 0 && number <= kMost, E0702,
                 {.what = cat("environment variable ABELE_EMULATED_DEVICES is ", number),
-                 .expected = cat("an integer from 0 to ", kMost)});
+                 .expected = cat("an integer from 0 to ", kMost),
+                 .remedy = "set ABELE_EMULATED_DEVICES to such a number, or unset it"});
   return number;
 }
 

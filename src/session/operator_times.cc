@@ -57,13 +57,18 @@ OperatorTimes operatorTimes(Session& session) {
     whole[place] += static_cast<double>(ns);
   }
   std::map<std::string, TimeShare> operators, layers;
-  for (const auto& [place, nodes] : work) {
-    const auto sum = taken.find(place);
-    if (sum == taken.end() || whole[place] <= 0) continue;
-    for (const Work& each : nodes)
+  for (const auto& [place, ns] : taken) {
+    if (whole[place] <= 0) {  // nothing but what the runtime adds
+      for (TimeShare* share : {&operators["(no operator)"], &layers["(no operator)"]}) {
+        ++share->count;
+        share->us[place.second] += ns / 1e3;
+      }
+      continue;
+    }
+    for (const Work& each : work[place])
       for (TimeShare* share : {&operators[each.node->op], &layers[each.node->scope]}) {
         ++share->count;
-        share->us[place.second] += each.ns / whole[place] * sum->second / 1e3;
+        share->us[place.second] += each.ns / whole[place] * ns / 1e3;
       }
   }
   return {longestFirst(operators), longestFirst(layers)};

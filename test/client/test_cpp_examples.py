@@ -103,10 +103,14 @@ def test_two_processes_train_one_model_without_python(tmp_path):
 
 def test_a_signal_to_one_process_ends_all_behind_the_same_step():
     processes = started("processes", 2, freePort(), str(10**9))
-    for rank, process in enumerate(processes):
-        assert process.stdout.readline() == f"process {rank} of 2 trains\n"
-    processes[1].send_signal(signal.SIGTERM)
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    try:
+        for rank, process in enumerate(processes):
+            assert process.stdout.readline() == f"process {rank} of 2 trains\n"
+        processes[1].send_signal(signal.SIGTERM)
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     assert [process.returncode for process in processes] == [0, 0], outputs
     (steps,) = {re.search(r"equal to one process after (\d+) steps", output)[1] for output in outputs}
     assert int(steps) < 10**9

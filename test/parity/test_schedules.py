@@ -53,7 +53,7 @@ def test_an_unknown_schedule_is_refused():
 
 def test_options_show_the_schedule():
     opts = poptorch.Options().setExecutionStrategy(poptorch.PipelinedExecution("a", "b").schedule("gpipe"))
-    assert "PipelinedExecution(Stage('a'), Stage('b')).schedule('gpipe')" in repr(opts)
+    assert 'PipelinedExecution(Stage("a"), Stage("b")).schedule("gpipe")' in repr(opts)
     assert "schedule" not in repr(poptorch.Options())
 
 

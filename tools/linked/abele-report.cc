@@ -18,7 +18,9 @@ int main(int argc, char** argv) {
     if (out.empty()) out = std::filesystem::path(trace).replace_extension(".html");
     abele::writeReport(out, trace);
     if (std::cout << out << std::endl) return 0;
-    std::cerr << abele::UserError(abele::ErrorCode::E0901, {.what = "standard output cannot be written"}).what()
+    std::cerr << abele::UserError(abele::ErrorCode::E0901, {.what = "standard output cannot be written",
+                                                            .remedy = "write to a disk with space, or an open pipe"})
+                     .what()
               << "\n";
   } catch (const CLI::Success& shown) {  // --help
     return app.exit(shown);

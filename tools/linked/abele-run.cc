@@ -434,7 +434,12 @@ int main(int argc, char** argv) {
   declare(app, arguments);
   try {
     app.parse(argc, argv);
-    return run(arguments);
+    const int status = run(arguments);
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout.flush()) return status;
+    std::cerr << abele::UserError(ErrorCode::E0901, {.what = "standard output cannot be written",
+                                                     .remedy = "write to a disk with space, or an open pipe"})
+                     .what()
+              << "\n";
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {

@@ -9,6 +9,7 @@ import contextlib
 import os
 import runpy
 import sys
+import weakref
 
 _EQUAL, _DIFFERS, _NOTHING = 0, 1, 2
 
@@ -22,31 +23,40 @@ class _Watch:
 
     def __init__(self, most_batches, most_models):
         self.most_batches, self.most_models = most_batches, most_models
-        self.batches = {}  # by model; those that are compared have None
+        self.pending = {}  # the calls of each model that is not compared yet
+        self.compared = weakref.WeakSet()  # weak: the program may give a model up and wrap its module again
+        self.num_compared = 0
         self.status = _NOTHING
+
+    def wraps(self, module):
+        """A training model of the module comes: those that it had before are compared, and let go."""
+        for executor in [each for each in self.pending if each._training and each._user_model is module]:
+            self.compare(executor)
 
     def called(self, executor, args, kwargs):
         from abele import structures
         from abele._verify import Call
 
-        batches = self.batches.setdefault(executor, [])
-        if batches is None:
+        if executor in self.compared:
             return
+        batches = self.pending.setdefault(executor, [])
         given = (args, kwargs)  # the program may write into them later
         copies = [tensor.detach().clone() for tensor in structures.flattenTensorStructure(given)]
         batches.append(Call(*structures.reconstructTensorStructure(given, copies)))
         if len(batches) == self.most_batches:
             self.compare(executor)
-            if self.most_models and len(self.batches) - len(self.left()) >= self.most_models:
+            if self.num_compared == self.most_models:
                 raise _Enough
 
     def left(self):
-        return [executor for executor, batches in self.batches.items() if batches]
+        return list(self.pending)
 
     def compare(self, executor):
         import abele
 
-        batches, self.batches[executor] = self.batches[executor], None
+        batches = self.pending.pop(executor)
+        self.compared.add(executor)
+        self.num_compared += 1
         kind = "training" if executor._training else "inference"
         print(f"abele verify: {type(executor._model).__name__}, {kind}", flush=True)
         try:
@@ -55,6 +65,9 @@ class _Watch:
             print(error, flush=True)
             self.status = _DIFFERS
             return
+        except Exception:
+            self.status = _DIFFERS  # it cannot be compared; the program may go on
+            raise
         print(found, flush=True)
         if not found:
             self.status = _DIFFERS
@@ -82,7 +95,7 @@ def _parse(arguments):
     )
     parser.add_argument("--batches", type=int, default=2, metavar="N", help="calls to compare; default: 2")
     parser.add_argument(
-        "--models", type=int, default=1, metavar="N", help="the program is ended behind so many models; 0: never"
+        "--models", type=int, default=1, metavar="N", help="end the program after this many models; 0: let it run to its end"
     )
     parser.add_argument("program", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
@@ -100,7 +113,7 @@ def main(arguments=None):
     from abele.executor import Executor
 
     watch = _Watch(chosen.batches, chosen.models)
-    Executor._watch = watch.called
+    Executor._calls_watch = watch
     status = 0
     try:
         with _asMain(chosen.program, chosen.arguments):
@@ -113,7 +126,7 @@ def main(arguments=None):
     except _Enough:
         pass
     finally:
-        Executor._watch = None
+        Executor._calls_watch = None
     if watch.status == _NOTHING:
         print("abele verify: the program called no compiled model", flush=True)
     return watch.status or status

@@ -81,6 +81,8 @@ TEST(SharedSubmodule, TheEndOfATrainingWaitsForThoseWhoCopyItsWeights) {
   }
   ends = true;
   reader.join();
+  const torch::NoGradGuard no_grad;
+  EXPECT_TRUE(torch::equal(features(x)[0], encode->forward(x)));
 }
 
 }  // namespace

@@ -203,6 +203,33 @@ def test_hooks_after_accumulation(package, said):
     assert "fc.weight" in text and "never called" in text and calls == []
 
 
+@pytest.mark.parametrize("package", WRAPPERS)
+def test_hooks_after_accumulation_beside_functions_of_the_program(package):
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    class WithFunction(Net):
+        def forward(self, x, target=None):
+            return super().forward(Same.apply(x), target)
+
+    net = WithFunction()
+    before = net.fc.weight.detach().clone()
+
+    def forget(weight):  # as optimizers do that work in backward
+        weight.grad = None
+
+    net.fc.weight.register_post_accumulate_grad_hook(forget)
+    executor, _ = trained(package, net)
+    executor(X, TARGET)
+    assert not torch.equal(net.state_dict()["fc.weight"], before)
+
+
 def test_hooks_of_gradient_accumulators(said):
     net = Net()
     accumulator = net.fc.bias.expand_as(net.fc.bias).grad_fn.next_functions[0][0]

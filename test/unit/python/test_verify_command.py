@@ -46,7 +46,7 @@ def verify(tmp_path, capsys):
         path.write_text(PROGRAM.format(line=line, package=package))
         before = list(sys.path), list(sys.argv)
         status = verification.main([*arguments, str(path), str(steps)])
-        assert (sys.path, sys.argv) == before and Executor._watch is None
+        assert (sys.path, sys.argv) == before and Executor._calls_watch is None
         return status, capsys.readouterr().out
 
     return run
@@ -72,6 +72,24 @@ def test_fewer_calls_than_batches(verify):
 def test_what_differs(verify):
     status, said = verify(line="self.calls += 1; x = x * self.calls")
     assert status == 1 and "Net, training\n" in said and "differ" in said and "train.py:" in said
+
+
+def test_programs_that_train_a_module_again(tmp_path, capsys):
+    program = tmp_path / "again.py"
+    program.write_text(
+        "import abele, torch\n"
+        "class Net(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x).square().mean()\n"
+        "net = Net(4, 2)\n"
+        "def fit():\n"
+        "    step = abele.trainingModel(net, None, torch.optim.SGD(net.parameters(), lr=0.1))\n"
+        "    step(torch.randn(2, 4))\n"
+        "fit()\n"
+        "fit()\n"
+    )
+    assert verification.main(["--models", "0", str(program)]) == 0
+    assert capsys.readouterr().out.count("equal, bit for bit: 1 batch") == 2
 
 
 def test_programs_that_call_nothing(verify, tmp_path, capsys):
