@@ -9,7 +9,7 @@ import pickle
 from . import _files, _optimizer_spec, _saved_programs, wrapping
 from . import _plain_pickle as plain_pickle
 from ._arguments import formOf
-from ._errors import createPoptorchError, refused, userError
+from ._errors import createPoptorchError, formatMessage, refused, userError
 from ._logging import logger
 from ._module_source import joinProcesses
 from ._native import core
@@ -28,7 +28,17 @@ def _pathOf(filename):
         logger.warning("save(): %s is a folder, the file is %s", filename, os.fsdecode(path))
     folder = os.path.dirname(path)
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise refused(AssertionError, f"save(): {os.fsdecode(folder)} is a file, not a folder")
+        raise refused(
+            AssertionError,
+            formatMessage(
+                "E0712",
+                "file",
+                "a file cannot be written",
+                at=os.fsdecode(path),
+                found=f"{os.fsdecode(folder)} is a file, not a folder",
+                remedy="save to a path whose parents are folders",
+            ),
+        )
     return path
 
 

@@ -1,4 +1,4 @@
-"""E0712: a program of a file, taken over by another model."""
+"""E0712: a program of a file, taken over by another model; a file where a folder is needed."""
 
 import poptorch
 import pytest
@@ -11,3 +11,7 @@ def test_error(tmp_path):
     executor.save(tmp_path / "file")
     with pytest.raises(poptorch.Error, match="E0712 file: the program was compiled for another model"):
         poptorch.inferenceModel(torch.nn.Linear(4, 2)).loadExecutable(tmp_path / "file")
+    for parent in ("file", "file/none"):
+        with pytest.raises(poptorch.Error, match=r"E0712 file: a file cannot be written[^$]*file/") as raised:
+            executor.save(tmp_path / parent / "x.poptorch")
+        assert raised.value.code == "E0712" and isinstance(raised.value, AssertionError) == (parent == "file")
