@@ -40,7 +40,9 @@ _NAMES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "u
 
 
 def _missing(name):
-    return f"{name} is not there: abele.tensorflow stands for TensorFlow's Keras only. Use keras, numpy or torch for it."
+    return (
+        f"{name} is not there: abele.tensorflow stands for TensorFlow's Keras only. Use keras, numpy or torch for it."
+    )
 
 
 class _LookAlike(types.ModuleType):

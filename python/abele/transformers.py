@@ -109,7 +109,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             self.model.train()
             options = stagedOptions(self._abele_options, self._num_devices, self._micro_batches)
             options.outputMode(OutputMode.All)
-            # One program serves batches with and without padding: models that are told they are compiled keep every mask.
+            # One program serves batches with and without padding: models that know of a compiler keep every mask.
             if "abele.isCompiling" not in options._Popart.options:
                 options._Popart.set("abele.isCompiling", True)
             loss = _Loss(self.model, self._lossOf)

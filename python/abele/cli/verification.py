@@ -95,7 +95,11 @@ def _parse(arguments):
     )
     parser.add_argument("--batches", type=int, default=2, metavar="N", help="calls to compare; default: 2")
     parser.add_argument(
-        "--models", type=int, default=1, metavar="N", help="end the program after this many models; 0: let it run to its end"
+        "--models",
+        type=int,
+        default=1,
+        metavar="N",
+        help="end the program after this many models; 0: let it run to its end",
     )
     parser.add_argument("program", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")

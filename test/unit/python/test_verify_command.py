@@ -80,7 +80,7 @@ def test_programs_that_train_a_module_again(tmp_path, capsys):
         "import abele, torch\n"
         "class Net(torch.nn.Linear):\n"
         "    def forward(self, x):\n"
-        "        return super().forward(x).square().mean()\n"
+        "        return torch.nn.functional.mse_loss(super().forward(x), x[:, :2])\n"
         "net = Net(4, 2)\n"
         "def fit():\n"
         "    step = abele.trainingModel(net, None, torch.optim.SGD(net.parameters(), lr=0.1))\n"
