@@ -4,21 +4,14 @@
 #include <ATen/core/Tensor.h>
 
 #include "abele/data_loader.h"
+#include "api/moved_from.h"
 #include "base/error.h"
 #include "model/data_batches.h"
 
 namespace abele {
 
 namespace {
-
-/// What the object holds.
-template <class Impl>
-Impl& here(const std::unique_ptr<Impl>& impl) {
-  ABELE_REQUIRE(impl, E0801,
-                {.what = "this data accessor was moved from", .remedy = "use the object that it was moved to"});
-  return *impl;
-}
-
+constexpr const char* kName = "data accessor";
 }  // namespace
 
 struct AsynchronousDataAccessor::Impl {
@@ -58,20 +51,22 @@ AsynchronousDataAccessor::AsynchronousDataAccessor(AsynchronousDataAccessor&&) n
 AsynchronousDataAccessor::~AsynchronousDataAccessor() = default;
 
 bool AsynchronousDataAccessor::next(std::vector<at::Tensor>& batch) {
-  if (!here(impl_).has_begun) here(impl_).startPass();
-  here(impl_).is_fresh = false;
-  if (here(impl_).open().next(batch)) return true;
-  here(impl_).has_begun = false;
-  if (here(impl_).loads_indefinitely) here(impl_).startPass();
+  Impl& self = here(impl_, kName);
+  if (!self.has_begun) self.startPass();
+  self.is_fresh = false;
+  if (self.open().next(batch)) return true;
+  self.has_begun = false;
+  if (self.loads_indefinitely) self.startPass();
   return false;
 }
 
 void AsynchronousDataAccessor::reset() {
-  here(impl_).open();
-  if (!here(impl_).is_fresh) here(impl_).startPass();
+  Impl& self = here(impl_, kName);
+  self.open();
+  if (!self.is_fresh) self.startPass();
 }
 
-void AsynchronousDataAccessor::terminate() { here(impl_).batches.reset(); }
+void AsynchronousDataAccessor::terminate() { here(impl_, kName).batches.reset(); }
 
 AsynchronousDataAccessor::Iterator AsynchronousDataAccessor::begin() {
   reset();
@@ -80,10 +75,10 @@ AsynchronousDataAccessor::Iterator AsynchronousDataAccessor::begin() {
   return first;
 }
 const std::vector<at::Tensor>& AsynchronousDataAccessor::Iterator::operator*() const {
-  return here(accessor_->impl_).current;
+  return here(accessor_->impl_, kName).current;
 }
 AsynchronousDataAccessor::Iterator& AsynchronousDataAccessor::Iterator::operator++() {
-  if (!accessor_->next(here(accessor_->impl_).current)) accessor_ = nullptr;
+  if (!accessor_->next(here(accessor_->impl_, kName).current)) accessor_ = nullptr;
   return *this;
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "api/moved_from.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "model/data_batches.h"
@@ -25,13 +26,7 @@ void checkLoading(const DataLoaderOptions& loading) {
                  .remedy = "number the processes from 0"});
 }
 
-/// What the object holds.
-template <class Impl>
-Impl& here(const std::unique_ptr<Impl>& impl) {
-  ABELE_REQUIRE(impl, E0801,
-                {.what = "this data loader was moved from", .remedy = "use the object that it was moved to"});
-  return *impl;
-}
+constexpr const char* kName = "data loader";
 
 }  // namespace
 
@@ -122,48 +117,51 @@ DataLoader::DataLoader(const Options& options, std::function<NextChunk()> start,
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader::~DataLoader() = default;
 
-int64_t DataLoader::combinedBatchSize() const { return here(impl_).combined; }
-int64_t DataLoader::size() const { return here(impl_).open().size(); }
+int64_t DataLoader::combinedBatchSize() const { return here(impl_, kName).combined; }
+int64_t DataLoader::size() const { return here(impl_, kName).open().size(); }
 
-const Options& DataLoader::options() const { return here(impl_).options; }
-void DataLoader::terminate() { here(impl_).batches.reset(); }
+const Options& DataLoader::options() const { return here(impl_, kName).options; }
+void DataLoader::terminate() { here(impl_, kName).batches.reset(); }
 
 bool DataLoader::next(std::vector<at::Tensor>& batch) {
-  here(impl_).is_fresh = false;
-  if (!here(impl_).open().next(batch)) return false;
-  ++here(impl_).position.batches;
+  Impl& self = here(impl_, kName);
+  self.is_fresh = false;
+  if (!self.open().next(batch)) return false;
+  ++self.position.batches;
   return true;
 }
 
 void DataLoader::reset() {
-  here(impl_).open().startPass();
-  here(impl_).position = {.pass = here(impl_).position.pass + 1};
-  here(impl_).is_fresh = true;
+  Impl& self = here(impl_, kName);
+  self.open().startPass();
+  self.position = {.pass = self.position.pass + 1};
+  self.is_fresh = true;
 }
 
-LoaderPosition DataLoader::position() const { return here(impl_).position; }
+LoaderPosition DataLoader::position() const { return here(impl_, kName).position; }
 
-bool DataLoader::isInOrder() const { return here(impl_).is_in_order; }
+bool DataLoader::isInOrder() const { return here(impl_, kName).is_in_order; }
 
 void DataLoader::seek(const LoaderPosition& position) {
   ABELE_REQUIRE(position.pass >= 0 && position.batches >= 0, E0801,
                 {.what = cat("the position of a loader is pass ", position.pass, ", batch ", position.batches),
                  .expected = "0 or more",
                  .remedy = "pass what position() returned"});
-  here(impl_).open().seek(position);
-  here(impl_).position = position;
-  here(impl_).is_fresh = true;
+  Impl& self = here(impl_, kName);
+  self.open().seek(position);
+  self.position = position;
+  self.is_fresh = true;
 }
 
-const std::vector<at::Tensor>& DataLoader::Iterator::operator*() const { return here(loader_->impl_).current; }
+const std::vector<at::Tensor>& DataLoader::Iterator::operator*() const { return here(loader_->impl_, kName).current; }
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
-  if (!loader_->next(here(loader_->impl_).current)) loader_ = nullptr;
+  if (!loader_->next(here(loader_->impl_, kName).current)) loader_ = nullptr;
   return *this;
 }
 
 DataLoader::Iterator DataLoader::begin() {
   // The constructor has started a pass already; a second shuffle before the first batch would only waste one order.
-  if (!here(impl_).is_fresh) reset();
+  if (!here(impl_, kName).is_fresh) reset();
   Iterator first(this);
   ++first;
   return first;

@@ -96,6 +96,13 @@ def saved(tmp_path, data):
     return [tmp_path / "program.poptorch", "--data", tmp_path / "data.safetensors", "--inputs=x,target", "--threads=1"]
 
 
+def test_output_that_cannot_be_written_is_an_error(saved):
+    for words in ([COMMAND, *map(str, saved), "--steps=1"], [COMMAND.parent / "linked" / "abele-env"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+        assert done.returncode == 1 and "E0901" in done.stderr and "standard output cannot be written" in done.stderr
+
+
 def test_it_needs_no_python():
     libraries = subprocess.run(["ldd", COMMAND], text=True, capture_output=True, check=True).stdout
     assert "libabele" in libraries and not re.search(r"libpython|libtorch_python", libraries)

@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 
 #include "abele/abele.h"
+#include "output.h"
 
 namespace {
 
@@ -59,7 +60,7 @@ int main(int argc, char** argv) {
     print("works", "a pipeline of two stages trains");
   } catch (const std::exception& error) {
     print("FAILS", std::string("a pipeline of two stages: ") + error.what());
-    return 1;
+    return statusOfWritten(1);
   }
-  return 0;
+  return statusOfWritten(0);
 }

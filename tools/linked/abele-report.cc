@@ -6,6 +6,7 @@
 #include <string>
 
 #include "abele/abele.h"
+#include "output.h"
 
 int main(int argc, char** argv) {
   std::string trace, out;
@@ -17,11 +18,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (out.empty()) out = std::filesystem::path(trace).replace_extension(".html");
     abele::writeReport(out, trace);
-    if (std::cout << out << std::endl) return 0;
-    std::cerr << abele::UserError(abele::ErrorCode::E0901, {.what = "standard output cannot be written",
-                                                            .remedy = "write to a disk with space, or an open pipe"})
-                     .what()
-              << "\n";
+    std::cout << out << "\n";
+    return statusOfWritten(0);
   } catch (const CLI::Success& shown) {  // --help
     return app.exit(shown);
   } catch (const CLI::ParseError& error) {

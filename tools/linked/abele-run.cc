@@ -21,6 +21,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "abele/abele.h"
+#include "output.h"
 
 namespace {
 
@@ -434,12 +435,7 @@ int main(int argc, char** argv) {
   declare(app, arguments);
   try {
     app.parse(argc, argv);
-    const int status = run(arguments);
-    if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout.flush()) return status;
-    std::cerr << abele::UserError(ErrorCode::E0901, {.what = "standard output cannot be written",
-                                                     .remedy = "write to a disk with space, or an open pipe"})
-                     .what()
-              << "\n";
+    return statusOfWritten(run(arguments));
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
