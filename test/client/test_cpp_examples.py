@@ -69,19 +69,20 @@ def test_help_and_unknown_arguments(name):
     assert done.returncode == 1 and "unknown argument --no-such" in done.stderr
 
 
-def started(name, count, port, *arguments, **variables):
-    """The example's processes, as torchrun starts them."""
+def start(rank, name, count, port, *arguments, **variables):
+    """One of the example's processes, as torchrun starts it."""
     place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
-    return [
-        subprocess.Popen(
-            [BUILD / "examples" / name, *arguments],
-            env={**os.environ, **place, **variables, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(count)
-    ]
+    return subprocess.Popen(
+        [BUILD / "examples" / name, *arguments],
+        env={**os.environ, **place, **variables, "RANK": str(rank)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def started(name, count, *place, **variables):
+    return [start(rank, name, count, *place, **variables) for rank in range(count)]
 
 
 def test_two_processes_train_one_model_without_python(tmp_path):
@@ -114,6 +115,28 @@ def test_a_signal_to_one_process_ends_all_behind_the_same_step():
     assert [process.returncode for process in processes] == [0, 0], outputs
     (steps,) = {re.search(r"equal to one process after (\d+) steps", output)[1] for output in outputs}
     assert int(steps) < 10**9
+
+
+def catches(process, number):
+    """Whether the process has a handler of its own for this signal."""
+    (mask,) = re.findall(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{process.pid}/status").read_text())
+    return int(mask, 16) >> (number - 1) & 1 == 1
+
+
+def test_a_signal_before_the_first_step_leaves_the_weights_of_the_start():
+    port = freePort()
+    processes = [start(0, "processes", 2, port, str(10**9))]  # waits for the other one
+    try:
+        while not catches(processes[0], signal.SIGTERM):
+            assert processes[0].poll() is None
+        processes[0].send_signal(signal.SIGTERM)
+        processes.append(start(1, "processes", 2, port, str(10**9)))
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert all("equal to one process after 0 steps" in output for output in outputs), outputs
 
 
 def test_a_process_whose_others_do_not_come_says_so():
