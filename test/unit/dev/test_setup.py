@@ -137,3 +137,14 @@ def test_metadata_says_version_and_entry_points(tmp_path):
         assert call(write).returncode == 0
         assert len(installed(tmp_path)) == 1
         assert distributions(tmp_path).endswith(" ['abele.dynamo:backend'] 5")
+
+
+def test_python_keeps_its_bytecode_below_build(tmp_path):
+    (tmp_path / "parsed_once.py").write_text("")
+    child = f"env={{**os.environ, **setup._toolchain(sys.executable, '').env, 'PYTHONPATH': {str(tmp_path)!r}}}"
+    command = "[sys.executable, '-c', 'import parsed_once']"
+    result = call(f"import os, subprocess, sys; subprocess.run({command}, {child}, check=True)")
+    assert result.returncode == 0, result.stderr
+    kept = list((ROOT / "build" / "bytecode").joinpath(*tmp_path.parts[1:]).glob("parsed_once.*.pyc"))
+    assert len(kept) == 1
+    kept[0].unlink()
