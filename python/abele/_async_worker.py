@@ -323,7 +323,9 @@ def _raiseStop(signum, frame):
 
 def _interrupt(signum, frame):
     """Ctrl-C. The processes of a DataLoader end first: one that hands on a batch would report the broken connection."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises where such a process ends by a signal
+    # torch's handler raises where such a process ends by a signal. SIG_DFL in its place would have Python report the
+    # signal that comes at this moment.
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     for child in multiprocessing.active_children():
         child.kill()
     raise KeyboardInterrupt

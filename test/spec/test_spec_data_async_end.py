@@ -48,6 +48,16 @@ PROGRAM = """
     import os, signal, sys, threading
     import poptorch, torch
 
+    class Both:
+        def __iter__(self):
+            loaders = iter(torch.utils.data.DataLoader(range(2), num_workers=1))
+            yield next(loaders)
+            both = {signal.SIGINT, signal.SIGCHLD}
+            signal.pthread_sigmask(signal.SIG_BLOCK, both)
+            for number in both:
+                signal.pthread_kill(threading.get_ident(), number)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+
     def main(strategy):
         data = torch.utils.data.TensorDataset(*[torch.arange(512)] * 100)  # most of the time a tensor is handed over
         loader = poptorch.DataLoader(poptorch.Options(), data, mode=poptorch.DataLoaderMode.Async, num_workers=1,
@@ -56,6 +66,13 @@ PROGRAM = """
         return loader
 
     if __name__ == "__main__":
+        if sys.argv[2] == "both":
+            strategy = poptorch.SharingStrategy(int(sys.argv[1]))
+            accessor = poptorch.AsynchronousDataAccessor(Both(), sharing_strategy=strategy)
+            next(iter(accessor))
+            accessor._worker.process.join()
+            print("ended")
+            sys.exit()
         keep = main(int(sys.argv[1]))
         try:
             print(keep._accessor._worker.process.pid, flush=True)
@@ -97,6 +114,14 @@ def test_interrupts_are_quiet(tmp_path):
     assert program.returncode == 3 and "Traceback" not in errors
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.spec("data/4/interrupts")
+def test_an_interrupt_and_the_end_of_a_loader_at_once_are_quiet(tmp_path):
+    """The worker hears of both at the same moment."""
+    with run(tmp_path, "2", "both") as program:
+        output, errors = program.communicate(timeout=60)
+    assert output == "ended\n" and errors == ""
 
 
 @pytest.mark.spec("data/4/interrupts")
