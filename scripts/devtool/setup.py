@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from .shell import ROOT, fail, quiet, run, step
+from .shell import ROOT, fail, quiet, run, run_silently, show, step
 
 TORCH = "torch==2.13.0"
 OLDEST_TORCH = (2, 11)
@@ -25,6 +25,7 @@ DEBIAN_PACKAGES = [
     "ccache",
 ]
 VENV = ROOT / ".venv"
+MAY_INSTALL = "ABELE_PYTHON_INSTALL"  # 1: an interpreter that ABELE_PYTHON names may get what is missing
 STAMP = ROOT / "build" / "setup.json"
 
 # Asked of the interpreter itself, in one start.
@@ -91,10 +92,11 @@ def install_debian(packages: list[str]) -> None:
     if prefix is None:
         fail(f"these packages are missing; run this once, then try again:\n  sudo {' '.join(line)}", 2)
     command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", *line]
-    if run(command, check=False) != 0:
+    show(command)
+    if quiet(command)[0] != 0:
         # A bare machine has no package lists yet, or old ones.
-        run([*prefix, "apt-get", "update", "-qq"])
-        run(command)
+        run_silently([*prefix, "apt-get", "update", "-qq"])
+        run_silently(command)
 
 
 def _make_venv() -> str:
@@ -108,10 +110,31 @@ def _make_venv() -> str:
     return str(python)
 
 
-def _pip(python: str, arguments: list, **options) -> int:
-    return run(
-        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", *arguments], **options
-    )
+def _may_get(python: str, what: str) -> bool:
+    """Whether what it lacks is put there: always into .venv; else the owner is asked on the terminal, or has said so before."""
+    if Path(python).is_relative_to(VENV) or os.environ.get(MAY_INSTALL) == "1":
+        return True
+    if sys.stdin.isatty():
+        return input(f"dev: {python} gets {what}. Go on? [y/N] ").strip().lower() in ("y", "yes")
+    step(f"{python} lacks {what}; {MAY_INSTALL}=1 lets dev put it there")
+    return False
+
+
+def _refused(python: str) -> None:
+    fail(f"{python} stays as it is\n  try: without ABELE_PYTHON, dev makes .venv and leaves your interpreter alone", 2)
+
+
+def _pip(python: str, arguments: list, check: bool = True) -> str | None:
+    """Installs; what pip says is shown only where that fails, which ends dev.
+
+    check: if not, a failure is the caller's. Returns: None, or what pip said when it failed.
+    """
+    command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", *arguments]
+    if check:
+        return run_silently(command)
+    show(command)
+    status, text = quiet(command)
+    return text if status else None
 
 
 def _pinned(name: str) -> dict[str, str]:
@@ -131,8 +154,12 @@ def install_pinned(python: str, name: str, info: dict, options=(), check: bool =
         if dist.lower() not in info["installed"] or (ours and info["installed"][dist.lower()] != version)
     ]
     if want:
+        if not _may_get(python, " ".join(want)):
+            return _refused(python) if check else False
         step(f"installing what {name} pins: {' '.join(want)}")
-        return _pip(python, [*options, *want], check=check) == 0
+        failure = _pip(python, [*options, *want], check=check)
+        print(failure or "", end="", flush=True)
+        return failure is None
     return True
 
 
@@ -147,8 +174,10 @@ def _install_torch(python: str, info: dict) -> None:
                 f"{python} has torch {info['torch']}; at least {'.'.join(map(str, OLDEST_TORCH))} is needed.\n"
                 "  try: upgrade it, or unset ABELE_PYTHON and let dev make its own .venv"
             )
+    if not _may_get(python, TORCH):
+        _refused(python)
     step(f"installing {TORCH} (CPU build, about 200 MB)")
-    if _pip(python, [f"{TORCH}+cpu"], check=False) == 0:
+    if _pip(python, [f"{TORCH}+cpu"], check=False) is None:
         return
     step("no wheel named +cpu in the package index; looking at the plain one")
     with tempfile.TemporaryDirectory() as folder:
@@ -165,12 +194,14 @@ def _install_torch(python: str, info: dict) -> None:
     _pip(python, [TORCH])
 
 
-def _write_pth(info: dict) -> None:
+def _write_pth(python: str, info: dict) -> None:
     folder = Path(info["site"])
     folder.mkdir(parents=True, exist_ok=True)
     pth = folder / "abele-dev.pth"
     text = f"{ROOT / 'python'}\n"
     if not pth.exists() or pth.read_text() != text:
+        if not _may_get(python, str(pth)):
+            _refused(python)
         step(f"making `import poptorch, abele` work: {pth}")
         pth.write_text(text)
 
@@ -253,7 +284,7 @@ def setup() -> Toolchain:
         install_debian(["python3-dev"])
     _install_torch(python, info)
     install_pinned(python, "requirements.txt", _probe(python))
-    _write_pth(info)
+    _write_pth(python, info)
     write_distribution(Path(info["site"]))
     if Path(python).is_relative_to(VENV):
         write_commands(python, Path(info["scripts"]), ROOT / "build" / "dev" / "tools")
