@@ -3,7 +3,8 @@
     python peft_lora.py                      learns digits, then the same digits lying on their side
     python peft_lora.py --rank 2
 
-Needs the package peft. lora.py does the same without it. Before the training, two steps are compared with eager PyTorch.
+Needs the package peft. lora.py does the same without it. Before the training, two steps are compared with eager
+PyTorch.
 """
 
 import argparse

@@ -284,7 +284,7 @@ def check(options) -> None:
 
 def demo(options) -> None:
     tools = machine.setup()
-    folder = configure_and_build(tools, targets=["abele_python", "abele_command"])
+    folder = configure_and_build(tools, targets=["abele_python", "abele_tools"])
     step("demonstration")
     sys.exit(
         run([tools.python, "examples/python/digits.py", *options.rest], env=_python_env(tools, folder), check=False)

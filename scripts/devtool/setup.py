@@ -111,7 +111,7 @@ def _make_venv() -> str:
 
 
 def _may_get(python: str, what: str) -> bool:
-    """Whether what it lacks is put there: always into .venv; else the owner is asked on the terminal, or has said so before."""
+    """Whether it gets what it lacks: .venv does; the owner of another one is asked, or has said yes before."""
     if Path(python).is_relative_to(VENV) or os.environ.get(MAY_INSTALL) == "1":
         return True
     if sys.stdin.isatty():
@@ -300,7 +300,7 @@ def setup() -> Toolchain:
 
 
 def setup_dev() -> Toolchain:
-    """As setup, and the tools of format, lint and packaging."""
+    """As setup, and the tools of format and lint."""
     tools = setup()
     if not all(Path(tools.scripts, name).exists() for name in ("clang-format", "ruff")):
         install_pinned(tools.python, "requirements-dev.txt", _probe(tools.python))

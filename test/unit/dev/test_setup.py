@@ -99,7 +99,9 @@ def test_an_interpreter_of_the_users_own_stays_as_it_is_without_a_yes(tmp_path):
         refused = call(statement, ABELE_PYTHON_INSTALL="")
         assert refused.returncode == 2 and lacking in refused.stdout
         assert f"{python} stays as it is" in refused.stderr and ".venv" in refused.stderr
-    optional = call(f"print(setup.install_pinned({str(python)!r}, 'requirements-keras.txt', {{'installed': {{}}}}, check=False))")
+    optional = call(
+        f"print(setup.install_pinned({str(python)!r}, 'requirements-keras.txt', {{'installed': {{}}}}, check=False))"
+    )
     assert optional.stdout.endswith("False\n")
     assert not (tmp_path / "calls").exists() and not (site / "abele-dev.pth").exists()
     for statement in steps:
