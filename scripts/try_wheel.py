@@ -53,6 +53,12 @@ print("the loss fell to a part")
 """
 COSTS = {"stages": [{"forward_ns": 1000, "backward_ns": 2000}] * 2}
 
+# The headers are there, and enough for a custom operator.
+COMPILE = (
+    """echo '#include <abele/custom_op.h>' > operator.cc && g++ -std=c++20 -fsyntax-only operator.cc """
+    """-I$(python -c "import abele, os; print(os.path.dirname(abele.__file__))")/include"""
+)
+
 # Command and what it must print. In this order: the third leaves files for the later ones.
 COMMANDS = [
     ("abele --version", r"^abele \d+\.\d+\.\d+$"),
@@ -65,6 +71,7 @@ COMMANDS = [
     ("abele report traces/*.pvti -o page.html && ls -s page.html", "page.html"),
     ("abele run program.poptorch --data data.safetensors --inputs=x,target --steps=6", r"^step 6  loss \d"),
     ("abele verify program.py only", "equal"),
+    (COMPILE, ""),
     ("abele monitor", ""),
     ("gc-monitor", "."),
     ("gc-info -l", "Graphcore device listing"),
@@ -153,7 +160,7 @@ def main():
             text, seconds = call(command, folder, venv / "bin")
             if not re.search(expected, text, re.M):
                 sys.exit(f"{command} does not print {expected!r}:\n{text}")
-            show(command, seconds)
+            show(command if len(command) < 100 else f"{command[:97]}...", seconds)
         moved = venv.rename(folder / "moved")
         text, seconds = call(
             "abele run program.poptorch --data data.safetensors --inputs=x,target --steps=2", folder, moved / "bin"
