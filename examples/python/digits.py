@@ -232,9 +232,7 @@ def explain(name, report):
         print("- The rest is the host's part, and what devices take to hand over.")
     ready = os.getloadavg()[0]
     if ready > devices + 1:
-        print(
-            f"- Other programs want these cores, too: {ready:.0f} threads were ready to run, ours have at most {devices}."
-        )
+        print(f"- Other programs want these cores, too: {ready:.0f} threads were ready to run.")
 
 
 def next_things(report):
