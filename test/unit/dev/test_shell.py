@@ -1,4 +1,4 @@
-"""What ./dev shows of the programs that it calls."""
+"""What ./dev gives to the programs that it calls, and shows of them."""
 
 import subprocess
 import sys
@@ -48,3 +48,16 @@ def test_pip_speaks_only_when_it_fails(tmp_path):
         )
         assert done.returncode == int(status)
         assert ("WARNING" in done.stdout + done.stderr) == (status == "1")
+
+
+def parsed(*words):
+    code = "import sys; from devtool.main import parse; print(parse(sys.argv[1:]).rest)"
+    env = {"PYTHONPATH": str(ROOT / "scripts"), "PATH": "/usr/bin:/bin"}
+    return subprocess.run([sys.executable, "-c", code, *words], text=True, capture_output=True, env=env)
+
+
+def test_options_of_the_demonstration_and_of_benchmarks_reach_them():
+    assert parsed("demo", "--model", "vit").stdout == "['--model', 'vit']\n"
+    assert parsed("bench", "memory", "--runs", "3", "--help").stdout == "['--runs', '3', '--help']\n"
+    refused = parsed("build", "--fast")
+    assert refused.returncode == 2 and "unrecognized arguments: --fast" in refused.stderr
