@@ -43,7 +43,9 @@ print(json.dumps({
     "version": list(sys.version_info[:2]), "torch": version, "scripts": sysconfig.get_path("scripts"),
     "site": purelib if os.access(purelib, os.W_OK) else site.getusersitepackages(),
     "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
-    "installed": {d.metadata["Name"].lower(): d.version for d in m.distributions() if d.metadata["Name"]},
+    "installed": {
+        d.metadata["Name"].lower().replace("_", "-"): d.version for d in m.distributions() if d.metadata["Name"]
+    },
 }))
 """
 
@@ -139,7 +141,8 @@ def _pip(python: str, arguments: list, check: bool = True) -> str | None:
 
 def _pinned(name: str) -> dict[str, str]:
     lines = (ROOT / name).read_text().splitlines()
-    return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    pins = [line.split("==") for line in lines if "==" in line and not line.startswith("#")]
+    return {dist.lower().replace("_", "-"): version for dist, version in pins}
 
 
 def install_pinned(python: str, name: str, info: dict, options=(), check: bool = True) -> bool:
@@ -151,7 +154,7 @@ def install_pinned(python: str, name: str, info: dict, options=(), check: bool =
     want = [
         f"{dist}=={version}"
         for dist, version in _pinned(name).items()
-        if dist.lower() not in info["installed"] or (ours and info["installed"][dist.lower()] != version)
+        if dist not in info["installed"] or (ours and info["installed"][dist] != version)
     ]
     if want:
         if not _may_get(python, " ".join(want)):

@@ -126,6 +126,18 @@ def test_a_pin_is_name_and_version():
     assert result.stdout.strip().split(".")[0].isdigit(), result.stderr
 
 
+def test_a_package_is_known_by_any_spelling_of_its_name(tmp_path):
+    info = tmp_path / "some_thing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Some_thing\nVersion: 1.0\n")
+    (tmp_path / "pins.txt").write_text("some-thing==1.0\n")
+    code = f"from pathlib import Path; setup.ROOT, setup.VENV = Path({str(tmp_path)!r}), Path(sys.executable).parent; "
+    code += "setup._pip = lambda *words, **options: print('installs', words); "
+    code += "setup.install_pinned(sys.executable, 'pins.txt', setup._probe(sys.executable))"
+    done = call(f"import sys; {code}", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT / 'scripts'}")
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
 def test_optional_packages_that_cannot_be_installed_do_not_stop_the_tests():
     result = call(
         "import sys; setup.setup = lambda: setup.Toolchain(sys.executable, '', {}); "
