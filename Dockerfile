@@ -8,7 +8,7 @@ RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends ca-cert
 ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 WORKDIR /abele
 COPY . .
-RUN ./dev setup && .venv/bin/pip install -q "$(grep ^scikit-build-core requirements-dev.txt)"
+RUN ./dev setup
 RUN .venv/bin/pip wheel . -q --no-build-isolation --no-deps --wheel-dir /wheels && \
     .venv/bin/pip freeze --exclude abele | grep -E "^(torch|numpy)==" > /wheels/requirements.txt
 

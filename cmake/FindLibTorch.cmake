@@ -1,7 +1,27 @@
-# abele_libtorch: headers and libraries of the LibTorch inside the chosen interpreter's torch package.
-find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
-execute_process(COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))"
-                OUTPUT_VARIABLE ABELE_TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+# abele_libtorch: headers and libraries of LibTorch, from a folder as LibTorch's zip has it, or from an interpreter's torch package.
+set(ABELE_LIBTORCH "" CACHE PATH "The folder libtorch of its zip, for a build without Python; empty: that of Python's package torch")
+if(ABELE_LIBTORCH)
+  get_filename_component(ABELE_TORCH_DIR ${ABELE_LIBTORCH} ABSOLUTE)
+  set(ABELE_PYTHON_MODULE OFF)
+else()
+  find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+  execute_process(COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))"
+                  OUTPUT_VARIABLE ABELE_TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endif()
+set(torch_version "none")
+foreach(header include/torch/headeronly/version.h include/torch/csrc/api/include/torch/version.h)
+  if(EXISTS ${ABELE_TORCH_DIR}/${header})
+    file(STRINGS ${ABELE_TORCH_DIR}/${header} lines REGEX "define TORCH_VERSION_(MAJOR|MINOR) [0-9]+")
+    if(lines MATCHES "MAJOR ([0-9]+).*MINOR ([0-9]+)")
+      set(torch_version ${CMAKE_MATCH_1}.${CMAKE_MATCH_2})
+      break()
+    endif()
+  endif()
+endforeach()
+if(torch_version VERSION_LESS 2.11)
+  message(FATAL_ERROR "Abele needs LibTorch 2.11 or newer.\n  found  ${torch_version} in ${ABELE_TORCH_DIR}\n"
+    "  try    -DABELE_LIBTORCH=FOLDER: the folder libtorch that its zip unpacks, with include, lib and share in it")
+endif()
 add_library(abele_libtorch INTERFACE)
 target_include_directories(abele_libtorch SYSTEM INTERFACE
   $<BUILD_INTERFACE:${ABELE_TORCH_DIR}/include> $<BUILD_INTERFACE:${ABELE_TORCH_DIR}/include/torch/csrc/api/include>)

@@ -230,6 +230,9 @@ def explain(name, report):
         )
     else:
         print("- The rest is the host's part, and what devices take to hand over.")
+    ready = os.getloadavg()[0]
+    if ready > devices + 1:
+        print(f"- Other programs want these cores, too: {ready:.0f} threads were ready to run.")
 
 
 def next_things(report):

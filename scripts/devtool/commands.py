@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import selection
+from . import selection, shell
 from . import setup as machine
 from .shell import ROOT, Beside, fail, quiet, run, run_silently, show, step
 
@@ -40,7 +40,7 @@ def configure_and_build(tools: machine.Toolchain, preset: str = "dev", targets=(
         run_silently(cmake + (["-DABELE_WERROR=ON"] if werror else []), env=tools.env)
         marker.write_text(want)
     step(f"building preset {preset}")
-    run([tools.tool("ninja"), "-C", folder, "-j", JOBS, "--quiet", *targets], env=tools.env)
+    shell.build([tools.tool("ninja"), "-C", folder, "-j", JOBS, *targets], env=tools.env)
     return folder
 
 
@@ -284,7 +284,7 @@ def check(options) -> None:
 
 def demo(options) -> None:
     tools = machine.setup()
-    folder = configure_and_build(tools, targets=["abele_python", "abele_command"])
+    folder = configure_and_build(tools, targets=["abele_python", "abele_tools"])
     step("demonstration")
     sys.exit(
         run([tools.python, "examples/python/digits.py", *options.rest], env=_python_env(tools, folder), check=False)

@@ -5,9 +5,9 @@ import argparse
 from . import commands
 
 
-def main(argv: list[str]) -> None:
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Options: function, the command's own, and rest: words for the program that it starts."""
     parser = argparse.ArgumentParser(prog="./dev", description="Set up, build, test and look at Abele.")
-    parser.set_defaults(rest=[])
     sub = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name, function, text, **kwargs):
@@ -39,16 +39,21 @@ def main(argv: list[str]) -> None:
     golden.add_argument("-k", metavar="EXPR")
     add("format", commands.format_, "Format all C++ and Python files.")
     add("lint", commands.lint, "Check format, style, layers, and names in comments; change nothing.")
-    demo = add("demo", commands.demo, "Set up, build and run the demonstration.")
-    demo.add_argument("rest", nargs=argparse.REMAINDER, help="options of the demonstration")
+    add("demo", commands.demo, "Set up, build and run the demonstration, with options of examples/python/digits.py.")
     add("check", commands.check, "What must hold before a change lands: lint, generated files, build, fast tests.")
-    bench = add("bench", commands.bench, "Run bench/NAME.py.")
+    bench = add("bench", commands.bench, "Run bench/NAME.py, with its options; --help is one of them.", add_help=False)
     bench.add_argument("name", nargs="?", metavar="NAME")
-    bench.add_argument("rest", nargs=argparse.REMAINDER, help="options of the benchmark")
     docs = add("docs", commands.docs, "Write the generated files anew and build the documentation, build/docs/html.")
     docs.add_argument("--check", action="store_true", help="only say which generated files are stale")
     docs.add_argument("--generated", action="store_true", help="only write the generated files")
     timing = add("timing", commands.timing, "The slowest compile units of the last build.")
     add_preset(timing)
-    options = parser.parse_args(argv)
+    options, options.rest = parser.parse_known_args(argv)
+    if options.rest and options.function not in (commands.demo, commands.bench):
+        parser.error(f"unrecognized arguments: {' '.join(options.rest)}")
+    return options
+
+
+def main(argv: list[str]) -> None:
+    options = parse(argv)
     options.function(options)

@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from .shell import ROOT, fail, quiet, run, step
+from .shell import ROOT, fail, quiet, run, run_silently, show, step
 
 TORCH = "torch==2.13.0"
 OLDEST_TORCH = (2, 11)
@@ -25,6 +25,7 @@ DEBIAN_PACKAGES = [
     "ccache",
 ]
 VENV = ROOT / ".venv"
+MAY_INSTALL = "ABELE_PYTHON_INSTALL"  # 1: an interpreter that ABELE_PYTHON names may get what is missing
 STAMP = ROOT / "build" / "setup.json"
 
 # Asked of the interpreter itself, in one start.
@@ -42,7 +43,9 @@ print(json.dumps({
     "version": list(sys.version_info[:2]), "torch": version, "scripts": sysconfig.get_path("scripts"),
     "site": purelib if os.access(purelib, os.W_OK) else site.getusersitepackages(),
     "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
-    "installed": {d.metadata["Name"].lower(): d.version for d in m.distributions() if d.metadata["Name"]},
+    "installed": {
+        d.metadata["Name"].lower().replace("_", "-"): d.version for d in m.distributions() if d.metadata["Name"]
+    },
 }))
 """
 
@@ -91,10 +94,11 @@ def install_debian(packages: list[str]) -> None:
     if prefix is None:
         fail(f"these packages are missing; run this once, then try again:\n  sudo {' '.join(line)}", 2)
     command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", *line]
-    if run(command, check=False) != 0:
+    show(command)
+    if quiet(command)[0] != 0:
         # A bare machine has no package lists yet, or old ones.
-        run([*prefix, "apt-get", "update", "-qq"])
-        run(command)
+        run_silently([*prefix, "apt-get", "update", "-qq"])
+        run_silently(command)
 
 
 def _make_venv() -> str:
@@ -108,15 +112,37 @@ def _make_venv() -> str:
     return str(python)
 
 
-def _pip(python: str, arguments: list, **options) -> int:
-    return run(
-        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", *arguments], **options
-    )
+def _may_get(python: str, what: str) -> bool:
+    """Whether it gets what it lacks: .venv does; the owner of another one is asked, or has said yes before."""
+    if Path(python).is_relative_to(VENV) or os.environ.get(MAY_INSTALL) == "1":
+        return True
+    if sys.stdin.isatty():
+        return input(f"dev: {python} gets {what}. Go on? [y/N] ").strip().lower() in ("y", "yes")
+    step(f"{python} lacks {what}; {MAY_INSTALL}=1 lets dev put it there")
+    return False
+
+
+def _refused(python: str) -> None:
+    fail(f"{python} stays as it is\n  try: without ABELE_PYTHON, dev makes .venv and leaves your interpreter alone", 2)
+
+
+def _pip(python: str, arguments: list, check: bool = True) -> str | None:
+    """Installs; what pip says is shown only where that fails, which ends dev.
+
+    check: if not, a failure is the caller's. Returns: None, or what pip said when it failed.
+    """
+    command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", *arguments]
+    if check:
+        return run_silently(command)
+    show(command)
+    status, text = quiet(command)
+    return text if status else None
 
 
 def _pinned(name: str) -> dict[str, str]:
     lines = (ROOT / name).read_text().splitlines()
-    return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    pins = [line.split("==") for line in lines if "==" in line and not line.startswith("#")]
+    return {dist.lower().replace("_", "-"): version for dist, version in pins}
 
 
 def install_pinned(python: str, name: str, info: dict, options=(), check: bool = True) -> bool:
@@ -128,11 +154,15 @@ def install_pinned(python: str, name: str, info: dict, options=(), check: bool =
     want = [
         f"{dist}=={version}"
         for dist, version in _pinned(name).items()
-        if dist.lower() not in info["installed"] or (ours and info["installed"][dist.lower()] != version)
+        if dist not in info["installed"] or (ours and info["installed"][dist] != version)
     ]
     if want:
+        if not _may_get(python, " ".join(want)):
+            return _refused(python) if check else False
         step(f"installing what {name} pins: {' '.join(want)}")
-        return _pip(python, [*options, *want], check=check) == 0
+        failure = _pip(python, [*options, *want], check=check)
+        print(failure or "", end="", flush=True)
+        return failure is None
     return True
 
 
@@ -147,8 +177,10 @@ def _install_torch(python: str, info: dict) -> None:
                 f"{python} has torch {info['torch']}; at least {'.'.join(map(str, OLDEST_TORCH))} is needed.\n"
                 "  try: upgrade it, or unset ABELE_PYTHON and let dev make its own .venv"
             )
+    if not _may_get(python, TORCH):
+        _refused(python)
     step(f"installing {TORCH} (CPU build, about 200 MB)")
-    if _pip(python, [f"{TORCH}+cpu"], check=False) == 0:
+    if _pip(python, [f"{TORCH}+cpu"], check=False) is None:
         return
     step("no wheel named +cpu in the package index; looking at the plain one")
     with tempfile.TemporaryDirectory() as folder:
@@ -165,12 +197,14 @@ def _install_torch(python: str, info: dict) -> None:
     _pip(python, [TORCH])
 
 
-def _write_pth(info: dict) -> None:
+def _write_pth(python: str, info: dict) -> None:
     folder = Path(info["site"])
     folder.mkdir(parents=True, exist_ok=True)
     pth = folder / "abele-dev.pth"
     text = f"{ROOT / 'python'}\n"
     if not pth.exists() or pth.read_text() != text:
+        if not _may_get(python, str(pth)):
+            _refused(python)
         step(f"making `import poptorch, abele` work: {pth}")
         pth.write_text(text)
 
@@ -253,7 +287,7 @@ def setup() -> Toolchain:
         install_debian(["python3-dev"])
     _install_torch(python, info)
     install_pinned(python, "requirements.txt", _probe(python))
-    _write_pth(info)
+    _write_pth(python, info)
     write_distribution(Path(info["site"]))
     if Path(python).is_relative_to(VENV):
         write_commands(python, Path(info["scripts"]), ROOT / "build" / "dev" / "tools")
@@ -269,7 +303,7 @@ def setup() -> Toolchain:
 
 
 def setup_dev() -> Toolchain:
-    """As setup, and the tools of format, lint and packaging."""
+    """As setup, and the tools of format and lint."""
     tools = setup()
     if not all(Path(tools.scripts, name).exists() for name in ("clang-format", "ruff")):
         install_pinned(tools.python, "requirements-dev.txt", _probe(tools.python))

@@ -1,7 +1,9 @@
 """Running commands: printed first, timed by step, ended with a clear exit status."""
 
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -86,6 +88,36 @@ def quiet(command: list, *, env: dict | None = None) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
     )
     return done.returncode, done.stdout
+
+
+SECONDS_BETWEEN_LINES = 15
+
+
+def build(command: list, *, env: dict) -> None:
+    """Shows and runs ninja: how far it is on one line of a terminal, elsewhere now and then; all that compilers say.
+
+    A failure ends dev with it.
+    """
+    show(command)
+    env = {**os.environ, **env, "NINJA_STATUS": "[%f/%t, %e s] "}
+    terminal, shown_s, length = sys.stdout.isatty(), float("-inf"), 0
+    with subprocess.Popen(list(map(str, command)), cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE) as ninja:
+        for line in ninja.stdout:
+            progress = re.match(r"\[\d+/\d+, ", line) is not None
+            if progress and terminal:
+                text = f"  {line.rstrip()}"[: shutil.get_terminal_size().columns - 1]
+                print(f"\r{text:{length}}", end="", flush=True)
+                length = len(text)
+            elif progress and time.monotonic() - shown_s >= SECONDS_BETWEEN_LINES:
+                print(f"  {line}", end="", flush=True)
+                shown_s = time.monotonic()
+            elif not progress and not line.startswith(("ninja: Entering directory", "ninja: no work to do")):
+                print(f"\r{'':{length}}\r{line}" if length else line, end="", flush=True)
+                length = 0
+    if length:
+        print(f"\r{'':{length}}\r", end="", flush=True)
+    if ninja.returncode != 0:
+        fail(f"failed with status {ninja.returncode}: {' '.join(map(str, command))}", max(ninja.returncode, 1))
 
 
 def run_silently(command: list, *, env: dict | None = None) -> None:

@@ -1,6 +1,8 @@
 """A C++ project outside the tree builds against the installed package and trains a pipeline with it."""
 
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,3 +59,32 @@ def test_find_package_builds_and_trains(tmp_path):
     output = run(str(build / "consumer"))
     assert "refused: E0703" in output
     assert "bubble" in output
+
+
+def configure(libtorch, build):
+    """CMake in a tree that has no Python."""
+    words = [tool("cmake"), "-S", ROOT, "-B", build, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
+    words += [f"-DABELE_LIBTORCH={libtorch}", "-DABELE_TESTS=OFF", "-DCMAKE_DISABLE_FIND_PACKAGE_Python=ON"]
+    return subprocess.run(list(map(str, words)), text=True, capture_output=True, check=False)
+
+
+@pytest.mark.skipif(not (tool("cmake") and tool("ninja")), reason="cmake and ninja are not installed")
+def test_libtorch_without_python_is_enough(tmp_path):
+    """Only configured: compiling all takes minutes. The folder is that of LibTorch's zip: include, lib and share."""
+    package = Path(importlib.util.find_spec("torch").origin).parent
+    libtorch = tmp_path / "libtorch"
+    libtorch.mkdir()
+    for name in ("include", "lib", "share"):
+        (libtorch / name).symlink_to(package / name)
+    done = configure(libtorch, tmp_path / "build")
+    assert done.returncode == 0, done.stderr
+    commands = run(tool("ninja"), "-C", str(tmp_path / "build"), "-t", "commands")
+    assert f"{libtorch}/lib" in commands and "-o tools/abele-run" in commands
+    assert not re.search(r"-l(tor)?python|torch_python|_abele\.|Python\.h|src/bind|example_", commands)
+
+
+@pytest.mark.skipif(not (tool("cmake") and tool("ninja")), reason="cmake and ninja are not installed")
+def test_a_folder_that_is_no_libtorch_is_refused(tmp_path):
+    done = configure(tmp_path, tmp_path / "build")
+    assert done.returncode != 0
+    assert f"none in {tmp_path}" in done.stderr and "-DABELE_LIBTORCH=FOLDER" in done.stderr

@@ -163,9 +163,19 @@ def test_timm_is_fine_tuned():
     assert re.search(r"[1-9]\d* frozen tensors: unchanged", done.stdout)
 
 
-def test_without_timm_the_example_says_what_it_needs():
-    program = "import runpy, sys; sys.modules['timm'] = None; sys.path.insert(0, sys.argv[1].rpartition('/')[0]); "
+@pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft not installed (requirements-trainers.txt)")
+def test_adapters_of_peft_train_as_eager_trains_them():
+    text = run("peft_lora", "--epochs", 2)
+    assert "2 steps beside eager PyTorch: the same, bit for bit" in text
+    assert "written and read again: the same, bit for bit" in text
+    before, adapted, merged = (float(number) for number in re.findall(r"lying (\d+\.\d) %", text))
+    assert adapted > before + 10 and abs(merged - adapted) < 1
+
+
+@pytest.mark.parametrize("package, name", [("timm", "timm_finetuning"), ("peft", "peft_lora")])
+def test_without_its_package_an_example_says_what_it_needs(package, name):
+    program = "import runpy, sys; sys.modules[sys.argv[2]] = None; sys.path.insert(0, sys.argv[1].rpartition('/')[0]); "
     program += "runpy.run_path(sys.argv[1], run_name='__main__')"
-    command = [sys.executable, "-c", program, str(EXAMPLES / "python" / "timm_finetuning.py")]
+    command = [sys.executable, "-c", program, str(EXAMPLES / "python" / f"{name}.py"), package]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == 1 and "pip install timm" in done.stderr
+    assert done.returncode == 1 and f"pip install {package}" in done.stderr

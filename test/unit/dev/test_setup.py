@@ -41,6 +41,7 @@ def install_torch(index, target):
         PIP_FIND_LINKS=str(index),
         PIP_CONFIG_FILE=os.devnull,
         PIP_TARGET=str(target),
+        ABELE_PYTHON_INSTALL="1",
     )
 
 
@@ -85,6 +86,29 @@ def test_refuses_an_old_torch_of_the_users_own():
     assert "/no/such/python has torch 2.9.0; at least 2.11 is needed" in result.stderr
 
 
+def test_an_interpreter_of_the_users_own_stays_as_it_is_without_a_yes(tmp_path):
+    python, site = tmp_path / "python", tmp_path / "site"
+    python.write_text(f"#!/bin/sh\necho called with $* >> {tmp_path}/calls\n")
+    python.chmod(0o755)
+    steps = {
+        f"setup.install_pinned({str(python)!r}, 'requirements.txt', {{'installed': {{}}}})": "lacks cmake==",
+        f"setup._install_torch({str(python)!r}, {{'torch': None}})": "lacks torch==",
+        f"setup._write_pth({str(python)!r}, {{'site': {str(site)!r}}})": f"lacks {site}/abele-dev.pth",
+    }
+    for statement, lacking in steps.items():
+        refused = call(statement, ABELE_PYTHON_INSTALL="")
+        assert refused.returncode == 2 and lacking in refused.stdout
+        assert f"{python} stays as it is" in refused.stderr and ".venv" in refused.stderr
+    optional = call(
+        f"print(setup.install_pinned({str(python)!r}, 'requirements-keras.txt', {{'installed': {{}}}}, check=False))"
+    )
+    assert optional.stdout.endswith("False\n")
+    assert not (tmp_path / "calls").exists() and not (site / "abele-dev.pth").exists()
+    for statement in steps:
+        assert call(statement, ABELE_PYTHON_INSTALL="1").returncode == 0
+    assert "pip install" in (tmp_path / "calls").read_text() and (site / "abele-dev.pth").exists()
+
+
 def test_missing_packages_without_rights_end_with_the_line_to_run(tmp_path):
     # dpkg-query that knows one of two packages, and no way to become root.
     query = tmp_path / "dpkg-query"
@@ -100,6 +124,18 @@ def test_missing_packages_without_rights_end_with_the_line_to_run(tmp_path):
 def test_a_pin_is_name_and_version():
     result = call("print(setup._pinned('requirements.txt')['cmake'])")
     assert result.stdout.strip().split(".")[0].isdigit(), result.stderr
+
+
+def test_a_package_is_known_by_any_spelling_of_its_name(tmp_path):
+    info = tmp_path / "some_thing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Some_thing\nVersion: 1.0\n")
+    (tmp_path / "pins.txt").write_text("some-thing==1.0\n")
+    code = f"from pathlib import Path; setup.ROOT, setup.VENV = Path({str(tmp_path)!r}), Path(sys.executable).parent; "
+    code += "setup._pip = lambda *words, **options: print('installs', words); "
+    code += "setup.install_pinned(sys.executable, 'pins.txt', setup._probe(sys.executable))"
+    done = call(f"import sys; {code}", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT / 'scripts'}")
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
 def test_optional_packages_that_cannot_be_installed_do_not_stop_the_tests():

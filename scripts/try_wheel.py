@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Tries a wheel as a user has it: in an environment of its own, far from this tree, with each of its commands.
+
+    scripts/try_wheel.py                 builds the wheel first, as docs/guide/installing.md says; many minutes
+    scripts/try_wheel.py abele-*.whl     takes this one
+
+To be run by an interpreter that has torch: the environment gets links to its packages. Prints a line with its seconds
+for each command, and fails at the first one that does not do what it should.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# A PopTorch program of two stages. It trains, and leaves what the commands take.
+PROGRAM = """
+import sys
+import abele, poptorch, torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = poptorch.BeginBlock(torch.nn.Linear(8, 16), "first", ipu_id=0)
+        self.second = poptorch.BeginBlock(torch.nn.Linear(16, 4), "second", ipu_id=1)
+
+    def forward(self, x, target):
+        out = self.second(torch.relu(self.first(x)))
+        return out, torch.nn.functional.cross_entropy(out, target)
+
+torch.manual_seed(0)
+x = torch.randn(64, 8)
+target = x[:, :4].argmax(1)
+net, options = Net(), poptorch.Options().showCompilationProgressBar(False)
+options.Training.gradientAccumulation(4)
+step = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.5))
+losses = [step(x[:32], target[:32])[1].item() for _ in range(20)]
+assert losses[-1] < losses[0] / 2, losses
+if len(sys.argv) == 1:
+    abele.save_tensors("data.safetensors", {"x": x, "target": target})
+    step.save("program.poptorch")
+print("the loss fell to a part")
+"""
+COSTS = {"stages": [{"forward_ns": 1000, "backward_ns": 2000}] * 2}
+
+# The headers are there, and enough for a custom operator.
+COMPILE = (
+    """echo '#include <abele/custom_op.h>' > operator.cc && g++ -std=c++20 -fsyntax-only operator.cc """
+    """-I$(python -c "import abele, os; print(os.path.dirname(abele.__file__))")/include"""
+)
+
+# Command and what it must print. In this order: the third leaves files for the later ones.
+COMMANDS = [
+    ("abele --version", r"^abele \d+\.\d+\.\d+$"),
+    ("abele env", "a pipeline of two stages trains"),
+    ("python program.py", "the loss fell"),
+    ("abele --help", r"^  env(.|\n)*^  run(.|\n)*^  verify(.|\n)*^  report"),
+    ("abele opt --list-passes", "dce"),
+    ("abele sim costs.json --format=json", "bubble"),
+    ("""PVTI_OPTIONS='{"enable": "true", "directory": "traces"}' python program.py only""", "the loss fell"),
+    ("abele report traces/*.pvti -o page.html && ls -s page.html", "page.html"),
+    ("abele run program.poptorch --data data.safetensors --inputs=x,target --steps=6", r"^step 6  loss \d"),
+    ("abele verify program.py only", "equal"),
+    (COMPILE, ""),
+    ("abele monitor", ""),
+    ("gc-monitor", "."),
+    ("gc-info -l", "Graphcore device listing"),
+    ("gc-inventory", "ipu utilisation"),
+    ("gc-reset -d 0", "emulated"),
+    ("poprun --num-instances=2 sh -c 'echo process $RANK'", "process 1"),
+]
+
+
+def packages_of(*names):
+    """All distributions that these need."""
+    found, todo = {}, list(names)
+    while todo:
+        name = todo.pop().lower()
+        if name not in found:
+            try:
+                found[name] = importlib.metadata.distribution(name)
+            except importlib.metadata.PackageNotFoundError:
+                continue  # of another system, or an extra
+            todo += [re.match(r"[\w.-]+", each)[0] for each in found[name].requires or () if "extra ==" not in each]
+    return found.values()
+
+
+def link_packages(site):
+    """Links torch, and what it needs, into an environment: a copy of it would take minutes."""
+    here = Path(sysconfig.get_path("purelib"))
+    for package in packages_of("torch", "numpy"):
+        for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(here / top)
+
+
+def call(command, folder, path=None):
+    """Output and seconds of a command that must succeed, which sees nothing of this tree."""
+    kept = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
+    env = {**kept, "PATH": os.pathsep.join([*([str(path)] if path else []), "/usr/bin", "/bin"])}
+    begin = time.perf_counter()
+    done = subprocess.run(command, cwd=folder, env=env, shell=True, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr, time.perf_counter() - begin
+
+
+def show(text, seconds):
+    print(f"{seconds:7.1f} s  {text}", flush=True)
+
+
+def build(folder):
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        ".",
+        "-q",
+        "--no-build-isolation",
+        "--no-deps",
+        "--wheel-dir",
+        folder,
+    ]
+    begin = time.perf_counter()
+    if subprocess.run(list(map(str, words)), cwd=ROOT, check=False).returncode != 0:
+        sys.exit(f"no wheel: {' '.join(map(str, words))}")
+    show("pip wheel . --no-build-isolation --no-deps", time.perf_counter() - begin)
+    (wheel,) = Path(folder).glob("abele-*.whl")
+    return wheel
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path, nargs="?", help="default: build one")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        wheel = shutil.copy(args.wheel or build(folder / "built"), folder)  # away from the tree
+        venv = folder / "environment"
+        _, seconds = call(f"{sys.executable} -m venv {venv}", folder)
+        show("python -m venv environment", seconds)
+        (site,) = venv.glob("lib/python*/site-packages")
+        link_packages(site)
+        _, seconds = call(f"environment/bin/pip install --no-index {wheel}", folder)
+        show(f"pip install {Path(wheel).name} ({Path(wheel).stat().st_size / 2**20:.1f} MiB)", seconds)
+        (folder / "program.py").write_text(PROGRAM)
+        (folder / "costs.json").write_text(json.dumps(COSTS))
+        for command, expected in COMMANDS:
+            text, seconds = call(command, folder, venv / "bin")
+            if not re.search(expected, text, re.M):
+                sys.exit(f"{command} does not print {expected!r}:\n{text}")
+            show(command if len(command) < 100 else f"{command[:97]}...", seconds)
+        moved = venv.rename(folder / "moved")
+        text, seconds = call(
+            "abele run program.poptorch --data data.safetensors --inputs=x,target --steps=2", folder, moved / "bin"
+        )
+        show("abele run in an environment that was moved", seconds)
+        if str(ROOT) in text:
+            sys.exit(f"it knows this tree:\n{text}")
+    print("the wheel does what it should")
+
+
+if __name__ == "__main__":
+    main()
