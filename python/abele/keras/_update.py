@@ -1,0 +1,177 @@
+"""The weight update of a Keras optimizer as a compiled program, captured from the optimizer's own `apply`.
+
+Weights and the optimizer's variables stay where Keras has them: the program works in their memory, so that nothing is
+copied and everybody reads the newest values. What a capture would freeze, or cannot see, is left to the host.
+"""
+
+import contextlib
+
+import torch
+from keras.src import backend
+from keras.src.optimizers.schedules.learning_rate_schedule import LearningRateSchedule
+
+from .._errors import Error
+from .._native import core
+from ..enums import ConnectionType
+from ..options import Options
+from ._plan import logger
+from ._programs import OwnedSource, sharesAll
+from ._step import plainTracebacks
+
+_PLAIN = (bool, int, float, str, type(None))
+_MOST_CAPTURES = 8  # of one execution: where numbers change again and again, Keras itself is faster
+
+
+def _isOfKeras(thing):
+    return type(thing).__module__.startswith("keras.src.")
+
+
+def hostReason(optimizer, variables):
+    """Why the update cannot be captured with all that changes its numbers; None: it can be tried."""
+    rate = optimizer._learning_rate
+    own = [variable.constraint for variable in variables if variable.constraint is not None]
+    if not _isOfKeras(optimizer):
+        return f"{type(optimizer).__name__} is no optimizer of Keras"
+    if isinstance(rate, LearningRateSchedule):
+        own.append(rate)
+    elif not isinstance(rate, backend.Variable):
+        return "the learning rate is a function"
+    for each in own:
+        if not _isOfKeras(each):
+            return f"{type(each).__name__} is not of Keras"
+    if any(getattr(variable, "overwrite_with_gradient", False) for variable in variables):
+        return "variables are overwritten with their gradients"
+    return None
+
+
+def _numbers(thing):
+    """What a capture takes from an object as constants."""
+    return [(name, value) for name, value in vars(thing).items() if isinstance(value, _PLAIN)]
+
+
+def _fixed(optimizer, variables):
+    """Everything that a captured update would not follow; it is captured anew where this changes."""
+    constraints = [variable.constraint for variable in variables if variable.constraint is not None]
+    others = [optimizer._learning_rate] if isinstance(optimizer._learning_rate, LearningRateSchedule) else []
+    excluded = sorted(getattr(optimizer, "_exclude_from_weight_decay", None) or [], key=str)
+    return [_numbers(each) for each in [optimizer, *others, *constraints]], excluded
+
+
+@contextlib.contextmanager
+def _scaledSums():
+    """torch reads the factor of a sum as a number: here it stays a value of the device."""
+    original = torch._foreach_add_
+
+    def addScaled(*args, **kwargs):
+        scale = kwargs.get("alpha")
+        if not isinstance(scale, torch.Tensor):
+            return original(*args, **kwargs)
+        for tensor, other in zip(*args, strict=True):
+            torch.ops.abele_op.add_scaled_(tensor, other, scale)
+        return None
+
+    torch._foreach_add_ = addScaled
+    try:
+        yield
+    finally:
+        torch._foreach_add_ = original
+
+
+class _UpdateModule(torch.nn.Module):
+    """forward(*sums of gradients). Parameters v0, v1, ... are the weights and the optimizer's variables."""
+
+    def __init__(self, optimizer, weights, is_given, divisor):
+        super().__init__()
+        self.variables = [*weights, *optimizer.variables]
+        for index, variable in enumerate(self.variables):
+            self.register_parameter(f"v{index}", variable._value)
+        self._run = lambda gradients: _apply(optimizer, weights, is_given, divisor, gradients)
+
+    def forward(self, *gradients):
+        self._run(gradients)
+        return ()
+
+
+def _apply(optimizer, weights, is_given, divisor, gradients):
+    rest = iter(gradients)
+    given = [next(rest).view(tuple(v.shape)) if has else None for v, has in zip(weights, is_given, strict=True)]
+    with plainTracebacks(), _scaledSums():
+        optimizer.apply(meanOf(given, divisor), weights)
+
+
+def meanOf(sums, divisor):
+    """The gradients of an update from their sums."""
+    return sums if divisor == 1 else [None if each is None else each / divisor for each in sums]
+
+
+class _Program:
+    """An update by one optimizer of weights of one kind."""
+
+    def __init__(self, optimizer, weights, is_given, divisor, owner, inputs):
+        self._module = _UpdateModule(optimizer, weights, is_given, divisor)
+        self._values = [variable._value for variable in self._module.variables]
+        rules = core().Policy(many_programs=False)
+        source = OwnedSource(self._module, Options(), training=False, policy=rules, owner=owner)
+        self._native = core().Model(source, False, int(ConnectionType.Always), rules)
+        with torch.no_grad():
+            self._native.choose(inputs, "", (tuple(inputs), {}))
+        self.is_shared = sharesAll(self._native.session(), self._module.variables)
+
+    def fits(self):
+        """Whether Keras still has its variables in the same tensors."""
+        variables = self._module.variables
+        return all(variable._value is value for variable, value in zip(variables, self._values, strict=True))
+
+    def run(self, inputs):
+        self._native.step(inputs, inputs)
+
+
+class Updates:
+    """The weight updates of one execution. reason: why the host does them; None: a program does."""
+
+    def __init__(self, owner):
+        self._owner = owner
+        self._program = None
+        self._made_for = None
+        self._captures = 0
+        self.reason = "no weights were updated yet"
+
+    def apply(self, optimizer, sums, weights, divisor):
+        """Updates the weights by the optimizer, with its own numbers.
+
+        Args:
+            sums: of the gradients, by weight; None where there is none.
+            divisor: what they are divided by first.
+        """
+        if not optimizer.built:
+            with backend.name_scope(optimizer.name, caller=optimizer):
+                optimizer.build(weights)
+            optimizer.built = True
+        is_given = [each is not None for each in sums]
+        inputs = [each.reshape(-1) for each in sums if each is not None]
+        made_for = id(optimizer), [id(weight) for weight in weights], is_given, divisor, _fixed(optimizer, weights)
+        if made_for != self._made_for or (self._program is not None and not self._program.fits()):
+            self._made_for = made_for
+            self._compile(optimizer, weights, is_given, divisor, inputs)
+        if self._program is None:
+            optimizer.apply(meanOf(sums, divisor), weights)
+        else:
+            self._program.run(inputs)
+
+    def _compile(self, optimizer, weights, is_given, divisor, inputs):
+        self._program, self.reason = None, hostReason(optimizer, weights)
+        if self.reason is None and not inputs:
+            self.reason = "there are no gradients"
+        if self.reason is None and self._captures == _MOST_CAPTURES:
+            self.reason = f"its attributes have changed {_MOST_CAPTURES} times"
+        if self.reason is None:
+            self._captures += 1
+            try:
+                self._program = _Program(optimizer, weights, is_given, divisor, self._owner, inputs)
+            except Error as error:
+                self.reason = f"its update cannot be captured: {str(error).splitlines()[0]}"
+            else:
+                if not self._program.is_shared:
+                    self._program, self.reason = None, "devices cannot work in the memory of all its variables"
+        if self.reason is not None:
+            logger.info("%s updates the weights on the host: %s", type(optimizer).__name__, self.reason)
