@@ -57,24 +57,41 @@ def _fixed(optimizer, variables):
     return [_numbers(each) for each in [optimizer, *others, *constraints]], excluded
 
 
-@contextlib.contextmanager
-def _scaledSums():
-    """torch reads the factor of a sum as a number: here it stays a value of the device."""
-    original = torch._foreach_add_
+_FOREACH = "_foreach_"
 
-    def addScaled(*args, **kwargs):
+
+def _oneByOne(name):
+    """An operator on lists of tensors as operators on the tensors, as torch computes it on the CPU."""
+    operator = getattr(torch.Tensor, name.removeprefix(_FOREACH))
+
+    def each(first, *rest, **kwargs):
         scale = kwargs.get("alpha")
-        if not isinstance(scale, torch.Tensor):
-            return original(*args, **kwargs)
-        for tensor, other in zip(*args, strict=True):
-            torch.ops.abele_op.add_scaled_(tensor, other, scale)
-        return None
+        if isinstance(scale, torch.Tensor):  # torch reads it as a number: here it stays a value of the device
+            kwargs.pop("alpha")
+        results = []
+        for index, tensor in enumerate(first):
+            others = [item[index] if isinstance(item, (list, tuple)) else item for item in rest]
+            if isinstance(scale, torch.Tensor):
+                results.append(torch.ops.abele_op.add_scaled_(tensor, *others, scale))
+            else:
+                results.append(operator(tensor, *others, **kwargs))
+        return None if name.endswith("_") else tuple(results)
 
-    torch._foreach_add_ = addScaled
+    return each
+
+
+@contextlib.contextmanager
+def _listsOneByOne():
+    """Operators on lists become operators on tensors, whose results lie in planned memory and which can be joined."""
+    names = [name for name in dir(torch) if name.startswith(_FOREACH) and hasattr(torch.Tensor, name[len(_FOREACH) :])]
+    originals = {name: getattr(torch, name) for name in names}
+    for name in names:
+        setattr(torch, name, _oneByOne(name))
     try:
         yield
     finally:
-        torch._foreach_add_ = original
+        for name, original in originals.items():
+            setattr(torch, name, original)
 
 
 class _UpdateModule(torch.nn.Module):
@@ -95,7 +112,7 @@ class _UpdateModule(torch.nn.Module):
 def _apply(optimizer, weights, is_given, divisor, gradients):
     rest = iter(gradients)
     given = [next(rest).view(tuple(v.shape)) if has else None for v, has in zip(weights, is_given, strict=True)]
-    with plainTracebacks(), _scaledSums():
+    with plainTracebacks(), _listsOneByOne():
         optimizer.apply(meanOf(given, divisor), weights)
 
 
