@@ -3,7 +3,9 @@
 Source: spec keras.md, 4.
 """
 
+import gc
 import logging
+import weakref
 
 import numpy as np
 import pytest
@@ -131,7 +133,7 @@ class Halved(keras.constraints.Constraint):
 
 ON_HOST = {
     "Nadam": (lambda **more: optimizers.Nadam(0.01, **more), "cannot be captured"),
-    "a subclass": (lambda **more: OwnSGD(0.1, **more), "OwnSGD is no optimizer of Keras"),
+    "a subclass": (lambda **more: OwnSGD(0.1, **more), "OwnSGD is not Keras' own"),
     "a function": (lambda **more: optimizers.SGD(lambda: 0.1, **more), "the learning rate is a function"),
 }
 
@@ -198,6 +200,17 @@ def test_learning_rates_and_attributes_that_change_are_followed():
     assert where(models[1]) == "device"
 
 
+def test_a_rate_that_becomes_a_function_is_asked():
+    models = [fitted(ON_DEVICE["momentum"], stages) for stages in (None, STAGES)]
+    assert where(models[1]) == "device"
+    for model in models:
+        rates = iter(np.linspace(0.2, 0.1, 2 * ROWS))
+        model.optimizer.learning_rate = lambda rates=rates: float(next(rates))
+        model.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
+    assert largestDifference(*models) == 0
+    assert where(models[1]) == "host: the learning rate is a function"
+
+
 def test_attributes_that_change_again_and_again_are_left_to_the_host():
     class Decaying(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -244,6 +257,15 @@ def test_replicas_and_other_reductions_have_the_numbers_of_the_host(replicas):
         models.append(model)
     assert largestDifference(*models) == 0
     assert [where(model).partition(":")[0] for model in models] == ["device", "host"]
+
+
+def test_programs_go_with_their_model():
+    model = fitted(ON_DEVICE["Adam"], STAGES)
+    execution = weakref.ref(model._abele_keras.executions["train"])
+    model.compile(optimizers.SGD(0.1), crossEntropy())
+    model.fit(X, Y, batch_size=4, verbose=0)
+    gc.collect()
+    assert execution() is None and where(model) == "device"
 
 
 def test_validation_and_predictions_have_the_new_weights():

@@ -117,7 +117,8 @@ class Execution:
         self._stages = None
         self._compiled = {}
         self._last = None
-        self.updates = Updates(self) if mode == "train" else None
+        self._owner = object()  # of memory that the programs share; not this: native models keep it alive
+        self.updates = Updates(self._owner) if mode == "train" else None
         self.is_splitting = False  # a single batch is given, which is to be cut into micro-batches
 
     def __call__(self, batches):
@@ -207,7 +208,7 @@ class Execution:
             structure,
             tensors,
             iterations,
-            owner=self,
+            owner=self._owner,
             wants_predictions=self._mode == "predict" or _readsPredictions(self._model),
         )
 

@@ -6,7 +6,7 @@ from .._module_source import ModuleSource
 class OwnedSource(ModuleSource):
     """Programs of one owner never run at once, so that they may share the memory of variables.
 
-    owner: any object that outlives them.
+    owner: an object that stands for them, and does not hold them.
     """
 
     def __init__(self, *args, owner, **kwargs):

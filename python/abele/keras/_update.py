@@ -8,6 +8,7 @@ import contextlib
 
 import torch
 from keras.src import backend
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.schedules.learning_rate_schedule import LearningRateSchedule
 
 from .._errors import Error
@@ -22,39 +23,34 @@ _PLAIN = (bool, int, float, str, type(None))
 _MOST_CAPTURES = 8  # of one execution: where numbers change again and again, Keras itself is faster
 
 
-def _isOfKeras(thing):
-    return type(thing).__module__.startswith("keras.src.")
+def _partsOf(optimizer, weights):
+    """The objects whose attributes a capture takes as constants."""
+    constraints = [weight.constraint for weight in weights if weight.constraint is not None]
+    return [optimizer, optimizer._learning_rate, *constraints]
 
 
-def hostReason(optimizer, variables):
+def _constantsOf(optimizer, weights):
+    """Everything that a captured update would not follow; it is captured anew where this changes."""
+    parts = _partsOf(optimizer, weights)
+    excluded = sorted(getattr(optimizer, "_exclude_from_weight_decay", None) or [], key=str)
+    numbers = [[each for each in vars(part).items() if isinstance(each[1], _PLAIN)] for part in parts]
+    return [id(each) for each in [*parts, *weights]], numbers, excluded
+
+
+def _hostReason(optimizer, weights):
     """Why the update cannot be captured with all that changes its numbers; None: it can be tried."""
-    rate = optimizer._learning_rate
-    own = [variable.constraint for variable in variables if variable.constraint is not None]
-    if not _isOfKeras(optimizer):
-        return f"{type(optimizer).__name__} is no optimizer of Keras"
-    if isinstance(rate, LearningRateSchedule):
-        own.append(rate)
-    elif not isinstance(rate, backend.Variable):
+    _, rate, *constraints = _partsOf(optimizer, weights)
+    if not isinstance(rate, (backend.Variable, LearningRateSchedule)):
         return "the learning rate is a function"
-    for each in own:
-        if not _isOfKeras(each):
-            return f"{type(each).__name__} is not of Keras"
-    if any(getattr(variable, "overwrite_with_gradient", False) for variable in variables):
+    for part in (optimizer, rate, *constraints):
+        if not type(part).__module__.startswith("keras.src."):
+            return f"{type(part).__name__} is not Keras' own"
+    held = [one for each in vars(optimizer).values() for one in (each if isinstance(each, list) else [each])]
+    if any(isinstance(each, BaseOptimizer) for each in held):
+        return f"{type(optimizer).__name__} holds other optimizers"
+    if any(getattr(weight, "overwrite_with_gradient", False) for weight in weights):
         return "variables are overwritten with their gradients"
     return None
-
-
-def _numbers(thing):
-    """What a capture takes from an object as constants."""
-    return [(name, value) for name, value in vars(thing).items() if isinstance(value, _PLAIN)]
-
-
-def _fixed(optimizer, variables):
-    """Everything that a captured update would not follow; it is captured anew where this changes."""
-    constraints = [variable.constraint for variable in variables if variable.constraint is not None]
-    others = [optimizer._learning_rate] if isinstance(optimizer._learning_rate, LearningRateSchedule) else []
-    excluded = sorted(getattr(optimizer, "_exclude_from_weight_decay", None) or [], key=str)
-    return [_numbers(each) for each in [optimizer, *others, *constraints]], excluded
 
 
 _FOREACH = "_foreach_"
@@ -150,6 +146,7 @@ class Updates:
         self._owner = owner
         self._program = None
         self._made_for = None
+        self._held = []
         self._captures = 0
         self.reason = "no weights were updated yet"
 
@@ -166,9 +163,10 @@ class Updates:
             optimizer.built = True
         is_given = [each is not None for each in sums]
         inputs = [each.reshape(-1) for each in sums if each is not None]
-        made_for = id(optimizer), [id(weight) for weight in weights], is_given, divisor, _fixed(optimizer, weights)
+        made_for = is_given, divisor, _constantsOf(optimizer, weights)
         if made_for != self._made_for or (self._program is not None and not self._program.fits()):
             self._made_for = made_for
+            self._held = [*_partsOf(optimizer, weights), *weights]  # so that no other object gets their ids
             self._compile(optimizer, weights, is_given, divisor, inputs)
         if self._program is None:
             optimizer.apply(meanOf(sums, divisor), weights)
@@ -176,7 +174,7 @@ class Updates:
             self._program.run(inputs)
 
     def _compile(self, optimizer, weights, is_given, divisor, inputs):
-        self._program, self.reason = None, hostReason(optimizer, weights)
+        self._program, self.reason = None, _hostReason(optimizer, weights)
         if self.reason is None and not inputs:
             self.reason = "there are no gradients"
         if self.reason is None and self._captures == _MOST_CAPTURES:
