@@ -53,24 +53,26 @@ def _hostReason(optimizer, weights):
     return None
 
 
-_FOREACH = "_foreach_"
+# Of torch._foreach_*: on the CPU they call the operator of this name on one tensor after the other. Others stay lists.
+_OF_LISTS = ("abs", "add", "add_", "div", "div_", "mul", "mul_", "sqrt", "sqrt_", "sub", "sub_")
+
+
+def _addScaled(tensor, other, *, alpha=1):
+    """torch reads the factor of a sum as a number: here it stays a value of the device."""
+    if not isinstance(alpha, torch.Tensor):
+        return tensor.add_(other, alpha=alpha)
+    return torch.ops.abele_op.add_scaled_(tensor, other, alpha)
 
 
 def _oneByOne(name):
-    """An operator on lists of tensors as operators on the tensors, as torch computes it on the CPU."""
-    operator = getattr(torch.Tensor, name.removeprefix(_FOREACH))
+    """An operator on lists of tensors as operators on the tensors."""
+    operator = _addScaled if name == "add_" else getattr(torch.Tensor, name)
 
     def each(first, *rest, **kwargs):
-        scale = kwargs.get("alpha")
-        if isinstance(scale, torch.Tensor):  # torch reads it as a number: here it stays a value of the device
-            kwargs.pop("alpha")
         results = []
         for index, tensor in enumerate(first):
             others = [item[index] if isinstance(item, (list, tuple)) else item for item in rest]
-            if isinstance(scale, torch.Tensor):
-                results.append(torch.ops.abele_op.add_scaled_(tensor, *others, scale))
-            else:
-                results.append(operator(tensor, *others, **kwargs))
+            results.append(operator(tensor, *others, **kwargs))
         return None if name.endswith("_") else tuple(results)
 
     return each
@@ -79,15 +81,14 @@ def _oneByOne(name):
 @contextlib.contextmanager
 def _listsOneByOne():
     """Operators on lists become operators on tensors, whose results lie in planned memory and which can be joined."""
-    names = [name for name in dir(torch) if name.startswith(_FOREACH) and hasattr(torch.Tensor, name[len(_FOREACH) :])]
-    originals = {name: getattr(torch, name) for name in names}
-    for name in names:
-        setattr(torch, name, _oneByOne(name))
+    originals = {name: getattr(torch, f"_foreach_{name}") for name in _OF_LISTS}
+    for name in originals:
+        setattr(torch, f"_foreach_{name}", _oneByOne(name))
     try:
         yield
     finally:
         for name, original in originals.items():
-            setattr(torch, name, original)
+            setattr(torch, f"_foreach_{name}", original)
 
 
 class _UpdateModule(torch.nn.Module):
