@@ -2,9 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "compile/compiler.h"
 #include "compile/tensors.h"
+#include "plan/liveness.h"
 
 namespace abele::host {
 
@@ -24,15 +27,58 @@ void describe(MadeProgram& compiled, const capture::Recording& recording, const 
   compiled.constants = recording.constants;
 }
 
+namespace {
+
+bool isNumber(const std::string& text) { return text.find_first_not_of("0123456789") == std::string::npos; }
+
+/// A block by its id, unless that is only its number; else the module.
+std::string nameOf(const ir::Graph& graph, const ir::Node& node) {
+  const auto block = static_cast<size_t>(node.block);
+  if (node.block != ir::kNone && block < graph.blocks.size() && !isNumber(graph.blocks[block].user_id))
+    return graph.blocks[block].user_id;
+  std::string path = node.scope;
+  std::ranges::replace(path, '/', '.');
+  return path;
+}
+
+/// By stage, what of the user's program it runs: at most three blocks or modules, else the first and the last; its
+/// number where nothing has a name.
+std::vector<std::string> stageNames(const ir::Graph& graph) {
+  constexpr size_t kMost = 3;
+  std::vector<std::vector<std::string>> parts(graph.stages.size());
+  for (const ir::Node& node : graph.nodes) {
+    const bool counts = node.direction == ir::Direction::kForward && !node.is_view && node.stage >= 0 &&
+                        static_cast<size_t>(node.stage) < parts.size();
+    if (!counts || plan::isTransfer(node)) continue;
+    std::vector<std::string>& own = parts[static_cast<size_t>(node.stage)];
+    std::string name = nameOf(graph, node);
+    if (!name.empty() && std::ranges::find(own, name) == own.end()) own.push_back(std::move(name));
+  }
+  std::vector<std::string> names;
+  for (size_t stage = 0; stage < parts.size(); ++stage) {
+    const std::vector<std::string>& own = parts[stage];
+    std::string& name = names.emplace_back();
+    if (own.empty())
+      name = graph.stages[stage].name.empty() ? cat("stage", stage) : graph.stages[stage].name;
+    else if (own.size() > kMost)
+      name = cat(own.front(), " to ", own.back());
+    else
+      for (const std::string& part : own) name += cat(name.empty() ? "" : ", ", part);
+  }
+  return names;
+}
+
+}  // namespace
+
 void describeStages(MadeProgram& compiled) {
   const plan::Plan& plan = compiled.plan;
+  const std::vector<std::string> names = stageNames(compiled.graph);
   const auto workers = static_cast<int32_t>(static_cast<int64_t>(compiled.executable.workers.size()) /
                                             compiled.executable.replicas);  // links too
   for (int32_t replica = 0; replica < compiled.executable.replicas; ++replica)
     for (size_t stage = 0; stage < plan.worker_of.size(); ++stage) {
       const int32_t worker = replica * workers + plan.worker_of[stage];
-      const ir::Stage* marked = stage < compiled.graph.stages.size() ? &compiled.graph.stages[stage] : nullptr;
-      compiled.stages.push_back({.name = marked && !marked->name.empty() ? marked->name : cat("stage", stage),
+      compiled.stages.push_back({.name = stage < names.size() ? names[stage] : cat("stage", stage),
                                  .device = compiled.executable.workers[worker].device,
                                  .worker = worker,
                                  .replica = replica});

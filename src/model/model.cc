@@ -184,7 +184,7 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
                                                            const std::string& form) {
   const Turns::Turn turn = moduleTurn();  // captures lock the memory of the module
   ProgramOptions options = source_->options();
-  options.weights_owner = this;
+  if (!options.weights_owner) options.weights_owner = this;
   auto next = std::make_shared<ModelProgram>();
   next->session = std::make_unique<Session>(options);  // refuses options before anything is claimed
   const std::vector<Turns::Turn> turns = claimModule(source_->tensors());
@@ -372,7 +372,7 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
 Session& Model::adopt(Adopted adopted) {
   const Turns::Turn turn = moduleTurn();
   ProgramOptions options = source_->options();
-  options.weights_owner = this;
+  if (!options.weights_owner) options.weights_owner = this;
   auto next = std::make_shared<ModelProgram>();
   next->form = std::move(adopted.form);
   next->captured = std::move(adopted.captured);

@@ -14,6 +14,7 @@ TORCH_LIBRARY(abele_op, m) {
       "ctc_beam_search(Tensor probs, Tensor lengths, int blank, int beam_width, int top_paths)"
       " -> (Tensor, Tensor, Tensor)");
   m.def("average_statistics(Tensor x, Tensor(a!) mean, Tensor(b!) var, Tensor num_batches) -> ()");
+  m.def("add_scaled_(Tensor(a!) self, Tensor other, Tensor scale) -> ()");
   m.def("require_equal(Tensor x, Tensor y, bool answer) -> ()");
   m.def("require_same(Tensor x, Tensor expected, str reader) -> ()");
   m.def("masked_gradient(Tensor grad, Tensor mask, int dim, int[] sizes) -> Tensor");
@@ -55,6 +56,7 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("nearest", nearestKernel);
   m.impl("ctc_beam_search", beamSearchKernel);
   m.impl("average_statistics", averageStatisticsKernel);
+  m.impl("add_scaled_", addScaledKernel);
   m.impl("require_equal", requireEqualKernel);
   m.impl("require_same", requireSameKernel);
   m.impl("masked_gradient", maskedGradientKernel);

@@ -58,6 +58,8 @@ ThreeTensors layerNormBackwardInto(const at::Tensor& grad, const at::Tensor& x, 
                                    const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& weight,
                                    at::Tensor& grad_x, at::Tensor& grad_weight, at::Tensor& grad_bias);
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
+/// self += scale * other, by ATen's own kernel. Shapes: scale has one element.
+void addScaledKernel(at::Tensor self, const at::Tensor& other, const at::Tensor& scale);
 void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer);
 void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::string reader);
 std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number);

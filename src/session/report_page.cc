@@ -155,9 +155,10 @@ class Numbers {
 
 /// The spans of a track as columns.
 Json columnsOf(const TraceTrack& track, Numbers& names, Numbers& kinds) {
-  Json begin = Json::array(), length = Json::array(), name = Json::array(), kind = Json::array(), depth = Json::array();
+  Json begin = Json::array(), length = Json::array(), name = Json::array(), kind = Json::array(), depth = Json::array(),
+       part = Json::array();
   std::vector<double> open_until;
-  bool is_deep = false;
+  bool is_deep = false, has_parts = false;
   for (const RecordedSpan& span : track.spans) {
     while (!open_until.empty() && open_until.back() <= span.begin + 1e-3) open_until.pop_back();
     is_deep = is_deep || !open_until.empty();
@@ -167,10 +168,13 @@ Json columnsOf(const TraceTrack& track, Numbers& names, Numbers& kinds) {
     length.push_back(rounded(span.length));
     name.push_back(names.of(span.name));
     kind.push_back(kinds.of(span.kind));
+    part.push_back(names.of(span.part));
+    has_parts = has_parts || !span.part.empty();
   }
   Json columns = {{"group", track.group}, {"label", track.label}, {"begin", begin},
                   {"length", length},     {"name", name},         {"kind", kind}};
   if (is_deep) columns["depth"] = depth;
+  if (has_parts) columns["part"] = part;
   return columns;
 }
 

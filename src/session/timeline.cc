@@ -37,6 +37,15 @@ void addNumber(std::string& out, int64_t value) {
   out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
+/// As JSON has it.
+void addText(std::string& out, const std::string& text) {
+  const bool is_plain = std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  if (is_plain)
+    (out += '"').append(text) += '"';
+  else
+    out += quoted(text);
+}
+
 /// As the format has times.
 void addMicroseconds(std::string& out, int64_t ns) {
   if (ns < 0) out += '-';
@@ -61,11 +70,14 @@ struct Place {
   int64_t group, track, begin, end;
 };
 
+const std::string kNoPart;
+
 struct Label {
   const char* category;
   const char* prefix;       // of the name
   const std::string& name;  // as JSON has it
   int64_t micro_batch = -1;
+  const std::string& part = kNoPart;  // of the user's program
 };
 
 // Thousands of them in a step: no stream, and no JSON library.
@@ -77,6 +89,7 @@ void addSpan(std::string& out, const Label& label, const Place& place) {
     addNumber(out, label.micro_batch);
     out += "]\", \"args\": {\"micro_batch\": ";
     addNumber(out, label.micro_batch);
+    if (!label.part.empty()) addText(out += ", \"part\": ", label.part);
     out += "}";
   } else {
     out += "\"";
@@ -94,6 +107,13 @@ void addSpan(std::string& out, const Label& label, const Place& place) {
 
 void addSpan(std::string& out, const char* category, const std::string& name, const Place& place) {
   addSpan(out, {category, "", name}, place);
+}
+
+/// What of the user's program a stage runs; empty: nothing has a name.
+const std::string& partOf(const Compiled& compiled, size_t stage) {
+  if (stage >= compiled.stages.size()) return kNoPart;
+  const std::string& name = compiled.stages[stage].name;
+  return name.find_first_not_of("0123456789") == std::string::npos ? kNoPart : name;
 }
 
 /// The actions of a step by segment, in the order in which they completed.
@@ -152,7 +172,7 @@ void Timeline::nameTracks(const Compiled& compiled, std::string& lines) {
       if (static_cast<size_t>(stage.worker) != w) continue;
       const std::string number = cat(s % num_stages);
       name += cat(std::exchange(separator, ", "), "stage ", number);
-      if (stage.name != number && stage.name != "stage" + number) name += cat(" (", stage.name, ")");
+      if (stage.name != number) name += cat(" (", stage.name, ")");
     }
     const auto track = static_cast<int64_t>(w) + 1;
     lines += named("thread", group_, track, name);
@@ -190,7 +210,8 @@ void Timeline::addStep(const Compiled& compiled, const std::vector<runtime::Acti
       addSpan(lines, "wait", "wait for memory", {group_, track, zero + free_ns, zero + action.begin_ns});
     const auto segment = static_cast<size_t>(action.segment);
     const char* category = exe::directionName(executable.segments[segment].direction);
-    addSpan(lines, {category, "", names_[segment], action.micro_batch},
+    const auto stage = static_cast<size_t>(executable.segments[segment].stage);
+    addSpan(lines, {category, "", names_[segment], action.micro_batch, partOf(compiled, stage)},
             {group_, track, zero + action.begin_ns, zero + action.end_ns});
   }
 }
@@ -244,7 +265,9 @@ void Timeline::predict(Session& session) {
     const auto track = static_cast<int64_t>(w) + 1;
     lines += named("thread", group, track, cat("device ", prediction->device_of[w]));
     for (const plan::TimedAction& timed : prediction->run.actions[w])
-      addSpan(lines, {directionOf(timed.action), "", nameOf(timed.action), timed.action.micro_batch},
+      addSpan(lines,
+              {directionOf(timed.action), "", nameOf(timed.action), timed.action.micro_batch,
+               partOf(*parts.compiled, static_cast<size_t>(timed.action.stage))},
               {group, track, begin + timed.start_ns, begin + timed.end_ns});
   }
   file_.addLines(lines);

@@ -63,7 +63,9 @@ class Reader {
     }
     if (kind != "X") return;
     const double length = event.contains("dur") ? number(event, "dur") : 0;
-    spans_[track].push_back({number(event, "ts"), length, name, text(event.value("cat", Json("other")))});
+    const bool has_part = has("args", &Json::is_object) && event["args"].contains("part");
+    spans_[track].push_back({number(event, "ts"), length, name, text(event.value("cat", Json("other"))),
+                             has_part ? text(event["args"]["part"]) : ""});
   }
 
   TraceTracks tracks() {

@@ -12,6 +12,7 @@ namespace abele::host {
 struct RecordedSpan {
   double begin, length;  // begin: since the first span of the trace
   std::string name, kind;
+  std::string part;  // of the user's program that ran; empty: not said
 
   double end() const { return begin + length; }
   /// The name without the number of its micro-batch.

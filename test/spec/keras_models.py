@@ -85,6 +85,37 @@ def largestDifference(one, other):
     return max(float(np.abs(a - b).max()) for a, b in pairs)
 
 
+X, Y = data()
+
+
+def trained(make, optimizer, stages, *, accumulation=4, x=X, y=Y, loss=None, options=None, fit=None, compiled=None):
+    """(history of Keras, history of the pipeline, model of Keras, model of the pipeline) after two epochs."""
+    loss = loss or crossEntropy()
+    reference = plain(make)
+    reference.compile(optimizer(gradient_accumulation_steps=accumulation), loss, **(compiled or {}))
+    model = underStrategy(make)
+    if stages is None:
+        model.set_gradient_accumulation_options(accumulation)
+    else:
+        staged(model, stages).set_pipelining_options(
+            gradient_accumulation_steps_per_replica=accumulation, **(options or {})
+        )
+    model.compile(optimizer(), loss, steps_per_execution=accumulation, **(compiled or {}))
+    histories = [
+        each.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0, **(fit or {})).history
+        for each in (reference, model)
+    ]
+    return *histories, reference, model
+
+
+def requireSame(result):
+    """Histories and weights, bit for bit. Returns the model of the pipeline."""
+    expected, found, reference, model = result
+    assert found == expected
+    assert largestDifference(reference, model) == 0
+    return model
+
+
 @pytest.fixture(autouse=True)
 def undisturbed():
     """One thread, so that eager and device sum alike; no configuration is left behind."""

@@ -1,8 +1,8 @@
 """fit, evaluate and predict of a model by compiled programs, and the metrics of what they return.
 
 The devices run forward and backward; a group's gradients, summed over its micro-batches and replicas, are given to the
-Keras optimizer, which updates the model's own variables. So every optimizer, schedule and callback of Keras works, with
-the numbers that Keras has.
+Keras optimizer, which updates the model's own variables: as a program that was captured from it, or itself on the host
+(_update.py). So every optimizer, schedule and callback of Keras works, with the numbers that Keras has.
 """
 
 import torch
@@ -10,30 +10,34 @@ from keras.src import backend
 from keras.src.trainers.data_adapters import data_adapter_utils
 
 from .._errors import refused
-from .._module_source import ModuleSource
 from .._native import core
 from ..enums import ConnectionType, OutputMode, ReductionType
 from ..options import Options
 from ..strategies import PipelinedExecution, ShardedExecution, Stage
 from ._plan import logger
+from ._programs import OwnedSource, sharesAll
 from ._step import Stages, StepModule, Structure, blockName
+from ._update import Updates
 from .pipelining_ops import PipelineSchedule
 
 
 class _Compiled:
     """A program of the model for inputs of one kind, with its weights."""
 
-    def __init__(self, model, mode, plan, stages, structure, tensors, iterations, *, wants_predictions):
+    def __init__(self, model, mode, plan, stages, structure, tensors, iterations, *, owner, wants_predictions):
         self.step = StepModule(model, mode, structure, stages, wants_predictions=wants_predictions)
         self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
         options, rules = _options(plan, mode, iterations), core().Policy(many_programs=False)
-        source = ModuleSource(self.step, options, training=mode == "train", policy=rules)
+        source = OwnedSource(self.step, options, training=mode == "train", policy=rules, owner=owner)
         self._native = core().Model(source, mode == "train", int(ConnectionType.Always), rules)
         before = self._versions(self.step.others)
         with torch.no_grad() if mode != "train" else torch.enable_grad():
             self._native.choose(tensors, "", (tuple(tensors), {}))
         self.writes = self._versions(self.step.others) != before
-        self._uploaded = self._versions()
+        self._copied = self.step.others
+        if not sharesAll(self.session, self.step.trainable):
+            self._copied = [*self.step.trainable, *self.step.others]
+        self._uploaded = self._versions(self._copied)
 
     @property
     def session(self):
@@ -41,12 +45,8 @@ class _Compiled:
         return self._native.session()
 
     @staticmethod
-    def _versionsOf(tensors):
-        return [tensor._version for tensor in tensors]
-
-    def _versions(self, variables=None):
-        values = self._values if variables is None else [variable._value for variable in variables]
-        return self._versionsOf(values)
+    def _versions(variables):
+        return [variable._value._version for variable in variables]
 
     def fits(self):
         """Whether the model still has the variables that this was compiled with."""
@@ -58,12 +58,12 @@ class _Compiled:
 
     def run(self, tensors):
         """One call. Returns: its results; variables that the model wrote have their new values."""
-        if self._versions() != self._uploaded:
+        if self._versions(self._copied) != self._uploaded:
             self._native.upload()
         results = self._native.structure().resultOf(self._native.step(tensors, tensors))
         if self.writes:
             self._native.download(with_state=False)
-        self._uploaded = self._versions()
+        self._uploaded = self._versions(self._copied)
         return list(results)
 
 
@@ -117,6 +117,8 @@ class Execution:
         self._stages = None
         self._compiled = {}
         self._last = None
+        self._owner = object()  # of memory that the programs share; not this: native models keep it alive
+        self.updates = Updates(self._owner) if mode == "train" else None
         self.is_splitting = False  # a single batch is given, which is to be cut into micro-batches
 
     def __call__(self, batches):
@@ -150,9 +152,8 @@ class Execution:
         compiled, results = self._run(batches, iterations=1)
         sums = compiled.session.gradientSums()
         gradients = [sums.get(f"p{index}") for index in range(len(compiled.step.trainable))]
-        if self.plan.is_mean and len(batches) > 1:
-            gradients = [None if gradient is None else gradient / len(batches) for gradient in gradients]
-        self._model.optimizer.apply(gradients, compiled.step.trainable)
+        divisor = len(batches) if self.plan.is_mean else 1
+        self.updates.apply(self._model.optimizer, gradients, compiled.step.trainable, divisor)
         self._follow(compiled, batches, results)
 
     # Both -------------------------------------------------------------------------------------------------------------
@@ -207,6 +208,7 @@ class Execution:
             structure,
             tensors,
             iterations,
+            owner=self._owner,
             wants_predictions=self._mode == "predict" or _readsPredictions(self._model),
         )
 

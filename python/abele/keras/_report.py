@@ -15,7 +15,7 @@ def execution_report(model: Any, mode: str = "train") -> dict[str, Any]:
         model: a model that was made under a strategy.
         mode: "train" (fit), "test" (evaluate) or "predict".
     Returns: {"stages": [{"name", "device", "replica", "busy_ns", ...}, ...], "schedule", ...}, as the report of a
-        compiled program of abele; docs/guide/keras.md.
+        compiled program of abele, and for fit "update": "device", or "host: " and why; docs/guide/keras.md.
     Raises:
         ValueError: there is no such mode, or the model did not run in it since it changed.
     """
@@ -29,4 +29,7 @@ def execution_report(model: Any, mode: str = "train") -> dict[str, Any]:
             ValueError, f"The model `{model.name}` has not run in the mode {mode!r} since it was compiled or changed."
         )
     report: dict[str, Any] = session.report()
+    if mode == "train":
+        reason = execution.updates.reason
+        report["update"] = "device" if reason is None else f"host: {reason}"
     return report

@@ -113,7 +113,7 @@ def _deviceSeeds():
 
 
 @contextlib.contextmanager
-def _plainTracebacks():
+def plainTracebacks():
     """Keras' wrappers of calls would read values of tensors to describe them in messages."""
     was_enabled = traceback_utils.is_traceback_filtering_enabled()
     traceback_utils.disable_traceback_filtering()
@@ -173,7 +173,7 @@ def _forward(model, mode, structure, stages, wants_predictions, step, tensors):
     results, parts = [], []
     with contextlib.ExitStack() as stack:
         stack.enter_context(_deviceSeeds())
-        stack.enter_context(_plainTracebacks())
+        stack.enter_context(plainTracebacks())
         if stages is not None:
             stack.enter_context(stages.cut())
         predicted = model(x, training=training) if model._call_has_training_arg else model(x)

@@ -80,6 +80,22 @@ std::string textOf(const fs::path& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
+TEST(Trace, NamesStagesByTheirBlocks) {
+  const Folder folder;
+  auto model = abele::inferenceModel([](at::Tensor x) {
+    abele::beginBlock("encode \"x\"", 0);
+    return torch::relu(x);
+  });
+  const at::Tensor x = torch::ones({2, 3});
+  model.compile(x);
+  const std::string path = (folder.path / "run.json").string();
+  model.trace(path, 1);
+  model(x);
+  const std::string text = textOf(path);
+  for (const char* part : {R"-("device 0: stage 0 (encode \"x\")")-", R"-("part": "encode \"x\"")-"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+}
+
 TEST(ReportPage, HasTheFiguresOfTheLastCall) {
   const Folder folder;
   auto model = abele::inferenceModel([](at::Tensor x) { return torch::relu(x); });

@@ -18,6 +18,8 @@ MICRO_BATCHES = 4
 
 
 class Net(torch.nn.Module):
+    BLOCKS = ("first", "second")
+
     def __init__(self):
         super().__init__()
         torch.manual_seed(1)
@@ -85,7 +87,7 @@ def test_every_action_of_every_call_is_there(tmp_path):
     model(*batch())
     assert len(Trace(path).events) == len(trace.events)
     measured = trace.groups["training, measured"]
-    assert set(measured) == {"host", "device 0: stage 0", "device 1: stage 1"}
+    assert set(measured) == {"host", "device 0: stage 0 (first)", "device 1: stage 1 (second)"}
     for stage, track in enumerate(sorted(set(measured) - {"host"})):
         assert names(trace.actions("training, measured", track)) == expected_of(stage, calls=2)
         for before, after in itertools.pairwise(measured[track]):
@@ -94,6 +96,75 @@ def test_every_action_of_every_call_is_there(tmp_path):
     calls = [event for event in measured["host"] if event["name"].startswith("call")]
     for event in (event for track in measured.values() for event in track):
         assert any(call["ts"] - 0.001 <= event["ts"] and end(event) <= end(call) + 0.001 for call in calls)
+
+
+def parts(trace):
+    """group -> name of a span without its micro-batch -> what of the program it is said to be."""
+    said = {group: {} for group in ("training, measured", "training, predicted")}
+    for group, of in said.items():
+        for event in itertools.chain.from_iterable(trace.groups[group].values()):
+            if event["cat"] not in ("wait", "host"):
+                of.setdefault(event["name"].partition(" ")[0], set()).add(event["args"].get("part"))
+    return said
+
+
+def traced(model, path, *batches):
+    model.trace(path, steps=1)
+    model(*batches)
+    return Trace(path)
+
+
+def test_spans_say_which_blocks_ran(tmp_path):
+    said = parts(traced(training(), tmp_path / "step.json", *batch()))
+    expected = {f"{kind}/{stage}": {name} for kind in ("fwd", "bwd", "update") for stage, name in enumerate(Net.BLOCKS)}
+    assert said == {"training, measured": expected, "training, predicted": expected}
+
+
+def test_a_program_from_the_cache_says_it_too(tmp_path):
+    for name in ("made.json", "found.json"):
+        options = abele.Options().enableExecutableCaching(str(tmp_path / "cache"))
+        model = training(options)
+        trace = traced(model, tmp_path / name, *batch())
+        assert model.report()["from_cache"] == (name == "found.json")
+        assert set(trace.groups["training, measured"]) == {
+            "host",
+            "device 0: stage 0 (first)",
+            "device 1: stage 1 (second)",
+        }
+        assert parts(trace)["training, measured"]["bwd/1"] == {"second"}
+
+
+class Deep(torch.nn.Module):
+    """Layers that nobody marked, or marked without a name."""
+
+    def __init__(self, marked):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(8)])
+        self.head = torch.nn.Linear(8, 2)
+        if marked:
+            abele.BeginBlock(self.layers[0], ipu_id=0)
+            abele.BeginBlock(self.head, ipu_id=1)
+
+    def forward(self, x, target):
+        out = self.head(self.layers(x))
+        return out, torch.nn.functional.mse_loss(out, target)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_stages_without_names_say_which_modules_ran(tmp_path, marked):
+    options = abele.Options().showCompilationProgressBar(False)
+    if not marked:
+        options.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(2))
+    options.Training.gradientAccumulation(MICRO_BATCHES)
+    net = Deep(marked)
+    model = abele.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
+    measured = traced(model, tmp_path / "step.json", *batch()).groups["training, measured"]
+    labels = sorted(set(measured) - {"host"})
+    if marked:
+        assert labels == ["device 0: stage 0 (layers.0 to layers.7)", "device 1: stage 1 (head)"]
+    else:
+        assert labels[0].startswith("device 0: stage 0 (layers.0") and "head" in labels[1]
 
 
 def test_waits_say_for_what(tmp_path):
@@ -216,7 +287,7 @@ for _ in range(4):
     env = {**os.environ, "PVTI_OPTIONS": options, "PYTHONPATH": os.pathsep.join([str(PYTHON), *sys.path])}
     subprocess.run([sys.executable, "-c", program], env=env, check=True)
     trace = Trace(next(tmp_path.glob("*.pvti")))
-    for stage, track in enumerate(("device 0: stage 0", "device 1: stage 1")):
+    for stage, track in enumerate(("device 0: stage 0 (first)", "device 1: stage 1 (second)")):
         assert names(trace.actions("training, measured", track)) == expected_of(stage, calls=4)
         assert names(trace.groups["training, predicted"][f"device {stage}"]) == expected_of(stage)
     assert any(event["name"] == "poptorch.trainingModel.modelExecution" for event in trace.events)

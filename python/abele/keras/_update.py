@@ -1,0 +1,193 @@
+"""The weight update of a Keras optimizer as a compiled program, captured from the optimizer's own `apply`.
+
+Weights and the optimizer's variables stay where Keras has them: the program works in their memory, so that nothing is
+copied and everybody reads the newest values. What a capture would freeze, or cannot see, is left to the host.
+"""
+
+import contextlib
+
+import torch
+from keras.src import backend
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.schedules.learning_rate_schedule import LearningRateSchedule
+
+from .._errors import Error
+from .._native import core
+from ..enums import ConnectionType
+from ..options import Options
+from ._plan import logger
+from ._programs import OwnedSource, sharesAll
+from ._step import plainTracebacks
+
+_PLAIN = (bool, int, float, str, type(None))
+_MOST_CAPTURES = 8  # of one execution: where numbers change again and again, Keras itself is faster
+
+
+def _partsOf(optimizer, weights):
+    """The objects whose attributes a capture takes as constants."""
+    constraints = [weight.constraint for weight in weights if weight.constraint is not None]
+    return [optimizer, optimizer._learning_rate, *constraints]
+
+
+def _constantsOf(optimizer, weights):
+    """Everything that a captured update would not follow; it is captured anew where this changes."""
+    parts = _partsOf(optimizer, weights)
+    excluded = sorted(getattr(optimizer, "_exclude_from_weight_decay", None) or [], key=str)
+    numbers = [[each for each in vars(part).items() if isinstance(each[1], _PLAIN)] for part in parts]
+    return [id(each) for each in [*parts, *weights]], numbers, excluded
+
+
+def _hostReason(optimizer, weights):
+    """Why the update cannot be captured with all that changes its numbers; None: it can be tried."""
+    _, rate, *constraints = _partsOf(optimizer, weights)
+    if not isinstance(rate, (backend.Variable, LearningRateSchedule)):
+        return "the learning rate is a function"
+    for part in (optimizer, rate, *constraints):
+        if not type(part).__module__.startswith("keras.src."):
+            return f"{type(part).__name__} is not Keras' own"
+    held = [one for each in vars(optimizer).values() for one in (each if isinstance(each, list) else [each])]
+    if any(isinstance(each, BaseOptimizer) for each in held):
+        return f"{type(optimizer).__name__} holds other optimizers"
+    if any(getattr(weight, "overwrite_with_gradient", False) for weight in weights):
+        return "variables are overwritten with their gradients"
+    return None
+
+
+# Of torch._foreach_*: on the CPU they call the operator of this name on one tensor after the other. Others stay lists.
+_OF_LISTS = ("abs", "add", "add_", "div", "div_", "mul", "mul_", "sqrt", "sqrt_", "sub", "sub_")
+
+
+def _addScaled(tensor, other, *, alpha=1):
+    """torch reads the factor of a sum as a number: here it stays a value of the device."""
+    if not isinstance(alpha, torch.Tensor):
+        return tensor.add_(other, alpha=alpha)
+    return torch.ops.abele_op.add_scaled_(tensor, other, alpha)
+
+
+def _oneByOne(name):
+    """An operator on lists of tensors as operators on the tensors."""
+    operator = _addScaled if name == "add_" else getattr(torch.Tensor, name)
+
+    def each(first, *rest, **kwargs):
+        results = []
+        for index, tensor in enumerate(first):
+            others = [item[index] if isinstance(item, (list, tuple)) else item for item in rest]
+            results.append(operator(tensor, *others, **kwargs))
+        return None if name.endswith("_") else tuple(results)
+
+    return each
+
+
+@contextlib.contextmanager
+def _listsOneByOne():
+    """Operators on lists become operators on tensors, whose results lie in planned memory and which can be joined."""
+    originals = {name: getattr(torch, f"_foreach_{name}") for name in _OF_LISTS}
+    for name in originals:
+        setattr(torch, f"_foreach_{name}", _oneByOne(name))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(torch, f"_foreach_{name}", original)
+
+
+class _UpdateModule(torch.nn.Module):
+    """forward(*sums of gradients). Parameters v0, v1, ... are the weights and the optimizer's variables."""
+
+    def __init__(self, optimizer, weights, is_given, divisor):
+        super().__init__()
+        self.variables = [*weights, *optimizer.variables]
+        for index, variable in enumerate(self.variables):
+            self.register_parameter(f"v{index}", variable._value)
+        self._run = lambda gradients: _apply(optimizer, weights, is_given, divisor, gradients)
+
+    def forward(self, *gradients):
+        self._run(gradients)
+        return ()
+
+
+def _apply(optimizer, weights, is_given, divisor, gradients):
+    rest = iter(gradients)
+    given = [next(rest).view(tuple(v.shape)) if has else None for v, has in zip(weights, is_given, strict=True)]
+    with plainTracebacks(), _listsOneByOne():
+        optimizer.apply(meanOf(given, divisor), weights)
+
+
+def meanOf(sums, divisor):
+    """The gradients of an update from their sums."""
+    return sums if divisor == 1 else [None if each is None else each / divisor for each in sums]
+
+
+class _Program:
+    """An update by one optimizer of weights of one kind."""
+
+    def __init__(self, optimizer, weights, is_given, divisor, owner, inputs):
+        self._module = _UpdateModule(optimizer, weights, is_given, divisor)
+        self._values = [variable._value for variable in self._module.variables]
+        rules = core().Policy(many_programs=False)
+        source = OwnedSource(self._module, Options(), training=False, policy=rules, owner=owner)
+        self._native = core().Model(source, False, int(ConnectionType.Always), rules)
+        with torch.no_grad():
+            self._native.choose(inputs, "", (tuple(inputs), {}))
+        self.is_shared = sharesAll(self._native.session(), self._module.variables)
+
+    def fits(self):
+        """Whether Keras still has its variables in the same tensors."""
+        variables = self._module.variables
+        return all(variable._value is value for variable, value in zip(variables, self._values, strict=True))
+
+    def run(self, inputs):
+        self._native.step(inputs, inputs)
+
+
+class Updates:
+    """The weight updates of one execution. reason: why the host does them; None: a program does."""
+
+    def __init__(self, owner):
+        self._owner = owner
+        self._program = None
+        self._made_for = None
+        self._held = []
+        self._captures = 0
+        self.reason = "no weights were updated yet"
+
+    def apply(self, optimizer, sums, weights, divisor):
+        """Updates the weights by the optimizer, with its own numbers.
+
+        Args:
+            sums: of the gradients, by weight; None where there is none.
+            divisor: what they are divided by first.
+        """
+        if not optimizer.built:
+            with backend.name_scope(optimizer.name, caller=optimizer):
+                optimizer.build(weights)
+            optimizer.built = True
+        is_given = [each is not None for each in sums]
+        inputs = [each.reshape(-1) for each in sums if each is not None]
+        made_for = is_given, divisor, _constantsOf(optimizer, weights)
+        if made_for != self._made_for or (self._program is not None and not self._program.fits()):
+            self._made_for = made_for
+            self._held = [*_partsOf(optimizer, weights), *weights]  # so that no other object gets their ids
+            self._compile(optimizer, weights, is_given, divisor, inputs)
+        if self._program is None:
+            optimizer.apply(meanOf(sums, divisor), weights)
+        else:
+            self._program.run(inputs)
+
+    def _compile(self, optimizer, weights, is_given, divisor, inputs):
+        self._program, self.reason = None, _hostReason(optimizer, weights)
+        if self.reason is None and not inputs:
+            self.reason = "there are no gradients"
+        if self.reason is None and self._captures == _MOST_CAPTURES:
+            self.reason = f"its attributes have changed {_MOST_CAPTURES} times"
+        if self.reason is None:
+            self._captures += 1
+            try:
+                self._program = _Program(optimizer, weights, is_given, divisor, self._owner, inputs)
+            except Error as error:
+                self.reason = f"its update cannot be captured: {str(error).splitlines()[0]}"
+            else:
+                if not self._program.is_shared:
+                    self._program, self.reason = None, "devices cannot work in the memory of all its variables"
+        if self.reason is not None:
+            logger.info("%s updates the weights on the host: %s", type(optimizer).__name__, self.reason)
