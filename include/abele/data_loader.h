@@ -10,11 +10,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "abele/export.h"
 #include "abele/options.h"
+#include "abele/signature.h"
 
 namespace at {
 class Tensor;
@@ -95,6 +97,22 @@ auto samplesOf(DataSet data) {
 
 }  // namespace detail
 
+/// Samples in safetensors files: rows of tensors that stay there until a loader asks for them, so that the data need
+/// not fit into memory. Copies share the open files. Threads: safe.
+class ABELE_API StoredRows {
+ public:
+  /// A tensor that several of the files have is one, whose rows follow one another in the order of the files. Throws
+  /// E0712, E0501; E0801 where parts of a tensor differ in the type or the shape of their rows.
+  explicit StoredRows(const std::vector<std::string>& paths);
+  /// What the files have, by name. Dim 0 of the sizes: all rows.
+  std::vector<ProgramValue> tensors() const;
+
+ private:
+  friend class DataLoader;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
 /// Combines micro-batches: each batch has batch_size * deviceIterations * gradientAccumulation samples on dim 0.
 /// What a source throws comes out of next(), after the batches made before it.
 /// Threads: owner only. Source: spec data.md sections 1 to 3.
@@ -102,6 +120,11 @@ class ABELE_API DataLoader {
  public:
   /// Samples are the rows (dim 0) of these tensors, which must have equal numbers of them (E0801).
   DataLoader(const Options& options, std::vector<at::Tensor> tensors, const DataLoaderOptions& loading);
+  /// Samples are the rows of these tensors of the files; a batch has the tensors in the order of their names. Looks
+  /// through the tensors' checksums first, where the files have them. Throws E0801 for tensors that are missing or have
+  /// different numbers of rows, E0501 for damage, E0712.
+  DataLoader(const Options& options, const StoredRows& rows, const std::vector<std::string>& names,
+             const DataLoaderOptions& loading);
   /// sample(i) gives sample i of `count` as tensors without a batch dimension, alike in shape and type (E0801).
   DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
              const DataLoaderOptions& loading);

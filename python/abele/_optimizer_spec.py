@@ -93,12 +93,15 @@ class AttributeWatch:
         """Says each new name once."""
         for place, name in sorted(self._namesOf(optimizer) - self._known):
             self._known.add((place, name))
-            if name not in ("initial_lr", "step", *_OWN_FIELDS):
+            if name not in _OWN_FIELDS:
                 self._say("ignoring unexpected optimizer %s %r", place, name)
 
 
 # Fields that optimizers and schedulers of torch and of this package keep for themselves.
-_OWN_FIELDS = ("ipu_state_is_dirty", "host_state_is_dirty", "differentiable")
+_OWN_FIELDS = frozenset(
+    ("ipu_state_is_dirty", "host_state_is_dirty", "differentiable", "step")
+    + ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
+)
 
 
 def needsRunningMean(optimizer):

@@ -1,6 +1,7 @@
 """Abele under the Trainer of transformers: `AbeleTrainer(model, args, ..., devices=4, micro_batches=8)`.
 
-A training step, its backward and the optimizer's update are one compiled program, pipelined over several devices.
+A training step, its backward and the optimizer's update are one compiled program, pipelined over several devices; so is
+the forward of evaluation and prediction.
 Loops, data, callbacks, loggers, schedulers and files stay those of transformers.
 
 Source: transformers.Trainer; ours.
@@ -15,7 +16,7 @@ from transformers import Trainer
 
 from . import optim
 from ._errors import userError
-from ._models import trainingModel
+from ._models import inferenceModel, trainingModel
 from ._stages import stagedOptions
 from .enums import OutputMode
 from .losses import identity_loss
@@ -41,15 +42,51 @@ class _Loss(torch.nn.Module):
         return identity_loss(self._compute_loss(self.model, inputs, None if items is None else items[0]), "none")
 
 
+class _Forward(torch.nn.Module):
+    """A model's own forward, without the results that nobody looks at: caches of keys and values are large."""
+
+    def __init__(self, model, context, ignored):
+        super().__init__()
+        self.model = model
+        self._context = context
+        self._ignored = ignored
+
+    def forward(self, inputs, items=None):
+        """items: of the batch, as the loss of _Loss takes them. Shapes: [1]."""
+        numbers = {} if items is None else {"num_items_in_batch": items[0]}
+        with self._context():
+            outputs = self.model(**inputs, **numbers)
+        if not isinstance(outputs, dict):
+            return outputs
+        return type(outputs)(**{name: value for name, value in outputs.items() if name not in self._ignored})
+
+
+class _Compiled:
+    """A model whose calls are those of a compiled program."""
+
+    def __init__(self, model, program):
+        self._model, self._program = model, program
+
+    def __call__(self, num_items_in_batch=None, **inputs):
+        items = [] if num_items_in_batch is None else [torch.as_tensor(num_items_in_batch).reshape(1)]
+        return self._program(inputs, *items)
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+
 class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missing where types are checked
-    """A Trainer whose training steps are compiled programs. Evaluation runs in eager PyTorch, on the same weights.
+    """A Trainer whose steps of training, evaluation and prediction are compiled programs.
 
     Args:
         args, kwargs: transformers.Trainer's.
         devices: stages, each on a device of its own; Abele chooses the cuts. None: the model has blocks.
         micro_batches: pieces of each batch, whose mean gradient makes one update; `per_device_train_batch_size` is a
             multiple of it. The rows of the last batch that are missing are an error: `dataloader_drop_last=True`.
+            Batches of evaluation and prediction run whole.
         options: further options of Abele.
+        compile_evaluation: False: evaluation and prediction run in eager PyTorch, on the same weights, for models that
+            cannot be captured in them.
     """
 
     def __init__(
@@ -58,6 +95,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         devices: int | None = 1,
         micro_batches: int = 1,
         options: Options | None = None,
+        compile_evaluation: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -75,6 +113,8 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         self._abele_options = options
         self._compiled: Any = None
         self._numbers: Any = None  # of the optimizer, as the devices have them
+        self._compile_evaluation = compile_evaluation
+        self._evaluators: dict[tuple[str, ...], Any] = {}  # by the results that they leave out
 
     @property
     def compiled_model(self) -> Any:
@@ -107,11 +147,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
         if self._compiled is None:
             self.model.train()
-            options = stagedOptions(self._abele_options, self._num_devices, self._micro_batches)
-            options.outputMode(OutputMode.All)
-            # One program serves batches with and without padding: models that know of a compiler keep every mask.
-            if "abele.isCompiling" not in options._Popart.options:
-                options._Popart.set("abele.isCompiling", True)
+            options = self._optionsOf(self._micro_batches).outputMode(OutputMode.All)
             loss = _Loss(self.model, self._lossOf)
             self._compiled = trainingModel(loss, options, optimizer)
         numbers = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
@@ -119,6 +155,46 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             self._compiled.setOptimizer(optimizer)
             self._numbers = numbers
         return self._compiled(dict(self._prepare_inputs(inputs)), self._items(num_items_in_batch)).mean()
+
+    def _optionsOf(self, micro_batches: int) -> Options:
+        options: Options = stagedOptions(self._abele_options, self._num_devices, micro_batches)
+        # One program serves batches with and without padding: models that know of a compiler keep every mask.
+        if "abele.isCompiling" not in options._Popart.options:
+            options._Popart.set("abele.isCompiling", True)
+        return options
+
+    def prediction_step(
+        self,
+        model: torch.nn.Module,
+        inputs: Any,
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> Any:
+        """A batch as a whole."""
+        if self._compile_evaluation:
+            config = getattr(self.model, "config", None)
+            default = getattr(config, "keys_to_ignore_at_inference", ["past_key_values"] if config else [])
+            ignored = tuple(default if ignore_keys is None else ignore_keys)
+            if ignored not in self._evaluators:
+                forward = _Forward(self.model, self.compute_loss_context_manager, ignored)
+                options = self._optionsOf(1).outputMode(OutputMode.Final)
+                self._evaluators[ignored] = inferenceModel(forward.eval(), options)
+            model = _Compiled(model, self._evaluators[ignored])  # type: ignore[assignment]
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys=ignore_keys)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """As transformers does. Its program lasts as long as a training, or else for this loop: whoever changes
+        weights in between need not tell it."""
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            if not self.is_in_train:
+                self._endEvaluation()
+
+    def _endEvaluation(self) -> None:
+        for evaluator in self._evaluators.values():
+            evaluator.destroy()
+        self._evaluators.clear()
 
     def _items(self, number: Any) -> torch.Tensor | None:
         """The items of a batch as an argument of the program, where the model's loss takes them."""
@@ -150,6 +226,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             if self._compiled is not None:
                 self._compiled.destroy()
                 self._compiled, self._numbers = None, None
+            self._endEvaluation()
 
     def _clip_grad_norm(self, model: torch.nn.Module) -> None:
         """The optimizer has done it, inside the step."""

@@ -2,11 +2,13 @@
 #include "abele/data_loader.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include "api/moved_from.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "model/data_batches.h"
+#include "model/stored_rows.h"
 #include "options/input_shares.h"
 #include "options/store.h"
 
@@ -91,7 +93,7 @@ DataLoader::DataLoader(const Options& options, std::vector<at::Tensor> tensors, 
   }
   impl_ = std::make_unique<Impl>(options, loading);
   const int64_t count = tensors[0].size(0);
-  impl_->openSamples({std::move(tensors), nullptr, count}, loading);
+  impl_->openSamples({.tensors = std::move(tensors), .sample = nullptr, .rows = nullptr, .count = count}, loading);
 }
 
 DataLoader::DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
@@ -100,7 +102,51 @@ DataLoader::DataLoader(const Options& options, std::function<std::vector<at::Ten
   ABELE_REQUIRE(sample && count >= 0, E0801,
                 {.what = "a data loader without samples", .remedy = "pass a callable and how many samples it gives"});
   impl_ = std::make_unique<Impl>(options, loading);
-  impl_->openSamples({{}, std::move(sample), count}, loading);
+  impl_->openSamples({.tensors = {}, .sample = std::move(sample), .rows = nullptr, .count = count}, loading);
+}
+
+struct StoredRows::Impl {
+  host::StoredRows rows;
+};
+
+StoredRows::StoredRows(const std::vector<std::string>& paths)
+    : impl_(std::make_shared<Impl>(Impl{host::StoredRows(paths)})) {}
+
+std::vector<ProgramValue> StoredRows::tensors() const {
+  std::vector<ProgramValue> all;
+  for (const auto& [name, tensor] : impl_->rows.tensors())
+    all.push_back({.name = name, .sizes = tensor.sizes, .type = c10::toString(tensor.type)});
+  return all;
+}
+
+DataLoader::DataLoader(const Options& options, const StoredRows& rows, const std::vector<std::string>& names,
+                       const DataLoaderOptions& loading) {
+  checkLoading(loading);
+  const auto& tensors = rows.impl_->rows.tensors();
+  ABELE_REQUIRE(!names.empty(), E0801, {.what = "a data loader without tensors", .remedy = "name one or more tensors"});
+  int64_t count = 0;
+  for (const std::string& name : names) {
+    const auto found = tensors.find(name);
+    ABELE_REQUIRE(found != tensors.end() && !found->second.sizes.empty(), E0801,
+                  {.what = cat("the files have no tensor ", name, " with rows"),
+                   .found = found == tensors.end() ? "" : "a tensor without dimensions",
+                   .remedy = "name tensors whose rows are samples"});
+    const int64_t own = found->second.sizes[0];
+    if (name == names[0]) count = own;
+    ABELE_REQUIRE(own == count, E0801,
+                  {.what = cat("the tensor ", name, " has another number of rows than ", names[0]),
+                   .found = cat(own, " rows"),
+                   .expected = cat(count, " rows"),
+                   .remedy = "write one row for each sample"});
+  }
+  for (const std::string& name : names) rows.impl_->rows.requireWhole(name);
+  impl_ = std::make_unique<Impl>(options, loading);
+  const auto read = [files = rows.impl_, names](std::span<const int64_t> indices) {
+    host::Batch batch;
+    for (const std::string& name : names) batch.push_back(files->rows.read(name, indices));
+    return batch;
+  };
+  impl_->openSamples({.tensors = {}, .sample = nullptr, .rows = read, .count = count}, loading);
 }
 
 DataLoader::DataLoader(const Options& options, std::function<NextChunk()> start, const DataLoaderOptions& loading) {

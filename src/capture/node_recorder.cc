@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <string_view>
+
+#include <ATen/ops/empty_strided.h>
+#include <c10/util/Exception.h>
 
 #include "base/error.h"
 #include "capture/arguments.h"
+#include "capture/outcome.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -15,6 +21,42 @@ int64_t bytesOf(const torch::jit::Stack& stack) {
   for (const c10::IValue& value : stack)
     forEachTensor(value, [&](int32_t, const at::Tensor& t) { bytes += t.numel() * t.element_size(); });
   return bytes;
+}
+
+/// The same without values: tensors on the meta device, of the same types, sizes and strides.
+c10::IValue withoutValues(const c10::IValue& value) {
+  const auto meta = [](const at::Tensor& tensor) {
+    return tensor.defined() ? at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta))
+                            : tensor;
+  };
+  if (value.isTensor()) return meta(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(meta(tensor));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+      list.push_back(tensor ? std::optional(meta(*tensor)) : std::nullopt);
+    return list;
+  }
+  return value;
+}
+
+/// Does an operator that failed with `message` fail with the same one where nobody knows the values of its operands?
+/// Torch checks types and shapes by the same code there.
+bool failsWithoutValues(const c10::OperatorHandle& op, const torch::jit::Stack& operands, std::string_view message) {
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return false;
+  try {
+    torch::jit::Stack stack;
+    for (const c10::IValue& operand : operands) stack.push_back(withoutValues(operand));
+    op.callBoxed(&stack);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace() == message;
+  } catch (const std::exception&) {
+  }
+  return false;
 }
 
 }  // namespace
@@ -131,7 +173,14 @@ int64_t NodeRecorder::writtenOperand(const at::Tensor& tensor, int32_t index, in
 void NodeRecorder::run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call) {
   const auto start = std::chrono::steady_clock::now();
   int64_t bytes = request_.touched ? bytesOf(*stack) : 0;
-  op.callBoxed(stack);
+  const torch::jit::Stack operands(stack->end() - static_cast<std::ptrdiff_t>(numArguments(op)), stack->end());
+  try {
+    op.callBoxed(stack);
+  } catch (const c10::Error& error) {
+    noteShapeFailure(failsWithoutValues(op, operands, error.what_without_backtrace()));
+    throw;
+  }
+  noteShapeFailure(false);
   call.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   if (request_.touched) request_.touched(bytes + bytesOf(*stack));
 }

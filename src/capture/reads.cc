@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "capture/arguments.h"
+#include "capture/outcome.h"
 
 namespace abele::capture {
 namespace {
@@ -59,6 +60,7 @@ void Reads::recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* s
   const at::Tensor x = stack->at(stack->size() - 2).toTensor(), y = stack->back().toTensor();
   op.callBoxed(stack);
   const bool answer = stack->back().toBool();
+  noteSteered();
   if (x.sizes() != y.sizes() || (answer && values_.lookUp(x) == values_.lookUp(y))) return;
   torch::jit::Stack arguments = {x, y, answer};
   record_(require_equal, &arguments);
@@ -121,6 +123,7 @@ at::Tensor Reads::recordRead(const at::Tensor& tensor) {
   torch::jit::Stack arguments = {tensor.detach(), read, position_.str()};
   record_(require_same, &arguments);
   position_.op_name = name;
+  noteSteered();
   return read;
 }
 

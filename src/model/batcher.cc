@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 
 #include "base/error.h"
+#include "capture/outcome.h"
 #include "compile/tensors.h"
 
 namespace abele::host {
@@ -37,6 +39,18 @@ std::string keyOf(const std::string& form, const Batcher::Tensors& tensors) {
     key += cat(" ", contiguousType(static_cast<DType>(tensor.scalar_type()), sizes).str());
   }
   return key;
+}
+
+/// Is it an error of capture or compilation, which look at no values?
+bool isOfCompilation(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const UserError& refused) {
+    const std::string_view code = errorCodeText(refused.code());
+    return code >= "E01" && code < "E06";
+  } catch (...) {
+    return false;
+  }
 }
 
 double quantile(const std::vector<double>& sorted, double share) {
@@ -117,11 +131,25 @@ Batcher::Statistics Batcher::statistics() const {
 }
 
 void Batcher::requireKind(const std::string& key) const {
+  if (const auto wrong = hopeless_.find(key); wrong != hopeless_.end()) std::rethrow_exception(wrong->second);
   ABELE_REQUIRE(kinds_.contains(key) || static_cast<int64_t>(kinds_.size()) < settings_.most_kinds, E0704,
                 {.what = "a request of a kind that the server has no program for",
                  .found = key,
                  .expected = cat("one of the ", kinds_.size(), " kinds that were there before"),
                  .remedy = "pad requests to few shapes, or allow more of them (most_shapes)"});
+}
+
+bool Batcher::isHopeless(const std::string& key) const {
+  const std::lock_guard lock(mu_);
+  return hopeless_.contains(key);
+}
+
+void Batcher::note(const std::string& key, const std::exception_ptr& error) {
+  // One request with wrong values must not shut out others of its kind.
+  const capture::Outcome outcome = capture::takeOutcome();
+  const bool is_hopeless = !outcome.is_steered && (outcome.failed_by_shapes || isOfCompilation(error));
+  const std::lock_guard lock(mu_);
+  if (is_hopeless && !kinds_.contains(key) && hopeless_.size() < kMostHopeless) hopeless_.emplace(key, error);
 }
 
 // --- the first thread: batches ---------------------------------------------------------------------------------------
@@ -247,7 +275,7 @@ void Batcher::answer(Batch batch) {
     error = std::current_exception();
   }
   Pieces& pieces = batch.pieces;
-  if (error && pieces.size() > 1) {
+  if (error && pieces.size() > 1 && !isHopeless(batch.kind.key)) {
     // One of them is wrong, or several are: each half alone, so that the others get their answers.
     const auto middle = pieces.begin() + static_cast<ptrdiff_t>(pieces.size() / 2);
     answer(batchOf(batch.kind, Pieces(std::make_move_iterator(pieces.begin()), std::make_move_iterator(middle))));
@@ -258,7 +286,18 @@ void Batcher::answer(Batch batch) {
 }
 
 std::vector<Batcher::Tensors> Batcher::call(const Batch& batch) {
-  const Tensors results = run_(batch.kind.form, batch.tensors);
+  {
+    const std::lock_guard lock(mu_);
+    requireKind(batch.kind.key);  // others were answered, or failed, since it was submitted
+  }
+  Tensors results;
+  try {
+    capture::takeOutcome();  // of whatever else ran on this thread
+    results = run_(batch.kind.form, batch.tensors);
+  } catch (...) {
+    note(batch.kind.key, std::current_exception());
+    throw;
+  }
   {
     const std::lock_guard lock(mu_);
     kinds_.insert(batch.kind.key);  // before anybody is answered, who may ask again at once

@@ -39,6 +39,7 @@ class Batcher {
     double p50_s = 0, p90_s = 0, p99_s = 0, longest_s = 0;  // from submit() to the answer, of the last kKept requests
   };
   static constexpr size_t kKept = 10'000;
+  static constexpr size_t kMostHopeless = 1000;  // kinds that are remembered to be wrong
 
   Batcher(Run run, Settings settings);
   /// stop().
@@ -46,7 +47,8 @@ class Batcher {
 
   /// rows: tensors with equal numbers of rows, any number of them. The answer: the same rows of the results, or what
   /// the model throws for them alone. Waits for room in the queue; with wait = false, nothing where there is none.
-  /// Throws E0708 for what has no rows, E0704 for a kind of tensors that is one too many, E0705 behind stop().
+  /// Throws E0708 for what has no rows, E0704 for a kind of tensors that is one too many, E0705 behind stop(); for a
+  /// kind that cannot be compiled, what the first request of it got.
   std::optional<std::future<Tensors>> submit(const std::string& form, const Tensors& rows, bool wait = true);
   /// Answers what was submitted and ends. Submitters that wait for room get E0705.
   void stop();
@@ -106,8 +108,11 @@ class Batcher {
   Pieces takeRows(Bucket& bucket);
   Batch batchOf(Kind kind, Pieces pieces) const;
   void answer(Batch batch);
-  /// Throws E0704. Requires: the lock.
+  /// Throws E0704, and what requests of a hopeless kind get. Requires: the lock.
   void requireKind(const std::string& key) const;
+  bool isHopeless(const std::string& key) const;
+  /// Called where the model has just thrown `error`. Remembers a kind that no request can be right in.
+  void note(const std::string& key, const std::exception_ptr& error);
   /// Results by piece.
   std::vector<Tensors> call(const Batch& batch);
   void give(Piece& piece, Tensors results, const std::exception_ptr& error);
@@ -119,7 +124,8 @@ class Batcher {
   std::condition_variable arrived_, room_, made_;  // arrived_: or the second thread has no batch, or takes one
   std::map<std::string, Bucket> buckets_;          // by form, types and sizes; those without requests are removed
   int64_t waiting_rows_ = 0;
-  std::set<std::string> kinds_;  // by key, that the model has answered
+  std::set<std::string> kinds_;                         // by key, that the model has answered
+  std::map<std::string, std::exception_ptr> hopeless_;  // by key, that it cannot be compiled for
   std::optional<Batch> next_;
   bool is_running_ = false, stopping_ = false, made_all_ = false;
   Statistics counts_;

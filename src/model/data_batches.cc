@@ -1,5 +1,7 @@
 #include "model/data_batches.h"
 
+#include <numeric>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randperm.h>
@@ -95,6 +97,13 @@ class SampleBatches : public Batches {
  private:
   Batch rows(int64_t begin, int64_t end) const {
     Batch batch;
+    if (source_.rows) {
+      if (order_.defined())
+        return source_.rows({order_.const_data_ptr<int64_t>() + begin, order_.const_data_ptr<int64_t>() + end});
+      std::vector<int64_t> indices(static_cast<size_t>(end - begin));
+      std::iota(indices.begin(), indices.end(), begin);
+      return source_.rows(indices);
+    }
     if (!source_.sample) {
       for (const at::Tensor& tensor : source_.tensors)
         batch.push_back(order_.defined() ? tensor.index_select(0, order_.narrow(0, begin, end - begin))

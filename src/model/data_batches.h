@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Generator.h>
@@ -26,10 +27,12 @@ class Batches {
   virtual int64_t size() const = 0;
 };
 
-/// Rows of tensors, or samples of a function, in order or shuffled; all of them or the share of one process.
+/// Rows of tensors or of files, or samples of a function, in order or shuffled; all of them or the share of one
+/// process.
 struct SampleSource {
-  Batch tensors;                               // either these
-  std::function<Batch(int64_t index)> sample;  // or this
+  Batch tensors;                                                // either these
+  std::function<Batch(int64_t index)> sample;                   // or this
+  std::function<Batch(std::span<const int64_t> indices)> rows;  // or this, for all samples of a batch at once
   int64_t count = 0;
 };
 std::unique_ptr<Batches> sampleBatches(SampleSource source, const DataLoaderOptions& loading, int64_t combined);

@@ -140,8 +140,16 @@ std::map<std::string, DType> typesOf(const Attributes& optimizer, const std::vec
   return types;
 }
 
+/// Does a scheduler change it at every step? Those of torch that cycle momentum, or the first beta in its place, note
+/// in the groups between which values (OneCycleLR, CyclicLR).
+bool isCycled(const Attributes& optimizer, int place, const std::string& name) {
+  return (name == "momentum" || name == "betas") && optimizer.has(place, "base_momentum") &&
+         optimizer.has(place, "max_momentum");
+}
+
 bool isConstant(const Attributes& optimizer, int place, const std::string& name, bool follows_torch) {
   if (name == "amsgrad" || name == "centered") return true;  // they decide what is kept from step to step
+  if (isCycled(optimizer, place, name)) return false;
   if (optimizer.isOurs()) return optimizer.isConstant(name);
   if (follows_torch) return false;
   if (kAlwaysConstant.contains(name)) return true;

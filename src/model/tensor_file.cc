@@ -222,6 +222,10 @@ void TensorFileReader::readInto(const std::string& name, const at::Tensor& tenso
     refuse(path(), cat(name, " with another checksum"));
 }
 
+void TensorFileReader::readPart(const std::string& name, uint64_t begin, char* into, uint64_t bytes) const {
+  file_.read(entries_.at(name).begin + begin, into, bytes);
+}
+
 void TensorFileReader::requireWhole(const std::string& name) const {
   const TensorEntry& entry = entries_.at(name);
   if (entry.checksum.empty()) return;

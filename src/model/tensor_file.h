@@ -52,6 +52,9 @@ class TensorFileReader {
   at::Tensor read(const std::string& name) const;
   /// The same into memory.   Requires: contiguous, on the CPU, of the entry's type and size.
   void readInto(const std::string& name, const at::Tensor& tensor) const;
+  /// A part of the contents, whose checksum nobody looks at. Throws E0712.   Requires: there are so many bytes behind
+  /// `begin`.
+  void readPart(const std::string& name, uint64_t begin, char* into, uint64_t bytes) const;
   /// Reads the contents in pieces and keeps none of them. Throws as read().
   void requireWhole(const std::string& name) const;
 

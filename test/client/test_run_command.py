@@ -51,13 +51,18 @@ class Training:
         self.options = options()
         self.loader = abele.DataLoader(self.options, samples, batch_size=BATCH)
         self.model = abele.trainingModel(self.net, self.options, optimizer=self.optimizer)
-        self.step, self.losses = 0, []
+        self.step, self.losses, self.rates = 0, [], []
 
-    def trainTo(self, last, folder=None):
+    def trainTo(self, last, folder=None, schedule=None):
         while self.step < last:
             for x, target in self.loader:
+                if schedule is not None:
+                    self.rates.append([group["lr"] for group in self.optimizer.param_groups])
+                    self.model.setOptimizer(self.optimizer)
                 self.losses.append(self.model(x, target)[1].reshape(()))
                 self.step += 1
+                if schedule is not None:
+                    schedule.step()
                 if self.step == last:
                     if folder is not None:
                         abele.save_checkpoint(folder, self.model, self.loader, step=last)
@@ -185,6 +190,89 @@ def test_epochs_shuffling_and_learning_rates(tmp_path, saved):
     assert len(a) == 12 and torch.equal(a, b) and not torch.equal(a, c)
 
 
+def sequence(optimizer):
+    schedules = torch.optim.lr_scheduler
+    first = schedules.LinearLR(optimizer, start_factor=0.1, total_iters=4)
+    second = schedules.CosineAnnealingLR(optimizer, T_max=3, eta_min=1e-3)
+    return schedules.SequentialLR(optimizer, [first, second], milestones=[5])
+
+
+SCHEDULES = {
+    "ConstantLR:factor=0.3,total_iters=4": lambda o: torch.optim.lr_scheduler.ConstantLR(o, 0.3, 4),
+    "LinearLR:start_factor=0.1,end_factor=0.7,total_iters=7": lambda o: torch.optim.lr_scheduler.LinearLR(
+        o, 0.1, 0.7, 7
+    ),
+    "StepLR:step_size=3": lambda o: torch.optim.lr_scheduler.StepLR(o, 3),
+    "ExponentialLR:gamma=0.9": lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
+    "CosineAnnealingLR:T_max=5,eta_min=0.003": lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5, 0.003),
+    "LinearLR:start_factor=0.1,total_iters=4 5:CosineAnnealingLR:T_max=3,eta_min=1e-3": sequence,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")
+@pytest.mark.parametrize("text", SCHEDULES)
+def test_schedules_are_those_of_torch(tmp_path, data, text):
+    """The rates and losses of a training in Python with torch's schedule; also where it was stopped meanwhile."""
+    steps = 13
+    whole = Training(data)
+    whole.trainTo(steps, schedule=SCHEDULES[text](whole.optimizer))
+    rates, losses = torch.tensor(whole.rates, dtype=torch.double), whole.losses
+    fresh = Training(data)
+    fresh.model.compile(data["x"][:4], data["target"][:4])
+    fresh.model.save(tmp_path / "program")
+    words = [tmp_path / "program", "--data", tmp_path / "data.safetensors", "--inputs=x,target", "--threads=1"]
+    words += ["--lr-schedule", *text.split(), "--checkpoint", tmp_path / "run", "--out", tmp_path / "out"]
+    for begin, end in ((0, 6), (6, steps)):
+        done = run(*words, f"--steps={end}")
+        assert done.returncode == DONE, done.stderr
+        found = abele.load_tensors(tmp_path / "out")
+        assert torch.equal(found["lr"], rates[begin:end]), (found["lr"] - rates[begin:end]).abs().max()
+        assert torch.equal(found["loss"], torch.stack(losses[begin:end]))
+
+
+def test_a_table_of_learning_rates(tmp_path, data, saved):
+    table = tmp_path / "rates.csv"
+    table.write_text("step,lr\n0,0.5\n3,0.1\r\n4,2.5e-3\n")
+    done = run(*saved, "--steps=6", "--lr-schedule", table, "--out", tmp_path / "out")
+    assert done.returncode == DONE, done.stderr
+    expected = torch.tensor([[0.5], [0.5], [0.5], [0.1], [2.5e-3], [2.5e-3]], dtype=torch.double)
+    assert torch.equal(abele.load_tensors(tmp_path / "out")["lr"], expected)
+    for text, code, place in (
+        ("0,0.5\n3", "E0801", "rates.csv:2"),
+        ("0,0.5\n3,x", "E0801", "rates.csv:2"),
+        ("1,0.5", "E0801", "rates.csv:1"),
+        ("0,0.5\n3,0.1\n3,0.2", "E0801", "rates.csv:3"),
+        ("0,0.5,0.1", "E0801", "rates.csv:1"),
+        ("", "E0712", "rates.csv"),
+    ):
+        table.write_text(text)
+        refused = run(*saved, "--lr-schedule", table)
+        assert refused.returncode == ERROR and refused.stderr.startswith(code) and place in refused.stderr, refused
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["SomeLR:gamma=1"],
+        ["StepLR:gamma=1"],
+        ["StepLR:step_size=0"],
+        ["StepLR:step_size=2.5"],
+        ["StepLR:step_size=3,gamma=x"],
+        ["StepLR:step_size=3,size=1"],
+        ["LinearLR:start_factor=0"],
+        ["LinearLR:start_factor=1.5"],
+        ["3:StepLR:step_size=3"],
+        ["StepLR:step_size=3", "StepLR:step_size=3"],
+        ["StepLR:step_size=3", "5:StepLR:step_size=3", "5:StepLR:step_size=3"],
+    ],
+    ids=" ".join,
+)
+def test_schedules_that_cannot_be(saved, words):
+    refused = run(*saved, "--lr-schedule", *words)
+    assert refused.returncode == ERROR and refused.stderr.startswith("E0901"), refused.stderr
+    assert words[-1] in refused.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_behind_a_step(tmp_path, saved, number):
     words = [*saved, "--checkpoint", tmp_path / "run", "--keep=0"]
@@ -261,6 +349,59 @@ def test_what_it_refuses(tmp_path, data, saved):
     assert "3 rows" in refused("E0801", program, "--data", few, *rest)
     abele.save_tensors(few, {"x": data["x"], "target": data["target"][:8]})
     assert "target 8" in refused("E0801", program, "--data", few, *rest)
+
+
+@pytest.mark.parametrize("words", [[], ["--shuffle"]], ids=["in order", "shuffled"])
+def test_rows_of_several_files_are_those_of_one(tmp_path, data, saved, words):
+    program, _, file, *rest = saved
+    parts = [tmp_path / f"part-{i}.safetensors" for i in range(3)]
+    for part, rows in zip(parts, (slice(0, 7), slice(7, 7), slice(7, ROWS)), strict=True):
+        abele.save_tensors(part, {"x": data["x"][rows].contiguous(), "target": data["target"][rows].contiguous()})
+    out = [tmp_path / "one", tmp_path / "several"]
+    for path, files in zip(out, ([file], parts), strict=True):
+        done = run(program, "--data", *files, *rest, *words, "--steps=14", "--out", path)
+        assert done.returncode == DONE, done.stderr
+    equal(*map(abele.load_tensors, out))
+    abele.save_tensors(parts[1], {"x": data["x"][:, :3].contiguous()})
+    done = run(program, "--data", *parts, *rest)
+    assert done.returncode == ERROR and done.stderr.startswith("E0801") and "f32[26,3]" in done.stderr, done.stderr
+
+
+class Wide(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1 << 16, 1)
+
+    def forward(self, x):
+        return abele.identity_loss(self.layer(x), "mean")
+
+
+def peakOf(words, steps):
+    """The most memory that the command took for so many steps, in bytes."""
+    process = subprocess.Popen([COMMAND, *map(str, words), f"--steps={10 * steps}"], text=True, stdout=subprocess.PIPE)
+    for line in process.stdout:
+        if line.startswith(f"step {steps} "):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            break
+    process.terminate()
+    process.communicate(timeout=300)
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not say what a process took")
+@pytest.mark.parametrize("words", [[], ["--shuffle"]], ids=["in order", "shuffled"])
+def test_data_need_not_fit_into_memory(tmp_path, words):
+    rows = 2, 768  # of 256 KiB: 192 MiB
+    net = Wide()
+    model = abele.trainingModel(net, abele.Options(), torch.optim.SGD(net.parameters(), lr=1e-9))
+    model.compile(torch.zeros(2, 1 << 16))
+    model.save(tmp_path / "program")
+    peaks = []
+    for count in rows:
+        abele.save_tensors(tmp_path / "data", {"x": torch.ones(count, 1 << 16)})
+        run = [tmp_path / "program", "--data", tmp_path / "data", "--threads=1", *words]
+        peaks.append(peakOf(run, steps=rows[-1] // 2 + 2))
+    assert peaks[1] - peaks[0] < (192 << 20) / 4, peaks
 
 
 def test_damaged_files_are_refused(tmp_path, saved):

@@ -6,6 +6,7 @@ Skipped where transformers and accelerate are not installed. To be tried in a fo
 """
 
 import copy
+import re
 
 import abele
 import pytest
@@ -19,11 +20,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS, LENGTH, BATCH = 32, 12, 8
 
 
-def gpt():
+def gpt(use_cache=False):
     torch.manual_seed(0)
     sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 50, "n_positions": 16}
     dropouts = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **dropouts, use_cache=False))
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **dropouts, use_cache=use_cache))
 
 
 def texts():
@@ -91,6 +92,61 @@ def test_a_pipeline_evaluates_logs_and_clips(tmp_path):
     assert isinstance(trainer.optimizer.optimizer, abele.optim.AdamW) and losses[-1] < losses[0]
     eager = transformers.Trainer(model, arguments(tmp_path), eval_dataset=texts())
     assert trainer.evaluate()["eval_loss"] == eager.evaluate()["eval_loss"]
+
+
+def found(trainer):
+    """Metrics of an evaluation, but for times, and what predict() returns: with a last batch that is smaller."""
+    metrics = {name: value for name, value in trainer.evaluate().items() if not re.search("runtime|second|time", name)}
+    predicted = trainer.predict(texts()[: BATCH + 3])
+    return metrics, predicted.predictions, predicted.label_ids, predicted.metrics["test_loss"]
+
+
+class Metrics:
+    """Whether every token is right. Notes the texts that it saw."""
+
+    def __call__(self, predicted):
+        right = predicted.predictions.argmax(-1)[:, :-1] == predicted.label_ids[:, 1:]
+        return {"right": right.mean().item(), "sum": predicted.predictions.astype("float64").sum().item()}
+
+
+@pytest.mark.parametrize("settings", [{}, {"label_smoothing_factor": 0.1}, {"prediction_loss_only": True}], ids=str)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_evaluation_is_transformers_own(devices, settings, tmp_path):
+    """Losses, predictions and metrics, bit for bit; by compiled programs."""
+    model = gpt(use_cache=True)
+    common = {"eval_dataset": texts()[: 2 * BATCH + 3], "compute_metrics": Metrics()}
+    eager = transformers.Trainer(model, arguments(tmp_path, **settings), **common)
+    theirs = found(eager)
+    options = abele.Options()
+    options._Popart.set("abele.threadsPerDevice", 1)
+    trainer = AbeleTrainer(model, arguments(tmp_path, **settings), devices=devices, options=options, **common)
+    captures = []
+    with abele.registerPreCompileHook(lambda: captures.append(1)):
+        ours = found(trainer)
+        assert len(captures) == 4  # two shapes in each of two loops
+        assert ours[0] == theirs[0] and ours[3] == theirs[3]
+        for mine, wanted in zip(ours[1:3], theirs[1:3], strict=True):
+            assert (mine is None) == (wanted is None) and (mine is None or (mine == wanted).all())
+        AbeleTrainer(model, arguments(tmp_path), compile_evaluation=False, **common).evaluate()
+        assert len(captures) == 4
+    with torch.no_grad():
+        model.transformer.wte.weight.mul_(0.5)  # of which nobody tells the trainer
+    changed = trainer.evaluate()["eval_loss"]
+    assert changed != theirs[0]["eval_loss"] and changed == eager.evaluate()["eval_loss"]
+
+
+def test_evaluation_in_a_training_sees_its_weights(tmp_path):
+    """The same losses as of transformers' own trainer, which evaluates between the same steps."""
+    evaluating = {"eval_strategy": "steps", "eval_steps": 2}
+    _, trainer = trained(tmp_path, **evaluating)
+    eager = transformers.Trainer(
+        gpt(), arguments(tmp_path, optim="adamw_torch", **evaluating), train_dataset=texts(), eval_dataset=texts()
+    )
+    eager.train()
+    ours, theirs = (
+        [log["eval_loss"] for log in each.state.log_history if "eval_loss" in log] for each in (trainer, eager)
+    )
+    assert ours == theirs and len(set(ours)) == 3
 
 
 def test_checkpoints_go_on(tmp_path):

@@ -30,7 +30,7 @@ def test_constants_of_optimizers_without_marks():
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     executor = poptorch.trainingModel(model, optimizer=optimizer)
     executor(torch.ones(2))
-    optimizer.param_groups[0]["betas"] = (0.5, 0.5)  # as OneCycleLR does
+    optimizer.param_groups[0]["betas"] = (0.5, 0.5)  # no scheduler said so
     with pytest.raises(poptorch.Error, match="E0706 optimizer") as raised:
         executor.setOptimizer(optimizer)
     assert "torch's own optimizers have no marks" in str(raised.value)

@@ -228,3 +228,33 @@ def test_schedulers_that_cycle_betas():
             schedulers[optimizer].step()
 
     requireSame(lambda parameters: torch.optim.AdamW(parameters, lr=0.01), change)
+
+
+def oneCycle(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=STEPS + 1)
+
+
+def cyclic(optimizer):
+    return torch.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, step_size_up=2)
+
+
+@pytest.mark.parametrize("schedule", [oneCycle, cyclic])
+@pytest.mark.parametrize("package", [torch, poptorch], ids=["torch", "poptorch"])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_schedulers_that_cycle_momentum_in_poptorch(kind, package, schedule):
+    """betas are constants of PopTorch's, but where a scheduler says that it changes them."""
+    eager, compiled = Net(), Marked()
+    own = getattr(torch.optim, kind)(eager.parameters(), lr=0.01)
+    given = getattr(package.optim, kind)(compiled.parameters(), lr=0.01)
+    executor = poptorch.trainingModel(compiled, optimizer=given)
+    schedules = [schedule(own), schedule(given)]
+    for x, target in batches(torch.float32):
+        executor.setOptimizer(given)
+        executor(x, target)
+        own.zero_grad()
+        eager(x, target).backward()
+        own.step()
+        for each in schedules:
+            each.step()
+        for ours, theirs in zip(compiled.parameters(), eager.parameters(), strict=True):
+            assert torch.equal(ours.detach(), theirs.detach())

@@ -17,10 +17,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include "abele/abele.h"
+#include "lr_schedule.h"
 #include "output.h"
 
 namespace {
@@ -38,7 +40,7 @@ constexpr const char* kFooter =
 
 struct Arguments {
   std::string program;
-  std::vector<std::string> data, inputs;
+  std::vector<std::string> data, inputs, schedule;
   int64_t steps = 0, epochs = 0, done = 0, every = 0, keep = 3, threads = 0, print_every = 1;
   uint64_t seed = 0;
   bool shuffle = false;
@@ -72,26 +74,24 @@ double secondsSince(Clock::time_point begin) { return std::chrono::duration<doub
 // --- data ------------------------------------------------------------------------------------------------------------
 
 struct Data {
-  Tensors tensors;    // in the program's order
-  int64_t rows = 0;   // of each
-  int64_t batch = 0;  // rows that one call takes
-};
+  abele::StoredRows files;
+  std::vector<std::string> names;  // of the tensors, in the program's order
+  int64_t rows = 0;                // of each
+  int64_t batch = 0;               // rows that one call takes
 
-std::map<std::string, at::Tensor> readData(const std::vector<std::string>& files) {
-  std::map<std::string, at::Tensor> all;
-  for (const std::string& file : files)
-    for (auto& [name, tensor] : abele::loadTensors(file))
-      if (!all.emplace(name, tensor).second)
-        refuse(ErrorCode::E0801, {.what = "two files of data have a tensor of one name", .at = file, .found = name});
-  return all;
-}
+  /// A thread reads the batches ahead, and drop_last leaves out the rows that do not fill one.
+  abele::DataLoader loader(abele::DataLoaderOptions loading) const {
+    loading.batch_size = batch;
+    loading.mode = abele::DataLoaderMode::kAsync;
+    return abele::DataLoader(abele::Options(), files, names, loading);
+  }
+};
 
 /// Which tensor of the data each input is, by --inputs, or by the names: whole ones, or their last parts.
 std::vector<std::string> chooseTensors(const std::vector<abele::ProgramValue>& inputs, const Arguments& arguments,
-                                       const std::map<std::string, at::Tensor>& data) {
+                                       const std::map<std::string, abele::ProgramValue>& data) {
   std::vector<std::string> has, takes, chosen;
-  for (const auto& [name, tensor] : data)
-    has.push_back(shapeOf(name + " " + c10::toString(tensor.scalar_type()), tensor.sizes()));
+  for (const auto& [name, tensor] : data) has.push_back(shapeOf(name + " " + tensor.type, tensor.sizes));
   for (const abele::ProgramValue& input : inputs) takes.push_back(shapeOf(input.name + " " + input.type, input.sizes));
   const auto fail = [&](const std::string& what) {
     refuse(ErrorCode::E0801,
@@ -123,33 +123,32 @@ std::vector<std::string> chooseTensors(const std::vector<abele::ProgramValue>& i
 /// E0501, E0712.
 Data loadData(abele::CompiledModel& model, const Arguments& arguments, bool fills_calls) {
   const std::vector<abele::ProgramValue> inputs = abele::inputsOf(model);
-  const std::map<std::string, at::Tensor> all = readData(arguments.data);
-  const std::vector<std::string> names = chooseTensors(inputs, arguments, all);
+  Data data{.files = abele::StoredRows(arguments.data)};
+  std::map<std::string, abele::ProgramValue> all;
+  for (const abele::ProgramValue& tensor : data.files.tensors()) all.emplace(tensor.name, tensor);
+  data.names = chooseTensors(inputs, arguments, all);
   if (inputs.empty()) refuse(ErrorCode::E0801, {.what = "the program takes no tensors, and so no data"});
-  Data data;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const at::Tensor& tensor = all.at(names[i]);
-    at::DimVector expected(inputs[i].sizes.begin(), inputs[i].sizes.end());
-    const bool has_rows = tensor.dim() > 0 && !expected.empty();
+    const abele::ProgramValue& tensor = all.at(data.names[i]);
+    std::vector<int64_t> expected = inputs[i].sizes;
+    const bool has_rows = !tensor.sizes.empty() && !expected.empty();
     const int64_t batch = has_rows ? expected[0] : 0;
-    if (has_rows) expected[0] = tensor.size(0);
-    const std::string type = c10::toString(tensor.scalar_type());
-    if (!has_rows || type != inputs[i].type || tensor.sizes() != at::IntArrayRef(expected))
+    if (has_rows) expected[0] = tensor.sizes[0];
+    if (!has_rows || tensor.type != inputs[i].type || tensor.sizes != expected)
       refuse(ErrorCode::E0801,
-             {.what = text("the data's ", names[i], " does not fit the program's input ", inputs[i].name),
+             {.what = text("the data's ", tensor.name, " does not fit the program's input ", inputs[i].name),
               .at = listed(arguments.data),
-              .found = shapeOf(type, tensor.sizes()),
+              .found = shapeOf(tensor.type, tensor.sizes),
               .expected = shapeOf(inputs[i].type, inputs[i].sizes) + ", with any number of rows",
               .remedy = "write the tensor as the program was compiled for it"});
-    if (i > 0 && (batch != data.batch || tensor.size(0) != data.rows))
+    if (i > 0 && (batch != data.batch || tensor.sizes[0] != data.rows))
       refuse(ErrorCode::E0801, {.what = "the data's tensors have different numbers of rows",
                                 .at = listed(arguments.data),
-                                .found = text(names[i], " ", tensor.size(0), ", ", batch, " in a call"),
-                                .expected = text(names[0], " ", data.rows, ", ", data.batch, " in a call"),
+                                .found = text(tensor.name, " ", tensor.sizes[0], ", ", batch, " in a call"),
+                                .expected = text(data.names[0], " ", data.rows, ", ", data.batch, " in a call"),
                                 .remedy = "write one row for each sample"});
     data.batch = batch;
-    data.rows = tensor.size(0);
-    data.tensors.push_back(tensor);
+    data.rows = tensor.sizes[0];
   }
   if (const int64_t least = fills_calls ? data.batch : 1; data.rows < least)
     refuse(ErrorCode::E0801, {.what = "the data has too few rows",
@@ -166,40 +165,63 @@ class Losses {
  public:
   explicit Losses(std::vector<std::string> names) : names_(std::move(names)) {}
 
-  void add(int64_t step, const Tensors& results) {
+  /// rates: of learning, by parameter group; none: nobody asked for them.
+  void add(int64_t step, const Tensors& results, const std::vector<double>& rates) {
     steps_.push_back(step);
+    rates_.insert(rates_.end(), rates.begin(), rates.end());
     for (size_t i = 0; i < results.size(); ++i)
-      if (results[i].numel() == 1)
-        of_[i < names_.size() ? names_[i] : std::to_string(i)].push_back(results[i].reshape({}));
+      if (results[i].numel() == 1) {
+        Series& series = of_[i < names_.size() ? names_[i] : std::to_string(i)];
+        series.type = results[i].scalar_type();
+        series.values.push_back(results[i].item());
+      }
   }
   /// "loss 0.25", or names and values where there are several.
   std::string last() const {
     std::string all;
-    for (const auto& [name, values] : of_) all += text("  ", of_.size() == 1 ? "loss" : name, " ", show(values.back()));
+    for (const auto& [name, series] : of_)
+      all += text("  ", of_.size() == 1 ? "loss" : name, " ", show(series.values.back()));
     return all;
   }
   std::string change() const {
     std::string all;
-    for (const auto& [name, values] : of_)
-      all += text("; ", of_.size() == 1 ? "loss" : name, " ", show(values.front()), " -> ", show(values.back()));
+    for (const auto& [name, series] : of_)
+      all += text("; ", of_.size() == 1 ? "loss" : name, " ", show(series.values.front()), " -> ",
+                  show(series.values.back()));
     return all;
   }
   void write(const std::string& path) const {
     std::map<std::string, at::Tensor> file{{"step", at::tensor(steps_, at::kLong)}};
-    for (const auto& [name, values] : of_) file[of_.size() == 1 ? "loss" : name] = at::stack(values);
+    if (!rates_.empty())
+      file["lr"] = at::tensor(rates_, at::kDouble).reshape({static_cast<int64_t>(steps_.size()), -1});
+    for (const auto& [name, series] : of_) file[of_.size() == 1 ? "loss" : name] = series.tensor();
     abele::saveTensors(path, file);
   }
 
  private:
-  static std::string show(const at::Tensor& value) {
+  /// Numbers, not tensors: small blocks that stay between the large ones of batches would keep the heap from using
+  /// those again, so that a long run grew by about a batch at each step.
+  struct Series {
+    at::ScalarType type = at::kFloat;
+    std::vector<at::Scalar> values;
+
+    at::Tensor tensor() const {
+      at::Tensor all = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(type));
+      for (size_t i = 0; i < values.size(); ++i) all.select(0, static_cast<int64_t>(i)).fill_(values[i]);
+      return all;
+    }
+  };
+
+  static std::string show(const at::Scalar& value) {
     char buffer[32];
-    std::snprintf(buffer, sizeof buffer, "%.6g", value.item<double>());
+    std::snprintf(buffer, sizeof buffer, "%.6g", value.toDouble());
     return buffer;
   }
 
   std::vector<std::string> names_;
   std::vector<int64_t> steps_;
-  std::map<std::string, Tensors> of_;
+  std::vector<double> rates_;  // by step, then by group
+  std::map<std::string, Series> of_;
 };
 
 class Training {
@@ -208,13 +230,8 @@ class Training {
       : arguments_(arguments),
         model_(abele::loadTrainingModel(arguments.program, options)),
         data_(loadData(model_, arguments, /*fills_calls=*/true)),
-        loader_(abele::Options(), data_.tensors,
-                {.batch_size = data_.batch, .shuffle = arguments.shuffle, .seed = arguments.seed}),
-        losses_(abele::resultNames(model_)) {
-    if (const int64_t rest = data_.rows % data_.batch; rest != 0)
-      std::cerr << "abele run: " << rest << " of " << data_.rows << " rows are left out in each pass: a call takes "
-                << data_.batch << "\n";
-  }
+        loader_(data_.loader({.shuffle = arguments.shuffle, .seed = arguments.seed})),
+        losses_(abele::resultNames(model_)) {}
 
   int run(const abele::StopOnSignal& stop) {
     begin();
@@ -222,6 +239,7 @@ class Training {
     const Clock::time_point started = Clock::now();
     while (step_ < last && !stop)
       for (const auto& batch : loader_) {  // a pass; begin() goes on in the one that is under way
+        if (schedule_) setRates(schedule_->of(step_));
         const Tensors results = model_(batch);
         ++step_;
         note(results, last);
@@ -236,20 +254,41 @@ class Training {
  private:
   void begin() {
     step_ = arguments_.done;
+    const std::vector<double> saved = rates();  // of the program: those of a checkpoint may be a schedule's
     if (!arguments_.checkpoint.empty())
       if (const auto resumed = abele::loadCheckpoint(arguments_.checkpoint, model_, &loader_)) {
         step_ = kept_ = resumed->step;
         std::cout << "goes on from " << resumed->path << "\n";
       }
     if (kept_ < 0) loader_.seek({.pass = step_ / loader_.size(), .batches = step_ % loader_.size()});
-    if (arguments_.learning_rate == arguments_.learning_rate) setLearningRate();
+    const std::vector<double> given(saved.size(), arguments_.learning_rate);
+    const bool is_given = arguments_.learning_rate == arguments_.learning_rate;
+    if (!arguments_.schedule.empty())
+      schedule_.emplace(arguments_.schedule, is_given ? given : saved);
+    else if (is_given)
+      setRates(given);
+    if (const int64_t rest = data_.rows % data_.batch; rest != 0)
+      std::cerr << "abele run: " << rest << " of " << data_.rows << " rows are left out in each pass: a call takes "
+                << data_.batch << "\n";
   }
 
-  void setLearningRate() {
+  /// Of the parameter groups.
+  std::vector<double> rates() const {
+    std::vector<double> all;
+    std::visit(
+        [&](const auto& groups) {
+          for (const auto& group : groups) all.push_back(group.lr);
+        },
+        model_.optimizer().groups);
+    return all;
+  }
+
+  void setRates(const std::vector<double>& wanted) {
+    if (rates() == wanted) return;
     abele::optim::Optimizer changed = model_.optimizer();
     std::visit(
-        [this](auto& groups) {
-          for (auto& group : groups) group.lr = arguments_.learning_rate;
+        [&](auto& groups) {
+          for (size_t i = 0; i < groups.size(); ++i) groups[i].lr = wanted[i];
         },
         changed.groups);
     model_.setOptimizer(changed);
@@ -260,7 +299,7 @@ class Training {
   }
 
   void note(const Tensors& results, int64_t last) {
-    losses_.add(step_, results);
+    losses_.add(step_, results, schedule_ ? rates() : std::vector<double>());
     if (step_ % arguments_.print_every == 0 || step_ == last)
       std::cout << "step " << step_ << losses_.last() << std::endl;  // whoever watches sees it at once
     if (arguments_.every > 0 && step_ % arguments_.every == 0) keep();
@@ -292,6 +331,7 @@ class Training {
   abele::TrainingModel model_;
   Data data_;
   abele::DataLoader loader_;
+  std::optional<abele::tools::Schedule> schedule_;
   Losses losses_;
   int64_t step_ = 0, kept_ = -1;
   std::string path_;  // of the last checkpoint
@@ -333,25 +373,22 @@ class Results {
   std::map<std::string, bool> has_rows_;
 };
 
-/// Rows [begin, begin + batch) of the data; the last one stands for those that are missing.
-Tensors rowsOf(const Data& data, int64_t begin) {
-  const int64_t rows = std::min(data.batch, data.rows - begin);
-  Tensors batch;
-  for (const at::Tensor& tensor : data.tensors) {
-    at::Tensor part = tensor.narrow(0, begin, rows);
-    if (rows < data.batch) {
-      at::DimVector sizes(tensor.sizes());
-      sizes[0] = data.batch - rows;
-      part = at::cat({part, part.narrow(0, rows - 1, 1).expand(sizes)});
-    }
-    batch.push_back(std::move(part));
+/// A batch of as many rows: the last one stands for those that are missing.
+Tensors filled(const Tensors& rows, int64_t batch) {
+  Tensors all;
+  for (const at::Tensor& tensor : rows) {
+    const int64_t missing = batch - tensor.size(0);
+    at::DimVector sizes(tensor.sizes());
+    sizes[0] = missing;
+    all.push_back(missing == 0 ? tensor : at::cat({tensor, tensor.narrow(0, tensor.size(0) - 1, 1).expand(sizes)}));
   }
-  return batch;
+  return all;
 }
 
 int serve(const Arguments& arguments, const abele::Options& options, const abele::StopOnSignal& stop) {
-  if (!arguments.checkpoint.empty() || !arguments.save.empty() || arguments.learning_rate == arguments.learning_rate)
-    refuse(ErrorCode::E0901, {.what = "--checkpoint, --save and --lr are for programs that train",
+  if (!arguments.checkpoint.empty() || !arguments.save.empty() || !arguments.schedule.empty() ||
+      arguments.learning_rate == arguments.learning_rate)
+    refuse(ErrorCode::E0901, {.what = "--checkpoint, --save, --lr and --lr-schedule are for programs that train",
                               .at = arguments.program,
                               .found = "a program for inference"});
   abele::InferenceModel model = abele::loadInferenceModel(arguments.program, options);
@@ -361,9 +398,11 @@ int serve(const Arguments& arguments, const abele::Options& options, const abele
   const int64_t last = arguments.steps > 0 ? std::min(calls, arguments.steps) : calls;
   std::vector<double> times;
   int64_t rows = 0;
-  for (int64_t call = 0; call < last && !stop; ++call) {
-    const int64_t taken = std::min(data.batch, data.rows - call * data.batch);
-    const Tensors batch = rowsOf(data, call * data.batch);
+  abele::DataLoader loader = data.loader({.drop_last = false});
+  Tensors given;
+  for (int64_t call = 0; call < last && !stop && loader.next(given); ++call) {
+    const int64_t taken = given[0].size(0);
+    const Tensors batch = filled(given, data.batch);
     const Clock::time_point begin = Clock::now();
     const Tensors found = model(batch);
     times.push_back(secondsSince(begin));
@@ -390,7 +429,11 @@ void declare(CLI::App& app, Arguments& a) {
   constexpr int64_t kMost = 1'000'000'000'000;  // above it a number is a slip, and an integer may not hold it
   const CLI::Range one_or_more(int64_t{1}, kMost), none_or_more(int64_t{0}, kMost);
   app.add_option("program", a.program, "what save() or compileAndExport() wrote, in Python or C++")->required();
-  app.add_option("--data", a.data, "safetensors file with a row for each sample; several: tensors of all")->required();
+  app.add_option(
+         "--data", a.data,
+         "safetensors files with a row for each sample; the rows of a tensor that several files have follow one "
+         "another. Batches are read from the files as they are needed")
+      ->required();
   app.add_option("--inputs", a.inputs, "the data's tensors in the order of the program's inputs; default: by name")
       ->delimiter(',');
   auto* steps =
@@ -405,7 +448,10 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_flag("--shuffle", a.shuffle, "a new order of the rows in each pass");
   app.add_option("--seed", a.seed, "of the order");
   app.add_option("--lr", a.learning_rate, "a new learning rate for all groups");
-  app.add_option("--out", a.out, "safetensors file: inference: the results; training: the losses by step");
+  app.add_option("--lr-schedule", a.schedule, abele::tools::kScheduleHelp);
+  app.add_option(
+      "--out", a.out,
+      "safetensors file: inference: the results; training: the losses by step, and a schedule's learning rates");
   auto* folder = app.add_option("--checkpoint", a.checkpoint,
                                 "folder: goes on from its newest checkpoint, and writes one at the end");
   app.add_option("--every", a.every, "steps between checkpoints")->needs(folder)->check(one_or_more);

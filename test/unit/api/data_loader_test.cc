@@ -126,4 +126,45 @@ TEST(DataLoader, FeedsAModel) {
   EXPECT_EQ(count, 2);
 }
 
+TEST(DataLoader, TakesRowsOfFiles) {
+  const std::string folder = testing::TempDir();
+  const at::Tensor x = torch::randn({9, 3}), y = torch::arange(9);
+  std::vector<std::string> paths;
+  for (const auto& [begin, rows] : {std::pair(0, 4), {4, 0}, {4, 5}}) {
+    paths.push_back(folder + "/rows" + std::to_string(paths.size()));
+    abele::saveTensors(paths.back(), {{"x", x.narrow(0, begin, rows)}, {"y", y.narrow(0, begin, rows)}});
+  }
+  const abele::StoredRows rows(paths);
+  ASSERT_EQ(rows.tensors().size(), 2u);
+  EXPECT_EQ(rows.tensors()[0].name, "x");
+  EXPECT_EQ(rows.tensors()[0].sizes, (std::vector<int64_t>{9, 3}));
+  EXPECT_EQ(rows.tensors()[1].type, "Long");
+  for (const auto mode : {abele::DataLoaderMode::kSync, abele::DataLoaderMode::kAsync})
+    for (const bool shuffle : {false, true}) {
+      const abele::DataLoaderOptions loading{
+          .batch_size = 2, .shuffle = shuffle, .seed = 3, .drop_last = false, .mode = mode};
+      abele::DataLoader stored(calls(2), rows, {"y", "x"}, loading), held(calls(2), {y, x}, loading);
+      for (int pass = 0; pass < 2; ++pass) {
+        std::vector<at::Tensor> a, b;
+        while (held.next(b)) {
+          ASSERT_TRUE(stored.next(a));
+          EXPECT_TRUE(torch::equal(a[0], b[0]) && torch::equal(a[1], b[1]));
+        }
+        EXPECT_FALSE(stored.next(a));
+        stored.reset();
+        held.reset();
+      }
+    }
+  const auto load = [&](std::vector<std::string> names) { abele::DataLoader(calls(1), rows, names, {}); };
+  EXPECT_EQ(codeOf([&] { load({"z"}); }), "E0801");
+  EXPECT_EQ(codeOf([&] { load({}); }), "E0801");
+  abele::saveTensors(paths[1], {{"x", torch::ones({2, 4})}});
+  EXPECT_EQ(codeOf([&] { abele::StoredRows{paths}; }), "E0801");
+  abele::saveTensors(paths[1], {{"x", torch::ones({2, 3})}, {"z", torch::ones({})}});
+  const abele::StoredRows uneven(paths);
+  EXPECT_EQ(codeOf([&] { abele::DataLoader(calls(1), uneven, {"x", "y"}, {}); }), "E0801");
+  EXPECT_EQ(codeOf([&] { abele::DataLoader(calls(1), uneven, {"z"}, {}); }), "E0801");
+  EXPECT_EQ(codeOf([&] { abele::StoredRows({folder + "/none"}); }), "E0712");
+}
+
 }  // namespace

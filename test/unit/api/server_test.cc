@@ -118,6 +118,44 @@ TEST(Server, EachShapeHasAProgram) {
   EXPECT_TRUE(torch::equal(server(ids(4))[1], ids(4) * 3));
 }
 
+TEST(Server, AShapeThatCannotBeCompiledIsCapturedOnce) {
+  std::atomic<int> captures = 0;
+  const at::Tensor weight = torch::ones({4, 2});
+  Server server(inferenceModel([&captures, weight](const at::Tensor& x) {
+                  ++captures;
+                  if (x.size(1) == 3) return x * x.sum().item<float>();  // E0101
+                  if (x.size(1) == 2) throw std::runtime_error("nobody knows why");
+                  return torch::mm(x, weight);
+                }),
+                options());
+  const auto ask = [&](int64_t width) { return server(torch::ones({3, width})); };
+  ask(4);
+  EXPECT_EQ(captures, 1);
+  for (int i = 0; i < 3; ++i) EXPECT_THROW(ask(5), c10::Error);
+  EXPECT_EQ(captures, 2);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(codeOf([&] { ask(3); }), "E0101");
+  EXPECT_EQ(captures, 3);
+  for (int i = 0; i < 3; ++i) EXPECT_THROW(ask(2), std::runtime_error);
+  EXPECT_EQ(captures, 6);
+  EXPECT_TRUE(torch::equal(ask(4)[0], torch::full({3, 2}, 4.F)));
+}
+
+TEST(Server, WrongValuesShutNobodyOut) {
+  Server server(lookUp(), options());
+  const at::Tensor wrong = torch::full({2, 4}, kWords);
+  EXPECT_ANY_THROW(server(wrong));  // the first of its shape
+  expectAnswer(idsOf(2, 1), server(idsOf(2, 1)));
+  EXPECT_ANY_THROW(server(wrong));
+  expectAnswer(idsOf(2, 1), server(idsOf(2, 1)));
+  Server steered(inferenceModel([](const at::Tensor& ids) {
+                   const bool is_wrong = ids.eq(kWords).any().item<bool>();
+                   return is_wrong ? torch::mm(ids, ids) : ids * 3;
+                 }),
+                 options());
+  EXPECT_ANY_THROW(steered(wrong));
+  EXPECT_TRUE(torch::equal(steered(idsOf(2, 1))[0], idsOf(2, 1) * 3));
+}
+
 TEST(Server, AProgramOfAFileKnowsItsBatch) {
   const std::string path = testing::TempDir() + "/server.abele";
   lookUp().compileAndExport(path, idsOf(kBatch, 0));

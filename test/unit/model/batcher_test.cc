@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <stdexcept>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+
+#include "base/error.h"
 
 namespace abele::host {
 namespace {
@@ -112,6 +115,27 @@ TEST(Batcher, ABatchThatIsNotFullWaitsForTheOneThatRuns) {
   EXPECT_TRUE(isAnswer(of_second, second));
   EXPECT_TRUE(isAnswer(of_third, third));
   EXPECT_EQ(batcher.statistics().batches, 2);
+}
+
+TEST(Batcher, KindsBeyondTheirNumberAreRefusedAlsoWhereTheyWaited) {
+  Gate gate;
+  Batcher::Settings one = settings(0ns);
+  one.most_kinds = 1;
+  std::atomic<int> calls = 0;
+  Batcher batcher(
+      [&](const std::string&, const Batcher::Tensors& batch) {
+        ++calls;
+        return gate.pass(batch);
+      },
+      one);
+  const at::Tensor rows = rowsFrom(0, 5);
+  auto first = batcher.submit("t", {rows});
+  gate.awaitCall();
+  auto second = batcher.submit("t", {rows.to(at::kInt)});  // nobody was answered yet
+  gate.open();
+  EXPECT_TRUE(isAnswer(first, rows));
+  EXPECT_THROW(second->get(), UserError);
+  EXPECT_EQ(calls, 1);
 }
 
 }  // namespace
