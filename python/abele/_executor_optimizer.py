@@ -34,6 +34,7 @@ class OptimizerSync:
             self._optimizer._disconnect()
         self._optimizer = optimizer
         _optimizer_spec.warnOfSubclass(optimizer)
+        _optimizer_spec.warnOfStepHooks(optimizer)
         if self._watch is None:
             self._watch = _optimizer_spec.AttributeWatch(optimizer, relaxed=self._options.relax_optimizer_checks)
         if isinstance(optimizer, optim.Optimizer):

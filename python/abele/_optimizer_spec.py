@@ -44,6 +44,18 @@ def warnOfSubclass(optimizer):
         )
 
 
+def warnOfStepHooks(optimizer):
+    """To be called once for an optimizer: functions around its step() do not run."""
+    found = [name for name in ("pre", "post") if getattr(optimizer, f"_optimizer_step_{name}_hooks", None)]
+    if found:
+        logger.warning(
+            "functions given to register_step_%s_hook of %s are never called: the device updates the weights; "
+            "call them before or after the model instead",
+            found[0],
+            type(optimizer).__name__,
+        )
+
+
 def kindOf(optimizer):
     """The name of its row, such as "SGD".
 

@@ -1,72 +1,57 @@
 """The place of this process among those that a launcher started.
 
-poprun sets POPDIST_NUM_TOTAL_REPLICAS and its companions; without them everything is single process.
+poprun sets POPDIST_NUM_TOTAL_REPLICAS and its companions; without them everything is single process. What says a place
+that cannot be is poptorch.Error, E0702.
 Source: spec clients.md, item 21; environment.md, section 9.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, overload
 
-from abele._errors import refused
 from abele._native import core
 
-_TOTAL = "POPDIST_NUM_TOTAL_REPLICAS"
-_LOCAL = "POPDIST_NUM_LOCAL_REPLICAS"
-_OFFSET = "POPDIST_REPLICA_INDEX_OFFSET"
-_IPUS = "POPDIST_NUM_IPUS_PER_REPLICA"
 _GROUP = "popdist"  # not that of the trainings
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
-def _integer(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    if not text:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise refused(RuntimeError, f"environment variable {name} is {text!r}, expected an integer") from None
-
-
 def isPopdistEnvSet() -> bool:
     """True if a launcher started this process."""
-    return bool(os.environ.get(_TOTAL))
+    return bool(core().popdist.isPopdistEnvSet())
 
 
 def getNumTotalReplicas() -> int:
     """Replicas of all processes."""
-    return _integer(_TOTAL, 1)
+    return int(core().popdist.getNumTotalReplicas())
 
 
 def getNumLocalReplicas() -> int:
     """Replicas of this process."""
-    return _integer(_LOCAL, getNumTotalReplicas())
+    return int(core().popdist.getNumLocalReplicas())
 
 
 def getReplicaIndexOffset() -> int:
     """Index of this process's first replica."""
-    return _integer(_OFFSET, 0)
+    return int(core().popdist.getReplicaIndexOffset())
 
 
 def getNumIpusPerReplica() -> int:
     """Devices of one replica."""
-    return _integer(_IPUS, 1)
+    return int(core().popdist.getNumIpusPerReplica())
 
 
 def getNumInstances() -> int:
     """Processes."""
-    return max(1, getNumTotalReplicas() // max(1, getNumLocalReplicas()))
+    return int(core().popdist.getNumInstances())
 
 
 def getInstanceIndex() -> int:
     """Index of this process."""
-    return getReplicaIndexOffset() // max(1, getNumLocalReplicas())
+    return int(core().popdist.getInstanceIndex())
 
 
 def _join(process: int, processes: int) -> None:

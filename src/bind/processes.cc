@@ -1,6 +1,7 @@
-// Joining and leaving the group of processes that train one model.
+// Joining and leaving the group of processes that train one model, and what their launcher says.
 #include "session/processes.h"
 
+#include "abele/processes.h"
 #include "bind/bind.h"
 #include "bind/gil.h"
 
@@ -27,6 +28,14 @@ void registerProcesses(py::module_& module) {
         return host::anyOf({.index = index, .count = count, .group = group}, value);
       },
       py::arg("index"), py::arg("count"), py::arg("group"), py::arg("value"), py::call_guard<NoGil>());
+  py::module_ launched = module.def_submodule("popdist");
+  launched.def("isPopdistEnvSet", &popdist::isPopdistEnvSet);
+  launched.def("getNumTotalReplicas", &popdist::getNumTotalReplicas);
+  launched.def("getNumLocalReplicas", &popdist::getNumLocalReplicas);
+  launched.def("getReplicaIndexOffset", &popdist::getReplicaIndexOffset);
+  launched.def("getNumIpusPerReplica", &popdist::getNumIpusPerReplica);
+  launched.def("getNumInstances", &popdist::getNumInstances);
+  launched.def("getInstanceIndex", &popdist::getInstanceIndex);
   module.def("leaveProcesses", &host::leaveProcesses, py::call_guard<NoGil>());
 }
 

@@ -2,9 +2,31 @@
 
 #include <algorithm>
 
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/TensorWrapper.h>
+
 #include "base/error.h"
 
 namespace abele::capture {
+
+Losses::Unwrapped Losses::unwrapped(const at::Tensor& loss) {
+  Unwrapped result{loss};
+  for (;;) {
+    if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(result.tensor)) {
+      result = {wrapper->value(), true};
+    } else if (const auto* batched = at::functorch::maybeGetBatchedImpl(result.tensor)) {
+      result.tensor = at::Tensor(batched->value());
+    } else {
+      return result;
+    }
+  }
+}
+
+void Losses::passOver(ir::ValueId value, const std::string& line) {
+  // Below the transform the same operator ran on what it wraps, and was taken for a loss.
+  std::erase_if(marks_, [&](const Mark& mark) { return mark.value == value; });
+  passed_over_ = line;
+}
 
 void Losses::mark(const at::Tensor& loss, ir::ValueId value, const std::string& line, int64_t summed_rows) {
   marks_.push_back({loss, value, line, summed_rows});
@@ -23,6 +45,7 @@ std::pair<at::Tensor, ir::ValueId> Losses::find(const ir::Graph& graph) const {
   }
   ABELE_REQUIRE(!marks.empty(), E0102,
                 {.what = "a training model marks no loss",
+                 .found = passed_over_ ? cat("only one that torch.func differentiates itself, ", *passed_over_) : "",
                  .expected = cat("one loss in forward: a loss function of torch, or ",
                                  inLanguage("poptorch.identity_loss", "abele::identityLoss")),
                  .remedy = cat("return ",

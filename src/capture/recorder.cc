@@ -123,8 +123,10 @@ int32_t Recorder::externalOf(const ModelTensor& tensor) {
 void Recorder::markLoss(const at::Tensor& loss, int64_t summed_rows) {
   if (!request_.training || attribution_.isBackward() || failure_) return;
   try {
-    const ir::ValueId value = valueOf(loss);
-    losses_.mark(loss, value, position_.where.source, summed_rows);
+    const Losses::Unwrapped own = Losses::unwrapped(loss);
+    const ir::ValueId value = valueOf(own.tensor);
+    if (own.is_differentiated) return losses_.passOver(value, position_.where.source);
+    losses_.mark(own.tensor, value, position_.where.source, summed_rows);
   } catch (const Error&) {
     fail();
     throw;

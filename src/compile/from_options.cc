@@ -325,7 +325,7 @@ CommGroup commGroup(CommGroupType type) {
 
 int64_t localProcesses(int64_t processes) {
   for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"})
-    if (const int64_t number = environmentInteger(name, 0); number > 0) return std::min(number, processes);
+    if (!environmentText(name).empty()) return std::min(environmentInteger(name, processes, 1), processes);
   return processes;
 }
 

@@ -123,12 +123,10 @@ void setExpert(Values& values, const OptionList& arguments) {
 }
 
 void setEnvVarNames(Values& values, const OptionList& arguments) {
-  const auto read = [&](size_t i, int64_t otherwise) {
-    return OptionValue(environmentInteger(arguments[i].as<std::string>()->c_str(), otherwise));
-  };
-  const OptionValue id = read(1, 0), count = read(0, 1);
-  values.set("Distributed", "distributed_process_id", id);
-  values.set("Distributed", "num_distributed_processes", count);
+  const ProcessPlace place =
+      processPlace(arguments[0].as<std::string>()->c_str(), arguments[1].as<std::string>()->c_str());
+  values.set("Distributed", "distributed_process_id", OptionValue(place.index));
+  values.set("Distributed", "num_distributed_processes", OptionValue(place.count));
 }
 
 using Function = void (*)(Values&, const OptionList&);

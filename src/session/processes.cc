@@ -99,18 +99,21 @@ bool anyOfJoined(bool value) {
 ProcessOptions placeOfThisProcess() {
   constexpr const char* kNames[][2] = {{"WORLD_SIZE", "RANK"}, {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}};
   for (const auto& [count, index] : kNames)
-    if (!environmentText(count).empty() && !environmentText(index).empty())
-      return {.index = environmentInteger(index, 0), .count = environmentInteger(count, 1)};
+    if (!environmentText(count).empty() && !environmentText(index).empty()) {
+      const ProcessPlace place = processPlace(count, index);
+      return {.index = place.index, .count = place.count};
+    }
   return {};
 }
 
 PopdistPlace popdistPlace() {
   PopdistPlace place;
   place.is_set = !environmentText("POPDIST_NUM_TOTAL_REPLICAS").empty();
-  place.total_replicas = environmentInteger("POPDIST_NUM_TOTAL_REPLICAS", 1);
-  place.local_replicas = environmentInteger("POPDIST_NUM_LOCAL_REPLICAS", place.total_replicas);
-  place.first_replica = environmentInteger("POPDIST_REPLICA_INDEX_OFFSET", 0);
-  place.ipus_per_replica = environmentInteger("POPDIST_NUM_IPUS_PER_REPLICA", 1);
+  place.total_replicas = environmentInteger("POPDIST_NUM_TOTAL_REPLICAS", 1, 1);
+  place.local_replicas =
+      environmentInteger("POPDIST_NUM_LOCAL_REPLICAS", place.total_replicas, 1, place.total_replicas);
+  place.first_replica = environmentInteger("POPDIST_REPLICA_INDEX_OFFSET", 0, 0, place.total_replicas - 1);
+  place.ipus_per_replica = environmentInteger("POPDIST_NUM_IPUS_PER_REPLICA", 1, 1);
   return place;
 }
 

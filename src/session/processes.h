@@ -1,7 +1,6 @@
 // Several processes that train one model, each with replicas of its own. Docs: docs/replicas.md.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,11 +30,12 @@ struct PopdistPlace {
   bool is_set = false;
   int64_t total_replicas = 1, local_replicas = 1, first_replica = 0, ipus_per_replica = 1;
 
-  int64_t instances() const { return std::max<int64_t>(1, total_replicas / std::max<int64_t>(1, local_replicas)); }
-  int64_t instance() const { return first_replica / std::max<int64_t>(1, local_replicas); }
+  int64_t instances() const { return total_replicas / local_replicas; }
+  int64_t instance() const { return first_replica / local_replicas; }
   /// In a group that is not the training's.
   ProcessOptions process() const { return {.index = instance(), .count = instances(), .group = "popdist"}; }
 };
+/// Throws E0702.
 PopdistPlace popdistPlace();
 
 /// Connects this process with the others, or takes the group that the program registered into this process's sessions,

@@ -386,6 +386,11 @@ def test_processes_of_mpi(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "first")
     with pytest.raises(poptorch.Error, match="OMPI_COMM_WORLD_RANK"):
         poptorch.Options()
+    for size, rank, name in [("-1", "0", "OMPI_COMM_WORLD_SIZE is -1"), ("4", "4", "OMPI_COMM_WORLD_RANK is 4")]:
+        monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", size)
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+        with pytest.raises(poptorch.Error, match=f"(?s)E0702.*{name}.*expected"):
+            poptorch.Options()
 
 
 @pytest.mark.spec("environment/3/POPLAR_ENGINE_OPTIONS", names=["variables.POPLAR_ENGINE_OPTIONS"])

@@ -209,3 +209,16 @@ def test_a_subclass_is_warned_of_once_for_each_optimizer(caplog):
     assert len(warnings()) == 1
     executor.setOptimizer(Overriding(model.parameters(), lr=0.1))
     assert len(warnings()) == 2
+
+
+@spec("optim/1/SGD", "optim/5")
+@pytest.mark.parametrize("register", ["register_step_pre_hook", "register_step_post_hook"])
+def test_hooks_around_a_step_are_warned_of(register, caplog):
+    def ofOptimizer(parameters):
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        getattr(optimizer, register)(lambda *arguments: pytest.fail("the device has steps of its own"))
+        return optimizer
+
+    _, _, executor = compiled(ofOptimizer)
+    executor(X)
+    assert [register in record.message for record in caplog.records if "hook" in record.message] == [True]

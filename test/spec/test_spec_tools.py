@@ -102,6 +102,16 @@ def test_options_of_one_of_several_launched_processes(monkeypatch):
     monkeypatch.setenv("POPDIST_NUM_LOCAL_REPLICAS", "4")
     monkeypatch.setenv("POPDIST_REPLICA_INDEX_OFFSET", "0")
     assert popdist.poptorch.Options().replication_factor == 4
+    for name, value in [
+        ("POPDIST_NUM_LOCAL_REPLICAS", "0"),
+        ("POPDIST_NUM_LOCAL_REPLICAS", "two"),
+        ("POPDIST_REPLICA_INDEX_OFFSET", "4"),
+        ("POPDIST_NUM_IPUS_PER_REPLICA", "-1"),
+    ]:
+        with monkeypatch.context() as wrong:
+            wrong.setenv(name, value)
+            with pytest.raises(poptorch.Error, match=f"E0702.*{name} is {value}"):
+                popdist.poptorch.Options()
 
 
 @pytest.mark.spec("environment/9")

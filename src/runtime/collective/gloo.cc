@@ -36,7 +36,7 @@ c10::intrusive_ptr<c10d::Store> storeOf(int64_t process, int64_t processes, std:
                            "processes"});
   const bool is_agents = environmentText("TORCHELASTIC_USE_AGENT_STORE") == "True";
   c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(environmentInteger("MASTER_PORT", 0));
+  options.port = static_cast<uint16_t>(environmentInteger("MASTER_PORT", 0, 0, 65535));
   options.isServer = process == 0 && !is_agents;
   options.numWorkers = static_cast<size_t>(processes);
   options.timeout = timeout;

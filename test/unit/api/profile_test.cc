@@ -138,8 +138,24 @@ TEST(Popdist, TheLaunchersVariablesSayThePlace) {
   EXPECT_EQ(abele::popdist::getInstanceIndex(), 2);
   setenv("POPDIST_NUM_LOCAL_REPLICAS", "two", 1);
   EXPECT_EQ(codeOf([] { abele::popdist::getNumLocalReplicas(); }), "E0702");
+  setenv("POPDIST_NUM_LOCAL_REPLICAS", "0", 1);
+  EXPECT_EQ(codeOf([] { abele::popdist::getNumInstances(); }), "E0702");
+  setenv("POPDIST_NUM_LOCAL_REPLICAS", "2", 1);
+  setenv("POPDIST_REPLICA_INDEX_OFFSET", "6", 1);
+  EXPECT_EQ(codeOf([] { abele::popdist::getInstanceIndex(); }), "E0702");
   for (const char* name : {"POPDIST_NUM_TOTAL_REPLICAS", "POPDIST_NUM_LOCAL_REPLICAS", "POPDIST_REPLICA_INDEX_OFFSET"})
     unsetenv(name);
+}
+
+TEST(Processes, PlacesThatCannotBeAreRefused) {
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("RANK", "2", 1);
+  abele::Options options;
+  const std::string text = abele::test::errorOf([&] { abele::joinProcesses(options); });
+  EXPECT_TRUE(text.starts_with("E0702")) << text;
+  EXPECT_NE(text.find("RANK is 2"), std::string::npos) << text;
+  unsetenv("WORLD_SIZE");
+  unsetenv("RANK");
 }
 
 TEST(Channel, WithoutTracingDoesNothing) {

@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "../../support/code_of.h"
 #include "options/notes.h"
 
 namespace abele::host {
 namespace {
+
+using abele::test::codeOf;
 
 ProgramOptions programOf(const Options::Values& values) { return programOptions(values, /*training=*/false); }
 
@@ -44,6 +47,8 @@ TEST(FromOptions, LaunchersSayHowManyProcessesAreHere) {
   EXPECT_EQ(localProcesses(4), 2);
   setenv("LOCAL_WORLD_SIZE", "8", 1);
   EXPECT_EQ(localProcesses(4), 4);
+  setenv("LOCAL_WORLD_SIZE", "-8", 1);
+  EXPECT_EQ(codeOf([] { localProcesses(4); }), "E0702");
   unsetenv("LOCAL_WORLD_SIZE");
   unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
 }

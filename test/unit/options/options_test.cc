@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -285,6 +286,38 @@ TEST(OptionsJson, DamagedTextIsRefused) {
 
 TEST(OptionsJson, PairsOfSurrogatesAreOneCharacter) {
   EXPECT_EQ(Options().fromJson("{\"modelName\": \"\\ud83d\\ude00\"}").model_name(), "\xf0\x9f\x98\x80");
+}
+
+TEST(OptionsEnvironment, PlacesThatCannotBeAreRefused) {
+  const auto refused = [](const char* count, const char* index) {
+    setenv("OMPI_COMM_WORLD_SIZE", count, 1);
+    setenv("OMPI_COMM_WORLD_RANK", index, 1);
+    const std::string text = abele::test::errorOf([] { Options(); });
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    return text;
+  };
+  for (const auto& [count, index, name] : {std::array{"-1", "0", "OMPI_COMM_WORLD_SIZE is -1"},
+                                           {"0", "0", "OMPI_COMM_WORLD_SIZE is 0"},
+                                           {"9999999999", "0", "OMPI_COMM_WORLD_SIZE is 9999999999"},
+                                           {"4", "4", "OMPI_COMM_WORLD_RANK is 4"},
+                                           {"4", "-1", "OMPI_COMM_WORLD_RANK is -1"},
+                                           {"", "1", "OMPI_COMM_WORLD_SIZE is not set"}}) {
+    const std::string text = refused(count, index);
+    EXPECT_TRUE(text.starts_with("E0702")) << text;
+    EXPECT_NE(text.find(name), std::string::npos) << text;
+  }
+  EXPECT_EQ(refused("4", "3"), "");
+  setenv("MY_SIZE", "2", 1);
+  setenv("MY_RANK", "2", 1);
+  EXPECT_EQ(codeOf([] { Options().Distributed().setEnvVarNames("MY_SIZE", "MY_RANK"); }), "E0702");
+  unsetenv("MY_SIZE");
+  unsetenv("MY_RANK");
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  setenv("POPDIST_NUM_TOTAL_REPLICAS", "-1", 1);
+  EXPECT_EQ(codeOf([] { Options(); }), "E0702");
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  unsetenv("POPDIST_NUM_TOTAL_REPLICAS");
 }
 
 TEST(OptionsEnvironment, DefaultsComeFromVariables) {
