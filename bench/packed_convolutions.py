@@ -35,7 +35,7 @@ WORKING_SET = 48 << 20  # bytes of all weights of a shape
 FEWEST_PAIRS = 40
 WARM_STEPS = 2
 ATEN, MKLDNN, PREPACKED = torch.ops.aten, torch.ops.mkldnn, torch.ops.mkldnn_prepacked
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # numbers of mallopt
 
 
 class Convolution:
@@ -83,8 +83,8 @@ class Convolution:
         return MKLDNN._reorder_convolution_transpose_weight(weight, *rest)
 
     def packed_input_gradient(self, gradient, packed):
-        """Two forms: one in oneDNN's own layouts, and one with channels last, which is another kernel where the stride
-        is 1. ATen checks the sizes of a packed weight as if it were plain: the first needs equal numbers of channels."""
+        """In oneDNN's own layouts, or with channels last, which is another kernel where the stride is 1. ATen checks the
+        sizes of a packed weight as if it were plain: the first form needs equal numbers of channels."""
         if self.weight_sizes[0] == self.weight_sizes[1]:
             rest = (self.stride, self.padding, self.dilation, True, self.unread, self.groups)
             return ATEN.convolution(gradient.to_mkldnn(), packed, None, *rest).to_dense()
@@ -225,7 +225,9 @@ def show(product, convolution, count, row):
     bits = {True: "same bits", False: "other bits", None: ""}[row.get("same_bits")]
     packed = f"{row['packed']:7.3f}" if "packed" in row else " " * 7
     moved = row.get("packing", row.get("out_of_blocks"))
-    print(f"{convolution.key():45} x{count} {product:15} {row['plain_us']:9.1f} {packed} {moved:8.3f}  {bits}", flush=True)
+    print(
+        f"{convolution.key():45} x{count} {product:15} {row['plain_us']:9.1f} {packed} {moved:8.3f}  {bits}", flush=True
+    )
 
 
 def measure_products(workload, clock):
@@ -279,7 +281,9 @@ class Eager:
     @torch.no_grad()
     def predict(self, x, target):
         self.repack()
-        return torch.stack([self.model(*rows) for rows in zip(x.split(self.size), target.split(self.size), strict=True)])
+        return torch.stack(
+            [self.model(*rows) for rows in zip(x.split(self.size), target.split(self.size), strict=True)]
+        )
 
 
 def measure_whole(workload, call, steps, clock):
