@@ -10,7 +10,8 @@ weight in blocks; what moving a weight out of blocks takes is the most that such
 First the products one by one. Each call takes the next of many weights, more than the second-level cache holds. A row:
 the median of a plain product; of pairs of calls in turns the median ratio packed / plain; what packing takes, in plain
 products (of the gradient of a weight: what moving it out of blocks takes); bits. Then eager PyTorch's training step and
-predictions, plain and packed in turns: weights are packed once an update, or once for the micro-batches of a call.
+predictions, plain and packed in turns: weights are packed once an update, or once for the micro-batches of a call. Last our own predictions, with
+fusion("off") and with "exact".
 
 With one thread a time is the thread's own. Freed memory stays with the process, as workspaces stay with a device.
 """
@@ -83,8 +84,8 @@ class Convolution:
         return MKLDNN._reorder_convolution_transpose_weight(weight, *rest)
 
     def packed_input_gradient(self, gradient, packed):
-        """In oneDNN's own layouts, or with channels last, which is another kernel where the stride is 1. ATen checks the
-        sizes of a packed weight as if it were plain: the first form needs equal numbers of channels."""
+        """In oneDNN's own layouts, or with channels last, which is another kernel where the stride is 1. ATen checks
+        the sizes of a packed weight as if it were plain: the first form needs equal numbers of channels."""
         if self.weight_sizes[0] == self.weight_sizes[1]:
             rest = (self.stride, self.padding, self.dilation, True, self.unread, self.groups)
             return ATEN.convolution(gradient.to_mkldnn(), packed, None, *rest).to_dense()
@@ -309,6 +310,28 @@ def measure_whole(workload, call, steps, clock):
     }
 
 
+def measure_devices(workload, threads, steps, clock):
+    """Predictions of our own: fusion("off") is plain, "exact" packs at the first micro-batch of a step."""
+    import abele
+
+    executors = []
+    for fusion in ("off", "exact"):
+        options = abele.Options().fusion(fusion).deviceIterations(MICRO_BATCHES)
+        options._Popart.set("abele.threadsPerDevice", threads)
+        options.showCompilationProgressBar(False)
+        executors.append(abele.inferenceModel(torch.nn.Sequential(*workload.model().parts).eval(), options))
+    plains, ratios, same = [], [], True
+    for step in range(WARM_STEPS + steps):
+        (first, plain), (second, packed) = (timed(clock, each, workload.batch(step)[0]) for each in executors)
+        same = same and torch.equal(plain, packed)
+        if step >= WARM_STEPS:
+            plains.append(first)
+            ratios.append(second / first)
+    for executor in executors:
+        executor.destroy()
+    return {"plain_ms": median(plains) * 1e3, "packed": median(ratios), "ratios": sorted(ratios), "same_bits": same}
+
+
 def keep_freed_memory():
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
@@ -335,8 +358,13 @@ def main():
         clock = time.process_time
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "threads": args.threads}
     torch.manual_seed(0)
-    for name, call in (("training", Eager.train), ("predictions", Eager.predict)):
-        row = result[name] = measure_whole(workload, call, args.steps, clock)
+    rows = {
+        "training": measure_whole(workload, Eager.train, args.steps, clock),
+        "predictions": measure_whole(workload, Eager.predict, args.steps, clock),
+        "our predictions": measure_devices(workload, args.threads, args.steps, clock),
+    }
+    result |= rows
+    for name, row in rows.items():
         bits = "same bits" if row["same_bits"] else "other bits"
         print(f"{name}: plain {row['plain_ms']:.1f} ms, packed / plain {row['packed']:.3f}, {bits}", flush=True)
     print("weight, stride, input                            product          plain us  packed  packing")
