@@ -14,6 +14,16 @@ bool isCpuAlone(const ProgramOptions& options) {
   return std::all_of(devices.begin(), devices.end(), [](const c10::Device& device) { return device.is_cpu(); });
 }
 
+// Packing a convolution's weight takes up to half of the convolution's time and saves up to half of it in every
+// micro-batch of a step. A packed weight is a second copy, which nobody wants where memory is short.
+constexpr int64_t kFewestToPackFor = 4;
+
+bool packsConvolutions(const ProgramOptions& options, const plan::PlanOptions& planned) {
+  const bool is_short = options.device_memory.any() || options.locations.weights.off_chip;
+  return !options.training && options.fusion != Fusion::kOff && isCpuAlone(options) && !is_short &&
+         planned.device_iterations >= kFewestToPackFor;
+}
+
 }  // namespace
 
 plan::PlanOptions planOptions(const ProgramOptions& options) {
@@ -41,7 +51,8 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   context.optimizer.skips_overflow = options.training && options.auto_loss_scaling;
   context.reorders_sums = options.fusion == Fusion::kFast;
   context.stages.ordered = options.strategy == Strategy::kPipelined;
-  const plan::ScheduleKind schedule = planOptions(options).schedule;
+  const plan::PlanOptions planned = planOptions(options);
+  const plan::ScheduleKind schedule = planned.schedule;
   context.recompute = {
       .enabled = options.recompute, .last_stage = plan::lastStageWaits(schedule), .kept = captured.kept};
   passes::PipelineFacts facts{.training = options.training,
@@ -49,6 +60,7 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
                               .fuses_loss = options.fusion != Fusion::kOff && isCpuAlone(options),
                               .approximates = options.fusion == Fusion::kFast && isCpuAlone(options),
                               .fuses_accumulation = options.fusion != Fusion::kOff && options.gradient_accumulation > 1,
+                              .packs_convolutions = packsConvolutions(options, planned),
                               .has_several_spaces = !options.stages.spaces.empty()};
   if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
     ir::Graph lowered = captured.graph;
