@@ -158,6 +158,11 @@ def test_averages_of_weights(overwrite, expected):
     assert where(requireSameFits(optimizer)).startswith(expected)
 
 
+def test_an_optimizer_that_accumulates_itself_stays_on_the_host():
+    model = requireSameFits(lambda: optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2))
+    assert where(model).startswith("host: ")
+
+
 def test_a_loss_scale_that_adapts_stays_on_the_host():
     def optimizer():
         return optimizers.LossScaleOptimizer(optimizers.Adam(0.01), initial_scale=64.0, dynamic_growth_steps=3)
