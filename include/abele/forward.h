@@ -29,6 +29,10 @@ using StructuredForward = std::function<Flat(const std::vector<at::Tensor>&, con
 // Calls ---------------------------------------------------------------------------------------------------------------
 /// E0708: the call gives so many tensors, and forward takes others.
 [[noreturn]] ABELE_API void refuseArguments(size_t given, std::optional<size_t> taken);
+/// E0708: forward is a std::function or a pointer that holds nothing.
+[[noreturn]] ABELE_API void refuseEmptyForward();
+/// E0708: a pointer to a module, or a holder of one, that holds nothing.
+[[noreturn]] ABELE_API void refuseEmptyModule();
 
 /// The parameters of what can be called in one way only.
 template <class... P>
@@ -125,6 +129,9 @@ Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& for
 }
 template <class Fn>
 StructuredForward wrapForward(Fn forward) {
+  // What can be made of nullptr can hold nothing. A lambda cannot, though it too compares with nullptr.
+  if constexpr (std::is_constructible_v<Fn, std::nullptr_t> && requires { forward == nullptr; })
+    if (forward == nullptr) refuseEmptyForward();
   return [forward = std::move(forward)](const auto& inputs, const std::string& form) mutable {
     return call(forward, inputs, form);
   };
@@ -134,10 +141,13 @@ StructuredForward wrapForward(Fn forward) {
 /// A module, or what points to one: std::shared_ptr, torch::nn::Linear and the other holders.
 template <class M>
 auto& moduleOf(M& module) {
-  if constexpr (requires { *module; })
+  if constexpr (requires { *module; }) {
+    if constexpr (std::is_constructible_v<bool, M&>)
+      if (!module) refuseEmptyModule();
     return *module;
-  else
+  } else {
     return module;
+  }
 }
 template <class M>
 concept ModuleLike =

@@ -25,7 +25,10 @@ ABELE_API ModulePlacement layersPerIpu(const torch::nn::Module& module, const st
 /// Makes a block of each of these submodules, in models of `module` that are compiled from now on. A forward in C++
 /// calls its submodules unseen, so that a block begins at the first operation that reads a parameter or buffer of its
 /// module, and lasts until another one begins; of nested modules the inner one counts. What forward does before is in
-/// the block of the first module of the list. Takes the place of what was said before; an empty list removes all
+/// the block of the first module of the list. A tensor that several of the modules have is read by the one whose block
+/// is active, or by the next. Under a pipelined strategy no block begins again once another one has begun: what reads a
+/// tensor of an earlier one (an embedding whose weights are the head's too) stays in the active block. Inside an
+/// abele::Block of forward's own no other begins. Takes the place of what was said before; an empty list removes all
 /// blocks. Throws E0708 for a path that there is not, and for a module without parameters and buffers.
 template <detail::ModuleLike Module>
 void placeModules(Module&& module, const ModulePlacement& placement) {

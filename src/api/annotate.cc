@@ -8,6 +8,7 @@
 #include "abele/annotate.h"
 #include "capture/annotate.h"
 #include "model/lines.h"
+#include "model/placed_modules.h"
 
 namespace abele {
 void beginBlock(const std::string& user_id, int ipu_id, const std::source_location& line) {
@@ -18,9 +19,11 @@ void beginBlock(const std::string& user_id, int ipu_id, const std::source_locati
 
 Block::Block(const std::string& user_id, int ipu_id, const std::source_location& line)
     : line_before_(host::currentLine()) {
+  ++host::openBlocks();
   beginBlock(user_id, ipu_id, line);
 }
 Block::~Block() {
+  --host::openBlocks();
   if (!capture::isCapturing()) return;
   capture::endBlock();
   host::currentLine() = line_before_;

@@ -46,6 +46,7 @@ MultiConv& MultiConv::perConvReservedTiles(int64_t) { return note("perConvReserv
 MultiConv& MultiConv::cycleBackOff(double) { return note("cycleBackOff", 1); }
 
 void MultiConv::run(const std::function<void()>& body) const {
+  ABELE_REQUIRE(body, E0708, {.what = "MultiConv::run of a function that holds nothing", .remedy = "pass a function"});
   if (!capture::isCapturing()) return body();
   ABELE_REQUIRE(!in_multi_conv, E0710, {.what = "a MultiConv inside a MultiConv"});
   const int64_t before = capture::numOperators("convolution");

@@ -13,6 +13,7 @@ namespace {
 std::string formOf(const std::vector<at::Tensor>& tensors) { return std::string(tensors.size(), 't'); }
 
 detail::StructuredForward ofLists(Forward forward) {
+  if (!forward) detail::refuseEmptyForward();
   return [forward = std::move(forward)](const std::vector<at::Tensor>& inputs, const std::string&) {
     return detail::flattenedResults(forward(inputs));
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "abele/options.h"
+#include "base/error.h"
 #include "session/processes.h"
 
 namespace abele {
@@ -30,6 +31,8 @@ void synchronize() {
   if (getNumInstances() > 1) host::synchronize(host::popdistPlace().process());
 }
 void executeOnInstances(std::initializer_list<int64_t> instances, const std::function<void()>& function) {
+  ABELE_REQUIRE(function, E0708,
+                {.what = "executeOnInstances of a function that holds nothing", .remedy = "pass a function"});
   if (std::find(instances.begin(), instances.end(), getInstanceIndex()) != instances.end()) function();
 }
 

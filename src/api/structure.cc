@@ -109,4 +109,15 @@ void refuseArguments(size_t given, std::optional<size_t> taken) {
   throwUser(ErrorCode::E0708, {.what = cat("forward does not take ", given, " tensors"), .remedy = remedy});
 }
 
+void refuseEmptyForward() {
+  throwUser(ErrorCode::E0708, {.what = "forward is a function that holds nothing",
+                               .found = "an empty std::function, or a null pointer",
+                               .remedy = "assign it before the model is made"});
+}
+void refuseEmptyModule() {
+  throwUser(ErrorCode::E0708, {.what = "there is no module",
+                               .found = "a pointer or a holder without one",
+                               .remedy = "make the module first, e.g. torch::nn::Linear net(4, 2)"});
+}
+
 }  // namespace abele::detail

@@ -24,6 +24,11 @@ void endBlock() {
   if (Recorder* recorder = currentRecorder()) recorder->attribution().endBlock();
 }
 
+std::string currentBlock() {
+  Recorder* recorder = currentRecorder();
+  return recorder ? recorder->attribution().currentBlock() : std::string();
+}
+
 std::string nextAutoBlockId() { return cat(autoBlockId()++); }
 void resetAutoBlockId() { autoBlockId() = 0; }
 

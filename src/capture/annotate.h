@@ -27,6 +27,8 @@ bool isCapturing();
 void beginBlock(const std::string& user_id, int ipu_id);
 /// Leaves every block: there is no stack.
 void endBlock();
+/// The user_id of the active block; "" outside of all.
+std::string currentBlock();
 /// "0", "1", ...; resetAutoBlockId starts again at "0".
 std::string nextAutoBlockId();
 void resetAutoBlockId();

@@ -27,6 +27,9 @@ class Attribution {
 
   void beginBlock(const std::string& user_id, int ipu_id);
   void endBlock();
+  std::string currentBlock() const {
+    return current_.block == ir::kNone ? std::string() : graph_->blocks[current_.block].user_id;
+  }
   void pushScope(const std::string& name);
   void popScope();
   /// From here on everything is backward; blocks and scopes no longer change (recomputed forward code enters them

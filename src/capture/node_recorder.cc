@@ -146,6 +146,8 @@ int64_t NodeRecorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t
   if (!call.is_view_operator) values_.adoptContents(tensor);
   const ir::ValueId value = values_.lookUp(tensor);
   call.varies = call.varies || writer_.varies(value);
+  call.takes_tensors = true;
+  call.takes_floats = call.takes_floats || !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
   return value;
 }
 
@@ -209,6 +211,7 @@ bool NodeRecorder::end(const c10::OperatorHandle& op, const torch::jit::Stack& s
   }
   // It returned what was known already (or plain numbers, which the program has baked in).
   if (writer_.graph().values.size() == num_values && !returns.empty()) return false;
+  sayType(op, stack, call);
   if (request_.made && is_computed) tellMade(results, stack, call);
   addNode(call, std::move(results), /*is_view=*/!is_computed);
   return true;
@@ -222,6 +225,30 @@ void NodeRecorder::tellMade(const std::vector<std::vector<ir::ValueId>>& results
       if (value != ir::kNone) request_.made(value, tensor);
     });
   for (const PendingWrite& pending : call.writes) request_.made(pending.write.after, pending.tensor);
+}
+
+/// torch's default type is the whole process's and may be another one when the program runs: what is made of no tensor
+/// says its type, and nothing else may need a default that forward has changed.
+void NodeRecorder::sayType(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call) {
+  const size_t num_returns = op.schema().returns().size();
+  if (num_returns == 0 || call.takes_floats) return;
+  const c10::IValue& result = stack[stack.size() - num_returns];
+  if (!result.isTensor()) return;
+  const at::ScalarType type = result.toTensor().scalar_type();
+  const std::optional<int> place = op.schema().argumentIndexWithName("dtype");
+  Arg* dtype = place ? &call.args[static_cast<size_t>(*place)] : nullptr;
+  if (dtype && dtype->kind != Arg::Kind::kNone) return;
+  if (!call.takes_tensors) {
+    if (dtype) *dtype = Arg::integer(static_cast<int64_t>(type));
+    return;
+  }
+  const bool is_default = !c10::isIntegralType(type, /*includeBool=*/true);
+  ABELE_REQUIRE(!is_default || c10::get_default_dtype() == default_type_, E0106,
+                {.what = "an operator on integers whose result has the default type, which forward has changed",
+                 .at = position_.str(),
+                 .found = cat("torch's default type is ", c10::toString(type), ", and was ",
+                              c10::toString(c10::typeMetaToScalarType(default_type_)), " when forward began"),
+                 .remedy = "convert an operand to the type before this operator (.to(dtype))"});
 }
 
 void NodeRecorder::addNode(Call& call, std::vector<std::vector<ir::ValueId>> results, bool is_view) {

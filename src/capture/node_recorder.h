@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/DefaultDtype.h>
+
 #include "base/arg.h"
 #include "base/normals.h"
 #include "capture/boxed_call.h"
@@ -37,6 +39,8 @@ class NodeRecorder {
     bool draws_vary = false;
     int64_t time_ns = 0;
     bool is_view_operator = false;
+    bool takes_tensors = false;
+    bool takes_floats = false;
   };
 
   NodeRecorder(const Request& request, Position* position, StorageTable* table, GraphWriter* writer, Values* values,
@@ -68,6 +72,7 @@ class NodeRecorder {
   ir::ValueId resultOf(const at::Tensor& tensor, const Call& call, ir::NodeId node, bool* is_computed);
   void tellMade(const std::vector<std::vector<ir::ValueId>>& results, const torch::jit::Stack& stack,
                 const Call& call) const;
+  void sayType(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call);
   void addNode(Call& call, std::vector<std::vector<ir::ValueId>> results, bool is_view);
 
   const Request& request_;
@@ -77,6 +82,7 @@ class NodeRecorder {
   Values& values_;
   const Locks& locks_;
   LazyCopies& lazy_copies_;
+  const caffe2::TypeMeta default_type_ = c10::get_default_dtype();
 };
 
 }  // namespace abele::capture

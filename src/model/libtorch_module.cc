@@ -30,7 +30,7 @@ ModuleSource::Captured LibTorchModule::capture(const std::string& form, const st
   ABELE_REQUIRE(
       forward_, E0705,
       {.what = "a loaded model that was destroyed has no forward to compile", .remedy = "load the file again"});
-  PlacedModules placed(module_, tensors);
+  PlacedModules placed(module_, tensors, program_options.strategy == Strategy::kPipelined);
   Captured captured;
   Program program;
   program.forward = [&](const std::vector<at::Tensor>& inputs) {

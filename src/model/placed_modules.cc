@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <c10/util/intrusive_ptr.h>
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "capture/annotate.h"
+#include "model/weight_files.h"
 #include "options/ipu_config.h"
 
 namespace abele::host {
@@ -44,6 +46,19 @@ std::string scopeOf(std::string name) {
   return name;
 }
 
+/// Of the placed modules that the tensor of this name is in; -1: in none.
+int32_t innermost(const ModulePlacement& placement, const std::string& name) {
+  int32_t found = -1;
+  size_t longest = 0;
+  for (size_t i = 0; i < placement.size(); ++i) {
+    const std::string& path = placement[i].first;
+    if (!isIn(name, path) || path.size() < longest) continue;
+    longest = path.size();
+    found = static_cast<int32_t>(i);
+  }
+  return found;
+}
+
 std::string listed(const std::vector<int>& numbers) {
   std::string text;
   for (const int number : numbers) text += cat(text.empty() ? "" : ", ", number);
@@ -61,10 +76,13 @@ void requirePath(const std::vector<std::string>& paths, const std::string& path)
 
 void placeModules(const torch::nn::Module& module, const ModulePlacement& placement) {
   const std::vector<NamedTensor> tensors = tensorsOf(module);
+  const std::vector<WeightTarget> targets = weightTargetsOf(module);
   const std::vector<std::string> paths = modulePaths(module);
   for (const auto& [path, ipu] : placement) {
     requirePath(paths, path);
-    const bool has_any = std::ranges::any_of(tensors, [&](const NamedTensor& t) { return isIn(t.name, path); });
+    const bool has_any = std::ranges::any_of(targets, [&](const WeightTarget& target) {
+      return std::ranges::any_of(target.names, [&](const std::string& name) { return isIn(name, path); });
+    });
     ABELE_REQUIRE(
         has_any, E0708,
         {.what = cat("the module ", path, " has no parameter or buffer by which forward could be seen to use it"),
@@ -98,7 +116,13 @@ ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string&
   return placement;
 }
 
-PlacedModules::PlacedModules(const torch::nn::Module* module, const std::vector<NamedTensor>& tensors) {
+int& openBlocks() {
+  thread_local int number = 0;
+  return number;
+}
+
+PlacedModules::PlacedModules(const torch::nn::Module* module, const std::vector<NamedTensor>& tensors, bool ordered)
+    : ordered_(ordered) {
   for (const NamedTensor& tensor : tensors) scope_of_.push_back(scopeOf(tensor.name));
   {
     const std::lock_guard lock(registry().mutex);
@@ -108,20 +132,19 @@ PlacedModules::PlacedModules(const torch::nn::Module* module, const std::vector<
     if (!first || first.get() != tensors.front().tensor.unsafeGetTensorImpl()) return;
     placement_ = found->second.placement;
   }
+  std::unordered_map<const void*, std::vector<std::string>> names_of;
+  for (WeightTarget& target : weightTargetsOf(*module))
+    names_of.emplace(target.tensor.unsafeGetTensorImpl(), std::move(target.names));
   for (const NamedTensor& tensor : tensors) {
-    int32_t block = -1;
-    size_t longest = 0;
-    for (size_t i = 0; i < placement_.size(); ++i) {
-      const std::string& path = placement_[i].first;
-      if (!isIn(tensor.name, path) || path.size() < longest) continue;
-      longest = path.size();
-      block = static_cast<int32_t>(i);
-    }
-    block_of_.push_back(block);
+    std::vector<int32_t>& blocks = blocks_of_.emplace_back();
+    for (const std::string& name : names_of[tensor.tensor.unsafeGetTensorImpl()])
+      if (const int32_t block = innermost(placement_, name); block >= 0) blocks.push_back(block);
+    std::ranges::sort(blocks);
   }
 }
 
 void PlacedModules::begin() {
+  was_read_.assign(placement_.size(), false);
   current_ = -1;
   if (!placement_.empty()) enter(0);
 }
@@ -129,15 +152,32 @@ void PlacedModules::begin() {
 std::function<std::string(int32_t)> PlacedModules::reader() {
   return [this](int32_t tensor) {
     const auto index = static_cast<size_t>(tensor);
-    if (!placement_.empty() && block_of_.at(index) >= 0) enter(block_of_[index]);
+    if (!placement_.empty() && openBlocks() == 0) {
+      if (const int32_t block = blockFor(blocks_of_.at(index)); block >= 0) {
+        enter(block);
+        was_read_[block] = true;
+      }
+    }
     return scope_of_.at(index);
   };
 }
 
+/// The block in which a read of a tensor of these blocks is; -1: in whichever is active. A tensor that modules share is
+/// read by the one that is active, or by the next of them.
+int32_t PlacedModules::blockFor(const std::vector<int32_t>& blocks) const {
+  const auto mayBegin = [&](int32_t block) { return !ordered_ || block == current_ || !was_read_[block]; };
+  for (const int32_t block : blocks)
+    if (block >= current_ && mayBegin(block)) return block;
+  for (const int32_t block : blocks)
+    if (mayBegin(block)) return block;
+  return -1;
+}
+
 void PlacedModules::enter(int32_t block) {
-  if (block == current_ || !capture::isCapturing()) return;
-  current_ = block;
+  if (!capture::isCapturing()) return;
   const auto& [path, ipu] = placement_[static_cast<size_t>(block)];
+  if (block == current_ && capture::currentBlock() == path) return;
+  current_ = block;
   capture::beginBlock(path, ipu);
 }
 

@@ -18,23 +18,31 @@ void placeModules(const torch::nn::Module& module, const ModulePlacement& placem
 ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
                              std::vector<int> layers_per_ipu, int first_ipu);
 
+/// Blocks of the program's own (abele::Block) that are open on this thread: inside of them no other begins.
+int& openBlocks();
+
 /// The scopes and blocks of one capture after the other. Threads: owner only.
 class PlacedModules {
  public:
-  /// module: may be null. tensors: of the module, in the order in which the capture counts them.
-  PlacedModules(const torch::nn::Module* module, const std::vector<NamedTensor>& tensors);
+  /// module: may be null. tensors: of the module, in the order in which the capture counts them. ordered: values flow
+  /// from stage to stage and never back, so that no block begins again once another one has begun.
+  PlacedModules(const torch::nn::Module* module, const std::vector<NamedTensor>& tensors, bool ordered);
   /// Before each run of forward.
   void begin();
   /// For capture::Request::reads_model.
   std::function<std::string(int32_t)> reader();
 
  private:
+  int32_t blockFor(const std::vector<int32_t>& blocks) const;
   void enter(int32_t block);
 
   std::vector<std::string> scope_of_;  // by tensor: "encoder/0" of "encoder.0.weight"
   ModulePlacement placement_;
-  std::vector<int32_t> block_of_;  // by tensor: index in placement_, -1: of none. Empty where nothing is placed
+  /// By tensor: ascending indices in placement_; several of one that modules share. Empty where nothing is placed.
+  std::vector<std::vector<int32_t>> blocks_of_;
+  bool ordered_ = false;
   int32_t current_ = -1;
+  std::vector<bool> was_read_;  // by placement, in this run of forward
 };
 
 }  // namespace abele::host

@@ -21,7 +21,7 @@ abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batch
   std::vector<NamedTensor> tensors = own().tensors();
   const std::string form = batches.empty() ? "" : batches[0].form;
   VerifyRequest request{.options = own().options(), .program = {}, .optimizer = {}, .eager = {}, .make_update = {}};
-  PlacedModules placed(module(), tensors);
+  PlacedModules placed(module(), tensors, request.options.strategy == Strategy::kPipelined);
   request.eager = [&](const std::vector<at::Tensor>& inputs) { return forward(inputs, form).tensors; };
   request.program.forward = [&](const std::vector<at::Tensor>& inputs) {
     placed.begin();

@@ -43,6 +43,10 @@ struct Captured {
   Tensors results;
 };
 
+void requireBody(const Body& body, const char* of) {
+  ABELE_REQUIRE(body, E0708, {.what = cat("the function of ", of, " holds nothing"), .remedy = "pass a function"});
+}
+
 Captured captured(const Body& body, const Tensors& inputs, void* mode_object) {
   capture::BodyCapture found = capture::captureBody(body, inputs, mode_object);
   for (ir::Node& node : found.graph.nodes) {
@@ -196,6 +200,7 @@ Tensors condKernel(const at::Tensor& condition, at::TensorList inputs, int64_t n
 namespace ops {
 
 Tensors forLoop(int64_t count, const Body& body, const Tensors& inputs, void* mode_object) {
+  requireBody(body, "a loop");
   ABELE_REQUIRE(count >= 0, E0708, {.what = cat("a loop of ", count, " iterations")});
   if (!capture::isCapturing()) {
     Tensors values = copies(inputs);
@@ -229,6 +234,8 @@ Tensors forLoop(int64_t count, const Body& body, const Tensors& inputs, void* mo
 
 Tensors cond(const at::Tensor& condition, const Body& then_body, const Tensors& then_inputs, const Body& else_body,
              const Tensors& else_inputs, void* mode_object) {
+  requireBody(then_body, "the first branch of a condition");
+  requireBody(else_body, "the second branch of a condition");
   ABELE_REQUIRE(condition.numel() == 1, E0708,
                 {.what = cat("a condition of ", condition.numel(), " elements"), .expected = "one"});
   if (!capture::isCapturing())

@@ -52,6 +52,9 @@ const CustomOp& find(const std::string& domain, const std::string& name, int64_t
   ABELE_REQUIRE(found->second.times == 1, E0708,
                 {.what = cat(nameOf(domain, name, version), " is registered ", found->second.times, " times"),
                  .remedy = "load only one of the libraries that define it"});
+  ABELE_REQUIRE(found->second.op.infer && found->second.op.forward, E0708,
+                {.what = cat(nameOf(domain, name, version), " has no ", found->second.op.infer ? "forward" : "infer"),
+                 .remedy = "register it with both functions"});
   return found->second.op;
 }
 

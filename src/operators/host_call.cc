@@ -119,6 +119,7 @@ void requireOwnId(const std::string& id, int64_t number) {
 }  // namespace
 
 HostCall::HostCall(Body function, std::string id) : impl_(std::make_shared<Impl>()) {
+  ABELE_REQUIRE(function, E0708, {.what = cat("host function ", id, " holds nothing"), .remedy = "pass a function"});
   impl_->function = std::move(function);
   impl_->id = std::move(id);
 }

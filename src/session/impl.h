@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DefaultDtype.h>
 
 #include "base/fork.h"
 #include "base/turns.h"
@@ -29,6 +30,7 @@ struct Slices {
 /// leaves the session as it was.
 struct Compiled : MadeProgram {
   Home home;
+  caffe2::TypeMeta default_type = c10::get_default_dtype();  // when compiling or loading began
   std::vector<capture::ModelTensor> model;
   int32_t loss_gradient = -1;         // the constant that backward starts from, as an external; -1: none
   at::Tensor unscaled_loss_gradient;  // its value without loss scaling

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
@@ -29,6 +30,23 @@ double secondsSince(Clock::time_point start) { return std::chrono::duration<doub
 
 // From so much memory of the devices on, compilation returns what capture no longer needs to the system first.
 constexpr int64_t kTrimmedBytes = int64_t{64} << 20;
+
+/// Some operators on integers ask for torch's default type, which is the process's: while it lives, it is this one.
+class DefaultType {
+ public:
+  explicit DefaultType(caffe2::TypeMeta type) : before_(c10::get_default_dtype()), differs_(type != before_) {
+    if (differs_) c10::set_default_dtype(type);
+  }
+  ~DefaultType() {
+    if (differs_) c10::set_default_dtype(before_);
+  }
+  DefaultType(const DefaultType&) = delete;
+  DefaultType& operator=(const DefaultType&) = delete;
+
+ private:
+  caffe2::TypeMeta before_;
+  bool differs_;
+};
 
 /// Adds a step to those before it: micro_batch is the number of its first one among all, times go on where they ended.
 void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepReport& report) {
@@ -178,6 +196,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("run()");
   const Impl::Busy busy(*impl_, "run()");
+  const DefaultType default_type(compiled.default_type);
   requireMemory(given);
   checkSameInputs(compiled.input_types, given);
   for (size_t i = 0; i < given.size() && !impl_->options.synthetic_data; ++i)

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
+#include <optional>
+#include <tuple>
+#include <vector>
 
 #include "../../support/code_of.h"
 #include "abele/abele.h"
@@ -70,6 +73,90 @@ TEST(PlaceModules, NumbersStay) {
   abele::placeModules(net, {{"embedding", 0}, {"layer", 1}, {"layer.2", 2}, {"head", 2}});
   const std::vector<at::Tensor> found = trained(net);
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(found[i], expected[i])) << i;
+}
+
+/// Words in and the logits of words out, by one matrix: of another module, of one that has it too, or in a Block.
+struct TiedImpl : nn::Module {
+  enum Kind { kPlain, kRegistered, kInBlock };
+  explicit TiedImpl(Kind how) : kind(how) {
+    torch::manual_seed(0);
+    embedding = register_module("embedding", nn::Embedding(6, 8));
+    layer = register_module("layer", nn::Linear(8, 8));
+    head = register_module("head", nn::Linear(8, 6));
+    if (kind == kRegistered) tied = register_module("tied", std::make_shared<HasMatrix>(embedding->weight));
+  }
+  struct HasMatrix : nn::Module {
+    explicit HasMatrix(const at::Tensor& matrix) { register_parameter("matrix", matrix); }
+  };
+  at::Tensor loss(at::Tensor x, at::Tensor y) {
+    x = torch::relu(layer(embedding(x)));
+    std::optional<abele::Block> block;
+    if (kind == kInBlock) block.emplace("head", 2);
+    const at::Tensor out = at::linear(x, embedding->weight, kind == kPlain ? head->bias : at::Tensor());
+    return torch::cross_entropy_loss(out.flatten(0, 1), y.flatten());
+  }
+  Kind kind;
+  nn::Embedding embedding{nullptr};
+  nn::Linear layer{nullptr}, head{nullptr};
+  std::shared_ptr<HasMatrix> tied;
+};
+TORCH_MODULE(Tied);
+
+std::vector<at::Tensor> trainedTied(Tied net, const abele::ModulePlacement& placement, std::string* graph,
+                                    bool sharded = false) {
+  if (!placement.empty()) abele::placeModules(net, placement);
+  abele::Options options;
+  options.threadsPerDevice(1).Training().gradientAccumulation(4);
+  if (sharded) options.setExecutionStrategy(abele::ShardedExecution());
+  auto model = abele::trainingModel(
+      net, [net](at::Tensor x, at::Tensor y) mutable { return net->loss(x, y); }, options,
+      abele::optim::SGD{.lr = 0.1});
+  const at::Tensor words = torch::arange(32).reshape({8, 4}).remainder(6);
+  for (int step = 0; step < 3; ++step) model(words, words.flip(1));
+  *graph = model.graphText();
+  model.copyWeightsToHost();
+  return net->parameters();
+}
+
+TEST(PlaceModules, WeightsTiedAcrossStagesAreReadWhereForwardIs) {
+  at::set_num_threads(1);
+  const abele::ModulePlacement three = {{"embedding", 0}, {"layer", 1}, {"head", 2}},
+                               of_tied = {{"embedding", 0}, {"layer", 1}, {"tied", 2}};
+  for (const auto& [kind, placement, stage] : {std::tuple(TiedImpl::kPlain, three, "block=3, stage=2"),
+                                               std::tuple(TiedImpl::kRegistered, of_tied, "block=3, stage=2"),
+                                               std::tuple(TiedImpl::kInBlock, three, "block=3, stage=2")}) {
+    std::string graph;
+    const std::vector<at::Tensor> expected = trainedTied(Tied(kind), {}, &graph);
+    const std::vector<at::Tensor> found = trainedTied(Tied(kind), placement, &graph);
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(found[i], expected[i])) << kind << " " << i;
+    EXPECT_NE(graph.find(stage), std::string::npos) << graph;
+    const std::vector<at::Tensor> sharded = trainedTied(Tied(kind), placement, &graph, /*sharded=*/true);
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(sharded[i], expected[i])) << kind << " " << i;
+  }
+}
+
+TEST(PlaceModules, TheListMayHaveAnotherOrderThanForward) {
+  Tower net(1);
+  abele::placeModules(net, {{"head", 1}, {"embedding", 0}});
+  auto model = abele::inferenceModel(net, [net](at::Tensor x) mutable { return net->head(net->embedding(x)); });
+  const at::Tensor x = torch::ones({2, 4});
+  EXPECT_TRUE(torch::equal(model(x)[0], net->head(net->embedding(x))));
+  EXPECT_NE(model.graphText().find("stage=1"), std::string::npos) << model.graphText();
+}
+
+TEST(PlaceModules, ABlockOfTheProgramEndsWithIt) {
+  Tower net(1);
+  abele::placeModules(net, {{"embedding", 0}, {"head", 1}});
+  auto model = abele::inferenceModel(net, [net](at::Tensor x) mutable {
+    at::Tensor y = net->embedding(x);
+    {
+      const abele::Block block("own", 0);
+      y = torch::relu(y);
+    }
+    return net->head(y + net->embedding->bias);
+  });
+  const at::Tensor x = torch::ones({2, 4});
+  EXPECT_EQ(codeOf([&] { model(x); }), "");
 }
 
 TEST(PlaceModules, AnotherModuleAtTheSameAddressHasNoBlocks) {

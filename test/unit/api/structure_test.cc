@@ -169,6 +169,44 @@ TEST(Modules, TrainWithTheirForward) {
   EXPECT_TRUE(torch::equal(net->inner->weight, eager->inner->weight));
 }
 
+TEST(Functions, ThatHoldNothingAreRefusedWhereTheyAreGiven) {
+  nn::Linear net(4, 2);
+  const std::function<Tensor(Tensor)> empty;
+  Tensor (*const null)(const Tensor&) = nullptr;
+  EXPECT_EQ(codeOf([&] { abele::trainingModel(net, empty); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::inferenceModel(net, empty); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::inferenceModel(empty); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::inferenceModel(net, null); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::makeInferenceModel(nullptr, nullptr, {}); }), "E0708");
+  // A lambda without captures compares with nullptr as well.
+  EXPECT_TRUE(
+      torch::equal(abele::inferenceModel([](Tensor x) { return x + 1; })(torch::ones({2}))[0], torch::full({2}, 2.0f)));
+  const abele::ops::Body body;
+  EXPECT_EQ(codeOf([&] { abele::ops::forLoop(2, body, {}); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::ops::cond(torch::ones({1}), body, {}, body, {}); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::ops::HostCall(body, "nothing"); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::MultiConv().run(nullptr); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::popdist::executeOnInstances({0}, nullptr); }), "E0708");
+  const abele::RegisterCustomOp without_forward({.domain = "test",
+                                                 .name = "Nothing",
+                                                 .min_inputs = 1,
+                                                 .max_inputs = 1,
+                                                 .infer = [](const auto& inputs, const auto&) { return inputs; }});
+  const Tensor x = torch::ones({2});
+  EXPECT_EQ(
+      codeOf([&] { abele::ops::customOp({x}, "test", "Nothing", 1, {{static_cast<int>(x.scalar_type()), {2}}}); }),
+      "E0708");
+}
+
+TEST(Modules, ThatAreMissingAreRefused) {
+  nn::Linear holder = nullptr;
+  std::shared_ptr<nn::LinearImpl> pointer;
+  const auto forward = [](Tensor x) { return x; };
+  EXPECT_EQ(codeOf([&] { abele::inferenceModel(holder); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::inferenceModel(pointer, forward); }), "E0708");
+  EXPECT_EQ(codeOf([&] { abele::trainingModel(static_cast<nn::LinearImpl*>(nullptr), forward); }), "E0708");
+}
+
 TEST(Models, ThatWereMovedFromSaySo) {
   auto model = abele::inferenceModel([](Tensor x) { return x * 2; });
   auto next = std::move(model);
