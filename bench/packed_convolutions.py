@@ -7,11 +7,11 @@ ATen has packed forms of two of a convolution's three products: mkldnn_prepacked
 gradient of the input a transposed convolution, whose kernel is the same. It has none that leaves the gradient of a
 weight in blocks; what moving a weight out of blocks takes is the most that such a form could save.
 
-First the products one by one. Each call takes the next of many weights, more than the second-level cache holds. A row:
-the median of a plain product; of pairs of calls in turns the median ratio packed / plain; what packing takes, in plain
-products (of the gradient of a weight: what moving it out of blocks takes); bits. Then eager PyTorch's training step and
-predictions, plain and packed in turns: weights are packed once an update, or once for the micro-batches of a call. Last our own predictions, with
-fusion("off") and with "exact".
+First eager PyTorch's training step and predictions, plain and packed in turns: weights are packed once an update, or
+once for the micro-batches of a call. Then our own predictions, with fusion("off") and with "exact". Last the products
+one by one: each call takes the next of many weights, more than the second-level cache holds. A row: the median of a
+plain product; of pairs of calls in turns the median ratio packed / plain; what packing takes, in plain products (of the
+gradient of a weight: what moving it out of blocks takes); bits.
 
 With one thread a time is the thread's own. Freed memory stays with the process, as workspaces stay with a device.
 """
