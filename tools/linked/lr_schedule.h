@@ -3,12 +3,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <numbers>
 #include <optional>
