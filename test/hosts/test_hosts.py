@@ -52,6 +52,12 @@ def said(running):
     return [process.communicate(timeout=LIMIT_S)[0] for process in running]
 
 
+def allDone(running):
+    """Waits for trainings that come to their end."""
+    for number, (process, text) in enumerate(zip(running, said(running), strict=True)):
+        assert process.returncode == 0 and text.endswith("done\n"), (number, process.returncode, text[-2000:])
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Of each process by case, over a slow wire that loses packets."""
@@ -95,8 +101,7 @@ def untilStep(process, step):
 def uninterrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with Hosts(3) as hosts:
-        texts = said(start(hosts, [0, 1, 2], [HERE / "train.py", folder, 30]))
-    assert all(text.endswith("done\n") for text in texts), texts
+        allDone(start(hosts, [0, 1, 2], [HERE / "train.py", folder, 30]))
     return torch.load(folder / "end-0.pt")
 
 
@@ -141,8 +146,7 @@ def test_a_host_that_is_gone_ends_the_step_everywhere_and_the_run_goes_on(tmp_pa
     faults.append({"way": way, "host": gone, "step": step, "heard_s": round(max(heard), 3)})
     assert max(heard) < MOST_S
     with Hosts(3) as hosts:
-        texts = said(start(hosts, [0, 1, 2], [HERE / "train.py", tmp_path, 30]))
-    assert all(text.endswith("done\n") for text in texts), texts
+        allDone(start(hosts, [0, 1, 2], [HERE / "train.py", tmp_path, 30]))
     for process in range(3):
         for name, value in torch.load(tmp_path / f"end-{process}.pt").items():
             assert torch.equal(value, uninterrupted[name]), (process, name)
