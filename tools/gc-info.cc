@@ -14,11 +14,11 @@ using namespace abele;
 using registry::DeviceGroup;
 
 std::string line(const std::string& begin, const std::string& target, int64_t device) {
-  return cat(begin, ", ", target, "IPU-M host: [", tools::kDeviceHost, "], IPU#: [", tools::ipuNumber(device), "]\n");
+  return cat(begin, ", ", target, "IPU-M host: [", registry::kDeviceHost, "], IPU#: [", registry::ipuNumber(device), "]\n");
 }
 
 std::string listing(const std::vector<DeviceGroup>& groups) {
-  std::string text = cat("Graphcore device listing:\n\nPartition: ", tools::kPartition, " [active]\n");
+  std::string text = cat("Graphcore device listing:\n\nPartition: ", registry::kPartition, " [active]\n");
   for (size_t number = 0; number < groups.size(); ++number) {
     const DeviceGroup& group = groups[number];
     if (group.count == 1) {
@@ -58,11 +58,11 @@ int main(int argc, char** argv) {
     if (list) std::cout << listing(groups);
     if (info) {
       std::cout << "Device Info:\n";
-      for (const auto& [name, value] : tools::attributesOf(number, groups[number], registry::attached()))
+      for (const auto& [name, value] : registry::attributesOf(number, groups[number], registry::attached()))
         std::cout << "  " << name << ": " << value << "\n";
     }
     if (count) std::cout << (id ? groups[number].count : registry::numDevices()) << "\n";
-    if (architecture) std::cout << tools::kArchitecture << "\n";
-    if (clock) std::cout << tools::kClock << "\n";
+    if (architecture) std::cout << registry::kArchitecture << "\n";
+    if (clock) std::cout << registry::kClock << "\n";
   });
 }

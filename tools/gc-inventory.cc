@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gc_devices.h"
+#include "registry/attributes.h"
 #include "tool.h"
 
 int main(int argc, char** argv) {
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     nlohmann::ordered_json devices = nlohmann::ordered_json::array();
     for (size_t number = 0; number < groups.size(); ++number) {
       nlohmann::ordered_json device;
-      for (const auto& [name, value] : tools::attributesOf(number, groups[number], all)) {
+      for (const auto& [name, value] : registry::attributesOf(number, groups[number], all)) {
         device[name] = value;
         if (!as_json) std::cout << name << ": " << value << "\n";
       }

@@ -9,10 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/version.h"
-#include "gc_devices.h"
+#include "registry/attributes.h"
 #include "monitor.h"
-#include "registry/attachment.h"
-#include "registry/devices.h"
 #include "tool.h"
 
 namespace {
@@ -21,9 +19,9 @@ using namespace abele;
 using registry::Attached;
 using registry::AttachedDevice;
 
-using tools::kClock;
-using tools::kDeviceHost;
-using tools::kPartition;
+using registry::kClock;
+using registry::kDeviceHost;
+using registry::kPartition;
 
 std::string centred(const std::string& text, size_t width) {
   const size_t blanks = width > text.size() ? width - text.size() : 0;
@@ -82,9 +80,9 @@ std::string devicesTable() {
   const int64_t number = registry::numDevices();
   std::vector<tools::Row> rows;
   for (int64_t id = 0; id < number; ++id) {
-    if (id > 0 && id % tools::kPerMachine == 0) rows.emplace_back();
+    if (id > 0 && id % registry::kPerMachine == 0) rows.emplace_back();
     rows.push_back(
-        {kDeviceHost, "N/A", "", versionText(), "N/A", "emulated", cat(id), cat(tools::ipuNumber(id)), "DNC"});
+        {kDeviceHost, "N/A", "", versionText(), "N/A", "emulated", cat(id), cat(registry::ipuNumber(id)), "DNC"});
   }
   return table(
       {{"gc-monitor", 1}, {cat("Partition: ", kPartition, " [active] has ", number, " reconfigurable IPUs"), 8}},
@@ -136,7 +134,7 @@ std::string json(const std::vector<Attached>& all, bool with_cards) {
                                  {"ipu-m", kDeviceHost},
                                  {"type", "emulated"},
                                  {"server version", versionText()},
-                                 {"ipu#", cat(tools::ipuNumber(id))},
+                                 {"ipu#", cat(registry::ipuNumber(id))},
                                  {"routing", "DNC"}});
   }
   text["processes"] = nlohmann::ordered_json::array();

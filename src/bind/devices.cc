@@ -5,6 +5,7 @@
 #include "abele/model.h"
 #include "bind/bind.h"
 #include "registry/attachment.h"
+#include "registry/attributes.h"
 #include "registry/devices.h"
 
 namespace py = pybind11;
@@ -46,6 +47,18 @@ void registerDevices(py::module_& module) {
         return all;
       },
       "Models that have devices now, of all processes.");
+  module.def(
+      "deviceAttributes",
+      [] {
+        const std::vector<registry::Attached> all = registry::attached();
+        const std::vector<registry::DeviceGroup> groups = registry::deviceGroups();
+        std::vector<py::dict> devices(groups.size());
+        for (size_t number = 0; number < groups.size(); ++number)
+          for (const auto& [name, value] : registry::attributesOf(number, groups[number], all))
+            devices[number][name.c_str()] = value;
+        return devices;
+      },
+      "Of each device and group of devices, by name.");
   module.def("ipuHardwareIsAvailable", ipuHardwareIsAvailable, py::arg("num_ipus"));
   module.def("ipuHardwareVersion", ipuHardwareVersion);
 }

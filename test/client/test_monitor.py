@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import abele
+import gcipuinfo
 import poptorch
 import pytest
 import torch
@@ -248,6 +249,23 @@ def test_gc_info_and_gc_inventory_name_the_user(registry, monkeypatch):
         assert "user process id" not in call("gc-info", "-d", "1", "-i")
         devices = json.loads(call("gc-inventory", "-j"))["devices"]
         assert [device.get("user process id") for device in devices] == [str(p.pid), None, str(p.pid)]
+
+
+def test_gcipuinfo_has_what_gc_inventory_prints(registry, monkeypatch):
+    monkeypatch.setenv("ABELE_EMULATED_DEVICES", "2")
+    inventory, watching = gcipuinfo.gcipuinfo(), gcipuinfo.gcipuinfo()
+    watching.setUpdateMode(True)
+    with Program("m = model(1, False); infer(m); at('ran')", ABELE_EMULATED_DEVICES="2") as p:
+        p.reaches("ran")
+        printed = json.loads(call("gc-inventory", "-j"))["devices"]
+        loads = {"ipu utilisation", "ipu utilisation (session)"}  # change from moment to moment
+        for ours, theirs in zip(watching.getDevices(), printed, strict=True):
+            assert ours.keys() == theirs.keys() and {n for n in ours if ours[n] != theirs[n]} <= loads
+        assert watching.getNamedAttributeForAll("user process id") == [str(p.pid), "N/A", str(p.pid)]
+        assert inventory.getNamedAttributeForAll("user process id") == ["N/A"] * 3  # as it was
+    assert len(inventory) == 3 and [device["id"] for device in inventory] == ["0", "1", "2"]
+    assert json.loads(inventory.getDevicesAsJSON())["devices"] == inventory.getDevices()
+    assert inventory[1]["remote buffers supported"] == "1"
 
 
 def test_watch_shows_again_and_again():

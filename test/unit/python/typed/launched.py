@@ -1,5 +1,6 @@
 """A program for a launcher, which also times its own work."""
 
+import gcipuinfo
 import libpvti
 import popdist
 import popdist.poptorch
@@ -21,6 +22,7 @@ def main() -> None:
     chosen: int | None = popdist.execute_on_instances(0, choose, 4)
     length: int | None = tell("hello")
     assert (chosen, length) == (1, 5) and popdist.getInstanceIndex() < popdist.getNumInstances()
+    loads: list[str] = gcipuinfo.gcipuinfo().getNamedAttributeForAll("ipu utilisation")
     channel: libpvti.TraceChannel = libpvti.createTraceChannel("data")
     losses: libpvti.Series = libpvti.Graph("loss", "nats").addSeries("training")
     spread = libpvti.HeatmapDouble("spread", [0, 0.5, 1])

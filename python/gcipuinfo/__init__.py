@@ -1,0 +1,47 @@
+"""Attributes of the devices that programs are told of: what `gc-inventory` prints, for programs.
+
+The devices are emulated, each some cores of this machine. Sensors are "N/A"; load and owners are those of the programs
+that run (docs/guide/monitoring.md). Source: spec tools.md, gc-inventory and gcipuinfo.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from abele._native import core
+
+
+class gcipuinfo:
+    """The devices, single ones before groups of several, as they were when the object was made."""
+
+    def __init__(self) -> None:
+        self._updates = False
+        self._devices: list[dict[str, str]] = core().deviceAttributes()
+
+    def setUpdateMode(self, update: bool) -> None:
+        """Whether attributes are read anew whenever somebody asks for them."""
+        self._updates = update
+
+    def getDevices(self) -> list[dict[str, str]]:
+        """Of each device, its attributes by name, such as "ipu utilisation"."""
+        if self._updates:
+            self._devices = core().deviceAttributes()
+        return [dict(device) for device in self._devices]
+
+    def getDevicesAsJSON(self) -> str:
+        """The same as text: an object whose "devices" is a list of objects."""
+        return json.dumps({"devices": self.getDevices()})
+
+    def getNamedAttributeForAll(self, label: str) -> list[str]:
+        """One attribute of each device; "N/A" for those that do not have it, as all that nobody uses have no owner."""
+        return [device.get(label, "N/A") for device in self.getDevices()]
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __getitem__(self, device: int) -> dict[str, str]:
+        return self.getDevices()[device]
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        return iter(self.getDevices())
