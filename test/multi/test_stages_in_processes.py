@@ -140,7 +140,8 @@ def test_no_stage_is_updated_where_another_ones_backward_fails():
 
 
 def test_poprun_says_how_many_devices_each_process_has():
-    text = "import poptorch; print('devices', poptorch.Options().Distributed.devices_per_process)"
+    # In one piece: the processes write at the same time.
+    text = "import poptorch; print(f'devices {poptorch.Options().Distributed.devices_per_process}')"
     done = poprun("--num-instances=2", "--num-replicas=1", "--ipus-per-replica=4", *program(text))
     assert done.stdout.count("devices 2") == 2, done.stdout + done.stderr
     done = poprun("--num-instances=2", "--num-replicas=2", *program(text))
