@@ -14,7 +14,8 @@ using namespace abele;
 using registry::DeviceGroup;
 
 std::string line(const std::string& begin, const std::string& target, int64_t device) {
-  return cat(begin, ", ", target, "IPU-M host: [", registry::kDeviceHost, "], IPU#: [", registry::ipuNumber(device), "]\n");
+  return cat(begin, ", ", target, "IPU-M host: [", registry::kDeviceHost, "], IPU#: [", registry::ipuNumber(device),
+             "]\n");
 }
 
 std::string listing(const std::vector<DeviceGroup>& groups) {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/version.h"
-#include "registry/attributes.h"
 #include "monitor.h"
+#include "registry/attributes.h"
 #include "tool.h"
 
 namespace {

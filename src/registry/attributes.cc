@@ -53,8 +53,7 @@ std::string utilisationOf(const DeviceGroup& group, const std::vector<Attached>&
 
 int64_t ipuNumber(int64_t device) { return kPerMachine - 1 - device % kPerMachine; }
 
-Attributes attributesOf(size_t number, const DeviceGroup& group,
-                               const std::vector<Attached>& all) {
+Attributes attributesOf(size_t number, const DeviceGroup& group, const std::vector<Attached>& all) {
   const bool alone = group.count == 1;
   utsname system{};
   ::uname(&system);
