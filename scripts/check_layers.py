@@ -91,6 +91,7 @@ PACKAGES = {
     "popart": "",
     "popdist": "abele poptorch",
     "libpvti": "abele",
+    "pva": "abele",
 }
 TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/", "pybind11/")
 # Seconds of compile time each, for every unit that sees them.
