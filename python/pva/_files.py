@@ -69,6 +69,11 @@ class Value:
             raise self._wrong("finite number")
         return float(self._value)
 
+    def length(self) -> float:
+        if self.number() < 0:
+            raise self._wrong("number from 0 on")
+        return self.number()
+
 
 def read(path: str | os.PathLike[str], kind: str, writer: str, parse: Callable[[str], _Content]) -> _Content:
     """What `parse` makes of the file's text.

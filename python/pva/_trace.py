@@ -128,7 +128,7 @@ def _parse(text: str) -> Trace:
             if label == "thread_name":
                 threads.setdefault(tid, [])
         elif kind == "X" or (kind == "i" and "args" not in entry):  # no rows of heatmaps
-            duration = entry["dur"].number() if kind == "X" else 0.0
+            duration = entry["dur"].length() if kind == "X" else 0.0
             threads.setdefault(tid, []).append(Event(label, entry["cat"].text(), entry["ts"].number(), duration))
     return Trace(
         [

@@ -288,6 +288,7 @@ def test_events_nest_by_their_times(tmp_path):
         b'{"traceEvents": [{"name": "a", "ph": "X", "pid": "1", "tid": 1}]}',
         b'{"traceEvents": [{"name": "a", "cat": "c", "ph": "X", "pid": 1, "tid": 1, "ts": 1}]}',
         b'{"traceEvents": [{"name": "a", "cat": "c", "ph": "X", "pid": 1, "tid": 1, "ts": 1e999, "dur": 1}]}',
+        b'{"traceEvents": [{"name": "a", "cat": "c", "ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": -1}]}',
         b'{"traceEvents": [{"name": "a", "cat": "c", "ph": "X", "pid": 1, "tid": 1, "dur": 1, "ts": 1%s}]}'
         % (b"0" * 400),
         b'{"traceEvents": [{"name": "thread_name", "ph": "M", "pid": 1, "tid": 1}]}',
