@@ -92,6 +92,7 @@ PACKAGES = {
     "popdist": "abele poptorch",
     "libpvti": "abele",
     "gcipuinfo": "abele",
+    "pva": "abele",
 }
 TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/", "pybind11/")
 # Seconds of compile time each, for every unit that sees them.

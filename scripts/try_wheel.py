@@ -69,6 +69,7 @@ COMMANDS = [
     ("abele sim costs.json --format=json", "bubble"),
     ("""PVTI_OPTIONS='{"enable": "true", "directory": "traces"}' python program.py only""", "the loss fell"),
     ("abele report traces/*.pvti -o page.html && ls -s page.html", "page.html"),
+    ("""python -c "import pva, sys; pva.openTrace(sys.argv[1])" traces/*.pvti""", ""),
     ("abele run program.poptorch --data data.safetensors --inputs=x,target --steps=6", r"^step 6  loss \d"),
     ("abele verify program.py only", "equal"),
     (COMPILE, ""),

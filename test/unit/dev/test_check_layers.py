@@ -73,6 +73,7 @@ def test_allowed(tmp_path, path, include):
         ("python/abele/_files.py", 'importlib.import_module("poptorch")', "abele may not import poptorch"),
         ("python/abele/_files.py", 'importlib.import_module(f"poptorch.{name}")', "abele may not import poptorch"),
         ("python/libpvti/__init__.py", "import poptorch", "libpvti may not import poptorch"),
+        ("python/pva/_trace.py", "import poptorch", "pva may not import poptorch"),
         ("src/bind/errors.cc", 'py::module_::import("poptorch._errors")', "the native module imports poptorch"),
         ("src/bind/errors.cc", 'PyImport_ImportModule("abele")', "the native module imports abele"),
     ],

@@ -5,6 +5,7 @@ import libpvti
 import popdist
 import popdist.poptorch
 import poptorch
+import pva
 import torch
 from abele import ipu_config, pipeline
 
@@ -39,3 +40,5 @@ popdist.getNumInstance()  # wrong
 popdist.poptorch.Options(ipus_per_replica="two")  # wrong
 libpvti.Tracepoint("channel", "label")  # wrong
 libpvti.Graph("loss").addSeries("training").add("high")  # wrong
+pva.openReport("profile.pop").compilation.graph.numComputeSet + 1  # wrong
+pva.openTrace(4711)  # wrong
