@@ -75,7 +75,8 @@ def main():
     print(f"goes on from step {step}" if found else "begins", flush=True)
 
     with abele.stop_on_signal() as stop:
-        while step < args.steps and not stop:
+        is_over = step >= args.steps
+        while not is_over:
             for images, labels in loader:
                 loss = model(images, labels)
                 scheduler.step()
@@ -85,11 +86,12 @@ def main():
                     print(f"step {step}  loss {loss.item():.4f}", flush=True)
                 if step == args.terminate_after:
                     os.kill(os.getpid(), signal.SIGTERM)  # what a scheduler of jobs does
-                if args.folder and (stop or step % args.every == 0 or step == args.steps):
+                is_over = step == args.steps or bool(stop)  # asked once a step: a signal comes at any moment
+                if args.folder and (is_over or step % args.every == 0):
                     abele.save_checkpoint(args.folder, model, loader, step=step, scheduler=scheduler)
                 if step == args.kill_after:
                     os.kill(os.getpid(), signal.SIGKILL)
-                if stop or step == args.steps:
+                if is_over:
                     break
     model.copyWeightsToHost()
     print(f"step {step}: weights {fingerprint(net)}")

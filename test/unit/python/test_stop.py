@@ -81,12 +81,14 @@ PROGRAM = """
     found = abele.load_checkpoint(folder, model, loader)
     step = found["step"] if found else 0
     with abele.stop_on_signal() as stop:
-        while step < last and not stop:
+        is_over = False
+        while not is_over:
             for batch in loader:
                 loss = model(*batch)
                 step += 1
                 print(step, loss.item().hex(), flush=True)
-                if step == last or stop:
+                is_over = step == last or bool(stop)  # asked once a step: the signal comes at any moment
+                if is_over:
                     abele.save_checkpoint(folder, model, loader, step=step, keep=0)
                     break
     sys.exit(3 if stop else 0)
