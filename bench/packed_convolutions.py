@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from support import systems
 from support.machine import describe
 from support.workloads import MICRO_BATCHES, WORKLOADS
 from torch.nn import functional as F
@@ -255,29 +256,20 @@ def replace_convolutions(module):
     return layers
 
 
-class Eager:
+class Eager(systems.Eager):
     """Steps and predictions of one model; packed: with packed convolutions."""
 
-    def __init__(self, workload, packed):
-        self.size = workload.micro_batch
-        self.model = workload.model()
-        self.optimizer = workload.optimizer(self.model.parameters())
+    def __init__(self, workload, threads, packed):
+        super().__init__(workload, threads)
         self.layers = replace_convolutions(self.model) if packed else []
 
     def repack(self):
         for layer in self.layers:
             layer.repack()
 
-    def train(self, x, target):
+    def step(self, x, target):
         self.repack()
-        self.optimizer.zero_grad()
-        losses = []
-        for rows in zip(x.split(self.size), target.split(self.size), strict=True):
-            loss = self.model(*rows)
-            (loss / MICRO_BATCHES).backward()
-            losses.append(loss.detach())
-        self.optimizer.step()
-        return torch.stack(losses)
+        return super().step(x, target)
 
     @torch.no_grad()
     def predict(self, x, target):
@@ -287,27 +279,30 @@ class Eager:
         )
 
 
-def measure_whole(workload, call, steps, clock):
-    """The same steps of two models, one after the other, in turns."""
-    systems = [Eager(workload, packed) for packed in (False, True)]
-    if call is Eager.predict:
-        for system in systems:
-            system.model.eval()
+def in_turns(workload, calls, steps, clock):
+    """The same batches by the plain call and by the packed one, one after the other."""
     plains, ratios, same = [], [], True
     for step in range(WARM_STEPS + steps):
-        (first, plain), (second, packed) = (timed(clock, call, system, *workload.batch(step)) for system in systems)
+        (first, plain), (second, packed) = (timed(clock, call, *workload.batch(step)) for call in calls)
         same = same and torch.equal(plain, packed)
         if step >= WARM_STEPS:
             plains.append(first)
             ratios.append(second / first)
-    pairs = zip(systems[0].model.parameters(), systems[1].model.parameters(), strict=True)
-    return {
-        "plain_ms": median(plains) * 1e3,
-        "packed": median(ratios),
-        "ratios": sorted(ratios),
-        "packs_per_step": sum(layer.packs for layer in systems[1].layers) / (WARM_STEPS + steps),
-        "same_bits": same and all(torch.equal(a, b) for a, b in pairs),
-    }
+    return {"plain_ms": median(plains) * 1e3, "packed": median(ratios), "ratios": sorted(ratios), "same_bits": same}
+
+
+def measure_whole(workload, threads, trains, steps, clock):
+    """Of two models, steps of training or else predictions."""
+    plain, packed = (Eager(workload, threads, is_packed) for is_packed in (False, True))
+    if not trains:
+        plain.model.eval()
+        packed.model.eval()
+    calls = [plain.step, packed.step] if trains else [plain.predict, packed.predict]
+    found = in_turns(workload, calls, steps, clock)
+    pairs = zip(plain.model.parameters(), packed.model.parameters(), strict=True)
+    found["same_bits"] = found["same_bits"] and all(torch.equal(a, b) for a, b in pairs)
+    packs = sum(layer.packs for layer in packed.layers) / (WARM_STEPS + steps)
+    return {**found, "packs_per_step": packs}
 
 
 def measure_devices(workload, threads, steps, clock):
@@ -320,16 +315,10 @@ def measure_devices(workload, threads, steps, clock):
         options._Popart.set("abele.threadsPerDevice", threads)
         options.showCompilationProgressBar(False)
         executors.append(abele.inferenceModel(torch.nn.Sequential(*workload.model().parts).eval(), options))
-    plains, ratios, same = [], [], True
-    for step in range(WARM_STEPS + steps):
-        (first, plain), (second, packed) = (timed(clock, each, workload.batch(step)[0]) for each in executors)
-        same = same and torch.equal(plain, packed)
-        if step >= WARM_STEPS:
-            plains.append(first)
-            ratios.append(second / first)
+    found = in_turns(workload, [lambda x, _, run=run: run(x) for run in executors], steps, clock)
     for executor in executors:
         executor.destroy()
-    return {"plain_ms": median(plains) * 1e3, "packed": median(ratios), "ratios": sorted(ratios), "same_bits": same}
+    return found
 
 
 def keep_freed_memory():
@@ -359,8 +348,8 @@ def main():
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "threads": args.threads}
     torch.manual_seed(0)
     rows = {
-        "training": measure_whole(workload, Eager.train, args.steps, clock),
-        "predictions": measure_whole(workload, Eager.predict, args.steps, clock),
+        "training": measure_whole(workload, args.threads, True, args.steps, clock),
+        "predictions": measure_whole(workload, args.threads, False, args.steps, clock),
         "our predictions": measure_devices(workload, args.threads, args.steps, clock),
     }
     result |= rows
