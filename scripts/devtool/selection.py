@@ -18,6 +18,7 @@ NEEDS = {
     "test/client/test_cpp_continues.py": ["abele_python", "continue_training", "cpp_blocks"],
     "test/client/test_cpp_examples.py": ["abele_python", "examples/cpp/all"],
     "test/client/test_digits.py": ["abele_python", "example_digits"],
+    "test/client/test_monitor.py": ["abele_python", "abele_tools"],
     "test/client/test_run_command.py": ["abele_python", "abele-env", "abele_tools"],
     "test/error/test_E0606_processes.py": ["abele_python", "poprun"],
     "test/error/test_E0713_processes_differ.py": ["abele_python", "poprun"],
