@@ -70,7 +70,6 @@ class Binding:
         if parameter.default is inspect.Parameter.empty:
             raise userError(
                 "E0708",
-                "arguments",
                 f"argument {parameter.name!r} of forward is missing",
                 expected=f"forward({', '.join(str(p) for p in self._parameters)})",
             )
@@ -80,7 +79,6 @@ class Binding:
 def _changed(path, found, expected, remedy):
     return userError(
         "E0704",
-        "input-changed",
         "the inputs differ from those the model was compiled for",
         at=path,
         found=found,

@@ -68,9 +68,7 @@ class WeightSync:
         session = self._native.compiled("copyNamedBuffersToDevice")
         names = self._options._Popart.options.get("updatableNamedBuffers")
         if not names:
-            raise userError(
-                "E0702", "option-value", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])"
-            )
+            raise userError("E0702", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])")
         session.copyBuffersToDevice(list(names))
 
     @oneAtATime

@@ -29,7 +29,6 @@ _UNIFORM = ("random", "random_sample", "rand", "uniform")
 def _refusal(source):
     return userError(
         "E0101",
-        "data-dependent",
         f"forward draws random numbers from {source} while it is being captured",
         at=userLine(traceback.walk_stack(None), [*PACKAGE_FOLDERS, _TORCH]),
         found="a number that is another one in every call",

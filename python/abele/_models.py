@@ -217,7 +217,6 @@ def explain(model: CompiledModel) -> str:
     if executor is None:
         raise userError(
             "E0708",
-            "arguments",
             f"explain() of a {type(model).__name__}",
             expected="what trainingModel or inferenceModel returned",
             remedy="executor = abele.trainingModel(model, ...); executor(...); abele.explain(executor)",

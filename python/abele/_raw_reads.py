@@ -111,7 +111,6 @@ def _refusal(error, excludes):
     line = userLine(reversed(list(traceback.walk_tb(error.__traceback__))), excludes)
     return userError(
         "E0101",
-        "data-dependent",
         "forward reads a tensor's memory past torch's operators while it is being captured",
         at=line,
         found="a value that depends on the inputs, the weights or random numbers",

@@ -28,7 +28,6 @@ class Groupings:
             if executor._model._parameters[name].dim() == 0:
                 raise userError(
                     "E0702",
-                    "option-value",
                     f"replicaGrouping of the scalar parameter {name}",
                     expected="a parameter whose first dimension counts the groups",
                 )

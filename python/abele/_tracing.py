@@ -100,7 +100,6 @@ def _replaced(module, name, make):
 def _requireNoFunctions(name):
     raise userError(
         "E0106",
-        "unsupported-op",
         f"torch's operator {name} takes functions, and cannot be captured",
         expected="operators that take tensors and numbers",
         remedy="poptorch.cond, poptorch.for_loop (inference), or compute both ways and choose with torch.where",
@@ -250,11 +249,7 @@ def _requireNotReassigned(model, before):
         path, kind, name = changed[0]
         full = f"{path}.{name}" if path else name
         raise userError(
-            "E0108",
-            "reassigned-parameter",
-            f"forward replaced {full}",
-            expected="an update in place",
-            remedy=f"self.{name}.copy_(new_value)",
+            "E0108", f"forward replaced {full}", expected="an update in place", remedy=f"self.{name}.copy_(new_value)"
         )
 
 
@@ -299,7 +294,6 @@ def _onlyCapture():
     if getattr(_thread, "captures", False):
         raise userError(
             "E0107",
-            "nested-capture",
             "a capture was started inside another one",
             remedy="compile the inner model before the outer one, or call it as a plain module",
         )
@@ -393,7 +387,6 @@ def getIpuTensorId(t):
     if number < 0:
         raise userError(
             "E0708",
-            "arguments",
             "getIpuTensorId of a tensor that is on the host",
             expected="a tensor computed by the forward that is being captured",
         )

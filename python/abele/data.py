@@ -172,7 +172,6 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._accessor is not None:
             raise userError(
                 "E0801",
-                "data-source",
                 "the DataLoader has an AsynchronousDataAccessor already",
                 remedy="iterate the DataLoader, or make it with mode=DataLoaderMode.Sync",
             )
@@ -210,7 +209,6 @@ class DataLoader(torch.utils.data.DataLoader):
         if batch_size != 1 or shuffle:
             raise userError(
                 "E0801",
-                "data-source",
                 "batch_sampler excludes batch_size and shuffle",
                 found=f"batch_size={batch_size}, shuffle={shuffle}",
                 remedy="leave both out",
@@ -218,7 +216,6 @@ class DataLoader(torch.utils.data.DataLoader):
         if partitioned:
             raise userError(
                 "E0801",
-                "data-source",
                 "a batch sampler cannot be split over several processes",
                 remedy="pass auto_distributed_partitioning=False and a sampler that yields this process's indices",
             )

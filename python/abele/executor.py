@@ -119,16 +119,11 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             model = model._user_model
         if not isinstance(model, torch.nn.Module):
             raise userError(
-                "E0708",
-                "arguments",
-                f"the model is a {type(model).__name__}",
-                expected="a torch.nn.Module or an executor",
+                "E0708", f"the model is a {type(model).__name__}", expected="a torch.nn.Module or an executor"
             )
         options = Options() if options is None else options
         if not isinstance(options, Options):
-            raise userError(
-                "E0708", "arguments", f"options are a {type(options).__name__}", expected="poptorch.Options"
-            )
+            raise userError("E0708", f"options are a {type(options).__name__}", expected="poptorch.Options")
         self._policy = policy
         self._training = training
         self._options = _wrappingOptions(options, training)
@@ -263,7 +258,6 @@ def _wrappingOptions(options, training):
         pipelined = isinstance(options._execution_strategy, PipelinedExecution)
         raise userError(
             "E0702",
-            "option-value",
             f"gradientAccumulation is {options.Training.gradient_accumulation} for an inference model",
             expected="1",
             remedy="opts.deviceIterations(n)" if pipelined else "leave opts.Training.gradientAccumulation at 1",
@@ -356,7 +350,6 @@ def _requireLoadable(file, filename, trust):
     if not trust:
         raise userError(
             "E0712",
-            "file",
             "the module of a file is a pickle, which runs what its author put there",
             at=str(filename),
             remedy="wrap the module and call loadExecutable(filename), or abele.load(filename, trust=True)",

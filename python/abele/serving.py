@@ -180,7 +180,6 @@ class Server:
         if getattr(model, "_training", True):
             raise userError(
                 "E0708",
-                "arguments",
                 f"a server of a {type(model).__name__}"
                 + (" for training" if getattr(model, "_training", False) else ""),
                 expected="what abele.inferenceModel or abele.load returned",
@@ -269,7 +268,6 @@ def _batchRows(model):
         return sizes[0][0]
     raise userError(
         "E0705",
-        "not-compiled",
         "a server of a model that is not compiled, without a number of rows",
         remedy="call model.compile(...) or load a compiled one, or pass batch_rows",
     )

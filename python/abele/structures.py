@@ -42,7 +42,6 @@ def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -
     if not isinstance(arg_parser, ICustomArgParser):
         raise userError(
             "E0708",
-            "arguments",
             f"the parser for {arg_data_type.__name__} is a {type(arg_parser).__name__}",
             expected="an instance of a subclass of poptorch.ICustomArgParser",
         )
@@ -89,7 +88,6 @@ def typedNesting(function):
             pass
         raise userError(
             "E0708",
-            "arguments",
             "arguments or results are nested too deeply",
             found=f"more levels than Python's recursion limit of {sys.getrecursionlimit()} allows",
             expected="tensors in a few levels of tuples, lists and dictionaries",
