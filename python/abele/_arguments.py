@@ -5,7 +5,6 @@ Source: spec executor.md, section 2.
 
 import copy
 import inspect
-import itertools
 
 import torch
 
@@ -272,18 +271,16 @@ def signatureOf(structure):
     It has TensorType in place of tensors, ParsedType in place of what has a registered parser, and copies of values
     that the program may change in place.
     """
-    leaves = []
 
-    def isLeaf(value):
-        if isinstance(value, torch.Tensor) or structures.parserFor(value) is not None:
-            leaves.append(TensorType(value) if isinstance(value, torch.Tensor) else ParsedType(value))
-            return True
-        if isinstance(value, _objects.CHANGEABLE) or type(value).__module__ == "numpy":
-            leaves.append(copy.deepcopy(value))
-            return True
-        return False
+    def typeOf(value):
+        if isinstance(value, torch.Tensor):
+            return TensorType(value)
+        if structures.parserFor(value) is not None:
+            return ParsedType(value)
+        is_changeable = isinstance(value, _objects.CHANGEABLE) or type(value).__module__ == "numpy"
+        return copy.deepcopy(value) if is_changeable else None
 
-    return structures.reconstructTensorStructure(structure, (leaves.pop() for _ in itertools.count()), isLeaf)
+    return structures.converted(structure, typeOf)
 
 
 @structures.typedNesting

@@ -9,6 +9,7 @@ import abc
 import copy
 import dataclasses
 import functools
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -205,6 +206,19 @@ def reconstructTensorStructure(structure, values, filter_fn=_isTensor):
         filter_fn: which leaves are replaced.
     """
     return _rebuild(structure, iter(values), filter_fn)
+
+
+def converted(structure, convert):
+    """The same structure with convert(part) in the place of each part for which that is not None."""
+    new = []
+
+    def isConverted(part):
+        found = convert(part)
+        if found is not None:
+            new.append(found)
+        return found is not None
+
+    return reconstructTensorStructure(structure, (new.pop() for _ in itertools.count()), isConverted)
 
 
 def skeleton(structure):
