@@ -5,6 +5,7 @@ Source: spec executor.md, section 6.
 
 from . import wrapping
 from ._errors import userError
+from ._item_access import replaced
 from ._one_at_a_time import oneAtATime
 
 
@@ -24,11 +25,8 @@ class WeightSync:
         with self._lock:
             if not self._native.isStale():
                 return False  # another thread was here first
-            self._reads_weights_only = True
-            try:
+            with replaced("_reads_weights_only", True, self):
                 self.copyWeightsToHost()
-            finally:
-                self._reads_weights_only = False
         return True
 
     def state_dict(self, *args, **kwargs):

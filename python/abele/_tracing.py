@@ -259,11 +259,8 @@ def _onlyCapture():
             "a capture was started inside another one",
             remedy="compile the inner model before the outer one, or call it as a plain module",
         )
-    _thread.captures = True
-    try:
+    with replaced("captures", True, _thread):
         yield
-    finally:
-        _thread.captures = False
 
 
 def _isOfTorch(frame):

@@ -14,6 +14,7 @@ import torch
 from . import profiling, structures
 from ._async_accessor import AsynchronousDataAccessor
 from ._errors import refused, userError
+from ._item_access import replaced
 from ._logging import logger
 from ._partition import Partition
 from ._random_states import randomStates, setRandomStates
@@ -154,13 +155,9 @@ class DataLoader(torch.utils.data.DataLoader):
             raise refused(AssertionError, "async_options holds rebatched_size: use mode=DataLoaderMode.AsyncRebatched")
         # Groups of a batch sampler are combined here in every mode; there is nothing left to rebatch.
         rebatch = self._rebatches and self._micro_batches is None and (self._combined_batch_size or 1) > 1
-        self._is_own_source = True
-        try:
-            accessor = AsynchronousDataAccessor(
-                self, rebatched_size=self._combined_batch_size if rebatch else None, **async_options
-            )
-        finally:
-            self._is_own_source = False
+        size = self._combined_batch_size if rebatch else None
+        with replaced("_is_own_source", True, self):
+            accessor = AsynchronousDataAccessor(self, rebatched_size=size, **async_options)
         accessor._dataset = weakref.proxy(self)  # so that the worker ends with the last reference to the loader
         self._accessor = accessor
 
