@@ -283,7 +283,7 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
     options = contents["options"]
     saved_place = _placeOf(contents["processes"], options)
     if file.metadata:  # a program without its module cannot be compiled for other processes
-        _takePlaceHere(options, contents["process"], contents["processes"])
+        options._values.takePlaceHere(contents["process"], contents["processes"])
     if edit_opts_fn is not None:
         compiled = options.clone()
         edit_opts_fn(options)
@@ -315,23 +315,6 @@ def _placeOf(processes, options):
     """What a compiled program depends on, of the place among other processes."""
     stages = options.Distributed.devices_per_process
     return (processes, stages) if stages else None
-
-
-def _takePlaceHere(options, process, processes):
-    """Options of a file get the place among the processes that this one has, whose number may be another one.
-
-    Args:
-        process, processes: for which of how many the program was compiled.
-    """
-    here = options.Distributed
-    devices = processes * here.devices_per_process
-    if 1 in (processes, here.numProcesses) and not devices:
-        # As the file says: each process has whole replicas. Not configureProcessId, which popdist's options refuse.
-        here.set(distributed_process_id=process, num_distributed_processes=processes)
-    elif here.numProcesses == 1:
-        here.devicesPerProcess(0)
-    elif devices % here.numProcesses == 0:
-        here.devicesPerProcess(devices // here.numProcesses)
 
 
 def _requireLoadable(file, filename, trust):
