@@ -60,19 +60,17 @@ def countText(text, name):
 
 def filesOf(commit):
     """Path below python/ -> text, of the working tree or of a commit."""
+    if not commit:
+        folder = ROOT / "python"
+        paths = [path for path in folder.rglob("*") if path.suffix in (".py", ".pyi")]
+        return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
     def git(*arguments):
         return subprocess.run(("git", *arguments), cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
-    listed = git("ls-tree", "-r", "--name-only", commit, "python") if commit else git("ls-files", "-co", "python")
-    names = [name for name in listed.splitlines() if name.endswith((".py", ".pyi"))]
-    if commit:
-        return {name.removeprefix("python/"): git("show", f"{commit}:{name}") for name in names}
-    return {
-        name.removeprefix("python/"): (ROOT / name).read_text(encoding="utf-8")
-        for name in names
-        if (ROOT / name).exists()
-    }
+    names = git("ls-tree", "-r", "--name-only", commit, "python").splitlines()
+    names = [name for name in names if name.endswith((".py", ".pyi"))]
+    return {name.removeprefix("python/"): git("show", f"{commit}:{name}") for name in names}
 
 
 def packageOf(name):
