@@ -5,7 +5,6 @@ Source: spec executor.md, section 2.
 
 import copy
 import inspect
-import itertools
 
 import torch
 
@@ -70,7 +69,6 @@ class Binding:
         if parameter.default is inspect.Parameter.empty:
             raise userError(
                 "E0708",
-                "arguments",
                 f"argument {parameter.name!r} of forward is missing",
                 expected=f"forward({', '.join(str(p) for p in self._parameters)})",
             )
@@ -80,7 +78,6 @@ class Binding:
 def _changed(path, found, expected, remedy):
     return userError(
         "E0704",
-        "input-changed",
         "the inputs differ from those the model was compiled for",
         at=path,
         found=found,
@@ -274,18 +271,16 @@ def signatureOf(structure):
     It has TensorType in place of tensors, ParsedType in place of what has a registered parser, and copies of values
     that the program may change in place.
     """
-    leaves = []
 
-    def isLeaf(value):
-        if isinstance(value, torch.Tensor) or structures.parserFor(value) is not None:
-            leaves.append(TensorType(value) if isinstance(value, torch.Tensor) else ParsedType(value))
-            return True
-        if isinstance(value, _objects.CHANGEABLE) or type(value).__module__ == "numpy":
-            leaves.append(copy.deepcopy(value))
-            return True
-        return False
+    def typeOf(value):
+        if isinstance(value, torch.Tensor):
+            return TensorType(value)
+        if structures.parserFor(value) is not None:
+            return ParsedType(value)
+        is_changeable = isinstance(value, _objects.CHANGEABLE) or type(value).__module__ == "numpy"
+        return copy.deepcopy(value) if is_changeable else None
 
-    return structures.reconstructTensorStructure(structure, (leaves.pop() for _ in itertools.count()), isLeaf)
+    return structures.converted(structure, typeOf)
 
 
 @structures.typedNesting

@@ -100,7 +100,6 @@ class _Worker:
             self.connection.close()
             raise userError(
                 "E0801",
-                "data-source",
                 f"the worker of an AsynchronousDataAccessor could not be started: {type(error).__name__}: {error}",
                 remedy=_REMEDY,
             ) from error
@@ -228,7 +227,6 @@ class AsynchronousDataAccessor:
         self._worker.removeFile()
         raise userError(
             "E0801",
-            "data-source",
             f"the worker thread of an AsynchronousDataAccessor failed to start: {cause}",
             expected="a data set that yields at least one element, or batch when rebatching",
             remedy=_REMEDY if message is None else "",

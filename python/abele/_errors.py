@@ -37,40 +37,22 @@ class UnrecoverableError(Error):
     """A device failed for good."""
 
 
-class _AssertionFailed(Error, AssertionError):
-    """What PopTorch asserts."""
-
-
-class _WrongValue(Error, ValueError):
-    """What PopTorch raises as ValueError."""
-
-
-class _WrongState(Error, RuntimeError):
-    """What PopTorch raises as RuntimeError."""
-
-
-class _WrongType(Error, TypeError):
-    """What Python's own calls raise as TypeError."""
-
-
-class _WrongAttribute(Error, AttributeError):
-    """What PopTorch raises as AttributeError."""
-
-
-class _UnknownName(Error, NameError):
-    """What Python raises for a name in a configuration file."""
-
-
-class _DividedByZero(Error, ZeroDivisionError):
-    """What Python raises for arithmetic in a configuration file."""
-
-
 class ConfigFileError(Exception):
     """A file for Options.loadFromFile that does not parse."""
 
 
-_BOTH = (_AssertionFailed, _WrongValue, _WrongState, _WrongType, _WrongAttribute, _UnknownName, _DividedByZero)
-_AND = {each.__bases__[1]: each for each in _BOTH}
+# Errors that are one of Python's own too, which the callers of PopTorch expect.
+_BOTH = {
+    AssertionError: "_AssertionFailed",
+    ValueError: "_WrongValue",
+    RuntimeError: "_WrongState",
+    TypeError: "_WrongType",
+    AttributeError: "_WrongAttribute",
+    NameError: "_UnknownName",
+    ZeroDivisionError: "_DividedByZero",
+}
+_AND = {builtin: type(name, (Error, builtin), {"__module__": __name__}) for builtin, name in _BOTH.items()}
+globals().update((each.__name__, each) for each in _AND.values())  # where pickles look for them
 # What options raise, by the exception of Python that refuses it.
 OF_OPTIONS = {**{builtin.__name__: each for builtin, each in _AND.items()}, "ConfigFileError": ConfigFileError}
 
@@ -163,21 +145,21 @@ def createNativeError(kind, code, text, context, recovery_action):
     return makeError(cls, text, type_name, context, code, recovery_action)
 
 
-def formatMessage(code, name, what, at="", found="", expected="", remedy=""):
+def formatMessage(code, what, at="", found="", expected="", remedy=""):
     """The five-part text of docs/errors.md."""
-    lines = [f"{code} {name}: {what}" if code else what]
+    from ._native import core  # which imports this module
+
+    lines = [f"{code} {core().error_names[code]}: {what}"]
     for label, part in (("at", at), ("found", found), ("expected", expected), ("try", remedy)):
         lines += _field(label, part)
     return "\n".join(lines)
 
 
-def userError(code, name, what, at="", found="", expected="", remedy=""):
+def userError(code, what, at="", found="", expected="", remedy=""):
     """An Error with a code, raised by Python code."""
-    error = createPoptorchError(formatMessage(code, name, what, at, found, expected, remedy))
-    error.code = code
-    return error
+    return makeError(Error, formatMessage(code, what, at, found, expected, remedy), Error.type, code=code)
 
 
 def notAvailable(name, remedy=""):
     """The error for a name of the API that this version does not have yet."""
-    return userError("E0711", "not-available", f"{name} is not available in this version", remedy=remedy)
+    return userError("E0711", f"{name} is not available in this version", remedy=remedy)

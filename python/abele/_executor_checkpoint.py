@@ -38,7 +38,6 @@ class Checkpoints:
             if not fits:
                 raise userError(
                     "E0708",
-                    "arguments",
                     f"the model does not fit the checkpoint's {name}",
                     found=str(given.get(name, "no such tensor")),
                     expected=str(list(weights[name].shape)) if name in weights else "no such tensor",
@@ -52,4 +51,4 @@ class Checkpoints:
 
     def _requireTraining(self, what):
         if not self._training:
-            raise userError("E0706", "optimizer", f"{what} of a model for inference", remedy="pass the training model")
+            raise userError("E0706", f"{what} of a model for inference", remedy="pass the training model")

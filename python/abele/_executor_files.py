@@ -32,7 +32,6 @@ def _pathOf(filename):
             AssertionError,
             formatMessage(
                 "E0712",
-                "file",
                 "a file cannot be written",
                 at=os.fsdecode(path),
                 found=f"{os.fsdecode(folder)} is a file, not a folder",
@@ -160,7 +159,6 @@ class Files:
         if is_refused:
             raise userError(
                 "E0712",
-                "file",
                 "another process could not read the parts beside the file",
                 remedy="see what that process says; nothing was loaded in any of them",
             )

@@ -5,6 +5,7 @@ Source: spec executor.md, section 6.
 
 from . import wrapping
 from ._errors import userError
+from ._item_access import replaced
 from ._one_at_a_time import oneAtATime
 
 
@@ -24,11 +25,8 @@ class WeightSync:
         with self._lock:
             if not self._native.isStale():
                 return False  # another thread was here first
-            self._reads_weights_only = True
-            try:
+            with replaced("_reads_weights_only", True, self):
                 self.copyWeightsToHost()
-            finally:
-                self._reads_weights_only = False
         return True
 
     def state_dict(self, *args, **kwargs):
@@ -68,9 +66,7 @@ class WeightSync:
         session = self._native.compiled("copyNamedBuffersToDevice")
         names = self._options._Popart.options.get("updatableNamedBuffers")
         if not names:
-            raise userError(
-                "E0702", "option-value", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])"
-            )
+            raise userError("E0702", "no buffers are listed", remedy="opts.updatableNamedBuffers([...])")
         session.copyBuffersToDevice(list(names))
 
     @oneAtATime

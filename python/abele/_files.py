@@ -69,7 +69,6 @@ def requireVersion(file, path, expected, of_what, remedy="compile and export aga
     if file.version != expected:
         raise userError(
             "E0712",
-            "file",
             f"the file was written by another {of_what}",
             at=str(path),
             found=file.version,
@@ -91,14 +90,13 @@ def metadataOf(file, values, path):
     except plain_pickle.UnknownClass as error:
         raise userError(
             "E0712",
-            "file",
             f"the file names {error}, which is nothing that a program is described by",
             at=str(path),
             remedy="import the module of a class of yours before you load, and name it in "
             "torch.serialization.add_safe_globals",
         ) from None
     except Exception as error:
-        raise userError("E0712", "file", f"the file cannot be read: {error}", at=str(path)) from error
+        raise userError("E0712", f"the file cannot be read: {error}", at=str(path)) from error
 
 
 def objectsOf(file, tensors):

@@ -3,7 +3,6 @@
 Nobody tells when numbers are drawn from them. So their states are compared before and after.
 """
 
-import contextlib
 import gc
 import itertools
 import random
@@ -11,7 +10,7 @@ import sys
 import tempfile
 import weakref
 
-from ._item_access import replaced
+from ._item_access import exchanged
 from ._native import core, isCapturing
 
 
@@ -153,14 +152,12 @@ class HeldGenerators:
         self._drawn_before_seed.clear()
         self._from_system.clear()
 
-    @contextlib.contextmanager
     def watched(self):
-        """Notices generators that forward seeds."""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(exchanged(random.Random, "seed", self._seeding))
-            if hasattr(sys.modules.get("numpy.random.bit_generator"), "randbits"):
-                stack.enter_context(exchanged(sys.modules["numpy.random.bit_generator"], "randbits", self._entropy))
-            yield
+        """A context that notices generators that forward seeds."""
+        places = [(random.Random, "seed", self._seeding)]
+        if hasattr(sys.modules.get("numpy.random.bit_generator"), "randbits"):
+            places.append((sys.modules["numpy.random.bit_generator"], "randbits", self._entropy))
+        return exchanged(*places)
 
     def _seeding(self, original):
         def seed(generator, a=None, *args, **kwargs):
@@ -197,8 +194,3 @@ def _hasDrawn(generator):
         return False
     fresh = type(generator)(type(seed)(seed.entropy, spawn_key=seed.spawn_key, pool_size=seed.pool_size))
     return _stateOf(generator) != _stateOf(fresh)
-
-
-def exchanged(owner, name, make):
-    """A context in which owner.name is make(original)."""
-    return replaced(name, make(vars(owner)[name]), owner)

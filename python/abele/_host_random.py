@@ -6,6 +6,7 @@ E0101.
 """
 
 import contextlib
+import functools
 import os
 import random
 import sys
@@ -15,7 +16,8 @@ import traceback
 import torch
 
 from ._errors import userError
-from ._generators import HeldGenerators, exchanged
+from ._generators import HeldGenerators
+from ._item_access import exchanged
 from ._logging import logger
 from ._native import PACKAGE_FOLDERS, isCapturing
 from ._raw_reads import userLine
@@ -29,7 +31,6 @@ _UNIFORM = ("random", "random_sample", "rand", "uniform")
 def _refusal(source):
     return userError(
         "E0101",
-        "data-dependent",
         f"forward draws random numbers from {source} while it is being captured",
         at=userLine(traceback.walk_stack(None), [*PACKAGE_FOLDERS, _TORCH]),
         found="a number that is another one in every call",
@@ -91,22 +92,17 @@ class _Watch:
         self._is_seeded = False  # by forward: the same numbers in every call
         self._state = _stateOf(module)
         self.generator = module.random.__self__  # the one behind the functions
-        self._originals = {
-            name: value
-            for name, value in vars(module).items()
+
+    def watched(self):
+        """A context in which others stand for the functions of the module."""
+        names = [
+            name
+            for name, value in vars(self._module).items()
             if name in _FUNCTIONS or (name not in _STATES and getattr(value, "__self__", None) is self.generator)
-        }
-
-    def install(self):
-        """Stands in for the functions of the module."""
-        for name, original in self._originals.items():
-            make = self._seeding if name == "seed" else self._drawing
-            setattr(self._module, name, make(name, original))
-
-    def remove(self):
-        """Puts them back."""
-        for name, original in self._originals.items():
-            setattr(self._module, name, original)
+        ]
+        makes = {name: functools.partial(self._drawing, name) for name in names}
+        makes["seed"] = self._seeding
+        return exchanged(*((self._module, name, make) for name, make in makes.items()))
 
     def drawn(self):
         """Names the module where numbers were drawn another way; "" if none were."""
@@ -116,7 +112,7 @@ class _Watch:
         """What was drawn until now does no harm."""
         self._state = _stateOf(self._module)
 
-    def _seeding(self, name, original):
+    def _seeding(self, original):
         def seed(*args, **kwargs):
             if isCapturing() and (args or kwargs):
                 requireNoDraw(self)
@@ -226,11 +222,8 @@ def _refusedSystemDraws():
 
         return make
 
-    stack = contextlib.ExitStack()
-    stack.enter_context(exchanged(random.SystemRandom, "random", drawing("random.SystemRandom")))
-    for home in (torch, torch.random):
-        stack.enter_context(exchanged(home, "seed", drawing("torch.seed")))
-    return stack
+    system, seed = drawing("random.SystemRandom"), drawing("torch.seed")
+    return exchanged((random.SystemRandom, "random", system), (torch, "seed", seed), (torch.random, "seed", seed))
 
 
 @contextlib.contextmanager
@@ -252,10 +245,8 @@ def refusedDraws():
     """Around forward and backward."""
     active = _Watches()
     with contextlib.ExitStack() as stack:
-        for module in active.modules:
-            module.install()
-            stack.callback(module.remove)
-        stack.enter_context(active.held.watched())
+        for watch in active.all:
+            stack.enter_context(watch.watched())
         stack.enter_context(_refusedSystemDraws())
         _active.append(active)
         stack.callback(_active.pop)

@@ -22,7 +22,6 @@ def _sizeOf(tensor, bounds):
     if size is None or size <= 0:
         raise userError(
             "E0101",
-            "data-dependent",
             "a slice whose length is not a constant",
             found=f"t[start:stop] of a tensor of shape {tuple(tensor.shape)}",
             expected="tensor bounds with stop = start + a constant above 0",

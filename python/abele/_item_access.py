@@ -1,7 +1,8 @@
-"""Replacing Tensor.__getitem__ for a while, with nothing left behind.
+"""Replacing members of classes and modules for a while, with nothing left behind.
 
 CPython gives a class whose __getitem__ is assigned the sequence protocol as well, and keeps it when the assignment is
-deleted. torch.tensor([one, other]) would then ask tensors without dimensions for their length.
+deleted. torch.tensor([one, other]) would then ask tensors without dimensions for their length. itemAccess() takes it
+away from Tensor again.
 """
 
 import contextlib
@@ -36,6 +37,15 @@ def replaced(name, replacement, owner=torch.Tensor):
             delattr(owner, name)
         else:
             setattr(owner, name, before)
+
+
+@contextlib.contextmanager
+def exchanged(*places):
+    """A context in which owner.name is make(what it was), for each of these (owner, name, make)."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, make in places:
+            stack.enter_context(replaced(name, make(getattr(owner, name)), owner))
+        yield
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import _notebook, wrapping
+from . import wrapping
 from ._errors import userError
 from ._native import core, isCapturing
 from ._one_at_a_time import oneAtATime
@@ -30,7 +30,8 @@ class Report(dict[str, Any]):
     """The figures that report() returns; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
-        return _notebook.ofReport(self)
+        html: str = core().notebookOfReport("Last step", json.dumps(self))
+        return html
 
 
 class CompiledModel(Executor):
@@ -104,7 +105,7 @@ class CompiledModel(Executor):
         """
         figures = Report(super().report())
         if path is not None:
-            kind = "training" if self._training else "inference"
+            kind = self._kind()
             core().writeReportPage(
                 nativePath(path),
                 self._native.session(),
@@ -132,6 +133,9 @@ class CompiledModel(Executor):
         costs = json.loads(self._native.compiled("costs").costs())
         costs["host_ns"] += self._frontNs()
         return costs
+
+    def _kind(self):
+        return "training" if self._training else "inference"
 
     def _frontNs(self):
         return max(0, round(statistics.median(self._front_ns))) if self._front_ns else 0
@@ -164,9 +168,14 @@ class CompiledModel(Executor):
     @oneAtATime
     def _repr_html_(self) -> str:
         """For notebooks: the stages of the last step, and in words where its time goes."""
-        report = super().report() if self.isCompiled() else None
-        facts = [] if report is None else core().factsOf(self._native.session())
-        return _notebook.ofModel(wrapping.userClass(self.model).__name__, self._training, report, facts)
+        title = f"{wrapping.userClass(self.model).__name__}, {self._kind()}"
+        html: str
+        if self.isCompiled():
+            facts = core().factsOf(self._native.session())
+            html = core().notebookOfReport(title, json.dumps(super().report()), facts)
+        else:
+            html = core().notebookOfModel(title)
+        return html
 
 
 def trainingModel(
@@ -217,7 +226,6 @@ def explain(model: CompiledModel) -> str:
     if executor is None:
         raise userError(
             "E0708",
-            "arguments",
             f"explain() of a {type(model).__name__}",
             expected="what trainingModel or inferenceModel returned",
             remedy="executor = abele.trainingModel(model, ...); executor(...); abele.explain(executor)",

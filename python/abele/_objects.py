@@ -12,7 +12,6 @@ import collections
 import contextlib
 import enum
 import hashlib
-import itertools
 import types
 import weakref
 
@@ -373,21 +372,6 @@ class _OpenedParser(structures.ICustomArgParser):
 structures.registerOwnParser(Opened, _OpenedParser())
 
 
-def _replaced(structure, replace):
-    """A structure with what replace() gives for its objects, where that is not None."""
-    found = []
-
-    def isReplaced(value):
-        if not isObject(value):
-            return False
-        new = replace(value)
-        if new is not None:
-            found.append(new)
-        return new is not None
-
-    return structures.reconstructTensorStructure(structure, (found.pop() for _ in itertools.count()), isReplaced)
-
-
 def openCall(given):
     """Opens the objects among the arguments of a call.
 
@@ -399,7 +383,7 @@ def openCall(given):
         return given, None
     opened = Opened()
     with contextlib.suppress(_TooMuch):
-        positional, named = _replaced(given, opened.add)
+        positional, named = structures.converted(given, lambda value: opened.add(value) if isObject(value) else None)
         if opened.roots:
             opened.settle()
             return ([*positional, opened.text, opened], named), opened
@@ -419,14 +403,7 @@ def closeCall(positional, named):
 
 
 def _filled(structure, objects):
-    slots = []
-
-    def isSlot(value):
-        if type(value) is SlotOf:
-            slots.append(objects[value.number])
-        return type(value) is SlotOf
-
-    return structures.reconstructTensorStructure(structure, (slots.pop() for _ in itertools.count()), isSlot)
+    return structures.converted(structure, lambda part: objects[part.number] if type(part) is SlotOf else None)
 
 
 def openResult(result, built, isOutput):
@@ -440,9 +417,10 @@ def openResult(result, built, isOutput):
     after = Opened(built, isOutput)
 
     def replace(value):
-        return after.add(value) if after.knows(value) or tensorsIn(value, isOutput) else None
+        is_opened = isObject(value) and (after.knows(value) or tensorsIn(value, isOutput))
+        return after.add(value) if is_opened else None
 
-    result = _replaced(result, replace)
+    result = structures.converted(result, replace)
     return (result, after) if after.roots or after.updates else (result, None)
 
 

@@ -40,15 +40,11 @@ class _Target:
         setter = self._options
         for part in path.split("."):
             if part.startswith("_") and part != "_Popart":
-                raise userError("E0701", "unknown-option", f"{path}: {part} is no option")
+                raise userError("E0701", f"{path}: {part} is no option")
             setter = getattr(setter, part)
         if not callable(setter):
             raise userError(
-                "E0701",
-                "unknown-option",
-                f"{path} is a value",
-                expected="a setter",
-                remedy='name the method: {"deviceIterations": 4}',
+                "E0701", f"{path} is a value", expected="a setter", remedy='name the method: {"deviceIterations": 4}'
             )
         setter(*arguments, **named)
 

@@ -17,10 +17,10 @@ _marks = []  # of the capture that is running: (is an input, tensor)
 def _mark(structure, mode, is_input):
     function = "set_overlap_for_input" if is_input else "set_overlap_for_output"
     if not isinstance(mode, OverlapMode):
-        raise userError("E0708", "arguments", f"{function}: mode is a {type(mode).__name__}", expected="an OverlapMode")
+        raise userError("E0708", f"{function}: mode is a {type(mode).__name__}", expected="an OverlapMode")
     tensors = flattenTensorStructure(structure)
     if not tensors:
-        raise userError("E0708", "arguments", f"{function} of a {type(structure).__name__}", expected="tensors")
+        raise userError("E0708", f"{function} of a {type(structure).__name__}", expected="tensors")
     if not isCapturing() or mode is OverlapMode.NoOverlap:
         return structure
     marked = []
@@ -44,7 +44,7 @@ def set_overlap_for_output(output_tensors, mode):
 
 
 def _refuse(what, expected=""):
-    return userError("E0710", "annotation", what, expected=expected)
+    return userError("E0710", what, expected=expected)
 
 
 def _requireOptions(options):

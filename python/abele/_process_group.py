@@ -57,7 +57,6 @@ def _registerOverStoreOf(dist, name, process, processes):
     except (RuntimeError, dist.DistError) as error:
         raise userError(
             "E0714",
-            "no-process-group",
             f"process {process} of {processes} does not find the others",
             found=str(error).splitlines()[0],
             expected="all processes within ABELE_PROCESS_TIMEOUT seconds",

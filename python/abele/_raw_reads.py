@@ -5,6 +5,7 @@ give its address, whoever asks. Here such an error becomes E0101 with the user's
 """
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -13,15 +14,13 @@ import traceback
 import torch
 
 from ._errors import Error, userError
-from ._item_access import replaced
+from ._item_access import exchanged
 from ._native import core, isCapturing
 
 _READERS = ("numpy", "tolist")
 
 
-def _readingMethod(name):
-    original = getattr(torch.Tensor, name)
-
+def _reading(name, original):
     def method(self, *args, **kwargs):
         if not isCapturing():  # another thread, perhaps with weights of the model that is being captured
             with core().Opened(self):
@@ -35,17 +34,10 @@ def _readingMethod(name):
     return method
 
 
-@contextlib.contextmanager
 def noticedReads():
     """Around forward: numpy() and tolist() say themselves that they read, so that they can be named."""
     names = [name for name in _READERS if name not in vars(torch.Tensor)]
-    for name in names:
-        setattr(torch.Tensor, name, _readingMethod(name))
-    try:
-        yield
-    finally:
-        for name in names:
-            delattr(torch.Tensor, name)
+    return exchanged(*((torch.Tensor, name, functools.partial(_reading, name)) for name in names))
 
 
 def _forForward(function):
@@ -74,7 +66,6 @@ def _submitting(original):
     return submit
 
 
-@contextlib.contextmanager
 def threadsOfForward():
     """Around forward: threads that it starts or that a pool runs for it work for it; they may not read weights."""
     places = [(threading.Thread, "start", _starting)]
@@ -84,10 +75,7 @@ def threadsOfForward():
     ):
         if module in sys.modules:
             places += [(getattr(sys.modules[module], name), method, _submitting) for method in methods]
-    with contextlib.ExitStack() as stack:
-        for owner, name, make in places:
-            stack.enter_context(replaced(name, make(getattr(owner, name)), owner))
-        yield
+    return exchanged(*places)
 
 
 def userLine(frames, excludes):
@@ -111,7 +99,6 @@ def _refusal(error, excludes):
     line = userLine(reversed(list(traceback.walk_tb(error.__traceback__))), excludes)
     return userError(
         "E0101",
-        "data-dependent",
         "forward reads a tensor's memory past torch's operators while it is being captured",
         at=line,
         found="a value that depends on the inputs, the weights or random numbers",

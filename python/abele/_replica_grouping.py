@@ -9,7 +9,7 @@ from ._support import commGroup
 
 
 class Groupings:
-    """The groupings of one executor, by the parameter's name."""
+    """The groupings of one executor, by the parameter's name, as C++ takes them."""
 
     def __init__(self):
         self._by_name = {}
@@ -28,26 +28,19 @@ class Groupings:
             if executor._model._parameters[name].dim() == 0:
                 raise userError(
                     "E0702",
-                    "option-value",
                     f"replicaGrouping of the scalar parameter {name}",
                     expected="a parameter whose first dimension counts the groups",
                 )
-        self._by_name[name] = (comm_group_type, shards, variable_retrieval_mode)
+        one_each = variable_retrieval_mode == enums.VariableRetrievalMode.AllReplicas
+        self._by_name[name] = (name, commGroup(comm_group_type), shards, one_each)
 
     def adopt(self, native):
         """Takes over what native() gave, of a saved program."""
-        modes = enums.VariableRetrievalMode
-        self._by_name = {
-            name: (enums.CommGroupType[kind.name], shards, modes.AllReplicas if one_each else modes.OnePerGroup)
-            for name, kind, shards, one_each in native
-        }
+        self._by_name = {grouping[0]: grouping for grouping in native}
 
     def native(self):
         """For ProgramOptions.setGroupings."""
-        return [
-            (name, commGroup(kind), shards, mode == enums.VariableRetrievalMode.AllReplicas)
-            for name, (kind, shards, mode) in self._by_name.items()
-        ]
+        return list(self._by_name.values())
 
 
 def groupWrapped(executor, tensor, comm_group_type, shards, variable_retrieval_mode):

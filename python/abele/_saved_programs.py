@@ -48,7 +48,6 @@ class SavedProgram(torch.nn.Module):
     def forward(self, *arguments):
         raise userError(
             "E0705",
-            "not-compiled",
             "a program that was loaded without its module has no forward",
             remedy="load the file again, or wrap the module and call executor.loadExecutable(filename)",
         )

@@ -6,7 +6,6 @@ import json
 import os
 from typing import Any
 
-from . import _notebook
 from ._errors import refused
 from ._native import core
 from ._whole_files import writeText
@@ -37,7 +36,8 @@ class Simulation(dict):
 
     def _repr_html_(self) -> str:
         """For notebooks: the step as a drawing, and a row for each device."""
-        return _notebook.ofSimulation(self)
+        html: str = core().notebookOfSimulation(json.dumps(self), self.traceText())
+        return html
 
     def _run(self, chart=False, trace=False):
         self._options.with_chart, self._options.with_trace = chart, trace

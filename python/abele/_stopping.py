@@ -93,7 +93,6 @@ def _known(signals: Iterable[signal.Signals]) -> list[signal.Signals]:
 def _refusal(what: str) -> Exception:
     return userError(
         "E0708",
-        "arguments",
         what,
         expected="the main thread, and signals that a program may handle, such as SIGTERM and SIGINT",
         remedy="open the block in the main thread and hand its object to the others",

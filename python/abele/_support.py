@@ -33,7 +33,6 @@ def requireShapes(model):
     if lazy:
         raise userError(
             "E0708",
-            "arguments",
             f"{', '.join(lazy)} of the model {'has' if len(lazy) == 1 else 'have'} no shape yet",
             expected="tensors of known shapes",
             remedy="call the model once with an example of its inputs before it is wrapped",
@@ -59,7 +58,6 @@ def requireOwnGaps(model):
         if torch._C._storage_Use_Count(storage._cdata) > 2:  # the parameter and `storage`
             raise userError(
                 "E0105",
-                "unsupported-tensor",
                 f"parameter {name} is trained, is a part of a larger tensor, and shares its memory with other tensors",
                 found=f"shape {list(value.shape)}, strides {list(value.stride())}",
                 expected="memory that the parameter has for itself",

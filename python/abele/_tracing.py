@@ -15,6 +15,7 @@ from . import _hooks, wrapping
 from ._errors import refused, userError
 from ._host_random import refusedDraws, requireNoDraw
 from ._indexing import indexingByTensors
+from ._item_access import exchanged, replaced
 from ._logging import logger
 from ._native import core, isCapturing
 from ._one_at_a_time import newTurns
@@ -54,53 +55,25 @@ def _moduleScopes(model):
             handle.remove()
 
 
-@contextlib.contextmanager
 def _withoutDistributionChecks():
-    # Their checks read values of tensors.
-    previous = torch.distributions.Distribution._validate_args
-    torch.distributions.Distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        torch.distributions.Distribution.set_default_validate_args(previous)
+    """Checks of distributions read values of tensors."""
+    return replaced("_validate_args", False, torch.distributions.Distribution)
 
 
-@contextlib.contextmanager
-def _printableTensors():
+def _textWithoutValues(original):
     """print(tensor) shows what is known of it."""
-    original = torch._tensor_str._str
 
-    def textWithoutValues(tensor, *, tensor_contents=None):
+    def text(tensor, *, tensor_contents=None):
         if not isCapturing():
             return original(tensor, tensor_contents=tensor_contents)
         return f"tensor(<unavailable>, size={tuple(tensor.shape)}, dtype={tensor.dtype})"
 
-    torch._tensor_str._str = textWithoutValues
-    try:
-        yield
-    finally:
-        torch._tensor_str._str = original
-
-
-def _replaced(module, name, make):
-    """A context with module.name = make(original)."""
-
-    @contextlib.contextmanager
-    def replaced():
-        original = getattr(module, name)
-        setattr(module, name, make(original))
-        try:
-            yield
-        finally:
-            setattr(module, name, original)
-
-    return replaced()
+    return text
 
 
 def _requireNoFunctions(name):
     raise userError(
         "E0106",
-        "unsupported-op",
         f"torch's operator {name} takes functions, and cannot be captured",
         expected="operators that take tensors and numbers",
         remedy="poptorch.cond, poptorch.for_loop (inference), or compute both ways and choose with torch.where",
@@ -126,10 +99,7 @@ def _withoutFunctionOperands():
 
         return dispatch
 
-    stack = contextlib.ExitStack()
-    stack.enter_context(_replaced(torch, "cond", cond))
-    stack.enter_context(_replaced(torch._ops.HigherOrderOperator, "dispatch", dispatching))
-    return stack
+    return exchanged((torch, "cond", cond), (torch._ops.HigherOrderOperator, "dispatch", dispatching))
 
 
 @contextlib.contextmanager
@@ -191,12 +161,12 @@ def _withoutValueSteering(model):
 
         return forward
 
-    stack = contextlib.ExitStack()
-    stack.enter_context(_replaced(torch.nn.modules.batchnorm._BatchNorm, "forward", averaging))
-    stack.enter_context(_replaced(torch.nn.modules.transformer, "_detect_is_causal_mask", detectCausal))
-    stack.enter_context(_replaced(torch, "_nested_tensor_from_mask_left_aligned", leftAligned))
-    stack.enter_context(_replaced(torch, "any", unchecked))
-    return stack
+    return exchanged(
+        (torch.nn.modules.batchnorm._BatchNorm, "forward", averaging),
+        (torch.nn.modules.transformer, "_detect_is_causal_mask", detectCausal),
+        (torch, "_nested_tensor_from_mask_left_aligned", leftAligned),
+        (torch, "any", unchecked),
+    )
 
 
 def _isHeld(tensor, model):
@@ -204,25 +174,16 @@ def _isHeld(tensor, model):
     return any(held.untyped_storage()._cdata == memory for held in [*model.buffers(), *model.parameters()])
 
 
-@contextlib.contextmanager
-def _withoutSeeding():
+def _withoutSeeding(original):
     """forward draws from the stream of the device, whatever it seeds."""
-    homes = [torch, torch.random]
-    originals = [home.manual_seed for home in homes]  # two functions, once torch._dynamo is imported
 
     def seedOfTheDevice(seed):
         if not isCapturing():
-            return originals[0](seed)
+            return original(seed)
         logger.warning("a seed set inside forward has no effect on the device: use opts.randomSeed(...)")
         return torch.default_generator
 
-    for home in homes:
-        home.manual_seed = seedOfTheDevice
-    try:
-        yield
-    finally:
-        for home, original in zip(homes, originals, strict=True):
-            home.manual_seed = original
+    return seedOfTheDevice
 
 
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
@@ -250,11 +211,7 @@ def _requireNotReassigned(model, before):
         path, kind, name = changed[0]
         full = f"{path}.{name}" if path else name
         raise userError(
-            "E0108",
-            "reassigned-parameter",
-            f"forward replaced {full}",
-            expected="an update in place",
-            remedy=f"self.{name}.copy_(new_value)",
+            "E0108", f"forward replaced {full}", expected="an update in place", remedy=f"self.{name}.copy_(new_value)"
         )
 
 
@@ -299,15 +256,11 @@ def _onlyCapture():
     if getattr(_thread, "captures", False):
         raise userError(
             "E0107",
-            "nested-capture",
             "a capture was started inside another one",
             remedy="compile the inner model before the outer one, or call it as a plain module",
         )
-    _thread.captures = True
-    try:
+    with replaced("captures", True, _thread):
         yield
-    finally:
-        _thread.captures = False
 
 
 def _isOfTorch(frame):
@@ -316,23 +269,14 @@ def _isOfTorch(frame):
     return frame is not None and (frame.f_globals.get("__name__") or "").partition(".")[0] == "torch"
 
 
-@contextlib.contextmanager
-def _asCompiler(options):
+def _asCompiler(original):
     """torch.compiler.is_compiling() is true for all code but torch's own, which chooses its operators by it."""
-    if not options._Popart.options.get("abele.isCompiling"):
-        yield
-        return
-    original = torch.compiler.is_compiling
 
     def asked():
         captures = getattr(_thread, "captures", False)  # this thread: others run eager code meanwhile
         return original() or (captures and not _isOfTorch(sys._getframe(1)))
 
-    torch.compiler.is_compiling = asked
-    try:
-        yield
-    finally:
-        torch.compiler.is_compiling = original
+    return asked
 
 
 @contextlib.contextmanager
@@ -348,13 +292,15 @@ def aroundProgram(model, options, around):
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_onlyCapture())
-        stack.enter_context(_printableTensors())
+        stack.enter_context(exchanged((torch._tensor_str, "_str", _textWithoutValues)))
         stack.enter_context(noticedReads())
         stack.enter_context(around())
-        stack.enter_context(_asCompiler(options))
+        if options._Popart.options.get("abele.isCompiling"):
+            stack.enter_context(exchanged((torch.compiler, "is_compiling", _asCompiler)))
         stack.enter_context(copiesOfTensors())
         stack.enter_context(_withoutDistributionChecks())
-        stack.enter_context(_withoutSeeding())
+        # Two functions, once torch._dynamo is imported.
+        stack.enter_context(exchanged(*((home, "manual_seed", _withoutSeeding) for home in (torch, torch.random))))
         stack.enter_context(widenedOperands())
         stack.enter_context(_withoutValueSteering(model))
         stack.enter_context(indexingByTensors())
@@ -393,7 +339,6 @@ def getIpuTensorId(t):
     if number < 0:
         raise userError(
             "E0708",
-            "arguments",
             "getIpuTensorId of a tensor that is on the host",
             expected="a tensor computed by the forward that is being captured",
         )

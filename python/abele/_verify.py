@@ -138,7 +138,6 @@ def _executorOf(model, options, optimizer):
     if options is not None or optimizer is not None:
         raise userError(
             "E0708",
-            "arguments",
             "options or an optimizer beside a wrapped model",
             expected="a plain module, or a wrapped model alone",
             remedy="leave them out: the wrapped model has its own",

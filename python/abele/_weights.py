@@ -161,7 +161,6 @@ def _partsOf(model):
     if not isinstance(model, torch.nn.Module):
         raise userError(
             "E0708",
-            "arguments",
             f"weights of a {type(model).__name__}",
             expected="a torch.nn.Module, or what trainingModel or inferenceModel returned",
         )
@@ -207,7 +206,6 @@ def _requireResets(module):
         if own and _resetOf(each) is None:
             raise userError(
                 "E0708",
-                "arguments",
                 f"the module {path or type(each).__name__} cannot be initialised: it has no reset_parameters()",
                 found=f"a {type(each).__name__} with {', '.join(name for name, _ in own)}",
                 expected="reset_parameters() in each module that has parameters or buffers",

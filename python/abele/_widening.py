@@ -5,10 +5,11 @@ Layers compute in the type of their activation; other operators widen such opera
 Source: spec environment.md, section 11.
 """
 
-import contextlib
 import functools
 
 import torch
+
+from ._item_access import exchanged
 
 # Layers: activation, weight and bias come first, under these names.
 _LAYERS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -39,7 +40,7 @@ def _castToActivation(original):
     return layer
 
 
-def _widened(original, num_operands):
+def _widened(num_operands, original):
     @functools.wraps(original)
     def function(*args, **kwargs):
         operands = [*args[:num_operands], *(kwargs.get(name) for name in _NAMES)]
@@ -64,7 +65,7 @@ _INDEXED = (
 )
 
 
-def _longIndices(original, position, name):
+def _longIndices(position, name, original):
     @functools.wraps(original)
     def function(*args, **kwargs):
         def widen(value, is_index):
@@ -77,28 +78,12 @@ def _longIndices(original, position, name):
     return function
 
 
-@contextlib.contextmanager
 def widenedOperands():
     """Around forward: layers compute mixed operands in the activation's type, other functions in the widest."""
-    replaced = [
-        (home, name, _castToActivation(getattr(home, name)))
-        for name in _LAYERS
-        for home in (torch, torch.nn.functional)
-        if hasattr(home, name)
-    ]
-    replaced += [
-        (home, name, _widened(getattr(home, name), count))
-        for name, count in _FUNCTIONS.items()
-        for home in (torch, torch.nn.functional)
-        if hasattr(home, name)
-    ]
+    makes = dict.fromkeys(_LAYERS, _castToActivation)
+    makes.update((name, functools.partial(_widened, count)) for name, count in _FUNCTIONS.items())
+    homes = (torch, torch.nn.functional)
+    places = [(home, name, make) for name, make in makes.items() for home in homes if hasattr(home, name)]
     for name, homes, position, argument in _INDEXED:
-        replaced += [(home, name, _longIndices(getattr(home, name), position, argument)) for home in homes]
-    originals = [(home, name, getattr(home, name)) for home, name, _ in replaced]
-    for home, name, function in replaced:
-        setattr(home, name, function)
-    try:
-        yield
-    finally:
-        for home, name, original in originals:
-            setattr(home, name, original)
+        places += [(home, name, functools.partial(_longIndices, position, argument)) for home in homes]
+    return exchanged(*places)

@@ -33,7 +33,7 @@ def _deviceNumber(ipu_id):
     if ipu_id is None:
         return -1
     if isinstance(ipu_id, str) and not ipu_id.isdecimal():
-        raise userError("E0710", "annotation", f"ipu_id is {ipu_id!r}", expected="a number, or its text")
+        raise userError("E0710", f"ipu_id is {ipu_id!r}", expected="a number, or its text")
     return int(ipu_id)
 
 
@@ -113,17 +113,13 @@ def BeginBlock(layer_to_call: _Layer, user_id: str | None = None, ipu_id: int | 
     if not isinstance(layer_to_call, torch.nn.Module):
         if not callable(layer_to_call):
             raise userError(
-                "E0710",
-                "annotation",
-                f"BeginBlock of a {type(layer_to_call).__name__}",
-                expected="a torch.nn.Module or a callable",
+                "E0710", f"BeginBlock of a {type(layer_to_call).__name__}", expected="a torch.nn.Module or a callable"
             )
         return LegacyBeginBlockFn(layer_to_call, user_id, ipu_id)
     for hook in layer_to_call._forward_pre_hooks.values():
         if isinstance(hook, _BlockHook):
             raise userError(
                 "E0710",
-                "annotation",
                 f"{type(layer_to_call).__name__} begins a block already",
                 found=repr(hook),
                 remedy="poptorch.removeBlocks(module), or annotate another module",

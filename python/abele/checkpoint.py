@@ -102,7 +102,6 @@ def load_checkpoint(
         if given is not None and name not in front and not is_known:
             raise userError(
                 "E0712",
-                "file",
                 f"the checkpoint has no position of a {name}",
                 at=path,
                 remedy=f"pass no {name}, or write checkpoints in Python with one",
@@ -130,7 +129,7 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tenso
     """
     for name, tensor in tensors.items():
         if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
-            raise userError("E0708", "arguments", f"{name!r} is a {type(tensor).__name__}", expected="tensors by name")
+            raise userError("E0708", f"{name!r} is a {type(tensor).__name__}", expected="tensors by name")
     core().writeTensorFile(nativePath(path), dict(tensors))
 
 
@@ -170,7 +169,7 @@ def _count(name, value):
     except TypeError:
         number = None
     if number is None or abs(number) >= 2**63:
-        raise userError("E0702", "option-value", f"{name} is {value!r}", expected="a whole number of 64 bits")
+        raise userError("E0702", f"{name} is {value!r}", expected="a whole number of 64 bits")
     return number
 
 
@@ -178,11 +177,10 @@ def _batchesOfCpp(loader, texts, path):
     """How many batches a loader of C++ had taken. Raises: E0712 where this one cannot know which they were."""
     batches = texts[_BATCHES]
     if not batches.isdecimal():
-        raise userError("E0501", "executable-format", "a checkpoint with a text for a number", at=path, found=batches)
+        raise userError("E0501", "a checkpoint with a text for a number", at=path, found=batches)
     if not (loader._isInOrder() and texts.get(_IN_ORDER) == "yes"):
         raise userError(
             "E0712",
-            "file",
             "the checkpoint's position is that of a loader of C++, whose order of the samples is unknown here",
             at=path,
             expected="loaders of one process without shuffling or a sampler, in both languages",
@@ -202,7 +200,6 @@ def _textsOf(checkpoint, path):
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise userError(
             "E0501",
-            "executable-format",
             "a checkpoint whose texts are not those of a training run",
             at=path,
             found=f"{type(error).__name__}: {error}",
@@ -223,7 +220,6 @@ def _modulesWithExtra(model, extra, path):
     for name in extra.keys() - modules.keys():
         raise userError(
             "E0708",
-            "arguments",
             f"the checkpoint has an extra state of {name or 'the model'}, and the model has no such module with one",
             at=path,
             expected="; ".join(modules) or "no module with get_extra_state",
@@ -306,7 +302,6 @@ def _plain(value, where, tensors=None):
             return {kind: [[key, item] if keyed else item for key, item in plain]}
     raise userError(
         "E0702",
-        "option-value",
         f"{where} is a {type(value).__name__}, which a checkpoint cannot hold",
         expected="None, numbers, texts, and lists, tuples and dicts of them",
         remedy="keep tensors in the model, and leave out what the program makes anew",

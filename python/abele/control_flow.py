@@ -38,7 +38,6 @@ def _listing(function, body):
         if not isinstance(results, (list, tuple)) or not all(isinstance(value, torch.Tensor) for value in results):
             raise userError(
                 "E0708",
-                "arguments",
                 f"the body of {function} returns a {type(result).__name__}",
                 expected="a tensor, or a list or tuple of tensors",
             )
@@ -119,7 +118,6 @@ class CPU:
             holds = isinstance(results, (list, tuple))
             raise userError(
                 "E0708",
-                "arguments",
                 f"host function {self._ID} returns something else than tensors",
                 at=_lineOf(self._layer_to_call),
                 found=f"a {type(results).__name__} of other things" if holds else repr(result),
@@ -133,7 +131,6 @@ class CPU:
         if others:
             raise userError(
                 "E0708",
-                "arguments",
                 f"host function {self._ID} is called with something else than tensors",
                 found=", ".join(map(repr, others)),
                 expected="tensors, by position",

@@ -28,9 +28,9 @@ def _checked(value, kind):
     if kind is str and not value.isascii():
         raise refused(ValueError, f"attributes are ASCII text, got {value!r}")
     if kind is float and abs(value) > _FLOAT32_MAX and abs(value) != float("inf"):
-        raise userError("E0708", "arguments", f"attribute value {value} is out of the range of float32")
+        raise userError("E0708", f"attribute value {value} is out of the range of float32")
     if kind is int and value not in _INT64:
-        raise userError("E0708", "arguments", f"attribute value {value} is out of the range of 64-bit integers")
+        raise userError("E0708", f"attribute value {value} is out of the range of 64-bit integers")
     return value
 
 

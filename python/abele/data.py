@@ -14,6 +14,7 @@ import torch
 from . import profiling, structures
 from ._async_accessor import AsynchronousDataAccessor
 from ._errors import refused, userError
+from ._item_access import replaced
 from ._logging import logger
 from ._partition import Partition
 from ._random_states import randomStates, setRandomStates
@@ -154,13 +155,9 @@ class DataLoader(torch.utils.data.DataLoader):
             raise refused(AssertionError, "async_options holds rebatched_size: use mode=DataLoaderMode.AsyncRebatched")
         # Groups of a batch sampler are combined here in every mode; there is nothing left to rebatch.
         rebatch = self._rebatches and self._micro_batches is None and (self._combined_batch_size or 1) > 1
-        self._is_own_source = True
-        try:
-            accessor = AsynchronousDataAccessor(
-                self, rebatched_size=self._combined_batch_size if rebatch else None, **async_options
-            )
-        finally:
-            self._is_own_source = False
+        size = self._combined_batch_size if rebatch else None
+        with replaced("_is_own_source", True, self):
+            accessor = AsynchronousDataAccessor(self, rebatched_size=size, **async_options)
         accessor._dataset = weakref.proxy(self)  # so that the worker ends with the last reference to the loader
         self._accessor = accessor
 
@@ -172,7 +169,6 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._accessor is not None:
             raise userError(
                 "E0801",
-                "data-source",
                 "the DataLoader has an AsynchronousDataAccessor already",
                 remedy="iterate the DataLoader, or make it with mode=DataLoaderMode.Sync",
             )
@@ -210,7 +206,6 @@ class DataLoader(torch.utils.data.DataLoader):
         if batch_size != 1 or shuffle:
             raise userError(
                 "E0801",
-                "data-source",
                 "batch_sampler excludes batch_size and shuffle",
                 found=f"batch_size={batch_size}, shuffle={shuffle}",
                 remedy="leave both out",
@@ -218,7 +213,6 @@ class DataLoader(torch.utils.data.DataLoader):
         if partitioned:
             raise userError(
                 "E0801",
-                "data-source",
                 "a batch sampler cannot be split over several processes",
                 remedy="pass auto_distributed_partitioning=False and a sampler that yields this process's indices",
             )

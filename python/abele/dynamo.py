@@ -156,7 +156,6 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
     if settings:
         raise userError(
             "E0702",
-            "option-value",
             f"torch.compile(backend='abele') was given {', '.join(f'{key}={settings[key]!r}' for key in settings)}",
             expected="neither mode nor options",
             remedy="abele.trainingModel(model, abele.Options()) takes all options of Abele",

@@ -119,16 +119,11 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             model = model._user_model
         if not isinstance(model, torch.nn.Module):
             raise userError(
-                "E0708",
-                "arguments",
-                f"the model is a {type(model).__name__}",
-                expected="a torch.nn.Module or an executor",
+                "E0708", f"the model is a {type(model).__name__}", expected="a torch.nn.Module or an executor"
             )
         options = Options() if options is None else options
         if not isinstance(options, Options):
-            raise userError(
-                "E0708", "arguments", f"options are a {type(options).__name__}", expected="poptorch.Options"
-            )
+            raise userError("E0708", f"options are a {type(options).__name__}", expected="poptorch.Options")
         self._policy = policy
         self._training = training
         self._options = _wrappingOptions(options, training)
@@ -263,7 +258,6 @@ def _wrappingOptions(options, training):
         pipelined = isinstance(options._execution_strategy, PipelinedExecution)
         raise userError(
             "E0702",
-            "option-value",
             f"gradientAccumulation is {options.Training.gradient_accumulation} for an inference model",
             expected="1",
             remedy="opts.deviceIterations(n)" if pipelined else "leave opts.Training.gradientAccumulation at 1",
@@ -289,7 +283,7 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
     options = contents["options"]
     saved_place = _placeOf(contents["processes"], options)
     if file.metadata:  # a program without its module cannot be compiled for other processes
-        _takePlaceHere(options, contents["process"], contents["processes"])
+        options._values.takePlaceHere(contents["process"], contents["processes"])
     if edit_opts_fn is not None:
         compiled = options.clone()
         edit_opts_fn(options)
@@ -323,23 +317,6 @@ def _placeOf(processes, options):
     return (processes, stages) if stages else None
 
 
-def _takePlaceHere(options, process, processes):
-    """Options of a file get the place among the processes that this one has, whose number may be another one.
-
-    Args:
-        process, processes: for which of how many the program was compiled.
-    """
-    here = options.Distributed
-    devices = processes * here.devices_per_process
-    if 1 in (processes, here.numProcesses) and not devices:
-        # As the file says: each process has whole replicas. Not configureProcessId, which popdist's options refuse.
-        here.set(distributed_process_id=process, num_distributed_processes=processes)
-    elif here.numProcesses == 1:
-        here.devicesPerProcess(0)
-    elif devices % here.numProcesses == 0:
-        here.devicesPerProcess(devices // here.numProcesses)
-
-
 def _requireLoadable(file, filename, trust):
     """Raises where load() does not read what Python wrote into a file."""
     if file.version != POPTORCH_VERSION:
@@ -356,7 +333,6 @@ def _requireLoadable(file, filename, trust):
     if not trust:
         raise userError(
             "E0712",
-            "file",
             "the module of a file is a pickle, which runs what its author put there",
             at=str(filename),
             remedy="wrap the module and call loadExecutable(filename), or abele.load(filename, trust=True)",

@@ -32,7 +32,7 @@ __all__ = ["AbeleStrategy"]
 
 
 def _refused(what, remedy):
-    return userError("E0711", "not-available", f"AbeleStrategy: {what}", remedy=remedy)
+    return userError("E0711", f"AbeleStrategy: {what}", remedy=remedy)
 
 
 def _metricsOf(module):

@@ -5,7 +5,6 @@ Source: spec annotations.md, section 3.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import sys
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from ._errors import notAvailable, refused
+from ._item_access import exchanged
 from ._native import core, isCapturing
 
 _REDUCE = {"sum": torch.sum, "mean": torch.mean, "none": torch.clone}
@@ -109,11 +109,10 @@ class LossMarking(TorchFunctionMode):
         return result
 
 
-@contextlib.contextmanager
 def refusedLosses():
     """While active, forms of torch's losses that the device does not have are refused."""
 
-    def checked(func, require):
+    def checked(require, func):
         @functools.wraps(func)
         def call(*args, **kwargs):
             # Not where torch computes another loss by this one.
@@ -124,10 +123,6 @@ def refusedLosses():
         return call
 
     # Not by a mode like the one above: torch leaves its faster ways where one is active, also in inference.
-    for func, require in _REQUIREMENTS.items():
-        setattr(F, func.__name__, checked(func, require))
-    try:
-        yield
-    finally:
-        for func in _REQUIREMENTS:
-            setattr(F, func.__name__, func)
+    return exchanged(
+        *((F, func.__name__, functools.partial(checked, require)) for func, require in _REQUIREMENTS.items())
+    )

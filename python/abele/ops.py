@@ -55,7 +55,7 @@ __all__ = [
 
 
 def _refuse(what, found="", expected=""):
-    return userError("E0708", "arguments", what, found=found, expected=expected)
+    return userError("E0708", what, found=found, expected=expected)
 
 
 def _requireTensor(function, tensor, argument="the argument"):
@@ -132,10 +132,7 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
     _requireTensor("set_available_memory", tensor)
     if not 0 <= available_memory_proportion <= 1:
         raise userError(
-            "E0702",
-            "option-value",
-            f"available memory proportion is {available_memory_proportion}",
-            expected="a number in 0..1",
+            "E0702", f"available memory proportion is {available_memory_proportion}", expected="a number in 0..1"
         )
     return tensor
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
 import weakref
@@ -14,6 +13,7 @@ import torch
 from . import _forms, structures, wrapping
 from ._arguments import formOf
 from ._errors import userError
+from ._item_access import replaced
 from ._native import core
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ class _Calls:
         from torch._subclasses import fake_tensor
 
         mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
-        with mode, torch.no_grad(), wrapping.withoutPull(), _quiet(fake_tensor.log):
+        quiet = replaced("disabled", True, fake_tensor.log)  # what fails inside is expected
+        with mode, torch.no_grad(), wrapping.withoutPull(), quiet:
             tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in kind]
             positional, named = structures.reconstructTensorStructure(self._given[form], tensors)
             try:
@@ -153,16 +154,6 @@ class _Calls:
         return structures.reconstructTensorStructure(self._results[form], tensors)
 
 
-@contextlib.contextmanager
-def _quiet(log):
-    """What fails inside is expected."""
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
-
-
 class Server:
     """A model behind a queue, made by serve(). Threads: safe.
 
@@ -180,7 +171,6 @@ class Server:
         if getattr(model, "_training", True):
             raise userError(
                 "E0708",
-                "arguments",
                 f"a server of a {type(model).__name__}"
                 + (" for training" if getattr(model, "_training", False) else ""),
                 expected="what abele.inferenceModel or abele.load returned",
@@ -269,7 +259,6 @@ def _batchRows(model):
         return sizes[0][0]
     raise userError(
         "E0705",
-        "not-compiled",
         "a server of a model that is not compiled, without a number of rows",
         remedy="call model.compile(...) or load a compiled one, or pass batch_rows",
     )

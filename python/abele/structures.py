@@ -9,6 +9,7 @@ import abc
 import copy
 import dataclasses
 import functools
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -42,7 +43,6 @@ def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -
     if not isinstance(arg_parser, ICustomArgParser):
         raise userError(
             "E0708",
-            "arguments",
             f"the parser for {arg_data_type.__name__} is a {type(arg_parser).__name__}",
             expected="an instance of a subclass of poptorch.ICustomArgParser",
         )
@@ -89,7 +89,6 @@ def typedNesting(function):
             pass
         raise userError(
             "E0708",
-            "arguments",
             "arguments or results are nested too deeply",
             found=f"more levels than Python's recursion limit of {sys.getrecursionlimit()} allows",
             expected="tensors in a few levels of tuples, lists and dictionaries",
@@ -207,6 +206,19 @@ def reconstructTensorStructure(structure, values, filter_fn=_isTensor):
         filter_fn: which leaves are replaced.
     """
     return _rebuild(structure, iter(values), filter_fn)
+
+
+def converted(structure, convert):
+    """The same structure with convert(part) in the place of each part for which that is not None."""
+    new = []
+
+    def isConverted(part):
+        found = convert(part)
+        if found is not None:
+            new.append(found)
+        return found is not None
+
+    return reconstructTensorStructure(structure, (new.pop() for _ in itertools.count()), isConverted)
 
 
 def skeleton(structure):

@@ -26,7 +26,7 @@ __all__ = ["AbeleTrainer"]
 
 
 def _refused(what, remedy):
-    return userError("E0711", "not-available", f"AbeleTrainer: {what}", remedy=remedy)
+    return userError("E0711", f"AbeleTrainer: {what}", remedy=remedy)
 
 
 class _Loss(torch.nn.Module):

@@ -296,7 +296,6 @@ def wrapModel(model, executor):
         if type(buffer) not in (torch.Tensor, PoptorchBuffer):
             raise userError(
                 "E0105",
-                "unsupported-tensor",
                 f"buffer {name} is a {type(buffer).__name__}",
                 expected="a torch.Tensor",
                 remedy="register a plain tensor as buffer",

@@ -6,13 +6,13 @@ tensor.device.type what they may look at), and the refusal to read a device valu
 Source: spec executor.md, section 5.
 """
 
-import contextlib
 import functools
 import os
 import sys
 
 import torch
 from abele import wrapping
+from abele._item_access import exchanged
 from abele._logging import logger
 from abele._native import core, isCapturing
 
@@ -56,7 +56,7 @@ def _isLibrary(frame):
     return frame.f_code.co_filename.startswith(_TORCH) or _isKeras(frame)
 
 
-def _redirected(name, original, warned):
+def _redirected(name, warned, original):
     """The factory, which warns once a capture if it is called without a device, and takes "ipu" for this process."""
 
     @functools.wraps(original)
@@ -162,52 +162,28 @@ def _members():
     }
 
 
-@contextlib.contextmanager
 def _scriptsOf(originals):
     """torch.jit.script reads source code and knows torch's own functions, not what stands for them."""
-    script = torch.jit.script
 
-    @functools.wraps(script)
-    def scripted(*args, **kwargs):
-        redirected = {name: getattr(torch, name) for name in originals}
-        for name, original in originals.items():
-            setattr(torch, name, original)
-        try:
-            return script(*args, **kwargs)
-        finally:
-            for name, replacement in redirected.items():
-                setattr(torch, name, replacement)
+    def scripting(script):
+        @functools.wraps(script)
+        def scripted(*args, **kwargs):
+            with exchanged(*((torch, name, lambda _, own=own: own) for name, own in originals.items())):
+                return script(*args, **kwargs)
 
-    torch.jit.script = scripted
-    try:
-        yield
-    finally:
-        torch.jit.script = script
+        return scripted
+
+    return scripting
 
 
-def _replacements(warned):
-    """(owner, name, replacement): what stands for a function of torch while a program of PopTorch is captured."""
-    found = [(torch, name, _redirected(name, getattr(torch, name), warned)) for name in _FACTORIES]
-    found += [(torch, name, _atHome(getattr(torch, name))) for name in ("as_tensor", "asarray")]
-    found += [(torch, name, _typeAtHome(getattr(torch, name))) for name in _OF_DEVICE_TYPES]
-    return [*found, (torch.autocast, "__init__", _typeAtHome(torch.autocast.__init__))]
-
-
-@contextlib.contextmanager
 def redirectedCalls():
     """Around forward and backward."""
+    warned = set()
+    places = [(torch, name, functools.partial(_redirected, name, warned)) for name in _FACTORIES]
+    places += [(torch, name, _atHome) for name in ("as_tensor", "asarray")]
+    places += [(torch, name, _typeAtHome) for name in _OF_DEVICE_TYPES]
+    places += [(torch.autocast, "__init__", _typeAtHome)]
+    places += [(torch.jit, "script", _scriptsOf({name: getattr(torch, name) for name in _FACTORIES}))]
     members = {name: member for name, member in _members().items() if name not in vars(torch.Tensor)}
-    replacements = _replacements(set())
-    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replacements]
-    for owner, name, replacement in replacements:
-        setattr(owner, name, replacement)
-    for name, member in members.items():
-        setattr(torch.Tensor, name, member)
-    try:
-        with _scriptsOf({name: original for _, name, original in originals if name in _FACTORIES}):
-            yield
-    finally:
-        for owner, name, original in originals:
-            setattr(owner, name, original)
-        for name in members:
-            delattr(torch.Tensor, name)
+    places += [(torch.Tensor, name, lambda _, member=member: member) for name, member in members.items()]
+    return exchanged(*places)

@@ -17,17 +17,17 @@ _OF_STRATEGIES = {"execution_mode": "int", "separate_backward_phase": "bool", "t
 def _validateOptions(values):
     """Raises poptorch.Error for what Options.toDict() could not have made: an unknown name or a wrong type."""
     if not isinstance(values, dict):
-        raise userError("E0708", "arguments", f"options are a {type(values).__name__}", expected="a dict")
+        raise userError("E0708", f"options are a {type(values).__name__}", expected="a dict")
     kinds = {**_native.core().optionKeys(), **_OF_STRATEGIES}
     settings = {}
     for key, value in values.items():
         expected = _TYPES.get(kinds[key], int) if key in kinds else None
         if not isinstance(key, str) or (expected is None and callable(value) and key != "compilation_progress_bar_fn"):
-            raise userError("E0701", "unknown-option", f"an option {key!r} is set to {value!r}")
+            raise userError("E0701", f"an option {key!r} is set to {value!r}")
         if expected is None and not callable(value):
             settings[key] = value
         elif expected is not None and not isinstance(value, expected):
-            raise userError("E0702", "option-value", f"option {key} is {value!r}", expected=f"of type {expected}")
+            raise userError("E0702", f"option {key} is {value!r}", expected=f"of type {expected}")
     _native.core().validateExpert(settings)
 
 

@@ -87,12 +87,10 @@ def read(path: str | os.PathLike[str], kind: str, writer: str, parse: Callable[[
         return parse(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         what = f"the {kind} cannot be read: {error.strerror}"
-        raise userError("E0712", "file", what, at=os.fspath(path), remedy=remedy) from error
+        raise userError("E0712", what, at=os.fspath(path), remedy=remedy) from error
     except (Foreign, ValueError, OverflowError, RecursionError) as error:
         what = f"a damaged or foreign file, and no {kind}"
-        raise userError(
-            "E0501", "executable-format", what, at=os.fspath(path), found=str(error), remedy=remedy
-        ) from error
+        raise userError("E0501", what, at=os.fspath(path), found=str(error), remedy=remedy) from error
 
 
 class Part:
@@ -103,4 +101,4 @@ class Part:
         def __getattr__(self, name):
             what = f"pva: {type(self).__name__}.{name} has no counterpart here"
             remedy = "docs/tracing.md has the names that there are; model.report() shows time and memory by operator"
-            raise refused(AttributeError, formatMessage("E0711", "not-available", what, remedy=remedy))
+            raise refused(AttributeError, formatMessage("E0711", what, remedy=remedy))

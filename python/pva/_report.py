@@ -130,7 +130,7 @@ class Compilation(Part):
     _stages: tuple[_Stage, ...]  # of the first run
 
     def _missing(self, what: str, remedy: str) -> Exception:
-        return userError("E0705", "not-compiled", f"the profile has no {what}", at=self._path, remedy=remedy)
+        return userError("E0705", f"the profile has no {what}", at=self._path, remedy=remedy)
 
     def _requireRun(self) -> tuple[_Stage, ...]:
         if not self._stages:

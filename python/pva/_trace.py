@@ -76,7 +76,6 @@ class Trace(Part):
 def _unknown(kind: str, number: int, numbers: list[int]) -> Exception:
     return userError(
         "E0708",
-        "arguments",
         f"the trace has no {kind} {number}",
         expected=", ".join(map(str, numbers)) or "nothing: it is empty",
         remedy="take a number that is there",

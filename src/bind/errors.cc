@@ -53,6 +53,11 @@ void registerErrors(py::module_& module) {
   py::register_exception_translator(translate);
   module.def(
       "setErrorFactory", [](py::object make) { Py_XSETREF(error_factory, make.release().ptr()); }, py::arg("make"));
+  py::dict names;
+#define ABELE_ERROR(code, name, summary) names[#code] = name;
+#include "abele/errors.def"
+#undef ABELE_ERROR
+  module.attr("error_names") = names;
   module.def("didYouMean", didYouMean, py::arg("name"), py::arg("known"), py::arg("otherwise"));
 }
 

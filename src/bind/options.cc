@@ -360,6 +360,12 @@ void registerOptions(py::module_& module) {
           py::arg("policy"), py::arg("stage_devices"), "Throws E0402 for devices that cannot be reserved.")
       .def("keepCompiled", keepCompiled, py::arg("compiled"),
            "Gives what is part of a program its values of then. Returns the names of what had others.")
+      .def(
+          "takePlaceHere",
+          [](PythonOptions& self, int64_t process, int64_t processes) {
+            host::takePlaceHere(self.values, process, processes);
+          },
+          py::arg("process"), py::arg("processes"))
       .def("__deepcopy__", copyOf)
       .def("state", stateOf, "For optionValuesOf: plain containers.");
   module.def("optionValuesOf", ofState, py::arg("state"));

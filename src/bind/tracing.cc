@@ -1,10 +1,13 @@
-// The trace file of this process, for profiling.Channel and libpvti, and report pages.
+// The trace file of this process, for profiling.Channel and libpvti, report pages, and what notebooks show.
 #include "session/trace_file.h"
 
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "session/notebook.h"
 #include "session/report_page.h"
 #include "session/session.h"
 
@@ -36,6 +39,19 @@ void registerTracing(py::module_& module) {
       py::arg("front_ns"), py::call_guard<NoGil>());
   module.def("writeTracePage", &host::writeTracePage, py::arg("path"), py::arg("trace"), py::call_guard<NoGil>());
   module.def("factsOf", py::overload_cast<const host::Session&>(&host::factsOf), py::arg("session"));
+  module.def(
+      "notebookOfReport",
+      [](const std::string& title, const std::string& report, const std::vector<std::string>& facts) {
+        return host::notebookOfReport(title, nlohmann::json::parse(report), facts);
+      },
+      py::arg("title"), py::arg("report"), py::arg("facts") = std::vector<std::string>());
+  module.def("notebookOfModel", &host::notebookOfModel, py::arg("title"));
+  module.def(
+      "notebookOfSimulation",
+      [](const std::string& simulation, const std::string& trace) {
+        return host::notebookOfSimulation(nlohmann::json::parse(simulation), nlohmann::json::parse(trace));
+      },
+      py::arg("simulation"), py::arg("trace"));
   module.def("traceClock", &TraceFile::now);
 }
 

@@ -84,6 +84,19 @@ Options::Values savedOptions(const std::string& text) {
   return values;
 }
 
+void takePlaceHere(Options::Values& saved, int64_t process, int64_t processes) {
+  const auto here = saved.get<int64_t>("num_distributed_processes");
+  const int64_t devices = processes * saved.get<int64_t>("devices_per_process");
+  if (devices == 0 && (processes == 1 || here == 1)) {  // as the file says: each process has whole replicas
+    saved.set("Distributed", "distributed_process_id", OptionValue(process));
+    saved.set("Distributed", "num_distributed_processes", OptionValue(processes));
+  } else if (here == 1) {
+    saved.set("Distributed", "devices_per_process", OptionValue(int64_t{0}));
+  } else if (devices % here == 0) {
+    saved.set("Distributed", "devices_per_process", OptionValue(devices / here));
+  }
+}
+
 std::vector<std::string> chosenInVain(const std::vector<std::string>& kept, const Options::Values& chosen) {
   const Options::Values unset;
   std::vector<std::string> names;

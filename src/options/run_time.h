@@ -1,6 +1,7 @@
 // Which options still count for a program that is compiled already. Source: spec executor.md section 7.1, load().
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ std::string textOfSaved(Options::Values values);
 /// devices attaches to this machine's. text: what textOfSaved() made of them; empty: defaults. Throws E0501 where they
 /// are none.
 Options::Values savedOptions(const std::string& text);
+/// Gives a file's options the place among the processes that this one has; their number may be another one here.
+/// process, processes: for which of how many the program was compiled.
+void takePlaceHere(Options::Values& saved, int64_t process, int64_t processes);
 /// The names of keepCompiled() that `chosen` says otherwise than new options do: somebody asked for them.
 std::vector<std::string> chosenInVain(const std::vector<std::string>& kept, const Options::Values& chosen);
 

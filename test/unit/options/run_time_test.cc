@@ -76,5 +76,28 @@ TEST(RunTime, SavedOptionsComeBackWithoutAPlaceOrATargetWithoutDevices) {
   EXPECT_EQ(toText(savedOptions("")), toText(Options::Values(false)));
 }
 
+/// (number of this process, of how many, devices of each) after a file's options took their place.
+std::vector<int64_t> placeHere(int64_t here, int64_t processes, int64_t saved_process, int64_t saved_devices,
+                               int64_t saved_processes) {
+  Options::Values values(false);
+  values.call("Distributed.configureProcessId", {OptionValue(here), OptionValue(processes)});
+  values.call("Distributed.devicesPerProcess", {OptionValue(saved_devices)});
+  takePlaceHere(values, saved_process, saved_processes);
+  return {values.get<int64_t>("distributed_process_id"), values.get<int64_t>("num_distributed_processes"),
+          values.get<int64_t>("devices_per_process")};
+}
+
+TEST(RunTime, SavedOptionsTakeThePlaceOfThisProcess) {
+  using Place = std::vector<int64_t>;
+  // Whole replicas in each process: the file's place, where one of the numbers is 1.
+  EXPECT_EQ(placeHere(0, 1, 1, 0, 2), (Place{1, 2, 0}));
+  EXPECT_EQ(placeHere(1, 2, 0, 0, 1), (Place{0, 1, 0}));
+  EXPECT_EQ(placeHere(1, 2, 0, 0, 4), (Place{1, 2, 0}));
+  // Stages in several processes: the same devices in those of here, where they can be shared out.
+  EXPECT_EQ(placeHere(0, 1, 1, 2, 2), (Place{0, 1, 0}));
+  EXPECT_EQ(placeHere(1, 2, 3, 1, 4), (Place{1, 2, 2}));
+  EXPECT_EQ(placeHere(0, 3, 0, 2, 2), (Place{0, 3, 2}));
+}
+
 }  // namespace
 }  // namespace abele::host
