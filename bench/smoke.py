@@ -3,11 +3,14 @@
     ./dev bench smoke                          the five workloads, one device of 2 threads, of 1, and two devices
     ./dev bench smoke --workloads deep-narrow --setups 1x2 --samples 15
     ./dev bench smoke --setups 1x2,1x2/off     with instructions joined and apart (Options.fusion), in turns
+    ./dev bench smoke --setups auto,1x2,2x1    and the number of devices that Abele chooses for the whole machine
 
 A setup DxT is D devices of T threads each. Its ratio is to eager with D * T threads; its losses must equal, bit for
-bit, those of eager with T threads. "heap" counts the allocations of tensor memory in the last step. Every system lives
-in a process of its own; they take turns, one timed sample each, and the others sleep. A sample is crowded when other
-programs used more than a twentieth of the machine; crowded samples are dropped as soon as enough clean ones exist.
+bit, those of eager with T threads. "auto" is AutoSplit.devices("measured") with all cores; a line below it says what
+was taken, what a step of each number of devices took while compiling, and that time's ratio to what it took later.
+"heap" counts the allocations of tensor memory in the last step. Every system lives in a process of its own; they take
+turns, one timed sample each, and the others sleep. A sample is crowded when other programs used more than a twentieth
+of the machine; crowded samples are dropped as soon as enough clean ones exist.
 """
 
 import argparse
@@ -73,6 +76,7 @@ class System:
         reply = self.receive()
         self.peak_mib = reply["peak_bytes"] / 2**20
         self.heap_allocations = reply["heap_allocations"]
+        self.placement = reply["placement"]
         self.process.join()
 
 
@@ -81,8 +85,16 @@ def eager_of(threads):
 
 
 def split(setup):
-    devices, threads = (int(number) for number in setup.partition("/")[0].split("x"))
+    """Devices and threads of each; of "auto" one device, until it says what was taken."""
+    setup = setup.partition("/")[0]
+    devices, threads = (int(number) for number in setup.split("x")) if setup != "auto" else (1, os.cpu_count())
     return devices, threads
+
+
+def threads_of(setup):
+    """What threads a device of the setup may have."""
+    cores = os.cpu_count()
+    return [n for n in range(1, cores + 1) if cores % n == 0] if setup.startswith("auto") else [split(setup)[1]]
 
 
 def take_turns(systems, steps, samples, patience_s):
@@ -98,7 +110,9 @@ def take_turns(systems, steps, samples, patience_s):
 
 def measure(workload, setups, samples, patience_s):
     """Results of one workload by setup, after all systems took turns."""
-    names = sorted({eager_of(d * t) for d, t in map(split, setups)} | {eager_of(t) for _, t in map(split, setups)})
+    names = sorted(
+        {eager_of(d * t) for d, t in map(split, setups)} | {eager_of(t) for s in setups for t in threads_of(s)}
+    )
     systems = {name: System(name, workload.name) for name in [*names, *setups]}
     checked = {name: [system.train(step, 1) for step in range(CHECKED_STEPS)] for name, system in systems.items()}
     losses = {name: [reply["losses"][0] for reply in replies] for name, replies in checked.items()}
@@ -107,7 +121,11 @@ def measure(workload, setups, samples, patience_s):
     rows = {}
     for setup in setups:
         devices, threads = split(setup)
-        base, twin = systems[eager_of(devices * threads)], losses[eager_of(threads)]
+        base = systems[eager_of(devices * threads)]
+        placement = systems[setup].placement
+        if placement:
+            threads = split(placement["taken"])[1]
+        twin = losses[eager_of(threads)]
         ours, theirs = systems[setup].kept(samples), base.kept(samples)
         pairs = [pair for steps in zip(losses[setup], twin, strict=True) for pair in zip(*steps, strict=True)]
         rows[setup] = {
@@ -124,6 +142,9 @@ def measure(workload, setups, samples, patience_s):
             "eager_peak_mib": base.peak_mib,
             "heap_allocations": systems[setup].heap_allocations,
         }
+        if placement:
+            predicted = placement["measured_ms"][placement["taken"]]
+            rows[setup] |= placement | {"predicted_ms": predicted, "predicted_ratio": predicted / rows[setup]["ms"]}
     return rows
 
 
@@ -135,6 +156,12 @@ def show(name, setup, row):
         f"{row['eager_peak_mib']:6.0f} {row['heap_allocations']:5}  {same}",
         flush=True,
     )
+    if "taken" in row:
+        found = ", ".join(f"{setup} {ms:.1f}" for setup, ms in row["measured_ms"].items())
+        print(
+            f"{'':14} taken: {row['taken']}; measured before: {found} ms; {row['predicted_ratio']:.2f} of what it took",
+            flush=True,
+        )
 
 
 def parse():

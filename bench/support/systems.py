@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import time
 import traceback
 
@@ -33,7 +34,8 @@ class Eager:
 
 
 class Compiled:
-    """The same step on our devices: one holds the whole model, or two hold its halves. own: devices that this process
+    """The same step on our devices: one holds the whole model, or two hold its halves, or (devices: None) as many as
+    are fastest when they are measured. own: devices that this process
     has of them, the others being in further processes that torchrun's variables tell of; None: all. fusion: as of
     Options.fusion. shared: as of abele.shareWeights; None: the default of the front end poptorch, else abele."""
 
@@ -48,6 +50,8 @@ class Compiled:
             poptorch.BeginBlock(model.parts[workload.cut], ipu_id=1)
         front = poptorch if shared is None else abele
         options = front.Options().fusion(fusion)
+        if devices is None:
+            options.setExecutionStrategy(front.PipelinedExecution(front.AutoStage.AutoSplit).devices("measured"))
         if shared is not None:
             options._Popart.set("abele.shareWeights", shared)
         options.Training.gradientAccumulation(MICRO_BATCHES)
@@ -62,6 +66,18 @@ class Compiled:
 
     def heap_allocations(self):
         return self.model.report()["heap_allocations"]
+
+    def placement(self):
+        """What was measured before the first step: by setup, milliseconds of a step; and which was taken."""
+        import abele
+
+        found, taken = {}, None
+        for devices, threads, ms, verdict in re.findall(
+            r"  (\d+) devices? of (\d+) threads?: ([\d.]+) ms a call, (.*)", abele.explain(self.model)
+        ):
+            found[f"{devices}x{threads}"] = float(ms)
+            taken = f"{devices}x{threads}" if verdict == "taken" else taken
+        return {"measured_ms": found, "taken": taken}
 
 
 class Predictions:
@@ -112,6 +128,8 @@ def build(name, workload):
         return Pipelining(workload, name)
     apart = name.endswith("-apart")  # each device in a process of its own
     name, _, fusion = name.removesuffix("-apart").partition("/")  # "1x2/off": without joined instructions
+    if name == "auto":
+        return Compiled(workload, None, os.cpu_count(), fusion=fusion or "exact")
     devices, threads = name.split("x")
     return Compiled(workload, int(devices), int(threads), own=1 if apart else None, fusion=fusion or "exact")
 
@@ -137,6 +155,7 @@ def serve(pipe, name, workload_name, environment=None):
                 }
             )
         allocations = system.heap_allocations() if isinstance(system, Compiled) else None
-        pipe.send({"peak_bytes": peak_bytes(), "heap_allocations": allocations})
+        placement = system.placement() if name.startswith("auto") else None
+        pipe.send({"peak_bytes": peak_bytes(), "heap_allocations": allocations, "placement": placement})
     except Exception:
         pipe.send({"error": traceback.format_exc()})

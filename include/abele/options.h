@@ -57,7 +57,7 @@ struct ABELE_API ExecutionStrategy {
   std::vector<int> phase_of;  // by stage; empty: no phases
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<Stage> stages;  // empty: as auto_stage says
-  int split_devices = 0;      // kAutoSplit: 0 for as many as there are cores
+  int split_devices = 0;      // kAutoSplit: 0 for as many as there are cores; kMeasuredDevices (placement.h)
   Schedule pipeline_schedule = Schedule::kDefault;
   std::string stage_costs;  // JSON; empty: estimated
   bool recomputes = false;

@@ -1,4 +1,5 @@
-// For users of the library: blocks for modules by their paths, without a change to forward. Read annotate.h first.
+// For users of the library: where a model runs. Blocks for modules by their paths, without a change to forward (read
+// annotate.h first); and the whole machine, as well as measuring can tell.
 //
 //   abele::placeModules(net, {{"embedding", 0}, {"encoder", 1}, {"head", 2}});
 //   abele::placeModules(net, abele::layersPerIpu(net, "encoder.layer", {2, 3, -1}));
@@ -10,8 +11,19 @@
 
 #include "abele/export.h"
 #include "abele/forward.h"
+#include "abele/options.h"
 
 namespace abele {
+
+/// ExecutionStrategy::split_devices of wholeMachine().
+inline constexpr int kMeasuredDevices = -1;
+
+/// autoSplit for the number of devices whose step is the shortest when it is measured on this machine: one device of
+/// all threads, or more of fewer threads each. Compiling runs the program a few times for each number, on copies of the
+/// weights. What was found is kept beside the compiled programs (Options::enableExecutableCaching), else as long as the
+/// process lives. explain() tells what each took. Results follow the threads of a device, as eager PyTorch's do, so
+/// that two machines may differ in last bits; autoSplit(n) leaves nothing to the machine. Source: ours.
+ABELE_API PipelinedExecution wholeMachine();
 
 /// Path of a submodule, as register_module made it ("encoder.0"), and the index of its device.
 using ModulePlacement = std::vector<std::pair<std::string, int>>;

@@ -135,11 +135,16 @@ class _StageStrategy(_Strategy):
         for index, stage in enumerate(stages):
             stage._stage_id = index
 
-    def devices(self, number: int) -> Self:
+    def devices(self, number: int | str) -> Self:
         """How many devices an AutoStage.AutoSplit cuts the program for. Ours, not PopTorch's.
 
         Args:
             number: stages that are made, one for each device; default: as many devices as this process has cores.
+                "measured": the number whose step is the shortest when it is measured on this machine, be it one device
+                of all threads. Compiling runs the program a few times for each number, on copies of the weights. What
+                was found is kept beside the compiled programs (Options.enableExecutableCaching), else as long as the
+                process lives; abele.explain tells what each took. Results follow the threads of a device, as eager
+                PyTorch's do, so that two machines may differ in last bits.
         Returns: self.
         """
         return self._call("devices", number)

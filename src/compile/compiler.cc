@@ -15,6 +15,7 @@
 #include "compile/executable_cache.h"
 #include "compile/inputs.h"
 #include "compile/lowering.h"
+#include "compile/measured_placement.h"
 #include "compile/on_device.h"
 #include "compile/placement.h"
 #include "compile/replication.h"
@@ -277,6 +278,39 @@ at::Generator makeGenerator(const ProgramOptions& options) {
   }
   if (options.has_seed) return at::detail::createCPUGenerator(options.seed);
   return at::detail::getDefaultCPUGenerator().clone();
+}
+
+ProgramOptions measureDevices(const CompileRequest& request, MadeProgram made, const TimeProgram& time,
+                              MeasuredPlacement& placement) {
+  ProgramOptions options = request.options;
+  if (!measuresDevices(options)) return options;
+  options.stages.devices = 0;
+  at::Generator generator = makeGenerator(options);
+  const capture::Recording recording = record(request.program, options, request.inputs, generator);
+  if (const std::string why = whyNotMeasured(recording.graph, options); !why.empty()) {
+    log::warn("AutoSplit: the number of devices cannot be measured, since ", why, "; there is one for each core");
+    return options;
+  }
+  describe(made, recording, request.inputs);
+  const PlacementStore store(options.cache_path, cacheKey(recording.graph, options, made.optimizer, recording.kept),
+                             machineText(options));
+  if (std::optional<MeasuredPlacement> kept = store.find()) {
+    placement = *std::move(kept);
+  } else {
+    const auto tried = [&](int devices) {
+      options.stages.devices = devices;
+      MadeProgram trial = made;
+      lower(trial, recording, options, request);
+      PlacementTrial timed = time(std::move(trial), options);
+      timed.devices = devices;
+      return timed;
+    };
+    placement = {.machine = machineText(options), .trials = tryCandidates(deviceCandidates(options), tried)};
+    store.keep(placement);
+  }
+  log::info(placement.text());
+  options.stages.devices = placement.best().devices;
+  return options;
 }
 
 bool compileProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made, double& captured_s) {

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "abele/placement.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "options/store.h"
@@ -120,9 +121,11 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
     strategy.recomputes = !fit && flag(name, arguments);
   } else if (name == "devices" && !phased) {
     const int64_t* count = arguments.size() == 1 ? arguments[0].as<int64_t>() : nullptr;
-    if (!count || *count < 1 || *count > 4096 || strategy.auto_stage != AutoStage::kAutoSplit)
-      refuse(name, arguments, "1 or more devices of an AutoStage.AutoSplit");
-    strategy.split_devices = static_cast<int>(*count);
+    const std::string* how = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
+    const bool measured = how && *how == "measured";
+    if (!(measured || (count && *count >= 1 && *count <= 4096)) || strategy.auto_stage != AutoStage::kAutoSplit)
+      refuse(name, arguments, "1 or more devices of an AutoStage.AutoSplit, or \"measured\"");
+    strategy.split_devices = measured ? kMeasuredDevices : static_cast<int>(*count);
   } else if (name == "useSeparateBackwardPhase" && phased) {
     strategy.separate_backward_phase = flag(name, arguments);
   } else if (name == "sendTensorsOffChipAfterFwd" && strategy.alternating) {

@@ -1,6 +1,7 @@
 // Bodies of abele/options.h; setters.cc has those of the table's setters.
 #include "abele/options.h"
 
+#include "abele/placement.h"
 #include "abele/version.h"
 #include "base/error.h"
 #include "base/version.h"
@@ -108,6 +109,12 @@ PipelinedExecution autoSplit(int devices) {
                 {.what = cat("an AutoSplit for ", devices, " devices"), .expected = "1 or more, or 0 for all cores"});
   PipelinedExecution strategy(AutoStage::kAutoSplit);
   strategy.split_devices = devices;
+  return strategy;
+}
+
+PipelinedExecution wholeMachine() {
+  PipelinedExecution strategy(AutoStage::kAutoSplit);
+  strategy.split_devices = kMeasuredDevices;
   return strategy;
 }
 

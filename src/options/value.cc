@@ -1,6 +1,7 @@
 // Text of option values, and enumerations by name.
 #include "options/value.h"
 
+#include "abele/placement.h"
 #include "base/error.h"
 #include "options/rows.h"
 
@@ -114,6 +115,7 @@ std::string textOf(const ExecutionStrategy& strategy) {
                          : strategy.pipelined ? "PipelinedExecution"
                                               : "ShardedExecution",
                          "(", arguments, ")");
+  if (strategy.split_devices == kMeasuredDevices) text += ".devices(\"measured\")";
   if (strategy.split_devices > 0) text += cat(".devices(", strategy.split_devices, ")");
   if (strategy.pipeline_schedule != Schedule::kDefault)
     text += cat(".schedule(", quoted(scheduleText(strategy.pipeline_schedule)), ")");

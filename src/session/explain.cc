@@ -14,9 +14,11 @@ std::string Session::explain() const {
   std::string text = plan::explainStages(graph, compiled.plan, machineOf(options));
   if (!compiled.schedule_reason.empty())
     text += cat("schedule ", compiled.schedule, ": ", compiled.schedule_reason, "\n");
+  text += compiled.placement.text();
   if (splitsByItself(options)) {
     const auto devices = static_cast<int>(compiled.plan.device_of.size());
-    const Pieces pieces = piecesOf(compiled.captured, options, compiled.optimizer, splitDevices(options));
+    const Pieces pieces = piecesOf(compiled.captured, options, compiled.optimizer,
+                                   compiled.placement.trials.empty() ? splitDevices(options) : devices);
     const plan::SplitOptions split = splitOptions(options, devices);
     return text +
            plan::explainAlternatives(pieces.graph, pieces.chain, split, plan::autoSplit(pieces.chain, split).front());

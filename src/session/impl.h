@@ -13,6 +13,7 @@
 #include "base/fork.h"
 #include "base/turns.h"
 #include "compile/compiler.h"
+#include "compile/measured_placement.h"
 #include "runtime/device/backend.h"
 #include "session/session.h"
 #include "session/shared_weights.h"
@@ -38,6 +39,7 @@ struct Compiled : MadeProgram {
   std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
   WeightWatch weight_watch;           // of model_of
   MetaTensors meta;
+  MeasuredPlacement placement;  // empty: the number of devices was not measured
   /// The model was made on the meta device, and processes hold its stages: each has the tensors of its own ones alone.
   bool has_own_weights_alone = false;
   bool warned_of_edits = false;

@@ -21,6 +21,7 @@
 #include "session/impl.h"
 #include "session/inputs.h"
 #include "session/processes.h"
+#include "session/trial.h"
 
 namespace abele::host {
 namespace {
@@ -30,6 +31,14 @@ double secondsSince(Clock::time_point start) { return std::chrono::duration<doub
 
 // From so much memory of the devices on, compilation returns what capture no longer needs to the system first.
 constexpr int64_t kTrimmedBytes = int64_t{64} << 20;
+
+/// Capture ran the whole model. The C library keeps that memory for other blocks, and the devices' is mapped anew.
+void trimForDevices(const exe::Executable& executable) {
+  int64_t device_bytes = exe::offChipBytes(executable);
+  for (size_t w = 0; w < executable.workers.size(); ++w)
+    device_bytes += exe::residentBytes(executable, static_cast<int32_t>(w));
+  if (device_bytes >= kTrimmedBytes) malloc_trim(0);
+}
 
 /// Some operators on integers ask for torch's default type, which is the process's: while it lives, it is this one.
 class DefaultType {
@@ -118,7 +127,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   const c10::InferenceMode not_inference(false);
   const Clock::time_point start = Clock::now();
   const Impl::Busy busy(*impl_, "compile()");
-  const ProgramOptions& options = impl_->options;
+  ProgramOptions options = impl_->options;
   // Shares of the work as large models have them.
   const auto reached = [&program](int percent) {
     if (program.progress) program.progress(percent, 100);
@@ -151,18 +160,20 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
                                .keeps_origins = next->watch != nullptr,
                                .load = loadFound};
   next->peers = joinPeers(options);
-  if (next->peers) impl_->options.processes.cores = leastCores(*next->peers, coresOfReplica(options), program.poll);
+  if (next->peers)
+    impl_->options.processes.cores = options.processes.cores =
+        leastCores(*next->peers, coresOfReplica(options), program.poll);
+  options = measureDevices(
+      request, *next,
+      [&](MadeProgram made, const ProgramOptions& with) { return timeTrial(program, std::move(made), with, inputs); },
+      next->placement);
   double capture_s = 0;
   const bool from_cache = compileProgram(request, generator, *next, capture_s);
   if (next->peers) requireSameProgram(*next->peers, keyOf(*next), program.poll);
   showCompiled(*next);
   reached(70);
   if (!next->runtime) {
-    // Capture ran the whole model. The C library keeps that memory for other blocks, and the devices' is mapped anew.
-    int64_t device_bytes = exe::offChipBytes(next->executable);
-    for (size_t w = 0; w < next->executable.workers.size(); ++w)
-      device_bytes += exe::residentBytes(next->executable, static_cast<int32_t>(w));
-    if (device_bytes >= kTrimmedBytes) malloc_trim(0);
+    trimForDevices(next->executable);
     at::NoGradGuard no_grad;
     host::load(*next, options, generator);
   }

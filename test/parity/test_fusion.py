@@ -1,16 +1,15 @@
 """Instructions that are joined (Options.fusion) keep every bit, and write and read less memory."""
 
 import copy
-import re
 
 import poptorch
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from traffic import traffic
 
 ACCUMULATION, STEPS = 4, 3
-BYTES = {"f32": 4, "f64": 8, "i64": 8, "bool": 1}
 
 
 class Words(nn.Module):
@@ -120,27 +119,6 @@ def test_fast_joins_the_sums_of_bfloat16():
     assert "abele::accumulate_product(" in text
     text = train(lambda: Words(40), "exact", 1, dtype=torch.bfloat16)
     assert "abele::accumulate_product(" not in text
-
-
-def traffic(text):
-    """Bytes that the instructions of a micro-batch read and write, and how many instructions there are: an operand is
-    read, a result or a written operand written."""
-    sizes, instructions, total, name = {}, 0, 0, ""
-    for line in text.splitlines():
-        line = line.strip()
-        if slot := re.match(r"\$(\d+) .*?\b(\w+)\[([\d,]*)\].* group=", line):
-            count = 1
-            for size in filter(None, slot[3].split(",")):
-                count *= int(size)
-            sizes[slot[1]] = count * BYTES.get(slot[2], 4)
-        elif line.startswith("segment"):
-            name = line.split()[2]
-        elif line.startswith("worker"):
-            break
-        elif name and not name.startswith("update"):
-            instructions += 1
-            total += sum(sizes.get(slot, 0) for slot in re.findall(r"\$(\d+)", line))
-    return instructions, total
 
 
 class Wide(nn.Module):

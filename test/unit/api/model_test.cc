@@ -315,6 +315,7 @@ TEST(Models, StrategiesGiveTheSameNumbers) {
       abele::autoSplit(2),
       abele::autoSplit(4).schedule(abele::Schedule::kAuto),
       abele::autoSplit(),
+      abele::wholeMachine(),
       abele::ShardedExecution{abele::Stage{"first"}.ipu(0), abele::Stage{"second"}.ipu(1)}};
   at::Tensor expected;
   for (const abele::ExecutionStrategy& strategy : strategies) {

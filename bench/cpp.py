@@ -1,0 +1,81 @@
+"""Is a compiled training step of a C++ program faster than LibTorch's own, with the very same losses?
+
+    ./dev bench cpp                            the five workloads, the placement that Abele chooses
+    ./dev bench cpp --setups auto,1x2,2x1 --workloads gpt-small --samples 15
+
+bench/train_cpp.cc has the models by torch::nn; `./dev build abele-train-cpp` makes the program. Eager, with as many
+threads as there are cores, and each setup take turns in one process; ratios are those of medians. Losses of three steps
+under SGD must equal eager's of as many threads as a device has, bit for bit; of Adam and AdamW LibTorch's own rounding
+differs.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from support.machine import ROOT, describe
+from support.workloads import WORKLOADS
+
+HEAD = "workload         setup  taken        ms  eager ms  ratio   best  losses"
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def program():
+    """The trainer, of the build that the package was loaded from."""
+    folder = Path(os.environ.get("ABELE_BUILD_DIR", ROOT.parent / "build/dev"))
+    path = folder / "abele-train-cpp"
+    if not path.exists():
+        raise SystemExit(f"{path} is missing: ./dev build abele-train-cpp")
+    return path
+
+
+def measure(name, samples, setups):
+    command = [program(), name, str(samples), *setups]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def show(name, setup, row):
+    print(
+        f"{name:14} {setup:>7} {row['taken']:>6} {row['ms']:9.1f} {row['eager_ms']:9.1f} {row['ratio']:6.2f} "
+        f"{row['best_ratio']:6.2f}  {'same' if row['same_losses'] else 'differ'}",
+        flush=True,
+    )
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--setups", default="auto", help="auto, or DxT: devices x threads (default auto)")
+    parser.add_argument("--samples", type=int, default=9, help="samples of each system (default 9)")
+    parser.add_argument("--json", type=Path, help="default: bench/results/cpp-<date>.json")
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
+    setups = args.setups.split(",")
+    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
+    print(HEAD)
+    for name in args.workloads.split(","):
+        rows = result["workloads"][name] = measure(name, args.samples, setups)
+        for setup, row in rows.items():
+            show(name, setup, row)
+    result["geometric_mean"] = {
+        setup: statistics.geometric_mean(rows[setup]["ratio"] for rows in result["workloads"].values())
+        for setup in setups
+    }
+    print("geometric mean: " + ", ".join(f"{setup} {mean:.2f}" for setup, mean in result["geometric_mean"].items()))
+    path = args.json or RESULTS / f"cpp-{result['date'][:10]}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"written to {path}")
+    return 0 if all(row["same_losses"] for rows in result["workloads"].values() for row in rows.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+#include "compile/measured_placement.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include "abele/placement.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/whole_file.h"
+#include "compile/placement.h"
+#include "plan/explain.h"
+
+namespace abele::host {
+namespace {
+
+constexpr int kSlowerInARow = 2;
+constexpr const char* kHead = "abele placement 1";
+
+std::string hashText(const std::string& text) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx",
+                static_cast<unsigned long long>(XXH3_64bits(text.data(), text.size())));
+  return digits;
+}
+
+std::string processorName() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("model name")) continue;
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
+std::string oneLine(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
+std::string counted(int count, const char* what) { return cat(count, " ", what, count == 1 ? "" : "s"); }
+
+// The rest of a line behind this word; nothing for other lines.
+std::optional<std::string> fieldOf(const std::string& line, std::string_view word) {
+  if (!line.starts_with(word) || line.size() <= word.size() || line[word.size()] != ' ') return std::nullopt;
+  return line.substr(word.size() + 1);
+}
+
+bool readTrial(const std::string& line, PlacementTrial& trial) {
+  long long step_ns = 0;
+  int end = 0;
+  if (std::sscanf(line.c_str(), "devices %d threads %d step_ns %lld%n", &trial.devices, &trial.threads, &step_ns,
+                  &end) != 3 ||
+      trial.devices < 1 || trial.threads < 1 || step_ns < 0)
+    return false;
+  trial.step_ns = step_ns;
+  const std::string rest = line.substr(static_cast<size_t>(end));
+  if (rest.empty()) return step_ns > 0;
+  const auto refused = fieldOf(rest, " refused");
+  if (refused) trial.refused = *refused;
+  return refused && step_ns == 0;
+}
+
+// Of programs without a folder of compiled ones.
+std::mutex kept_here_mutex;
+std::map<std::string, MeasuredPlacement>& keptHere() {
+  static std::map<std::string, MeasuredPlacement> kept;
+  return kept;
+}
+
+}  // namespace
+
+const PlacementTrial& MeasuredPlacement::best() const {
+  const PlacementTrial* best = nullptr;
+  for (const PlacementTrial& trial : trials)
+    if (trial.step_ns > 0 && (!best || trial.step_ns < best->step_ns)) best = &trial;
+  ABELE_CHECK(best != nullptr, "no trial of ", trials.size(), " ran");
+  return *best;
+}
+
+std::string MeasuredPlacement::text() const {
+  if (trials.empty()) return "";
+  const PlacementTrial& taken = best();
+  std::string out = cat("devices measured on ", machine, ":\n");
+  for (const PlacementTrial& trial : trials) {
+    out += cat("  ", counted(trial.devices, "device"));
+    if (trial.step_ns == 0)
+      out += cat(": refused, ", trial.refused, "\n");
+    else
+      out += cat(" of ", counted(trial.threads, "thread"), ": ", plan::millisecondsText(trial.step_ns), " ms a call, ",
+                 &trial == &taken ? "taken" : plan::differenceText(trial.step_ns, taken.step_ns), "\n");
+  }
+  return out;
+}
+
+bool measuresDevices(const ProgramOptions& options) {
+  return splitsByItself(options) && options.stages.devices == kMeasuredDevices;
+}
+
+std::string whyNotMeasured(const ir::Graph& graph, const ProgramOptions& options) {
+  if (options.processes.count > 1) return cat(options.processes.count, " processes train together");
+  if (!captureDevice(options).is_cpu()) return cat("the devices are ", options.device);
+  for (const ir::Node& node : graph.nodes)
+    if (node.op == "abele_op::host_call" || node.op == "abele_op::print_tensor")
+      return "the program calls functions of the host or prints, which trials would do too";
+  return "";
+}
+
+std::vector<int> deviceCandidates(int cores, int64_t micro_batches) {
+  std::vector<int> candidates;
+  for (int devices = 1; devices <= cores; ++devices)
+    if (cores % devices == 0 && (devices == 1 || devices <= micro_batches)) candidates.push_back(devices);
+  return candidates;
+}
+
+std::vector<int> deviceCandidates(const ProgramOptions& options) {
+  const int64_t in_work = options.training ? options.gradient_accumulation : options.device_iterations;
+  return deviceCandidates(coresOfReplica(options), in_work);
+}
+
+std::vector<PlacementTrial> tryCandidates(const std::vector<int>& candidates, const Try& run) {
+  std::vector<PlacementTrial> trials;
+  std::exception_ptr first_error;
+  int64_t best_ns = 0;
+  int slower = 0;
+  for (const int devices : candidates) {
+    try {
+      trials.push_back(run(devices));
+    } catch (const UserError& error) {
+      if (!first_error) first_error = std::current_exception();
+      trials.push_back({.devices = devices, .refused = oneLine(error.message().what)});
+      continue;
+    }
+    const int64_t step_ns = trials.back().step_ns;
+    slower = best_ns > 0 && step_ns > best_ns ? slower + 1 : 0;
+    if (best_ns == 0 || step_ns < best_ns) best_ns = step_ns;
+    if (slower == kSlowerInARow) break;
+  }
+  if (best_ns == 0 && first_error) std::rethrow_exception(first_error);
+  return trials;
+}
+
+std::string machineText(const ProgramOptions& options) {
+  const int threads = options.threads_per_device > 0 ? options.threads_per_device : at::get_num_threads();
+  return cat(processorName(), ", ", counted(coresOfReplica(options), "core"), ", ", counted(threads, "thread"),
+             options.threads_per_device > 0 ? " a device" : "", ", torch ", TORCH_VERSION);
+}
+
+std::string writePlacement(const MeasuredPlacement& placement) {
+  std::string text = cat(kHead, "\nmachine ", placement.machine, "\n");
+  for (const PlacementTrial& trial : placement.trials)
+    text += cat("devices ", trial.devices, " threads ", trial.threads, " step_ns ", trial.step_ns,
+                trial.refused.empty() ? "" : cat(" refused ", trial.refused), "\n");
+  return cat(text, "checksum ", hashText(text), "\n");
+}
+
+std::optional<MeasuredPlacement> readPlacement(const std::string& text) {
+  std::istringstream in(text);
+  std::string line;
+  if (!std::getline(in, line) || line != kHead) return std::nullopt;
+  MeasuredPlacement placement;
+  bool ran = false;
+  while (std::getline(in, line)) {
+    if (const auto machine = fieldOf(line, "machine")) {
+      placement.machine = *machine;
+    } else if (line.starts_with("devices ")) {
+      PlacementTrial& trial = placement.trials.emplace_back();
+      if (!readTrial(line, trial)) return std::nullopt;
+      ran |= trial.step_ns > 0;
+    }
+  }
+  // Written again, it has to be the same text, the checksum included.
+  if (!ran || writePlacement(placement) != text) return std::nullopt;
+  return placement;
+}
+
+PlacementStore::PlacementStore(std::string folder, const std::string& program, std::string machine)
+    : folder_(std::move(folder)), key_(cat(program, "-", hashText(machine))), machine_(std::move(machine)) {}
+
+std::optional<MeasuredPlacement> PlacementStore::find() const {
+  if (folder_.empty()) {
+    const std::lock_guard lock(kept_here_mutex);
+    const auto found = keptHere().find(key_);
+    return found == keptHere().end() ? std::nullopt : std::optional(found->second);
+  }
+  const std::string path = cat(folder_, "/", key_, ".placement");
+  std::error_code error_of_path;
+  if (!std::filesystem::exists(path, error_of_path) && !error_of_path) return std::nullopt;
+  const auto warn = [&](const std::string& found) {
+    log::warn("the placement ", path, " cannot be used, and devices are measured again: ", found);
+    return std::nullopt;
+  };
+  try {
+    std::optional<MeasuredPlacement> placement = readPlacement(readWholeFile(path, kHead, kMostTextBytes));
+    if (!placement) return warn("the file is damaged");
+    if (placement->machine != machine_) return warn(cat("it is of ", placement->machine));
+    return placement;
+  } catch (const Error& error) {
+    return warn(error.message().what);
+  }
+}
+
+void PlacementStore::keep(const MeasuredPlacement& placement) const {
+  if (folder_.empty()) {
+    const std::lock_guard lock(kept_here_mutex);
+    keptHere()[key_] = placement;
+    return;
+  }
+  try {
+    std::filesystem::create_directories(folder_);
+    writeWholeFile(cat(folder_, "/", key_, ".placement"), writePlacement(placement));
+  } catch (const Error& error) {
+    log::warn("the placement ", key_, " cannot be stored in ", folder_, ": ", error.message().found);
+  } catch (const std::filesystem::filesystem_error& error) {
+    log::warn("the placement ", key_, " cannot be stored in ", folder_, ": ", error.what());
+  }
+}
+
+}  // namespace abele::host

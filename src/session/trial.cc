@@ -1,0 +1,62 @@
+#include "session/trial.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "compile/tensors.h"
+#include "session/impl.h"
+
+namespace abele::host {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kFewestNs = 500'000'000, kMostNs = 3'000'000'000;
+constexpr size_t kFewestSteps = 3;
+
+int64_t nsSince(Clock::time_point start) { return std::chrono::nanoseconds(Clock::now() - start).count(); }
+
+/// A call of the model, as Session::run makes it.
+int64_t callNs(Compiled& compiled, const ProgramOptions& options, const std::vector<at::Tensor>& inputs,
+               const Poll& poll) {
+  const Clock::time_point start = Clock::now();
+  Results results = allocateResults(options, compiled);
+  const int64_t steps = stepsPerCall(options);
+  for (int64_t step = 0; step < steps; ++step) {
+    compiled.backend->bindInputs(partOf(inputs, step, steps));
+    compiled.backend->bindOutputs(partOf(results, step, steps));
+    compiled.runtime->run(poll);
+    adaptLossScale(compiled, options);
+  }
+  finishResults(options, compiled, results);
+  return nsSince(start);
+}
+
+}  // namespace
+
+PlacementTrial timeTrial(const Program& program, MadeProgram made, const ProgramOptions& options,
+                         const std::vector<at::Tensor>& inputs) {
+  const at::NoGradGuard no_grad;
+  ProgramOptions apart = options;
+  apart.share_weights = false;
+  Compiled compiled;
+  static_cast<MadeProgram&>(compiled) = std::move(made);
+  compiled.model = program.model;
+  compiled.meta = program.meta;
+  load(compiled, apart, makeGenerator(apart));
+  const bool has_contents = std::ranges::none_of(inputs, [](const at::Tensor& input) { return input.is_meta(); });
+  const std::vector<at::Tensor> bound =
+      bindable(has_contents && !options.synthetic_data ? inputs : syntheticLike(compiled.input_types));
+  callNs(compiled, apart, bound, program.poll);  // kernels learn and try in their first run
+  std::vector<int64_t> times;
+  const Clock::time_point start = Clock::now();
+  while (nsSince(start) < (times.size() < kFewestSteps ? kMostNs : kFewestNs) || times.empty())
+    times.push_back(callNs(compiled, apart, bound, program.poll));
+  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
+  return {.threads = threadsPerDevice(apart, compiled.executable.numComputing()), .step_ns = times[times.size() / 2]};
+}
+
+}  // namespace abele::host

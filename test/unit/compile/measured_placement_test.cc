@@ -1,0 +1,139 @@
+#include "compile/measured_placement.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace abele::host {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Numbers = std::vector<int>;
+
+TEST(MeasuredPlacement, CandidatesAreDivisorsOfTheCores) {
+  EXPECT_EQ(deviceCandidates(12, 100), (Numbers{1, 2, 3, 4, 6, 12}));
+  EXPECT_EQ(deviceCandidates(12, 3), (Numbers{1, 2, 3}));
+  EXPECT_EQ(deviceCandidates(7, 8), (Numbers{1, 7}));
+  EXPECT_EQ(deviceCandidates(1, 8), (Numbers{1}));
+  EXPECT_EQ(deviceCandidates(4, 0), (Numbers{1}));
+}
+
+// Trials on a machine of 8 cores where a call takes these times.
+std::vector<PlacementTrial> tried(const std::map<int, int64_t>& ns, Numbers* asked = nullptr) {
+  return tryCandidates(deviceCandidates(8, 8), [&](int devices) {
+    if (asked) asked->push_back(devices);
+    if (!ns.contains(devices)) throwUser(ErrorCode::E0406, {.what = "too few pieces"});
+    return PlacementTrial{.devices = devices, .threads = 8 / devices, .step_ns = ns.at(devices)};
+  });
+}
+
+TEST(MeasuredPlacement, TakesTheShortestAndOfEqualsTheFewest) {
+  EXPECT_EQ((MeasuredPlacement{"", tried({{1, 9}, {2, 7}, {4, 8}, {8, 7}})}).best().devices, 2);
+  EXPECT_EQ((MeasuredPlacement{"", tried({{1, 9}, {2, 9}, {4, 9}, {8, 5}})}).best().devices, 8);
+  EXPECT_EQ((MeasuredPlacement{"", tried({{1, 5}, {2, 5}, {4, 5}, {8, 5}})}).best().devices, 1);
+}
+
+TEST(MeasuredPlacement, EndsWhereTwoInARowAreSlower) {
+  Numbers asked;
+  EXPECT_EQ(tried({{1, 5}, {2, 6}, {4, 7}, {8, 1}}, &asked).size(), 3U);
+  EXPECT_EQ(asked, (Numbers{1, 2, 4}));
+}
+
+TEST(MeasuredPlacement, WhatIsRefusedIsNotTaken) {
+  const MeasuredPlacement placement{"here", tried({{1, 5'000'000}, {8, 4'000'000}})};
+  EXPECT_EQ(placement.best().devices, 8);
+  EXPECT_EQ(placement.text(),
+            "devices measured on here:\n"
+            "  1 device of 8 threads: 5.000 ms a call, +25.0 %\n"
+            "  2 devices: refused, too few pieces\n"
+            "  4 devices: refused, too few pieces\n"
+            "  8 devices of 1 thread: 4.000 ms a call, taken\n");
+  EXPECT_THROW(tried({}), UserError);
+}
+
+const MeasuredPlacement& example() {
+  static const MeasuredPlacement placement{
+      "a processor, 8 cores, 8 threads, torch 2",
+      {{1, 8, 5000, ""}, {2, 4, 0, "does not fit"}, {4, 2, 4000, ""}, {8, 1, 4100, ""}}};
+  return placement;
+}
+
+TEST(MeasuredPlacement, TextIsReadAsItWasWritten) {
+  const auto again = readPlacement(writePlacement(example()));
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->machine, example().machine);
+  EXPECT_EQ(again->trials, example().trials);
+}
+
+TEST(MeasuredPlacement, NoDamagedTextIsRead) {
+  const std::string text = writePlacement(example());
+  for (size_t i = 0; i < text.size(); ++i) {
+    EXPECT_FALSE(readPlacement(text.substr(0, i))) << i;
+    for (const char other : {'0', '7', ' ', '\n', 'x', '\0'}) {
+      std::string changed = text;
+      if (changed[i] == other) continue;
+      changed[i] = other;
+      EXPECT_FALSE(readPlacement(changed)) << i << " " << other;
+    }
+  }
+  EXPECT_FALSE(readPlacement(text + "devices 1 threads 8 step_ns 1\n"));
+}
+
+class Store : public testing::Test {
+ protected:
+  void SetUp() override { fs::remove_all(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+  PlacementStore store(const std::string& machine = example().machine) const {
+    return {folder_.string(), "program", machine};
+  }
+  fs::path onlyFile() const { return fs::directory_iterator(folder_)->path(); }
+
+  fs::path folder_ = fs::path(testing::TempDir()) / "abele_placements";
+};
+
+TEST_F(Store, KeepsAFileForAProgramAndAMachine) {
+  EXPECT_FALSE(store().find());
+  store().keep(example());
+  ASSERT_TRUE(store().find());
+  EXPECT_EQ(store().find()->trials, example().trials);
+  EXPECT_FALSE(store("another one").find());
+  EXPECT_FALSE((PlacementStore(folder_.string(), "another", example().machine).find()));
+}
+
+TEST_F(Store, ADamagedFileIsAsNone) {
+  store().keep(example());
+  std::ofstream(onlyFile(), std::ios::app) << "x";
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(store().find());
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("devices are measured again: the file is damaged"),
+            std::string::npos);
+  std::ofstream(onlyFile(), std::ios::trunc) << "";
+  EXPECT_FALSE(store().find());
+  store().keep(example());
+  EXPECT_TRUE(store().find());
+}
+
+TEST_F(Store, AFileOfAnotherMachineIsAsNone) {
+  store().keep(example());
+  MeasuredPlacement other = example();
+  other.machine = "another one";
+  std::ofstream(onlyFile(), std::ios::trunc) << writePlacement(other);
+  EXPECT_FALSE(store().find());
+}
+
+TEST_F(Store, WithoutAFolderTheProcessKeepsIt) {
+  const PlacementStore here("", "program of this test", "machine");
+  EXPECT_FALSE(here.find());
+  here.keep(example());
+  ASSERT_TRUE(here.find());
+  EXPECT_EQ(here.find()->trials, example().trials);
+}
+
+}  // namespace
+}  // namespace abele::host
