@@ -23,6 +23,8 @@ from ._whole_files import nativePath
 def _pathOf(filename):
     """The file to write, as the native module takes it."""
     given = nativePath(filename)
+    if os.fsdecode(filename).endswith(os.sep) and not given.endswith(b"/"):
+        given += b"/"  # it names a folder, which may not be there yet
     path = core().fileToSave(given)
     if path != given:
         logger.warning("save(): %s is a folder, the file is %s", filename, os.fsdecode(path))

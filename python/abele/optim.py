@@ -86,6 +86,9 @@ class Optimizer:
         for name, dtype in own.items():
             if name.endswith("accum_type") and dtype not in (torch.float16, torch.float32):
                 raise refused(AssertionError, f"{name} must be torch.float16 or torch.float32, got {dtype}")
+        for name, value in own.items():  # "False" is a string, and true
+            if isinstance(_OWN_ARGUMENTS[name], bool) and value not in (True, False):
+                raise refused(AssertionError, f"{name} must be True or False, got {value!r}")
         construct(self, params, **{name: value for name, value in given.items() if name != "velocity_scaling"})
         if own.get("use_combined_accum"):
             self.defaults["velocity_scaling"] = 1.0 if velocity_scaling is None else velocity_scaling
@@ -310,6 +313,8 @@ class LAMB(Optimizer, torch.optim.Optimizer):
     def _construct(self, params, *, betas=(0.9, 0.999), **given):
         numbers = {"lr": 1e-3, "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0, **given}
         for name, value in numbers.items():
+            if isinstance(value, str):
+                raise refused(AssertionError, f"{name} is {value!r}, expected a number")
             if not value >= 0:
                 raise refused(ValueError, f"{name} is {value}, expected a number >= 0")
         if not (isinstance(betas, tuple) and len(betas) == 2):

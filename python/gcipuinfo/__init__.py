@@ -6,10 +6,14 @@ that run (docs/guide/monitoring.md). Source: spec tools.md, gc-inventory and gci
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator
 
+from abele._logging import logger
 from abele._native import core
+
+_OF_OWNERS = ("user executable", "user name", "user process id")  # only a device in use has them
 
 
 class gcipuinfo:
@@ -34,8 +38,20 @@ class gcipuinfo:
         return json.dumps({"devices": self.getDevices()})
 
     def getNamedAttributeForAll(self, label: str) -> list[str]:
-        """One attribute of each device; "N/A" for those that do not have it, as all that nobody uses have no owner."""
-        return [device.get(label, "N/A") for device in self.getDevices()]
+        """One attribute of each device; "N/A" for those that do not have it, as all that nobody uses have no owner.
+
+        A name that no device can have is a warning, with the one that is most like it.
+        """
+        devices = self.getDevices()
+        known = {*_OF_OWNERS, *(name for device in devices for name in device)}
+        if label not in known:
+            alike = difflib.get_close_matches(str(label), known, 1)
+            logger.warning(
+                "gcipuinfo: no device has an attribute %r%s: every answer is N/A",
+                label,
+                f", there is {alike[0]!r}" if alike else "",
+            )
+        return [device.get(label, "N/A") for device in devices]
 
     def __len__(self) -> int:
         return len(self._devices)

@@ -33,10 +33,14 @@ bool isNumber(const py::object& value) {
   return py::isinstance(value, py::module_::import("numbers").attr("Real"));  // of numpy, say
 }
 
-double toDouble(const py::object& value) {
+/// Nothing for what is no number, and for those that no double can be: 10**400, a tensor of two elements.
+std::optional<double> numberIn(const py::object& value) {
+  if (!isNumber(value)) return std::nullopt;
   const double number = PyFloat_AsDouble(value.ptr());
-  if (number == -1 && PyErr_Occurred()) throw py::error_already_set();
-  return number;
+  if (number != -1 || !PyErr_Occurred()) return number;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();  // Ctrl-C, say
+  PyErr_Clear();
+  return std::nullopt;
 }
 
 bool isTrueValue(const py::object& value) {
@@ -77,16 +81,14 @@ class PythonAttributes : public host::OptimizerAttributes {
   }
   std::optional<double> number(int place, const std::string& name) const override {
     const WithGil gil;
-    const py::object value = find(place, name);
-    return isNumber(value) ? std::optional(toDouble(value)) : std::nullopt;
+    return numberIn(find(place, name));
   }
   std::optional<std::pair<double, double>> pair(int place, const std::string& name) const override {
     const WithGil gil;
     const py::object value = find(place, name);
     if (!value || !PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != 2) return std::nullopt;
-    const py::object first = value[py::int_(0)], second = value[py::int_(1)];
-    if (!isNumber(first) || !isNumber(second)) return std::nullopt;
-    return std::pair(toDouble(first), toDouble(second));
+    const auto first = numberIn(value[py::int_(0)]), second = numberIn(value[py::int_(1)]);
+    return first && second ? std::optional(std::pair(*first, *second)) : std::nullopt;
   }
   std::optional<DType> type(int place, const std::string& name) const override {
     const WithGil gil;
@@ -105,8 +107,10 @@ class PythonAttributes : public host::OptimizerAttributes {
     const py::object value = find(place, name);
     if (!value) return "None";
     if (PyUnicode_Check(value.ptr())) return py::repr(value).cast<std::string>();
-    const bool is_integer = PyLong_Check(value.ptr()) && !PyBool_Check(value.ptr());  // 1 is the same number as 1.0
-    return py::str(is_integer ? py::object(py::float_(toDouble(value))) : value).cast<std::string>();
+    const bool is_integer = PyLong_Check(value.ptr()) && !PyBool_Check(value.ptr());
+    if (!is_integer) return py::str(value).cast<std::string>();
+    const std::optional<double> number = numberIn(value);  // 1 is the same number as 1.0
+    return number ? py::str(py::float_(*number)).cast<std::string>() : "an integer beyond all doubles";
   }
 
  private:
@@ -211,8 +215,8 @@ class TorchState : public host::HostState {
       const auto object = py::reinterpret_borrow<py::object>(value);
       if (THPVariable_Check(value.ptr()))
         found.emplace(py::str(name), THPVariable_Unpack(value.ptr()));
-      else if (isNumber(object))
-        found.emplace(py::str(name), at::scalar_tensor(toDouble(object), at::kDouble));
+      else if (const std::optional<double> number = numberIn(object))
+        found.emplace(py::str(name), at::scalar_tensor(*number, at::kDouble));
     }
     return found;
   }

@@ -77,6 +77,17 @@ double lossScalingOf(const Attributes& optimizer) {
   return optimizer.has(kWhole, "loss_scaling") ? numberOf(optimizer, kWhole, "loss_scaling") : 1;
 }
 
+/// Of the optimizer as a whole: "False", a string, is true to Python, and would say the opposite of what it says.
+void requireWhole(const Attributes& optimizer) {
+  if (optimizer.has(kWhole, "max_grad_norm")) numberOf(optimizer, kWhole, "max_grad_norm");
+  for (const char* name : {"use_combined_accum", "bias_correction", "use_tf_variant"}) {
+    if (!optimizer.has(kWhole, name)) continue;
+    const std::string text = optimizer.text(kWhole, name);
+    if (text != "True" && text != "False" && text != "1.0" && text != "0.0")
+      refuse({.what = cat(name, " of the optimizer is ", text), .expected = "True or False"}, "AssertionError");
+  }
+}
+
 /// foreach gives the same bits as torch's plain implementation. PopTorch ignores all of them.
 void requireCapable(const Attributes& optimizer, int group) {
   constexpr std::pair<const char*, const char*> kOthers[] = {
@@ -104,6 +115,7 @@ Fields groupFields(const Attributes& optimizer, int group, bool follows_torch) {
              "AssertionError");
     std::tie(fields["beta1"], fields["beta2"]) = *betas;
   }
+  if (optimizer.has(group, "velocity_scaling")) numberOf(optimizer, group, "velocity_scaling");
   for (const char* name : {"nesterov", "maximize"}) fields[name] = optimizer.isTrue(group, name);
   for (const std::string& name : keepingAttributes(kind)) fields[name] = optimizer.isTrue(group, name);
   for (const char* name : kWholeFlags)
@@ -213,6 +225,7 @@ OptimizerFields fieldsOf(const Attributes& optimizer, const std::vector<NamedTen
 }
 
 void requireValues(const Attributes& optimizer, bool follows_torch) {
+  requireWhole(optimizer);
   for (int group = 0; group < optimizer.numGroups(); ++group) groupFields(optimizer, group, follows_torch);
   for (int group = 0; group < optimizer.numGroups(); ++group) requireAgreement(optimizer, group);
   typesOf(optimizer, {});

@@ -1,12 +1,15 @@
 #include "model/optimizer_fields.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/optimizers.h"
 
 namespace abele::host {
 namespace {
+
+bool isSame(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 double valueOf(const Fields& fields, const char* name, double otherwise = 0) {
   const auto it = fields.find(name);
@@ -104,16 +107,19 @@ OptimizerFields fieldsOf(const OptimizerSpec& spec) {
 }
 
 bool haveSameNumbers(const OptimizerFields& a, const OptimizerFields& b) {
-  const auto numbersAreEqual = [&](const Fields& one, const Fields& other) {
-    return numbersOf(a, one) == numbersOf(b, other);
+  const auto fieldsAreEqual = [](const Fields::value_type& one, const Fields::value_type& other) {
+    return one.first == other.first && isSame(one.second, other.second);
   };
-  return a.kind == b.kind && a.loss_scaling == b.loss_scaling &&
+  const auto numbersAreEqual = [&](const Fields& one, const Fields& other) {
+    return std::ranges::equal(numbersOf(a, one), numbersOf(b, other), fieldsAreEqual);
+  };
+  return a.kind == b.kind && isSame(a.loss_scaling, b.loss_scaling) &&
          std::ranges::equal(a.groups, b.groups, numbersAreEqual);
 }
 
 std::string firstDifference(const OptimizerFields& sent, const OptimizerFields& now) {
   if (haveSameNumbers(sent, now)) return {};
-  if (sent.loss_scaling != now.loss_scaling) return "loss_scaling";
+  if (!isSame(sent.loss_scaling, now.loss_scaling)) return "loss_scaling";
   if (sent.kind != now.kind || sent.groups.size() != now.groups.size()) return "the number of parameter groups";
   for (size_t group = 0; group + 1 < now.groups.size(); ++group) {
     const Fields before = numbersOf(sent, sent.groups[group]), after = numbersOf(now, now.groups[group]);
@@ -122,7 +128,7 @@ std::string firstDifference(const OptimizerFields& sent, const OptimizerFields& 
     for (const std::string& name : names) {
       const auto old = before.find(name), young = after.find(name);
       const bool is_same =
-          old == before.end() ? young == after.end() : young != after.end() && old->second == young->second;
+          old == before.end() ? young == after.end() : young != after.end() && isSame(old->second, young->second);
       if (!is_same) return cat(name, " of param_groups[", group, "]");
     }
   }

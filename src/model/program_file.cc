@@ -81,7 +81,8 @@ void verify(const ProgramFile& file) {
 
 std::string fileToSave(const std::string& path) {
   std::error_code error;
-  return std::filesystem::is_directory(path, error) ? (std::filesystem::path(path) / "model.poptorch").string() : path;
+  const bool is_folder = path.ends_with('/') || std::filesystem::is_directory(path, error);
+  return is_folder ? (std::filesystem::path(path) / "model.poptorch").string() : path;
 }
 
 std::string partsOf(const std::string& path, const ProgramFile& file) {

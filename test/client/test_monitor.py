@@ -317,3 +317,14 @@ def test_users_see_each_other_and_believe_nobody(monkeypatch):
             shutil.copytree(Path(base, "abele-0"), Path(base, "abele-12346"))
             os.chown(Path(base, "abele-12346"), 12346, 12346)
             assert len(shown()) == 1
+
+
+def test_gcipuinfo_names_attributes_that_are_misspelt(registry, caplog):
+    inventory = gcipuinfo.gcipuinfo()
+    poptorch.logger.propagate = True
+    with caplog.at_level("WARNING", logger=poptorch.logger.name):
+        for known in ("ipu power", "user process id"):
+            assert set(inventory.getNamedAttributeForAll(known)) == {"N/A"}
+        assert not caplog.text
+        assert set(inventory.getNamedAttributeForAll("ipu utilization")) == {"N/A"}
+    assert "no device has an attribute 'ipu utilization', there is 'ipu utilisation'" in caplog.text

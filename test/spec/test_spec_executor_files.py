@@ -170,6 +170,9 @@ def test_names_of_files(tmp_path, caplog):
     assert poptorch.load(tmp_path / "model.poptorch").isCompiled()
     executor.save(tmp_path / "a" / "b" / "c")
     assert (tmp_path / "a" / "b" / "c").is_file()
+    executor.save(f"{tmp_path}/new/")
+    assert (tmp_path / "new" / "model.poptorch").is_file()
+    executor.save(f"{tmp_path}/new/")
 
 
 @pytest.mark.spec("executor/7.1", names=["PoplarExecutor.save"])

@@ -222,3 +222,15 @@ def test_hooks_around_a_step_are_warned_of(register, caplog):
     _, _, executor = compiled(ofOptimizer)
     executor(X)
     assert [register in record.message for record in caplog.records if "hook" in record.message] == [True]
+
+
+@spec("optim/5", names=["PoplarExecutor.setOptimizer"])
+def test_a_rate_that_is_no_number_is_not_a_change(capfd):
+    """NaN is not equal to itself, and is sent once all the same."""
+    model, optimizer, executor = compiled(lambda parameters: poptorch.optim.SGD(parameters, lr=0.1))
+    optimizer.param_groups[0]["lr"] = float("nan")
+    executor.setOptimizer(optimizer)
+    executor(X)
+    executor(X)
+    assert "changed on the optimizer" not in capfd.readouterr().err
+    assert model.first.weight.isnan().all()
