@@ -1,4 +1,4 @@
-// For users of the library: what a forward says about itself. All of it is free, and does nothing, when forward runs
+// For users of the library: annotations inside forward. They cost nothing and do nothing when forward runs
 // natively, so annotated code stays ordinary LibTorch code. Annotations never change results, only placement.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace abele {
 ABELE_API void beginBlock(const std::string& user_id = "", int ipu_id = -1,
                           const std::source_location& line = std::source_location::current());
 
-/// Under PipelinedExecution::recompute: backward keeps this value rather than making it again. Returns the tensor.
+/// Under PipelinedExecution::recompute: keep this value for backward instead of computing it again. Returns the tensor.
 ABELE_API at::Tensor recomputationCheckpoint(const at::Tensor& tensor);
 
 /// A block for a scope. Leaving it leaves every block (there is no stack): an operation outside blocks after that is
@@ -45,7 +45,7 @@ class ABELE_API Block {
   std::string line_before_;
 };
 
-/// Prefix for the names of operations in reports and errors, and their line; nests.
+/// Sets a prefix for the names of operations in reports and errors, and their line; nests.
 class ABELE_API NameScope {
  public:
   explicit NameScope(const std::string& name, const std::source_location& line = std::source_location::current());
@@ -58,11 +58,11 @@ class ABELE_API NameScope {
 };
 
 enum class Reduction { kNone, kMean, kSum };
-/// Reduces `loss` and marks the result as the value that training starts backward from. A training model marks exactly
+/// Reduces `loss` and marks the result as the value from which training starts backward. A training model marks exactly
 /// one (E0102, E0103); a marked loss that feeds another one is an ordinary value.
 ABELE_API at::Tensor identityLoss(const at::Tensor& loss, Reduction reduction = Reduction::kMean);
 
-/// The tensor itself. The share of memory for the operation that made it, 0..1 (E0702), is a hint.
+/// Returns the tensor. The share of memory for the operation that made it, 0..1 (E0702), is a hint.
 ABELE_API at::Tensor setAvailableMemory(const at::Tensor& tensor, double proportion);
 
 /// Convolutions that form one multi-convolution. Its settings are hints: one value for all, or one for each

@@ -1,4 +1,4 @@
-// For users of the library: stop a training run at any moment and go on later, with the numbers of one that never
+// For users of the library: stop a training run at any moment and resume it later, with the numbers of a run that never
 // stopped.
 //
 //   auto resumed = abele::loadCheckpoint("run", model, &loader);
@@ -23,7 +23,7 @@ namespace abele {
 
 struct CheckpointOptions {
   int64_t keep = 3;  // how many of the last steps stay; older files are removed. 0: all stay
-  std::map<std::string, std::string> notes = {};  // of the caller, given back by loadCheckpoint
+  std::map<std::string, std::string> notes = {};  // the caller's own; loadCheckpoint returns them
 };
 
 struct Resumed {
@@ -34,19 +34,19 @@ struct Resumed {
 
 /// Writes weights, the optimizer's state and numbers, the loss scale, the random state and the loader's position into
 /// one file of the folder, in the safetensors format, with a checksum of each tensor. After a crash of the process or
-/// the machine it is there whole or not at all. Of several processes all call this, and the first one writes; where
-/// each has the weights of its own stages alone (modules on the meta device), each writes a file of what it has, and
-/// the first one an index of them. step: the caller's count; a checkpoint of the same step is replaced. Returns: the
+/// the machine the file is complete or missing. All processes call this, and the first one writes. If each
+/// has only the weights of its own stages (modules on the meta device), each writes a file with its part, and
+/// the first one also an index. step: the caller's count; a checkpoint of the same step is replaced. Returns: the
 /// path of the file or the index.   Throws: E0705 before compile, E0702 for a negative step or keep, E0712, in all
-/// processes that write where one cannot.
+/// processes that write if one cannot.
 ABELE_API std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int64_t step,
                                      const DataLoader* loader = nullptr, const CheckpointOptions& options = {});
 
-/// Goes on from the folder's newest checkpoint, or from that of `step`. A model that is not compiled yet takes the
+/// Resumes from the folder's newest checkpoint, or from that of `step`. A model that is not compiled yet takes the
 /// optimizer's and the random state at its first compilation; weights go into the module at once. The loader's next
-/// batch is the one that would have followed. Nothing where the folder has no checkpoint.
-/// Throws: E0501 for a damaged file, E0708 for one of another model, E0706 for another optimizer; the model stays as it
-/// was then. E0712 where `step` is given and missing.
+/// batch is the one that would have followed. Returns nothing if the folder has no checkpoint.
+/// Throws: E0501 for a damaged file, E0708 for one of another model, E0706 for another optimizer; the model does not
+/// change then. E0712 if `step` is given and missing.
 ABELE_API std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& model,
                                                 DataLoader* loader = nullptr, std::optional<int64_t> step = {});
 
@@ -55,15 +55,15 @@ ABELE_API void saveTensors(const std::string& path, const std::map<std::string, 
 ABELE_API std::map<std::string, at::Tensor> loadTensors(const std::string& path);
 
 struct LoadWeightsOptions {
-  bool convert = false;  // tensors of another element type are converted, instead of refused
+  bool convert = false;  // convert tensors of another element type instead of refusing them
 };
 /// Parameters and buffers of the module from a safetensors file, an index file of several
-/// (model.safetensors.index.json), or a folder with either. Looks through checksums first. Of tensors on the meta
+/// (model.safetensors.index.json), or a folder with either. Verifies checksums first. Of tensors on the meta
 /// device it reads those that this process's devices need, when the model is compiled. Throws: E0708 for files of
 /// another model, E0501 for damage, E0712; nothing has changed then.
 ABELE_API void loadWeights(const std::string& path, CompiledModel& model, const LoadWeightsOptions& options = {});
-/// Writes them into model.safetensors of the folder. Where several processes hold stages all call this, each writes a
-/// file of what it holds, and the first one the index. Throws: E0712, in all processes where one cannot write.
+/// Writes them into model.safetensors of the folder. If several processes hold stages all call this, each writes a
+/// file with its part, and the first one also the index. Throws: E0712, in all processes if one cannot write.
 ABELE_API void saveWeights(const std::string& folder, CompiledModel& model);
 
 }  // namespace abele

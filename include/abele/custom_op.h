@@ -1,4 +1,4 @@
-// For writers of operators of their own: a shared library that registers one when it is loaded (dlopen, or
+// For writers of custom operators: a shared library that registers one when it is loaded (dlopen, or
 // ctypes.cdll.LoadLibrary before the model is compiled). Link it to libabele. Used by poptorch.custom_op and
 // abele::ops::customOp. Example: examples/cpp/custom_op/. Source: spec annotations.md, section 9.
 #pragma once
@@ -76,8 +76,8 @@ struct CustomOp {
       backward = {};
 };
 
-/// Makes an operator known, as a static object of the library that holds it. A second one of the same domain, name and
-/// version makes every use of it an error (E0708). Threads: safe.
+/// Registers an operator, as a static object of the library that holds it. If a second operator has the same domain,
+/// name and version, every use is an error (E0708). Threads: safe.
 class ABELE_API RegisterCustomOp {
  public:
   explicit RegisterCustomOp(CustomOp op);

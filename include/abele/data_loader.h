@@ -28,18 +28,18 @@ struct DataLoaderOptions {
   int64_t batch_size = 1;  // of a micro-batch
   bool shuffle = false;    // a new order at each pass, the same for the same seed
   uint64_t seed = 0;
-  bool drop_last = true;  // leave out the samples that do not fill a batch; a model takes full batches only
-  /// kAsync: a thread makes batches ahead of their use; samples and chunks are then asked for on that thread.
+  bool drop_last = true;  // drop the samples that do not fill a batch; a model takes full batches only
+  /// kAsync: a thread makes batches ahead of their use, and requests samples and chunks.
   /// kAsyncRebatched: the same, as one thread joins chunks anyway.
   DataLoaderMode mode = DataLoaderMode::kSync;
   int64_t buffer_size = 3;  // batches made ahead
-  // Each process loads a block of its own of the samples, or of the order that all of them share by the seed. With
-  // drop_last all have the same number of batches; samples left out of one shuffled pass are in the next.
+  // Each process loads its own block of the samples, or of the order that all of them derive from the seed. With
+  // drop_last all have the same number of batches; samples dropped in one shuffled pass are in the next.
   int64_t num_processes = 1;
   int64_t process_id = 0;
 };
 
-/// `loading` for this process, as options.Distributed() says which it is: processes share the samples, but those that
+/// `loading` for this process, whose rank is in options.Distributed(). Processes share the samples; those that
 /// hold the stages of a replica together take the same ones.
 ABELE_API DataLoaderOptions ownShare(const Options& options, DataLoaderOptions loading = {});
 
@@ -97,14 +97,14 @@ auto samplesOf(DataSet data) {
 
 }  // namespace detail
 
-/// Samples in safetensors files: rows of tensors that stay there until a loader asks for them, so that the data need
+/// Samples in safetensors files: rows of tensors that stay there until a loader needs them, so the data need
 /// not fit into memory. Copies share the open files. Threads: safe.
 class ABELE_API StoredRows {
  public:
-  /// A tensor that several of the files have is one, whose rows follow one another in the order of the files. Throws
-  /// E0712, E0501; E0801 where parts of a tensor differ in the type or the shape of their rows.
+  /// If several files have a tensor, its rows follow one another in the order of the files. Throws
+  /// E0712, E0501; E0801 if parts of a tensor differ in the type or the shape of their rows.
   explicit StoredRows(const std::vector<std::string>& paths);
-  /// What the files have, by name. Dim 0 of the sizes: all rows.
+  /// The files' tensors, by name. Dim 0 of the sizes: all rows.
   std::vector<ProgramValue> tensors() const;
 
  private:
@@ -114,18 +114,18 @@ class ABELE_API StoredRows {
 };
 
 /// Combines micro-batches: each batch has batch_size * deviceIterations * gradientAccumulation samples on dim 0.
-/// What a source throws comes out of next(), after the batches made before it.
+/// next() rethrows what a source throws, after the batches made before it.
 /// Threads: owner only. Source: spec data.md sections 1 to 3.
 class ABELE_API DataLoader {
  public:
   /// Samples are the rows (dim 0) of these tensors, which must have equal numbers of them (E0801).
   DataLoader(const Options& options, std::vector<at::Tensor> tensors, const DataLoaderOptions& loading);
-  /// Samples are the rows of these tensors of the files; a batch has the tensors in the order of their names. Looks
-  /// through the tensors' checksums first, where the files have them. Throws E0801 for tensors that are missing or have
+  /// Samples are the rows of these tensors of the files; a batch has the tensors in the order of their names. Verifies
+  /// the tensors' checksums first, if the files have them. Throws E0801 for tensors that are missing or have
   /// different numbers of rows, E0501 for damage, E0712.
   DataLoader(const Options& options, const StoredRows& rows, const std::vector<std::string>& names,
              const DataLoaderOptions& loading);
-  /// sample(i) gives sample i of `count` as tensors without a batch dimension, alike in shape and type (E0801).
+  /// sample(i) returns sample i of `count` as tensors without a batch dimension, all of one shape and type (E0801).
   DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
              const DataLoaderOptions& loading);
   /// The samples of a data set of torch::data with a known size (else E0801), before or after map().
@@ -139,24 +139,24 @@ class ABELE_API DataLoader {
   ~DataLoader();
 
   int64_t combinedBatchSize() const;
-  /// Batches of one pass. Throws E0801 for a stream, whose end nobody knows.
+  /// Number of batches in a pass. Throws E0801 for a stream, which has no known end.
   int64_t size() const;
 
   /// The next batch of this pass; false at its end.
   bool next(std::vector<at::Tensor>& batch);
-  /// The options that it was made with, frozen.
+  /// The options of the constructor, frozen.
   const Options& options() const;
   /// Ends the thread that makes batches ahead. No more batches come (E0801).
   void terminate();
   /// Starts a pass, in a new order when shuffling.
   void reset();
   LoaderPosition position() const;
-  /// Does it take all samples one after the other, as they are numbered? Then positions mean the same in every loader
+  /// Does it take all samples in the order of their numbers? Then positions mean the same in every loader
   /// of the same samples and batches, in Python too.
   bool isInOrder() const;
-  /// The next batch is the one that follows this position, in the order of a loader that went there batch by batch.
-  /// Samples on the way are not asked for; a stream is read again from the pass's beginning. A loop with begin() goes
-  /// on there. Throws E0801 for negative numbers.
+  /// Moves to this position: the next batch is the one that a loader would make there, going batch by batch.
+  /// Samples before it are not requested; a stream is read again from the pass's beginning. A loop with begin()
+  /// continues there. Throws E0801 for negative numbers.
   void seek(const LoaderPosition& position);
 
   /// One pass, for range-based for; begin() calls reset(). A batch is valid until the next one.
@@ -207,14 +207,14 @@ std::function<NextChunk()> passesOf(Range& range) {
 struct AccessorOptions {
   int64_t buffer_size = 3;        // batches made ahead
   bool load_indefinitely = true;  // the next pass begins by itself at the end of one
-  bool early_preload = false;     // the first pass begins at once, not when it is asked for
+  bool early_preload = false;     // the first pass begins at once, not at its first use
   /// Rows of each batch: those of the source are joined and split. Empty: batches as the source has them.
   std::optional<int64_t> rebatched_size = {};
-  bool drop_last = true;  // with rebatched_size: leave out the rows that do not fill a batch
+  bool drop_last = true;  // with rebatched_size: drop the rows that do not fill a batch
 };
 
-/// Batches of any source, made by a thread ahead of their use. What the source throws comes out of next(), after the
-/// batches made before it. A batch is the caller's.
+/// Batches of any source, made by a thread ahead of their use. next() rethrows what the source throws, after the
+/// batches made before it. The caller owns a batch.
 /// Threads: owner only. Source: spec data.md section 4, whose process is a thread here.
 class ABELE_API AsynchronousDataAccessor {
  public:

@@ -1,4 +1,4 @@
-// For users of the library: what there is on this machine, as `abele env` prints it.
+// For users of the library: what this machine has, as `abele env` prints it.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct EnvironmentRow {
   std::string value;  // for people; one line
 };
 
-/// Versions, processor, devices, and the variables that are set (docs/environment.md). Throws nothing of what is
-/// missing here: a row says it.
+/// Versions, processor, devices, and the variables that are set (docs/environment.md). A row names what is missing;
+/// it is no error.
 ABELE_API std::vector<EnvironmentRow> environment();
 
 }  // namespace abele

@@ -27,7 +27,7 @@ namespace abele::detail {
 using StructuredForward = std::function<Flat(const std::vector<at::Tensor>&, const std::string& form)>;
 
 // Calls ---------------------------------------------------------------------------------------------------------------
-/// E0708: the call gives so many tensors, and forward takes others.
+/// E0708: the call passes this many tensors, and forward takes another number.
 [[noreturn]] ABELE_API void refuseArguments(size_t given, std::optional<size_t> taken);
 /// E0708: forward is a std::function or a pointer that holds nothing.
 [[noreturn]] ABELE_API void refuseEmptyForward();
@@ -88,7 +88,7 @@ template <class Fn, class Tensor, size_t... i>
 Flat spread(Fn& forward, const std::vector<Tensor>& inputs, std::index_sequence<i...>) {
   return flattenedResults(forward(inputs[i]...));
 }
-/// Calls what takes as many tensors as there are inputs, up to 8; nothing where it does not.
+/// Calls forward if it takes as many tensors as there are inputs, up to 8; else returns nothing.
 template <size_t count, class Fn, class Tensor>
 std::optional<Flat> callWithTensors(Fn& forward, const std::vector<Tensor>& inputs) {
   if constexpr (takes<Fn, Tensor>(std::make_index_sequence<count>()))
@@ -103,8 +103,8 @@ constexpr bool takesSome(std::index_sequence<i...>) {
   return (takes<Fn, Tensor>(std::make_index_sequence<i>()) || ...);
 }
 
-/// Calls forward with structures where its parameters are known, else with a list of tensors or one tensor after the
-/// other, whichever it takes.
+/// Calls forward with structures if its parameters are known, else with a list of tensors or with separate tensors,
+/// whichever it takes.
 template <class Fn, class Tensor>
 Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& form) {
   using Known = decltype(parametersOf<Fn>());
@@ -129,7 +129,7 @@ Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& for
 }
 template <class Fn>
 StructuredForward wrapForward(Fn forward) {
-  // What can be made of nullptr can hold nothing. A lambda cannot, though it too compares with nullptr.
+  // A type that can be made from nullptr may be empty. A lambda cannot, though it too compares with nullptr.
   if constexpr (std::is_constructible_v<Fn, std::nullptr_t> && requires { forward == nullptr; })
     if (forward == nullptr) refuseEmptyForward();
   return [forward = std::move(forward)](const auto& inputs, const std::string& form) mutable {
@@ -138,7 +138,7 @@ StructuredForward wrapForward(Fn forward) {
 }
 
 // Modules -------------------------------------------------------------------------------------------------------------
-/// A module, or what points to one: std::shared_ptr, torch::nn::Linear and the other holders.
+/// A module, or a pointer to one: std::shared_ptr, torch::nn::Linear and the other holders.
 template <class M>
 auto& moduleOf(M& module) {
   if constexpr (requires { *module; }) {
@@ -154,7 +154,7 @@ concept ModuleLike =
     std::is_base_of_v<torch::nn::Module,
                       std::remove_cvref_t<decltype(moduleOf(std::declval<std::remove_cvref_t<M>&>()))>>;
 
-/// A module whose forward is a template, or has parameters that are no tensors, by what it takes.
+/// A module whose forward is a template or has parameters that are no tensors; chosen by what it takes.
 template <class M>
 struct ForwardOf {
   M* module;
@@ -170,8 +170,8 @@ auto forwardParameters() {
   else
     return ParametersOf<void>();
 }
-/// The forward of a module of which the caller keeps hold. Plain tensors are given as a program would give them, which
-/// lets parameters have defaults.
+/// The forward of a module that the caller keeps alive. Plain tensors are passed as a program would pass them, so
+/// parameters may have defaults.
 template <class M>
 StructuredForward wrapModule(M& module) {
   return [module = &module](const auto& inputs, const std::string& form) {

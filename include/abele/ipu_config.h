@@ -1,5 +1,5 @@
-// For users of the library: settings of a pipeline in one JSON file, ipu_config.json, which models of optimum-graphcore
-// are published with. Read options.h first.
+// For users of the library: settings of a pipeline in one JSON file, ipu_config.json. Models of optimum-graphcore are
+// published with one. Read options.h first.
 //
 //   const auto config = abele::IpuConfig::read("bert/ipu_config.json");
 //   const std::vector<int64_t> devices = config.layerDevices(12);  // beginBlock("layer 3", devices[3])
@@ -29,10 +29,10 @@ class ABELE_API IpuConfig {
 
   /// All settings by name, sorted: what the file holds.
   std::string toJson() const;
-  /// What they stand for; those of inference have sharded execution and all outputs. Throws E0702.
+  /// The options for these settings; those of inference have sharded execution and all outputs. Throws E0702.
   Options options(bool for_inference = false) const;
-  /// The device of each layer of a model, as [0, 0, 1, 1, 1]; -1 in layers_per_ipu stands for an equal share of the
-  /// layers that the numbers leave. Throws E0702 where the numbers do not fit.
+  /// The device of each layer of a model, as [0, 0, 1, 1, 1]; -1 in layers_per_ipu takes an equal share of the
+  /// remaining layers. Throws E0702 if the numbers do not fit.
   std::vector<int64_t> layerDevices(int64_t num_layers, bool for_inference = false) const;
 
  private:

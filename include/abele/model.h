@@ -46,12 +46,12 @@ concept NotOptions = !std::is_convertible_v<Fn, const Options&>;
 }  // namespace detail
 
 /// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs:
-/// those that are returned). input: the host begins to make the inputs ready; input_complete: the devices can read
-/// them; output: the micro-batch's last stage has ended; output_complete: the results are the caller's.
+/// those that are returned). input: the host begins to prepare the inputs; input_complete: the devices can read
+/// them; output: the micro-batch's last stage has ended; output_complete: the caller has the results.
 struct ModelTimes {
   std::vector<std::vector<double>> input, input_complete, output, output_complete;
 };
-/// Of the micro-batches that the last call returned. Units: s.
+/// For the micro-batches that the last call returned. Units: s.
 struct Latency {
   double least = 0, most = 0, average = 0;
 };
@@ -59,10 +59,10 @@ struct Latency {
 /// What save() writes beside the compiled program.
 struct SaveOptions {
   bool export_model = true;    // the weights and the optimizer's state; without them a load needs the module
-  bool save_rng_state = true;  // else a model that loads the file has the random stream that its options ask for
+  bool save_rng_state = true;  // else a model that loads the file starts the random stream by its options
 };
 
-/// What the memory of a device is for (docs/memory.md). Unit: bytes.
+/// Use of a device's memory (docs/memory.md). Unit: bytes.
 struct DeviceMemory {
   int device = 0;
   int64_t peak_bytes = 0;      // the sum of by_class
@@ -71,7 +71,7 @@ struct DeviceMemory {
   std::map<std::string, int64_t> by_class;
   std::optional<int64_t> limit_bytes;  // Options::deviceMemoryLimit
 
-  /// What the limit leaves; the largest number there is without one. Never negative: what does not fit is E0405.
+  /// Bytes left below the limit; without one the largest integer. Never negative: a plan that does not fit is E0405.
   ABELE_API int64_t spareBytes() const;
 };
 struct MemoryReport {
@@ -80,15 +80,15 @@ struct MemoryReport {
   std::string json;                   // the same with the bytes of each layer and the largest tensors
 };
 
-/// What training and inference models have in common.
-/// Throws: E0705 where a call needs a compiled model. E0608 for a call from within a call of the same model (a hook, a
-/// host function, forward), and where models that call each other would wait for each other for ever. E0607 in a forked
+/// Common to training and inference models.
+/// Throws: E0705 if a call needs a compiled model. E0608 for a call from within a call of the same model (a hook, a
+/// host function, forward), and if models that call each other would wait for each other for ever. E0607 in a forked
 /// child for a model that its parent compiled; there destroy() and the end of the object copy nothing back, and after
-/// destroy() the model may be called and compiles anew.
+/// destroy() the model may be called and compiles again.
 /// Threads: safe, for all models of a module. The calls of a model run one after another, in the order in which threads
-/// asked; calls of different models run at once, but for compilations of one module and copies of its weights. What a
-/// call returns by reference lasts until the next call that changes it. Moving, assigning and destroying the object are
-/// its owner's.
+/// asked. Calls of different models run at once, except compilations of one module and copies of its weights. A
+/// reference that a call returns is valid until the next call that changes it. Only the owner moves, assigns and
+/// destroys the object.
 class ABELE_API CompiledModel {
  public:
   CompiledModel(CompiledModel&&) noexcept;
@@ -98,10 +98,10 @@ class ABELE_API CompiledModel {
   /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see
   /// OutputMode.
   /// The results are the tensors of what forward returned, in order; constants among them follow the output mode too.
-  /// Inputs of other shapes, types or strides get a compiled program of their own at the first call with them; weights,
-  /// optimizer state and random numbers go on from the program that ran last. A loaded model has one program (E0704).
-  /// The structures that the model is called with stay as they were at the first call, maps' keys and empty optionals
-  /// too (E0704); forward takes the same (E0708).
+  /// The first call with inputs of other shapes, types or strides compiles another program; weights, optimizer state
+  /// and random numbers continue from the program that ran last. A loaded model has one program (E0704).
+  /// Later calls pass the same structures as the first one, with the same keys of maps and empty optionals
+  /// (E0704); forward takes the same (E0708).
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
     requires(sizeof...(Inputs) > 0)
@@ -113,12 +113,12 @@ class ABELE_API CompiledModel {
   template <class Result, detail::Argument... Inputs>
     requires(detail::IsStructure<Result>::value)
   Result call(const Inputs&... inputs) {
-    std::string form;  // of these results: another thread may destroy() the model meanwhile
+    std::string form;  // of these results; another thread may destroy() the model meanwhile
     const auto results = runFlat(flatArguments(inputs...), &form);
     return detail::structured<Result>(results, form);
   }
 
-  /// Captures and compiles for inputs of these shapes without running a step; they are the current program's then.
+  /// Captures and compiles for inputs of these shapes without running a step, and makes this the current program.
   void compile(const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
     requires(sizeof...(Inputs) > 0)
@@ -133,24 +133,24 @@ class ABELE_API CompiledModel {
     if (!isCompiled()) compile(inputs...);
     save(path);
   }
-  /// Takes over a program, its weights and its state from a file. Of this model's options those count that count for a
-  /// loaded program (loadTrainingModel). Throws E0712; E0705 when compiled already.
+  /// Loads a program, its weights and its state from a file. Of this model's options only those count that a loaded
+  /// program can follow (loadTrainingModel). Throws E0712; E0705 when compiled already.
   void loadExecutable(const std::string& path);
   bool isCompiled() const;
-  /// The frozen copy that this model goes by.
+  /// The frozen copy that this model uses.
   const Options& options() const;
 
-  /// Into the module's tensors; what Options::shareWeights shares is there already. Of an InferenceModel: buffers that
-  /// forward wrote are not copied back on their own.
+  /// Into the module's tensors; those that Options::shareWeights shares are up to date already. Buffers that forward of
+  /// an InferenceModel wrote are not copied back without this call.
   void copyWeightsToHost();
   /// Copies if the devices have newer weights, and returns whether they had.
   bool copyWeightsToHostIfNeeded();
   /// Uploads the module's tensors as they are now; progress of the device that was not copied back is lost. Shared
-  /// parameters (Options::shareWeights) are what both sides have, and stay.
+  /// parameters (Options::shareWeights) are the same on both sides and do not change.
   void copyWeightsToDevice();
-  /// Uploads only the buffers that Options::updatableNamedBuffers lists (E0702 where there are none).
+  /// Uploads only the buffers that Options::updatableNamedBuffers lists (E0702 if it lists none).
   void copyNamedBuffersToDevice();
-  /// Parameters and buffers by name, newest values. Where several processes hold stages all call it, and each gets all.
+  /// Parameters and buffers by name, newest values. If several processes hold stages all call it, and each gets all.
   /// Throws E0711 for a model on the meta device that no process has whole, E0705 before its tensors are read.
   std::map<std::string, at::Tensor> stateDict();
   /// Copies these values into the module, and uploads them. Throws E0708 for names or shapes that do not fit; then
@@ -171,7 +171,7 @@ class ABELE_API CompiledModel {
 
   /// Long names of the values of the compiled program, as Options::anchorTensor takes them.
   const std::vector<std::string>& getTensorNames() const;
-  /// Value, in the last call, of what Options::anchorTensor named. Throws E0708 for an unknown name.
+  /// Value, in the last call, of the tensor that Options::anchorTensor named. Throws E0708 for an unknown name.
   at::Tensor getAnchoredTensor(const std::string& short_name) const;
   ModelTimes getPerfCounters() const;
   /// From the first request of an input until all outputs are complete; the others are parts of it.
@@ -185,20 +185,20 @@ class ABELE_API CompiledModel {
 
   /// Table of the last step: each stage's busy and waiting time and peak bytes, the bubble, the compile time.
   std::string report() const;
-  /// The same and more as a page for a browser, one file that needs no network: the last call as a timeline, with what
-  /// the simulator predicts beside it; memory by class, layer and tensor; options; in words where the time goes, and
-  /// what is predicted to help. Missing folders are made. Throws E0705 before compile, E0712.
+  /// The same and more as a page for a browser, one file that needs no network: the last call as a timeline, beside the
+  /// simulator's prediction; memory by class, layer and tensor; options; a text that says where the time goes and
+  /// what should help. Missing folders are created. Throws E0705 before compile, E0712.
   void report(const std::string& path);
-  /// What the memory of the devices is for. Throws E0705 before compile, and for programs that were loaded or found in
+  /// Use of the devices' memory. Throws E0705 before compile, and for programs that were loaded or found in
   /// the cache.
   MemoryReport memoryReport() const;
   /// Times and memory of the stages as JSON, for simulate(): of the last step, or of capture before the first.
   std::string costs() const;
-  /// The simulated step of this program under its own options, from costs(): also where it cannot run, as with
+  /// Simulates a step of this program under its own options, from costs(), even if it cannot run, as with
   /// Options::useOfflineIpuTarget. Throws E0705 before compile.
   Simulation simulate() const;
-  /// Why the program is placed as it is, for people: its stages with their lines, predicted times and bytes, and what
-  /// was predicted of other cuts, numbers of devices and schedules (docs/placement.md). Throws E0705 before compile,
+  /// Why the program is placed as it is, for people: its stages with their lines, predicted times and bytes, and the
+  /// predictions for other cuts, numbers of devices and schedules (docs/placement.md). Throws E0705 before compile,
   /// and for programs that were loaded or found in the cache.
   std::string explain() const;
   /// The current program as text: its graph after the passes; placement, schedule and memory; the executable. Throws
@@ -206,17 +206,17 @@ class ABELE_API CompiledModel {
   std::string graphText() const;
   std::string planText() const;
   std::string executableText() const;
-  /// How many programs were compiled: one for each kind of inputs that the model was called with.
+  /// Number of compiled programs: one for each kind of inputs that the model was called with.
   int64_t numPrograms() const;
-  /// The next `steps` calls go into this file: what each device did and what it waited for, micro-batch by micro-batch,
-  /// the host's part, tracepoints, and what the simulator predicts beside it; ui.perfetto.dev opens it
+  /// Records the next `steps` calls in this file: what each device did and waited for, micro-batch by micro-batch,
+  /// the host's part, tracepoints, and beside it the simulator's prediction; ui.perfetto.dev opens it
   /// (docs/tracing.md). It is complete after these calls, at destroy() or at the end of this object. Throws E0708 for
-  /// no calls, E0712 where the file cannot be made.
+  /// no calls, E0712 if the file cannot be written.
   void trace(const std::string& path, int64_t steps = 3);
-  /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state:
-  /// loadTrainingModel or loadInferenceModel goes on from there, bit for bit. Missing folders are made; in a folder the
-  /// file is model.poptorch. Where several processes hold stages all call it, and the first one writes; of a module on
-  /// the meta device each writes what it has beside the file. Throws E0712 when the file cannot be written.
+  /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state;
+  /// loadTrainingModel or loadInferenceModel resumes from it, bit for bit. Missing folders are created; in a folder the
+  /// file is model.poptorch. If several processes hold stages all call it, and the first one writes; for a module on
+  /// the meta device each writes its part beside the file. Throws E0712 when the file cannot be written.
   void save(const std::string& path, const SaveOptions& what = {});
   /// Copies weights back and frees the devices. The model may be called again and then compiles again.
   void destroy();
@@ -229,7 +229,7 @@ class ABELE_API CompiledModel {
   class Core;
   class Call;
   explicit CompiledModel(std::unique_ptr<Core> core);
-  /// E0705 where this was moved from.
+  /// E0705 if this was moved from.
   Core& core() const;
   /// Waits until it is this thread's turn. Throws E0608 within a call of the same model.
   Call enter() const;
@@ -250,30 +250,30 @@ class ABELE_API CompiledModel {
 };
 
 /// A program compiled for training. The first call captures, compiles and uploads the module's weights; each call then
-/// runs deviceIterations weight updates on the devices. They work in the memory of the module's parameters where they
-/// can (Options::shareWeights). Its other tensors change when weights are copied back: copyWeightsToHost(), destroy(),
-/// the end of this object, or a call of an InferenceModel of the module or of one that shares submodules with it.
+/// runs deviceIterations weight updates on the devices. They work in the memory of the module's parameters if they
+/// can (Options::shareWeights). Its other tensors change when weights are copied back: by copyWeightsToHost(),
+/// destroy(), the end of this object, or a call of an InferenceModel of the module or of one that shares submodules.
 /// Requires: the module outlives this, unless it is owned by a std::shared_ptr. One live training model per module
 /// (E0709). Throws: E01xx..E07xx; the module stays usable.
 class ABELE_API TrainingModel : public CompiledModel {
  public:
-  /// Gives groups of replicas values of their own of a parameter, with `shards` replicas in a group; before compile
+  /// Gives each group of replicas its own value of a parameter, with `shards` replicas in a group; before compile
   /// (E0705). The module's tensor has one more dimension in front than forward sees: a value for every group, or for
   /// every replica. Source: spec executor.md section 9.
   void replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
                        VariableRetrievalMode mode = VariableRetrievalMode::kOnePerGroup);
-  /// The one that it trains with, to change a value of and give back: of a loaded program the one that it was compiled
-  /// with. Its groups name their parameters then.
+  /// The optimizer in use; change a copy and pass it to setOptimizer. A loaded program has the one that it was compiled
+  /// with, whose groups name their parameters.
   const optim::Optimizer& optimizer() const;
-  /// New values for the compiled optimizer, from the next step on. E0706 for what is fixed at compile.
+  /// New values for the compiled optimizer, from the next step on. E0706 for values that are fixed at compile.
   void setOptimizer(const optim::Optimizer& optimizer);
   /// Its numbers, as optim::fromTorch takes them: for schedulers of torch::optim, which change them.
   void setOptimizer(const torch::optim::Optimizer& optimizer);
   /// Copies of the optimizer's state on the devices: "exp_avg/encoder.weight".
   std::map<std::string, at::Tensor> optimizerState() const;
-  /// Values that are missing keep what they are.
+  /// Missing values do not change.
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
-  /// What the next step's loss is multiplied by: the optimizer's loss_scaling times the factor that automatic loss
+  /// Factor of the next step's loss: the optimizer's loss_scaling times the factor that automatic loss
   /// scaling (Options::Training().setAutomaticLossScaling) has found. Throws E0705 before compilation.
   double lossScale() const;
 
@@ -293,29 +293,29 @@ class ABELE_API InferenceModel : public CompiledModel {
 
 /// model.explain().
 ABELE_API std::string explain(const CompiledModel& model);
-/// The page of a file that trace() or PVTI_OPTIONS wrote. Throws E0501 where it is no trace, E0712.
+/// Writes the page for a file that trace() or PVTI_OPTIONS wrote. Throws E0501 if that is no trace, E0712.
 ABELE_API void writeReport(const std::string& path, const std::string& trace);
 
-/// Called whenever a model of this process is about to be captured, and whenever that ended, also when it failed; in
-/// the order of registration. Returns: what removeCompileHook takes. Threads: safe.
+/// Called whenever a model of this process is about to be captured, and whenever that ended, also on failure; in
+/// the order of registration. Returns: the handle for removeCompileHook. Threads: safe.
 ABELE_API int64_t registerPreCompileHook(std::function<void()> hook);
 ABELE_API int64_t registerPostCompileHook(std::function<void()> hook);
 ABELE_API void removeCompileHook(int64_t handle);
 
-/// True if so many devices exist: CPU devices stand for them, as many as ABELE_EMULATED_DEVICES says (default 64).
+/// True if this many devices exist. They are emulated; ABELE_EMULATED_DEVICES sets their number (default 64).
 /// False when a simulator variable is set.
 ABELE_API bool ipuHardwareIsAvailable(int64_t num_ipus = 1);
 /// 2: programs written for this generation run. Throws E0402 when ABELE_EMULATED_DEVICES is 0.
 ABELE_API int64_t ipuHardwareVersion();
 
-/// What save() wrote, in C++ or in Python (export_model=True): it runs without a forward and without the module, and so
-/// without Python. Weights come from the file. With a module, its tensors of the same names take them over and are the
-/// model's from then on; without one the model owns them. The options are those of the file (savedOptions). Where some
-/// are given, those count that a compiled program can still follow: results, devices, threads, caches, logs, seeds; the
-/// column "Run time" of docs/options.md says which. The others stay the file's, and a warning names those that were
-/// set. Which place the process has among others is always that of the given ones, or of its environment. Throws: E0712
+/// Loads what save() wrote, in C++ or in Python (export_model=True). The model runs without a forward, the module or
+/// Python. Weights come from the file. If a module is given, its tensors of the same names get them and belong to the
+/// model from then on; otherwise the model owns them. The options are those of the file (savedOptions). Of given
+/// options, those count that a compiled program can still follow: results, devices, threads, caches, logs, seeds; the
+/// column "Run time" of docs/options.md lists them. The others stay the file's, and a warning names those that were
+/// set. The rank of the process always comes from the given options or the environment. Throws: E0712
 /// when the file cannot be read, is of the other kind, or fits another module; E0501 when it is damaged; then the
-/// module has what it had. E0705 at a call after destroy(): there is no forward to compile.
+/// module does not change. E0705 at a call after destroy(): there is no forward to compile.
 ABELE_API TrainingModel loadTrainingModel(const std::string& path);
 ABELE_API TrainingModel loadTrainingModel(const std::string& path, const Options& options);
 ABELE_API TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module);
@@ -328,13 +328,13 @@ ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::
 /// devices (useOfflineIpuTarget) is left out. Throws E0712, E0501.
 ABELE_API Options savedOptions(const std::string& path);
 
-/// Moves a module's parameters and buffers into a file without a name, which is gone with the process: they take no
-/// memory until somebody reads or writes them, and models take what they have copied to or from the devices out of
-/// memory again. The tensors stay what they are; processes forked later share them.
+/// Moves a module's parameters and buffers into a file without a name, which ends with the process: they take no
+/// memory until something reads or writes them, and leave memory again when a model has copied them to or from the
+/// devices. The tensors keep their values; processes forked later share them.
 /// folder: where the file is; empty: the system's temporary folder.   Throws: E0605; nothing is moved then.
 ABELE_API void offload(torch::nn::Module& module, const std::string& folder = "");
 
-/// The same as the templates below, for a forward that is wrapped already. module may be null for inference.
+/// As the templates below, for a forward that is already wrapped. module may be null for inference.
 ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
                                           const optim::Optimizer& optimizer,
                                           const std::source_location& line = std::source_location::current());
@@ -351,7 +351,7 @@ ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, Structure
 /// module: a torch::nn::Module, a pointer to one, or a holder (torch::nn::Linear); its parameters and buffers are the
 /// weights. forward: any callable that takes and returns tensors, or structures of them and values (structure.h). One
 /// whose parameters are not known (auto) takes up to 8 tensors. line: of the program, for messages; blocks and scopes
-/// tell finer ones (annotate.h).
+/// give more exact ones (annotate.h).
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{},
@@ -364,7 +364,7 @@ InferenceModel inferenceModel(Module&& module, Fn forward, const Options& option
                               const std::source_location& line = std::source_location::current()) {
   return detail::makeInferenceModel(&detail::moduleOf(module), detail::wrapForward(std::move(forward)), options, line);
 }
-/// The module's own forward. In training it returns the loss, and whatever else shall come back.
+/// Uses the module's own forward. In training it returns the loss and any other results.
 template <detail::ModuleLike Module>
 TrainingModel trainingModel(Module&& module, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{},
@@ -391,7 +391,7 @@ InferenceModel inferenceModel(Module&& module, const Options& options = {},
   auto& own = detail::moduleOf(module);
   return detail::makeInferenceModel(&own, detail::wrapModule(own), options, line);
 }
-/// A callable without weights of its own; tensors that it holds are constants.
+/// A callable without weights; tensors that it holds are constants.
 template <detail::NotOptions Fn>
   requires(!detail::ModuleLike<Fn>)
 InferenceModel inferenceModel(Fn forward, const Options& options = {},

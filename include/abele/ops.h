@@ -84,7 +84,7 @@ using Body = std::function<Tensors(Tensors)>;
 /// and write tensors around it; inference only. Inputs go in by value. Throws E0708 when body returns other shapes or
 /// types than it takes; E0710 in training and for a loop in a loop.
 ABELE_API Tensors forLoop(int64_t count, const Body& body, const Tensors& inputs, void* mode_object = nullptr);
-/// The results of one of two branches, chosen by a bool of one element whenever it runs. Both are traced once.
+/// The results of one of two branches, chosen in each run by a bool of one element. Both are traced once.
 /// Throws E0708 when the branches return different numbers of tensors or of elements; E0710 in training.
 ABELE_API Tensors cond(const at::Tensor& condition, const Body& then_body, const Tensors& then_inputs,
                        const Body& else_body, const Tensors& else_inputs, void* mode_object = nullptr);
@@ -97,7 +97,7 @@ class ABELE_API HostCall {
   ~HostCall();
   HostCall(const HostCall&) = delete;
   HostCall& operator=(const HostCall&) = delete;
-  /// Inside a capture the function is called once, outside of the capture, with zeros, to learn what it returns.
+  /// During a capture the function is called once with zeros, unrecorded, to learn what it returns.
   Tensors operator()(const Tensors& inputs);
 
  private:

@@ -1,5 +1,5 @@
 // For users of the library: optimizers that run on the device. Same arithmetic as Python's torch.optim, bit for bit.
-// LibTorch's classes of torch::optim round otherwise in Adam and AdamW: their moments differ in the last bit. So do
+// LibTorch's torch::optim rounds differently in Adam and AdamW: their moments differ in the last bit. So do
 // those of its SGD in float16 and bfloat16. One struct is one parameter group; pass several to give parameters
 // different values.
 //
@@ -36,7 +36,7 @@ struct SGD {
   double weight_decay = 0;
   bool nesterov = false;
   bool maximize = false;
-  bool fused = false;  // by torch's fused kernels, whose bits are others
+  bool fused = false;  // by torch's fused kernels, whose bits differ
   std::vector<std::string> parameters = {};
 };
 
@@ -47,7 +47,7 @@ struct Adam {
   double eps = 1e-8;
   double weight_decay = 0;
   bool maximize = false;
-  bool fused = false;  // by torch's fused kernels, whose bits are others
+  bool fused = false;  // by torch's fused kernels, whose bits differ
   std::vector<std::string> parameters = {};
 };
 
@@ -59,7 +59,7 @@ struct AdamW {
   double eps = 1e-8;
   double weight_decay = 1e-2;
   bool maximize = false;
-  bool fused = false;  // by torch's fused kernels, whose bits are others
+  bool fused = false;  // by torch's fused kernels, whose bits differ
   std::vector<std::string> parameters = {};
 };
 
@@ -90,14 +90,14 @@ struct LAMB {
   std::vector<std::string> parameters = {};
 };
 
-/// Which numbers of an optimizer may change after compilation: all, but for those that are marked as constant. They are
-/// named as the fields of the groups, and "loss_scaling".
+/// Which numbers of an optimizer may change after compilation: all except those that are marked as constant. Their
+/// names are those of the groups' fields, and "loss_scaling".
 class ABELE_API VariableAttributes {
  public:
   bool isConstant(const std::string& attribute) const;
   /// setOptimizer refuses another value (E0706). Throws E0706 for an attribute that no optimizer has.
   void markAsConstant(const std::string& attribute);
-  /// "momentum" then keeps a velocity also where it is 0 at first. Throws as markAsConstant.
+  /// A variable "momentum" keeps a velocity even if it is 0 at first. Throws as markAsConstant.
   void markAsVariable(const std::string& attribute);
   bool isMarkedVariable(const std::string& attribute) const { return variable_.contains(attribute); }
 
@@ -123,7 +123,7 @@ struct Optimizer {
   std::variant<std::vector<SGD>, std::vector<Adam>, std::vector<AdamW>, std::vector<RMSprop>, std::vector<LAMB>> groups;
   /// The loss is multiplied by it before backward, and the gradients divided: for float16. May change.
   double loss_scaling = 1;
-  /// Gradients are shortened so that their norm together is at most this. Fixed at compilation.
+  /// Gradients are scaled so that their joint norm is at most this. Fixed at compilation.
   double max_grad_norm = std::numeric_limits<double>::infinity();
   VariableAttributes variable_attrs;
   /// Element types of the gradient sums and of the first and second moments (a velocity is a first moment): kFloat or
@@ -136,8 +136,8 @@ struct Optimizer {
   double velocity_scaling = 1;
 };
 
-/// The groups and numbers of a torch::optim::SGD, Adam, AdamW or RMSprop over parameters of the module; its state is
-/// not read, with a warning where it has some. The steps are those of the structs above. Throws E0706 for other
+/// The groups and numbers of a torch::optim::SGD, Adam, AdamW or RMSprop over parameters of the module. Its state is
+/// not read; a warning says so if it has some. The steps are those of the structs above. Throws E0706 for other
 /// classes, amsgrad, foreign tensors, and a parameter that is listed several times.
 ABELE_API Optimizer fromTorch(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 

@@ -1,4 +1,4 @@
-// For users of the library: how a model is run. Names and defaults are PopTorch's. Next: model.h.
+// For users of the library: how a model runs. Names and defaults are PopTorch's. Next: model.h.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ struct Stage {
   int device_index = -1;
 };
 
-/// In which order the stages of a pipeline do their forwards and backwards in training (docs/schedules.md). k1F1B: as
-/// soon as a backward can run. kGPipe: all forwards of an update first. kInterleaved: 1F1B over several stages a
-/// device, stage s on device s mod devices. kZeroBubble: weight gradients wait until a device would idle, in the memory
-/// that 1F1B needs at most; kZeroBubble2: in twice as much. kAuto: the one of these that
+/// The order in which the stages of a pipeline do their forwards and backwards in training (docs/schedules.md). k1F1B:
+/// a backward runs as soon as it can. kGPipe: all forwards of an update first. kInterleaved: 1F1B over several stages a
+/// device, stage s on device s mod devices. kZeroBubble: weight gradients wait until a device would idle, in at most
+/// the memory of 1F1B; kZeroBubble2: in twice as much. kAuto: the one of these that
 /// is predicted to be fastest. kDefault: k1F1B, or one that is predicted to be noticeably faster in no more memory, or
 /// within Options::deviceMemoryLimit.
 enum class Schedule { k1F1B, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2, kAuto, kDefault };
@@ -82,20 +82,20 @@ struct PipelinedExecution : ExecutionStrategy {
     stage_costs = std::move(json);
     return *this;
   }
-  /// Backward makes the values of its stage's forward again instead of keeping them: the same bits in less memory.
-  /// Kept: what a stage was given, what other stages read, what recomputationCheckpoint() names.
+  /// Backward computes the values of its stage's forward again instead of keeping them: the same bits in less memory.
+  /// Kept: a stage's inputs, values that other stages read, tensors that recomputationCheckpoint() names.
   PipelinedExecution& recompute(bool use = true) {
     recomputes = use;
     recomputes_to_fit = false;
     return *this;
   }
-  /// "fit": only as much as it takes for every device to fit Options::deviceMemoryLimit, in the least extra time that
-  /// is found; nothing where all fits. Throws E0702 for other words.
+  /// "fit": only as much as needed for every device to fit Options::deviceMemoryLimit, in the least extra time that
+  /// is found; nothing if everything fits. Throws E0702 for other words.
   ABELE_API PipelinedExecution& recompute(const char* how);
 };
 
-/// A pipeline without annotations: the program is cut into a stage for each of so many devices (0: as many as there are
-/// cores; E0406 where the program has fewer pieces), where the predicted step is shortest. Source: ours.
+/// A pipeline without annotations: the program is cut into this many stages, one per device (0: as many as there are
+/// cores; E0406 if the program has fewer pieces), with the shortest predicted step. Source: ours.
 ABELE_API PipelinedExecution autoSplit(int devices = 0);
 
 /// One stage works at a time.

@@ -25,7 +25,7 @@ inline constexpr int kMeasuredDevices = -1;
 /// that two machines may differ in last bits; autoSplit(n) leaves nothing to the machine. Source: ours.
 ABELE_API PipelinedExecution wholeMachine();
 
-/// Path of a submodule, as register_module made it ("encoder.0"), and the index of its device.
+/// Path of a submodule, as register_module builds it ("encoder.0"), and the index of its device.
 using ModulePlacement = std::vector<std::pair<std::string, int>>;
 
 namespace detail {
@@ -34,22 +34,22 @@ ABELE_API ModulePlacement layersPerIpu(const torch::nn::Module& module, const st
                                        const std::vector<int>& layers_per_ipu, int first_ipu);
 }  // namespace detail
 
-/// Makes a block of each of these submodules, in models of `module` that are compiled from now on. A forward in C++
-/// calls its submodules unseen, so that a block begins at the first operation that reads a parameter or buffer of its
-/// module, and lasts until another one begins; of nested modules the inner one counts. What forward does before is in
-/// the block of the first module of the list. A tensor that several of the modules have is read by the one whose block
-/// is active, or by the next. Under a pipelined strategy no block begins again once another one has begun: what reads a
-/// tensor of an earlier one (an embedding whose weights are the head's too) stays in the active block. Inside an
-/// abele::Block of forward's own no other begins. Takes the place of what was said before; an empty list removes all
-/// blocks. Throws E0708 for a path that there is not, and for a module without parameters and buffers.
+/// Makes a block of each of these submodules, in models of `module` that are compiled from now on. C++ has no hooks for
+/// calls of submodules, so a block begins at the first operation that reads a parameter or buffer of its
+/// module, and lasts until another one begins; of nested modules the inner one counts. Earlier operations are in
+/// the block of the first module of the list. If several modules share a tensor, a read of it belongs to the active
+/// block, or to the next. Under a pipelined strategy no block begins again once another one has begun: an operation
+/// that reads a tensor of an earlier block (an embedding that shares the head's weights) stays in the active block. No
+/// block begins inside an abele::Block in forward. Replaces earlier placements; an empty list removes all
+/// blocks. Throws E0708 for an unknown path, and for a module without parameters and buffers.
 template <detail::ModuleLike Module>
 void placeModules(Module&& module, const ModulePlacement& placement) {
   detail::placeModules(detail::moduleOf(module), placement);
 }
 
 /// A placement of the children of `layers` ("encoder.layer"), in their order: the first layers_per_ipu[0] of them on
-/// device first_ipu, and so on. -1 stands for an equal share of the layers that the numbers leave; what cannot be
-/// shared equally is the last -1's. Throws E0708 where the numbers do not make up the layers. Source:
+/// device first_ipu, and so on. Each -1 takes an equal share of the remaining layers; the last -1 also takes the
+/// remainder. Throws E0708 if the numbers do not add up to the layers. Source:
 /// IPUConfig.layers_per_ipu.
 template <detail::ModuleLike Module>
 ModulePlacement layersPerIpu(Module&& module, const std::string& layers, const std::vector<int>& layers_per_ipu,

@@ -1,6 +1,6 @@
 // For users of the library: this process among those that a launcher started, and what they do together between steps.
-// A training in which Options::Distributed names several processes connects them by itself at its first step; nothing
-// of this is needed for it.
+// A training in which Options::Distributed names several processes connects them itself at its first step and needs
+// nothing of this.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace abele {
 
 class Options;
 
-/// Takes the place of this process from the launcher's variables, those of torchrun (RANK, WORLD_SIZE), poprun or
-/// mpirun, gives it to options.Distributed(), and connects this process with the others; under poprun it also sets the
-/// number of replicas. One process alone connects with nobody. All processes call it, at the same place. Throws E0714
-/// where the others are not found within ABELE_PROCESS_TIMEOUT seconds (1800), E0702 for a variable that is no number.
+/// Reads the rank of this process from the launcher's variables, those of torchrun (RANK, WORLD_SIZE), poprun or
+/// mpirun, passes it to options.Distributed(), and connects this process with the others. Under poprun it also sets the
+/// number of replicas. A single process connects with nobody. All processes call it, at the same place. Throws E0714
+/// if the others are not found within ABELE_PROCESS_TIMEOUT seconds (1800), E0702 for a variable that is no number.
 ABELE_API void joinProcesses(Options& options);
 
-/// The place of this process, as poprun says by POPDIST_NUM_TOTAL_REPLICAS and its companions; without them there is
+/// The rank of this process, from poprun's POPDIST_NUM_TOTAL_REPLICAS and its companions; without them there is
 /// one process with one replica. Each throws E0702 for a variable that is no number. Source: spec clients.md, item 21.
 namespace popdist {
 

@@ -1,5 +1,5 @@
 // For users of the library: spans of work in a trace that opens in Perfetto (docs/tracing.md). Nothing is recorded
-// unless the environment variable PVTI_OPTIONS asks for it: {"enable": "true", "directory": "reports"}.
+// unless the environment variable PVTI_OPTIONS enables it: {"enable": "true", "directory": "reports"}.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace abele::profiling {
 
-/// A span from its making to its end. Threads: of one thread.
+/// A span from construction to destruction. Threads: of one thread.
 class ABELE_API Tracepoint {
  public:
-  /// Throws E0702 where PVTI_OPTIONS is no JSON object, E0712 where the file cannot be made.
+  /// Throws E0702 if PVTI_OPTIONS is no JSON object, E0712 if the file cannot be written.
   Tracepoint(std::string channel, std::string name);
   ~Tracepoint();
   Tracepoint(Tracepoint&& other) noexcept;
@@ -29,10 +29,10 @@ class ABELE_API Tracepoint {
 class Channel {
  public:
   explicit Channel(std::string name) : name_(std::move(name)) {}
-  /// What runs until the result ends is one span, "<channel>.<name>":
+  /// Everything until the end of the result is one span, "<channel>.<name>":
   ///   const auto span = channel.tracepoint("load");
   [[nodiscard]] Tracepoint tracepoint(const std::string& name) const { return {name_, name_ + "." + name}; }
-  /// A callable that does what `call` does, each call a span of this name.
+  /// A callable that runs `call`; each call is a span of this name.
   template <class Callable>
   auto instrument(const std::string& name, Callable call) const {
     return [channel = name_, name, call = std::move(call)](auto&&... arguments) mutable -> decltype(auto) {

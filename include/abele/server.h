@@ -1,4 +1,4 @@
-// For users of the library: one model, many callers. Requests of any number of rows are put together into batches of
+// For users of the library: one model, many callers. Requests with any number of rows are joined into batches of
 // the size that the model was compiled for, and each caller gets its own rows back. Read model.h first.
 //
 //   abele::Server server(abele::loadInferenceModel("net.poptorch"));
@@ -21,7 +21,7 @@ namespace abele {
 struct ServerOptions {
   /// Rows of one call: Options::combinedBatchSize. 0: those of the compiled model.
   int64_t batch_rows = 0;
-  /// How long a request waits at most for others to fill its batch.
+  /// The longest time that a request waits for others to fill its batch.
   std::chrono::nanoseconds longest_wait = std::chrono::milliseconds(2);
   /// Rows that may wait: submit() waits for room, trySubmit() does not. One request may have more of them.
   int64_t most_waiting_rows = 1024;
@@ -40,21 +40,21 @@ struct ServerStatistics {
   double p50_s = 0, p90_s = 0, p99_s = 0, longest_s = 0;
 };
 
-/// Requires: the model returns rows for rows, each result a fixed number of them for each row of the batch
-/// (OutputMode::kAll, which inference has where nothing else is chosen), and rows that do not depend on one another.
-/// A batch that is not full is filled with copies of a row. Where a batch fails, its requests run again in smaller
-/// ones: only those that fail alone get the error, which is the one that the model throws. Threads: safe.
+/// Requires: each result of the model has a fixed number of rows for each row of the batch
+/// (OutputMode::kAll, the default of inference), and rows do not depend on one another.
+/// Copies of a row fill a batch that is not full. If a batch fails, its requests run again in smaller
+/// ones: only those that fail alone get the model's error. Threads: safe.
 class ABELE_API Server {
  public:
-  /// Throws E0705 where batch_rows is 0 and the model is not compiled, E0702.
+  /// Throws E0705 if batch_rows is 0 and the model is not compiled, E0702.
   explicit Server(InferenceModel model, const ServerOptions& options = {});
   /// stop().
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Rows in, the same rows of the results out, in order. Shapes: [rows, ...], any number of rows, more than a batch
-  /// too. Throws E0708 for tensors without rows, E0704 for shapes beyond most_shapes, E0705 behind stop(), and what the
+  /// Returns the results of these rows, in order. Shapes: [rows, ...], any number of rows, even more than a batch.
+  /// Throws E0708 for tensors without rows, E0704 for shapes beyond most_shapes, E0705 after stop(), and what the
   /// model throws.
   template <detail::Argument... Inputs>
     requires(sizeof...(Inputs) > 0)
@@ -63,21 +63,21 @@ class ABELE_API Server {
   }
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
 
-  /// The same for later: waits only where the queue is full. The future throws what the model throws.
+  /// Returns a future and waits only if the queue is full. The future throws what the model throws.
   template <detail::Argument... Inputs>
     requires(sizeof...(Inputs) > 0)
   std::future<std::vector<at::Tensor>> submit(const Inputs&... inputs) {
     return *submitFlat(detail::flattened(inputs...), /*wait=*/true);
   }
   std::future<std::vector<at::Tensor>> submit(const std::vector<at::Tensor>& inputs);
-  /// Nothing where the queue is full.
+  /// Returns nothing if the queue is full.
   template <detail::Argument... Inputs>
     requires(sizeof...(Inputs) > 0)
   std::optional<std::future<std::vector<at::Tensor>>> trySubmit(const Inputs&... inputs) {
     return submitFlat(detail::flattened(inputs...), /*wait=*/false);
   }
 
-  /// Answers what was submitted, and takes no more.
+  /// Answers submitted requests, and refuses later ones.
   void stop();
   ServerStatistics statistics() const;
 

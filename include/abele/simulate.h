@@ -1,4 +1,4 @@
-// For users of the library: what a pipeline would take, before it runs. Costs: docs/simulator.md. Read options.h first.
+// For users of the library: predicts a pipeline before it runs. Costs: docs/simulator.md. Read options.h first.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SimulationOptions {
   bool training = true;  // false: forwards only, deviceIterations of them
   int64_t device_iterations = 1;
   int64_t gradient_accumulation = 1;
-  /// Shares the stages among so many devices, in pieces as equal as can be; 0: stages and devices as in the costs.
+  /// Shares the stages among this many devices, as evenly as possible; 0: stages and devices as in the costs.
   int devices = 0;
   int chunks = 1;  // stages of each device, with `devices`
   /// Bytes that every device has, and those of single devices; for Simulation::fits.
@@ -32,7 +32,7 @@ struct SimulationOptions {
 struct SimulatedMemory {
   int device = 0;
   int64_t peak_bytes = 0;
-  std::optional<int64_t> spare_bytes;  // negative: so many are missing; empty where nothing is limited
+  std::optional<int64_t> spare_bytes;  // negative: this many are missing; empty: no limit
 };
 
 struct Simulation {
@@ -46,8 +46,8 @@ struct Simulation {
   std::string trace;                    // Chrome's trace format (chrome://tracing, Perfetto); empty when not asked for
 };
 
-/// costs: JSON as TrainingModel::costs() returns it, or written by hand. Throws E0404 for what cannot be read, and
-/// where `devices` * `chunks` asks for more stages than there are. Threads: safe.
+/// costs: JSON as TrainingModel::costs() returns it, or written by hand. Throws E0404 if it cannot be read, or
+/// if `devices` * `chunks` is larger than the number of stages. Threads: safe.
 ABELE_API Simulation simulate(const std::string& costs, const SimulationOptions& options = {});
 
 }  // namespace abele

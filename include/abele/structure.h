@@ -1,4 +1,4 @@
-// For users of the library: what a forward may take and return. A structure is a tensor, or a std::optional,
+// For users of the library: arguments and results of a forward. A structure is a tensor, or a std::optional,
 // std::vector, std::array, std::tuple, std::pair, std::map<std::string, ...>, std::unordered_map, torch::OrderedDict,
 // torch::data::Example, or a struct of your own, of structures:
 //
@@ -91,11 +91,11 @@ struct IsStructure<torch::OrderedDict<std::string, T>> : IsStructure<T> {};
 template <class Data, class Target>
 struct IsStructure<torch::data::Example<Data, Target>> : std::conjunction<IsStructure<Data>, IsStructure<Target>> {};
 
-/// What a model can be called with.
+/// An argument of a model's call.
 template <class T>
 concept Argument = IsStructure<std::remove_cvref_t<T>>::value || std::is_convertible_v<const T&, const at::Tensor&>;
 
-// Apart ---------------------------------------------------------------------------------------------------------------
+// Taking structures apart ---------------------------------------------------------------------------------------------
 /// Adds a structure to a Flat.
 template <class T>
 void flatten(Flat& flat, const T& value);
@@ -226,8 +226,8 @@ Flat flattenedResults(const T& value) {
   return flat;
 }
 
-// Together again ------------------------------------------------------------------------------------------------------
-/// Walks a form. What does not fit is E0708, which names `what` and both forms.
+// Putting them together again -----------------------------------------------------------------------------------------
+/// Walks a form. A mismatch is E0708, which names `what` and both forms.
 class ABELE_API FormReader {
  public:
   FormReader(std::string form, std::string what) : form_(std::move(form)), what_(std::move(what)) {}
@@ -375,7 +375,7 @@ struct Builder<std::unordered_map<std::string, T, H, E, A>>
     : MapBuilder<std::unordered_map<std::string, T, H, E, A>, T> {};
 template <class T>
 struct Builder<torch::OrderedDict<std::string, T>> : MapBuilder<torch::OrderedDict<std::string, T>, T> {};
-/// The results of a call as what forward returned.
+/// The results of a call in the structure that forward returned.
 template <class Result, class Tensors>
 Result structured(const Tensors& tensors, const std::string& form) {
   FormReader reader(form, "the results of the model");

@@ -1,4 +1,4 @@
-// For users of the library: the proof that a compiled model gives the bits of eager PyTorch. Read model.h first.
+// For users of the library: proves that a compiled model gives the bits of eager PyTorch. Read model.h first.
 //
 //   auto proof = abele::verify(model, std::tuple(x1, y1), std::tuple(x2, y2));
 //   if (!proof) std::cout << proof.text;
@@ -18,11 +18,11 @@ namespace abele {
 
 class CompiledModel;
 
-/// Where eager and compiled part first, in the order in which eager computes.
+/// The first difference between eager and compiled, in the order in which eager computes.
 struct Difference {
-  /// "value" (the devices computed something else), "constant" (a captured constant is another one for this
+  /// "value" (the devices computed something else), "constant" (a captured constant differs for this
   /// micro-batch), "program" (forward did something else for this micro-batch), "capture" (eager computes something
-  /// else when nobody captures it), "gradient", "weight" (a parameter's gradient sum; a parameter or buffer after the
+  /// else when it is not captured), "gradient", "weight" (a parameter's gradient sum; a parameter or buffer after the
   /// step).
   std::string kind;
   std::string op;         // for gradients and weights the parameter or buffer
@@ -34,7 +34,7 @@ struct Difference {
   std::vector<int64_t> element;  // index of the first one that differs
   int64_t elements = 0, of = 0;  // how many differ, and of how many
   std::string type;              // "f32[4,8]"
-  std::string found, expected;   // compiled and eager; empty where a second run did not show it again
+  std::string found, expected;   // compiled and eager; empty if a second run did not reproduce it
   std::string reason;
 };
 
@@ -70,13 +70,13 @@ ABELE_API Verification verify(CompiledModel& model, const std::vector<Flat>& bat
 /// Runs the model's forward eagerly and its program compiled on the same batches and compares them value by value, bit
 /// for bit: what every operator computes in forward and backward, the sums of gradients, the results, and weights and
 /// buffers after each step. Both start from the module's present weights, from an optimizer without state and from the
-/// same random numbers. Forward is also captured anew for every micro-batch: a constant of the program that is another
-/// one then is found, however the program came to read it. Module, gradients and random numbers are afterwards as
+/// same random numbers. Forward is also captured again for every micro-batch, which finds constants of the program
+/// that have changed, however the program reads them. Afterwards module, gradients and random numbers are as
 /// before.
-/// batches: the arguments of one call each: a std::tuple of them, or the only one. Give two or more, unless a call has
+/// batches: the arguments of one call each: a std::tuple of them, or the only one. Pass two or more, unless a call has
 /// several micro-batches. Updates are those of Python's torch.optim.
-/// Throws: what compiling and running throw; E0702 for what eager has no counterpart of (replicas, stochastic rounding,
-/// automatic loss scaling); E0705 for a loaded model, which has no forward; E0708 without batches.
+/// Throws: what compiling and running throw; E0702 for options without a counterpart in eager (replicas, stochastic
+/// rounding, automatic loss scaling); E0705 for a loaded model, which has no forward; E0708 without batches.
 template <class... Batch>
 Verification verify(CompiledModel& model, const Batch&... batches) {
   return detail::verify(model, std::vector<detail::Flat>{detail::argumentsOf(batches)...});

@@ -9,7 +9,10 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <thread>
+#include <type_traits>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -29,11 +32,6 @@ namespace {
 
 constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
-template <class... Fields>
-void add(exe::Writer& out, Fields... fields) {
-  (out(fields), ...);
-}
-
 /// What the program is captured on: the kind of the first device that is no CPU, "" for none. Its number does not
 /// matter; which devices share memory is in the stages.
 std::string kindOfDevice(const std::string& devices) {
@@ -46,79 +44,104 @@ std::string kindOfDevice(const std::string& devices) {
   return "";
 }
 
-/// Every field that a compilation depends on. The bindings name all fields, so that a new one cannot be forgotten: it
-/// does not compile before it is added here, or left out on purpose.
-void addOptions(exe::Writer& out, const ProgramOptions& options) {
-  const auto& [training, device_iterations, gradient_accumulation, replicas, input_group_size, input_grouping,
-               processes, broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule,
-               schedule_rule, most_held, costs, recompute, recompute_to_fit, fusion, device_memory, locations, sharding,
-               off_chip_memory_limit, off_chip_folder, trusts_reads, stages, enforce_pipeline_minimum, profile, name,
-               device_group, num_devices, device, threads_per_device, has_seed, seed, floating_point_exceptions,
-               stochastic_rounding, auto_loss_scaling, loss_scale_edge, loss_scale_threshold, loss_scale_period,
-               anchors, updatable_buffers, synthetic_data, cache_path, initializers_path, share_weights, weights_owner,
-               cache_lock] = options;
-  (void)updatable_buffers, (void)share_weights, (void)weights_owner;
-  // Not compiled in: which of the processes this is, where the weights are, threads, seed, what kernels check and how
-  // they round, where data comes from, where the cache is.
-  (void)threads_per_device, (void)has_seed, (void)seed, (void)synthetic_data, (void)cache_path, (void)cache_lock,
-      (void)profile, (void)name, (void)device_group;
-  (void)floating_point_exceptions, (void)stochastic_rounding, (void)loss_scale_edge, (void)loss_scale_threshold;
-  (void)initializers_path, (void)loss_scale_period, (void)off_chip_memory_limit, (void)off_chip_folder;
-  (void)trusts_reads;  // what it adds is in the graph
-  add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
-      output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule),
-      static_cast<int64_t>(schedule_rule), leavesSchedule(options) ? coresOfReplica(options) : 0, costs, recompute,
-      recompute_to_fit, static_cast<int64_t>(fusion), device_memory.every,
-      static_cast<uint64_t>(device_memory.of_device.size()), enforce_pipeline_minimum, num_devices,
-      kindOfDevice(device), auto_loss_scaling);
-  for (const auto& [device, bytes] : device_memory.of_device) add(out, static_cast<int64_t>(device), bytes);
-  add(out, static_cast<uint64_t>(most_held.size()));
-  for (int64_t held : most_held) add(out, held);
-  add(out, replicas, processes.count, processes.devices, processes.stages, input_group_size,
-      static_cast<int64_t>(input_grouping), broadcast_buffers);
-  const auto& [weights, optimizer_state, accumulators, activations, fetch_ahead] = locations;
-  for (const plan::TensorLocation& location : {weights, optimizer_state, accumulators, activations})
-    add(out, location.off_chip, location.min_elements);
-  add(out, fetch_ahead);
-  const auto& [shard_weights, shard_states, min_weight_elements, min_state_elements] = sharding;
-  add(out, shard_weights, shard_states, min_weight_elements, min_state_elements);
-  for (const auto& [parameter, type, shards, one_per_replica] : groupings)
-    add(out, parameter, static_cast<int64_t>(type), shards, one_per_replica);
-  const auto& [auto_stage, explicit_stages, ordered, cuts, devices, alternating, spaces] = stages;
-  // Where cuts lie follows from the graph.
-  add(out, static_cast<int64_t>(splitsByItself(options) ? splitDevices(options) : 0));
-  (void)cuts, (void)devices;
-  add(out, static_cast<int64_t>(auto_stage), ordered, alternating, static_cast<uint64_t>(explicit_stages.size()));
-  add(out, static_cast<uint64_t>(spaces.size()));
-  for (int space : spaces) add(out, static_cast<int64_t>(space));
-  for (const auto& [blocks, ipu, phase] : explicit_stages) {
-    add(out, static_cast<uint64_t>(blocks.size()), ipu, phase);
-    for (const std::string& block : blocks) add(out, block);
+/// The bytes that a key is made of. A structure's fields are bound by name, so a new one does not compile before it is
+/// added here, or left out on purpose.
+class KeyBytes {
+ public:
+  template <class First, class Second, class... More>
+  void add(const First& first, const Second& second, const More&... more) {
+    add(first);
+    add(second);
+    (add(more), ...);
   }
-  for (const auto& [short_name, long_name, mode, period] : anchors)
-    add(out, short_name, long_name, static_cast<int64_t>(mode), period);
+  template <class T>
+    requires(std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string>)
+  void add(T value) {
+    out_(value);
+  }
+  template <class T>
+  void add(const std::vector<T>& list) {
+    add(static_cast<uint64_t>(list.size()));
+    for (const T& element : list) add(element);
+  }
+  template <class Key, class Value>
+  void add(const std::map<Key, Value>& map) {
+    add(static_cast<uint64_t>(map.size()));
+    for (const auto& [key, value] : map) add(key, value);
+  }
+  void add(const ProcessOptions& processes) {
+    const auto& [index, count, on_host, cores, devices, stages, group] = processes;
+    (void)index, (void)on_host, (void)cores, (void)group;
+    add(count, devices, stages);
+  }
+  void add(const ReplicaGrouping& grouping) {
+    const auto& [parameter, type, shards, one_per_replica] = grouping;
+    add(parameter, type, shards, one_per_replica);
+  }
+  void add(const plan::MemoryLimits& limits) {
+    const auto& [every, of_device] = limits;
+    add(every, of_device);
+  }
+  void add(const plan::TensorLocation& location) {
+    const auto& [off_chip, min_elements] = location;
+    add(off_chip, min_elements);
+  }
+  void add(const plan::Locations& locations) {
+    const auto& [weights, optimizer_state, accumulators, activations, fetch_ahead] = locations;
+    add(weights, optimizer_state, accumulators, activations, fetch_ahead);
+  }
+  void add(const exe::ShardingRules& sharding) {
+    const auto& [weights, states, min_weight_elements, min_state_elements] = sharding;
+    add(weights, states, min_weight_elements, min_state_elements);
+  }
+  void add(const passes::StageRules::ExplicitStage& stage) {
+    const auto& [blocks, ipu, phase] = stage;
+    add(blocks, ipu, phase);
+  }
+  void add(const passes::StageRules& rules) {
+    const auto& [auto_stage, stages, ordered, cuts, devices, alternating, spaces] = rules;
+    (void)cuts, (void)devices;  // cuts follow from the graph and the devices, which addOptions adds
+    add(auto_stage, stages, ordered, alternating, spaces);
+  }
+  void add(const Anchor& anchor) {
+    const auto& [short_name, long_name, mode, period] = anchor;
+    add(short_name, long_name, mode, period);
+  }
+  void add(const OptimizerGroup& group) {
+    const auto& [momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction] = group;
+    add(momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction);
+  }
+  std::string take() { return out_.take(); }
+
+ private:
+  exe::Writer out_;
+};
+
+/// Every option that a compilation depends on.
+void addOptions(KeyBytes& out, const ProgramOptions& options) {
+#define ABELE_COMPILED(type, name, ...) out.add(options.name);
+#define ABELE_AT_RUN(type, name, ...)
+#include "compile/program_options.def"
+  out.add(kindOfDevice(options.device), leavesSchedule(options) ? coresOfReplica(options) : 0,
+          static_cast<int64_t>(splitsByItself(options) ? splitDevices(options) : 0));
 }
 
-void addOptimizer(exe::Writer& out, const OptimizerSpec& optimizer) {
+void addOptimizer(KeyBytes& out, const OptimizerSpec& optimizer) {
   const auto& [kind, group_of, groups, accumulator, first_moment, second_moment, max_grad_norm, skips_overflow] =
       optimizer.rules;
   (void)skips_overflow;  // follows from the options
-  add(out, static_cast<int64_t>(kind), static_cast<int64_t>(accumulator), static_cast<int64_t>(first_moment),
-      static_cast<int64_t>(second_moment), max_grad_norm);
-  for (const auto& [name, group] : group_of) add(out, name, group);
-  for (const auto& [momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction] : groups)
-    add(out, momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction);
+  out.add(kind, group_of, groups, accumulator, first_moment, second_moment, max_grad_norm);
 }
 
 }  // namespace
 
 std::string cacheKey(const ir::Graph& captured, const ProgramOptions& options, const OptimizerSpec& optimizer,
                      const std::vector<ir::ValueId>& kept) {
-  exe::Writer out;
-  add(out, std::string(versionText()), ir::print(captured));
+  KeyBytes out;
+  out.add(std::string(versionText()), ir::print(captured));
   addOptions(out, options);
   addOptimizer(out, optimizer);
-  for (ir::ValueId v : kept) add(out, v);
+  out.add(kept);
   const std::string bytes = out.take();
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   char text[33];

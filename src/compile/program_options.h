@@ -53,73 +53,11 @@ struct Anchor {
   int64_t period = 1;
 };
 
-/// What the session needs of the user's options. All plain data. A new field belongs into cacheKey, or is left out
-/// there on purpose (executable_cache.cc).
+/// What the session needs of the user's options, as plain data. Its fields are rows of program_options.def, which says
+/// of each whether the compiled program depends on it.
 struct ProgramOptions {
-  bool training = false;
-  int64_t device_iterations = 1;
-  int64_t gradient_accumulation = 1;
-  int64_t replicas = 1;          // copies of the model, each with devices of its own
-  int64_t input_group_size = 1;  // replicas that take the same inputs; divides `replicas`
-  CommGroup input_grouping = CommGroup::kConsecutive;
-  ProcessOptions processes;       // each with `replicas` of its own and its own part of the inputs
-  bool broadcast_buffers = true;  // refuse forwards that write buffers where replicas take different inputs (E0702)
-  std::vector<ReplicaGrouping> groupings;  // E0702 for what does not fit the model or the replicas
-  bool mean_reduction = true;              // gradients: mean or sum over accumulation and replicas
-  OutputMode output_mode = OutputMode::kAll;
-  int64_t output_period = 1;
-  Strategy strategy = Strategy::kPipelined;
-  /// Order of a pipeline's work in training; results never depend on it. Inference has one.
-  plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
-  ScheduleRule schedule_rule = ScheduleRule::kGiven;
-  std::vector<int64_t> most_held;  // of zero-bubble orders, by stage (plan::PlanOptions); empty: the schedule's own
-  /// Times of the stages for schedules that order by them, as costs() returns them; empty: estimated from shapes, so
-  /// that equal programs get equal executables. E0404 for what cannot be read or has another number of stages.
-  std::string costs;
-  /// Backward makes the values of its stage's forward again instead of keeping them; the last stage only where
-  /// schedules let it wait.
-  bool recompute = false;
-  /// The least of such recomputation that fits device_memory; none where all fits. `recompute` wins.
-  bool recompute_to_fit = false;
-  Fusion fusion = Fusion::kExact;
-  plan::MemoryLimits device_memory;    // E0405 beyond it
-  plan::Locations locations;           // what lives off-chip between the tasks that use it; results never depend on it
-  exe::ShardingRules sharding;         // what is dealt to the replicas; results never depend on it
-  int64_t off_chip_memory_limit = -1;  // bytes of host memory for it before a file takes the rest; -1: no limit
-  std::string off_chip_folder;         // of that file; empty: the system's temporary folder
-  /// What forward reads of values that may differ stays what it was at compile time, and each step checks it (E0101).
-  bool trusts_reads = false;
-  passes::StageRules stages;
-  /// PopTorch's minimum: accumulation >= 2F - 1 in training, device iterations >= F in inference (E0401). abele: off.
-  bool enforce_pipeline_minimum = false;
-  ProfileOptions profile;
-  std::string name;                     // of the model, for people; empty: none was given
-  std::optional<int64_t> device_group;  // the group of devices that it runs on (registry/devices.h); nothing: any
-  int64_t num_devices = 0;              // 0: as many as the model asks for
-  std::string device;          // "cuda", "cuda:0,cuda:1,cpu": what the model's devices are (device_list.h); empty: cpu
-  int threads_per_device = 0;  // 0: max(1, cores / devices used)
-  bool has_seed = false;
-  uint64_t seed = 0;
-  bool floating_point_exceptions = false;  // a step fails (E0604) where finite operands give an infinity or a NaN
-  bool stochastic_rounding = false;        // of float16 results; seeded like the random stream
-  /// The factor of the loss is halved when more than this share of float16 gradient elements lies above the edge (a
-  /// share of float16's range), else doubled; looked at after each period of updates, so the updates of a call run one
-  /// by one.
-  bool auto_loss_scaling = false;
-  double loss_scale_edge = 0.125;
-  double loss_scale_threshold = 1e-7;
-  int64_t loss_scale_period = 1;
-  std::vector<Anchor> anchors;
-  std::vector<std::string> updatable_buffers;  // what the user will upload alone: buffers of the model (E0702)
-  /// Calls read random numbers that the device made up once, not their arguments (integers: zeros, valid as indices).
-  bool synthetic_data = false;
-  std::string cache_path;         // folder of compiled programs; empty: none
-  std::string initializers_path;  // file that the weights are written to when a program is compiled; empty: none
-  /// The devices work in the memory of the model's parameters where they can, instead of on copies: what a step makes
-  /// of them, and what the program writes there between two steps, is seen at once.
-  bool share_weights = false;
-  const void* weights_owner = nullptr;  // sessions of one owner, which never run at once, share the same memory
-  bool cache_lock = false;              // processes that share cache_path compile one after another
+#define ABELE_OPTION(type, name, ...) type name = __VA_ARGS__;
+#include "compile/program_options.def"
 };
 
 /// Device optimizer. Hyper-parameters by group; names as in runtime/device/backend.h.

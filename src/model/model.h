@@ -1,5 +1,5 @@
-// A user's model: its compiled programs, one for each kind of input, and whose weights are newest. Both languages'
-// front ends are over it: libtorch_model.h for C++, bind/model.cc for Python.
+// A user's model: its compiled programs, one for each kind of input, and whose weights are newest. The front ends of
+// both languages use it: libtorch_model.h for C++, bind/model.cc for Python.
 #pragma once
 
 #include <atomic>
@@ -33,14 +33,14 @@ class Attachment;
 
 namespace abele::host {
 
-/// What all models of one module share.
+/// Shared by all models of one module.
 struct Sharing {
   Turns turns;  // of the training model, and of whoever reads or writes the module's tensors; guards what follows
   Model* trainer = nullptr;               // the live training model
   std::atomic<int64_t> host_version = 0;  // counts copies from a device into the module; models of other modules look
 };
 
-/// Source: spec executor.md sections 6 to 8. Threads: whoever has a turn of turns(), but where it says otherwise.
+/// Source: spec executor.md sections 6 to 8. Threads: the one that has the turn of turns(), unless stated otherwise.
 class Model {
  public:
   struct Rules {
@@ -48,20 +48,20 @@ class Model {
     ConnectionType connection = ConnectionType::kAlways;
     Policy policy = {};
   };
-  /// sharing: null where no other model has to do with the module but those that the source names.
+  /// sharing: null if only models that the source names share the module.
   Model(std::unique_ptr<ModuleSource> source, Rules rules, std::shared_ptr<Sharing> sharing = nullptr);
   /// Waits for other threads that copy its weights.
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  /// What calls of this model take before anything else. Threads: any.
+  /// Calls of this model take this first. Threads: any.
   Turns& turns() { return rules_.training ? sharing_->turns : own_turns_; }
 
   /// Would choose() and refresh() do nothing? Cheap.
   bool isReady(const std::vector<at::Tensor>& inputs, const std::string& form) const;
-  /// Makes the program for inputs of this kind the current one; compiles it where there is none. Weights, optimizer
-  /// state and random numbers move from the program before it. Returns: whether the program is another one now.
+  /// Makes the program for inputs of this kind the current one; compiles it if there is none. Weights, optimizer
+  /// state and random numbers move from the previous program. Returns: whether the program has changed.
   bool choose(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// The model is on its devices, with the newest weights. Requires: it is compiled.
   void refresh();
@@ -71,7 +71,7 @@ class Model {
   void beginStep();
   void endStep();
   /// By the rules of the policy: tensors of a call as the devices take them; in the types of the current program; and,
-  /// after a step with `inputs`, its results as callers get them. What forward wrote is in `given` then. Throw E0609,
+  /// after a step with `inputs`, its results as callers get them. `given` then has what forward wrote. Throw E0609,
   /// E0708.
   std::vector<at::Tensor> deviceInputs(const std::vector<at::Tensor>& given);
   std::vector<at::Tensor> inTypes(std::vector<at::Tensor> inputs) const;
@@ -87,18 +87,18 @@ class Model {
   /// Of the current program; null: nothing is compiled.
   const ModuleSource::Captured* captured() const { return program_ ? &program_->captured : nullptr; }
   void destroy();
-  /// The model has no device any more to copy weights from: the interpreter of its module has ended, or so.
+  /// The model has no device to copy weights from any more, for example because its module's interpreter has ended.
   void forget() { stale_ = false; }
 
   /// Throws E0702 for a model of the connection type Never, which only compiles.
   void requireDevice() const;
-  /// The session of the current program. Throws E0705 naming the call where nothing is compiled.
+  /// The session of the current program. Throws E0705, which names the call, if nothing is compiled.
   Session& compiled(const char* call);
-  /// The same, alive for as long as somebody holds it. Null: nothing is compiled.
+  /// The same; lives while anybody holds it. Null: nothing is compiled.
   std::shared_ptr<Session> session() const;
   /// Threads: any.
   bool isCompiled() const { return is_compiled_; }
-  /// How many programs there are, one for each kind of input.
+  /// Number of programs, one for each kind of input.
   size_t numPrograms() const { return programs_.size(); }
 
   /// The weights to the module. with_state: and a state of the optimizer that belongs to torch.
@@ -111,22 +111,22 @@ class Model {
   /// Brings newer weights of models that train the module into it.
   void pullFromTrainers();
 
-  /// Says where the contents of tensors come from that are on the meta device. fill: gives these memory and contents.
-  /// It is asked when a program is compiled or loaded, for those that this process's devices have.
+  /// Sets the source of contents for tensors on the meta device. fill: gives these memory and contents.
+  /// It is called when a program is compiled or loaded, for the tensors that this process's devices have.
   using Fill = std::function<void(const std::vector<NamedTensor>& needed)>;
   void fillMetaTensors(Fill fill);
   /// The module's tensors from files, and to the devices. Those on the meta device are read when a program needs them.
   /// targets: all tensors of the module. Throws E0708 before anything changes; E0501, E0712: then some have changed.
   void loadWeights(const std::shared_ptr<const WeightFiles>& files, const std::vector<WeightTarget>& targets);
-  /// Throws E0711 where tensors on the meta device are other processes' (the optimizer's state likewise), E0705 where
-  /// the module's own are still to be read: somebody asks for all of them. what: asked for; instead: what gives it.
+  /// For requests of all tensors. Throws E0711 if other processes have tensors on the meta device (or the optimizer's
+  /// state), E0705 if the module's own are still to be read. what: the request; instead: the call to use.
   void requireComplete(const char* what, const char* instead);
   /// A copy of the newest value of a tensor of the module, in all processes that hold stages: all call it, in one
   /// order. Throws E0708 for another name.
   at::Tensor weight(const std::string& name);
-  /// The newest weights into files of the folder, which is made: one file, or where processes hold stages one by each
-  /// of them, of what it holds, and an index. All processes call it. left_out: names of tensors that are no part of the
-  /// module's state. Throws E0712, in all processes where one cannot write.
+  /// Writes the newest weights into files of the folder, which it creates: one file, or, if processes hold stages, one
+  /// per process with its part, and an index. All processes call it. left_out: names of tensors outside the
+  /// module's state. Throws E0712, in all processes if one cannot write.
   void saveWeights(const std::string& folder, const std::vector<std::string>& left_out = {});
   /// The optimizer of now. Throws E0706 for numbers that the program, where there is one, cannot take.
   void setOptimizer(std::shared_ptr<OptimizerSource> optimizer);

@@ -69,15 +69,16 @@ OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
   OptimizerTensors numbers = {{"lossScaling_FLOAT", scalar(optimizer.loss_scaling)}};
   for (size_t group = 0; group < names.size(); ++group) {
     const Fields& fields = optimizer.groups.at(group);
-    const double lr = fields.at("lr"), decay = fields.at("weight_decay");
+    const double lr = fields.at("lr");
+    const auto decay = fields.find("weight_decay");  // of the optimizers that have it, as SGD has
     for (const std::string& name : names[group]) {
       if (optimizer.kind == OptimizerKind::kSgd) {
         const double scaled = lr * (1 - fields.at("dampening"));
         numbers.emplace(cat("scaledLearningRate0___specific___", name), scalar(scaled / optimizer.loss_scaling));
-        numbers.emplace(cat("weightDecayScaleFactor0___specific___", name), scalar(1 - scaled * decay));
+        numbers.emplace(cat("weightDecayScaleFactor0___specific___", name), scalar(1 - scaled * decay->second));
       } else {
         numbers.emplace(cat("learningRate___specific___", name), scalar(lr));
-        numbers.emplace(cat("weightDecay___specific___", name), scalar(decay));
+        if (decay != fields.end()) numbers.emplace(cat("weightDecay___specific___", name), scalar(decay->second));
       }
     }
   }

@@ -196,6 +196,10 @@ TEST(Cache, KeysDifferByWhatIsCompiled) {
   same.seed = 99;
   same.threads_per_device = 3;
   same.processes.index = 1;
+  same.name = "a model";
+  same.off_chip_folder = "/nowhere";
+  same.share_weights = true;
+  same.device = "cpu,cpu";
   EXPECT_EQ(host::cacheKey(graph, same, {}, {}), key);
   const auto differs = [&](auto change) {
     host::ProgramOptions other = plain;
@@ -208,6 +212,13 @@ TEST(Cache, KeysDifferByWhatIsCompiled) {
   differs([](host::ProgramOptions& o) { o.strategy = host::Strategy::kSharded; });
   differs([](host::ProgramOptions& o) { o.stages.stages.push_back({{"a"}, 1}); });
   differs([](host::ProgramOptions& o) { o.stages.spaces = {0}; });
+  differs([](host::ProgramOptions& o) { o.schedule = plan::ScheduleKind::kGPipe; });
+  differs([](host::ProgramOptions& o) { o.fusion = host::Fusion::kFast; });
+  differs([](host::ProgramOptions& o) { o.device_memory.of_device[1] = 7; });
+  differs([](host::ProgramOptions& o) { o.locations.activations.off_chip = true; });
+  differs([](host::ProgramOptions& o) { o.sharding.states = true; });
+  differs([](host::ProgramOptions& o) { o.groupings.push_back({"w"}); });
+  differs([](host::ProgramOptions& o) { o.device = "cuda:1"; });
   differs([](host::ProgramOptions& o) { o.anchors.push_back({"a", "b"}); });
   host::OptimizerSpec optimizer;
   optimizer.rules.kind = passes::OptimizerRules::Kind::kAdam;
