@@ -53,10 +53,10 @@ void addOptions(exe::Writer& out, const ProgramOptions& options) {
                processes, broadcast_buffers, groupings, mean_reduction, output_mode, output_period, strategy, schedule,
                schedule_rule, most_held, costs, recompute, recompute_to_fit, fusion, device_memory, locations, sharding,
                off_chip_memory_limit, off_chip_folder, trusts_reads, stages, enforce_pipeline_minimum, profile, name,
-               device_group, num_devices, device, threads_per_device, has_seed, seed, floating_point_exceptions,
-               stochastic_rounding, auto_loss_scaling, loss_scale_edge, loss_scale_threshold, loss_scale_period,
-               anchors, updatable_buffers, synthetic_data, cache_path, initializers_path, share_weights, weights_owner,
-               cache_lock] = options;
+               device_group, num_devices, device, device_graphs, threads_per_device, has_seed, seed,
+               floating_point_exceptions, stochastic_rounding, auto_loss_scaling, loss_scale_edge, loss_scale_threshold,
+               loss_scale_period, anchors, updatable_buffers, synthetic_data, cache_path, initializers_path,
+               share_weights, weights_owner, cache_lock] = options;
   (void)updatable_buffers, (void)share_weights, (void)weights_owner;
   // Not compiled in: which of the processes this is, where the weights are, threads, seed, what kernels check and how
   // they round, where data comes from, where the cache is.
@@ -64,6 +64,7 @@ void addOptions(exe::Writer& out, const ProgramOptions& options) {
       (void)profile, (void)name, (void)device_group;
   (void)floating_point_exceptions, (void)stochastic_rounding, (void)loss_scale_edge, (void)loss_scale_threshold;
   (void)initializers_path, (void)loss_scale_period, (void)off_chip_memory_limit, (void)off_chip_folder;
+  (void)device_graphs;
   (void)trusts_reads;  // what it adds is in the graph
   add(out, training, device_iterations, gradient_accumulation, mean_reduction, static_cast<int64_t>(output_mode),
       output_period, static_cast<int64_t>(strategy), static_cast<int64_t>(schedule),

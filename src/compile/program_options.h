@@ -97,6 +97,7 @@ struct ProgramOptions {
   std::optional<int64_t> device_group;  // the group of devices that it runs on (registry/devices.h); nothing: any
   int64_t num_devices = 0;              // 0: as many as the model asks for
   std::string device;          // "cuda", "cuda:0,cuda:1,cpu": what the model's devices are (device_list.h); empty: cpu
+  bool device_graphs = true;   // accelerators replay what their workers enqueue, where they can
   int threads_per_device = 0;  // 0: max(1, cores / devices used)
   bool has_seed = false;
   uint64_t seed = 0;

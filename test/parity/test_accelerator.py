@@ -42,7 +42,7 @@ def on_device(model, device):
         torch.__future__.set_swap_module_params_on_conversion(False)
 
 
-def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, device="simulated:0"):
+def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, device="simulated:0", graphs=None):
     """Beside eager on the first of the devices. Returns the text of the plan."""
     torch.manual_seed(0)
     model = networks.NETWORKS[network]()
@@ -51,6 +51,8 @@ def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, dev
     cut(model, num_stages)
     opts = options(STRATEGIES[strategy], accumulation)
     opts._Popart.set("abele.deviceType", device)
+    if graphs is not None:
+        opts._Popart.set("abele.deviceGraphs", graphs)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
     torch.manual_seed(1)
     batches = [model.batch(MICRO_BATCH * accumulation) for _ in range(steps)]
@@ -86,6 +88,19 @@ def test_strategies_and_schedules(strategy, num_stages):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategies_and_schedules_on_several_accelerators(strategy, device):
     assert "  receive " in train("ResidualMlp", strategy, 4, "adamw", device=device)
+
+
+# Encoder draws random numbers in each stage.
+@pytest.mark.skipif(not simulated.has_graphs(), reason="this torch has no graphs of devices")
+@pytest.mark.parametrize("device", ["simulated:0", "simulated:0,simulated:0,simulated:2"])
+@pytest.mark.parametrize("network", ["Encoder", "ResNet"])
+def test_graphs_of_the_device_are_replayed(network, device):
+    before = simulated.graphs()
+    train(network, "pipeline", 3, "adamw", device=device, graphs=False)
+    assert simulated.graphs() == before
+    train(network, "pipeline", 3, "adamw", device=device, steps=6)
+    captures, replays = (now - then for now, then in zip(simulated.graphs(), before, strict=True))
+    assert captures > 0 and replays >= 5 * captures  # the first step at the latest is without
 
 
 # The simulated accelerator has no fused cells, which torch asks devices other than the CPU for.
