@@ -174,10 +174,12 @@ class Memory final : public c10::DeviceAllocator {
  private:
   static void release(void* begin);
 
-  // The last that begins before it; with the lock held.
+  // With the lock held. Null: the address lies in no allocation.
   Block* blockOf(const void* address) {
     auto block = blocks_.upper_bound(static_cast<char*>(const_cast<void*>(address)));
-    return block == blocks_.begin() ? nullptr : &std::prev(block)->second;
+    if (block == blocks_.begin()) return nullptr;
+    --block;
+    return static_cast<const char*>(address) < block->first + block->second.bytes ? &block->second : nullptr;
   }
 
   static void poison(char* begin, size_t bytes, int device, int stream, const char* name) {
