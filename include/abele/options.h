@@ -305,6 +305,10 @@ class ABELE_API Options {
   /// there is refused (E0702). Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these:
   /// cuda:0,cuda:1,cpu.
   Options& deviceType(const std::string& device);
+  /// Accelerators whose torch has device graphs (2.13 or newer) capture what their workers enqueue, and replay it from
+  /// the third time on: less time of the host, the same numbers. Off, the default: the workers enqueue each kernel each
+  /// time.
+  Options& deviceGraphs(bool replay);
 
   // Values, under the names that Python reads them by; empty where none was given.
   int64_t device_iterations() const;

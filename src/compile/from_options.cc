@@ -367,6 +367,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
     session.threads_per_device = static_cast<int>(integer<int64_t>(*threads).value_or(0));
   const OptionValue* device = values.expert("abele.deviceType");
   session.device = device ? *device->as<std::string>() : environmentText("ABELE_DEVICE");
+  session.device_graphs = isOn(values, "abele.deviceGraphs");
   setSpaces(values, session);
   const auto seed = values.get<std::optional<uint64_t>>("random_seed");
   session.has_seed = seed.has_value();

@@ -370,6 +370,15 @@ const std::vector<OptionRow>& optionRows() {
        "Returns: self, so that calls chain.\n"
        "Source: ours."
       },
+      {"deviceGraphs", "Options", "abele.deviceGraphs", OptionKind::kPopart, {{"replay", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, false,
+       "Accelerators whose torch has device graphs (2.13 or newer) capture what their workers enqueue, and replay it\n"
+       "from the third time on: less time of the host, the same numbers. Off, the default: the workers enqueue each\n"
+       "kernel each time.\n"
+       "\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
       {"Training.gradientAccumulation", "Training", "gradient_accumulation", OptionKind::kValue, {{"gradient_accumulation", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Micro-batches per weight update. Must be 1 for inference.\n"
@@ -697,6 +706,7 @@ const std::vector<OptionKey>& optionKeys() {
 const std::map<std::string, ExpertSetting>& expertSettings() {
   static const std::map<std::string, ExpertSetting> all = {
       {"abele.allowShortPipeline", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
+      {"abele.deviceGraphs", {"bool", 0, ExpertEffect::kHonoured, {}, "", true}},
       {"abele.isCompiling", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
       {"abele.separateMemory", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
       {"abele.shareWeights", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},

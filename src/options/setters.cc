@@ -204,6 +204,11 @@ Options& Options::deviceType(const std::string& device) {
   return *this;
 }
 
+Options& Options::deviceGraphs(bool replay) {
+  values_->call("deviceGraphs", {toValue(replay)});
+  return *this;
+}
+
 int64_t Options::device_iterations() const { return values_->get<int64_t>("device_iterations"); }
 
 int64_t Options::replication_factor() const { return values_->get<int64_t>("replication_factor"); }

@@ -206,6 +206,7 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   device.stage_process = options.processes.index % options.processes.stages;
   device.peers = compiled.peers;
   device.watch = compiled.watch;
+  device.device_graphs = options.device_graphs;
   device.has_own_weights_alone = compiled.has_own_weights_alone;
   const bool is_cpu = captureDevice(options).is_cpu();
   if (!is_cpu)

@@ -42,7 +42,7 @@ def on_device(model, device):
         torch.__future__.set_swap_module_params_on_conversion(False)
 
 
-def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, device="simulated:0"):
+def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, device="simulated:0", graphs=True):
     """Beside eager on the first of the devices. Returns the text of the plan."""
     torch.manual_seed(0)
     model = networks.NETWORKS[network]()
@@ -51,6 +51,7 @@ def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, dev
     cut(model, num_stages)
     opts = options(STRATEGIES[strategy], accumulation)
     opts._Popart.set("abele.deviceType", device)
+    opts._Popart.set("abele.deviceGraphs", graphs)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
     torch.manual_seed(1)
     batches = [model.batch(MICRO_BATCH * accumulation) for _ in range(steps)]
@@ -88,6 +89,19 @@ def test_strategies_and_schedules_on_several_accelerators(strategy, device):
     assert "  receive " in train("ResidualMlp", strategy, 4, "adamw", device=device)
 
 
+# Encoder draws random numbers in each stage.
+@pytest.mark.skipif(not simulated.has_graphs(), reason="this torch has no graphs of devices")
+@pytest.mark.parametrize("device", ["simulated:0", "simulated:0,simulated:0,simulated:2"])
+@pytest.mark.parametrize("network", ["Encoder", "ResNet"])
+def test_graphs_of_the_device_are_replayed(network, device):
+    before = simulated.graphs()
+    train(network, "pipeline", 3, "adamw", device=device, graphs=False)
+    assert simulated.graphs() == before
+    train(network, "pipeline", 3, "adamw", device=device, steps=6)
+    captures, replays = (now - then for now, then in zip(simulated.graphs(), before, strict=True))
+    assert captures > 0 and replays >= 5 * captures  # the first step at the latest is without
+
+
 # The simulated accelerator has no fused cells, which torch asks devices other than the CPU for.
 @pytest.mark.parametrize("device", ["simulated:0", "simulated"])
 @pytest.mark.parametrize("network", sorted(networks.NETWORKS.keys() - {"Lstm", "Gru"}))
@@ -107,6 +121,7 @@ def test_replicas(strategy, num_stages, device):
     cut(model, num_stages)
     opts = options(STRATEGIES[strategy], accumulation).replicationFactor(replicas).broadcastBuffers(False)
     opts._Popart.set("abele.deviceType", device)
+    opts._Popart.set("abele.deviceGraphs", True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
     torch.manual_seed(1)
     batches = [model.batch(MICRO_BATCH * accumulation * replicas) for _ in range(steps)]
@@ -142,6 +157,7 @@ def test_random_numbers_of_a_stage_on_the_cpu_are_refused():
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
     opts._Popart.set("abele.deviceType", "simulated:1,cpu")
+    opts._Popart.set("abele.deviceGraphs", True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     with pytest.raises(poptorch.Error, match=r"E0711.*draws random numbers in a stage on the CPU(.|\n)*networks.py"):
         executor(*model.batch(3 * MICRO_BATCH))
@@ -154,6 +170,7 @@ def test_clipping_looks_at_the_gradients_of_all_devices():
         cut(model, 3)
         opts = options(STRATEGIES["pipeline"], accumulation=5)
         opts._Popart.set("abele.deviceType", device)
+        opts._Popart.set("abele.deviceGraphs", True)
         optimizer = poptorch.optim.AdamW(model.parameters(), lr=0.01, max_grad_norm=0.1)
         executor = poptorch.trainingModel(model, opts, optimizer)
         torch.manual_seed(1)
@@ -172,6 +189,7 @@ def test_memory_is_taken_once(device):
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
     opts._Popart.set("abele.deviceType", device)
+    opts._Popart.set("abele.deviceGraphs", True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     batch = model.batch(3 * MICRO_BATCH)
     executor(*batch)
@@ -189,6 +207,7 @@ def test_a_model_that_is_on_a_device_already(device):
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
     opts._Popart.set("abele.deviceType", device)
+    opts._Popart.set("abele.deviceGraphs", True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
     batch = [t.to("simulated:3") for t in model.batch(3 * MICRO_BATCH)]
     _, loss = executor(*batch)
@@ -224,6 +243,7 @@ def test_automatic_loss_scaling_counts_what_the_cpu_counts(device):
         opts.Training.setAutomaticLossScaling(True)
         opts._Popart.set("automaticLossScalingSettings.thresholdUpperCountProportion", 0.3)
         opts._Popart.set("abele.deviceType", device)
+        opts._Popart.set("abele.deviceGraphs", True)
         optimizer = poptorch.optim.SGD(model.parameters(), lr=0.01, loss_scaling=2048.0)
         executor = poptorch.trainingModel(model, opts, optimizer)
         found = []
@@ -246,6 +266,7 @@ def test_loss_scaling_has_the_bits_of_the_cpu():
         cut(model, 2)
         opts = options(STRATEGIES["pipeline"], accumulation=3)
         opts._Popart.set("abele.deviceType", device)
+        opts._Popart.set("abele.deviceGraphs", True)
         optimizer = poptorch.optim.AdamW(model.parameters(), lr=0.01, loss_scaling=1000.0)
         executor = poptorch.trainingModel(model, opts, optimizer)
         torch.manual_seed(1)
@@ -261,6 +282,7 @@ def test_a_model_that_is_on_the_device_already():
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
     opts._Popart.set("abele.deviceType", "simulated")
+    opts._Popart.set("abele.deviceGraphs", True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
     batch = [t.to("simulated") for t in model.batch(3 * MICRO_BATCH)]
     _, loss = executor(*batch)
@@ -289,6 +311,7 @@ def test_what_accelerators_cannot_do_yet_is_refused(what, device):
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
     opts._Popart.set("abele.deviceType", device)
+    opts._Popart.set("abele.deviceGraphs", True)
     NOT_YET[what](opts)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     with pytest.raises(poptorch.Error, match=f"E0711.*{what} is not available on accelerators"):
@@ -299,6 +322,7 @@ def test_what_accelerators_cannot_do_yet_is_refused(what, device):
 def test_a_list_with_a_device_that_is_not_there(device):
     opts = poptorch.Options()
     opts._Popart.set("abele.deviceType", device)
+    opts._Popart.set("abele.deviceGraphs", True)
     with pytest.raises(poptorch.Error, match="E0702.*there is no device(.|\\n)*4 of simulated"):
         poptorch.inferenceModel(torch.nn.Linear(2, 2), opts)(torch.ones(1, 2))
 
@@ -314,6 +338,7 @@ def test_inference():
     cut(model, 3)
     opts = poptorch.Options().deviceIterations(5).autoRoundNumIPUs(True)
     opts._Popart.set("abele.deviceType", "simulated")
+    opts._Popart.set("abele.deviceGraphs", True)
     executor = poptorch.inferenceModel(model, opts)
     batch = model.batch(5 * MICRO_BATCH)
     output, _ = executor(*batch)

@@ -90,6 +90,7 @@ def test_a_random_training(seed):
     )
     opts = options(lambda: strategy, accumulation)
     opts._Popart.set("abele.deviceType", some_devices(draw, has_dropout))
+    opts._Popart.set("abele.deviceGraphs", True)
     make = draw.choice([lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), lambda p: torch.optim.AdamW(p, lr=0.01)])
     simulated.take_findings()
     simulated.set_delays(seed + 1)

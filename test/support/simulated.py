@@ -33,6 +33,7 @@ def load():
     torch._register_device_module("simulated", _module(library))
     library.simulated_jobs.restype = ctypes.c_int64
     library.simulated_host_waits.restype = ctypes.c_int64
+    library.simulated_captures.restype = library.simulated_replays.restype = ctypes.c_int64
     library.simulated_take_findings.restype = ctypes.c_int64
     return library
 
@@ -50,3 +51,13 @@ def take_findings():
     text = ctypes.c_char_p()
     load().simulated_take_findings(ctypes.byref(text))
     return text.value.decode().splitlines()
+
+
+def graphs():
+    """Graphs that were captured and replays of them, since the process began."""
+    return load().simulated_captures(), load().simulated_replays()
+
+
+def has_graphs():
+    """Is torch's way to graphs of devices here? It came with 2.13."""
+    return (pathlib.Path(torch.__file__).parent / "include" / "ATen" / "accelerator" / "Graph.h").exists()

@@ -50,6 +50,8 @@ struct DeviceOptions {
   /// Which ones the row `accelerator` takes, by memory space: "cuda:1", "cuda:0,cuda:1,cpu"; spaces beyond begin the
   /// list again. Empty: the first that torch has.
   std::string accelerator;
+  /// Accelerators that have graphs replay what their workers enqueue.
+  bool device_graphs = true;
 };
 
 /// Where stochastic rounding stands: its random numbers follow from seed, step and place in the step.

@@ -1,6 +1,7 @@
 // Random numbers as accelerators make them: a seed, and an offset that every kernel moves.
 #include "generator.h"
 
+#include <atomic>
 #include <cstring>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -14,6 +15,9 @@
 
 namespace simulated {
 namespace {
+
+/// By a kernel that makes so many numbers.
+uint64_t moved(int64_t elements) { return 4 * (1 + static_cast<uint64_t>(elements) / 1024); }
 
 struct State {
   uint64_t seed = c10::default_rng_seed_val;
@@ -42,9 +46,7 @@ class Generator final : public c10::GeneratorImpl {
     std::memcpy(state.mutable_data_ptr(), &state_, sizeof(State));
     return state.getIntrusivePtr();
   }
-  uint64_t take(int64_t elements) {
-    return std::exchange(state_.offset, state_.offset + 4 * (1 + static_cast<uint64_t>(elements) / 1024));
-  }
+  uint64_t take(uint64_t numbers) { return std::exchange(state_.offset, state_.offset + numbers); }
 
  private:
   Generator* clone_impl() const override {
@@ -110,12 +112,47 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
 }  // namespace
 
-at::Generator takeNumbers(const std::optional<at::Generator>& given, int device, int64_t elements) {
+struct GraphNumbers {
+  std::atomic<uint64_t> seed = 0, offset = 0;
+};
+namespace {
+GraphNumbers graph_numbers[kDevices];
+uint64_t seedOf(uint64_t seed, uint64_t offset) { return seed * 0x9E3779B97F4A7C15u + offset; }
+}  // namespace
+
+void Numbers::prepare() {
+  if (of_graph) generator.set_current_seed(seedOf(of_graph->seed, of_graph->offset + offset));
+}
+Access Numbers::access() const {
+  const auto begin = reinterpret_cast<uintptr_t>(of_graph);
+  return {begin, begin + sizeof(GraphNumbers), /*writes=*/false};
+}
+
+Numbers takeNumbers(const std::optional<at::Generator>& given, int device, int64_t elements) {
   at::Generator from = given && given->defined() ? *given : defaults()[static_cast<size_t>(device)];
   TORCH_CHECK(from.device().type() == kType, "Expected a generator of a simulated device, found ", from.device());
+  if (Capture* capture = currentCapture(device)) {
+    TORCH_CHECK(from.unsafeGetGeneratorImpl() == defaults()[static_cast<size_t>(device)].unsafeGetGeneratorImpl(),
+                "a graph draws from the default generator of its device only");
+    const uint64_t offset = std::exchange(capture->drawn, capture->drawn + moved(elements));
+    return {at::detail::createCPUGenerator(), &graph_numbers[device], offset};
+  }
   const std::lock_guard lock(from.mutex());
-  const uint64_t offset = implOf(from)->take(elements);
-  return at::detail::createCPUGenerator(from.current_seed() * 0x9E3779B97F4A7C15u + offset);
+  const uint64_t offset = implOf(from)->take(moved(elements));
+  return {at::detail::createCPUGenerator(seedOf(from.current_seed(), offset))};
+}
+
+void giveNumbers(int device, int stream, uint64_t drawn) {
+  at::Generator& from = defaults()[static_cast<size_t>(device)];
+  const std::lock_guard lock(from.mutex());
+  const uint64_t offset = implOf(from)->take(drawn);
+  GraphNumbers* to = &graph_numbers[device];
+  Access access = Numbers{{}, to, 0}.access();
+  access.writes = true;
+  enqueue(device, stream, "numbers of a graph", {access}, [to, seed = from.current_seed(), offset] {
+    to->seed = seed;
+    to->offset = offset;
+  });
 }
 
 void seedAll(uint64_t seed) {

@@ -171,7 +171,8 @@ class Launch {
         return tensor;
       });
     }
-    enqueue(device_, stream_, name(), accesses_, [op = op_, operands = operands_, made]() mutable {
+    enqueue(device_, stream_, name(), accesses_, [op = op_, operands = operands_, made, numbers = numbers_]() mutable {
+      numbers.prepare();
       op.callBoxed(&operands);
       size_t next = 0;
       for (size_t r = 0; r < operands.size(); ++r) {
@@ -241,7 +242,9 @@ class Launch {
       if (is_generator) {
         const c10::IValue& given = argument(i);
         const auto from = given.isGenerator() ? std::optional(given.toGenerator()) : std::nullopt;
-        operands_.back() = takeNumbers(from, device_, elements_);
+        numbers_ = takeNumbers(from, device_, elements_);
+        operands_.back() = numbers_.generator;
+        if (numbers_.of_graph) accesses_.push_back(numbers_.access());
       }
       if (operands_.back().isDevice()) operands_.back() = c10::Device(c10::DeviceType::CPU);
     }
@@ -326,6 +329,7 @@ class Launch {
   int device_ = -1, stream_ = 0;
   int64_t elements_ = 0;
   Stack operands_;
+  Numbers numbers_;
   std::vector<Access> accesses_;
 };
 
@@ -486,4 +490,6 @@ int64_t simulated_take_findings(const char** text) {
 }
 int64_t simulated_jobs() { return simulated::numJobs(); }
 int64_t simulated_host_waits() { return simulated::numHostWaits(); }
+int64_t simulated_captures() { return simulated::numCaptures(); }
+int64_t simulated_replays() { return simulated::numReplays(); }
 void simulated_seed(uint64_t seed) { simulated::seedAll(seed); }

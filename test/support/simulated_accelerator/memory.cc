@@ -69,6 +69,8 @@ void makeMemory() {
 struct Block {
   size_t bytes = 0;
   int device = 0, stream = 0;
+  uint64_t pool = 0;                         // of a capture; 0: none
+  uint64_t number = 0;                       // of the allocation
   std::vector<std::pair<int, int>> used_on;  // device, stream
 };
 
@@ -83,11 +85,13 @@ class Memory final : public c10::DeviceAllocator {
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     const int stream = currentStream(device);
     reclaim();
+    const Capture* capture = currentCapture(device);
+    const uint64_t pool = capture ? capture->pool : 0;
     char* begin = nullptr;
     bool is_fresh = false;
     {
       const std::lock_guard lock(mutex_);
-      std::vector<char*>& blocks = free_[{device, stream, rounded}];
+      std::vector<char*>& blocks = free_[{device, stream, rounded, pool}];
       if (!blocks.empty()) {
         begin = blocks.back();
         blocks.pop_back();
@@ -99,7 +103,7 @@ class Memory final : public c10::DeviceAllocator {
         ++fresh_[device];
         is_fresh = true;
       }
-      blocks_[begin] = {rounded, device, stream, {}};
+      blocks_[begin] = {rounded, device, stream, pool, ++last_number_, {}};
       allocated_[device] += static_cast<int64_t>(rounded);
     }
     if (is_fresh) poison(begin, rounded, device, stream, "allocation");
@@ -137,15 +141,46 @@ class Memory final : public c10::DeviceAllocator {
 
   void noteUse(const void* address, int device, int stream) {
     const std::lock_guard lock(mutex_);
-    auto block = blocks_.upper_bound(static_cast<char*>(const_cast<void*>(address)));
-    if (block == blocks_.begin()) return;
-    --block;
-    if (block->second.stream != stream || block->second.device != device)
-      block->second.used_on.emplace_back(device, stream);
+    Block* block = blockOf(address);
+    if (block && (block->stream != stream || block->device != device)) block->used_on.emplace_back(device, stream);
+  }
+
+  uint64_t allocationOf(const void* address, uint64_t pool) {
+    const std::lock_guard lock(mutex_);
+    const Block* block = isOurs(address) ? blockOf(address) : nullptr;
+    return block && (pool == 0 || block->pool != pool) ? block->number : 0;
+  }
+
+  void holdPool(uint64_t pool) {
+    const std::lock_guard lock(mutex_);
+    ++pools_[pool];
+  }
+  void dropPool(uint64_t pool) {
+    const std::lock_guard lock(mutex_);
+    if (--pools_[pool] > 0) return;
+    pools_.erase(pool);
+    for (auto it = free_.begin(); it != free_.end();) {
+      const auto& [device, stream, bytes, of] = it->first;
+      if (of != pool) {
+        ++it;
+        continue;
+      }
+      std::vector<char*>& to = free_[{device, stream, bytes, 0}];
+      to.insert(to.end(), it->second.begin(), it->second.end());
+      it = free_.erase(it);
+    }
   }
 
  private:
   static void release(void* begin);
+
+  // With the lock held. Null: the address lies in no allocation.
+  Block* blockOf(const void* address) {
+    auto block = blocks_.upper_bound(static_cast<char*>(const_cast<void*>(address)));
+    if (block == blocks_.begin()) return nullptr;
+    --block;
+    return static_cast<const char*>(address) < block->first + block->second.bytes ? &block->second : nullptr;
+  }
 
   static void poison(char* begin, size_t bytes, int device, int stream, const char* name) {
     const auto at = reinterpret_cast<uintptr_t>(begin);
@@ -162,7 +197,18 @@ class Memory final : public c10::DeviceAllocator {
       blocks_.erase(found);
       allocated_[block.device] -= static_cast<int64_t>(block.bytes);
     }
-    if (!block.used_on.empty()) {  // later, when these streams have gone on
+    giveBack(begin, std::move(block));
+  }
+
+  void giveBack(char* begin, Block block) {
+    // A graph poisons the memory of its own pool. What others freed while their stream is captured waits for its end.
+    const bool is_captured = isCaptured(block.device, block.stream);
+    if (is_captured && block.pool == 0) {
+      const std::lock_guard lock(mutex_);
+      later_.emplace_back(begin, std::move(block));
+      return;
+    }
+    if (!block.used_on.empty() && !is_captured) {  // later, when these streams have gone on
       std::vector<MarkerPtr> markers;
       for (const auto& [device, stream] : block.used_on) markers.push_back(record(device, stream));
       markers.push_back(record(block.device, block.stream));
@@ -172,13 +218,21 @@ class Memory final : public c10::DeviceAllocator {
     }
     poison(begin, block.bytes, block.device, block.stream, "free");
     const std::lock_guard lock(mutex_);
-    free_[{block.device, block.stream, block.bytes}].push_back(begin);
+    putFree(begin, block);
+  }
+
+  // With the lock held.
+  void putFree(char* begin, const Block& block) {
+    const uint64_t pool = pools_.contains(block.pool) ? block.pool : 0;
+    free_[{block.device, block.stream, block.bytes, pool}].push_back(begin);
   }
 
   void reclaim() {
     std::vector<Waiting> over;
+    std::vector<std::pair<char*, Block>> later;
     {
       const std::lock_guard lock(mutex_);
+      later.swap(later_);
       std::erase_if(waiting_, [&](Waiting& each) {
         for (const MarkerPtr& marker : each.markers)
           if (!isReached(marker)) return false;
@@ -186,12 +240,13 @@ class Memory final : public c10::DeviceAllocator {
         return true;
       });
     }
+    for (auto& [begin, block] : later) giveBack(begin, std::move(block));
     for (const Waiting& each : over) {
       const auto at = reinterpret_cast<uintptr_t>(each.begin);
       detail::forgetHistory(at, at + each.block.bytes);
       poison(each.begin, each.block.bytes, each.block.device, each.block.stream, "free");
       const std::lock_guard lock(mutex_);
-      free_[{each.block.device, each.block.stream, each.block.bytes}].push_back(each.begin);
+      putFree(each.begin, each.block);
     }
   }
 
@@ -202,8 +257,11 @@ class Memory final : public c10::DeviceAllocator {
   };
   std::mutex mutex_;
   std::map<char*, Block> blocks_;
-  std::map<std::tuple<int, int, size_t>, std::vector<char*>> free_;
+  std::map<std::tuple<int, int, size_t, uint64_t>, std::vector<char*>> free_;
   std::vector<Waiting> waiting_;
+  std::vector<std::pair<char*, Block>> later_;
+  std::map<uint64_t, int> pools_;  // who holds each
+  uint64_t last_number_ = 0;
   size_t used_[kDevices] = {};
   int64_t allocated_[kDevices] = {}, fresh_[kDevices] = {};
 };
@@ -274,5 +332,8 @@ int deviceOf(const void* address) {
 bool isPinned(const void* address) { return pinned().holds(address); }
 c10::Allocator* pinnedAllocator() { return &pinned(); }
 void recordStream(const void* address, int device, int stream) { memory().noteUse(address, device, stream); }
+uint64_t allocationOf(const void* address, uint64_t pool) { return memory().allocationOf(address, pool); }
+void holdPool(uint64_t pool) { memory().holdPool(pool); }
+void dropPool(uint64_t pool) { memory().dropPool(pool); }
 
 }  // namespace simulated

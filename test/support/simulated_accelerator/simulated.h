@@ -20,6 +20,9 @@ std::vector<std::string> takeFindings();
 int64_t numJobs();
 /// Times that a host thread waited for a stream, an event or a device since the process began.
 int64_t numHostWaits();
+/// Graphs captured, and replays of graphs, since the process began.
+int64_t numCaptures();
+int64_t numReplays();
 /// Seeds the default generators of all devices.
 void seedAll(uint64_t seed);
 
@@ -32,5 +35,7 @@ void simulated_set_delays(uint64_t seed);
 int64_t simulated_take_findings(const char** text);
 int64_t simulated_jobs();
 int64_t simulated_host_waits();
+int64_t simulated_captures();
+int64_t simulated_replays();
 void simulated_seed(uint64_t seed);
 }

@@ -80,6 +80,7 @@ class Stream {
   }
   Clock& clock() { return clock_; }
   int index() const { return index_; }
+  std::shared_ptr<Capture> capture;  // guarded by the world's mutex
 
  private:
   void work() {
@@ -149,8 +150,40 @@ c10::Stream streamOf(int device, int stream) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, static_cast<c10::DeviceIndex>(device)), stream);
 }
 
+namespace {
+
+// With the world's lock held. What a captured stream cannot do ends the capture, too.
+void requireNoCapture(Stream& on, const char* what) {
+  if (!on.capture) return;
+  on.capture->is_broken = true;
+  TORCH_CHECK(false, "operation not permitted when stream is capturing: ", what);
+}
+
+// Without the world's lock: that of memory is taken before it elsewhere.
+Capture::Node nodeOf(uint64_t pool, const char* name, const std::vector<Access>& accesses, std::function<void()> job) {
+  Capture::Node node{name, accesses, {}, std::move(job)};
+  for (const Access& access : accesses) {
+    const auto* at = reinterpret_cast<const void*>(access.begin);
+    if (const uint64_t allocation = allocationOf(at, pool)) node.allocations.emplace_back(at, allocation);
+  }
+  return node;
+}
+
+std::shared_ptr<Capture> captureOf(Stream& on) {
+  const std::lock_guard lock(world().mutex);
+  return on.capture;
+}
+
+}  // namespace
+
 void enqueue(int device, int number, const char* name, const std::vector<Access>& accesses, std::function<void()> job) {
   Stream& to = stream(device, number);
+  if (const auto capture = captureOf(to)) {
+    Capture::Node node = nodeOf(capture->pool, name, accesses, std::move(job));
+    const std::lock_guard lock(world().mutex);
+    capture->nodes.push_back(std::move(node));
+    return;
+  }
   World& all = world();
   const std::lock_guard lock(all.mutex);
   const Clock& clock = to.tick();
@@ -173,10 +206,11 @@ void enqueue(int device, int number, const char* name, const std::vector<Access>
   });
 }
 
-MarkerPtr record(int device, int number) {
-  Stream& on = stream(device, number);
+namespace {
+
+// With the world's lock held.
+MarkerPtr mark(Stream& on, int device) {
   auto marker = std::make_shared<Marker>();
-  const std::lock_guard lock(world().mutex);
   marker->device = device;
   marker->clock = on.tick();
   on.push([marker] {
@@ -187,16 +221,24 @@ MarkerPtr record(int device, int number) {
   return marker;
 }
 
-namespace {
 void sleepUntil(Marker& marker) {
   std::unique_lock lock(marker.mutex);
   marker.reached.wait(lock, [&] { return marker.is_reached; });
 }
+
 }  // namespace
+
+MarkerPtr record(int device, int number) {
+  Stream& on = stream(device, number);
+  const std::lock_guard lock(world().mutex);
+  requireNoCapture(on, "an event");
+  return mark(on, device);
+}
 
 void block(const MarkerPtr& marker, int device, int number) {
   Stream& on = stream(device, number);
   const std::lock_guard lock(world().mutex);
+  requireNoCapture(on, "a wait for an event");
   join(on.clock(), marker->clock);
   on.push([marker] { sleepUntil(*marker); });
 }
@@ -223,8 +265,14 @@ void waitFor(const MarkerPtr& marker) {
 
 void waitForStream(int device, int number) { waitFor(record(device, number)); }
 void waitForDevice(int device, bool throws) {
-  for (int number = 0; number <= kPool; ++number)
-    if (!stream(device, number).isIdle()) sleepUntil(*record(device, number));
+  for (int number = 0; number <= kPool; ++number) {
+    Stream& on = stream(device, number);
+    if (on.isIdle()) continue;
+    std::unique_lock lock(world().mutex);
+    const MarkerPtr marker = mark(on, device);
+    lock.unlock();
+    sleepUntil(*marker);
+  }
   for (int number = 0; number <= kPool; ++number) {
     const std::lock_guard lock(world().mutex);
     join(world().host, stream(device, number).clock());
@@ -232,6 +280,32 @@ void waitForDevice(int device, bool throws) {
   if (throws) throwError(device);
 }
 bool isIdle(int device, int number) { return stream(device, number).isIdle(); }
+
+// --- graphs ----------------------------------------------------------------------------------------------------------
+void beginCapture(const std::shared_ptr<Capture>& capture) {
+  Stream& on = stream(capture->device, capture->stream);
+  const std::lock_guard lock(world().mutex);
+  TORCH_CHECK(capture->stream != 0, "the default stream cannot be captured");
+  requireNoCapture(on, "another capture");
+  on.capture = capture;
+}
+void endCapture(const Capture& capture) {
+  const std::lock_guard lock(world().mutex);
+  stream(capture.device, capture.stream).capture = nullptr;
+}
+Capture* currentCapture(int device) { return captureOf(stream(device, currentStream(device))).get(); }
+bool isCaptured(int device, int number) { return captureOf(stream(device, number)) != nullptr; }
+void replay(const Capture& capture, int number) {
+  for (const Capture::Node& node : capture.nodes) {
+    for (const auto& [address, allocation] : node.allocations)
+      if (allocationOf(address, capture.pool) != allocation) {
+        const std::lock_guard lock(world().mutex);
+        world().findings.push_back(std::string(node.name) + " of a graph touches memory that was freed since");
+        break;
+      }
+    enqueue(capture.device, number, node.name, node.accesses, node.job);
+  }
+}
 
 // --- what LibTorch asks ----------------------------------------------------------------------------------------------
 namespace {

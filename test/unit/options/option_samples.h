@@ -93,6 +93,8 @@ inline constexpr Sample kSamples[] = {
      "[2]", "[-1]"},
     {"deviceType", [](Options& options) { options.deviceType("text"); },
      "[\"text\"]", "[1.5]"},
+    {"deviceGraphs", [](Options& options) { options.deviceGraphs(true); },
+     "[true]", "[\"yes\"]"},
     {"Training.gradientAccumulation", [](Options& options) { options.Training().gradientAccumulation(2); },
      "[2]", "[0]"},
     {"Training.accumulationAndReplicationReductionType", [](Options& options) { options.Training().accumulationAndReplicationReductionType(ReductionType::kSum); },

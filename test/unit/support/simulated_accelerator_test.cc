@@ -9,6 +9,10 @@
 
 #include "simulated_accelerator/simulated.h"
 
+#if __has_include(<ATen/accelerator/Graph.h>)
+#include <ATen/accelerator/Graph.h>
+#endif
+
 namespace {
 
 using simulated::takeFindings;
@@ -202,6 +206,88 @@ TEST_F(Simulated, WhatAKernelThrowsIsThrownByTheNextWait) {
 }
 
 using SimulatedDeathTest = Simulated;
+#if __has_include(<ATen/accelerator/Graph.h>)
+struct SimulatedGraph : Simulated {
+  // On the thread's stream, which is not the default one.
+  template <class Fn>
+  static std::unique_ptr<at::accelerator::Graph> capture(const Fn& fn, c10::MempoolId_t pool = {0, 0}) {
+    auto graph = std::make_unique<at::accelerator::Graph>();
+    graph->capture_begin(pool);
+    fn();
+    graph->capture_end();
+    return graph;
+  }
+  const c10::StreamGuard on_stream{newStream()};
+};
+
+TEST_F(SimulatedGraph, RunsNothingBeforeItIsReplayed) {
+  simulated::setDelays(1);
+  at::Tensor x = at::ones({300}, kDevice), y = at::zeros({300}, kDevice);
+  const auto first = capture([&] { y.copy_((x * 2 + 1).relu()); });
+  const auto second = capture([&] { x.add_((y - x).abs()); }, first->pool());
+  EXPECT_TRUE(sameBits(y, at::zeros({300})));
+  for (int i = 0; i < 3; ++i) {
+    first->replay();
+    second->replay();
+  }
+  EXPECT_TRUE(sameBits(x, at::full({300}, 15.0)));
+}
+
+TEST_F(SimulatedGraph, DrawsFromTheDefaultGenerator) {
+  at::Tensor x = at::zeros({3000}, kDevice), y = at::zeros({5}, kDevice);
+  const auto graph = capture([&] {
+    x.bernoulli_(0.5);
+    y.uniform_();
+  });
+  simulated::seedAll(7);
+  std::vector<at::Tensor> found;
+  for (int i = 0; i < 3; ++i) {
+    graph->replay();
+    found.push_back(x.cpu()), found.push_back(y.cpu());
+  }
+  simulated::seedAll(7);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_TRUE(sameBits(found[i], i % 2 == 0 ? x.bernoulli_(0.5) : y.uniform_()));
+}
+
+TEST_F(SimulatedGraph, OtherGeneratorsAndHostWaitsEndACapture) {
+  const at::Tensor x = at::ones({10}, kDevice);
+  at::Generator own = at::globalContext().defaultGenerator(kDevice).clone();
+  at::accelerator::Graph graph;
+  graph.capture_begin();
+  EXPECT_ANY_THROW(x.bernoulli_(0.5, own));
+  EXPECT_ANY_THROW(x.sum().item<float>());
+  EXPECT_ANY_THROW(graph.capture_end());
+  EXPECT_ANY_THROW(graph.replay());
+  EXPECT_TRUE(sameBits(x.fill_(3), at::full({10}, 3.0)));
+}
+
+TEST_F(SimulatedGraph, AReplayOnMemoryThatWasFreedIsFound) {
+  at::Tensor x = at::ones({100}, kDevice);
+  const auto graph = capture([&] { x.add_(1); });
+  graph->replay();
+  EXPECT_EQ(takeFindings(), std::vector<std::string>{});
+  x = at::Tensor();
+  graph->replay();
+  EXPECT_EQ(takeFindings().size(), 1u);
+}
+
+TEST_F(SimulatedGraph, ReplaysOnTwoStreamsThatDrawAndHaveNoOrderAreFound) {
+  at::Tensor x = at::ones({100}, kDevice), y = at::ones({100}, kDevice);
+  const auto first = capture([&] { x.bernoulli_(0.5); });
+  at::accelerator::synchronizeDevice(0);
+  const c10::StreamGuard on_other(newStream());
+  const auto second = capture([&] { y.bernoulli_(0.5); });
+  second->replay();
+  {
+    const c10::StreamGuard back(on_stream.current_stream());
+    first->replay();
+  }
+  EXPECT_GE(takeFindings().size(), 1u);
+  at::accelerator::synchronizeDevice(0);
+}
+#endif
+
 TEST_F(SimulatedDeathTest, AHostThatTouchesMemoryOfADeviceEnds) {
   const at::Tensor x = at::ones({4}, kDevice);
   EXPECT_DEATH(std::memset(x.mutable_data_ptr(), 0, 4), "the host touched memory of a device");

@@ -26,7 +26,7 @@ std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTa
   if (isOwn(instruction.op)) return makeOwnCall(instruction, slots, hypers, gradients);
   std::unique_ptr<Call> call = makeOperatorCall(instruction, slots);
   const bool draws_by_itself = instruction.random_draws > 0 && !takesGenerator(instruction);
-  return draws_by_itself ? makeDefaultGeneratorCall(std::move(call), instruction, slots.device()) : std::move(call);
+  return draws_by_itself ? makeDefaultGeneratorCall(std::move(call), instruction) : std::move(call);
 }
 
 bool givesGradients(exe::Direction direction) {
@@ -105,6 +105,11 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
     of_segment.resize(executable.micro_batches);
     of_segment[action.micro_batch] = &action;
   }
+  // Who watches or counts gradients sees each call; copies of links lie on two devices.
+  const bool sees_calls = options.watch || large_gradients.defined();
+  if (options.device_graphs && !sees_calls && streams_.own && !streams_.source &&
+      SegmentGraphs::isAvailable(slots.device().type()))
+    graphs_.emplace(executable, worker, slots, calls_, random, *streams_.own, profile);
 }
 
 void AcceleratorDevice::attach() {
@@ -131,7 +136,10 @@ void AcceleratorDevice::run(const ActionContext& context) {
   awaitOthers(*actions_[context.segment][context.micro_batch]);
   // Which of the two devices copies is torch's choice.
   if (met_[0]) meet(*met_[0], *streams_.own, *streams_.source);
-  calls_.run(context, /*process=*/0, [](std::size_t, CallState&) {});
+  if (graphs_)
+    graphs_->run(context);
+  else
+    calls_.run(context, /*process=*/0, [](std::size_t, CallState&) {});
   if (met_[1]) meet(*met_[1], *streams_.source, *streams_.own);
   if (const auto& stream = streams_.own ? streams_.own : streams_.source) events_.record(context.segment, *stream);
 }

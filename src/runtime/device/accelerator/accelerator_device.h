@@ -14,6 +14,7 @@
 #include "runtime/backend.h"
 #include "runtime/device/accelerator/places.h"
 #include "runtime/device/accelerator/random_position.h"
+#include "runtime/device/accelerator/segment_graphs.h"
 #include "runtime/device/aten/arena.h"
 #include "runtime/device/aten/gradient_count.h"
 #include "runtime/device/aten/worker_calls.h"
@@ -79,6 +80,7 @@ class AcceleratorDevice final : public Device {
   std::vector<std::vector<const exe::Action*>>
       actions_;  // by segment and micro-batch; those of other workers are empty
   WorkerCalls calls_;
+  std::optional<SegmentGraphs> graphs_;  // of calls_
 };
 
 }  // namespace abele::runtime

@@ -1,61 +1,83 @@
 #include "runtime/device/accelerator/random_position.h"
 
+#include <map>
 #include <mutex>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <c10/core/Event.h>
 
 namespace abele::runtime {
 namespace {
 
-// Puts the default generator of a device somewhere, and back.
-class Lent {
- public:
-  Lent(c10::Device device, const at::Generator& stands) : generator_(at::globalContext().defaultGenerator(device)) {
-    const std::lock_guard lock(generator_.mutex());
-    seed_ = generator_.current_seed();
-    offset_ = generator_.get_offset();
-    set(stands.current_seed(), stands.get_offset());
-  }
-  ~Lent() {
-    const std::lock_guard lock(generator_.mutex());
-    set(seed_, offset_);
-  }
-  Lent(const Lent&) = delete;
-  Lent& operator=(const Lent&) = delete;
+// One at a time puts the default generator of a device somewhere, and back.
+std::mutex& defaultMutex() {
+  static std::mutex mutex;
+  return mutex;
+}
 
- private:
-  void set(uint64_t seed, uint64_t offset) {
-    generator_.set_current_seed(seed);
-    generator_.set_offset(offset);
-  }
-  at::Generator generator_;
-  uint64_t seed_ = 0, offset_ = 0;
-};
+const at::Generator& defaultGenerator(c10::Device device) { return at::globalContext().defaultGenerator(device); }
+
+bool isDefault(const at::Generator& generator) {
+  return generator.unsafeGetGeneratorImpl() == defaultGenerator(generator.device()).unsafeGetGeneratorImpl();
+}
+
+void put(at::Generator generator, uint64_t seed, uint64_t offset) {
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
+  generator.set_offset(offset);
+}
+
+// When the last replay of a device that drew is over. With the lock held.
+c10::Event& lastDraws(c10::Device device) {
+  static auto* const events = new std::map<c10::DeviceIndex, c10::Event>;  // outlives the devices' own objects
+  return events->try_emplace(device.index(), device.type()).first->second;
+}
 
 class DefaultGeneratorCall final : public Call {
  public:
-  DefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction, c10::Device device)
+  DefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction)
       : call_(std::move(call)),
-        draws_{.random_draws = instruction.random_draws, .random_offset = instruction.random_offset},
-        device_(device) {}
+        draws_{.random_draws = instruction.random_draws, .random_offset = instruction.random_offset} {}
 
   void run(CallState& state) override {
-    static std::mutex one_at_a_time;
     const at::Generator& stands = state.random->draw(state.placeOf(draws_));
-    const std::lock_guard lock(one_at_a_time);
-    const Lent lent(device_, stands);
-    call_->run(state);
+    if (isDefault(stands)) return call_->run(state);
+    const std::lock_guard lock(defaultMutex());
+    const at::Generator& generator = defaultGenerator(stands.device());
+    const uint64_t seed = generator.current_seed(), offset = generator.get_offset();
+    put(generator, stands.current_seed(), stands.get_offset());
+    try {
+      call_->run(state);
+    } catch (...) {
+      put(generator, seed, offset);
+      throw;
+    }
+    put(generator, seed, offset);
   }
 
  private:
   std::unique_ptr<Call> call_;
   exe::Instruction draws_;  // only what says what it draws
-  c10::Device device_;
 };
 
 }  // namespace
+
+LentDefault::LentDefault(RandomPosition& random, const RandomPlace& place, const std::optional<c10::Stream>& stream)
+    : random_(random), stream_(stream), lock_(defaultMutex()) {
+  const at::Generator& generator = defaultGenerator(random.generator_.device());
+  if (stream_) lastDraws(generator.device()).block(*stream_);
+  seed_ = generator.current_seed();
+  offset_ = generator.get_offset();
+  put(generator, random.generator_.current_seed(), random.start_ + static_cast<uint64_t>(place.draws_before));
+  random.lent_ = generator;
+}
+
+LentDefault::~LentDefault() {
+  if (stream_) lastDraws(random_.lent_.device()).record(*stream_);
+  put(std::exchange(random_.lent_, at::Generator()), seed_, offset_);
+}
 
 RandomPosition::RandomPosition(c10::Device device) : generator_(newGenerator(device)) {}
 
@@ -67,6 +89,7 @@ void RandomPosition::begin(const at::Generator& start) {
 }
 
 const at::Generator& RandomPosition::draw(const RandomPlace& place) {
+  if (lent_.defined()) return lent_;
   generator_.set_offset(start_ + static_cast<uint64_t>(place.draws_before));
   return generator_;
 }
@@ -76,9 +99,8 @@ at::Generator newGenerator(c10::Device device) {
   return at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
 }
 
-std::unique_ptr<Call> makeDefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction,
-                                               c10::Device device) {
-  return std::make_unique<DefaultGeneratorCall>(std::move(call), instruction, device);
+std::unique_ptr<Call> makeDefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction) {
+  return std::make_unique<DefaultGeneratorCall>(std::move(call), instruction);
 }
 
 }  // namespace abele::runtime

@@ -31,25 +31,38 @@ class WorkerCalls {
   void run(const ActionContext& context, int64_t process, const Before& before) {
     place(context, process);
     const StepProfile::Action action(profile_, executable_.segments[context.segment]);
-    const std::vector<std::unique_ptr<Call>>& calls = segments_[context.segment];
-    std::size_t i = 0;
+    runCalls(context.segment, 0, segments_[context.segment].size(), action.isOn(), before);
+  }
+
+  /// run() in parts, for a device that does something else in place of some calls: says in which frames the micro-batch
+  /// lies, and where its random numbers start.
+  void place(const ActionContext& context, int64_t process);
+  /// Of the action that place() was told, the calls [begin, end).
+  template <class Before>
+  void runCalls(int32_t segment, std::size_t begin, std::size_t end, const Before& before) {
+    runCalls(segment, begin, end, /*is_observed=*/false, before);
+  }
+  /// What the calls see of the action.
+  const CallState& state() const { return state_; }
+
+ private:
+  template <class Before>
+  void runCalls(int32_t segment, std::size_t begin, std::size_t end, bool is_observed, const Before& before) {
+    const std::vector<std::unique_ptr<Call>>& calls = segments_[segment];
+    std::size_t i = begin;
     try {
-      for (; i < calls.size(); ++i) {
+      for (; i < end; ++i) {
         before(i, state_);
-        if (action.isOn())
-          runObserved(*calls[i], context.segment, i);
+        if (is_observed)
+          runObserved(*calls[i], segment, i);
         else
           calls[i]->run(state_);
       }
     } catch (const c10::Error& error) {
-      refuseCall(executable_, executable_.segments[context.segment].instructions[i], error);
+      refuseCall(executable_, executable_.segments[segment].instructions[i], error);
     }
     state_.stack.clear();
   }
-
- private:
-  // Says in which frames the micro-batch lies, and where its random numbers start.
-  void place(const ActionContext& context, int64_t process);
   void runObserved(Call& call, int32_t segment, std::size_t instruction);
 
   const exe::Executable& executable_;

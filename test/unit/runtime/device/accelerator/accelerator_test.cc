@@ -288,6 +288,139 @@ TEST_F(Accelerator, InputsAndResultsMayBeOnADevice) {
   EXPECT_TRUE(sameBits(y.cpu(), x.neg().cpu()));
 }
 
+#if __has_include(<ATen/accelerator/Graph.h>)
+// Counts what a test made.
+struct Graphs : Accelerator {
+  int64_t captures() const { return simulated::numCaptures() - captures_; }
+  int64_t replays() const { return simulated::numReplays() - replays_; }
+
+ private:
+  int64_t captures_ = simulated::numCaptures(), replays_ = simulated::numReplays();
+};
+
+// The sum of what micro-batches make, over a ring of two frames.
+Program summing(int64_t micro_batches) {
+  Program p(micro_batches, /*frames=*/2);
+  const int32_t in = p.input(f32({4})), made = p.value(f32({4})), again = p.value(f32({4}));
+  const int32_t sum = p.external(f32({4}), exe::ExternalKind::kAccumulator);
+  p.executable.segments[1].direction = exe::Direction::kUpdate;
+  p.op("aten::neg", {Arg::id(in)}, {made});
+  p.op("aten::exp", {Arg::id(made)}, {again});
+  p.op("abele::accumulate", {Arg::id(sum), Arg::id(again)}).writes = {sum};
+  p.emit(again);
+  return p;
+}
+
+TEST_F(Graphs, SegmentsAreReplayedFromTheSecondTimeOn) {
+  constexpr int64_t kCount = 4, kSteps = 5;
+  const Program p = summing(kCount);
+  Runner runner(p);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const at::Tensor x = at::randn({4 * kCount});
+    const auto results = runner.step({x});
+    at::Tensor sum = at::zeros({4});
+    for (int64_t k = 0; k < kCount; ++k) {
+      const at::Tensor made = x.narrow(0, 4 * k, 4).neg().exp();
+      EXPECT_TRUE(sameBits(results[0][k], made));
+      k == 0 ? sum.copy_(made) : sum.add_(made);
+    }
+    EXPECT_TRUE(sameBits(runner.backend().value(0), sum));
+  }
+  EXPECT_EQ(captures(), kCount);
+  EXPECT_EQ(replays(), (kSteps - 1) * kCount);
+  Runner other(p, {.device_graphs = false});
+  for (int step = 0; step < 3; ++step) other.step({at::randn({4 * kCount})});
+  EXPECT_EQ(captures(), kCount);
+}
+
+TEST_F(Graphs, ResultsMayBeElsewhereOrNotWanted) {
+  const Program p = summing(2);
+  Runner runner(p);
+  for (int step = 0; step < 6; ++step) {
+    const at::Tensor x = at::randn({8}), one = at::empty({4}), two = at::empty({4});
+    const at::Tensor first = x.narrow(0, 0, 4).neg().exp(), second = x.narrow(0, 4, 4).neg().exp();
+    runner.stepInto({x}, {{one, two}});
+    EXPECT_TRUE(sameBits(one, first) && sameBits(two, second));
+    runner.stepInto({x}, {{at::Tensor(), two}});
+    EXPECT_TRUE(sameBits(two, second));
+    runner.stepInto({x}, {{one, one}});
+    EXPECT_TRUE(sameBits(one, first + second));
+    runner.stepInto({x}, {{}});
+  }
+  EXPECT_EQ(captures(), 2 + 4);  // of the first micro-batch and of the second
+}
+
+// Draws of the forward pass, then the second one again, as recomputation does.
+TEST_F(Graphs, RandomNumbersAreThoseOfEagerOnTheDevice) {
+  const c10::Device device(c10::DeviceType::PrivateUse1, 0);
+  Program p(2);
+  const auto draw = [&](int64_t offset, double share) {
+    const int32_t mask = p.value(f32({4, 5}));
+    exe::Instruction& op = p.op("aten::bernoulli_.float", {Arg::id(mask), Arg::real(share), randomStream()}, {-1});
+    op.writes = {mask};
+    op.random_draws = 4, op.random_offset = offset;
+    p.emit(mask);
+  };
+  draw(0, 0.5), draw(4, 0.3), draw(4, 0.3);
+  const int32_t in = p.input(f32({50})), out = p.value(f32({50}));
+  exe::Instruction& drop = p.op("aten::native_dropout", {Arg::id(in), Arg::real(0.5), Arg::boolean(true)}, {out, -1});
+  drop.random_draws = 4, drop.random_offset = 8;
+  p.executable.random_draws = 12;
+  p.emit(out);
+  Runner runner(p);
+  runner.backend().setGenerator(runner.backend().newGenerator(99));
+  simulated::seedAll(11);
+  const at::Tensor before = at::globalContext().defaultGenerator(device).get_state(), x = at::randn({100});
+  std::vector<std::vector<std::vector<at::Tensor>>> results;
+  for (int step = 0; step < 4; ++step) results.push_back(runner.step({x}));
+  EXPECT_TRUE(at::equal(at::globalContext().defaultGenerator(device).get_state(), before));
+  EXPECT_EQ(captures(), 2 * 2);
+  simulated::seedAll(99);
+  for (const auto& result : results)
+    for (int k = 0; k < 2; ++k) {
+      EXPECT_TRUE(sameBits(result[0][k], at::empty({4, 5}, device).bernoulli_(0.5).cpu()));
+      const at::Tensor second = at::empty({4, 5}, device).bernoulli_(0.3).cpu();
+      EXPECT_TRUE(sameBits(result[1][k], second) && sameBits(result[2][k], second));
+      const at::Tensor dropped = std::get<0>(at::native_dropout(x.narrow(0, 50 * k, 50).to(device), 0.5, true));
+      EXPECT_TRUE(sameBits(result[3][k], dropped.cpu()));
+    }
+}
+
+// The host waits for the shape of what masked_select gives.
+TEST_F(Graphs, WhatCannotBeCapturedRunsEachTime) {
+  Program p;
+  const int32_t in = p.input(f32({4})), mask = p.input(contiguousType(DType::kBool, {4}));
+  const int32_t a = p.value(f32({4})), b = p.value(f32({4})), picked = p.value(f32({2})), c = p.value(f32({2}));
+  p.op("aten::neg", {Arg::id(in)}, {a});
+  p.op("aten::exp", {Arg::id(a)}, {b});
+  p.op("aten::masked_select", {Arg::id(b), Arg::id(mask)}, {picked});
+  p.op("aten::neg", {Arg::id(picked)}, {c});
+  p.emit(c);
+  Runner runner(p);
+  const at::Tensor chosen = at::tensor({0, 1, 1, 0}).to(at::kBool);
+  for (int step = 0; step < 6; ++step) {
+    const at::Tensor x = at::randn({4});
+    EXPECT_TRUE(sameBits(runner.step({x, chosen})[0][0], x.neg().exp().masked_select(chosen).neg()));
+  }
+  EXPECT_EQ(captures(), 2);  // before it and behind it
+  EXPECT_EQ(replays(), 2 * 3);
+}
+
+TEST_F(Graphs, WhatAKernelOfAReplayThrowsStopsTheUpdates) {
+  const TwoDevices p(2);
+  const auto backend = load(p, {.accelerator = "simulated:0,simulated:1"});
+  backend->setHyper(0, "lr", 1);
+  Runtime runtime(p.executable, *backend);
+  for (int step = 0; step < 3; ++step) runOn(p, *backend, runtime, at::ones({8}), at::full({8}, 2, at::kLong));
+  const at::Tensor before = backend->value(0);
+  EXPECT_GT(replays(), 0);
+  EXPECT_ANY_THROW(runOn(p, *backend, runtime, at::ones({8}), at::full({8}, 9, at::kLong)));
+  EXPECT_TRUE(sameBits(backend->value(0), before));
+  runOn(p, *backend, runtime, at::ones({8}), at::full({8}, 2, at::kLong));
+  EXPECT_TRUE(sameBits(backend->value(0), before + 2));
+}
+#endif
+
 TEST_F(Accelerator, WhatItCannotDoYetIsRefused) {
   const auto codeOf = [](const DeviceOptions& options) {
     try {

@@ -1,0 +1,247 @@
+#include "runtime/device/accelerator/segment_graphs.h"
+
+#include <algorithm>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/instructions.h"
+#include "base/log.h"
+#include "runtime/device/aten/own_call.h"
+
+// Torch 2.13 has it; older ones replay nothing.
+#if __has_include(<ATen/accelerator/Graph.h>)
+#include <ATen/accelerator/Graph.h>
+#define ABELE_DEVICE_GRAPHS 1
+#else
+#define ABELE_DEVICE_GRAPHS 0
+#endif
+
+namespace abele::runtime {
+
+#if ABELE_DEVICE_GRAPHS
+class DeviceGraph {
+ public:
+  // Other workers go on meanwhile.
+  void begin(c10::MempoolId_t pool) { graph_.capture_begin(pool, at::GraphCaptureMode::ThreadLocal); }
+  void end() { graph_.capture_end(); }
+  void replay() { graph_.replay(); }
+  c10::MempoolId_t pool() const { return graph_.pool(); }
+
+ private:
+  at::accelerator::Graph graph_;
+};
+
+bool SegmentGraphs::isAvailable(c10::DeviceType type) { return at::has_graph_impl(type); }
+#else
+class DeviceGraph {
+ public:
+  void begin(c10::MempoolId_t) {}
+  void end() {}
+  void replay() {}
+  c10::MempoolId_t pool() const { return {0, 0}; }
+};
+
+bool SegmentGraphs::isAvailable(c10::DeviceType) { return false; }
+#endif
+
+namespace {
+
+// A graph of one call saves nothing.
+constexpr std::size_t kFewest = 2;
+
+template <class Fn>
+void forEachSlot(const exe::Instruction& instruction, const Fn& fn) {
+  const auto each = [&](int64_t id) {
+    if (id >= 0) fn(static_cast<int32_t>(id));
+  };
+  for (const Arg& arg : instruction.args) {
+    if (arg.kind == Arg::Kind::kId) each(arg.i);
+    if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList) std::ranges::for_each(arg.ints, each);
+  }
+  for (const std::vector<int32_t>& results : instruction.results) std::ranges::for_each(results, each);
+}
+
+// Those whose calls look at nothing but tensors, and at what a Choice has.
+bool isOfDeviceAlone(OwnOp op) {
+  switch (op) {
+    case OwnOp::kCopy:
+    case OwnOp::kTransfer:
+    case OwnOp::kZero:
+    case OwnOp::kEmit:
+    case OwnOp::kAccumulate:
+    case OwnOp::kAccumulateProduct:
+    case OwnOp::kAccumulateRows:
+    case OwnOp::kAdd: return true;
+    default: return false;
+  }
+}
+
+uint64_t addressOf(const at::Tensor& tensor) {
+  return tensor.defined() ? reinterpret_cast<uint64_t>(tensor.const_data_ptr()) : 0;
+}
+
+void addOnce(std::vector<int32_t>& to, int32_t id) {
+  if (std::ranges::find(to, id) == to.end()) to.push_back(id);
+}
+
+}  // namespace
+
+SegmentGraphs::SegmentGraphs(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
+                             WorkerCalls& calls, RandomPosition& random, const c10::Stream& stream,
+                             const StepProfile& profile)
+    : executable_(executable),
+      slots_(slots),
+      calls_(calls),
+      random_(random),
+      stream_(stream),
+      profile_(profile),
+      segments_(executable.segments.size()) {
+  for (const exe::Action& action : executable.workers[worker].actions) {
+    const exe::Segment& segment = executable.segments[action.segment];
+    Captures& captures = segments_[action.segment];
+    // Updates take numbers of the host.
+    if (!captures.pieces.empty() || segment.direction == exe::Direction::kUpdate) continue;
+    findSlots(segment, captures);
+    for (const exe::Instruction& instruction : segment.instructions)
+      captures.runs_each_time.push_back(!canBeCaptured(instruction));
+    cut(segment, captures);
+  }
+}
+
+SegmentGraphs::~SegmentGraphs() = default;
+
+void SegmentGraphs::findSlots(const exe::Segment& segment, Captures& captures) const {
+  for (const exe::Instruction& instruction : segment.instructions)
+    forEachSlot(instruction, [&](int32_t slot) {
+      const int32_t group = executable_.slots[slot].group;
+      addOnce(captures.groups, group);
+      const exe::GroupKind kind = executable_.groups[group].kind;
+      if (kind == exe::GroupKind::kInput) addOnce(captures.inputs, slot);
+      if (kind == exe::GroupKind::kOutput) addOnce(captures.outputs, slot);
+    });
+}
+
+bool SegmentGraphs::canBeCaptured(const exe::Instruction& instruction) const {
+  if (isOwn(instruction.op) && !isOfDeviceAlone(ownOp(instruction.op))) return false;
+  if (instruction.draws_vary || instruction.normals.count > 0) return false;
+  bool is_on_device = true;
+  forEachSlot(instruction, [&](int32_t slot) {
+    const at::Tensor& tensor = slots_.tensor(slot, 0);
+    is_on_device = is_on_device && !(tensor.defined() && tensor.is_cpu());
+  });
+  return is_on_device;
+}
+
+// A graph's kernels draw one after the other from one place on: where the next draw is elsewhere, another graph begins.
+void SegmentGraphs::cut(const exe::Segment& segment, Captures& captures) const {
+  captures.pieces.clear();
+  captures.taken.clear();
+  int64_t next_draw = 0;
+  for (std::size_t i = 0; i < segment.instructions.size(); ++i) {
+    const exe::Instruction& instruction = segment.instructions[i];
+    const bool is_captured = !captures.runs_each_time[i];
+    Piece* last = captures.pieces.empty() ? nullptr : &captures.pieces.back();
+    const bool jumps = last && last->first_draw && instruction.isRandom() && instruction.random_offset != next_draw;
+    if (!last || last->is_captured != is_captured || (is_captured && jumps)) {
+      captures.pieces.push_back({i, i, is_captured, nullptr});
+      last = &captures.pieces.back();
+    }
+    last->end = i + 1;
+    if (!instruction.isRandom()) continue;
+    if (!last->first_draw) last->first_draw = &instruction;
+    next_draw = instruction.random_offset + instruction.random_draws;
+  }
+  for (Piece& piece : captures.pieces)
+    if (piece.end - piece.begin < kFewest) piece.is_captured = false;
+}
+
+SegmentGraphs::Choice SegmentGraphs::choiceOf(const Captures& captures, const ActionContext& context) const {
+  const int32_t* frames = calls_.state().frame_of_group;
+  Choice choice{context.group_index == 0};
+  for (const int32_t group : captures.groups) choice.push_back(static_cast<uint64_t>(frames[group]));
+  for (const int32_t slot : captures.inputs)
+    choice.push_back(addressOf(slots_.tensor(slot, frames[executable_.slots[slot].group])));
+  // Results that add up look at the micro-batch before, too.
+  for (const int32_t slot : captures.outputs)
+    for (const int32_t frame : {context.micro_batch, std::max(context.micro_batch - 1, 0)})
+      choice.push_back(addressOf(slots_.tensor(slot, frame)));
+  return choice;
+}
+
+void SegmentGraphs::runCalls(int32_t segment, std::size_t begin, std::size_t end) {
+  calls_.runCalls(segment, begin, end, [](std::size_t, CallState&) {});
+}
+
+void SegmentGraphs::run(const ActionContext& context) {
+  Captures& captures = segments_[context.segment];
+  const bool has_graphs = std::ranges::any_of(captures.pieces, &Piece::is_captured);
+  // Who profiles sees the operators one by one.
+  if (!has_graphs || profile_.isOn()) return calls_.run(context, /*process=*/0, [](std::size_t, CallState&) {});
+  calls_.place(context, /*process=*/0);
+  const std::size_t count = executable_.segments[context.segment].instructions.size();
+  Taken& taken = captures.taken[choiceOf(captures, context)];
+  if (!std::exchange(taken.has_run, true)) return runCalls(context.segment, 0, count);
+  taken.graphs.resize(captures.pieces.size());
+  for (std::size_t i = 0; i < captures.pieces.size(); ++i) {
+    const Piece piece = captures.pieces[i];
+    if (!piece.is_captured) {
+      runCalls(context.segment, piece.begin, piece.end);
+      continue;
+    }
+    if (!taken.graphs[i]) {
+      std::unique_ptr<DeviceGraph> graph = capture(context.segment, piece);
+      if (!graph) return runCalls(context.segment, piece.begin, count);
+      taken.graphs[i] = std::move(graph);
+    }
+    replay(*taken.graphs[i], piece);
+  }
+}
+
+void SegmentGraphs::replay(DeviceGraph& graph, const Piece& piece) const {
+  std::optional<LentDefault> lent;
+  if (piece.first_draw) lent.emplace(random_, calls_.state().placeOf(*piece.first_draw), stream_);
+  graph.replay();
+}
+
+std::unique_ptr<DeviceGraph> SegmentGraphs::capture(int32_t segment, const Piece& piece) {
+  // Also where nothing draws: torch knows one capture of a device's default generator at a time, and while there is one
+  // nobody else draws from it.
+  const LentDefault lent(random_, piece.first_draw ? calls_.state().placeOf(*piece.first_draw) : RandomPlace(),
+                         std::nullopt);
+  auto graph = std::make_unique<DeviceGraph>();
+  std::optional<std::string> error;
+  std::size_t begin = piece.begin, end = piece.end;
+  try {
+    graph->begin(pool_);
+    try {
+      calls_.runCalls(segment, piece.begin, piece.end, [&](std::size_t i, CallState&) { begin = i; });
+    } catch (const std::exception& at_call) {
+      error = at_call.what();
+      end = begin + 1;
+    }
+    if (!error) begin = piece.begin;
+    graph->end();
+  } catch (const std::exception& of_graph) {
+    if (!error) error = of_graph.what();
+  }
+  if (error) {
+    giveUp(segment, begin, end, *error);
+    return nullptr;
+  }
+  pool_ = graph->pool();
+  return graph;
+}
+
+void SegmentGraphs::giveUp(int32_t segment, std::size_t begin, std::size_t end, const std::string& why) {
+  const exe::Segment& of = executable_.segments[segment];
+  log::info(of.name, ": ", of.instructions[begin].op, end - begin > 1 ? " and what follows" : "",
+            " cannot be captured as a graph of the device and is enqueued each time: ",
+            std::string_view(why).substr(0, why.find('\n')));
+  Captures& captures = segments_[segment];
+  std::fill(captures.runs_each_time.begin() + static_cast<std::ptrdiff_t>(begin),
+            captures.runs_each_time.begin() + static_cast<std::ptrdiff_t>(end), true);
+  cut(of, captures);
+}
+
+}  // namespace abele::runtime
