@@ -6,7 +6,7 @@
 
 #include "operators/gelu_loops.h"
 #include "operators/library.h"
-#include "operators/processor_loops.h"
+#include "base/processor_loops.h"
 #include "runtime/kernels/parallel.h"
 
 namespace abele::operators {

@@ -9,7 +9,7 @@
 
 #include "operators/library.h"
 #include "operators/norm_loops.h"
-#include "operators/processor_loops.h"
+#include "base/processor_loops.h"
 #include "runtime/kernels/parallel.h"
 
 namespace abele::operators {

@@ -15,6 +15,7 @@
 #include <c10/core/TensorOptions.h>
 
 #include "base/error.h"
+#include "runtime/device/aten/gelu_call.h"
 #include "runtime/device/aten/operator_signature.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/constants.h"
@@ -585,8 +586,10 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
     return std::make_unique<CopyCall>(slots.ref(static_cast<int32_t>(instruction.args[0].i)), results[0].slot);
   const bool all_arguments = instruction.args.size() == op.schema().arguments().size();
   const bool has_all = results.size() == returns.size() && tensors_only && all_arguments;
-  if (has_all)
+  if (has_all) {
     if (std::unique_ptr<Call> call = BinaryCall::make(instruction, op, slots, results[0])) return call;
+    if (std::unique_ptr<Call> call = makeGeluCall(instruction, slots)) return call;
+  }
   if (has_all && outKernelReads(instruction, slots))
     if (const auto out = findOutVariant(op, keyOf(slots)))
       return std::make_unique<OutCall>(instruction, *out, slots, results);

@@ -1,6 +1,6 @@
-#include "operators/processor_loops.h"
+#include "base/processor_loops.h"
 
-namespace abele::operators {
+namespace abele {
 
 Processor processor() {
 #if defined(__x86_64__)
@@ -16,4 +16,4 @@ Processor processor() {
 #endif
 }
 
-}  // namespace abele::operators
+}  // namespace abele

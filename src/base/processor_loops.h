@@ -1,7 +1,7 @@
 // Which of the loops that are compiled once for each kind of processor run here.
 #pragma once
 
-namespace abele::operators {
+namespace abele {
 
 enum class Processor { kOther, kAvx2, kAvx512 };
 
@@ -18,4 +18,4 @@ const Loops* loopsFor(const Loops& avx2, const Loops& avx512) {
   }
 }
 
-}  // namespace abele::operators
+}  // namespace abele
