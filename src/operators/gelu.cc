@@ -4,9 +4,9 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 
+#include "base/processor_loops.h"
 #include "operators/gelu_loops.h"
 #include "operators/library.h"
-#include "base/processor_loops.h"
 #include "runtime/kernels/parallel.h"
 
 namespace abele::operators {

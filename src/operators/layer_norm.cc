@@ -7,9 +7,9 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include "base/processor_loops.h"
 #include "operators/library.h"
 #include "operators/norm_loops.h"
-#include "base/processor_loops.h"
 #include "runtime/kernels/parallel.h"
 
 namespace abele::operators {

@@ -578,18 +578,16 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
   const exe::Instruction instruction = withOutKernel(recorded);
   const c10::OperatorHandle op = findOperator(instruction.op, keyOf(slots));
   requireSignature(recorded, findOperator(recorded.op, keyOf(slots)).schema(), slots.device());
-  const auto& returns = op.schema().returns();
   bool tensors_only = true;
   std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
   if (results.empty()) return std::make_unique<InPlaceCall>(instruction, op, slots);
+  if (std::unique_ptr<Call> call = makeGeluCall(instruction, slots)) return call;
   if (CopyCall::fits(instruction))
     return std::make_unique<CopyCall>(slots.ref(static_cast<int32_t>(instruction.args[0].i)), results[0].slot);
-  const bool all_arguments = instruction.args.size() == op.schema().arguments().size();
-  const bool has_all = results.size() == returns.size() && tensors_only && all_arguments;
-  if (has_all) {
+  const bool has_all = results.size() == op.schema().returns().size() && tensors_only &&
+                       instruction.args.size() == op.schema().arguments().size();
+  if (has_all)
     if (std::unique_ptr<Call> call = BinaryCall::make(instruction, op, slots, results[0])) return call;
-    if (std::unique_ptr<Call> call = makeGeluCall(instruction, slots)) return call;
-  }
   if (has_all && outKernelReads(instruction, slots))
     if (const auto out = findOutVariant(op, keyOf(slots)))
       return std::make_unique<OutCall>(instruction, *out, slots, results);

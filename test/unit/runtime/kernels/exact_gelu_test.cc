@@ -40,9 +40,9 @@ TEST(ExactGelu, GivesTheBitsOfAtenForEveryNumber) {
 }
 
 TEST(ExactGelu, GivesTheBitsOfAtenForEveryShape) {
-  std::vector<std::vector<int64_t>> shapes = {{},           {1, 1},        {16, 1},         {1, 1, 1, 16}, {3, 1, 1, 7},
-                                              {2, 3, 4, 5}, {0, 4},        {2, 3, 4, 5, 6}, {7, 33, 129},  {33000},
-                                              {257, 257},   {2, 1, 2, 3, 2, 2}};
+  std::vector<std::vector<int64_t>> shapes = {{},           {1, 1},       {16, 1},    {1, 1, 1, 16},
+                                              {3, 1, 1, 7}, {2, 3, 4, 5}, {0, 4},     {2, 3, 4, 5, 6},
+                                              {7, 33, 129}, {33000},      {257, 257}, {2, 1, 2, 3, 2, 2}};
   for (int64_t n = 1; n < 70; ++n) shapes.push_back({n});
   for (const std::vector<int64_t>& shape : shapes)
     requireBitsOfAten(at::randn(shape, at::kFloat), at::randn(shape, at::kFloat));
