@@ -22,7 +22,7 @@ from support.systems import Compiled, Eager
 from support.workloads import WORKLOADS
 
 MIB = 1 << 20
-CLASSES = ("weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient")
+CLASSES = ("weights", "optimizer_state", "accumulators", "constants", "stash", "transient")
 
 
 def resident():
