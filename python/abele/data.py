@@ -302,7 +302,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _batches(self):
         if self._accessor is not None:
-            return iter(self._accessor)
+            return _Held(self, iter(self._accessor))
         return _Pass(self)
 
     def _beginPass(self):
@@ -369,6 +369,22 @@ class _Progress:
 
     batches = None  # that were taken; None: it has ended
     random = None  # the random numbers that it began with
+
+
+class _Held:
+    """An iterator that keeps a loader alive: `for batch in DataLoader(...)` has no other reference to it."""
+
+    def __init__(self, loader, batches):
+        self._loader, self._batches = loader, batches
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._batches)
+
+    def __len__(self):
+        return len(self._batches)
 
 
 class _Pass:

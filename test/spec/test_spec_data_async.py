@@ -144,6 +144,12 @@ def test_workers_of_torch_are_started_as_in_this_process(loader, strategy):
     assert found.tolist() == [ours, ours]
 
 
+@pytest.mark.spec("data/3/Async")
+def test_a_loader_that_nobody_names_lives_as_long_as_its_pass():
+    batches = iter(DataLoader(options(), dataset(8), mode=DataLoaderMode.Async, async_options=FORK))
+    assert rows(batches) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
 @pytest.mark.spec("data/2/async_options", "data/2/rebatched_worker_size")
 def test_what_asynchronous_loaders_refuse():
     with pytest.raises(AssertionError):
