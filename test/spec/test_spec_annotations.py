@@ -82,6 +82,10 @@ def test_numbers_of_devices_can_be_texts():
     poptorch.BeginBlock(layers[0], "a", ipu_id="first")
     with pytest.raises(poptorch.Error, match="ipu_id is 'first'"):
         infer(layers, X)
+    poptorch.removeBlocks(layers)
+    poptorch.BeginBlock(layers[0], "a", ipu_id=1 << 40)
+    with pytest.raises(poptorch.Error, match="ipu_id is 1099511627776"):
+        infer(layers, X)
 
 
 @spec(
