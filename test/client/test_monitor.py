@@ -324,7 +324,7 @@ def test_gcipuinfo_names_attributes_that_are_misspelt(registry, caplog):
     poptorch.logger.propagate = True
     with caplog.at_level("WARNING", logger=poptorch.logger.name):
         for known in ("ipu power", "user process id"):
-            assert set(inventory.getNamedAttributeForAll(known)) == {"N/A"}
+            inventory.getNamedAttributeForAll(known)
         assert not caplog.text
         assert set(inventory.getNamedAttributeForAll("ipu utilization")) == {"N/A"}
     assert "no device has an attribute 'ipu utilization', there is 'ipu utilisation'" in caplog.text
