@@ -11,31 +11,21 @@ differs.
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import ROOT, describe
+from support.machine import built, describe
 from support.workloads import WORKLOADS
 
 HEAD = "workload         setup  taken        ms  eager ms  ratio   best  losses"
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-def program():
-    """The trainer, of the build that the package was loaded from."""
-    folder = Path(os.environ.get("ABELE_BUILD_DIR", ROOT.parent / "build/dev"))
-    path = folder / "abele-train-cpp"
-    if not path.exists():
-        raise SystemExit(f"{path} is missing: ./dev build abele-train-cpp")
-    return path
-
-
 def measure(name, samples, setups):
-    command = [program(), name, str(samples), *setups]
+    command = [built("abele-train-cpp"), name, str(samples), *setups]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 

@@ -11,7 +11,6 @@ share: limit / step. Steps and replays take turns; a share above 1 says that the
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -21,22 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from support.machine import ROOT, describe
+from support.machine import built, describe
 from support.systems import Compiled
 from support.workloads import WORKLOADS
 
 HEAD = "workload        setup  fusion   step ms  limit ms  share  instructions  ns each"
 RESULTS = Path(__file__).resolve().parent / "results"
 WARM_STEPS = 3
-
-
-def replayer():
-    """The program that replays, of the build that the package was loaded from."""
-    folder = Path(os.environ.get("ABELE_BUILD_DIR", ROOT.parent / "build/dev"))
-    path = folder / "abele-replay"
-    if not path.exists():
-        raise SystemExit(f"{path} is missing: ninja -C {folder} abele-replay")
-    return path
 
 
 class Replay:
@@ -51,7 +41,7 @@ class Replay:
         self.threads = threads
 
     def run(self, steps):
-        command = [replayer(), self.files[0], str(self.threads), str(steps), *self.files[1:]]
+        command = [built("abele-replay"), self.files[0], str(self.threads), str(steps), *self.files[1:]]
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

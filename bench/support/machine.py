@@ -10,6 +10,14 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def built(name):
+    """A program of the build that the package was loaded from."""
+    path = Path(os.environ.get("ABELE_BUILD_DIR", ROOT.parent / "build/dev")) / name
+    if not path.exists():
+        raise SystemExit(f"{path} is missing: ./dev build {name}")
+    return path
+
+
 def describe():
     """Processor, cores, torch and commit, for the head of a result file."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
