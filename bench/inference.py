@@ -16,8 +16,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from smoke import CHECKED_STEPS, RESULTS, System, split, take_turns
+from smoke import CHECKED_STEPS, RESULTS, split
 from support.machine import describe
+from support.turns import System, take_turns
 from support.workloads import MICRO_BATCHES, WORKLOADS
 
 HEAD = "workload       rows  setup        ms  eager ms  ratio   best  compile ms  ratio   best   clean  bits"
@@ -34,7 +35,7 @@ def measure(workload, setups, single, samples, patience_s):
     told = {
         name: [system.train(step, 1)["losses"] for step in range(CHECKED_STEPS)] for name, system in systems.items()
     }
-    take_turns(list(systems.values()), steps, samples, patience_s)
+    take_turns(list(systems.values()), CHECKED_STEPS, steps, samples, patience_s)
     rows = {}
     for setup in setups:
         devices, each = split(setup)

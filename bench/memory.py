@@ -4,9 +4,9 @@
 
 The five workloads; a setup DxT is D devices of T threads each, whose devices have copies of the weights, as the
 poptorch front end has it; "/shared" lets them work in the model's own, as the abele front end does. Every run is a
-process of its own. "peak" is the largest resident set of the process (VmHWM), "base" what is resident once model,
-batches and optimizer are there and nothing ran. The plan's bytes by class, of all devices, are exact and the same on
-every machine. Losses must be the same bits.
+process of its own. "auto" is what devices("measured") takes; its peak is that of the trials too. "peak" is the largest
+resident set of the process (VmHWM), "base" what is resident once model, batches and optimizer are there and nothing
+ran. The plan's bytes by class, of all devices, are exact and the same on every machine. Losses must be the same bits.
 """
 
 import argparse
@@ -49,8 +49,8 @@ def train(pipe, setup, workload_name, steps):
     if kind.startswith("eager"):
         system = Eager(workload, int(kind.partition("-")[2]))
     else:
-        devices, threads = kind.split("x")
-        system = Compiled(workload, int(devices), int(threads), shared=bool(shared))
+        devices, threads = map(int, kind.split("x")) if kind != "auto" else (None, os.cpu_count())
+        system = Compiled(workload, devices, threads, shared=bool(shared))
     base = resident()
     losses, first = [], 0
     for step in range(steps):
@@ -65,6 +65,7 @@ def train(pipe, setup, workload_name, steps):
             "after": after,
             "losses": losses,
             "parameters": sum(p.numel() * p.element_size() for p in workload.model().parameters()),
+            "taken": system.placement()["taken"] if kind == "auto" else kind,
             "planned": planned(system.model) if isinstance(system, Compiled) else {},
         }
     )
@@ -82,16 +83,18 @@ def measure(setup, workload, steps):
 
 
 def eager_of(setup):
-    devices, threads = setup.partition("/")[0].split("x")
+    setup = setup.partition("/")[0]
+    devices, threads = setup.split("x") if setup != "auto" else (1, os.cpu_count())
     return f"eager-{int(devices) * int(threads)}"
 
 
 def have_same_losses(rows):
     """Of systems with as many threads a device, eager among them."""
     by_threads = {}
-    for system, runs in rows.items():
-        threads = system.partition("/")[0].replace("-", "x").split("x")[1]
-        by_threads.setdefault(threads, set()).update(tuple(map(tuple, run["losses"])) for run in runs)
+    for runs in rows.values():
+        for run in runs:
+            threads = run["taken"].replace("-", "x").split("x")[1]
+            by_threads.setdefault(threads, set()).add(tuple(map(tuple, run["losses"])))
     return all(len(losses) == 1 for losses in by_threads.values())
 
 

@@ -1,118 +1,39 @@
 """What do two devices cost in two processes, against two threads of one process with the same cut, and against
-torch.distributed.pipelining in two processes?
+the peers that have two processes, DDP and torch.distributed.pipelining?
 
     ./dev bench processes                      the five workloads
     ./dev bench processes --workloads deep-narrow --samples 15
-    ./dev bench processes --peers none         without torch.distributed.pipelining
+    ./dev bench processes --peers none         without peers
 
 All have two devices of one thread. They take turns, one timed sample each, and the others sleep; a sample of two
 processes lasts until the later one has ended. Samples during which other programs used more than a twentieth of the
 machine are dropped where there are enough others. Our losses must equal those of eager with one thread, bit for bit;
 of the peers the largest difference from them is shown. Ratios are those of medians: "ratio" is processes / threads,
-"to peer" is processes / the fastest schedule of the peer (support/pipelining.py).
+"to peer" is processes / the fastest peer (support/peers).
 """
 
 import argparse
 import json
-import multiprocessing
-import os
-import socket
 import statistics
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import busy_seconds, describe
-from support.pipelining import PEERS
-from support.systems import serve
+from support.machine import describe
+from support.peers import PEERS
+from support.turns import Failed, System, take_turns
 from support.workloads import WORKLOADS
 
 CHECKED_STEPS = 4
-CROWDED = 0.05
 RESULTS = Path(__file__).resolve().parent / "results"
-OURS = {"threads": ("2x1", 1), "processes": ("2x1-apart", 2)}
-
-
-class Failed(Exception):
-    """A system could not train."""
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-class System:
-    """As many processes as the devices need, which all get the same orders."""
-
-    def __init__(self, name, workload):
-        setup, number = OURS.get(name, (name, 2 if name in PEERS else 1))
-        context = multiprocessing.get_context("spawn")
-        port = str(free_port())
-        self.name, self.samples, self.pipes, self.processes = name, [], [], []
-        for rank in range(number):
-            pipe, theirs = context.Pipe()
-            variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(number)}
-            variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            arguments = (theirs, setup, workload, variables if number > 1 else None)
-            process = context.Process(target=serve, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            self.pipes.append(pipe)
-            self.processes.append(process)
-        self.receive()
-
-    def receive(self):
-        replies = []
-        for pipe in self.pipes:
-            replies.append(pipe.recv())
-            if "error" in replies[-1]:
-                self.kill()
-                raise Failed(f"{self.name}: {replies[-1]['error']}")
-        return replies
-
-    def train(self, first, steps):
-        for pipe in self.pipes:
-            pipe.send((first, steps))
-        return self.receive()
-
-    def losses(self):
-        """Of the first steps: one a micro-batch, of the process that has them."""
-        steps = [self.train(step, 1) for step in range(CHECKED_STEPS)]
-        return [next(reply["losses"][0] for reply in replies if reply["losses"][0]) for replies in steps]
-
-    def sample(self, first, steps):
-        wall, busy = time.perf_counter(), busy_seconds()
-        replies = self.train(first, steps)
-        wall, busy = time.perf_counter() - wall, busy_seconds() - busy
-        others = max(0.0, busy - sum(reply["cpu_s"] for reply in replies)) / (wall * os.cpu_count())
-        self.samples.append((others, max(reply["s"] for reply in replies) / steps))
-
-    def clean(self):
-        return [seconds for others, seconds in self.samples if others < CROWDED]
-
-    def median(self, wanted):
-        return statistics.median([s for _, s in sorted(self.samples)][: max(wanted, len(self.clean()))])
-
-    def stop(self):
-        for pipe in self.pipes:
-            pipe.send(None)
-        self.receive()
-        for process in self.processes:
-            process.join()
-
-    def kill(self):
-        for process in self.processes:
-            process.kill()
-            process.join()
+OURS = {"threads": "2x1", "processes": "2x1-apart"}
+TWO = [name for name, peer in PEERS.items() if peer.processes == 2]
 
 
 def start(name, workload):
     """The system after its first steps, and their losses. Raises: Failed."""
-    system = System(name, workload.name)
-    return system, system.losses()
+    system = System(OURS.get(name, name), workload.name)
+    return system, [system.train(step, 1)["losses"][0] for step in range(CHECKED_STEPS)]
 
 
 def difference(some, others):
@@ -132,13 +53,7 @@ def measure(workload, peers, samples, patience_s):
                 raise
             failures[name] = str(error)
     order = list(systems.values())
-    until, turn = time.monotonic() + patience_s, 0
-    while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in order)):
-        for system in order[turn % len(order) :] + order[: turn % len(order)]:
-            system.sample(CHECKED_STEPS + turn * workload.steps, workload.steps)
-        turn += 1
-    for system in order:
-        system.stop()
+    take_turns(order, CHECKED_STEPS, workload.steps, samples, patience_s)
     medians = {name: system.median(samples) for name, system in systems.items()}
     rivals = {name: medians[name] for name in peers if name in medians}
     best = min(rivals, key=rivals.get, default=None)
@@ -151,7 +66,7 @@ def measure(workload, peers, samples, patience_s):
         "ratio_to_peer": medians["processes"] / rivals[best] if best else None,
         "peers_that_failed": failures,
         "clean": min(len(system.clean()) for system in order),
-        "samples": turn,
+        "samples": len(order[0].samples),
         "all_samples": {name: system.samples for name, system in systems.items()},
         "same_losses": all(losses[name] == expected for name in OURS),
         "loss_difference": {name: difference(losses[name], expected) for name in systems},
@@ -160,7 +75,7 @@ def measure(workload, peers, samples, patience_s):
 
 def show(name, row, peers):
     times = " ".join(
-        f"{row['peers_ms'][peer]:11.1f}" if peer in row["peers_ms"] else f"{'failed':>11}" for peer in peers
+        f"{row['peers_ms'][peer]:12.1f}" if peer in row["peers_ms"] else f"{'failed':>12}" for peer in peers
     )
     to_peer = f"{row['ratio_to_peer']:8.2f}" if row["best_peer"] else f"{'-':>8}"
     theirs = max((row["loss_difference"][peer] for peer in row["peers_ms"]), default=0)
@@ -176,7 +91,7 @@ def show(name, row, peers):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none (default: all)")
+    parser.add_argument("--peers", default=",".join(TWO), help=f"some of {','.join(TWO)}, or none (default: all)")
     parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
     parser.add_argument("--patience", type=float, default=60, help="seconds that a workload may wait for clean samples")
     parser.add_argument("--json", type=Path, help="default: bench/results/processes-<date>.json")
@@ -190,10 +105,10 @@ def main():
     if not hasattr(poptorch.Options().Distributed, "devicesPerProcess"):
         raise SystemExit("stages in several processes: this build has no Distributed.devicesPerProcess")
     peers = [] if args.peers == "none" else args.peers.split(",")
-    if unknown := set(peers) - set(PEERS):
-        raise SystemExit(f"no schedules of the peer: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
+    if unknown := set(peers) - set(TWO):
+        raise SystemExit(f"no peers in two processes: {', '.join(sorted(unknown))}; there are {', '.join(TWO)}")
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
-    heads = " ".join(f"{peer:>11}" for peer in peers)
+    heads = " ".join(f"{peer:>12}" for peer in peers)
     print(f"workload       threads ms  processes ms  ratio {heads}  to peer   clean losses")
     for name in args.workloads.split(","):
         row = result["workloads"][name] = measure(WORKLOADS[name], peers, args.samples, args.patience)
@@ -202,7 +117,7 @@ def main():
     print(f"geometric mean: processes / threads {statistics.geometric_mean([row['ratio'] for row in rows]):.3f}")
     if all(row["best_peer"] for row in rows):
         to_peer = statistics.geometric_mean([row["ratio_to_peer"] for row in rows])
-        print(f"geometric mean: processes / fastest schedule of torch.distributed.pipelining {to_peer:.3f}")
+        print(f"geometric mean: processes / fastest peer {to_peer:.3f}")
     path = args.json or RESULTS / f"processes-{result['date'][:10]}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written to {path}")

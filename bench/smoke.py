@@ -4,6 +4,7 @@
     ./dev bench smoke --workloads deep-narrow --setups 1x2 --samples 15
     ./dev bench smoke --setups 1x2,1x2/off     with instructions joined and apart (Options.fusion), in turns
     ./dev bench smoke --setups auto,1x2,2x1    and the number of devices that Abele chooses for the whole machine
+    ./dev bench smoke --peers all              beside torch.compile, DDP and torch.distributed.pipelining
 
 A setup DxT is D devices of T threads each. Its ratio is to eager with D * T threads; its losses must equal, bit for
 bit, those of eager with T threads. "auto" is AutoSplit.devices("measured") with all cores; a line below it says what
@@ -11,73 +12,27 @@ was taken, what a step of each number of devices took while compiling, and that 
 "heap" counts the allocations of tensor memory in the last step. Every system lives in a process of its own; they take
 turns, one timed sample each, and the others sleep. A sample is crowded when other programs used more than a twentieth
 of the machine; crowded samples are dropped as soon as enough clean ones exist.
+
+A peer (a file of support/peers) uses the whole machine, too: its ratio is to eager with all cores, and its losses may
+differ. Below the peers: our best setup to the best peer, and the geometric means of all workloads at the end.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
 import statistics
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import busy_seconds, describe
-from support.systems import serve
+from support.machine import describe
+from support.peers import PEERS
+from support.turns import Failed, System, take_turns
 from support.workloads import WORKLOADS
 
 CHECKED_STEPS = 6
-CROWDED = 0.05
-HEAD = "workload         setup        ms  eager ms  ratio   best   clean first s    MiB  eager  heap  losses"
+HEAD = "workload              setup        ms  eager ms  ratio   best   clean first s    MiB  eager  heap  losses"
 RESULTS = Path(__file__).resolve().parent / "results"
-
-
-class System:
-    """A process that trains one workload when told to."""
-
-    def __init__(self, name, workload):
-        self.name = name
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, name, workload), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.samples = []  # (share of others, seconds a step)
-        self.build_s = self.receive()["s"]
-
-    def receive(self):
-        reply = self.pipe.recv()
-        if "error" in reply:
-            raise SystemExit(f"{self.name}: {reply['error']}")
-        return reply
-
-    def train(self, first, steps):
-        self.pipe.send((first, steps))
-        return self.receive()
-
-    def sample(self, first, steps):
-        wall, busy = time.perf_counter(), busy_seconds()
-        reply = self.train(first, steps)
-        wall, busy = time.perf_counter() - wall, busy_seconds() - busy
-        others = max(0.0, busy - reply["cpu_s"]) / (wall * os.cpu_count())
-        self.samples.append((others, reply["s"] / steps))
-
-    def clean(self):
-        return [seconds for others, seconds in self.samples if others < CROWDED]
-
-    def kept(self, wanted):
-        """The clean samples, filled up with the least crowded ones to the number wanted."""
-        seconds = [seconds for _, seconds in sorted(self.samples)]
-        return seconds[: max(wanted, len(self.clean()))]
-
-    def stop(self):
-        self.pipe.send(None)
-        reply = self.receive()
-        self.peak_mib = reply["peak_bytes"] / 2**20
-        self.heap_allocations = reply["heap_allocations"]
-        self.placement = reply["placement"]
-        self.process.join()
 
 
 def eager_of(threads):
@@ -97,63 +52,102 @@ def threads_of(setup):
     return [n for n in range(1, cores + 1) if cores % n == 0] if setup.startswith("auto") else [split(setup)[1]]
 
 
-def take_turns(systems, steps, samples, patience_s):
-    """Times all systems, a sample of so many steps each, until they have clean ones enough, and stops them."""
-    until, turn = time.monotonic() + patience_s, 0
-    while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in systems)):
-        for system in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
-            system.sample(CHECKED_STEPS + turn * steps, steps)
-        turn += 1
-    for system in systems:
-        system.stop()
+def start(names, workload):
+    """Systems that have trained the checked steps, their replies, and why others could not."""
+    systems, checked, failures = {}, {}, {}
+    for name in names:
+        try:
+            system = System(name, workload.name)
+            checked[name] = [system.train(step, 1) for step in range(CHECKED_STEPS)]
+            systems[name] = system
+        except Failed as error:
+            if name not in PEERS:
+                raise SystemExit(str(error)) from None
+            failures[name] = str(error)
+    return systems, checked, failures
 
 
-def measure(workload, setups, samples, patience_s):
-    """Results of one workload by setup, after all systems took turns."""
+def row_of(system, base, losses, twin, samples):
+    """What a system took, beside the eager system `base`; twin: the losses that its own are compared with."""
+    pairs = [pair for steps in zip(losses, twin, strict=True) for pair in zip(*steps, strict=True)]
+    return {
+        "ms": system.median(samples) * 1e3,
+        "eager_ms": base.median(samples) * 1e3,
+        "ratio": system.median(samples) / base.median(samples),
+        "best_ratio": min(system.kept(samples)) / min(base.kept(samples)),
+        "same_losses": losses == twin,
+        "loss_difference": max(abs(a - b) for a, b in pairs),
+        "samples": len(system.samples),
+        "clean": len(system.clean()),
+        "all_samples": system.samples,
+        "peak_mib": system.peak_mib,
+        "eager_peak_mib": base.peak_mib,
+        "heap_allocations": system.heap_allocations,
+    }
+
+
+def measure(workload, setups, peers, samples, patience_s):
+    """Results of one workload by setup and by peer, after all systems took turns."""
     names = sorted(
         {eager_of(d * t) for d, t in map(split, setups)} | {eager_of(t) for s in setups for t in threads_of(s)}
     )
-    systems = {name: System(name, workload.name) for name in [*names, *setups]}
-    checked = {name: [system.train(step, 1) for step in range(CHECKED_STEPS)] for name, system in systems.items()}
+    whole = eager_of(os.cpu_count())
+    if peers and whole not in names:
+        names.append(whole)
+    systems, checked, failures = start([*names, *setups, *peers], workload)
     losses = {name: [reply["losses"][0] for reply in replies] for name, replies in checked.items()}
-
-    take_turns(list(systems.values()), workload.steps, samples, patience_s)
+    take_turns(list(systems.values()), CHECKED_STEPS, workload.steps, samples, patience_s)
     rows = {}
-    for setup in setups:
-        devices, threads = split(setup)
-        base = systems[eager_of(devices * threads)]
-        placement = systems[setup].placement
-        if placement:
-            threads = split(placement["taken"])[1]
-        twin = losses[eager_of(threads)]
-        ours, theirs = systems[setup].kept(samples), base.kept(samples)
-        pairs = [pair for steps in zip(losses[setup], twin, strict=True) for pair in zip(*steps, strict=True)]
-        rows[setup] = {
-            "ms": statistics.median(ours) * 1e3,
-            "eager_ms": statistics.median(theirs) * 1e3,
-            "ratio": statistics.median(ours) / statistics.median(theirs),
-            "best_ratio": min(ours) / min(theirs),
-            "same_losses": losses[setup] == twin,
-            "loss_difference": max(abs(a - b) for a, b in pairs),
-            "samples": len(systems[setup].samples),
-            "clean": len(systems[setup].clean()),
-            "first_step_s": systems[setup].build_s + checked[setup][0]["s"],
-            "peak_mib": systems[setup].peak_mib,
-            "eager_peak_mib": base.peak_mib,
-            "heap_allocations": systems[setup].heap_allocations,
-        }
-        if placement:
-            predicted = placement["measured_ms"][placement["taken"]]
-            rows[setup] |= placement | {"predicted_ms": predicted, "predicted_ratio": predicted / rows[setup]["ms"]}
-    return rows
+    for name in [name for name in (*setups, *peers) if name in systems]:
+        system, base, twin = systems[name], whole, whole
+        if name not in PEERS:
+            devices, threads = split(name)
+            base = eager_of(devices * threads)
+            if system.placement:
+                threads = split(system.placement["taken"])[1]
+            twin = eager_of(threads)
+        rows[name] = row_of(system, systems[base], losses[name], losses[twin], samples)
+        rows[name]["first_step_s"] = system.build_s + checked[name][0]["s"]
+        if system.placement:
+            predicted = system.placement["measured_ms"][system.placement["taken"]]
+            rows[name] |= system.placement
+            rows[name] |= {"predicted_ms": predicted, "predicted_ratio": predicted / rows[name]["ms"]}
+    return rows, failures
+
+
+def to_best_peer(rows):
+    """By setup, its time to that of the fastest peer of the workload; and which that is."""
+    peers = {name: row["ms"] for name, row in rows.items() if name in PEERS}
+    best = min(peers, key=peers.get)
+    return {name: row["ms"] / peers[best] for name, row in rows.items() if name not in PEERS}, best
+
+
+def means(workloads, setups, peers):
+    """Geometric means over the workloads: ratios to eager, and of each setup to the workload's best peer."""
+    mean = statistics.geometric_mean
+    result = {
+        name: mean([rows[name]["ratio"] for rows in workloads.values()])
+        for name in (*setups, *peers)
+        if all(name in rows for rows in workloads.values())
+    }
+    if not all(any(peer in rows for peer in peers) for rows in workloads.values()):
+        return {"to_eager": result}
+    to_peer = [to_best_peer(rows)[0] for rows in workloads.values()]
+    best = mean([min(rows[name]["ratio"] for name in peers if name in rows) for rows in workloads.values()])
+    return {
+        "to_eager": result,
+        "best_peer_to_eager": best,
+        "to_best_peer": {setup: mean([ratios[setup] for ratios in to_peer]) for setup in setups},
+    }
 
 
 def show(name, setup, row):
     same = "same" if row["same_losses"] else f"differ by {row['loss_difference']:.1e}"
+    heap = "-" if row["heap_allocations"] is None else row["heap_allocations"]
     print(
-        f"{name:14} {setup:>7} {row['ms']:9.1f} {row['eager_ms']:9.1f} {row['ratio']:6.2f} {row['best_ratio']:6.2f} "
+        f"{name:14} {setup:>12} {row['ms']:9.1f} {row['eager_ms']:9.1f} {row['ratio']:6.2f} {row['best_ratio']:6.2f} "
         f"{row['clean']:3}/{row['samples']:<3} {row['first_step_s']:7.2f} {row['peak_mib']:6.0f} "
-        f"{row['eager_peak_mib']:6.0f} {row['heap_allocations']:5}  {same}",
+        f"{row['eager_peak_mib']:6.0f} {heap:>5}  {same}",
         flush=True,
     )
     if "taken" in row:
@@ -164,10 +158,31 @@ def show(name, setup, row):
         )
 
 
+def show_all(name, rows, failures):
+    for system, row in rows.items():
+        show(name, system, row)
+    for failure in failures.values():
+        print(failure, file=sys.stderr)
+    if any(system in PEERS for system in rows):
+        ratios, best = to_best_peer(rows)
+        found = ", ".join(f"{setup} {ratio:.2f}" for setup, ratio in ratios.items())
+        print(f"{'':14} to the best peer, {best}: {found}", flush=True)
+
+
+def show_means(result):
+    for title, key in (("eager", "to_eager"), ("the best peer of each workload", "to_best_peer")):
+        if key in result:
+            found = ", ".join(f"{name} {mean:.3f}" for name, mean in result[key].items())
+            print(f"geometric mean to {title}: {found}")
+    if "best_peer_to_eager" in result:
+        print(f"geometric mean of the best peers to eager: {result['best_peer_to_eager']:.3f}")
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--setups", default="1x2,1x1,2x1", help="DxT: devices x threads (default 1x2,1x1,2x1)")
+    parser.add_argument("--peers", default="none", help=f"none, all, or some of {','.join(PEERS)} (default none)")
     parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
     parser.add_argument(
         "--patience",
@@ -181,18 +196,23 @@ def parse():
 
 def main():
     args = parse()
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
+    setups = args.setups.split(",")
+    peers = {"none": [], "all": list(PEERS)}.get(args.peers, args.peers.split(","))
+    if unknown := set(peers) - set(PEERS):
+        raise SystemExit(f"no peers: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
+    workloads, failed = {}, {}
+    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": workloads}
     print(HEAD)
     for name in args.workloads.split(","):
-        rows = measure(WORKLOADS[name], args.setups.split(","), args.samples, args.patience)
-        result["workloads"][name] = rows
-        for setup, row in rows.items():
-            show(name, setup, row)
+        workloads[name], failed[name] = measure(WORKLOADS[name], setups, peers, args.samples, args.patience)
+        show_all(name, workloads[name], failed[name])
+    result |= {"peers_that_failed": failed, "geometric_means": means(workloads, setups, peers)}
+    show_means(result["geometric_means"])
     path = args.json or RESULTS / f"smoke-{result['date'][:10]}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written to {path}")
-    return 0 if all(row["same_losses"] for rows in result["workloads"].values() for row in rows.values()) else 1
+    return 0 if all(rows[setup]["same_losses"] for rows in workloads.values() for setup in setups) else 1
 
 
 if __name__ == "__main__":

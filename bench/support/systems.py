@@ -8,29 +8,10 @@ import traceback
 
 import torch
 
+from .eager import Eager
 from .machine import peak_bytes
-from .pipelining import PEERS, Pipelining
+from .peers import PEERS
 from .workloads import MICRO_BATCHES, WORKLOADS
-
-
-class Eager:
-    """PyTorch's own accumulation over micro-batches. Losses: one a micro-batch."""
-
-    def __init__(self, workload, threads):
-        torch.set_num_threads(threads)
-        self.size = workload.micro_batch
-        self.model = workload.model()
-        self.optimizer = workload.optimizer(self.model.parameters())
-
-    def step(self, x, target):
-        self.optimizer.zero_grad()
-        losses = []
-        for rows in zip(x.split(self.size), target.split(self.size), strict=True):
-            loss = self.model(*rows)
-            (loss / MICRO_BATCHES).backward()
-            losses.append(loss.detach())
-        self.optimizer.step()
-        return torch.stack(losses)
 
 
 class Compiled:
@@ -125,7 +106,7 @@ def build(name, workload):
     if kind == "eager":
         return Eager(workload, int(threads))
     if name in PEERS:
-        return Pipelining(workload, name)
+        return PEERS[name].build(workload)
     apart = name.endswith("-apart")  # each device in a process of its own
     name, _, fusion = name.removesuffix("-apart").partition("/")  # "1x2/off": without joined instructions
     if name == "auto":

@@ -280,18 +280,15 @@ at::Generator makeGenerator(const ProgramOptions& options) {
   return at::detail::getDefaultCPUGenerator().clone();
 }
 
-ProgramOptions measureDevices(const CompileRequest& request, MadeProgram made, const TimeProgram& time,
-                              MeasuredPlacement& placement) {
+ProgramOptions measureDevices(const CompileRequest& request, const capture::Recording& recording,
+                              const MadeProgram& made, const TimeProgram& time, MeasuredPlacement& placement) {
   ProgramOptions options = request.options;
   if (!measuresDevices(options)) return options;
   options.stages.devices = 0;
-  at::Generator generator = makeGenerator(options);
-  const capture::Recording recording = record(request.program, options, request.inputs, generator);
   if (const std::string why = whyNotMeasured(recording.graph, options); !why.empty()) {
     log::warn("AutoSplit: the number of devices cannot be measured, since ", why, "; there is one for each core");
     return options;
   }
-  describe(made, recording, request.inputs);
   const PlacementStore store(options.cache_path, cacheKey(recording.graph, options, made.optimizer, recording.kept),
                              machineText(options));
   if (std::optional<MeasuredPlacement> kept = store.find()) {
@@ -313,14 +310,15 @@ ProgramOptions measureDevices(const CompileRequest& request, MadeProgram made, c
   return options;
 }
 
-bool compileProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made, double& captured_s) {
-  const auto start = std::chrono::steady_clock::now();
+capture::Recording captureProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made) {
   capture::Recording recording = record(request.program, request.options, request.inputs, generator);
-  captured_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   warnOfWrittenConstants(recording);
   if (request.program.progress) request.program.progress(kCapturedPercent, 100);
-  made.phases.end("capture");
   describe(made, recording, request.inputs);
+  return recording;
+}
+
+bool compileRecording(const CompileRequest& request, capture::Recording recording, MadeProgram& made) {
   const bool from_cache = lowerOrFind(made, recording, request);
   made.captured = std::move(recording.graph);
   return from_cache;

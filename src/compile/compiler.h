@@ -78,10 +78,12 @@ struct CompileRequest {
   std::function<void()> load;
 };
 
-/// Fills `made`, whose optimizer and groupings are set. generator: the stream that micro-batch 0 starts from.
-/// captured_s: of it, the capture. Returns: whether the cache had the executable, which `load` was called for.
-/// Throws E01xx to E05xx.
-bool compileProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made, double& captured_s);
+/// Captures the program, and describes it in `made`, whose optimizer and groupings are set. generator: the stream that
+/// micro-batch 0 starts from. Throws E01xx.
+capture::Recording captureProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made);
+/// Fills `made` from the recording. Returns: whether the cache had the executable, which `load` was called for.
+/// Throws E02xx to E05xx.
+bool compileRecording(const CompileRequest& request, capture::Recording recording, MadeProgram& made);
 
 /// Everything that describes the recording apart from the executable and the anchors.
 void describe(MadeProgram& compiled, const capture::Recording& recording, const std::vector<at::Tensor>& inputs);

@@ -75,9 +75,9 @@ std::optional<MeasuredPlacement> readPlacement(const std::string& text);
 using TimeProgram = std::function<PlacementTrial(MadeProgram program, const ProgramOptions& options)>;
 
 /// The options with the number of devices that was measured, now or earlier, or as they are where nobody asked for
-/// that. Where a program cannot be tried, a warning tells, and there is a device for each core. Captures the program
-/// once. made: its optimizer and groupings are set. Throws as compileProgram.
-ProgramOptions measureDevices(const CompileRequest& request, MadeProgram made, const TimeProgram& time,
-                              MeasuredPlacement& placement);
+/// that. Where a program cannot be tried, a warning tells, and there is a device for each core. recording, made: of
+/// captureProgram. Throws as compileRecording.
+ProgramOptions measureDevices(const CompileRequest& request, const capture::Recording& recording,
+                              const MadeProgram& made, const TimeProgram& time, MeasuredPlacement& placement);
 
 }  // namespace abele::host

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include <malloc.h>
+
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
@@ -14,6 +16,18 @@
 
 namespace abele::host {
 namespace {
+
+// From so much memory of the devices on, loading returns what the C library keeps to the system first.
+constexpr int64_t kTrimmedBytes = int64_t{64} << 20;
+
+/// Capture, and each trial of a placement, ran the whole model. The C library keeps that memory for other blocks, and
+/// the devices' is mapped anew.
+void trimForDevices(const exe::Executable& executable) {
+  int64_t device_bytes = exe::offChipBytes(executable);
+  for (size_t w = 0; w < executable.workers.size(); ++w)
+    device_bytes += exe::residentBytes(executable, static_cast<int32_t>(w));
+  if (device_bytes >= kTrimmedBytes) malloc_trim(0);
+}
 
 /// The model's tensors by external index.
 std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std::vector<capture::ModelTensor>& model) {
@@ -194,6 +208,7 @@ void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
 
 void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator) {
   const exe::Executable& executable = compiled.executable;
+  trimForDevices(executable);
   runtime::DeviceOptions device;
   device.threads_per_device = threadsPerDevice(options, executable.numComputing() / executable.stage_processes);
   device.floating_point_exceptions = options.floating_point_exceptions;

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include <malloc.h>
-
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
@@ -28,17 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// From so much memory of the devices on, compilation returns what capture no longer needs to the system first.
-constexpr int64_t kTrimmedBytes = int64_t{64} << 20;
-
-/// Capture ran the whole model. The C library keeps that memory for other blocks, and the devices' is mapped anew.
-void trimForDevices(const exe::Executable& executable) {
-  int64_t device_bytes = exe::offChipBytes(executable);
-  for (size_t w = 0; w < executable.workers.size(); ++w)
-    device_bytes += exe::residentBytes(executable, static_cast<int32_t>(w));
-  if (device_bytes >= kTrimmedBytes) malloc_trim(0);
-}
 
 /// Some operators on integers ask for torch's default type, which is the process's: while it lives, it is this one.
 class DefaultType {
@@ -163,17 +150,20 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   if (next->peers)
     impl_->options.processes.cores = options.processes.cores =
         leastCores(*next->peers, coresOfReplica(options), program.poll);
+  const Clock::time_point capture_start = Clock::now();
+  capture::Recording recording = captureProgram(request, generator, *next);
+  const double capture_s = secondsSince(capture_start);
+  next->phases.end("capture");
   options = measureDevices(
-      request, *next,
+      request, recording, *next,
       [&](MadeProgram made, const ProgramOptions& with) { return timeTrial(program, std::move(made), with, inputs); },
       next->placement);
-  double capture_s = 0;
-  const bool from_cache = compileProgram(request, generator, *next, capture_s);
+  if (!next->placement.trials.empty()) next->phases.end("measure devices");
+  const bool from_cache = compileRecording(request, std::move(recording), *next);
   if (next->peers) requireSameProgram(*next->peers, keyOf(*next), program.poll);
   showCompiled(*next);
   reached(70);
   if (!next->runtime) {
-    trimForDevices(next->executable);
     at::NoGradGuard no_grad;
     host::load(*next, options, generator);
   }

@@ -74,6 +74,18 @@ def test_arguments_that_forward_writes_are_written_once():
     assert torch.equal(count, torch.ones(8, 1))
 
 
+def test_the_program_is_captured_once_for_all_trials():
+    calls = []
+
+    class Told(torch.nn.Module):
+        def forward(self, x):
+            calls.append(len(x))
+            return x * 2
+
+    poptorch.inferenceModel(Told(), options(measured, 1, iterations=4))(torch.ones(8, 3))
+    assert calls == [2]
+
+
 def test_what_was_measured_is_kept(tmp_path, capfd):
     devices, rows = train("Encoder", tmp_path)
     (kept,) = tmp_path.glob("*.placement")

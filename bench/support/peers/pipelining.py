@@ -1,70 +1,73 @@
-"""The peer of processes.py: torch.distributed.pipelining, one rank of two that have a thread each and talk over Gloo.
+"""torch.distributed.pipelining: one rank of two that have a thread each and talk over Gloo.
 
 Stages are the parts of the workload between its cuts: two, cut where our two devices are, or four, of which each rank
-has two. Loss, optimizer, micro-batches and data are the workload's own.
+has two. Loss, optimizer, micro-batches and data are the workload's own. "-compile": each stage by inductor.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 
-from .workloads import MICRO_BATCHES, token_loss
+from ..workloads import MICRO_BATCHES, token_loss
+from . import peer
 
 
 @dataclass(frozen=True)
-class Peer:
+class Pipeline:
     """A schedule of torch.distributed.pipelining, and which stages each of the two ranks has."""
 
     schedule: str
     stages_of: tuple
+    compiled: bool = False
 
 
-PEERS = {
-    "gpipe": Peer("GPipe", ((0,), (1,))),
-    "1f1b": Peer("1F1B", ((0,), (1,))),
-    "interleaved": Peer("Interleaved1F1B", ((0, 2), (1, 3))),
-    "zbv": Peer("ZBVZeroBubble", ((0, 3), (1, 2))),
+PIPELINES = {
+    "gpipe": Pipeline("GPipe", ((0,), (1,))),
+    "1f1b": Pipeline("1F1B", ((0,), (1,))),
+    "1f1b-compile": Pipeline("1F1B", ((0,), (1,)), compiled=True),
+    "interleaved": Pipeline("Interleaved1F1B", ((0, 2), (1, 3))),
+    "zbv": Pipeline("ZBVZeroBubble", ((0, 3), (1, 2))),
 }
 
 
 class Stage(nn.Module):
     """Some parts in turn. What it hands over, forward and back, lies in one row, as Gloo asks."""
 
-    def __init__(self, parts):
+    def __init__(self, parts, compiled):
         super().__init__()
-        self.parts = nn.ModuleList(parts)
+        self.parts = nn.Sequential(*parts)
+        if compiled:
+            self.parts = torch.compile(self.parts)
 
     def forward(self, x):
         if x.requires_grad:
             x = x.view_as(x)
             x.register_hook(torch.Tensor.contiguous)
-        for part in self.parts:
-            x = part(x)
-        return x.contiguous()
+        return self.parts(x).contiguous()
 
 
 class Pipelining:
     """Losses: one a micro-batch, in the rank that has the last stage; none in the other."""
 
-    def __init__(self, workload, name):
+    def __init__(self, pipeline, workload):
         import torch.distributed as dist
         from torch.distributed.pipelining import PipelineStage
         from torch.distributed.pipelining.schedules import get_schedule_class
 
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
-        peer = PEERS[name]
-        mine = peer.stages_of[dist.get_rank()]
-        number = sum(len(stages) for stages in peer.stages_of)
+        mine = pipeline.stages_of[dist.get_rank()]
+        number = sum(len(stages) for stages in pipeline.stages_of)
         parts = list(workload.model().parts)
         cuts = [0, *((workload.cut,) if number == 2 else workload.quarters), len(parts)]
-        modules = [Stage(parts[cuts[stage] : cuts[stage + 1]]) for stage in mine]
+        modules = [Stage(parts[cuts[stage] : cuts[stage + 1]], pipeline.compiled) for stage in mine]
         stages = [
             PipelineStage(module, stage, number, torch.device("cpu"))
             for module, stage in zip(modules, mine, strict=True)
         ]
-        kind = get_schedule_class(peer.schedule)
+        kind = get_schedule_class(pipeline.schedule)
         self.schedule = kind(stages if number > 2 else stages[0], MICRO_BATCHES, loss_fn=token_loss)
         self.optimizer = workload.optimizer([p for module in modules for p in module.parameters()])
         self.has_first, self.has_last = 0 in mine, number - 1 in mine
@@ -77,3 +80,7 @@ class Pipelining:
         self.schedule.step(*inputs, return_outputs=False, **last)
         self.optimizer.step()
         return torch.stack(losses).detach() if losses else torch.empty(0)
+
+
+for name, pipeline in PIPELINES.items():
+    peer(name, processes=2)(partial(Pipelining, pipeline))

@@ -1,0 +1,125 @@
+"""Systems that take turns, one timed sample each, each in processes of its own.
+
+A sample is crowded when other programs used more than a twentieth of the machine meanwhile.
+"""
+
+import multiprocessing
+import os
+import socket
+import statistics
+import time
+
+from .machine import busy_seconds
+from .peers import PEERS
+from .systems import serve
+
+CROWDED = 0.05
+
+
+class Failed(Exception):
+    """A system could not do what it was told."""
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def number_of_processes(name):
+    return PEERS[name].processes if name in PEERS else 2 if name.endswith("-apart") else 1
+
+
+class System:
+    """The processes of a system, which all get the same orders. name: as of systems.build. Raises: Failed."""
+
+    def __init__(self, name, workload):
+        self.name, self.number = name, number_of_processes(name)
+        self.samples = []  # (share of others, seconds a step)
+        self.pipes, self.processes = [], []
+        context, port = multiprocessing.get_context("spawn"), str(free_port())
+        for rank in range(self.number):
+            pipe, theirs = context.Pipe()
+            variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.number)}
+            variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            arguments = (theirs, name, workload, variables if self.number > 1 else None)
+            process = context.Process(target=serve, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(pipe)
+            self.processes.append(process)
+        self.build_s = max(reply["s"] for reply in self._receive())
+
+    def _receive(self):
+        replies = []
+        for pipe in self.pipes:
+            try:
+                replies.append(pipe.recv())
+            except EOFError:
+                replies.append({"error": "a process died"})
+            if "error" in replies[-1]:
+                self.kill()
+                raise Failed(f"{self.name}: {replies[-1]['error']}")
+        return replies
+
+    def train(self, first, steps):
+        """Seconds until the last process was done, processor seconds of all, and losses by step."""
+        for pipe in self.pipes:
+            pipe.send((first, steps))
+        replies = self._receive()
+        return {
+            "s": max(reply["s"] for reply in replies),
+            "cpu_s": sum(reply["cpu_s"] for reply in replies),
+            "losses": [self._joined(step) for step in zip(*(reply["losses"] for reply in replies), strict=True)],
+        }
+
+    def _joined(self, results):
+        """A step's, of what each process told: of a peer each has its part, of ours all have the same or nothing."""
+        if self.name in PEERS:
+            return [loss for mine in results for loss in mine]
+        return next((result for result in results if result), [])
+
+    def sample(self, first, steps):
+        wall, busy = time.perf_counter(), busy_seconds()
+        reply = self.train(first, steps)
+        wall, busy = time.perf_counter() - wall, busy_seconds() - busy
+        others = max(0.0, busy - reply["cpu_s"]) / (wall * os.cpu_count())
+        self.samples.append((others, reply["s"] / steps))
+
+    def clean(self):
+        return [seconds for others, seconds in self.samples if others < CROWDED]
+
+    def kept(self, wanted):
+        """The clean samples, filled up with the least crowded ones to the number wanted."""
+        seconds = [seconds for _, seconds in sorted(self.samples)]
+        return seconds[: max(wanted, len(self.clean()))]
+
+    def median(self, wanted):
+        return statistics.median(self.kept(wanted))
+
+    def stop(self):
+        for pipe in self.pipes:
+            pipe.send(None)
+        replies = self._receive()
+        self.peak_mib = sum(reply["peak_bytes"] for reply in replies) / 2**20
+        self.heap_allocations = replies[0]["heap_allocations"]
+        self.placement = replies[0]["placement"]
+        for process in self.processes:
+            process.join()
+
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+
+def take_turns(systems, first, steps, samples, patience_s):
+    """Times all systems, a sample of so many steps each, until they have clean ones enough, and stops them. first: the
+    steps taken before."""
+    until, turn = time.monotonic() + patience_s, 0
+    while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in systems)):
+        for system in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
+            system.sample(first + turn * steps, steps)
+        turn += 1
+    for system in systems:
+        system.stop()
