@@ -86,7 +86,8 @@ class Check:
         for tool in ("g++", "cmake", "ninja", "ccache", "git"):
             machine[tool] = self.version_of(tool)
         machine["commit"] = self.commit()
-        found = json.loads(self.run([sys.executable, "-c", PROBE], 120).splitlines()[-1])
+        imports = "".join(f"import {module}\n" for module in self.given.modules)
+        found = json.loads(self.run([sys.executable, "-c", imports + PROBE], 120).splitlines()[-1])
         machine.update(found)
         self.report["device"] = found["type"]
         rows = (ROOT / "src/runtime/device/backends.def").read_text()
@@ -191,7 +192,7 @@ class Check:
         """what copies between two devices, and between host and device, take"""
         if self.report["device"] == "cpu":
             raise Skipped("no accelerator")
-        command = [sys.executable, ROOT / "scripts" / "device_links.py", self.report["device"]]
+        command = [sys.executable, ROOT / "scripts" / "device_links.py", self.report["device"], *self.given.modules]
         self.figures.update(json.loads(self.run(command, min(60, self.left())).splitlines()[-1]))
 
     def smoke(self):
@@ -215,9 +216,13 @@ class Check:
     # --- what they share ----------------------------------------------------------------------------------------------
 
     def systems(self):
-        """Ours: one and two devices of the model on one accelerator; with a second one, an accelerator for each."""
-        has_two = self.report["abele_device"] != "cpu" and len(self.report["machine"]["devices"]) > 1
-        return ("abele-1", "abele-2", *(["abele-2-apart"] if has_two else []))
+        """Ours: one and two devices of the model on one accelerator; with a second one, an accelerator for each; what
+        only accelerators have: graphs of the device, and tensors in the host's memory."""
+        if self.report["abele_device"] == "cpu":
+            return ("abele-1", "abele-2")
+        has_two = len(self.report["machine"]["devices"]) > 1
+        apart = ["abele-2-apart"] if has_two else []
+        return ("abele-1", "abele-2", *apart, "abele-1-graphs", "abele-2-graphs", "abele-2-off-chip")
 
     def abele_devices(self, system):
         """ABELE_DEVICE"""
@@ -230,6 +235,7 @@ class Check:
         device = self.report["abele_device" if ours else "device"]
         command = [sys.executable, ROOT / "scripts" / "device_steps.py", workload, system, device]
         command += ["--steps", str(steps), "--samples", str(samples)]
+        command += [word for module in self.given.modules for word in ("--import", module)]
         try:
             lines = self.run(command, min(90, self.left()), env=self.environment(system)).splitlines()
             return json.loads(lines[-1])
@@ -242,6 +248,10 @@ class Check:
                 both = row.get(ours, {}).get("step_ms"), row.get(base, {}).get("step_ms")
                 if all(both):
                     row[f"{ours} / {base}"] = round(both[0] / both[1], 3)
+        for name in ("abele-1", "abele-2"):
+            both = row.get(f"{name}-graphs", {}).get("step_ms"), row.get(name, {}).get("step_ms")
+            if all(both):
+                row[f"{name}-graphs / {name}"] = round(both[0] / both[1], 3)
 
     @staticmethod
     def difference(expected, found):
@@ -253,7 +263,8 @@ class Check:
         return f"differ by {max(abs(a - b) for a, b in pairs):.3e}"
 
     def environment(self, system="abele-1"):
-        env = dict(os.environ, PYTHONPATH=str(self.site))
+        given = os.environ.get("PYTHONPATH")
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(self.site), *([given] if given else [])]))
         env["ABELE_DEVICE"] = self.abele_devices(system)
         if self.report["abele_device"] == "cpu":
             env.pop("ABELE_DEVICE")
@@ -369,6 +380,13 @@ def parse(arguments=None):
     )
     parser.add_argument("--minutes", type=float, default=7.5, help="for everything (default 7.5)")
     parser.add_argument("--workloads", type=words, default=list(WORKLOADS), help=f"default {','.join(WORKLOADS)}")
+    parser.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        help="a module of Python that brings torch a device; may be repeated",
+    )
     parser.add_argument("--samples", type=int, default=7, help="timed steps of each system (default 7)")
     parser.add_argument("--only", type=words, help="steps to take, with what they need already built")
     parser.add_argument("--list", action="store_true", help="print the steps and stop")

@@ -78,7 +78,10 @@ LAYERS = {
     "test/unit/operators": ("base operators", TORCH),
     "test/unit/runtime/kernels": ("base runtime/kernels", TORCH),
     "test/unit/runtime/device": ("base ir passes plan exe exe/build runtime runtime/device runtime/memory", TORCH),
-    "test/unit/runtime/device/accelerator": ("base exe runtime runtime/device", TORCH),
+    "test/unit/runtime/device/accelerator": (
+        "base ir passes plan exe exe/build runtime runtime/device runtime/device/accelerator",
+        TORCH,
+    ),
     "test/unit/runtime/device/cpu": (
         "base exe runtime runtime/kernels runtime/memory runtime/device/aten runtime/device/cpu",
         TORCH,

@@ -1,11 +1,14 @@
 """What copies take: for check_device.py, which reads the JSON of the last line.
 
-    device_links.py KIND
+    device_links.py KIND [MODULE...]
+
+MODULE: imported first, because it brings torch the device.
 
 Between host and first device through pinned memory, and between the first two devices where there are two: the
 median time of small copies, each waited for, and the rate of large ones.
 """
 
+import importlib
 import json
 import statistics
 import sys
@@ -36,7 +39,9 @@ def link(make_to, make_source, devices):
 
 
 def main():
-    kind = sys.argv[1]
+    kind, *modules = sys.argv[1:]
+    for module in modules:
+        importlib.import_module(module)
     count = min(torch.accelerator.device_count(), 2)
     on = [lambda size, d=d: torch.zeros(size, dtype=torch.uint8, device=f"{kind}:{d}") for d in range(count)]
     host = lambda size: torch.zeros(size, dtype=torch.uint8).pin_memory()  # noqa: E731

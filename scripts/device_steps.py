@@ -1,13 +1,16 @@
 """One system trains one workload of bench/ on one device: for check_device.py, which reads the JSON of the last line.
 
-    device_steps.py WORKLOAD eager|compile|abele-1|abele-2|abele-2-apart DEVICE --steps 4 --samples 7
+    device_steps.py WORKLOAD eager|compile|abele-1|abele-2[-apart|-graphs|-off-chip] DEVICE --steps 4 --samples 7
 
-Eager's model lives on the device, Abele's on the host; ABELE_DEVICE says where its devices are. "losses" are those of
-the first steps, one a micro-batch; "step_ms" is the median of timed steps, each complete on the device when its clock
-stops; "host_ms" is the processor time of this process in one of them.
+Eager's model lives on the device, Abele's on the host; ABELE_DEVICE says where its devices are. "-graphs": graphs of
+the device are replayed (abele.deviceGraphs). "-off-chip": weights, optimizer state, gradient sums and activations are
+in the host's memory while no action needs them. "losses" are those of the first steps, one a micro-batch; "step_ms" is
+the median of timed steps, each complete on the device when its clock stops; "host_ms" is the processor time of this
+process in one of them.
 """
 
 import argparse
+import importlib
 import json
 import statistics
 import sys
@@ -32,14 +35,34 @@ class OnDevice(Eager):
             self.model = torch.compile(self.model)
 
 
+def configuration(system):
+    """What sets the options of a variant; None for the others."""
+
+    def off_chip(options):
+        import poptorch
+
+        location = poptorch.TensorLocationSettings().useOnChipStorage(False)
+        for use in ("Weight", "Optimizer", "Accumulator", "Activation"):
+            getattr(options.TensorLocations, f"set{use}Location")(location)
+
+    if system.endswith("-off-chip"):
+        return off_chip
+    if system.endswith("-graphs"):
+        return lambda options: options._Popart.set("abele.deviceGraphs", True)
+    return None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=WORKLOADS)
-    parser.add_argument("system", choices=("eager", "compile", "abele-1", "abele-2", "abele-2-apart"))
+    parser.add_argument("system")
     parser.add_argument("device")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--import", dest="modules", action="append", default=[], help="modules that bring a device")
     given = parser.parse_args()
+    for module in given.modules:
+        importlib.import_module(module)
     workload = WORKLOADS[given.workload]
     on_host = given.device == "cpu"
     if on_host:
@@ -48,7 +71,9 @@ def main():
     begin = time.perf_counter()
     ours = given.system.startswith("abele")
     if ours:
-        system = Compiled(workload, int(given.system.split("-")[1]), 1 if on_host else torch.get_num_threads())
+        threads = 1 if on_host else torch.get_num_threads()
+        configure = configuration(given.system)
+        system = Compiled(workload, int(given.system.split("-")[1]), threads, configure=configure)
     else:
         system = OnDevice(workload, given.device, given.system == "compile")
     batches = [workload.batch(step) for step in range(4)]

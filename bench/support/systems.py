@@ -18,9 +18,10 @@ class Compiled:
     """The same step on our devices: one holds the whole model, or two hold its halves, or (devices: None) as many as
     are fastest when they are measured. own: devices that this process
     has of them, the others being in further processes that torchrun's variables tell of; None: all. fusion: as of
-    Options.fusion. shared: as of abele.shareWeights; None: the default of the front end poptorch, else abele."""
+    Options.fusion. shared: as of abele.shareWeights; None: the default of the front end poptorch, else abele.
+    configure: called with the options."""
 
-    def __init__(self, workload, devices, threads, own=None, fusion="exact", shared=None):
+    def __init__(self, workload, devices, threads, own=None, fusion="exact", shared=None, configure=None):
         import abele
         import poptorch
 
@@ -40,6 +41,8 @@ class Compiled:
         options.showCompilationProgressBar(False)
         if own is not None:
             options.Distributed.setEnvVarNames("WORLD_SIZE", "RANK").devicesPerProcess(own)
+        if configure is not None:
+            configure(options)
         self.model = front.trainingModel(model, options, workload.optimizer(model.parameters()))
 
     def step(self, x, target):

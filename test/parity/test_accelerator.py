@@ -296,11 +296,9 @@ def test_a_model_that_is_on_the_device_already():
     )
 
 
-OFF_CHIP = poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
 NOT_YET = {
     "floating-point exceptions": lambda opts: opts.Precision.enableFloatingPointExceptions(True),
     "stochastic rounding": lambda opts: opts.Precision.enableStochasticRounding(True),
-    "off-chip memory": lambda opts: opts.TensorLocations.setWeightLocation(OFF_CHIP),
 }
 
 

@@ -1,6 +1,6 @@
-"""Random networks, cuts, schedules, replicas and lists of devices on the simulated accelerator, whose streams are held
-up at random: the bits of eager PyTorch on it, no missing wait, no deadlock. ABELE_PROPERTY=first:count runs other seeds
-than the first four."""
+"""Random networks, cuts, schedules, places of tensors and lists of devices on the simulated accelerator, whose streams
+are held up at random: the bits of eager PyTorch on it, no missing wait, no deadlock. ABELE_PROPERTY=first:count runs
+other seeds than the first four."""
 
 import copy
 import os
@@ -69,6 +69,14 @@ def some_devices(draw, has_dropout):
     return ",".join(names)
 
 
+def some_off_chip(opts, draw):
+    if draw.random() < 0.5:
+        return
+    for use in ("Weight", "Optimizer", "Accumulator", "Activation"):
+        location = poptorch.TensorLocationSettings().useOnChipStorage(draw.random() < 0.4)
+        getattr(opts.TensorLocations, f"set{use}Location")(location.minElementsForOffChip(draw.choice([0, 2, 40])))
+
+
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_random_training(seed):
     simulated.load()
@@ -92,6 +100,7 @@ def test_a_random_training(seed):
     opts._Popart.set("abele.deviceType", some_devices(draw, has_dropout))
     opts._Popart.set("abele.deviceGraphs", True)
     make = draw.choice([lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), lambda p: torch.optim.AdamW(p, lr=0.01)])
+    some_off_chip(opts, draw)
     simulated.take_findings()
     simulated.set_delays(seed + 1)
     executor = poptorch.trainingModel(model, opts, make(model.parameters()))

@@ -67,6 +67,9 @@ void replay(const Capture& capture, int stream);
 /// Where kernels find what a tensor's address names; null for memory of others.
 void* twin(const void* address);
 int deviceOf(const void* address);
+/// Copies of streams that will read pinned memory: some more, or fewer.
+void noteReader(const void* address, int64_t more);
+bool hasReaders(const void* address);
 bool isPinned(const void* address);
 c10::Allocator* pinnedAllocator();
 /// The stream will use the memory: it is reused only after what is enqueued there when it is freed.

@@ -408,16 +408,26 @@ at::Tensor copyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
     const bool is_lazy = non_blocking && isPinnedTensor(from);
     // The storage of pinned memory lives on; that of other memory was read when this returns.
     const at::Tensor source = is_lazy ? from.detach() : from.clone();
-    enqueue(device, stream, "copy from the host", {accessOf(to, true)}, [source, b = twinOf(to)] { b.copy_(source); });
+    std::vector<Access> accesses = {accessOf(to, true)};
+    if (is_lazy) {
+      accesses.push_back(accessOf(from, false));
+      noteReader(from.storage().data(), +1);
+    }
+    enqueue(device, stream, "copy from the host", accesses, [source, is_lazy, b = twinOf(to)] {
+      b.copy_(source);
+      if (is_lazy) noteReader(source.storage().data(), -1);
+    });
     if (!non_blocking) waitForStream(device, stream);
     return to;
   }
   const int device = from.device().index(), stream = currentStream(device);
   const bool is_lazy = non_blocking && isPinnedTensor(to);
-  if (is_lazy && to.is_non_overlapping_and_dense())  // who looks too early shall see it
+  // A host that looks too early shall see it. Streams that read there have an order.
+  if (is_lazy && to.is_non_overlapping_and_dense() && !hasReaders(to.storage().data()))
     std::memset(to.mutable_data_ptr(), 0xFF, static_cast<size_t>(extentOf(to)));
-  enqueue(device, stream, "copy to the host", {accessOf(from, false)},
-          [a = twinOf(from), b = to.detach()] { b.copy_(a); });
+  std::vector<Access> accesses = {accessOf(from, false)};
+  if (is_lazy) accesses.push_back(accessOf(to, true));
+  enqueue(device, stream, "copy to the host", accesses, [a = twinOf(from), b = to.detach()] { b.copy_(a); });
   if (!is_lazy) waitForStream(device, stream);
   return to;
 }

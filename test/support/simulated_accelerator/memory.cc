@@ -281,23 +281,38 @@ class Pinned final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     char* begin = static_cast<char*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64));
     const std::lock_guard lock(mutex_);
-    ranges_[begin] = bytes;
+    ranges_[begin] = {bytes, 0};
     return {begin, begin, &release, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
   bool holds(const void* address) {
     const std::lock_guard lock(mutex_);
-    auto range = ranges_.upper_bound(static_cast<const char*>(address));
-    if (range == ranges_.begin()) return false;
-    --range;
-    return static_cast<const char*>(address) < range->first + std::max<size_t>(range->second, 1);
+    return rangeOf(address) != nullptr;
+  }
+  // Copies on their way from the allocation that holds the address.
+  int64_t addReaders(const void* address, int64_t more) {
+    const std::lock_guard lock(mutex_);
+    Range* const range = rangeOf(address);
+    return range ? range->readers += more : 0;
   }
 
  private:
+  struct Range {
+    size_t bytes = 0;
+    int64_t readers = 0;
+  };
+  // With the lock held.
+  Range* rangeOf(const void* address) {
+    auto range = ranges_.upper_bound(static_cast<const char*>(address));
+    if (range == ranges_.begin()) return nullptr;
+    --range;
+    const bool holds = static_cast<const char*>(address) < range->first + std::max<size_t>(range->second.bytes, 1);
+    return holds ? &range->second : nullptr;
+  }
   static void release(void* begin);
   std::mutex mutex_;
-  std::map<const char*, size_t> ranges_;
+  std::map<const char*, Range> ranges_;
 };
 
 Pinned& pinned() {
@@ -308,11 +323,14 @@ Pinned& pinned() {
 // As torch's own: the memory lasts until what is enqueued now has run.
 void Pinned::release(void* begin) {
   if (begin == nullptr) return;
+  for (int device = 0; device < kDevices; ++device) waitForDevice(device, /*throws=*/false);
+  const auto at = reinterpret_cast<uintptr_t>(begin);
   {
     const std::lock_guard lock(pinned().mutex_);
-    pinned().ranges_.erase(static_cast<char*>(begin));
+    const auto range = pinned().ranges_.find(static_cast<char*>(begin));
+    detail::forgetHistory(at, at + range->second.bytes);
+    pinned().ranges_.erase(range);
   }
-  for (int device = 0; device < kDevices; ++device) waitForDevice(device, /*throws=*/false);
   std::free(begin);
 }
 
@@ -330,6 +348,8 @@ int deviceOf(const void* address) {
   return isOurs(address) ? static_cast<int>((static_cast<const char*>(address) - addresses) / kDeviceBytes) : -1;
 }
 bool isPinned(const void* address) { return pinned().holds(address); }
+void noteReader(const void* address, int64_t more) { pinned().addReaders(address, more); }
+bool hasReaders(const void* address) { return pinned().addReaders(address, 0) > 0; }
 c10::Allocator* pinnedAllocator() { return &pinned(); }
 void recordStream(const void* address, int device, int stream) { memory().noteUse(address, device, stream); }
 uint64_t allocationOf(const void* address, uint64_t pool) { return memory().allocationOf(address, pool); }

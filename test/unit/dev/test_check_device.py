@@ -78,8 +78,9 @@ def told(devices):
 
 def test_two_accelerators_are_told_apart():
     assert told([]) == {"abele-1": None, "abele-2": None}
-    assert told([{}]) == {"abele-1": "cuda:0", "abele-2": "cuda:0"}
-    assert told([{}, {}]) == {"abele-1": "cuda:0", "abele-2": "cuda:0", "abele-2-apart": "cuda:0,cuda:1"}
+    names = ("abele-1", "abele-2", "abele-1-graphs", "abele-2-graphs", "abele-2-off-chip")
+    assert told([{}]) == dict.fromkeys(names, "cuda:0")
+    assert told([{}, {}]) == dict.fromkeys(names, "cuda:0") | {"abele-2-apart": "cuda:0,cuda:1"}
 
 
 def test_time_runs_out(tmp_path):

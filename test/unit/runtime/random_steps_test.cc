@@ -297,7 +297,14 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
     const bool sharded = random() % 6 == 0;
     context.stages.auto_stage = random() % 2 ? passes::AutoStage::kAutoIncrement : passes::AutoStage::kSameAsIpu;
     context.stages.ordered = !sharded;
-    passes::runPipeline(graph, context);
+    try {
+      passes::runPipeline(graph, context);
+    } catch (const UserError& error) {
+      // A buffer that two stages write has no place in a pipeline.
+      ASSERT_EQ(error.code(), ErrorCode::E0303) << error.what();
+      ASSERT_FALSE(sharded) << error.what();
+      continue;
+    }
     const ir::Graph original = graph;
     plan::PlanOptions options;
     static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::k1F1B, plan::ScheduleKind::kGPipe,

@@ -17,6 +17,8 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "runtime/device/accelerator/accelerator_device.h"
+#include "runtime/device/accelerator/moves.h"
+#include "runtime/device/accelerator/off_chip_window.h"
 #include "runtime/device/accelerator/places.h"
 #include "runtime/device/accelerator/staging.h"
 #include "runtime/device/aten/own_call.h"
@@ -78,8 +80,6 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
   refuse(options.stochastic_rounding, "stochastic rounding");
   refuse(options.peers != nullptr || executable.processes > 1 || executable.stage_processes > 1,
          "training by several processes");
-  refuse(std::ranges::any_of(executable.groups, [](const exe::Group& group) { return group.off_chip; }),
-         "off-chip memory");
 }
 
 /// The host has another stream of random numbers than accelerators, and a program has one.
@@ -100,7 +100,8 @@ class AcceleratorBackend final : public DeviceBackend {
         options_(options),
         devices_(devicesOf(options.accelerator)),
         first_(*std::ranges::find_if_not(devices_, &c10::Device::is_cpu)),
-        places_(executable, devices_),
+        places_(executable, devices_,
+                {.memory_limit = options.off_chip_memory_limit, .folder = options.off_chip_folder}),
         written_(executable),
         hypers_(countHyperGroups(executable)),
         events_(executable, places_, first_.type()),
@@ -115,6 +116,7 @@ class AcceleratorBackend final : public DeviceBackend {
       streams_.push_back({newStream(device), std::nullopt});
       if (worker.from >= 0) streams_.back().source = newStream(places_.at(worker.from).device());
     }
+    makeWindows();
     fillInitial();
     findRestored();
     for (size_t i = 0; i < executable.workers.size(); ++i)
@@ -127,9 +129,10 @@ class AcceleratorBackend final : public DeviceBackend {
   }
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
-    return std::make_unique<AcceleratorDevice>(executable_, worker, places_.ofWorker(worker).slots(), hypers_,
-                                               random_[worker], gradients_, events_, streams_[worker],
-                                               large_gradients_[worker], options_, profile_);
+    OffChipWindow* const window = windows_[worker].get();
+    const SlotTable& slots = window ? window->slots() : places_.ofWorker(worker).slots();
+    return std::make_unique<AcceleratorDevice>(executable_, worker, slots, window, hypers_, random_[worker], gradients_,
+                                               events_, streams_[worker], large_gradients_[worker], options_, profile_);
   }
   // A worker enqueues and waits for nobody but its stream.
   bool canWorkOnThisThread(int32_t worker) const override {
@@ -154,6 +157,7 @@ class AcceleratorBackend final : public DeviceBackend {
 
   void finish(bool completed) override {
     std::optional<UserError> error = waitForWorkers();
+    releasePages();
     if (completed && !error) {
       staging_.fetchOutputs();
       countLargeGradients();
@@ -248,8 +252,18 @@ class AcceleratorBackend final : public DeviceBackend {
         bytes += places_.ofGroup(static_cast<int32_t>(g)).slots().groupBytes(static_cast<int32_t>(g));
     return bytes;
   }
-  int64_t residentBytes(int32_t worker) const override { return allocatedBytes(worker); }
-  int64_t fileBytes() const override { return 0; }
+  int64_t residentBytes(int32_t worker) const override {
+    return allocatedBytes(worker) + (windows_[worker] ? windows_[worker]->bytes() : 0);
+  }
+  // Copies find the pages of a file there. Those of the host's memory need nobody.
+  bool movesOffChipMemory() const override { return fileBytes() > 0; }
+  void fetch(const exe::FrameUse& use) override { places_.offChip().region(use.group)->fetch(use.frame, use.writes); }
+  void release(const exe::FrameUse& use) override { places_.offChip().region(use.group)->release(use.frame); }
+  int64_t fileBytes() const override {
+    int64_t bytes = 0;
+    forEachRegionInFile([&](const Region& region, int32_t /*group*/) { bytes += region.bytes(); });
+    return bytes;
+  }
   Allocations allocations() const override;
 
  private:
@@ -272,7 +286,17 @@ class AcceleratorBackend final : public DeviceBackend {
     for (const WorkerStreams& streams : streams_)
       for (const std::optional<c10::Stream>& stream : {streams.own, streams.source})
         if (stream) fn(*stream);
+    for (const std::unique_ptr<OffChipWindow>& window : windows_)
+      if (window) fn(window->copies());
   }
+  template <class Fn>
+  void forEachRegionInFile(Fn fn) const {
+    for (std::size_t g = 0; g < executable_.groups.size(); ++g)
+      if (const Region* region = places_.offChip().region(static_cast<int32_t>(g)); region && region->isInFile())
+        fn(*region, static_cast<int32_t>(g));
+  }
+  void makeWindows();
+  void releasePages() const;
   std::optional<UserError> waitForWorkers();
   at::Tensor counterOf(int32_t worker) const;
   void countLargeGradients();
@@ -286,8 +310,10 @@ class AcceleratorBackend final : public DeviceBackend {
   Places places_;
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
-  std::vector<WorkerStreams> streams_;  // by worker
-  std::vector<RandomPosition> random_;  // by worker
+  std::vector<WorkerStreams> streams_;                   // by worker
+  std::vector<WorkerMoves> moves_;                       // by worker
+  std::vector<std::unique_ptr<OffChipWindow>> windows_;  // by worker; null: uses no off-chip memory on a device
+  std::vector<RandomPosition> random_;                   // by worker
   GradientCount gradients_;
   std::vector<at::Tensor> large_gradients_;  // by worker: of this step; undefined where nobody counts
   StepEvents events_;
@@ -297,6 +323,27 @@ class AcceleratorBackend final : public DeviceBackend {
   at::Generator start_;          // where the next step's micro-batch 0 starts
   std::vector<Saved> restored_;  // what a failed step has to give back
 };
+
+void AcceleratorBackend::makeWindows() {
+  std::vector<char> works_at_home;  // links and the host take and give frames there
+  for (const exe::WorkerProgram& worker : executable_.workers)
+    works_at_home.push_back(worker.isLink() || places_.at(worker.space).isHost());
+  moves_ = planMoves(executable_, works_at_home);
+  for (std::size_t i = 0; i < moves_.size(); ++i) {
+    windows_.emplace_back();
+    if (moves_[i].window_bytes == 0) continue;
+    const int32_t space = executable_.workers[i].space;
+    windows_.back() = std::make_unique<OffChipWindow>(executable_, moves_[i], places_, space);
+    places_.at(space).addTable(windows_.back()->slots());
+  }
+}
+
+// Copies bring pages of the file in after their release, too.
+void AcceleratorBackend::releasePages() const {
+  forEachRegionInFile([&](const Region& region, int32_t group) {
+    for (int64_t frame = 0; frame < executable_.groups[group].frames; ++frame) region.release(frame);
+  });
+}
 
 // Returns what a kernel threw after the last look at the streams.
 std::optional<UserError> AcceleratorBackend::waitForWorkers() {
@@ -327,7 +374,7 @@ void AcceleratorBackend::countLargeGradients() {
       gradients_.large += places_.ofWorker(static_cast<int32_t>(i)).work([&] { return large.item<int64_t>(); });
 }
 
-// Host memory is zeros by itself.
+// Host memory, the home of off-chip groups too, is zeros by itself.
 void AcceleratorBackend::fillInitial() {
   for (std::size_t g = 0; g < executable_.groups.size(); ++g) {
     if (executable_.groups[g].kind != exe::GroupKind::kPersistent) continue;

@@ -21,6 +21,36 @@ bool takesGenerator(const exe::Instruction& instruction) {
   return std::ranges::any_of(instruction.args, [](const Arg& arg) { return arg.kind == Arg::Kind::kGenerator; });
 }
 
+/// A copy between two memory spaces, which goes on by itself where a stream makes it. From one off-chip frame to
+/// another the host copies, when the stream is as far.
+class LinkCopy final : public Call {
+ public:
+  LinkCopy(const exe::Instruction& instruction, const SlotTable& slots, const std::optional<c10::Stream>& awaited)
+      : to_(slots.ref(static_cast<int32_t>(instruction.args.at(0).i))),
+        from_(slots.ref(static_cast<int32_t>(instruction.args.at(1).i))),
+        awaited_(awaited) {}
+  void run(CallState& state) override {
+    const at::Tensor& to = to_.at(state.frame_of_group);
+    const at::Tensor& from = from_.at(state.frame_of_group);
+    if (awaited_ && to.is_cpu() && from.is_cpu()) awaited_->synchronize();
+    to.copy_(from, /*non_blocking=*/true);
+  }
+
+ private:
+  SlotRef to_, from_;
+  std::optional<c10::Stream> awaited_;
+};
+
+std::unique_ptr<Call> makeLinkCopy(const exe::Executable& executable, const exe::Instruction& instruction,
+                                   const SlotTable& slots, const WorkerStreams& streams) {
+  const bool is_off_chip = std::ranges::any_of(instruction.args, [&](const Arg& arg) {
+    return arg.kind == Arg::Kind::kId && arg.i >= 0 &&
+           executable.groups[executable.slots[static_cast<std::size_t>(arg.i)].group].off_chip;
+  });
+  const std::optional<c10::Stream>& stream = streams.own ? streams.own : streams.source;
+  return std::make_unique<LinkCopy>(instruction, slots, is_off_chip ? stream : std::nullopt);
+}
+
 std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTable& slots, std::vector<Hyper>& hypers,
                                GradientCount& gradients) {
   if (isOwn(instruction.op)) return makeOwnCall(instruction, slots, hypers, gradients);
@@ -79,13 +109,15 @@ void StepEvents::requireNoError(int32_t micro_batch, const std::optional<c10::St
 }
 
 AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
-                                     std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients,
-                                     StepEvents& events, const WorkerStreams& streams,
+                                     OffChipWindow* window, std::vector<Hyper>& hypers, RandomPosition& random,
+                                     GradientCount& gradients, StepEvents& events, const WorkerStreams& streams,
                                      const at::Tensor& large_gradients, const DeviceOptions& options,
                                      const StepProfile& profile)
     : executable_(executable),
+      program_(executable.workers[worker]),
       events_(events),
       streams_(streams),
+      window_(window),
       space_(executable.workers[worker].space),
       host_threads_(!slots.device().is_cpu()              ? 0
                     : executable.workers[worker].isLink() ? 1
@@ -93,6 +125,7 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
       actions_(executable.segments.size()),
       calls_(executable, worker, slots, random, profile, options.watch,
              [&](const exe::Instruction& instruction, exe::Direction direction) {
+               if (program_.isLink()) return makeLinkCopy(executable, instruction, slots, streams_);
                std::unique_ptr<Call> call = makeCall(instruction, slots, hypers, gradients);
                if (!large_gradients.defined() || !givesGradients(direction)) return call;
                return makeCountedCall(std::move(call), instruction, slots, options.gradient_edge, gradients,
@@ -133,7 +166,20 @@ void AcceleratorDevice::run(const ActionContext& context) {
   std::optional<CacheScope> cache;
   if (host_threads_ > 0) cache.emplace();
   const c10::OptionalStreamGuard on_source(streams_.source), on_our_stream(streams_.own);
-  awaitOthers(*actions_[context.segment][context.micro_batch]);
+  const exe::Action& action = *actions_[context.segment][context.micro_batch];
+  awaitOthers(action);
+  if (!window_) {
+    runCalls(context);
+    if (const auto& stream = streams_.own ? streams_.own : streams_.source) events_.record(context.segment, *stream);
+    return;
+  }
+  const auto index = static_cast<std::size_t>(&action - program_.actions.data());
+  window_->before(index, *streams_.own);
+  runCalls(context);
+  events_.record(context.segment, window_->after(index, *streams_.own));
+}
+
+void AcceleratorDevice::runCalls(const ActionContext& context) {
   // Which of the two devices copies is torch's choice.
   if (met_[0]) meet(*met_[0], *streams_.own, *streams_.source);
   if (graphs_)
@@ -141,7 +187,6 @@ void AcceleratorDevice::run(const ActionContext& context) {
   else
     calls_.run(context, /*process=*/0, [](std::size_t, CallState&) {});
   if (met_[1]) meet(*met_[1], *streams_.source, *streams_.own);
-  if (const auto& stream = streams_.own ? streams_.own : streams_.source) events_.record(context.segment, *stream);
 }
 
 }  // namespace abele::runtime

@@ -12,6 +12,7 @@
 #include <c10/core/Stream.h>
 
 #include "runtime/backend.h"
+#include "runtime/device/accelerator/off_chip_window.h"
 #include "runtime/device/accelerator/places.h"
 #include "runtime/device/accelerator/random_position.h"
 #include "runtime/device/accelerator/segment_graphs.h"
@@ -57,11 +58,11 @@ struct WorkerStreams {
   std::optional<c10::Stream> own, source;
 };
 
-/// Everything it refers to outlives it. large_gradients: where the worker counts for automatic loss scaling; undefined:
-/// nowhere.
+/// Everything it refers to outlives it. window: where the worker uses off-chip memory on the device; null: nowhere.
+/// large_gradients: where it counts for automatic loss scaling; undefined: nowhere.
 class AcceleratorDevice final : public Device {
  public:
-  AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
+  AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, OffChipWindow* window,
                     std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients, StepEvents& events,
                     const WorkerStreams& streams, const at::Tensor& large_gradients, const DeviceOptions& options,
                     const StepProfile& profile);
@@ -70,10 +71,13 @@ class AcceleratorDevice final : public Device {
 
  private:
   void awaitOthers(const exe::Action& action);
+  void runCalls(const ActionContext& context);
 
   const exe::Executable& executable_;
+  const exe::WorkerProgram& program_;
   StepEvents& events_;
   WorkerStreams streams_;
+  OffChipWindow* window_;
   int32_t space_;
   int host_threads_;                  // of a worker on the host; 0: it is on a device
   std::optional<c10::Event> met_[2];  // of a link between two devices: its streams meet before and behind its copies

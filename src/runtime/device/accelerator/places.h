@@ -25,12 +25,18 @@ std::optional<c10::Stream> newStream(c10::Device device);
 /// no stream: all is done when a call returns. Threads: the caller's of the backend.
 class Place {
  public:
-  Place(const exe::Executable& executable, int32_t space, c10::Device device);
+  /// pinned: where memory of the host that devices copy from and to comes from; may be null.
+  Place(const exe::Executable& executable, int32_t space, c10::Device device, c10::Allocator* pinned);
 
   c10::Device device() const { return device_; }
   bool isHost() const { return device_.is_cpu(); }
+  /// Off-chip groups are seen where they are at home, in the host's memory.
   SlotTable& slots() const { return *slots_; }
   const std::optional<c10::Stream>& copies() const { return copies_; }
+  /// A table of a worker here, which outlives the last call of bindOutput().
+  void addTable(SlotTable& table) { of_workers_.push_back(&table); }
+  /// SlotTable::bindOutput() for all tables here.
+  void bindOutput(int32_t slot, int64_t frame, const at::Tensor& tensor) const;
 
   /// Enqueues on the stream.
   template <class Fn>
@@ -50,15 +56,20 @@ class Place {
   c10::Device device_;
   std::optional<c10::Stream> copies_;
   std::unique_ptr<SlotTable> slots_;
+  std::vector<SlotTable*> of_workers_;
 };
 
-/// All memory spaces of an executable; each sees the memory of the others, which its links read.
+/// All memory spaces of an executable, and the home of off-chip groups; each sees the memory of the others, which its
+/// links read.
 class Places {
  public:
-  /// devices: by memory space; spaces beyond begin them again. Throws E0603.
-  Places(const exe::Executable& executable, const std::vector<c10::Device>& devices);
+  /// devices: by memory space; spaces beyond begin them again. Throws E0603, E0605.
+  Places(const exe::Executable& executable, const std::vector<c10::Device>& devices, const OffChipStorage& off_chip);
+
+  const SlotTable& offChip() const { return *off_chip_; }
 
   std::size_t size() const { return places_.size(); }
+  Place& at(int32_t space) { return places_[static_cast<std::size_t>(space)]; }
   const Place& at(int32_t space) const { return places_[static_cast<std::size_t>(space)]; }
   const Place& ofWorker(int32_t worker) const {
     return at(executable_.workers[static_cast<std::size_t>(worker)].space);
@@ -74,6 +85,7 @@ class Places {
 
   const exe::Executable& executable_;
   std::vector<Place> places_;
+  std::unique_ptr<SlotTable> off_chip_;
 };
 
 }  // namespace abele::runtime

@@ -115,6 +115,9 @@ void SegmentGraphs::findSlots(const exe::Segment& segment, Captures& captures) c
   for (const exe::Instruction& instruction : segment.instructions)
     forEachSlot(instruction, [&](int32_t slot) {
       const int32_t group = executable_.slots[slot].group;
+      const bool is_moved = executable_.groups[group].off_chip && !slots_.tensor(slot, 0).is_cpu();
+      const auto is_of_group = [&](int32_t other) { return executable_.slots[other].group == group; };
+      if (is_moved && std::ranges::none_of(captures.off_chip, is_of_group)) captures.off_chip.push_back(slot);
       addOnce(captures.groups, group);
       const exe::GroupKind kind = executable_.groups[group].kind;
       if (kind == exe::GroupKind::kInput) addOnce(captures.inputs, slot);
@@ -160,6 +163,8 @@ SegmentGraphs::Choice SegmentGraphs::choiceOf(const Captures& captures, const Ac
   const int32_t* frames = calls_.state().frame_of_group;
   Choice choice{context.group_index == 0};
   for (const int32_t group : captures.groups) choice.push_back(static_cast<uint64_t>(frames[group]));
+  for (const int32_t slot : captures.off_chip)
+    choice.push_back(addressOf(slots_.tensor(slot, frames[executable_.slots[slot].group])));
   for (const int32_t slot : captures.inputs)
     choice.push_back(addressOf(slots_.tensor(slot, frames[executable_.slots[slot].group])));
   // Results that add up look at the micro-batch before, too.

@@ -23,7 +23,8 @@ namespace abele::runtime {
 class DeviceGraph;
 
 /// Runs segments whose calls enqueue work on one stream. What the calls do depends on few things beside the contents of
-/// memory: the frames of the segment's groups, where its inputs and results are, whether a sum begins. For each choice
+/// memory: the frames of the segment's groups, where its inputs and results are, where off-chip frames are on the
+/// device, whether a sum begins. For each choice
 /// of them the calls run the first time; the second time they are captured, and from then on replayed. Calls that the
 /// host takes part in, and all that a capture stumbles over, run each time. Everything it refers to outlives it.
 /// Threads: the worker's.
@@ -53,6 +54,7 @@ class SegmentGraphs {
   };
   struct Captures {
     std::vector<int32_t> groups, inputs, outputs;  // groups, and slots of the caller's, that the calls name
+    std::vector<int32_t> off_chip;                 // of each off-chip group, a slot that they name
     std::vector<char> runs_each_time;              // by call
     std::vector<Piece> pieces;
     std::map<Choice, Taken> taken;

@@ -148,7 +148,7 @@ void Staging::bindOutput(std::size_t target, const std::vector<at::Tensor>& tens
   for (int64_t k = 0; k < executable_.micro_batches; ++k) {
     const at::Tensor bound = k < static_cast<int64_t>(tensors.size()) ? tensors[k] : at::Tensor();
     if (!bound.defined()) {
-      place.slots().bindOutput(slot, k, at::Tensor());
+      place.bindOutput(slot, k, at::Tensor());
       continue;
     }
     const auto [at, is_new] = known.try_emplace(bound.unsafeGetTensorImpl(), known.size());
@@ -158,7 +158,7 @@ void Staging::bindOutput(std::size_t target, const std::vector<at::Tensor>& tens
     }
     Result& result = results[at->second];
     result.bound = bound;
-    place.slots().bindOutput(slot, k, result.ours);
+    place.bindOutput(slot, k, result.ours);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <sys/sysinfo.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
@@ -55,13 +56,28 @@ Region::Region(int64_t frame_bytes, int64_t frames, c10::Device device, const st
   if (bytes_ == 0) return;
   try {
     const c10::DeviceGuard guard(device);
-    on_device_ = c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes_));
+    allocated_ = c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes_));
   } catch (const c10::OutOfMemoryError& error) {
     throwDevice(ErrorCode::E0603, {.what = cat(name, " needs ", bytes_, " bytes on ", device.str()),
                                    .found = error.what_without_backtrace(),
                                    .remedy = "use a smaller micro-batch, or more stages or recomputation"});
   }
-  data_ = static_cast<char*>(on_device_.get());
+  data_ = static_cast<char*>(allocated_.get());
+}
+
+Region::Region(int64_t frame_bytes, int64_t frames, c10::Allocator& pinned, const std::string& name)
+    : frame_bytes_(roundUp(frame_bytes, kAlignment)), bytes_(frame_bytes_ * frames) {
+  if (bytes_ == 0) return;
+  try {
+    allocated_ = pinned.allocate(static_cast<std::size_t>(bytes_));
+  } catch (const c10::Error& error) {
+    throwDevice(ErrorCode::E0603, {.what = cat(name, " needs ", bytes_, " bytes of pinned memory of the host"),
+                                   .found = error.what_without_backtrace(),
+                                   .remedy = "use a smaller micro-batch, or keep more tensors on the devices"});
+  }
+  data_ = static_cast<char*>(allocated_.get());
+  std::memset(data_, 0, static_cast<std::size_t>(bytes_));
+  addArena(data_, static_cast<std::size_t>(bytes_));
 }
 
 int64_t Region::fileBytes(int64_t frame_bytes, int64_t frames) { return roundUp(frame_bytes, pageBytes()) * frames; }
@@ -75,7 +91,7 @@ void Region::release(int64_t frame) const {
 }
 
 int64_t Region::residentBytes() const {
-  if (bytes_ == 0 || on_device_) return bytes_;
+  if (bytes_ == 0 || allocated_) return bytes_;
   const int64_t page = pageBytes();
   std::vector<unsigned char> pages(static_cast<std::size_t>(roundUp(bytes_, page) / page));
   if (mincore(data_, static_cast<std::size_t>(bytes_), pages.data()) != 0) return bytes_;
@@ -83,20 +99,21 @@ int64_t Region::residentBytes() const {
 }
 
 void Region::spare(int64_t frame, int64_t begin, int64_t end) const {
-  if (in_file_ || on_device_ || bytes_ < 2 * kHugePage) return;
+  if (in_file_ || allocated_ || bytes_ < 2 * kHugePage) return;
   char* first = data_ + frame * frame_bytes_ + begin;
   char* page = first - reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(kPage);
   madvise(page, static_cast<std::size_t>(this->frame(frame) + end - page), MADV_NOHUGEPAGE);
 }
 
 Region::~Region() {
-  if (!data_ || on_device_) return;
+  if (!data_ || !allocated_.device().is_cpu()) return;
   removeArena(data_);
+  if (allocated_) return;
   munmap(mapped_, mapped_bytes_);
 }
 
 SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process,
-                     c10::Device device, int32_t space)
+                     c10::Device device, int32_t space, c10::Allocator* pinned)
     : executable_(executable),
       device_(device),
       process_(stage_process),
@@ -108,10 +125,8 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
   placeInFile(storage);
   if (device_.is_cpu()) requireRoom();
   for (std::size_t g = 0; g < regions_.size(); ++g) {
-    const exe::Group& group = executable.groups[g];
-    if (hasMemory(group.kind) && isHere(static_cast<int32_t>(g)) && !regions_[g])
-      regions_[g] = device_.is_cpu() ? std::make_shared<Region>(group.frame_bytes, frames_[g], group.name)
-                                     : std::make_shared<Region>(group.frame_bytes, frames_[g], device_, group.name);
+    if (hasMemory(executable.groups[g].kind) && isHere(static_cast<int32_t>(g)) && !regions_[g])
+      regions_[g] = makeRegion(static_cast<int32_t>(g), pinned);
   }
   std::size_t count = 0;
   for (const exe::Slot& slot : executable.slots) {
@@ -136,6 +151,14 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
   findInputSlots();
 }
 
+std::shared_ptr<Region> SlotTable::makeRegion(int32_t group, c10::Allocator* pinned) const {
+  const exe::Group& of = executable_.groups[group];
+  if (!device_.is_cpu()) return std::make_shared<Region>(of.frame_bytes, frames_[group], device_, of.name);
+  const bool is_copied = of.off_chip || of.kind == exe::GroupKind::kStash;
+  if (pinned && is_copied) return std::make_shared<Region>(of.frame_bytes, frames_[group], *pinned, of.name);
+  return std::make_shared<Region>(of.frame_bytes, frames_[group], of.name);
+}
+
 void SlotTable::adopt(const SlotTable& other) {
   for (std::size_t i = 0; i < executable_.slots.size(); ++i) {
     const int32_t group = executable_.slots[i].group;
@@ -143,6 +166,29 @@ void SlotTable::adopt(const SlotTable& other) {
     std::copy_n(other.tensors_.begin() + static_cast<std::ptrdiff_t>(first_[i]), frames_[group],
                 tensors_.begin() + static_cast<std::ptrdiff_t>(first_[i]));
   }
+}
+
+std::unique_ptr<SlotTable> SlotTable::withMovingGroups(const SlotTable& all, const SlotTable& off_chip) {
+  std::unique_ptr<SlotTable> table(new SlotTable(all));
+  const c10::InferenceMode plain_tensors;
+  table->moving_.resize(all.executable_.groups.size());
+  for (std::size_t i = 0; i < all.executable_.slots.size(); ++i) {
+    const exe::Slot& slot = all.executable_.slots[i];
+    if (!all.executable_.groups[slot.group].off_chip || !slot.type.defined()) continue;
+    const Region* region = off_chip.region(slot.group);
+    const auto* home = region ? region->frame(0) + slot.offset_bytes : nullptr;
+    if (all.tensors_[all.first_[i]].const_data_ptr() != home) continue;  // a number of the host
+    table->moving_[slot.group].push_back(static_cast<int32_t>(i));
+    for (int64_t frame = 0; frame < all.frames_[slot.group]; ++frame)
+      table->tensors_[all.first_[i] + frame] = tensorOver(borrow(nullptr, all.device_), slot.type);
+  }
+  return table;
+}
+
+void SlotTable::moveFrame(int32_t group, int64_t frame, char* memory) {
+  for (const int32_t slot : moving_[group])
+    tensors_[first_[slot] + frame].unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(
+        borrow(memory + executable_.slots[slot].offset_bytes, device_));
 }
 
 // Memory is taken when it is written, so a program that can never fit would end the process in its first step.

@@ -22,6 +22,8 @@ class Region {
   Region(int64_t frame_bytes, int64_t frames, const std::string& name);
   /// On a device that is not the host; its contents are what the device's allocator gives.
   Region(int64_t frame_bytes, int64_t frames, c10::Device device, const std::string& name);
+  /// Of the host, pinned for an accelerator; zeros.
+  Region(int64_t frame_bytes, int64_t frames, c10::Allocator& pinned, const std::string& name);
   /// In a file, from `offset` on: fileBytes() of it.
   Region(int64_t frame_bytes, int64_t frames, const MappedFile& file, int64_t offset);
   static int64_t fileBytes(int64_t frame_bytes, int64_t frames);
@@ -44,7 +46,7 @@ class Region {
   int64_t frame_bytes_;
   int64_t bytes_;
   char* data_ = nullptr;
-  c10::DataPtr on_device_;  // holds data_, where that is not the host's
+  c10::DataPtr allocated_;  // holds data_, where an allocator of torch's gave it: a device's, or of pinned memory
   void* mapped_ = nullptr;  // around data_
   std::size_t mapped_bytes_ = 0;
 };
@@ -66,14 +68,21 @@ struct OffChipStorage {
 /// an operand that is written twice under one slot, never dead memory that was planned for reuse.
 class SlotTable {
  public:
-  static constexpr int32_t kAllSpaces = -1;
+  static constexpr int32_t kAllSpaces = -1, kOffChip = -2;
   /// stage_process: which of Executable::stage_processes this is; the groups of the others have no memory here. device:
-  /// where the memory is. space: groups of other memory spaces have none here either. Throws E0603, E0605.
+  /// where the memory is. space: groups of other memory spaces have none here either, nor have off-chip groups; those
+  /// of all spaces are in the table kOffChip. pinned: of the host's memory, what devices copy from and to comes from
+  /// there; may be null. Throws E0603, E0605.
   SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process = 0,
-            c10::Device device = c10::Device(c10::DeviceType::CPU), int32_t space = kAllSpaces);
+            c10::Device device = c10::Device(c10::DeviceType::CPU), int32_t space = kAllSpaces,
+            c10::Allocator* pinned = nullptr);
   c10::Device device() const { return device_; }
   /// What lies in the space of `other` is found here, too: the same tensors. Links read them.
   void adopt(const SlotTable& other);
+  /// As `all`, but an off-chip group is wherever moveFrame() puts it, on the device; until then nowhere. What the host
+  /// computes with stays where it is.
+  static std::unique_ptr<SlotTable> withMovingGroups(const SlotTable& all, const SlotTable& off_chip);
+  void moveFrame(int32_t group, int64_t frame, char* memory);
 
   SlotRef ref(int32_t slot) const;
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
@@ -83,7 +92,7 @@ class SlotTable {
   int64_t groupResidentBytes(int32_t group) const;
   bool isHere(int32_t group) const {
     const bool is_of_process = executable_.processOf(group) < 0 || executable_.processOf(group) == process_;
-    return is_of_process && (space_ == kAllSpaces || spaceOf(executable_, group) == space_);
+    return is_of_process && isOfTable(group);
   }
   /// Of what touches the group first; the first one for groups of nobody.
   static int32_t spaceOf(const exe::Executable& executable, int32_t group) {
@@ -116,6 +125,13 @@ class SlotTable {
     int32_t slot;
     int64_t offset_bytes;
   };
+  SlotTable(const SlotTable&) = default;
+  bool isOfTable(int32_t group) const {
+    if (space_ == kAllSpaces) return true;
+    const bool is_off_chip = executable_.groups[static_cast<std::size_t>(group)].off_chip;
+    return space_ == kOffChip ? is_off_chip : !is_off_chip && spaceOf(executable_, group) == space_;
+  }
+  std::shared_ptr<Region> makeRegion(int32_t group, c10::Allocator* pinned) const;
   void findInputSlots();
   void sortPersistent();
   void placeInFile(const OffChipStorage& storage);
@@ -133,6 +149,7 @@ class SlotTable {
   std::vector<std::vector<InputSlot>> input_slots_;  // by argument
   std::vector<std::vector<int32_t>> persistent_;     // by group: its slots in the order of offsets; made when needed
   std::unordered_map<int32_t, at::Tensor> placed_;   // by slot: the memory that it lies in
+  std::vector<std::vector<int32_t>> moving_;         // by group: slots that moveFrame() moves
 };
 
 }  // namespace abele::runtime

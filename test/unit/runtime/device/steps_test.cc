@@ -45,6 +45,27 @@ TEST_P(Steps, UpdatesReadTheNumbersOfTheirGroup) {
   }
 }
 
+TEST_P(Steps, OffChipMemoryChangesNoNumber) {
+  at::Tensor expected, rows = at::randn({3, 4}), weight = at::randn({4});
+  for (const bool off_chip : {false, true}) {
+    Program p(/*micro_batches=*/3);
+    const int32_t row = p.input(f32({1, 4})), w = p.external(f32({4}), ExternalKind::kParameter);
+    const int32_t sum = p.external(f32({1, 4}), ExternalKind::kAccumulator), product = p.value(f32({1, 4}));
+    p.op("aten::mul.Tensor", {Arg::id(row), Arg::id(w)}, {product});
+    p.op("abele::accumulate", {Arg::id(sum), Arg::id(product)}).writes = {sum};
+    const int32_t as_weight = p.viewOf(sum, 0, f32({4}));
+    p.update("abele::sgd_", {Arg::id(w), Arg::id(as_weight), Arg(), Arg::integer(0)}).writes = {w};
+    p.executable.groups[p.weights].off_chip = p.executable.groups[p.values].off_chip = off_chip;
+    Runner runner(p);
+    runner.backend().upload(0, weight);
+    runner.backend().setHyper(0, "lr", 0.5);
+    for (int step = 0; step < 3; ++step) runner.step({rows});
+    const at::Tensor value = runner.backend().value(0);
+    if (off_chip) EXPECT_TRUE(sameBits(value, expected));
+    expected = value;
+  }
+}
+
 TEST_P(Steps, ANumberThatIsSetCountsFromTheNextStepOn) {
   const Program p = sgd();
   Runner changed(p), constant(p);

@@ -1,0 +1,64 @@
+// Off-chip memory of a worker on an accelerator: the host's memory is its home, and frames come to the device while
+// actions use them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include "exe/executable.h"
+#include "runtime/device/accelerator/moves.h"
+#include "runtime/device/accelerator/places.h"
+#include "runtime/device/aten/arena.h"
+
+namespace abele::runtime {
+
+/// Device memory for the frames that the worker's actions use, and a stream that copies them ahead of the actions and
+/// back behind them. Everything it refers to outlives it. Threads: the worker's; bytes() any.
+class OffChipWindow {
+ public:
+  /// Throws E0603.
+  OffChipWindow(const exe::Executable& executable, const WorkerMoves& moves, const Places& places, int32_t space);
+
+  /// What the worker's calls see.
+  SlotTable& slots() const { return *slots_; }
+  int64_t bytes() const { return memory_.bytes(); }
+  const c10::Stream& copies() const { return copies_; }
+
+  /// What is enqueued on `compute` next sees the frames of the worker's action, and those of the next one are on their
+  /// way. Requires: compute waits for what the action waits for.
+  void before(std::size_t action, const c10::Stream& compute);
+  /// The action is enqueued. Returns the stream on which it is complete for other workers.
+  const c10::Stream& after(std::size_t action, const c10::Stream& compute);
+
+ private:
+  static constexpr int64_t kNone = -1;
+  struct Copy {
+    at::Tensor to, from;
+  };
+  /// Around an action; as ActionMoves.
+  struct Copies {
+    std::vector<Copy> fetches, next_fetches, stores;
+  };
+  std::vector<Copy> copiesOf(const std::vector<Move>& moves, const SlotTable& home, bool to_device) const;
+  void enqueue(const std::vector<Copy>& copies) const;
+  /// The copies go on when all that is enqueued on `compute` is over.
+  void follow(const c10::Stream& compute);
+
+  const WorkerMoves& moves_;
+  const Place& place_;
+  c10::Stream copies_;
+  Region memory_;
+  std::unique_ptr<SlotTable> slots_;
+  std::vector<Copies> actions_;
+  c10::Event computed_, arrived_;
+  std::vector<c10::Event> ready_;  // of the frames of even and of odd actions
+  int64_t last_store_ = kNone;     // action of this step whose stores others need, and compute does not follow yet
+};
+
+}  // namespace abele::runtime
