@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import numbers
 import os
 import pickle
 import signal
@@ -18,7 +19,7 @@ from typing import Any, Self
 
 from . import structures
 from ._async_worker import Settings, cargo, main
-from ._errors import refused, userError
+from ._errors import refused, requireType, userError
 from ._shipping import Shipment
 from ._slots import Slots
 from .enums import SharingStrategy
@@ -171,6 +172,19 @@ class AsynchronousDataAccessor:
         rebatched_size: Any = None,
     ) -> None:
         self._worker = None
+        requireType("AsynchronousDataAccessor", "buffer_size", buffer_size, numbers.Integral, "an int")
+        requireType(
+            "AsynchronousDataAccessor",
+            "rebatched_size",
+            rebatched_size,
+            (numbers.Integral, type(None)),
+            "an int, or None",
+        )
+        requireType(
+            "AsynchronousDataAccessor", "miss_sleep_time_in_ms", miss_sleep_time_in_ms, numbers.Real, "a number"
+        )
+        if not (miss_sleep_time_in_ms >= 0):
+            raise refused(AssertionError, f"miss_sleep_time_in_ms is {miss_sleep_time_in_ms}, expected 0 or more")
         if not (buffer_size >= 1):
             raise refused(AssertionError, f"buffer_size is {buffer_size}, expected 1 or more")
         if not (rebatched_size is None or rebatched_size > 1):

@@ -188,10 +188,13 @@ class _Loader:
             self._dropPartial()
 
     def _tensorsOf(self, element):
-        tensors = [tensor.detach() for tensor in structures.flattenTensorStructure(element, self._element)]
-        if self._element is None:
+        is_first = self._element is None
+        is_alike = is_first or self._isLikeTheFirst(element)
+        like = self._element if is_alike else None
+        tensors = [tensor.detach() for tensor in structures.flattenTensorStructure(element, like)]
+        if is_first:
             self._begin(element, tensors)
-        elif not self._isLikeTheFirst(element) or len(tensors) != len(self._layout.types):
+        elif not is_alike or len(tensors) != len(self._layout.types):
             raise BadElement("an element of the data set has other fields than the first one")
         return tensors
 

@@ -127,6 +127,23 @@ def refused(builtin, text):
     return makeError(_AND[builtin], text, Error.type, code=code)
 
 
+def wrongType(function, argument, value, expected):
+    """The error for an argument of a wrong type: E0708, and a TypeError too. The caller raises it."""
+    return refused(
+        TypeError, formatMessage("E0708", f"{function}: {argument} is a {type(value).__name__}", expected=expected)
+    )
+
+
+def requireType(function, argument, value, kinds, expected):
+    """Raises wrongType unless the value is of one of the types."""
+    if not isinstance(value, kinds):
+        raise wrongType(function, argument, value, expected)
+
+
+# What PopTorch finds out in Python, and Abele in C++.
+_OF_PYTHON_LAYER = {"E0705"}
+
+
 def createNativeError(kind, code, text, context, recovery_action):
     """An exception for a native error: the factory that the native module's exception translator calls.
 
@@ -142,6 +159,7 @@ def createNativeError(kind, code, text, context, recovery_action):
         cls, type_name = OF_OPTIONS.get(builtin, Error), Error.type
     else:
         cls, type_name = _NATIVE[kind]
+        type_name = Error.type if code in _OF_PYTHON_LAYER else type_name
     return makeError(cls, text, type_name, context, code, recovery_action)
 
 

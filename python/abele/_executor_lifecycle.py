@@ -3,11 +3,13 @@
 Source: spec executor.md, section 7.
 """
 
+import operator
+import reprlib
 import sys
 
 import torch
 
-from ._errors import Error
+from ._errors import Error, userError
 from ._logging import logger
 from ._one_at_a_time import oneAtATime
 
@@ -78,5 +80,14 @@ class LifeCycle:
     @oneAtATime
     def rng_state(self, state):
         session = self._native.compiled("rng_state")
-        self._rng_cache = list(state)
-        session.setRngState(torch.tensor(self._rng_cache[1:], dtype=torch.uint8))
+        try:
+            seed, *numbers = (operator.index(number) for number in state)
+            session.setRngState(torch.tensor(numbers, dtype=torch.uint8))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise userError(
+                "E0708",
+                "rng_state is set to something that rng_state did not return",
+                found=reprlib.repr(state),
+                expected="the list of ints that rng_state of this or an equal model returned",
+            ) from error
+        self._rng_cache = [seed, *numbers]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import os
 import sys
 
 from . import _logging
-from ._errors import createNativeError, refused
+from ._errors import createNativeError, formatMessage, refused
 
 _NAME = "abele._abele"
 
@@ -39,6 +41,32 @@ def core():
 def _release(version):
     """Major and minor number: torch's C++ interfaces change with them."""
     return version.split("+")[0].split(".")[:2]
+
+
+def typedArguments(function):
+    """Makes an argument that a native function of `function` does not take E0708, which is a TypeError too."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            frame = error.__traceback__.tb_next  # of `function`, whose callees may have other TypeErrors
+            if frame is None or frame.tb_next is not None or "incompatible function arguments" not in str(error):
+                raise
+        signature = inspect.signature(function)
+        given = signature.bind(*args, **kwargs).arguments
+        raise refused(
+            TypeError,
+            formatMessage(
+                "E0708",
+                f"{function.__name__}: arguments of a wrong type",
+                found=", ".join(f"{name}: {type(value).__name__}" for name, value in given.items()),
+                expected=", ".join(str(parameter) for parameter in signature.parameters.values()),
+            ),
+        )
+
+    return call
 
 
 def isCapturing() -> bool:

@@ -2,11 +2,15 @@
 
 import os
 
+from ._errors import formatMessage, refused
 from ._native import core
 
 
 def nativePath(path):
     """A path as the native module takes it: its bytes, which need be no text."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        what = f"the path of a file is a {type(path).__name__}"
+        raise refused(TypeError, formatMessage("E0708", what, expected="a str, bytes or an os.PathLike"))
     path = os.fsdecode(path)
     try:
         return os.fsencode(os.path.abspath(path))

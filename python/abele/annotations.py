@@ -32,7 +32,8 @@ def _deviceNumber(ipu_id):
     """As the core takes it. Numbers may be texts ("1"): programs make both ids of one pattern."""
     if ipu_id is None:
         return -1
-    if (isinstance(ipu_id, str) and not ipu_id.isdecimal()) or int(ipu_id) >= 1 << 31:
+    is_number = ipu_id.isdecimal() if isinstance(ipu_id, str) else hasattr(ipu_id, "__index__")
+    if not is_number or int(ipu_id) >= 1 << 31:
         raise userError("E0710", f"ipu_id is {ipu_id!r}", expected="a number of 31 bits, or its text")
     return int(ipu_id)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ._errors import refused, userError
+from ._errors import refused, userError, wrongType
 from ._host_random import allowedDraws
-from ._native import core
+from ._native import core, typedArguments
 
 
 def _mode():
@@ -29,8 +29,14 @@ def _requireList(function, values, argument):
         raise refused(ValueError, f"{function}: {argument} is not a list of tensors")
 
 
-def _listing(function, body):
+def _requireCallable(function, argument, value):
+    if not callable(value):
+        raise wrongType(function, argument, value, "something to call")
+
+
+def _listing(function, body, argument="body"):
     """`body`, which returns a tensor, a list or a tuple, as one that takes and returns a list."""
+    _requireCallable(function, argument, body)
 
     def listed(tensors):
         result = body(*tensors)
@@ -46,6 +52,7 @@ def _listing(function, body):
     return listed
 
 
+@typedArguments
 def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Carries tensors through `count` iterations of `body(*tensors)`. On a device: inference only.
 
@@ -61,6 +68,7 @@ def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -
     return core().forLoop(count, _listing("for_loop", body), inputs, _mode())
 
 
+@typedArguments
 def cond(
     condition: torch.Tensor,
     then_body: Callable[..., Any],
@@ -81,7 +89,12 @@ def cond(
     _requireList("cond", then_inps, "then_inps")
     _requireList("cond", else_inps, "else_inps")
     return core().cond(
-        condition, _listing("cond", then_body), then_inps, _listing("cond", else_body), else_inps, _mode()
+        condition,
+        _listing("cond", then_body, "then_body"),
+        then_inps,
+        _listing("cond", else_body, "else_body"),
+        else_inps,
+        _mode(),
     )
 
 
@@ -104,6 +117,7 @@ class CPU:
     """
 
     def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> None:
+        _requireCallable("CPU", "layer_to_call", layer_to_call)
         if isinstance(layer_to_call, torch.nn.Module):
             layer_to_call.requires_grad_(False)
         self._layer_to_call = layer_to_call

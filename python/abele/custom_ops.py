@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ._errors import refused, userError
+from ._errors import refused, requireType, userError, wrongType
 from ._native import core, isCapturing
 
 _FLOAT32_MAX = 3.4028234663852886e38
@@ -55,6 +55,14 @@ def _native(attributes):
     return native
 
 
+def _requireTensors(argument, values):
+    expected = "a list or tuple of tensors"
+    if isinstance(values, torch.Tensor) or not isinstance(values, Sequence):
+        raise wrongType("custom_op", argument, values, expected)
+    for index, value in enumerate(values):
+        requireType("custom_op", f"{argument}[{index}]", value, torch.Tensor, expected)
+
+
 def custom_op(
     inputs: Sequence[torch.Tensor],
     name: str,
@@ -74,6 +82,12 @@ def custom_op(
     Raises:
         ValueError: attributes of other types, or text that is not ASCII.
     """
+    _requireTensors("inputs", inputs)
+    _requireTensors("example_outputs", example_outputs)
+    requireType("custom_op", "name", name, str, "a str")
+    requireType("custom_op", "domain", domain, str, "a str")
+    requireType("custom_op", "domain_version", domain_version, int, "an int")
+    requireType("custom_op", "attributes", attributes, (dict, type(None)), "a dict of names and values")
     native = _native(attributes)
     if not isCapturing():
         return [torch.zeros_like(example) for example in example_outputs]

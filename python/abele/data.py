@@ -5,6 +5,7 @@ Source: spec data.md, sections 1 to 3.
 
 from __future__ import annotations
 
+import numbers
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 
 from . import profiling, structures
 from ._async_accessor import AsynchronousDataAccessor
-from ._errors import refused, userError
+from ._errors import refused, requireType, userError
 from ._item_access import replaced
 from ._logging import logger
 from ._partition import Partition
@@ -81,6 +82,15 @@ class DataLoader(torch.utils.data.DataLoader):
     ) -> None:
         if not isinstance(options, Options):
             raise refused(AssertionError, f"options must be poptorch.Options, got {type(options).__name__}")
+        requireType("DataLoader", "num_workers", num_workers, numbers.Integral, "an int")
+        requireType("DataLoader", "async_options", async_options, (dict, type(None)), "a dict of arguments, or None")
+        requireType(
+            "DataLoader",
+            "rebatched_worker_size",
+            rebatched_worker_size,
+            (numbers.Integral, type(None)),
+            "an int, or None",
+        )
         options._freeze()
         self._options = options
         self._progress = _Progress()

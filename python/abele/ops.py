@@ -5,13 +5,14 @@ Source: spec annotations.md, sections 4 to 9.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ._errors import refused, userError
-from ._native import core, isCapturing
+from ._errors import refused, requireType, userError
+from ._native import core, isCapturing, typedArguments
 from ._overlap import set_overlap_for_input, set_overlap_for_output
 from .annotations import (  # noqa: F401  (poptorch.ops holds all that a forward uses)
     ATTR_PREFIX,
@@ -79,6 +80,7 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone()
 
 
+@typedArguments
 def ipu_print_tensor(
     tensor: torch.Tensor,
     title: str = "",
@@ -130,6 +132,13 @@ def ipu_print_tensor(
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
     """The tensor itself. The share (0..1) of memory for the operation that made it is a hint."""
     _requireTensor("set_available_memory", tensor)
+    requireType(
+        "set_available_memory",
+        "available_memory_proportion",
+        available_memory_proportion,
+        numbers.Real,
+        "a number in 0..1",
+    )
     if not 0 <= available_memory_proportion <= 1:
         raise userError(
             "E0702", f"available memory proportion is {available_memory_proportion}", expected="a number in 0..1"
@@ -155,6 +164,7 @@ def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
 _SERIALIZATION = list(MatMulSerializationMode)
 
 
+@typedArguments
 def serializedMatMul(
     lhs: torch.Tensor, rhs: torch.Tensor, mode: MatMulSerializationMode, factor: int = 0, keep_precision: bool = False
 ) -> torch.Tensor:
@@ -226,6 +236,7 @@ def ctc_beam_search_decoder(
     return core().ctcBeamSearchDecoder(probs, lengths, blank, beam_width, top_paths)
 
 
+@typedArguments
 def fps(src: torch.Tensor, ptr: Sequence[int], ratio: float = 0.5, random_start: bool = False) -> torch.Tensor:
     """Farthest point sampling of each batch. Returns int32 indices of rows of `src`, in the order of selection.
 
@@ -255,6 +266,7 @@ def _batch(batch, argument):
     return torch.tensor(batch, dtype=torch.int64)
 
 
+@typedArguments
 def nearest(
     x: torch.Tensor,
     y: torch.Tensor,

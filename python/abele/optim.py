@@ -6,12 +6,12 @@ Source: spec optim.md, sections 1, 2 and 6.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
-from ._errors import refused
+from ._errors import formatMessage, refused
 from ._logging import logger
 
 
@@ -66,6 +66,26 @@ _OWN_ARGUMENTS = {
 }
 # Arguments that say how torch computes: no values that may be marked as variable.
 _HINTS = ("maximize", "foreach", "capturable", "differentiable", "fused")
+
+
+def _requireTensors(name, tensors):
+    """That part of a state dict is as state_dict() makes it: None, or tensors by name."""
+    is_dict = isinstance(tensors, Mapping)
+    if tensors is None or (
+        is_dict and all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in tensors.items())
+    ):
+        return
+    wrong = [f"{k!r}: {type(v).__name__}" for k, v in tensors.items()] if is_dict else [type(tensors).__name__]
+    raise refused(
+        RuntimeError,
+        formatMessage(
+            "E0706",
+            f"{name} of the state dict is damaged",
+            found=", ".join(wrong[:3]),
+            expected="None, or a dict of names and tensors",
+            remedy="load what state_dict() returned",
+        ),
+    )
 
 
 class Optimizer:
@@ -136,10 +156,13 @@ class Optimizer:
         Raises:
             RuntimeError: the dict is empty or comes from another kind of optimizer.
         """
-        if not state_dict or "ipu_state" not in state_dict or "ipu_param" not in state_dict:
+        is_dict = isinstance(state_dict, Mapping)
+        if not is_dict or "ipu_state" not in state_dict or "ipu_param" not in state_dict:
             raise refused(
                 RuntimeError, "the state dict has no ipu_state and ipu_param: it was not saved by a poptorch optimizer"
             )
+        for name in ("ipu_state", "ipu_param"):
+            _requireTensors(name, state_dict[name])
         if "state" in state_dict and "param_groups" in state_dict:
             super().load_state_dict({"state": state_dict["state"], "param_groups": state_dict["param_groups"]})
         self.set_state_dict(state_dict)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ._errors import userError
+from ._errors import requireType, userError
 
 
 class ICustomArgParser(abc.ABC):
@@ -37,6 +37,7 @@ _own_parsers = {}
 
 def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -> None:
     """Uses `arg_parser` for values of this type; None removes it. Replaces a parser registered before."""
+    requireType("registerCustomArgParser", "arg_data_type", arg_data_type, type, "a class")
     if arg_parser is None:
         _parsers.pop(arg_data_type, None)
         return
@@ -173,12 +174,33 @@ def _emptyLike(structure):
     return result
 
 
+def _reconstructed(parser, structure, values, replace):
+    """What the parser makes of the structure's own tensors and those that replace them: neither more nor fewer."""
+    own = list(parser.yieldTensors(structure))
+    if own and not any(map(replace, own)):
+        return structure
+    tensors = iter([next(values) if replace(tensor) else tensor for tensor in own])
+    try:
+        result, missed = parser.reconstruct(structure, tensors), len(list(tensors))
+    except StopIteration:
+        missed = -1
+    if missed:
+        taken = "more" if missed < 0 else len(own) - missed
+        raise userError(
+            "E0708",
+            f"the parser of {type(structure).__name__} takes other tensors than it yields",
+            found=f"reconstruct() takes {taken}, yieldTensors() yields {len(own)}",
+            expected="the same number, in the same order",
+        )
+    return result
+
+
 def _rebuild(structure, values, replace):
     if replace(structure):
         return next(values)
     parser = parserFor(structure)
     if parser is not None:
-        return parser.reconstruct(structure, values)
+        return _reconstructed(parser, structure, values, replace)
     if isinstance(structure, dict):
         if type(structure) is dict:
             return {key: _rebuild(value, values, replace) for key, value in structure.items()}

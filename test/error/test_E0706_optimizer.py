@@ -82,3 +82,34 @@ def test_other_numbers_that_are_texts():
     )
     with pytest.raises(AssertionError, match="velocity_scaling of the optimizer is '2'"):
         poptorch.trainingModel(model, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: 3,
+        lambda state: [state],
+        lambda state: {**state, "ipu_state": [1]},
+        lambda state: {**state, "ipu_state": dict.fromkeys(state["ipu_state"], "x")},
+        lambda state: {**state, "ipu_state": {1: torch.ones(1)}},
+        lambda state: {**state, "ipu_param": 3},
+        lambda state: {**state, "ipu_param": dict.fromkeys(state["ipu_param"], "x")},
+    ],
+)
+def test_states_that_hold_other_things(change):
+    model = Loss()
+    optimizer = poptorch.optim.Adam(model.parameters())
+    executor = poptorch.trainingModel(model, None, optimizer)
+    executor(torch.ones(2))
+    state = optimizer.state_dict()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(RuntimeError, match="state") as raised:
+        optimizer.load_state_dict(change(state))
+    assert isinstance(raised.value, poptorch.Error)
+    executor(torch.ones(2))
+    after = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(weights)
+    executor.copyWeightsToDevice()
+    optimizer.load_state_dict(state)
+    executor(torch.ones(2))
+    assert all(torch.equal(value, after[name]) for name, value in model.state_dict().items())
