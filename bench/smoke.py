@@ -52,13 +52,13 @@ def threads_of(setup):
     return [n for n in range(1, cores + 1) if cores % n == 0] if setup.startswith("auto") else [split(setup)[1]]
 
 
-def start(names, workload):
+def start(names, workload, steps):
     """Systems that have trained the checked steps, their replies, and why others could not."""
     systems, checked, failures = {}, {}, {}
     for name in names:
         try:
             system = System(name, workload.name)
-            checked[name] = [system.train(step, 1) for step in range(CHECKED_STEPS)]
+            checked[name] = [system.train(step, 1) for step in range(steps)]
             systems[name] = system
         except Failed as error:
             if name not in PEERS:
@@ -86,7 +86,7 @@ def row_of(system, base, losses, twin, samples):
     }
 
 
-def measure(workload, setups, peers, samples, patience_s):
+def measure(workload, setups, peers, checked_steps, samples, patience_s):
     """Results of one workload by setup and by peer, after all systems took turns."""
     names = sorted(
         {eager_of(d * t) for d, t in map(split, setups)} | {eager_of(t) for s in setups for t in threads_of(s)}
@@ -94,9 +94,9 @@ def measure(workload, setups, peers, samples, patience_s):
     whole = eager_of(os.cpu_count())
     if peers and whole not in names:
         names.append(whole)
-    systems, checked, failures = start([*names, *setups, *peers], workload)
+    systems, checked, failures = start([*names, *setups, *peers], workload, checked_steps)
     losses = {name: [reply["losses"][0] for reply in replies] for name, replies in checked.items()}
-    take_turns(list(systems.values()), CHECKED_STEPS, workload.steps, samples, patience_s)
+    take_turns(list(systems.values()), checked_steps, workload.steps, samples, patience_s)
     rows = {}
     for name in [name for name in (*setups, *peers) if name in systems]:
         system, base, twin = systems[name], whole, whole
@@ -183,6 +183,9 @@ def parse():
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--setups", default="1x2,1x1,2x1", help="DxT: devices x threads (default 1x2,1x1,2x1)")
     parser.add_argument("--peers", default="none", help=f"none, all, or some of {','.join(PEERS)} (default none)")
+    parser.add_argument(
+        "--checked", type=int, default=CHECKED_STEPS, help=f"steps whose losses are compared (default {CHECKED_STEPS})"
+    )
     parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
     parser.add_argument(
         "--patience",
@@ -204,7 +207,9 @@ def main():
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": workloads}
     print(HEAD)
     for name in args.workloads.split(","):
-        workloads[name], failed[name] = measure(WORKLOADS[name], setups, peers, args.samples, args.patience)
+        workloads[name], failed[name] = measure(
+            WORKLOADS[name], setups, peers, args.checked, args.samples, args.patience
+        )
         show_all(name, workloads[name], failed[name])
     result |= {"peers_that_failed": failed, "geometric_means": means(workloads, setups, peers)}
     show_means(result["geometric_means"])
