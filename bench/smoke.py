@@ -97,8 +97,9 @@ def measure(workload, setups, peers, checked_steps, samples, patience_s):
     systems, checked, failures = start([*names, *setups, *peers], workload, checked_steps)
     losses = {name: [reply["losses"][0] for reply in replies] for name, replies in checked.items()}
     take_turns(list(systems.values()), checked_steps, workload.steps, samples, patience_s)
+    failures |= {name: system.failure for name, system in systems.items() if system.failure}
     rows = {}
-    for name in [name for name in (*setups, *peers) if name in systems]:
+    for name in [name for name in (*setups, *peers) if name not in failures]:
         system, base, twin = systems[name], whole, whole
         if name not in PEERS:
             devices, threads = split(name)
@@ -115,9 +116,9 @@ def measure(workload, setups, peers, checked_steps, samples, patience_s):
     return rows, failures
 
 
-def to_best_peer(rows):
-    """By setup, its time to that of the fastest peer of the workload; and which that is."""
-    peers = {name: row["ms"] for name, row in rows.items() if name in PEERS}
+def to_best_peer(rows, kind=None):
+    """By setup, its time to that of the workload's fastest peer, of this kind or of all; and which that is."""
+    peers = {name: row["ms"] for name, row in rows.items() if name in PEERS and kind in (None, PEERS[name].kind)}
     best = min(peers, key=peers.get)
     return {name: row["ms"] / peers[best] for name, row in rows.items() if name not in PEERS}, best
 
@@ -132,12 +133,19 @@ def means(workloads, setups, peers):
     }
     if not all(any(peer in rows for peer in peers) for rows in workloads.values()):
         return {"to_eager": result}
-    to_peer = [to_best_peer(rows)[0] for rows in workloads.values()]
+    kinds = {PEERS[peer].kind for peer in peers if all(peer in rows for rows in workloads.values())}
+    to_peer = {
+        kind or "all kinds": [to_best_peer(rows, kind)[0] for rows in workloads.values()]
+        for kind in (None, *sorted(kinds))
+    }
     best = mean([min(rows[name]["ratio"] for name in peers if name in rows) for rows in workloads.values()])
     return {
         "to_eager": result,
         "best_peer_to_eager": best,
-        "to_best_peer": {setup: mean([ratios[setup] for ratios in to_peer]) for setup in setups},
+        "to_best_peer": {
+            kind: {setup: mean([ratios[setup] for ratios in found]) for setup in setups}
+            for kind, found in to_peer.items()
+        },
     }
 
 
@@ -170,10 +178,10 @@ def show_all(name, rows, failures):
 
 
 def show_means(result):
-    for title, key in (("eager", "to_eager"), ("the best peer of each workload", "to_best_peer")):
-        if key in result:
-            found = ", ".join(f"{name} {mean:.3f}" for name, mean in result[key].items())
-            print(f"geometric mean to {title}: {found}")
+    found = {"eager": result["to_eager"]}
+    found |= {f"the best peer ({kind})": ratios for kind, ratios in result.get("to_best_peer", {}).items()}
+    for title, ratios in found.items():
+        print(f"geometric mean to {title}: " + ", ".join(f"{name} {mean:.3f}" for name, mean in ratios.items()))
     if "best_peer_to_eager" in result:
         print(f"geometric mean of the best peers to eager: {result['best_peer_to_eager']:.3f}")
 
@@ -205,17 +213,17 @@ def main():
         raise SystemExit(f"no peers: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     workloads, failed = {}, {}
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": workloads}
+    path = args.json or RESULTS / f"smoke-{result['date'][:10]}.json"
+    path.parent.mkdir(exist_ok=True)
     print(HEAD)
     for name in args.workloads.split(","):
         workloads[name], failed[name] = measure(
             WORKLOADS[name], setups, peers, args.checked, args.samples, args.patience
         )
         show_all(name, workloads[name], failed[name])
-    result |= {"peers_that_failed": failed, "geometric_means": means(workloads, setups, peers)}
+        result |= {"peers_that_failed": failed, "geometric_means": means(workloads, setups, peers)}
+        path.write_text(json.dumps(result, indent=1) + "\n")
     show_means(result["geometric_means"])
-    path = args.json or RESULTS / f"smoke-{result['date'][:10]}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written to {path}")
     return 0 if all(rows[setup]["same_losses"] for rows in workloads.values() for setup in setups) else 1
 
