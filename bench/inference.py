@@ -82,6 +82,8 @@ def main():
     for name in args.workloads.split(","):
         for batch in (MICRO_BATCHES, 1):
             setups = [setup for setup in args.setups.split(",") if batch > 1 or split(setup)[0] == 1]
+            if not setups:
+                continue
             rows = measure(WORKLOADS[name], setups, batch == 1, args.samples, args.patience)
             result["workloads"].setdefault(name, {})[batch] = rows
             for setup, row in rows.items():

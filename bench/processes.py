@@ -54,7 +54,8 @@ def measure(workload, peers, samples, patience_s):
             failures[name] = str(error)
     order = list(systems.values())
     take_turns(order, CHECKED_STEPS, workload.steps, samples, patience_s)
-    medians = {name: system.median(samples) for name, system in systems.items()}
+    failures |= {name: system.failure for name, system in systems.items() if system.failure}
+    medians = {name: system.median(samples) for name, system in systems.items() if not system.failure}
     rivals = {name: medians[name] for name in peers if name in medians}
     best = min(rivals, key=rivals.get, default=None)
     return {

@@ -1,6 +1,7 @@
 // Runs an executable on the CPU device with no runtime around it: the actions of all workers one after the other on one
 // thread, alone on the machine. For bench/limit.py, which sets a real step beside it.
-//   abele-replay FILE.abt THREADS STEPS INPUT...    FILE: Session::executableText(); INPUT: the bytes of each input
+//   abele-replay FILE.abt THREADS STEPS REPEATS INPUT...    FILE: Session::executableText(); INPUT: the bytes of each
+//   input; REPEATS: each instruction runs so many times in a row. From 2 on its operands are in the caches.
 // Writes JSON: what each instruction took at least, summed over the micro-batches of a step.
 #include <algorithm>
 #include <chrono>
@@ -41,10 +42,12 @@ class Stopwatch final : public runtime::Watch {
     last_ = Clock::now();
   }
   /// counts: false for steps in which kernels still learn.
-  void endStep(bool counts) {
+  /// repeats: so many instructions in a row are one, which took the least of them.
+  void endStep(bool counts, int32_t repeats) {
     if (!counts) now_.clear();
     for (const auto& [place, ns] : now_) {
-      const auto [found, is_new] = least_.emplace(place, ns);
+      const auto [segment, micro_batch, instruction] = place;
+      const auto [found, is_new] = least_.emplace(Place{segment, micro_batch, instruction / repeats}, ns);
       if (!is_new) found->second = std::min(found->second, ns);
     }
     now_.clear();
@@ -79,6 +82,17 @@ std::vector<std::pair<int32_t, const exe::Action*>> inOrder(const exe::Executabl
     }
   }
   return order;
+}
+
+// What is computed is no longer the step's: sums are added to, and values overwritten, several times.
+exe::Executable repeated(exe::Executable executable, int32_t repeats) {
+  for (exe::Segment& segment : executable.segments) {
+    std::vector<exe::Instruction> all;
+    for (const exe::Instruction& instruction : segment.instructions)
+      all.insert(all.end(), static_cast<size_t>(repeats), instruction);
+    segment.instructions = std::move(all);
+  }
+  return executable;
 }
 
 // Weights that are no zeros, numbers that updates need.
@@ -135,13 +149,14 @@ void write(const exe::Executable& executable, const std::vector<int64_t>& steps_
 int replay(const std::vector<std::string>& arguments) {
   const exe::Executable executable = exe::parse(read(arguments.at(0)));
   const int threads = std::stoi(arguments.at(1)), steps = std::stoi(arguments.at(2));
+  const int32_t repeats = std::stoi(arguments.at(3));
   if (executable.stage_processes > 1 || executable.processes > 1)
     throw std::runtime_error("only programs of one process are replayed");
   std::vector<std::string> bytes;
   std::vector<at::Tensor> inputs;
   for (int64_t i = 0; i < executable.numInputs(); ++i) {
     const int32_t slot = executable.input_slots[static_cast<size_t>(i)];
-    bytes.push_back(slot < 0 ? std::string() : read(arguments.at(3 + static_cast<size_t>(i))));
+    bytes.push_back(slot < 0 ? std::string() : read(arguments.at(4 + static_cast<size_t>(i))));
     if (slot < 0) {
       inputs.emplace_back();
       continue;
@@ -154,7 +169,8 @@ int replay(const std::vector<std::string>& arguments) {
   }
 
   Stopwatch watch;
-  const auto backend = runtime::CpuBackend::create(executable, {.threads_per_device = threads, .watch = &watch});
+  const exe::Executable running = repeated(executable, repeats);
+  const auto backend = runtime::CpuBackend::create(running, {.threads_per_device = threads, .watch = &watch});
   prepare(executable, *backend);
   std::vector<std::unique_ptr<runtime::Device>> devices;
   for (size_t w = 0; w < executable.workers.size(); ++w)
@@ -175,7 +191,7 @@ int replay(const std::vector<std::string>& arguments) {
     }
     steps_ns.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count());
     backend->finish(true);
-    watch.endStep(/*counts=*/step > 1 || step + 1 == steps);  // kernels learn and try in their first runs
+    watch.endStep(/*counts=*/step > 1 || step + 1 == steps, repeats);  // kernels learn and try in their first runs
   }
   write(executable, steps_ns, watch);
   return 0;

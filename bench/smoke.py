@@ -52,13 +52,13 @@ def threads_of(setup):
     return [n for n in range(1, cores + 1) if cores % n == 0] if setup.startswith("auto") else [split(setup)[1]]
 
 
-def start(names, workload):
+def start(names, workload, steps):
     """Systems that have trained the checked steps, their replies, and why others could not."""
     systems, checked, failures = {}, {}, {}
     for name in names:
         try:
             system = System(name, workload.name)
-            checked[name] = [system.train(step, 1) for step in range(CHECKED_STEPS)]
+            checked[name] = [system.train(step, 1) for step in range(steps)]
             systems[name] = system
         except Failed as error:
             if name not in PEERS:
@@ -86,7 +86,7 @@ def row_of(system, base, losses, twin, samples):
     }
 
 
-def measure(workload, setups, peers, samples, patience_s):
+def measure(workload, setups, peers, checked_steps, samples, patience_s):
     """Results of one workload by setup and by peer, after all systems took turns."""
     names = sorted(
         {eager_of(d * t) for d, t in map(split, setups)} | {eager_of(t) for s in setups for t in threads_of(s)}
@@ -94,11 +94,12 @@ def measure(workload, setups, peers, samples, patience_s):
     whole = eager_of(os.cpu_count())
     if peers and whole not in names:
         names.append(whole)
-    systems, checked, failures = start([*names, *setups, *peers], workload)
+    systems, checked, failures = start([*names, *setups, *peers], workload, checked_steps)
     losses = {name: [reply["losses"][0] for reply in replies] for name, replies in checked.items()}
-    take_turns(list(systems.values()), CHECKED_STEPS, workload.steps, samples, patience_s)
+    take_turns(list(systems.values()), checked_steps, workload.steps, samples, patience_s)
+    failures |= {name: system.failure for name, system in systems.items() if system.failure}
     rows = {}
-    for name in [name for name in (*setups, *peers) if name in systems]:
+    for name in [name for name in (*setups, *peers) if name not in failures]:
         system, base, twin = systems[name], whole, whole
         if name not in PEERS:
             devices, threads = split(name)
@@ -115,9 +116,9 @@ def measure(workload, setups, peers, samples, patience_s):
     return rows, failures
 
 
-def to_best_peer(rows):
-    """By setup, its time to that of the fastest peer of the workload; and which that is."""
-    peers = {name: row["ms"] for name, row in rows.items() if name in PEERS}
+def to_best_peer(rows, kind=None):
+    """By setup, its time to that of the workload's fastest peer, of this kind or of all; and which that is."""
+    peers = {name: row["ms"] for name, row in rows.items() if name in PEERS and kind in (None, PEERS[name].kind)}
     best = min(peers, key=peers.get)
     return {name: row["ms"] / peers[best] for name, row in rows.items() if name not in PEERS}, best
 
@@ -132,12 +133,19 @@ def means(workloads, setups, peers):
     }
     if not all(any(peer in rows for peer in peers) for rows in workloads.values()):
         return {"to_eager": result}
-    to_peer = [to_best_peer(rows)[0] for rows in workloads.values()]
+    kinds = {PEERS[peer].kind for peer in peers if all(peer in rows for rows in workloads.values())}
+    to_peer = {
+        kind or "all kinds": [to_best_peer(rows, kind)[0] for rows in workloads.values()]
+        for kind in (None, *sorted(kinds))
+    }
     best = mean([min(rows[name]["ratio"] for name in peers if name in rows) for rows in workloads.values()])
     return {
         "to_eager": result,
         "best_peer_to_eager": best,
-        "to_best_peer": {setup: mean([ratios[setup] for ratios in to_peer]) for setup in setups},
+        "to_best_peer": {
+            kind: {setup: mean([ratios[setup] for ratios in found]) for setup in setups}
+            for kind, found in to_peer.items()
+        },
     }
 
 
@@ -170,10 +178,10 @@ def show_all(name, rows, failures):
 
 
 def show_means(result):
-    for title, key in (("eager", "to_eager"), ("the best peer of each workload", "to_best_peer")):
-        if key in result:
-            found = ", ".join(f"{name} {mean:.3f}" for name, mean in result[key].items())
-            print(f"geometric mean to {title}: {found}")
+    found = {"eager": result["to_eager"]}
+    found |= {f"the best peer ({kind})": ratios for kind, ratios in result.get("to_best_peer", {}).items()}
+    for title, ratios in found.items():
+        print(f"geometric mean to {title}: " + ", ".join(f"{name} {mean:.3f}" for name, mean in ratios.items()))
     if "best_peer_to_eager" in result:
         print(f"geometric mean of the best peers to eager: {result['best_peer_to_eager']:.3f}")
 
@@ -183,6 +191,9 @@ def parse():
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--setups", default="1x2,1x1,2x1", help="DxT: devices x threads (default 1x2,1x1,2x1)")
     parser.add_argument("--peers", default="none", help=f"none, all, or some of {','.join(PEERS)} (default none)")
+    parser.add_argument(
+        "--checked", type=int, default=CHECKED_STEPS, help=f"steps whose losses are compared (default {CHECKED_STEPS})"
+    )
     parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
     parser.add_argument(
         "--patience",
@@ -202,15 +213,17 @@ def main():
         raise SystemExit(f"no peers: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     workloads, failed = {}, {}
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": workloads}
-    print(HEAD)
-    for name in args.workloads.split(","):
-        workloads[name], failed[name] = measure(WORKLOADS[name], setups, peers, args.samples, args.patience)
-        show_all(name, workloads[name], failed[name])
-    result |= {"peers_that_failed": failed, "geometric_means": means(workloads, setups, peers)}
-    show_means(result["geometric_means"])
     path = args.json or RESULTS / f"smoke-{result['date'][:10]}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(HEAD)
+    for name in args.workloads.split(","):
+        workloads[name], failed[name] = measure(
+            WORKLOADS[name], setups, peers, args.checked, args.samples, args.patience
+        )
+        show_all(name, workloads[name], failed[name])
+        result |= {"peers_that_failed": failed, "geometric_means": means(workloads, setups, peers)}
+        path.write_text(json.dumps(result, indent=1) + "\n")
+    show_means(result["geometric_means"])
     print(f"written to {path}")
     return 0 if all(rows[setup]["same_losses"] for rows in workloads.values() for setup in setups) else 1
 

@@ -35,6 +35,7 @@ class System:
 
     def __init__(self, name, workload):
         self.name, self.number = name, number_of_processes(name)
+        self.failure = ""
         self.samples = []  # (share of others, seconds a step)
         self.pipes, self.processes = [], []
         context, port = multiprocessing.get_context("spawn"), str(free_port())
@@ -115,11 +116,22 @@ class System:
 
 def take_turns(systems, first, steps, samples, patience_s):
     """Times all systems, a sample of so many steps each, until they have clean ones enough, and stops them. first: the
-    steps taken before."""
+    steps taken before. A peer that could not go on has a `failure`."""
     until, turn = time.monotonic() + patience_s, 0
     while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in systems)):
         for system in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
-            system.sample(first + turn * steps, steps)
+            attempt(system, System.sample, first + turn * steps, steps)
+        systems = [system for system in systems if not system.failure]
         turn += 1
     for system in systems:
-        system.stop()
+        attempt(system, System.stop)
+
+
+def attempt(system, act, *arguments):
+    """A peer that fails takes no more turns, and says why; of ours it ends the benchmark."""
+    try:
+        act(system, *arguments)
+    except Failed as error:
+        if system.name not in PEERS:
+            raise
+        system.failure = str(error)
