@@ -7,11 +7,14 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from . import _logging
 from ._errors import createNativeError, formatMessage, refused
 
 _NAME = "abele._abele"
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def core():
@@ -43,7 +46,7 @@ def _release(version):
     return version.split("+")[0].split(".")[:2]
 
 
-def typedArguments(function):
+def typedArguments(function: _Function) -> _Function:
     """Makes an argument that a native function of `function` does not take E0708, which is a TypeError too."""
 
     @functools.wraps(function)
@@ -66,7 +69,7 @@ def typedArguments(function):
             ),
         )
 
-    return call
+    return call  # type: ignore[return-value]
 
 
 def isCapturing() -> bool:

@@ -2,19 +2,26 @@
 
 #include <algorithm>
 
+#include "base/cat.h"
+#include "base/error.h"
 #include "options/store.h"
 
 namespace abele::host {
 
 InputShares inputSharesOf(const Options::Values& values) {
   const auto processes = values.get<int64_t>("num_distributed_processes");
+  const auto process = values.get<int64_t>("distributed_process_id");
+  ABELE_REQUIRE(process < processes, E0702,
+                {.what = cat("this is process ", process, " of ", processes),
+                 .expected = "an index from 0 to the number of processes - 1",
+                 .remedy = "call Distributed.configureProcessId(index, number)"});
   InputShares shares = {.replicas = values.get<int64_t>("replication_factor")};
   if (processes > 1 && values.get<int64_t>("devices_per_process") > 0) {
     shares.processes = std::max<int64_t>(1, processes / std::max<int64_t>(1, shares.replicas));
     shares.replicas = std::max<int64_t>(1, shares.replicas / processes);
   }
   shares.count = processes / shares.processes;
-  shares.own = values.get<int64_t>("distributed_process_id") / shares.processes;
+  shares.own = process / shares.processes;
   return shares;
 }
 

@@ -17,3 +17,13 @@ def test_more_micro_batches_than_can_be_counted():
     opts = poptorch.Options().deviceIterations(2**32).replicationFactor(2**32)
     with pytest.raises(poptorch.Error, match="E0702 .*more micro-batches than can be counted"):
         poptorch.inferenceModel(torch.nn.ReLU(), opts)(torch.ones(1))
+
+
+@pytest.mark.parametrize("process, processes", [(5, 2), (2, 2), (1, 1)])
+def test_processes_that_do_not_exist(process, processes):
+    opts = poptorch.Options()
+    opts.Distributed.configureProcessId(process, processes)
+    with pytest.raises(poptorch.Error, match=f"E0702.*this is process {process} of {processes}"):
+        poptorch.DataLoader(opts, [torch.ones(1)] * 12)
+    with pytest.raises(poptorch.Error, match=f"E0702.*this is process {process} of {processes}"):
+        poptorch.inferenceModel(torch.nn.ReLU(), opts)(torch.ones(1))
