@@ -2,6 +2,7 @@
 // Made by exe/build/, run by runtime/, shown by print(). Docs: docs/executable.md.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@ namespace abele::exe {
 /// Replicas are copies of the program in one process, each with workers, segments and groups of its own; what only
 /// updates write (weights, optimizer state) they share. Things of replica r follow those of replica r - 1, in the same
 /// order. Nothing in here tells one process from another. Memory with one lifetime. The bytes of a group are one
-/// allocation per frame; frame of micro-batch k is k % frames. Every replica numbers its micro-batches
+/// allocation per frame; Executable::frameOf says which a micro-batch has. Every replica numbers its micro-batches
 /// 0..micro_batches-1 over the whole step (device iteration slowest).
 enum class GroupKind : uint8_t {
   kPersistent,  // weights, buffers, constants, accumulators, optimizer state: lives as long as the executable is loaded
@@ -57,6 +58,8 @@ struct Instruction {
   int32_t source = -1;                        // index into Executable::sources
   Normals normals = {};                       // drawn one at a time, beside random_draws
   bool draws_vary = false;                    // may draw another number of them than this says: values decide
+  int32_t lane = 0;   // it is for micro-batch k + lane of an action for micro-batches k, k + 1, ...
+  int32_t joins = 0;  // > 0: stands for the next so many, which are its parts; a device runs this one or those
   bool isRandom() const { return random_draws > 0 || normals.count > 0 || draws_vary; }
   bool operator==(const Instruction&) const = default;
 };
@@ -86,7 +89,8 @@ struct FrameUse {
   bool writes = false;
   bool operator==(const FrameUse&) const = default;
 };
-/// Run a segment for one micro-batch after all waits hold. For kUpdate, micro_batch is the last one of its group.
+/// Run a segment after all waits hold, for the micro-batches from micro_batch on that lie side by side
+/// (Executable::lanes). For kUpdate, micro_batch is the last one of its group.
 struct Action {
   int32_t segment = -1;
   int32_t micro_batch = 0;
@@ -131,8 +135,11 @@ struct Executable {
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
   int64_t micro_batches = 1;  // per step and replica: device_iterations * accumulation
-  int64_t random_draws = 0;   // per micro-batch
-  Normals normals = {};       // per micro-batch
+  /// Micro-batches of one action, in memory that has room for all of them; divides accumulation (training) or
+  /// device_iterations.
+  int64_t lanes = 1;
+  int64_t random_draws = 0;  // per micro-batch
+  Normals normals = {};      // per micro-batch
   int64_t replicas = 1;
   /// That run this executable side by side, each with replicas of its own; the gradient sums of all are added up.
   int64_t processes = 1;
@@ -149,6 +156,14 @@ struct Executable {
   std::vector<std::string> sources;
   bool fetch_ahead = true;  // an action's fetches begin with the action before it; false: when that one has released
   bool isRandom() const { return random_draws > 0 || normals.count > 0; }
+  /// Where a micro-batch lies in a group.
+  int64_t frameOf(int32_t group, int64_t micro_batch) const {
+    const Group& g = groups[static_cast<std::size_t>(group)];
+    const bool is_bound = g.kind == GroupKind::kInput || g.kind == GroupKind::kOutput;
+    return is_bound ? micro_batch : micro_batch / lanes % g.frames;
+  }
+  /// Micro-batches of an action of the segment.
+  int64_t lanesOf(const Segment& segment) const { return segment.direction == Direction::kUpdate ? 1 : lanes; }
   /// Micro-batches of a step, of all replicas of all processes: the random stream goes through them.
   int64_t allMicroBatches() const { return micro_batches * replicas * processes; }
   /// Arguments and results of one replica.

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "plan/cost.h"
+#include "plan/lanes.h"
 #include "plan/liveness.h"
 #include "plan/packing.h"
 #include "plan/predict.h"
@@ -38,6 +39,7 @@ class Planner {
     makeSchedule();
     liveness_ = analyseLiveness(graph_, options_);
     checkWrittenParameters();
+    spreadLanes();
     chooseHomes();
     splitRings();
     packPersistent();
@@ -186,8 +188,19 @@ class Planner {
                        [&](const Touch& t) { return t.task == buffer.touches.front().task; });
   }
 
-  void chooseHomes() {
+  // What differs from micro-batch to micro-batch has room for all that lie side by side.
+  void spreadLanes() {
     homes_.resize(liveness_.buffers.size());
+    if (options_.lanes == 1) return;
+    const std::vector<bool> varies = varyingBuffers(graph_, liveness_);
+    for (size_t i = 0; i < homes_.size(); ++i) {
+      if (!varies[i] || liveness_.buffers[i].input >= 0) continue;
+      homes_[i].lane_bytes = alignUp(liveness_.buffers[i].bytes);
+      liveness_.buffers[i].bytes = homes_[i].lane_bytes * options_.lanes;
+    }
+  }
+
+  void chooseHomes() {
     for (size_t i = 0; i < homes_.size(); ++i) {
       const Buffer& buffer = liveness_.buffers[i];
       if (buffer.touches.empty()) continue;  // an input that nobody reads
@@ -444,7 +457,9 @@ class Planner {
     const std::vector<bool> fits = fillGaps(held, bytes, lives);
     for (size_t k = 0; k < guests.size(); ++k) {
       if (!fits[k]) continue;
+      const int64_t lane_bytes = homes_[guests[k]].lane_bytes;
       homes_[guests[k]] = frame;
+      homes_[guests[k]].lane_bytes = lane_bytes;
       settle(guests[k], lives[k]);
     }
   }

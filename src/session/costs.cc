@@ -41,7 +41,8 @@ class Measurement {
       tasks.emplace(segment.replica, action.micro_batch);
     }
     if (tasks.empty()) return std::nullopt;
-    return sum / static_cast<int64_t>(tasks.size());
+    const int64_t lanes = direction == exe::Direction::kUpdate ? 1 : exe_.lanes;
+    return sum / (static_cast<int64_t>(tasks.size()) * lanes);
   }
 
   /// hop_ns, action_ns and host_ns of the simulator.

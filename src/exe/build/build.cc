@@ -10,6 +10,7 @@
 #include "exe/build/buckets.h"
 #include "exe/build/dependencies.h"
 #include "exe/build/fetches.h"
+#include "exe/build/lanes.h"
 #include "exe/build/replicate.h"
 #include "ir/task.h"
 
@@ -27,9 +28,10 @@ class Builder {
 
   Executable run() {
     exe_.training = graph_.training;
-    exe_.device_iterations = plan_.options.device_iterations;
-    exe_.accumulation = plan_.options.accumulation;
-    exe_.micro_batches = plan_.schedule.micro_batches;
+    exe_.lanes = plan_.options.lanes;
+    exe_.device_iterations = plan_.options.device_iterations * (exe_.training ? 1 : exe_.lanes);
+    exe_.accumulation = plan_.options.accumulation * (exe_.training ? exe_.lanes : 1);
+    exe_.micro_batches = plan_.schedule.micro_batches * exe_.lanes;
     exe_.random_draws = graph_.random_draws;
     exe_.normals = graph_.normals;
     indexInputs();
@@ -41,6 +43,7 @@ class Builder {
     for (const ir::Output& out : graph_.outputs) addCopyBack(out);
     nameExternals();
     makeWorkers();
+    if (exe_.lanes > 1) addLanes(exe_, lane_bytes_, /*joins_inputs=*/replication_.replicas == 1);
     if (replication_.replicas * replication_.processes > 1) checkSharedParameters(graph_, replication_);
     if (replication_.processes > 1 && !origins_) splitBackward(exe_, uses_);
     replicate(exe_, uses_, replication_);
@@ -135,8 +138,9 @@ class Builder {
     return -1;
   }
 
-  int32_t addSlot(int32_t group, int64_t offset_bytes, Type type, std::string name) {
+  int32_t addSlot(int32_t group, int64_t offset_bytes, Type type, std::string name, int64_t lane_bytes = 0) {
     exe_.slots.push_back({group, offset_bytes, std::move(type), std::move(name)});
+    lane_bytes_.push_back(lane_bytes);
     return static_cast<int32_t>(exe_.slots.size() - 1);
   }
 
@@ -150,8 +154,8 @@ class Builder {
     if (slot >= 0) return slot;
     const ir::Value& value = graph_.values[v];
     const int64_t offset = value.offset * elementBytes(value.type.dtype);
-    return slot =
-               addSlot(groupOf(value.base), plan_.placement[value.base].offset_bytes + offset, value.type, nameOf(v));
+    const Placement& place = plan_.placement[value.base];
+    return slot = addSlot(groupOf(value.base), place.offset_bytes + offset, value.type, nameOf(v), place.lane_bytes);
   }
 
   // The part of `after` that the op writes.
@@ -160,7 +164,8 @@ class Builder {
     if (w.offset == 0 && w.view == after.type) return slotOf(w.after);
     const ValueId base = graph_.baseOf(w.after);
     const int64_t start = after.offset * elementBytes(after.type.dtype) + w.offset * elementBytes(w.view.dtype);
-    return addSlot(groupOf(base), plan_.placement[base].offset_bytes + start, w.view, nameOf(w.after));
+    const Placement& place = plan_.placement[base];
+    return addSlot(groupOf(base), place.offset_bytes + start, w.view, nameOf(w.after), place.lane_bytes);
   }
 
   // --- segments and instructions -------------------------------------------------------------------------------------
@@ -398,13 +403,20 @@ class Builder {
                             .space = spaceOfWorker(w),
                             .process = processOfDevice(plan_.device_of[w])};
       for (const plan::Action& a : plan_.schedule.workers[w])
-        program.actions.push_back({segment_of_.at({a.stage, static_cast<Direction>(a.direction)}), a.micro_batch, {}});
+        program.actions.push_back({segment_of_.at({a.stage, static_cast<Direction>(a.direction)}), firstOf(a), {}});
       exe_.workers.push_back(std::move(program));
     }
     std::set<int32_t> sources;
     for (const auto& [key, segments] : transfers_) sources.insert(std::get<int32_t>(key));
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w)
       for (const int32_t space : sources) addLink(w, space);
+  }
+
+  // The plan counts the micro-batches that lie side by side as one.
+  int32_t firstOf(const plan::Action& action) const {
+    const auto lanes = static_cast<int32_t>(exe_.lanes);
+    return action.direction == ir::Direction::kUpdate ? (action.micro_batch + 1) * lanes - 1
+                                                      : action.micro_batch * lanes;
   }
 
   int32_t spaceOfWorker(size_t worker) const {
@@ -456,6 +468,7 @@ class Builder {
   std::vector<int32_t> rings_;                   // group by index into Plan::rings
   std::vector<int32_t> input_group_;             // by value
   std::vector<int32_t> slot_of_;                 // by value
+  std::vector<int64_t> lane_bytes_;              // by slot: plan::Placement::lane_bytes
   std::vector<bool> is_input_;                   // by value
   std::vector<ValueId> value_of_;                // by external: its input, or kNone
   std::map<Key, int32_t> segment_of_;

@@ -39,7 +39,7 @@ void addFetches(Executable& exe) {
     for (const Action& action : worker.actions) {
       Needs& frames = needs.emplace_back();
       for (const auto& [group, writes] : groups_of[action.segment])
-        frames[{group, action.micro_batch % exe.groups[group].frames}] = writes;
+        frames[{group, static_cast<int32_t>(exe.frameOf(group, action.micro_batch))}] = writes;
     }
     const Needs nothing;
     for (size_t i = 0; i < needs.size(); ++i) {

@@ -75,7 +75,7 @@ class RaceCheck {
     const exe::Slot& s = exe_.slots[slot];
     const Access access{
         s.offset_bytes, s.offset_bytes + s.type.extentBytes(), writes, worker, index, static_cast<int32_t>(slot)};
-    auto& accesses = accesses_[{s.group, a.micro_batch % exe_.groups[s.group].frames}];
+    auto& accesses = accesses_[{s.group, static_cast<int32_t>(exe_.frameOf(s.group, a.micro_batch))}];
     for (const Access& old : accesses) {
       const bool conflict = (old.writes || writes) && old.begin < access.end && access.begin < old.end;
       if (conflict && old.worker != worker && clock[old.worker] <= old.index)

@@ -13,9 +13,10 @@ namespace abele::test {
 class RandomStagedGraph {
  public:
   /// sequential: a buffer may be written by several stages. updates_at_sums: as lowering has it, each update runs in
-  /// the stage of its gradient.
-  RandomStagedGraph(uint64_t seed, bool training, bool sequential = false, bool updates_at_sums = false)
-      : random_(seed), training_(training), sequential_(sequential), updates_at_sums_(updates_at_sums) {}
+  /// the stage of its gradient. alike: micro-batches leave nothing behind but gradient sums.
+  RandomStagedGraph(uint64_t seed, bool training, bool sequential = false, bool updates_at_sums = false,
+                    bool alike = false)
+      : random_(seed), training_(training), sequential_(sequential), updates_at_sums_(updates_at_sums), alike_(alike) {}
 
   ir::Graph make() {
     graph_.training = training_;
@@ -105,7 +106,7 @@ class RandomStagedGraph {
     for (ir::ValueId v : operands) node.args.push_back(Arg::id(v));
     node.args.push_back(Arg::integer(pick(9)));
     if (chance(4)) node.args.push_back(Arg::idList({operands.front(), operands.back()}));
-    if (chance(6)) {
+    if (!alike_ && chance(6)) {
       node.random_draws = 4;
       node.random_offset = graph_.random_draws;
       graph_.random_draws += 4;
@@ -150,7 +151,7 @@ class RandomStagedGraph {
       } else {
         addCompute(forward_, s, f, from);
       }
-      if (chance(3)) buffer = updateBuffer(s, buffer);
+      if (!alike_ && chance(3)) buffer = updateBuffer(s, buffer);
     }
     if (sequential_ && chance(2)) writeShared(s);
     if (buffer >= 0 && chance(2)) forward_.push_back({buffer, s});  // read by the backward as well, maybe
@@ -225,7 +226,7 @@ class RandomStagedGraph {
   }
 
   std::mt19937_64 random_;
-  bool training_, sequential_, updates_at_sums_;
+  bool training_, sequential_, updates_at_sums_, alike_;
   ir::ValueId shared_ = ir::kNone;  // buffer of several stages
   int32_t shared_external_ = -1;
   ir::Graph graph_;

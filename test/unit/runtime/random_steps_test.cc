@@ -15,6 +15,7 @@
 #include "ir/verify.h"
 #include "move_check.h"
 #include "passes/pass.h"
+#include "plan/lanes.h"
 #include "plan/memory_report.h"
 #include "plan/plan.h"
 #include "race_check.h"
@@ -114,7 +115,7 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const 
   backend.moveOffChipMemory(true);
   delay(backend, executable.slots.size());
   runtime::Runtime runtime(executable, backend);
-  Reference reference(original, options.device_iterations, options.accumulation, replicas);
+  Reference reference(original, executable.device_iterations, executable.accumulation, replicas);
   for (int step = 0; step < 2; ++step) {
     std::vector<std::vector<Bytes>> arguments;
     for (int32_t r = 0; r < replicas; ++r)
@@ -216,6 +217,32 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
     checkSteps(separated,
                {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
                graph, processes);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(RandomSteps, MicroBatchesSideBySideEqualTheReference) {
+  for (uint64_t seed = 40 * GetParam(); seed < 40 * (GetParam() + 1u); ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed + 4321);
+    static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::kSharded, plan::ScheduleKind::k1F1B,
+                                                    plan::ScheduleKind::kGPipe, plan::ScheduleKind::kZeroBubble};
+    const bool training = random() % 4 != 0;
+    plan::PlanOptions options;
+    options.schedule = training ? kKinds[random() % 4] : plan::ScheduleKind::kForward;
+    options.device_iterations = 1 + static_cast<int64_t>(random() % 3);
+    options.accumulation = training ? 1 + static_cast<int64_t>(random() % 4) : 1;
+    options.lanes = 2 + static_cast<int64_t>(random() % 3);
+    ir::Graph graph = RandomStagedGraph(seed + 300, training, /*sequential=*/false, random() % 2 == 0,
+                                        /*alike=*/true)
+                          .make();
+    if (plan::splitsBackward(options.schedule)) {
+      passes::PassContext context;
+      passes::splitWeightGradient(graph, context);
+    }
+    ASSERT_EQ(plan::whyNoLanes(graph), "");
+    setOwners(graph);
+    checkSteps(graph, options, graph, replicasOf(1 + static_cast<int64_t>(random() % 2)));
     if (HasFatalFailure()) return;
   }
 }

@@ -123,7 +123,7 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
                     : executable.workers[worker].isLink() ? 1
                                                           : options.threads_per_device),
       actions_(executable.segments.size()),
-      calls_(executable, worker, slots, random, profile, options.watch,
+      calls_(executable, worker, slots, random, profile, options.watch, /*joins=*/false,
              [&](const exe::Instruction& instruction, exe::Direction direction) {
                if (program_.isLink()) return makeLinkCopy(executable, instruction, slots, streams_);
                std::unique_ptr<Call> call = makeCall(instruction, slots, hypers, gradients);

@@ -101,6 +101,7 @@ class SlotTable {
   }
   /// Null for the caller's memory, and for that of other processes.
   const Region* region(int32_t group) const { return regions_[group].get(); }
+  const std::vector<exe::Slot>& slots() const { return executable_.slots; }
   const Type& typeOf(int32_t slot) const { return executable_.slots[slot].type; }
   /// A tensor that keeps the memory of a persistent slot alive and may outlive the table.
   at::Tensor sharedTensor(int32_t slot) const;

@@ -20,8 +20,10 @@ struct CallState {
   int64_t random_base = 0;   // draws of the micro-batches before
   int64_t normals_base = 0;  // and their normal numbers
   RandomSource* random = nullptr;
-  RoundingSeed rounding;    // of this instruction
-  torch::jit::Stack stack;  // reused by every call
+  int32_t lane = 0;            // the action's micro-batch is this one of those side by side
+  CallState* lanes = nullptr;  // the states of all of them
+  RoundingSeed rounding;       // of this instruction
+  torch::jit::Stack stack;     // reused by every call
 
   RandomPlace placeOf(const exe::Instruction& instruction) const {
     return {.draws_before = random_base + instruction.random_offset,

@@ -4,45 +4,73 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "runtime/device/aten/lanes_call.h"
 #include "runtime/device/aten/watched_call.h"
 
 namespace abele::runtime {
 
 WorkerCalls::WorkerCalls(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
-                         RandomSource& random, const StepProfile& profile, Watch* watch, const Make& make)
-    : executable_(executable), profile_(profile), segments_(executable.segments.size()) {
+                         RandomSource& random, const StepProfile& profile, Watch* watch, bool joins, const Make& make)
+    : executable_(executable),
+      profile_(profile),
+      segments_(executable.segments.size()),
+      frame_of_group_(static_cast<std::size_t>(executable.lanes), std::vector<int32_t>(executable.groups.size())),
+      states_(static_cast<std::size_t>(executable.lanes)) {
   const c10::InferenceMode no_autograd;
-  for (std::size_t g = 0; g < executable.groups.size(); ++g) frames_.push_back(slots.framesOf(static_cast<int32_t>(g)));
-  frame_of_group_.resize(frames_.size());
-  state_.random = &random;
+  for (std::size_t lane = 0; lane < states_.size(); ++lane) {
+    states_[lane].random = &random;
+    states_[lane].lane = static_cast<int32_t>(lane);
+    states_[lane].lanes = states_.data();
+    states_[lane].frame_of_group = frame_of_group_[lane].data();
+  }
   for (const exe::Action& action : executable.workers[worker].actions) {
     auto& calls = segments_[action.segment];
-    const exe::Segment& segment = executable.segments[action.segment];
-    if (!calls.empty()) continue;
-    for (const exe::Instruction& instruction : segment.instructions) {
-      std::unique_ptr<Call> call = make(instruction, segment.direction);
-      const auto index = static_cast<int32_t>(calls.size());
-      if (watch) call = makeWatchedCall(std::move(call), instruction, index, slots, *watch);
-      calls.push_back(std::move(call));
+    if (calls.empty()) addCalls(executable.segments[action.segment], slots, watch, joins, make, calls);
+  }
+}
+
+void WorkerCalls::addCalls(const exe::Segment& segment, const SlotTable& slots, Watch* watch, bool joins,
+                           const Make& make, std::vector<PlacedCall>& calls) const {
+  const auto makeOne = [make, direction = segment.direction](const exe::Instruction& instruction) {
+    return make(instruction, direction);
+  };
+  for (std::size_t i = 0; i < segment.instructions.size(); ++i) {
+    const exe::Instruction& instruction = segment.instructions[i];
+    if (instruction.joins > 0) {
+      std::unique_ptr<Call> joint = joins ? makeLanesCall(&instruction, slots, makeOne) : nullptr;
+      const bool has_joint = joint != nullptr;
+      calls.push_back({std::move(joint)});
+      if (!has_joint) continue;
+      for (int32_t part = 0; part < instruction.joins; ++part) calls.emplace_back();
+      i += static_cast<std::size_t>(instruction.joins);
+      continue;
     }
+    std::unique_ptr<Call> call = makeOne(instruction);
+    if (watch) call = makeWatchedCall(std::move(call), instruction, static_cast<int32_t>(i), slots, *watch);
+    calls.push_back({std::move(call), static_cast<std::size_t>(instruction.lane)});
   }
 }
 
 void WorkerCalls::place(const ActionContext& context, int64_t process) {
-  for (std::size_t g = 0; g < frames_.size(); ++g)
-    frame_of_group_[g] = static_cast<int32_t>(context.micro_batch % frames_[g]);
-  state_.frame_of_group = frame_of_group_.data();
-  state_.action = context;
-  const int64_t before =
-      executable_.globalMicroBatch(context.micro_batch, executable_.workers[context.worker].replica, process);
-  state_.random_base = executable_.random_draws * before;
-  state_.normals_base = executable_.normals.count * before;
+  const int32_t replica = executable_.workers[context.worker].replica;
+  for (CallState& state : states_) {
+    const int32_t micro_batch = context.micro_batch + state.lane;
+    std::vector<int32_t>& frames = frame_of_group_[static_cast<std::size_t>(state.lane)];
+    for (std::size_t g = 0; g < frames.size(); ++g)
+      frames[g] = static_cast<int32_t>(executable_.frameOf(static_cast<int32_t>(g), micro_batch));
+    state.action = context;
+    state.action.micro_batch = micro_batch;
+    state.action.group_index += state.lane;
+    const int64_t before = executable_.globalMicroBatch(micro_batch, replica, process);
+    state.random_base = executable_.random_draws * before;
+    state.normals_base = executable_.normals.count * before;
+  }
 }
 
-void WorkerCalls::runObserved(Call& call, int32_t segment, std::size_t instruction) {
+void WorkerCalls::runObserved(const PlacedCall& placed, int32_t segment, std::size_t instruction) {
   at::RecordFunction record(at::RecordScope::FUNCTION);
   record.before(executable_.segments[segment].instructions[instruction].op);
-  call.run(state_);
+  placed.call->run(states_[placed.lane]);
 }
 
 }  // namespace abele::runtime

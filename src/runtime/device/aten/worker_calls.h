@@ -21,9 +21,9 @@ namespace abele::runtime {
 class WorkerCalls {
  public:
   using Make = std::function<std::unique_ptr<Call>(const exe::Instruction&, exe::Direction)>;
-  /// watch: may be null.
+  /// watch: may be null. joins: instructions that stand for others are tried (lanes_call.h); else those others run.
   WorkerCalls(const exe::Executable& executable, int32_t worker, const SlotTable& slots, RandomSource& random,
-              const StepProfile& profile, Watch* watch, const Make& make);
+              const StepProfile& profile, Watch* watch, bool joins, const Make& make);
 
   /// Runs the calls of an action's segment. process: as of Executable::globalMicroBatch. before(i, state) comes ahead
   /// of call i. Throws what the calls throw, E0601 for errors of kernels.
@@ -42,35 +42,43 @@ class WorkerCalls {
   void runCalls(int32_t segment, std::size_t begin, std::size_t end, const Before& before) {
     runCalls(segment, begin, end, /*is_observed=*/false, before);
   }
-  /// What the calls see of the action.
-  const CallState& state() const { return state_; }
+  /// What the calls see of the action; of micro-batches side by side, the first.
+  const CallState& state(int32_t lane = 0) const { return states_[static_cast<std::size_t>(lane)]; }
 
  private:
   template <class Before>
   void runCalls(int32_t segment, std::size_t begin, std::size_t end, bool is_observed, const Before& before) {
-    const std::vector<std::unique_ptr<Call>>& calls = segments_[segment];
+    const std::vector<PlacedCall>& calls = segments_[segment];
     std::size_t i = begin;
     try {
       for (; i < end; ++i) {
-        before(i, state_);
+        const PlacedCall& placed = calls[i];
+        if (!placed.call) continue;
+        CallState& state = states_[placed.lane];
+        before(i, state);
         if (is_observed)
-          runObserved(*calls[i], segment, i);
+          runObserved(placed, segment, i);
         else
-          calls[i]->run(state_);
+          placed.call->run(state);
       }
     } catch (const c10::Error& error) {
       refuseCall(executable_, executable_.segments[segment].instructions[i], error);
     }
-    state_.stack.clear();
+    for (CallState& state : states_) state.stack.clear();
   }
-  void runObserved(Call& call, int32_t segment, std::size_t instruction);
+  struct PlacedCall {
+    std::unique_ptr<Call> call;  // null: another one stands for it
+    std::size_t lane = 0;
+  };
+  void runObserved(const PlacedCall& placed, int32_t segment, std::size_t instruction);
+  void addCalls(const exe::Segment& segment, const SlotTable& slots, Watch* watch, bool joins, const Make& make,
+                std::vector<PlacedCall>& calls) const;
 
   const exe::Executable& executable_;
   const StepProfile& profile_;
-  std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers
-  std::vector<int64_t> frames_;                               // by group
-  std::vector<int32_t> frame_of_group_;
-  CallState state_;
+  std::vector<std::vector<PlacedCall>> segments_;     // by segment; empty for those of other workers
+  std::vector<std::vector<int32_t>> frame_of_group_;  // by lane and group
+  std::vector<CallState> states_;                     // by lane
 };
 
 }  // namespace abele::runtime

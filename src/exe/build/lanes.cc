@@ -1,0 +1,162 @@
+#include "exe/build/lanes.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/instructions.h"
+
+namespace abele::exe {
+namespace {
+
+constexpr int32_t kAllLanes = -1;
+
+class LaneMaker {
+ public:
+  LaneMaker(Executable& exe, const std::vector<int64_t>& lane_bytes, bool joins_inputs)
+      : exe_(exe), lane_bytes_(lane_bytes), joins_inputs_(joins_inputs), argument_(exe.groups.size(), nullptr) {
+    for (const int32_t slot : exe.input_slots)
+      if (slot >= 0) arguments_.emplace_back(exe.slots[slot].group, exe.slots[slot].type);
+    for (const auto& [group, type] : arguments_) argument_[group] = &type;
+  }
+
+  void run() {
+    for (Segment& segment : exe_.segments) {
+      if (segment.direction == Direction::kUpdate) continue;
+      std::vector<Instruction> all;
+      for (const Instruction& instruction : segment.instructions) add(instruction, all);
+      segment.instructions = std::move(all);
+    }
+  }
+
+ private:
+  void add(const Instruction& instruction, std::vector<Instruction>& all) {
+    if (!varies(instruction)) {
+      all.push_back(instruction);
+      return;
+    }
+    if (canJoin(instruction)) {
+      Instruction& joint = all.emplace_back(instruction);
+      joint.joins = static_cast<int32_t>(exe_.lanes);
+      moveTo(joint, kAllLanes);
+    }
+    for (int32_t lane = 0; lane < exe_.lanes; ++lane) {
+      Instruction& part = all.emplace_back(instruction);
+      part.lane = lane;
+      moveTo(part, lane);
+    }
+  }
+
+  GroupKind kindOf(int64_t slot) const { return exe_.groups[exe_.slots[slot].group].kind; }
+  // The caller's tensors have a frame for each micro-batch.
+  bool isBound(int64_t slot) const { return kindOf(slot) == GroupKind::kInput || kindOf(slot) == GroupKind::kOutput; }
+  bool isOfLanes(int64_t slot) const { return isBound(slot) || lane_bytes_[slot] > 0; }
+
+  // Its operands or what it writes do. Sums take one gradient after the other.
+  bool varies(const Instruction& instruction) const {
+    bool found = hasTrait(instruction.op, kSums);
+    forEachSlot(instruction, [&](int64_t slot) { found = found || isOfLanes(slot); });
+    return found;
+  }
+
+  bool canJoin(const Instruction& instruction) const {
+    const bool is_copy = ownOp(instruction.op) == OwnOp::kCopy;
+    if (!is_copy && !instruction.op.starts_with("aten::")) return false;
+    bool reads = false, fits = true;
+    forEachArgument(instruction, [&](int64_t slot) {
+      if (!isOfLanes(slot)) return;
+      reads = true;
+      fits = fits && isJoinable(exe_.slots[slot].type.dtype) && wholeType(slot).has_value();
+    });
+    const auto written = [&](int64_t slot) { fits = fits && isOfLanes(slot) && wholeType(slot).has_value(); };
+    for (const int32_t slot : instruction.writes) written(slot);
+    for (const auto& group : instruction.results)
+      for (const int32_t slot : group)
+        if (slot >= 0) written(slot);
+    return reads && fits;
+  }
+
+  // A trial on the device has numbers for these; indices must be valid ones.
+  static bool isJoinable(DType dtype) {
+    return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16 ||
+           dtype == DType::kFloat16 || dtype == DType::kBool;
+  }
+
+  int64_t laneBytes(int64_t slot) const {
+    if (kindOf(slot) != GroupKind::kInput) return lane_bytes_[slot];
+    const Type* const argument = argument_[exe_.slots[slot].group];
+    return joins_inputs_ && argument && argument->isContiguous() ? argument->extentBytes() : 0;
+  }
+
+  // The tensor of all lanes, if they are one.
+  std::optional<Type> wholeType(int64_t slot) const {
+    if (kindOf(slot) == GroupKind::kOutput) return std::nullopt;
+    Type type = exe_.slots[slot].type;
+    const int64_t bytes = laneBytes(slot), element = elementBytes(type.dtype);
+    if (bytes == 0 || type.sizes.empty() || type.numel() == 0 || bytes % element != 0) return std::nullopt;
+    // Rows with gaps are nothing that the operator wrote before.
+    if (type.sizes[0] == 1 && type.isContiguous()) type.strides[0] = type.numel();
+    if (type.strides[0] * type.sizes[0] * element != bytes) return std::nullopt;
+    type.sizes[0] *= exe_.lanes;
+    return type;
+  }
+
+  // A slot of one lane, or of all.
+  int32_t slotOf(int64_t slot, int32_t lane) {
+    if (slot < 0 || !isOfLanes(slot)) return static_cast<int32_t>(slot);
+    if (lane == 0 || (lane != kAllLanes && isBound(slot))) return static_cast<int32_t>(slot);
+    const auto [found, is_new] =
+        made_.try_emplace({static_cast<int32_t>(slot), lane}, static_cast<int32_t>(exe_.slots.size()));
+    if (!is_new) return found->second;
+    Slot made = exe_.slots[slot];
+    if (lane == kAllLanes)
+      made.type = *wholeType(slot);
+    else
+      made.offset_bytes += lane * lane_bytes_[slot];
+    exe_.slots.push_back(std::move(made));
+    return found->second;
+  }
+
+  void moveTo(Instruction& instruction, int32_t lane) {
+    for (Arg& arg : instruction.args) {
+      if (arg.kind == Arg::Kind::kId) arg.i = slotOf(arg.i, lane);
+      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+        for (int64_t& id : arg.ints) id = slotOf(id, lane);
+    }
+    for (auto& group : instruction.results)
+      for (int32_t& slot : group) slot = slotOf(slot, lane);
+    for (int32_t& slot : instruction.writes) slot = slotOf(slot, lane);
+  }
+
+  template <class Fn>
+  static void forEachArgument(const Instruction& instruction, Fn&& fn) {
+    for (const Arg& arg : instruction.args) {
+      if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(arg.i);
+      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+        for (const int64_t id : arg.ints)
+          if (id >= 0) fn(id);
+    }
+  }
+  template <class Fn>
+  static void forEachSlot(const Instruction& instruction, Fn&& fn) {
+    forEachArgument(instruction, fn);
+    for (const auto& group : instruction.results)
+      for (const int32_t slot : group)
+        if (slot >= 0) fn(slot);
+  }
+
+  Executable& exe_;
+  std::vector<int64_t> lane_bytes_;  // by slot of one micro-batch
+  bool joins_inputs_;
+  std::vector<std::pair<int32_t, Type>> arguments_;      // with their groups
+  std::vector<const Type*> argument_;                    // by group
+  std::map<std::pair<int32_t, int32_t>, int32_t> made_;  // by slot and lane
+};
+
+}  // namespace
+
+void addLanes(Executable& executable, const std::vector<int64_t>& lane_bytes, bool joins_inputs) {
+  LaneMaker(executable, lane_bytes, joins_inputs).run();
+}
+
+}  // namespace abele::exe

@@ -1,0 +1,172 @@
+"""Micro-batches side by side (abele.lanes) give the bits that eager PyTorch gives, one by one."""
+
+import copy
+import re
+
+import networks
+import poptorch
+import pytest
+import torch
+from against_eager import MICRO_BATCH, OPTIMIZERS, options, train_equally
+from torch import nn
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ACCUMULATION = 4
+
+
+class Cells(nn.Module):
+    """Residual cells; rows of the LSTM's steps are apart from each other in memory."""
+
+    def __init__(self):
+        super().__init__()
+        cell = lambda: nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))  # noqa: E731
+        self.parts = nn.ModuleList([nn.Linear(16, 16), cell(), nn.LSTM(16, 16), cell(), cell(), nn.Linear(16, 3)])
+
+    def forward(self, x, y):
+        x = self.parts[0](x)
+        for part in self.parts[1:-1]:
+            x = x + (part(x.unsqueeze(1))[0].squeeze(1) if isinstance(part, nn.LSTM) else part(x))
+        out = self.parts[-1](x)
+        return out, nn.functional.cross_entropy(out, y)
+
+    def batch(self, rows):
+        return torch.randn(rows, 16), torch.randint(0, 3, (rows,))
+
+
+NETWORKS = {**networks.NETWORKS, "Cells": Cells}
+
+
+def lanes_of(executor):
+    found = re.search(r"^executable .* lanes=(\d+)", executor._executable.session.executableText())
+    return int(found[1]) if found else 1
+
+
+def with_lanes(opts, count):
+    opts._Popart.set("abele.lanes", count)
+    return opts
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 4])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_training_equals_eager(network, lanes):
+    torch.manual_seed(0)
+    model = NETWORKS[network]()
+    reference = copy.deepcopy(model)
+    opts = with_lanes(options(poptorch.PipelinedExecution, ACCUMULATION, 2), lanes)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
+    train_equally(executor, model, reference, OPTIMIZERS["adamw"](reference.parameters()), ACCUMULATION, 2)
+    assert network != "Cells" or lanes_of(executor) == {2: 2, 3: 2, 4: 4}[lanes]
+    executor.destroy()
+
+
+@pytest.mark.parametrize("network", ["Cells", "Encoder", "Gru"])
+def test_a_pipeline_equals_eager(network):
+    torch.manual_seed(0)
+    model = NETWORKS[network]()
+    reference = copy.deepcopy(model)
+    for stage in range(3):
+        poptorch.BeginBlock(model.parts[stage * len(model.parts) // 3], f"stage{stage}")
+    stages = [poptorch.Stage(f"stage{stage}").ipu(stage) for stage in range(3)]
+    opts = with_lanes(options(lambda: poptorch.PipelinedExecution(*stages), 12), 2)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
+    train_equally(executor, model, reference, OPTIMIZERS["adamw"](reference.parameters()), 12, 1)
+    assert network != "Cells" or lanes_of(executor) == 2
+    executor.destroy()
+
+
+class Rows(nn.Module):
+    """Operands that lie in many ways: rows of one micro-batch or of none, views, transposed ones, two results."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.randn(1, width))
+        self.table = nn.Parameter(torch.randn(width, width))
+
+    def forward(self, x):
+        h = torch.tanh(self.inner(x)) * self.scale + x[:, :1]
+        mixed = (h.t() @ h) @ self.table.exp()
+        return h - h.mean(0, keepdim=True) + mixed[:1], torch.softmax(h.flip(0), -1).sum(0), h.max()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16])
+@pytest.mark.parametrize("width", [5, 16, 64])
+@pytest.mark.parametrize("lanes", [0, 2, 6])
+def test_a_prediction_equals_eager(rows, width, lanes):
+    torch.manual_seed(0)
+    model = Rows(width).eval()
+    opts = with_lanes(poptorch.Options().deviceIterations(6), lanes)
+    executor = poptorch.inferenceModel(model, opts)
+    for strided in (False, True):
+        x = torch.randn(6 * rows, 2 * width)[:, :width] if strided else torch.randn(6 * rows, width)
+        found = executor(x)
+        with torch.no_grad():
+            parts = [model(part.contiguous()) for part in x.split(rows)]
+        expected = (
+            torch.cat([p[0] for p in parts]),
+            torch.cat([p[1] for p in parts]),
+            torch.stack([p[2] for p in parts]),
+        )
+        for ours, theirs in zip(found, expected, strict=True):
+            assert torch.equal(ours.flatten(), theirs.flatten())
+    assert lanes_of(executor) == (lanes or 6)
+    executor.destroy()
+
+
+@pytest.mark.parametrize("mode", ["Sum", "Final", "All"])
+def test_results_are_those_of_micro_batches(mode):
+    torch.manual_seed(0)
+    model = nn.Linear(16, 4).eval()
+    x = torch.randn(8 * 4, 16)
+    outputs = []
+    for lanes in (1, 4):
+        opts = with_lanes(poptorch.Options().deviceIterations(4).outputMode(getattr(poptorch.OutputMode, mode)), lanes)
+        executor = poptorch.inferenceModel(model, opts)
+        outputs.append(executor(x))
+        assert lanes_of(executor) == lanes
+        executor.destroy()
+    assert torch.equal(*outputs)
+
+
+def test_programs_whose_micro_batches_depend_on_each_other_have_none(capfd):
+    for model in (nn.Sequential(nn.Linear(8, 8), nn.Dropout()), nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))):
+        opts = with_lanes(poptorch.Options().deviceIterations(2), 2)
+        executor = poptorch.inferenceModel(model.train(), opts)
+        executor(torch.randn(8, 8))
+        assert lanes_of(executor) == 1
+        executor.destroy()
+    shown = capfd.readouterr().err
+    assert "random numbers are drawn" in shown and "every micro-batch writes" in shown
+
+
+def test_lanes_are_off_without_fusion_and_on_demand():
+    for opts in (poptorch.Options().fusion("off"), with_lanes(poptorch.Options(), 1)):
+        executor = poptorch.inferenceModel(nn.Linear(16, 4).eval(), opts.deviceIterations(4))
+        executor(torch.randn(8 * 4, 16))
+        assert lanes_of(executor) == 1
+        executor.destroy()
+
+
+def test_a_saved_program_keeps_them(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)).eval()
+    x = torch.randn(8 * 4, 16)
+    executor = poptorch.inferenceModel(model, with_lanes(poptorch.Options().deviceIterations(4), 4))
+    executor.compileAndExport(str(tmp_path / "program.poptorch"), x)
+    loaded = poptorch.load(str(tmp_path / "program.poptorch"))
+    with torch.no_grad():
+        assert torch.equal(loaded(x), torch.cat([model(part) for part in x.split(8)]))
+    assert lanes_of(loaded) == 4
+
+
+def test_many_instructions_are_one_for_all():
+    """Counts: instructions of a training that stand for one a micro-batch."""
+    model = Cells()
+    opts = with_lanes(options(poptorch.PipelinedExecution, ACCUMULATION), ACCUMULATION)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    executor(*model.batch(MICRO_BATCH * ACCUMULATION))
+    text = executor._executable.session.executableText()
+    executor.destroy()
+    parts = len(re.findall(r" lane=1\b", text))
+    assert text.count(f" joins={ACCUMULATION}") > parts / 3

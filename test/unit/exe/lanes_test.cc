@@ -1,0 +1,133 @@
+// Micro-batches side by side: what the builder makes of a program, and what a reader refuses.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "exe/build/build.h"
+#include "ir/text.h"
+#include "plan/lanes.h"
+
+namespace abele::exe {
+namespace {
+
+// 16 rows of 4 numbers are 256 bytes, a row of sums 64: both of them follow each other without a gap. %4 is the same
+// for every micro-batch.
+constexpr const char* kGraph = R"(
+graph @main {
+  stage 0 "s0" {device=0}
+  external 0 parameter "w": f32[4]
+  input %0 "x": f32[16,4] = argument(0)
+  input %1 "w": f32[4] = parameter(0)
+  %2: f32[16,4] = aten.mul.Tensor(%0, %1) {stage=0}
+  %3: f32[16] = aten.sum.dim_IntList(%2) {stage=0}
+  %4: f32[4] = aten.exp(%1) {stage=0}
+  %5: f32[3] = aten.odd(%3, %4) {stage=0}
+  output result(0) %5
+}
+)";
+
+Executable executableOf(const std::string& text, int64_t lanes) {
+  const ir::Graph graph = ir::parse(text);
+  EXPECT_EQ(plan::whyNoLanes(graph), "");
+  return build(
+      graph, plan::makePlan(graph, {.schedule = plan::ScheduleKind::kForward, .device_iterations = 2, .lanes = lanes}));
+}
+
+std::vector<std::string> callsOf(const Executable& executable) {
+  std::vector<std::string> calls;
+  for (const Instruction& i : executable.segments[0].instructions)
+    calls.push_back(cat(i.op.substr(i.op.find(':') + 2), i.joins > 0 ? cat(" joins ", i.joins) : cat(" ", i.lane)));
+  return calls;
+}
+
+TEST(Lanes, AnInstructionOverAllPrecedesOneForEach) {
+  const Executable executable = executableOf(kGraph, 3);
+  EXPECT_EQ(verify(executable), std::vector<std::string>{});
+  EXPECT_EQ(executable.micro_batches, 6);
+  EXPECT_EQ(executable.device_iterations, 6);
+  const std::vector<std::string> expected = {"mul.Tensor joins 3",
+                                             "mul.Tensor 0",
+                                             "mul.Tensor 1",
+                                             "mul.Tensor 2",
+                                             "sum.dim_IntList joins 3",
+                                             "sum.dim_IntList 0",
+                                             "sum.dim_IntList 1",
+                                             "sum.dim_IntList 2",
+                                             "exp 0",  // once
+                                             "odd 0",
+                                             "odd 1",
+                                             "odd 2",  // three numbers leave a gap
+                                             "emit 0",
+                                             "emit 1",
+                                             "emit 2"};
+  EXPECT_EQ(callsOf(executable), expected);
+  const Instruction& joint = executable.segments[0].instructions[0];
+  EXPECT_EQ(executable.slots[joint.args[0].i].type.str(), "f32[48,4]");
+  EXPECT_EQ(executable.slots[joint.args[1].i].type.str(), "f32[4]");
+  EXPECT_EQ(executable.slots[joint.results[0][0]].type.str(), "f32[48,4]");
+}
+
+TEST(Lanes, TextAndFileReadBack) {
+  const Executable executable = executableOf(kGraph, 3);
+  EXPECT_EQ(parse(print(executable)), executable);
+  EXPECT_EQ(decode(encode(executable)), executable);
+}
+
+TEST(Lanes, APlanReadsBack) {
+  const ir::Graph graph = ir::parse(kGraph);
+  const plan::Plan plan =
+      plan::makePlan(graph, {.schedule = plan::ScheduleKind::kForward, .device_iterations = 2, .lanes = 3});
+  EXPECT_EQ(plan::parse(plan::print(plan)), plan);
+  EXPECT_EQ(plan.placement[2].lane_bytes, 256);
+  EXPECT_EQ(plan.placement[4].lane_bytes, 0);
+}
+
+TEST(Lanes, DamageIsRefused) {
+  const Executable good = executableOf(kGraph, 3);
+  const auto refuses = [&](auto&& damage) {
+    Executable bad = good;
+    damage(bad);
+    return !verify(bad).empty();
+  };
+  auto instruction = [](Executable& e, size_t i) -> Instruction& { return e.segments[0].instructions[i]; };
+  EXPECT_TRUE(refuses([](Executable& e) { e.lanes = 4; }));
+  EXPECT_TRUE(refuses([](Executable& e) { e.lanes = 0; }));
+  EXPECT_TRUE(refuses([&](Executable& e) { instruction(e, 0).joins = 2; }));
+  EXPECT_TRUE(refuses([&](Executable& e) { instruction(e, 1).lane = 1; }));
+  EXPECT_TRUE(refuses([&](Executable& e) { instruction(e, 1).lane = 3; }));
+  EXPECT_TRUE(refuses([&](Executable& e) { instruction(e, 1).op = "aten::other"; }));
+  // The rows of all lanes, read for the last one alone, would reach behind the caller's tensor.
+  EXPECT_TRUE(refuses([&](Executable& e) { instruction(e, 3).args[0] = instruction(e, 0).args[0]; }));
+  EXPECT_TRUE(refuses([](Executable& e) { e.workers[0].actions[1].micro_batch = 4; }));
+}
+
+std::string whyNot(const std::string& nodes) {
+  return plan::whyNoLanes(ir::parse(cat(R"(
+graph @main {training} {
+  stage 0 "s0" {device=0}
+  external 0 parameter "w": f32[4] {trainable}
+  external 1 buffer "mean": f32[4]
+  external 2 accumulator "sum": f32[4] {owner=0}
+  input %0 "x": f32[4] = argument(0)
+  input %1 "w": f32[4] = parameter(0)
+  input %2 "mean": f32[4] = buffer(1)
+  input %3 "sum": f32[4] = accumulator(2)
+)",
+                                        nodes, "}\n")));
+}
+
+TEST(Lanes, ProgramsWhoseMicroBatchesDependOnEachOtherHaveNone) {
+  EXPECT_EQ(whyNot("  %4: f32[4] = aten.a(%0) {stage=0}\n"), "");
+  EXPECT_EQ(whyNot("  _ = aten.a_(%2, %0) writes(0: %2 -> %4: f32[4]) {stage=0, src=\"net.py:7\"}\n"),
+            "every micro-batch writes mean: aten::a_ (net.py:7)");
+  EXPECT_EQ(whyNot("  %4: f32[4] = aten.a(%0) {stage=0}\n  output update(1) %4\n"), "every micro-batch writes mean");
+  EXPECT_EQ(whyNot("  %4: f32[4] = aten.a(%0) {stage=0}\n"
+                   "  _ = abele.accumulate(%3, %4) writes(0: %3 -> %5: f32[4]) {dir=bwd, stage=0}\n"),
+            "");
+  EXPECT_EQ(whyNot("  %4: f32[4] = aten.a(%0) {stage=0}\n"
+                   "  _ = abele.accumulate(%3, %4) writes(0: %3 -> %5: f32[4]) {dir=bwd, stage=0}\n"
+                   "  _ = abele.accumulate(%5, %4) writes(0: %5 -> %6: f32[4]) {dir=bwd, stage=0}\n"),
+            "several gradients are added to sum");
+}
+
+}  // namespace
+}  // namespace abele::exe
