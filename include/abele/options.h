@@ -490,6 +490,10 @@ class ABELE_API DistributedOptions {
   /// same batch (docs/transfers.md). replicationFactor then counts the replicas of all processes. 0: every process has
   /// whole replicas. Allowed: >= 0. Unit: devices.
   DistributedOptions& devicesPerProcess(int64_t devices);
+  /// Consecutive processes that hold the stages of a replica together; replicas that share them have the same stages in
+  /// each. Needs devicesPerProcess. 0: as few as the numbers of processes and replicas allow (docs/transfers.md).
+  /// Allowed: >= 0. Unit: processes.
+  DistributedOptions& processesPerReplica(int64_t processes);
   /// Environment variables that hold the number of processes and the index. Unit: processes.
   DistributedOptions& setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id);
   /// Back to one process. Returns None.
@@ -498,6 +502,7 @@ class ABELE_API DistributedOptions {
   // Values, under the names that Python reads them by; empty where none was given.
   int64_t distributed_process_id() const;
   int64_t devices_per_process() const;
+  int64_t processes_per_replica() const;
   int64_t num_distributed_processes() const;
   // </generated>
 

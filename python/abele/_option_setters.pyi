@@ -404,6 +404,7 @@ class PopartSetters:
 class DistributedSetters:
     distributed_process_id: int
     devices_per_process: int
+    processes_per_replica: int
     num_distributed_processes: int
     def configureProcessId(self, process_id: int, num_processes: int) -> Self:
         """Index and number of processes.
@@ -419,6 +420,16 @@ class DistributedSetters:
 
         Allowed: >= 0.
         Unit: devices.
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def processesPerReplica(self, processes: int) -> Self:
+        """Consecutive processes that hold the stages of a replica together; replicas that share them have the same
+        stages in each. Needs devicesPerProcess. 0: as few as the numbers of processes and replicas allow
+        (docs/transfers.md).
+
+        Allowed: >= 0.
+        Unit: processes.
         Returns: self, so that calls chain.
         Source: ours.
         """

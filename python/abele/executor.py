@@ -313,8 +313,8 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
 
 def _placeOf(processes, options):
     """What a compiled program depends on, of the place among other processes."""
-    stages = options.Distributed.devices_per_process
-    return (processes, stages) if stages else None
+    devices = options.Distributed.devices_per_process
+    return (processes, devices, options.Distributed.processes_per_replica) if devices else None
 
 
 def _requireLoadable(file, filename, trust):

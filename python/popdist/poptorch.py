@@ -16,6 +16,14 @@ def _refuse(what: str) -> NoReturn:
     raise refused(RuntimeError, f"{what} is set by the launcher: remove the call, or use poptorch.Options")
 
 
+def _refuse_devices(devices: int, instances: int) -> NoReturn:
+    raise refused(
+        RuntimeError,
+        f"{devices} devices cannot be shared by {instances} instances: ipus_per_replica times replicas must be a "
+        "multiple of the instances",
+    )
+
+
 class _LaunchedProcess(_DistributedOptions):
     """`opts.Distributed`, as the launcher says."""
 
@@ -47,7 +55,15 @@ class Options(poptorch.Options):
         super().__init__()
         self._ipus_per_replica = popdist.getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
         self._distributed = _LaunchedProcess(self._values)
-        super().replicationFactor(popdist.getNumLocalReplicas())
+        replicas, instances = popdist.getNumTotalReplicas(), popdist.getNumInstances()
+        if replicas % instances == 0:
+            super().replicationFactor(popdist.getNumLocalReplicas())
+            return
+        devices, left = divmod(self._ipus_per_replica * replicas, instances)
+        if left:
+            _refuse_devices(self._ipus_per_replica * replicas, instances)
+        super().replicationFactor(replicas)  # of all: a replica lies in several processes
+        self._distributed.devicesPerProcess(devices)
 
     @property
     def ipus_per_replica(self) -> int:

@@ -11,7 +11,9 @@ namespace abele {
 void joinProcesses(Options& options) {
   const host::ProcessOptions place = host::placeOfThisProcess();
   options.Distributed().configureProcessId(place.index, place.count);
-  if (popdist::isPopdistEnvSet()) options.replicationFactor(popdist::getNumLocalReplicas());
+  const host::PopdistPlace launched = host::popdistPlace();
+  if (launched.is_set)
+    options.replicationFactor(launched.isSplit() ? launched.total_replicas : launched.local_replicas);
   if (place.count > 1) host::joinProcesses(place);
 }
 
@@ -22,8 +24,8 @@ int64_t getNumTotalReplicas() { return host::popdistPlace().total_replicas; }
 int64_t getNumLocalReplicas() { return host::popdistPlace().local_replicas; }
 int64_t getReplicaIndexOffset() { return host::popdistPlace().first_replica; }
 int64_t getNumIpusPerReplica() { return host::popdistPlace().ipus_per_replica; }
-int64_t getNumInstances() { return host::popdistPlace().instances(); }
-int64_t getInstanceIndex() { return host::popdistPlace().instance(); }
+int64_t getNumInstances() { return host::popdistPlace().instances; }
+int64_t getInstanceIndex() { return host::popdistPlace().instance; }
 void init() {
   if (getNumInstances() > 1) host::joinProcesses(host::popdistPlace().process());
 }

@@ -251,16 +251,30 @@ void setCache(const Options::Values& values, ProgramOptions& session) {
 // With devicesPerProcess, replicationFactor counts the replicas of all processes.
 void setStageProcesses(const Options::Values& values, ProgramOptions& session) {
   ProcessOptions& processes = session.processes;
+  const auto chosen = values.get<int64_t>("processes_per_replica");
   processes.devices = processes.count > 1 ? values.get<int64_t>("devices_per_process") : 0;
+  ABELE_REQUIRE(processes.devices > 0 || chosen <= 1 || processes.count == 1, E0702,
+                {.what = cat("processesPerReplica(", chosen, ") without devicesPerProcess"),
+                 .remedy = "say how many devices a process has: devicesPerProcess(devices)"});
   if (processes.devices == 0) return;
   const int64_t replicas = session.replicas;
-  ABELE_REQUIRE(replicas % processes.count == 0 || processes.count % replicas == 0, E0702,
-                {.what = cat(processes.count, " processes cannot share ", replicas, " replicas evenly"),
-                 .found = cat("replicationFactor ", replicas, ", devicesPerProcess ", processes.devices),
-                 .expected = "replicationFactor, with devicesPerProcess that of all processes, is a divisor or a "
-                             "multiple of their number",
-                 .remedy = cat("set replicationFactor to 1 or ", processes.count)});
   const InputShares shares = inputSharesOf(values);
+  ABELE_REQUIRE(
+      processes.count % shares.processes == 0 && replicas % shares.count == 0 && chosen <= processes.count, E0702,
+      {.what = cat(processes.count, " processes cannot share ", replicas, " replicas, each in ", chosen,
+                   " of them, evenly"),
+       .found = cat("processesPerReplica ", chosen, ", replicationFactor ", replicas),
+       .expected = "a divisor of the number of processes, and replicas that are a multiple of the quotient",
+       .remedy =
+           cat("leave processesPerReplica out, which means ", processes.count / std::gcd(processes.count, replicas))});
+  ABELE_REQUIRE(
+      shares.processes == 1 || processes.devices % shares.replicas == 0, E0702,
+      {.what = cat("a process holds parts of ", shares.replicas, " replicas, on ", processes.devices, " devices"),
+       .found =
+           cat(processes.count, " processes, replicationFactor ", replicas, ", devicesPerProcess ", processes.devices),
+       .expected = cat("devicesPerProcess: a multiple of ", shares.replicas),
+       .remedy = "let the number of processes divide the replicas, or be a multiple of them: then each "
+                 "holds whole replicas, or a part of one"});
   processes.stages = shares.processes;
   session.replicas = shares.replicas;
 }
@@ -271,7 +285,7 @@ void setSpaces(const Options::Values& values, ProgramOptions& session) {
   std::vector<int>& spaces = session.stages.spaces;
   spaces = spacesOf(deviceList(session.device));
   if (!spaces.empty()) return;
-  spaces.assign(static_cast<size_t>(session.processes.stages > 1 ? session.processes.devices : 0), 0);
+  spaces.assign(static_cast<size_t>(devicesOfReplicaHere(session)), 0);
   if (separates && spaces.empty()) spaces = {0};
   if (separates) std::iota(spaces.begin(), spaces.end(), 0);
 }

@@ -33,7 +33,6 @@ void checkProcesses(const ProgramOptions& options) {
                 {.what = cat("this is process ", processes.index, " of ", processes.count),
                  .expected = "an index from 0 to the number of processes - 1",
                  .remedy = "call Distributed.configureProcessId(index, number)"});
-  ABELE_CHECK(processes.stages == 1 || options.replicas == 1, "several replicas in processes that share each");
   if (processes.count == 1 || !options.training) return;
   refuse(options.auto_loss_scaling, options, "automatic loss scaling", "set a loss scaling in the optimizer");
   refuse(options.stochastic_rounding, options, "stochastic rounding", "remove setEnableStochasticRounding");
@@ -51,6 +50,10 @@ int coresOfReplica(const ProgramOptions& options) {
 }
 
 int64_t replicaProcesses(const ProgramOptions& options) { return options.processes.count / options.processes.stages; }
+
+int64_t devicesOfReplicaHere(const ProgramOptions& options) {
+  return options.processes.stages > 1 ? options.processes.devices / options.replicas : 0;
+}
 
 int64_t totalReplicas(const ProgramOptions& options) { return options.replicas * replicaProcesses(options); }
 

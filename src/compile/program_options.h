@@ -76,6 +76,8 @@ void checkOptions(const ProgramOptions& options);
 int coresOfReplica(const ProgramOptions& options);
 /// Processes, or groups of consecutive ones that hold one replica together, that have replicas of their own.
 int64_t replicaProcesses(const ProgramOptions& options);
+/// Devices that each process has of a replica that lies in several; 0: replicas do not.
+int64_t devicesOfReplicaHere(const ProgramOptions& options);
 /// Replicas of all processes.
 int64_t totalReplicas(const ProgramOptions& options);
 /// Micro-batches that the inputs of one call are split into.

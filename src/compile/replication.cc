@@ -16,7 +16,7 @@ exe::Replication replicationOf(const ProgramOptions& options) {
   exe::Replication replication;
   replication.replicas = options.replicas;
   replication.processes = replicaProcesses(options);
-  replication.devices_per_process = options.processes.stages > 1 ? options.processes.devices : 0;
+  replication.devices_per_process = devicesOfReplicaHere(options);
   replication.sharding = options.sharding;
   replication.input_part = groupsOf(options.input_grouping, options.input_group_size, options.replicas);
   for (const ReplicaGrouping& g : options.groupings)
@@ -53,18 +53,33 @@ void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer
                    .remedy = clips ? "leave max_grad_norm out" : "set loss_scaling of the optimizer instead"});
 }
 
+namespace {
+
+// The devices of a replica, which are numbered by process first where it lies in several.
+int64_t devicesOfModel(const ProgramOptions& options, const exe::Executable& executable) {
+  const int64_t here = devicesOfReplicaHere(options);
+  int64_t devices = 0;
+  for (const exe::WorkerProgram& worker : executable.workers) {
+    if (worker.replica > 0 || worker.isLink()) continue;
+    const int64_t process = here > 0 ? worker.device / (here * options.replicas) : 0;
+    devices = std::max(devices, worker.device - process * here * (options.replicas - 1) + 1);
+  }
+  return devices;
+}
+
+}  // namespace
+
 void checkStageProcesses(const ProgramOptions& options, const exe::Executable& executable) {
   const ProcessOptions& processes = options.processes;
   if (processes.devices == 0) return;
+  // Of the replicas of a process, or of the processes that hold them together.
   int64_t devices = 0;
   for (const exe::WorkerProgram& worker : executable.workers) devices = std::max<int64_t>(devices, worker.device + 1);
-  const bool is_split = processes.stages > 1;
-  // Where processes have whole replicas, the executable has the devices of all that are here.
   const int64_t needed = (devices + processes.devices - 1) / processes.devices;
   const int64_t groups = replicaProcesses(options);
   ABELE_REQUIRE(needed == processes.stages, E0402,
-                {.what = cat("a model of ", is_split ? devices : devices / options.replicas, " devices with ",
-                             processes.devices, " in a process is for ", needed * groups, " processes"),
+                {.what = cat("a model of ", devicesOfModel(options, executable), " devices with ", processes.devices,
+                             " in a process is for ", needed * groups, " processes"),
                  .found = cat(processes.count, " processes"),
                  .remedy = cat("start ", needed * groups, " processes, or set devicesPerProcess(",
                                (devices + processes.stages - 1) / processes.stages, ")")});

@@ -77,8 +77,8 @@ class Verifier {
                  " workers"))
       return;
     require(exe_.processes >= 1 && exe_.processes <= kMaxProcesses, exe_.processes, " processes");
-    require(exe_.stage_processes >= 1 && exe_.stage_processes <= kMaxProcesses && (exe_.stage_processes == 1 || n == 1),
-            exe_.stage_processes, " processes for the stages of ", n, " replicas");
+    require(exe_.stage_processes >= 1 && exe_.stage_processes <= kMaxProcesses, exe_.stage_processes,
+            " processes for the stages of a replica");
     const Normals& normals = exe_.normals;
     require(exe_.random_draws >= 0 && exe_.random_draws <= kMaxDraws, exe_.random_draws, " random draws");
     if (!require(normals.count >= 0 && normals.count <= kMaxDraws && normals.before == 0 && normals.spare >= 0 &&

@@ -248,7 +248,7 @@ Options LibTorchModel::optionsOf(const Saved& saved, const Options* chosen) {
   Options::Values values = chosen ? asked : compiled;
   // Which of how many processes this is, no file knows; how many devices each has, it does.
   for (const OptionKey& key : optionKeys()) {
-    const bool is_here = key.group == "Distributed" && (chosen || key.key != "devices_per_process");
+    const bool is_here = key.group == "Distributed" && (chosen || !isOfProgram(key.key));
     if (const OptionValue* here = is_here ? asked.find(key.group, key.key) : nullptr)
       values.set(key.group, key.key, *here);
   }

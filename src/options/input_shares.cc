@@ -1,6 +1,7 @@
 #include "options/input_shares.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/cat.h"
 #include "base/error.h"
@@ -17,8 +18,10 @@ InputShares inputSharesOf(const Options::Values& values) {
                  .remedy = "call Distributed.configureProcessId(index, number)"});
   InputShares shares = {.replicas = values.get<int64_t>("replication_factor")};
   if (processes > 1 && values.get<int64_t>("devices_per_process") > 0) {
-    shares.processes = std::max<int64_t>(1, processes / std::max<int64_t>(1, shares.replicas));
-    shares.replicas = std::max<int64_t>(1, shares.replicas / processes);
+    const auto chosen = values.get<int64_t>("processes_per_replica");
+    const int64_t fewest = processes / std::gcd(processes, shares.replicas);
+    shares.processes = chosen > 0 ? std::min(chosen, processes) : fewest;
+    shares.replicas = std::max<int64_t>(1, shares.replicas * shares.processes / processes);
   }
   shares.count = processes / shares.processes;
   shares.own = process / shares.processes;

@@ -520,6 +520,17 @@ const std::vector<OptionRow>& optionRows() {
        "Returns: self, so that calls chain.\n"
        "Source: ours."
       },
+      {"Distributed.processesPerReplica", "Distributed", "processes_per_replica", OptionKind::kValue, {{"processes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Consecutive processes that hold the stages of a replica together; replicas that share them have the same\n"
+       "stages in each. Needs devicesPerProcess. 0: as few as the numbers of processes and replicas allow\n"
+       "(docs/transfers.md).\n"
+       "\n"
+       "Allowed: >= 0.\n"
+       "Unit: processes.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
       {"Distributed.setEnvVarNames", "Distributed", "num_distributed_processes", OptionKind::kWritten, {{"var_num_processes", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"var_process_id", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Environment variables that hold the number of processes and the index.\n"
@@ -658,6 +669,7 @@ const std::vector<OptionDefault>& optionDefaults() {
       {"Training", "meanAccumulationAndReplicationReductionStrategy", member("MeanReductionStrategy", "Post")},
       {"Distributed", "distributed_process_id", OptionValue(int64_t{0})},
       {"Distributed", "devices_per_process", OptionValue(int64_t{0})},
+      {"Distributed", "processes_per_replica", OptionValue(int64_t{0})},
       {"Distributed", "num_distributed_processes", OptionValue(int64_t{1})},
       {"Distributed", "ipuof_configs", OptionValue(OptionMap())},
   };
@@ -701,6 +713,7 @@ const std::vector<OptionKey>& optionKeys() {
       {"Distributed", "distributed_process_id", "int", true, true},
       {"Distributed", "num_distributed_processes", "int", true, true},
       {"Distributed", "devices_per_process", "int", true, true},
+      {"Distributed", "processes_per_replica", "int", true, true},
       {"TensorLocations", "num_io_tiles", "int", true, false},
       {"TensorLocations", "location_activation", "TensorLocationSettings", true, false},
       {"TensorLocations", "location_weight", "TensorLocationSettings", true, false},

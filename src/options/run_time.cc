@@ -59,9 +59,13 @@ std::vector<std::string> keepCompiled(Options::Values& now, const Options::Value
   return changed;
 }
 
+bool isOfProgram(const std::string& distributed) {
+  return distributed == "devices_per_process" || distributed == "processes_per_replica";
+}
+
 std::string textOfSaved(Options::Values values) {
   std::erase_if(values.entries,
-                [](const auto& entry) { return entry.group == "Distributed" && entry.key != "devices_per_process"; });
+                [](const auto& entry) { return entry.group == "Distributed" && !isOfProgram(entry.key); });
   return toJson(values);
 }
 
@@ -87,6 +91,7 @@ Options::Values savedOptions(const std::string& text) {
 void takePlaceHere(Options::Values& saved, int64_t process, int64_t processes) {
   const auto here = saved.get<int64_t>("num_distributed_processes");
   const int64_t devices = processes * saved.get<int64_t>("devices_per_process");
+  if (here != processes) saved.set("Distributed", "processes_per_replica", OptionValue(int64_t{0}));
   if (devices == 0 && (processes == 1 || here == 1)) {  // as the file says: each process has whole replicas
     saved.set("Distributed", "distributed_process_id", OptionValue(process));
     saved.set("Distributed", "num_distributed_processes", OptionValue(processes));

@@ -12,6 +12,8 @@ namespace abele::host {
 /// Gives all options and expert settings that are part of a program, and the strategy, their values of then.
 /// Returns: the names of those that had others.
 std::vector<std::string> keepCompiled(Options::Values& now, const Options::Values& compiled);
+/// Is it part of a program, of what the group Distributed has? All else there says which process this is.
+bool isOfProgram(const std::string& distributed);
 /// Options for a file, as JSON: all but this process's number and how many there are, which differ from start to start.
 std::string textOfSaved(Options::Values values);
 /// Options of a file, as a program that was compiled with them runs here: one that was compiled for a machine without

@@ -356,6 +356,11 @@ DistributedOptions& DistributedOptions::devicesPerProcess(int64_t devices) {
   return *this;
 }
 
+DistributedOptions& DistributedOptions::processesPerReplica(int64_t processes) {
+  values_->call("Distributed.processesPerReplica", {toValue(processes)});
+  return *this;
+}
+
 DistributedOptions& DistributedOptions::setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id) {
   values_->call("Distributed.setEnvVarNames", {toValue(var_num_processes), toValue(var_process_id)});
   return *this;
@@ -369,6 +374,8 @@ DistributedOptions& DistributedOptions::disable() {
 int64_t DistributedOptions::distributed_process_id() const { return values_->get<int64_t>("distributed_process_id"); }
 
 int64_t DistributedOptions::devices_per_process() const { return values_->get<int64_t>("devices_per_process"); }
+
+int64_t DistributedOptions::processes_per_replica() const { return values_->get<int64_t>("processes_per_replica"); }
 
 int64_t DistributedOptions::num_distributed_processes() const { return values_->get<int64_t>("num_distributed_processes"); }
 

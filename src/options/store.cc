@@ -262,11 +262,11 @@ using host::OptionValue;
 
 namespace {
 
-// What poprun says: with fewer replicas than processes, each lies in several of them.
+// What poprun says: replicas that the processes cannot have whole lie in several of them.
 void setDevicesPerProcess(Options::Values& values) {
   const int64_t processes = environmentInteger("OMPI_COMM_WORLD_SIZE", 1, 1);
   const int64_t replicas = environmentInteger("POPDIST_NUM_TOTAL_REPLICAS", processes, 1);
-  if (replicas >= processes) return;
+  if (replicas % processes == 0) return;
   const int64_t devices = environmentInteger("POPDIST_NUM_IPUS_PER_REPLICA", 1, 1);
   values.call("Distributed.devicesPerProcess", {OptionValue(devices * replicas / processes)});
   if (replicas > 1) values.call("replicationFactor", {OptionValue(replicas)});

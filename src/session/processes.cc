@@ -114,6 +114,14 @@ PopdistPlace popdistPlace() {
       environmentInteger("POPDIST_NUM_LOCAL_REPLICAS", place.total_replicas, 1, place.total_replicas);
   place.first_replica = environmentInteger("POPDIST_REPLICA_INDEX_OFFSET", 0, 0, place.total_replicas - 1);
   place.ipus_per_replica = environmentInteger("POPDIST_NUM_IPUS_PER_REPLICA", 1, 1);
+  place.instances = place.total_replicas / place.local_replicas;
+  place.instance = place.first_replica / place.local_replicas;
+  // Its variables do not say how many processes share a replica.
+  const ProcessOptions launched = place.is_set ? placeOfThisProcess() : ProcessOptions();
+  if (launched.count > place.instances && launched.count % place.instances == 0) {
+    place.instances = launched.count;
+    place.instance = launched.index;
+  }
   return place;
 }
 

@@ -29,11 +29,12 @@ ProcessOptions placeOfThisProcess();
 struct PopdistPlace {
   bool is_set = false;
   int64_t total_replicas = 1, local_replicas = 1, first_replica = 0, ipus_per_replica = 1;
+  int64_t instance = 0, instances = 1;
 
-  int64_t instances() const { return total_replicas / local_replicas; }
-  int64_t instance() const { return first_replica / local_replicas; }
+  /// Do replicas lie in several processes?
+  bool isSplit() const { return total_replicas % instances != 0; }
   /// In a group that is not the training's.
-  ProcessOptions process() const { return {.index = instance(), .count = instances(), .group = "popdist"}; }
+  ProcessOptions process() const { return {.index = instance, .count = instances, .group = "popdist"}; }
 };
 /// Throws E0702.
 PopdistPlace popdistPlace();

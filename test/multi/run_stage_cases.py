@@ -4,8 +4,8 @@ import os
 import sys
 
 import torch
-from stage_cases import CASES
+from stage_cases import CASES, UNEVEN
 
 folder, *names = sys.argv[1:]
 for name in names:
-    torch.save(CASES[name].together(), f"{folder}/{name}-{os.environ['RANK']}.pt")
+    torch.save((CASES | UNEVEN)[name].together(), f"{folder}/{name}-{os.environ['RANK']}.pt")

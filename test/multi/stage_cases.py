@@ -1,5 +1,6 @@
 """Trainings of replicas whose stages lie in several processes, and in one process alone."""
 
+import math
 import os
 
 import poptorch
@@ -64,8 +65,25 @@ def _recomputed(opts):
     opts._Popart.set("autoRecomputation", 3)
 
 
+def _deal(opts):
+    settings = poptorch.TensorLocationSettings()
+    settings.useReplicatedTensorSharding(True).minElementsForReplicatedTensorSharding(2)
+    opts.TensorLocations.setOptimizerLocation(settings)
+    opts.TensorLocations.setWeightLocation(settings)
+
+
+def _deal_states(opts):
+    settings = poptorch.TensorLocationSettings()
+    opts.TensorLocations.setOptimizerLocation(
+        settings.useReplicatedTensorSharding(True).minElementsForReplicatedTensorSharding(2)
+    )
+
+
 class Case:
-    """One training, or inference. replicas: of all processes; devices: of each."""
+    """One training, or inference. replicas: of all processes; devices: of each.
+
+    spread: every replica lies in all processes; else in as few as their numbers allow.
+    """
 
     def __init__(
         self,
@@ -76,9 +94,10 @@ class Case:
         training=True,
         replicas=1,
         devices=STAGES,
+        spread=False,
         **model,
     ):
-        self.replicas, self.devices = replicas, devices
+        self.replicas, self.devices, self.spread = replicas, devices, spread
         model["devices"] = devices
         self.optimizer, self.edit, self.training, self.model = optimizer, edit, training, model
         self.accumulation, self.iterations = accumulation, iterations
@@ -103,8 +122,9 @@ class Case:
 
     def share(self, tensor, process, processes):
         """The rows of a process's replicas, of those of all."""
-        own = max(1, self.replicas // processes)
-        first = process * self.replicas // processes
+        groups = 1 if self.spread else math.gcd(processes, self.replicas)
+        own = self.replicas // groups
+        first = process * groups // processes * own
         rows = tensor.reshape(self.iterations * self.accumulation, self.replicas, -1, *tensor.shape[1:])
         return rows[:, first : first + own].flatten(0, 2)
 
@@ -138,6 +158,8 @@ class Case:
         opts.Distributed.configureProcessId(process, processes).devicesPerProcess(
             self.devices * self.replicas // processes
         )
+        if self.spread:
+            opts.Distributed.processesPerReplica(processes)
         return self.run(opts, process, processes)
 
     def alone(self):
@@ -165,4 +187,20 @@ CASES = {
     "two-replicas-dropout": Case(replicas=2, devices=2, accumulation=3, dropout=0.5),
     "two-replicas-inference": Case(replicas=2, devices=2, accumulation=1, iterations=5, training=False),
     "inference": Case(training=False, accumulation=1, iterations=5),
+    # Each process has the same stages of both replicas.
+    "spread": Case(replicas=2, spread=True, iterations=2, accumulation=3),
+    "spread-zero-bubble": Case(replicas=2, spread=True, edit=_pipeline("zero-bubble")),
+    "spread-tied": Case(replicas=2, spread=True, accumulation=3, tied=True),
+    "spread-skip": Case(replicas=2, spread=True, accumulation=3, skip=True, edit=_recomputed),
+    "spread-clipped": Case(replicas=2, spread=True, accumulation=3, tied=True, optimizer=_clipped),
+    "spread-dealt": Case(replicas=2, spread=True, accumulation=3, tied=True, optimizer=_clipped, edit=_deal),
+    "spread-dealt-states": Case(replicas=2, spread=True, accumulation=3, tied=True, edit=_deal_states),
+    "spread-dropout": Case(replicas=2, spread=True, accumulation=3, dropout=0.5),
+    "spread-inference": Case(replicas=2, spread=True, accumulation=1, iterations=5, training=False),
+    "spread-sharded": Case(replicas=2, spread=True, accumulation=2, edit=_sharded),
+}
+# Processes that are neither a divisor nor a multiple of the replicas: each has stages of several replicas.
+UNEVEN = {
+    "three-processes": Case(replicas=2, devices=3, accumulation=3, tied=True, optimizer=_clipped),
+    "six-replicas": Case(replicas=6, devices=2, accumulation=2, tied=True, dropout=0.5),
 }

@@ -34,6 +34,40 @@ def test_what_the_processes_see(tmp_path):
     assert "instance 1 of 2" in done.stderr and "POPDIST_REPLICA_INDEX_OFFSET=2" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("instances", "replicas", "seen"),
+    [
+        (4, 2, ["0 4 1 2 0 2 3", "1 4 1 2 0 2 3", "2 4 1 2 1 2 3", "3 4 1 2 1 2 3"]),
+        (3, 2, ["0 3 2 2 0 2 4", "1 3 2 2 0 2 4", "2 3 2 2 0 2 4"]),
+    ],
+)
+def test_replicas_in_several_instances(instances, replicas, seen):
+    """Index, number, local and total replicas, first one; then replicas and devices that popdist's options have."""
+    text = (
+        "import os, popdist, popdist.poptorch\n"
+        "opts = popdist.poptorch.Options()\n"
+        "assert (opts.Distributed.processId, opts.Distributed.numProcesses) == (int(os.environ['RANK']), "
+        "popdist.getNumInstances())\n"
+        "text = ' '.join(map(str, (popdist.getInstanceIndex(), popdist.getNumInstances(), "
+        "popdist.getNumLocalReplicas(), popdist.getNumTotalReplicas(), popdist.getReplicaIndexOffset(), "
+        "opts.replication_factor, opts.Distributed.devices_per_process)))\n"
+        "os.write(1, f'{text}\\n'.encode())\n"
+    )
+    done = poprun(f"--num-instances={instances}", f"--num-replicas={replicas}", "--ipus-per-replica=6", *program(text))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == seen
+
+
+def test_popdist_options_of_fewer_devices_than_instances_share():
+    text = (
+        "import os, popdist.poptorch\n"
+        "try:\n    popdist.poptorch.Options(ipus_per_replica=3)\n"
+        "except RuntimeError as error:\n    os.write(1, f'{error}\\n'.encode())\n"
+    )
+    done = poprun("--num-instances=4", "--num-replicas=2", "--ipus-per-replica=4", *program(text))
+    assert done.stdout.count("6 devices cannot be shared by 4 instances") == 4, done.stdout + done.stderr
+
+
 def test_popdist_between_the_processes():
     text = (
         "import popdist, sys\n"

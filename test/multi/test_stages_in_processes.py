@@ -8,7 +8,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from launch import HERE, poprun, program, trained
-from stage_cases import CASES, STAGES
+from stage_cases import CASES, STAGES, UNEVEN
 
 REPLICATED = [name for name in CASES if CASES[name].replicas > 1]
 FEW = ["1f1b", "tied", "clipped", *REPLICATED]
@@ -29,10 +29,11 @@ def _tensors(outputs):
 
 
 def _require_equal(name, processes):
-    alone = CASES[name].alone()
+    case = (CASES | UNEVEN)[name]
+    alone = case.alone()
     for process, result in enumerate(processes):
         for ours, theirs in zip(_tensors(result["outputs"]), _tensors(alone["outputs"]), strict=True):
-            own = CASES[name].share(theirs, process, len(processes))
+            own = case.share(theirs, process, len(processes))
             assert torch.equal(ours, own.view_as(ours)), f"a result in process {process}"
         for part in ("weights", "state"):
             assert result[part].keys() == alone[part].keys()
@@ -65,6 +66,11 @@ def test_the_log_says_how_processes_hand_over(tmp_path, way):
 @pytest.mark.parametrize("name", FEW)
 def test_four_processes(of_four, name):
     _require_equal(name, of_four[name])
+
+
+@pytest.mark.parametrize(("name", "processes"), [("three-processes", 3), ("six-replicas", 4)])
+def test_processes_with_stages_of_several_replicas(tmp_path, name, processes):
+    _require_equal(name, trained("run_stage_cases.py", tmp_path, processes, [name])[name])
 
 
 def test_each_process_holds_the_memory_of_its_stages_alone(of_two):

@@ -25,6 +25,7 @@
 #include <cstring>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -117,16 +118,17 @@ Variables exportsOf(const Arguments& arguments) {
   return variables;
 }
 
+// A replica lies in so many instances; those have as many replicas together as they must.
+int instancesOfReplica(const Arguments& a) { return a.instances / std::gcd(a.instances, *a.replicas); }
+
 void require(const Arguments& a) {
   if (a.program.empty()) refuse("no program: poprun [options] python train.py");
   if (a.program[0].starts_with('-')) refuse("unrecognized argument: ", a.program[0]);
   if (a.instances < 1 || *a.replicas < 1 || a.devices < 1)
     refuse("--num-instances, --num-replicas and --ipus-per-replica are 1 or more");
-  if (a.instances % *a.replicas == 0) {  // a replica lies in one or several instances
-    if (a.devices % (a.instances / *a.replicas) != 0)
-      refuse(a.devices * *a.replicas, " devices cannot be shared by ", a.instances, " instances");
-  } else if (*a.replicas % a.instances != 0) {
-    refuse(*a.replicas, " replicas cannot be shared by ", a.instances, " instances");
+  if (a.devices % instancesOfReplica(a) != 0) {
+    if (*a.replicas >= a.instances) refuse(*a.replicas, " replicas cannot be shared by ", a.instances, " instances");
+    refuse(a.devices * *a.replicas, " devices cannot be shared by ", a.instances, " instances");
   }
   for (const std::string& host : CLI::detail::split(a.hosts, ','))
     if (!host.empty() && host != "localhost" && host != kAddress)
@@ -177,8 +179,9 @@ Variables variablesOf(int index, const Arguments& a, uint16_t port) {
   all["MASTER_PORT"] = std::to_string(port);
   all["TORCHELASTIC_USE_AGENT_STORE"] = "True";  // the store is here already
   all["POPDIST_NUM_TOTAL_REPLICAS"] = std::to_string(*a.replicas);
-  all["POPDIST_NUM_LOCAL_REPLICAS"] = std::to_string(std::max(1, *a.replicas / a.instances));
-  all["POPDIST_REPLICA_INDEX_OFFSET"] = std::to_string(int64_t{index} * *a.replicas / a.instances);
+  const int share = *a.replicas / std::gcd(a.instances, *a.replicas);
+  all["POPDIST_NUM_LOCAL_REPLICAS"] = std::to_string(share);
+  all["POPDIST_REPLICA_INDEX_OFFSET"] = std::to_string(index / instancesOfReplica(a) * share);
   all["POPDIST_NUM_IPUS_PER_REPLICA"] = std::to_string(a.devices);
   for (const char* name : {"RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"})
     all[name] = std::to_string(index);

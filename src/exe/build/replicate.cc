@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "exe/build/buckets.h"
+#include "exe/build/external_places.h"
+#include "exe/build/messages.h"
 #include "exe/build/shards.h"
 
 namespace abele::exe {
@@ -26,13 +28,14 @@ class Replicator {
         num_groups_(exe.groups.size()),
         num_slots_(exe.slots.size()),
         num_segments_(exe.segments.size()),
-        num_workers_(exe.workers.size()) {}
+        num_workers_(exe.workers.size()),
+        places_(exe),
+        messages_(exe, uses) {}
 
   void run() {
     exe_.replicas = num_replicas_;
     exe_.processes = rules_.processes;
     exe_.input_part = rules_.input_part;
-    findExternals();
     chooseOwners();
     shards_ = chooseShards(exe_, owner_, rules_.sharding);
     group_of_.resize(num_replicas_);
@@ -48,35 +51,8 @@ class Replicator {
   }
 
  private:
-  using Memory = std::pair<int32_t, int64_t>;  // group and offset of replica 0
-  // Where replica 0 has an external, or a copy of it for another memory space.
-  struct Place {
-    int32_t external = -1, slot = -1;
-  };
-
   // --- who owns what -------------------------------------------------------------------------------------------------
-  void findExternals() {
-    for (size_t e = 0; e < exe_.externals.size(); ++e) {
-      if (exe_.externals[e].slot < 0) continue;
-      addPlace(static_cast<int32_t>(e), exe_.externals[e].slot);
-      for (int32_t copy : exe_.externals[e].copies) addPlace(static_cast<int32_t>(e), copy);
-    }
-  }
-  void addPlace(int32_t external, int32_t slot_id) {
-    const Slot& slot = exe_.slots[slot_id];
-    auto [it, is_new] = place_at_.emplace(Memory{slot.group, slot.offset_bytes}, Place{external, slot_id});
-    // Nothing lies behind a tensor without elements.
-    if (!is_new && slot.type.extentBytes() > 0) it->second = {external, slot_id};
-  }
-
-  const Place& placeAt(int32_t group, int64_t offset_bytes) const {
-    auto it = place_at_.upper_bound({group, offset_bytes});
-    ABELE_CHECK(it != place_at_.begin(), "memory at ", offset_bytes, " of group ", group, " is no external's");
-    --it;
-    ABELE_CHECK(it->first.first == group, "memory at ", offset_bytes, " of group ", group, " is no external's");
-    return it->second;
-  }
-  int32_t externalAt(int32_t group, int64_t offset_bytes) const { return placeAt(group, offset_bytes).external; }
+  int32_t externalAt(int32_t group, int64_t offset_bytes) const { return places_.at(group, offset_bytes).external; }
 
   // owner_[e][r]: the replica whose copy of external e replica r uses; never a later one than r itself.
   void chooseOwners() {
@@ -136,7 +112,7 @@ class Replicator {
   // Offsets of what a replica holds of a persistent group. Returns its bytes.
   int64_t placeHeld(int32_t replica, int32_t group) {
     int64_t bytes = 0;
-    for (const auto& [memory, place] : place_at_) {
+    for (const auto& [memory, place] : places_.all()) {
       if (memory.first != group) continue;
       const int32_t e = place.external;
       for (int32_t owner = 0; owner < num_replicas_; ++owner) {
@@ -155,7 +131,7 @@ class Replicator {
       use.group = group_of_[replica][use.group];
       return use;
     }
-    const auto [e, slot] = placeAt(use.group, use.offset_bytes);
+    const auto [e, slot] = places_.at(use.group, use.offset_bytes);
     const int32_t owner = owner_[e][replica];
     if (owner == 0 && !is_sharded_) return use;
     const int64_t within = use.offset_bytes - exe_.slots[slot].offset_bytes;
@@ -210,6 +186,9 @@ class Replicator {
   // A shared parameter is updated by one replica of its group. Kept is what writes something that the replica updates,
   // and, from the end, what such an instruction reads.
   void keepOwnUpdates(int32_t replica, size_t segment, std::vector<Instruction>& instructions) const {
+    if (messages_.has(segment))
+      return messages_.keep(
+          segment, [&](int32_t slot) { return baseOf(slot) < 0 || isOwnUpdate(replica, slot); }, instructions);
     std::vector<Instruction> kept;
     const bool is_link = workerOf(segment).isLink();  // brings what an update of the replica may read
     std::vector<int32_t> needed;
@@ -305,10 +284,12 @@ class Replicator {
     for (auto& group : i.results)
       for (int32_t& slot : group) slot = moved(slot);
     for (int32_t& slot : i.writes) slot = moved(slot);
+    if (hasTrait(i.op, kMessage)) i.args[2].i += replica * messages_.links();
   }
 
   // Of an update, only the memory that the kept instructions use.
   SegmentUses usesOf(int32_t replica, size_t segment, const std::vector<Instruction>& instructions) const {
+    if (isUpdate(segment) && messages_.has(segment) && instructions.empty()) return {};
     std::set<int32_t> kept;
     for (const Instruction& i : instructions) {
       auto keep = [&](int32_t slot) { kept.insert(baseOf(slot)); };
@@ -496,6 +477,13 @@ class Replicator {
   }
 
   // --- workers and tables --------------------------------------------------------------------------------------------
+  // Where a replica lies in several processes, the devices of a process follow each other.
+  int32_t deviceOf(int32_t replica, int32_t device, int32_t devices) const {
+    const auto here = static_cast<int32_t>(rules_.devices_per_process);
+    if (here == 0) return device + replica * devices;
+    return (device / here * num_replicas_ + replica) * here + device % here;
+  }
+
   void copyWorkers() {
     int32_t devices = 0;
     for (const WorkerProgram& program : exe_.workers) devices = std::max(devices, program.device + 1);
@@ -504,7 +492,7 @@ class Replicator {
       for (const WorkerProgram& original : exe_.workers) {
         WorkerProgram& copy = workers.emplace_back(original);
         copy.actions.clear();
-        copy.device = original.device + r * devices;
+        copy.device = deviceOf(r, original.device, devices);
         copy.replica = r;
         int32_t reduced = -1;  // micro-batch: the sums of its group are complete
         for (const Action& action : original.actions) {
@@ -518,6 +506,7 @@ class Replicator {
         }
       }
     exe_.workers = std::move(workers);
+    for (WorkerProgram& adds : sum_workers_) adds.device = deviceOf(0, adds.device, devices);
     std::ranges::move(sum_workers_, std::back_inserter(exe_.workers));
   }
 
@@ -574,7 +563,8 @@ class Replicator {
   const Replication& rules_;
   int32_t num_replicas_;
   size_t num_groups_, num_slots_, num_segments_, num_workers_;  // of one replica
-  std::map<Memory, Place> place_at_;
+  const ExternalPlaces places_;
+  const Messages messages_;
   std::vector<std::vector<int32_t>> owner_;  // by external and replica
   Shards shards_;
   const bool is_sharded_ = num_replicas_ > 1 && (rules_.sharding.weights || rules_.sharding.states);

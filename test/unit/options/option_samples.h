@@ -129,6 +129,8 @@ inline constexpr Sample kSamples[] = {
      "[2, 2]", "[-1, 2]"},
     {"Distributed.devicesPerProcess", [](Options& options) { options.Distributed().devicesPerProcess(2); },
      "[2]", "[-1]"},
+    {"Distributed.processesPerReplica", [](Options& options) { options.Distributed().processesPerReplica(2); },
+     "[2]", "[-1]"},
     {"Distributed.setEnvVarNames", [](Options& options) { options.Distributed().setEnvVarNames("text", "text"); },
      "[\"text\", \"text\"]", "[1.5, \"text\"]"},
     {"Distributed.disable", [](Options& options) { options.Distributed().disable(); },

@@ -99,5 +99,18 @@ TEST(RunTime, SavedOptionsTakeThePlaceOfThisProcess) {
   EXPECT_EQ(placeHere(0, 3, 0, 2, 2), (Place{0, 3, 2}));
 }
 
+TEST(RunTime, OtherProcessesHaveReplicasOfTheirOwnNumbers) {
+  for (const int64_t here : {2, 4}) {
+    Options::Values values(false);
+    values.call("Distributed.configureProcessId", {OptionValue(int64_t{0}), OptionValue(here)});
+    values.call("Distributed.devicesPerProcess", {OptionValue(int64_t{4})});
+    values.call("Distributed.processesPerReplica", {OptionValue(int64_t{2})});
+    Options::Values read = savedOptions(textOfSaved(values));
+    read.call("Distributed.configureProcessId", {OptionValue(int64_t{0}), OptionValue(here)});
+    takePlaceHere(read, 1, 2);
+    EXPECT_EQ(read.get<int64_t>("processes_per_replica"), here == 2 ? 2 : 0);
+  }
+}
+
 }  // namespace
 }  // namespace abele::host

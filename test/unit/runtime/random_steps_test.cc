@@ -278,7 +278,8 @@ TEST_P(RandomSteps, ReplicasEqualTheReference) {
     }
     setOwners(graph);
     const ir::Graph original = graph;
-    separate(graph, random);
+    const int64_t devices = separate(graph, random);
+    if (random() % 2) replication.devices_per_process = devices;
     checkSteps(graph, options, original, replication);
     if (HasFatalFailure()) return;
   }
@@ -348,7 +349,7 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
     passes::runPipeline(graph, context, {.passes = late});
     if (random() % 2) {
       const int64_t devices = separate(graph, random);
-      if (replication.replicas == 1) replication.devices_per_process = devices;
+      if (random() % 2 || replication.replicas == 1) replication.devices_per_process = devices;
     }
     try {
       checkSteps(graph, options, original, replication);

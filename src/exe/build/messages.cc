@@ -1,0 +1,37 @@
+#include "exe/build/messages.h"
+
+#include <algorithm>
+
+#include "base/instructions.h"
+
+namespace abele::exe {
+
+Messages::Messages(const Executable& executable, const std::vector<SegmentUses>& uses) {
+  const auto messageOf = [&](size_t segment) -> const Instruction* {
+    const std::vector<Instruction>& instructions = executable.segments[segment].instructions;
+    return !instructions.empty() && hasTrait(instructions[0].op, kMessage) ? &instructions[0] : nullptr;
+  };
+  for (size_t s = 0; s < executable.segments.size(); ++s) {
+    const Instruction* message = messageOf(s);
+    if (!message) continue;
+    links_ = std::max(links_, message->args[2].i + 1);
+    if (ownOp(message->op) != OwnOp::kReceive) continue;
+    received_[static_cast<int32_t>(s)] = message->args[0].ints;
+    for (const int32_t maker : uses[s].makers)
+      if (messageOf(maker)) received_[maker] = message->args[0].ints;
+  }
+}
+
+void Messages::keep(size_t segment, const std::function<bool(int32_t)>& is_kept,
+                    std::vector<Instruction>& instructions) const {
+  const std::vector<int64_t>& received = received_.at(static_cast<int32_t>(segment));
+  Instruction& message = instructions.at(0);
+  std::vector<int64_t> kept;
+  for (size_t i = 0; i < received.size(); ++i)
+    if (is_kept(static_cast<int32_t>(received[i]))) kept.push_back(message.args[0].ints[i]);
+  message.args[0].ints = kept;
+  if (!message.writes.empty()) message.writes.assign(kept.begin(), kept.end());
+  if (kept.empty()) instructions.clear();
+}
+
+}  // namespace abele::exe
