@@ -125,12 +125,16 @@ class Analysis {
       return isAlwaysInPlace(node) || updated_in_place_[after];
     }
     const Task task = taskOf(node);
-    const Task maker = taskOf(graph_.nodes[made_by_[before]]);
+    const ir::Node& made_by = graph_.nodes[made_by_[before]];
+    const Task maker = taskOf(made_by);
+    const bool is_transferred = isReceive(made_by);
     // Everybody else who touches this memory must be done when this node runs: earlier in the same task, in an earlier
-    // task of the same stage, or in the task that makes `before`, which this one waits for.
+    // task of the same stage, or in the task that makes `before`, which this one waits for. What a transfer brings for
+    // a task, this one awaits from the link: the task itself may still read it.
     return std::all_of(buffer.touches.begin(), buffer.touches.end(), [&](const Touch& t) {
       if (t.task == task) return t.position <= position;
-      return t.task == maker || (t.task.stage == task.stage && t.task.direction < task.direction);
+      const bool is_made = t.task == maker && (!is_transferred || t.position == made_by_[before]);
+      return is_made || (t.task.stage == task.stage && t.task.direction < task.direction);
     });
   }
 

@@ -1,5 +1,5 @@
-"""Importing it brings torch the simulated accelerator: `scripts/check_device.sh --import support.simulated_device`."""
+"""Importing it brings torch the simulated accelerator: `scripts/check_device.sh --import simulated_device`."""
 
-from support import simulated
+import simulated
 
 simulated.load()

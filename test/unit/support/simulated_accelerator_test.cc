@@ -147,6 +147,26 @@ TEST_F(Simulated, AMissingWaitIsFoundEveryTime) {
   }
 }
 
+TEST_F(Simulated, PinnedMemoryIsJudgedToo) {
+  const at::Tensor x = at::ones({100}, kDevice), y = at::zeros({100}, kDevice);
+  const at::Tensor home = at::empty({100}, at::TensorOptions().pinned_memory(true));
+  at::accelerator::synchronizeDevice(0);
+  const c10::Stream other = newStream();
+  c10::Event stored(kDevice.type());
+  for (const bool waits : {true, false}) {
+    home.copy_(x, /*non_blocking=*/true);
+    stored.record(at::accelerator::getCurrentStream(0));
+    if (waits) stored.block(other);
+    {
+      const c10::StreamGuard on(other);
+      y.copy_(home, /*non_blocking=*/true);
+    }
+    EXPECT_EQ(takeFindings().size(), waits ? 0u : 1u);
+    at::accelerator::synchronizeDevice(0);
+    if (waits) EXPECT_EQ(y[3].item<float>(), 1);
+  }
+}
+
 TEST_F(Simulated, HostWaitsOrderToo) {
   const at::Tensor x = at::ones({100}, kDevice);
   x.add_(1);
