@@ -54,7 +54,7 @@ def typedArguments(function: _Function) -> _Function:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            frame = error.__traceback__.tb_next  # of `function`, whose callees may have other TypeErrors
+            frame = error.__traceback__.tb_next  # of `function`, whose callees may raise a TypeError of their own
             if frame is None or frame.tb_next is not None or "incompatible function arguments" not in str(error):
                 raise
         signature = inspect.signature(function)
