@@ -16,32 +16,24 @@ import argparse
 import json
 import multiprocessing
 import os
-import socket
 import statistics
 import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import busy_seconds, describe
+from support.machine import RESULTS, busy_seconds, describe, free_port
 from support.pipelining import PEERS
 from support.systems import serve
 from support.workloads import WORKLOADS
 
 CHECKED_STEPS = 4
 CROWDED = 0.05
-RESULTS = Path(__file__).resolve().parent / "results"
 OURS = {"threads": ("2x1", 1), "processes": ("2x1-apart", 2)}
 
 
 class Failed(Exception):
     """A system could not train."""
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class System:
