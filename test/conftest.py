@@ -25,7 +25,7 @@ def pytest_addoption(parser):
         "--matrix",
         choices=("part", "full"),
         default="part",
-        help="test/parity/test_matrix.py: every combination, or a part with every three settings (default)",
+        help="tests named *matrix.py: every combination, or a part with every three or two settings (default)",
     )
     parser.addoption("--models", action="store_true", help="also test/models, the walk over published model classes")
 

@@ -2,12 +2,14 @@
 
 import os
 import platform
+import socket
 import subprocess
 from pathlib import Path
 
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
 
 
 def built(name):
@@ -32,6 +34,12 @@ def describe():
         "torch": torch.__version__,
         "commit": commit,
     }
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def busy_seconds():
