@@ -42,12 +42,13 @@ class Stopwatch final : public runtime::Watch {
     last_ = Clock::now();
   }
   /// counts: false for steps in which kernels still learn.
-  /// repeats: so many instructions in a row are one, which took the least of them.
-  void endStep(bool counts, int32_t repeats) {
+  /// originals: by segment, whose copy an instruction is; of all copies the fastest counts.
+  void endStep(bool counts, const std::vector<std::vector<int32_t>>& originals) {
     if (!counts) now_.clear();
     for (const auto& [place, ns] : now_) {
       const auto [segment, micro_batch, instruction] = place;
-      const auto [found, is_new] = least_.emplace(Place{segment, micro_batch, instruction / repeats}, ns);
+      const int32_t original = originals[static_cast<size_t>(segment)][static_cast<size_t>(instruction)];
+      const auto [found, is_new] = least_.emplace(Place{segment, micro_batch, original}, ns);
       if (!is_new) found->second = std::min(found->second, ns);
     }
     now_.clear();
@@ -84,15 +85,27 @@ std::vector<std::pair<int32_t, const exe::Action*>> inOrder(const exe::Executabl
   return order;
 }
 
-// What is computed is no longer the step's: sums are added to, and values overwritten, several times.
-exe::Executable repeated(exe::Executable executable, int32_t repeats) {
+using Originals = std::vector<std::vector<int32_t>>;
+
+// Each instruction, together with the parts that it joins, so many times in a row. What is computed is no longer the
+// step's: sums are added to, and values overwritten, several times. Returns: by segment, whose copy an instruction is.
+Originals repeat(exe::Executable& executable, int32_t repeats) {
+  Originals originals;
   for (exe::Segment& segment : executable.segments) {
     std::vector<exe::Instruction> all;
-    for (const exe::Instruction& instruction : segment.instructions)
-      all.insert(all.end(), static_cast<size_t>(repeats), instruction);
+    std::vector<int32_t>& original = originals.emplace_back();
+    const auto count = static_cast<int32_t>(segment.instructions.size());
+    for (int32_t begin = 0, end = 0; begin < count; begin = end) {
+      end = begin + 1 + segment.instructions[static_cast<size_t>(begin)].joins;
+      for (int32_t copy = 0; copy < repeats; ++copy)
+        for (int32_t i = begin; i < end; ++i) {
+          all.push_back(segment.instructions[static_cast<size_t>(i)]);
+          original.push_back(i);
+        }
+    }
     segment.instructions = std::move(all);
   }
-  return executable;
+  return originals;
 }
 
 // Weights that are no zeros, numbers that updates need.
@@ -169,7 +182,8 @@ int replay(const std::vector<std::string>& arguments) {
   }
 
   Stopwatch watch;
-  const exe::Executable running = repeated(executable, repeats);
+  exe::Executable running = executable;
+  const Originals originals = repeat(running, repeats);
   const auto backend = runtime::CpuBackend::create(running, {.threads_per_device = threads, .watch = &watch});
   prepare(executable, *backend);
   std::vector<std::unique_ptr<runtime::Device>> devices;
@@ -191,7 +205,7 @@ int replay(const std::vector<std::string>& arguments) {
     }
     steps_ns.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count());
     backend->finish(true);
-    watch.endStep(/*counts=*/step > 1 || step + 1 == steps, repeats);  // kernels learn and try in their first runs
+    watch.endStep(/*counts=*/step > 1 || step + 1 == steps, originals);  // kernels learn and try in their first runs
   }
   write(executable, steps_ns, watch);
   return 0;

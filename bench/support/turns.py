@@ -51,6 +51,15 @@ class System:
             self.processes.append(process)
         self.build_s = max(reply["s"] for reply in self._receive())
 
+    def _ask(self, order):
+        try:
+            for pipe in self.pipes:
+                pipe.send(order)
+        except OSError:
+            self.kill()
+            raise Failed(f"{self.name}: a process died") from None
+        return self._receive()
+
     def _receive(self):
         replies = []
         for pipe in self.pipes:
@@ -65,9 +74,7 @@ class System:
 
     def train(self, first, steps):
         """Seconds until the last process was done, processor seconds of all, and losses by step."""
-        for pipe in self.pipes:
-            pipe.send((first, steps))
-        replies = self._receive()
+        replies = self._ask((first, steps))
         return {
             "s": max(reply["s"] for reply in replies),
             "cpu_s": sum(reply["cpu_s"] for reply in replies),
@@ -99,9 +106,7 @@ class System:
         return statistics.median(self.kept(wanted))
 
     def stop(self):
-        for pipe in self.pipes:
-            pipe.send(None)
-        replies = self._receive()
+        replies = self._ask(None)
         self.peak_mib = sum(reply["peak_bytes"] for reply in replies) / 2**20
         self.heap_allocations = replies[0]["heap_allocations"]
         self.placement = replies[0]["placement"]
