@@ -5,11 +5,10 @@ A sample is crowded when other programs used more than a twentieth of the machin
 
 import multiprocessing
 import os
-import socket
 import statistics
 import time
 
-from .machine import busy_seconds
+from .machine import busy_seconds, free_port
 from .peers import PEERS
 from .systems import serve
 
@@ -18,12 +17,6 @@ CROWDED = 0.05
 
 class Failed(Exception):
     """A system could not do what it was told."""
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def number_of_processes(name):

@@ -103,6 +103,7 @@ class ModuleSource:
                 model,
                 positional,
                 named,
+                policy=self._policy,
                 training=self._training,
                 options=options,
                 excludes=excludes,

@@ -132,7 +132,16 @@ def _withoutValueSteering(model):
         return detect
 
     def leftAligned(original):
-        return lambda tensor, mask: not core().mayVary(mask) and original(tensor, mask)
+        def isAligned(tensor, mask):
+            if not core().mayVary(mask):
+                return original(tensor, mask)
+            logger.warning(
+                "nn.TransformerEncoder sets padding at the end to zero in eager evaluation: the program leaves the "
+                "values of padded positions as they are, as with enable_nested_tensor=False"
+            )
+            return False
+
+        return isAligned
 
     def unchecked(original):
         """For the check of gaussian_nll_loss that no variance is negative."""
@@ -309,7 +318,7 @@ def aroundProgram(model, options, around):
         yield
 
 
-def callForward(model, positional, named, *, options, excludes, training, scopes):
+def callForward(model, positional, named, *, policy, options, excludes, training, scopes):
     """Runs forward as captured code. Returns what it returned."""
     before = _owned(model)
     with contextlib.ExitStack() as stack:
@@ -318,7 +327,8 @@ def callForward(model, positional, named, *, options, excludes, training, scopes
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:
             stack.enter_context(_moduleScopes(model))
-        stack.enter_context(refusedLosses())
+        if not policy.all_losses:
+            stack.enter_context(refusedLosses())
         if training:
             stack.enter_context(LossMarking())
         with checkedOverlaps(options) as check:

@@ -172,6 +172,7 @@ def _verified(executor, batches):
                 model,
                 positional,
                 named,
+                policy=executor._policy,
                 options=options,
                 excludes=excludes,
                 training=training,

@@ -91,7 +91,7 @@ def _requirePaddedTargets(func, args, kwargs):
         )
 
 
-# Forms of torch's losses that the device does not have.
+# Forms of torch's losses that PopTorch's device does not have.
 _REQUIREMENTS = {
     F.cross_entropy: _requireNoWeights,
     F.nll_loss: _requireNoWeights,
@@ -110,7 +110,7 @@ class LossMarking(TorchFunctionMode):
 
 
 def refusedLosses():
-    """While active, forms of torch's losses that the device does not have are refused."""
+    """While active, forms of torch's losses that PopTorch's device does not have are refused."""
 
     def checked(require, func):
         @functools.wraps(func)

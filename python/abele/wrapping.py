@@ -38,17 +38,35 @@ def isSuspended():
 
 
 class _Link:
-    """From a wrapped object to its executor, and to the class it had."""
+    """From a wrapped object to its executors, and to the class it had. Tensors of submodules that several models train
+    have several."""
 
     def __init__(self, executor, original_class):
-        self.executor = weakref.ref(executor)
+        self._executors = [weakref.ref(executor)]
         self.original_class = original_class
 
+    def executors(self):
+        """Those that live, in order."""
+        return [executor for executor in (reference() for reference in self._executors) if executor is not None]
+
+    def executor(self):
+        """The first of them, or None."""
+        return next(iter(self.executors()), None)
+
+    def add(self, executor):
+        """One more."""
+        if executor not in self.executors():
+            self._executors.append(weakref.ref(executor))
+
+    def remove(self, executor):
+        """One less. Returns: whether none is left."""
+        self._executors = [weakref.ref(other) for other in self.executors() if other is not executor]
+        return not self._executors
+
     def pull(self):
-        """Refreshes the host's weights if the device has newer ones."""
+        """Refreshes the host's weights if a device has newer ones."""
         if not isSuspended():
-            executor = self.executor()
-            if executor is not None:
+            for executor in self.executors():
                 executor.copyWeightsToHostIfNeeded()
 
     def warnOfClipping(self, gradient):
@@ -272,6 +290,8 @@ def wrapTensors(model, executor):
             if type(tensor) is original:
                 tensor.__dict__[_LINK] = _Link(executor, original)
                 tensor.__class__ = wrapper
+            elif type(tensor) is wrapper and executor._policy.shares_weights:
+                _linkOf(tensor).add(executor)
 
 
 def _warnOfSharing(model, executor):
@@ -300,7 +320,8 @@ def wrapModel(model, executor):
                 expected="a torch.Tensor",
                 remedy="register a plain tensor as buffer",
             )
-    _warnOfSharing(model, executor)
+    if not executor._policy.shares_weights:
+        _warnOfSharing(model, executor)
     wrapTensors(model, executor)
     cls = type(model)
     model.__class__ = _wrapperClass(cls)
@@ -317,7 +338,7 @@ def unwrapModel(model):
     with withoutPull():
         for tensor in [*model.parameters(), *model.buffers()]:
             own = _linkOf(tensor)
-            if own is not None and own.executor() is link.executor():
+            if own is not None and own.remove(link.executor()):
                 tensor.__class__ = own.original_class
                 del tensor.__dict__[_LINK]
 
@@ -328,7 +349,6 @@ def trainingExecutors(model):
     with withoutPull():
         for tensor in [*model.parameters(), *model.buffers()]:
             if isinstance(tensor, _WrappedTensor):
-                executor = executorOf(tensor)
-                if executor is not None:
+                for executor in _linkOf(tensor).executors():
                     found[id(executor)] = executor
     return list(found.values())

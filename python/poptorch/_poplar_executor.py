@@ -23,6 +23,7 @@ POLICY = core().Policy(
     many_structures=False,
     torch_updates=False,
     shares_weights=False,
+    all_losses=False,
     short_pipelines=False,
     wide_numbers=False,
     repeats_constants=False,

@@ -92,6 +92,14 @@ void Turns::lock(const char* what, const std::function<bool()>& poll) {
   me->remove(waiter);
 }
 
+std::optional<Turns::Turn> Turns::takeIfFree() {
+  const std::lock_guard lock(mutex());
+  forgetTheParent();
+  if (owner_) return std::nullopt;
+  owner_ = currentCaller();
+  return Turn(this);
+}
+
 bool Turns::isMine() {
   const std::lock_guard lock(mutex());
   forgetTheParent();

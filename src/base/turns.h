@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "base/fork.h"
@@ -58,7 +59,9 @@ class Turns {
     lock(what, poll);
     return Turn(this);
   }
-  /// The same for callers that give it back themselves.
+  /// Does not wait. Nothing: another caller has it, or waits for it.
+  [[nodiscard]] std::optional<Turn> takeIfFree();
+  /// The same as take() for callers that give it back themselves.
   void lock(const char* what, const std::function<bool()>& poll = {});
   void unlock() noexcept;
   /// Does the call that this thread works for have it?

@@ -174,12 +174,6 @@ std::vector<Turns::Turn> Model::claimModule(const std::vector<NamedTensor>& tens
   return turnsOfFollowed();
 }
 
-std::vector<Turns::Turn> Model::turnsOfFollowed() const {
-  std::vector<Turns::Turn> turns;
-  for (const Followed& followed : followed_) turns.push_back(turnOf(*followed.sharing));
-  return turns;
-}
-
 std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at::Tensor>& inputs,
                                                            const std::string& form) {
   const Turns::Turn turn = moduleTurn();  // captures lock the memory of the module
@@ -250,7 +244,8 @@ bool Model::use(const std::shared_ptr<ModelProgram>& next) {
 
 bool Model::isReady(const std::vector<at::Tensor>& inputs, const std::string& form) const {
   if (!program_ || !attached_ || find(inputs, form).program != program_) return false;
-  if (rules_.training) return true;
+  if (rules_.training)
+    return !rules_.policy.shares_weights || (generation_ == source_->generation() && !sharesWithTrainings());
   const bool may_pull = (sharing_->trainer && sharing_->trainer != this) || generation_ != source_->generation() ||
                         std::ranges::any_of(followed_, [](const Followed& followed) {
                           const std::shared_ptr<Model> model = followed.model.lock();
@@ -288,7 +283,7 @@ void Model::add(const std::vector<at::Tensor>& inputs, const std::string& form) 
 
 void Model::refresh() {
   if (!attached_) attach();
-  if (rules_.training) return;
+  if (rules_.training) return followTrainings();
   const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
   if (!isBehind()) return;
@@ -462,7 +457,8 @@ std::vector<std::pair<const NamedTensor*, at::Tensor>> Model::replaced(const Mod
 
 void Model::download(ModelProgram& program) {
   const auto others = replaced(program);
-  program.session->copyWeightsToHost();
+  // What only another training changes is newer on the host than here.
+  sharesWithTrainings() ? copyWrittenToHost(*program.session) : program.session->copyWeightsToHost();
   const at::NoGradGuard no_grad;
   for (const auto& [own, now] : others) now.detach().copy_(own->tensor.detach());
 }
@@ -508,45 +504,6 @@ bool Model::pullIfStale() {
   if (!program_ || !stale_) return false;
   download();
   return true;
-}
-
-void Model::follow() {
-  const uint64_t generation = source_->generation();
-  if (generation_ == generation) return;
-  if (generation_ && source_->lastEnd() > *generation_) uploaded_version_ = -1;  // it began and ended unseen
-  generation_ = generation;
-  std::erase_if(followed_, [](const Followed& followed) {
-    return followed.model.expired() && followed.uploaded_version == followed.sharing->host_version;
-  });
-  for (const std::shared_ptr<Model>& model : source_->trainers()) {
-    if (model.get() == this || model->sharing_ == sharing_) continue;
-    const auto known = std::ranges::find(followed_, model->sharing_, &Followed::sharing);
-    if (known == followed_.end())
-      followed_.push_back({model, model->sharing_});
-    else
-      known->model = model;  // the module's former one may have ended
-  }
-}
-
-void Model::pullFromTrainers() {
-  if (sharing_->trainer && sharing_->trainer != this) sharing_->trainer->pullIfStale();
-  follow();
-  for (const Followed& followed : followed_)
-    if (const std::shared_ptr<Model> model = followed.model.lock(); model && model->isStale()) {
-      const Turns::Turn turn = turnOf(*model->sharing_);
-      model->pullIfStale();
-    }
-}
-
-bool Model::isBehind() const {
-  return uploaded_version_ != sharing_->host_version || std::ranges::any_of(followed_, [](const Followed& followed) {
-           return followed.uploaded_version != followed.sharing->host_version;
-         });
-}
-
-void Model::noteUpload() {
-  uploaded_version_ = sharing_->host_version;
-  for (Followed& followed : followed_) followed.uploaded_version = followed.sharing->host_version;
 }
 
 void Model::requireDevice() const {

@@ -261,6 +261,10 @@ class Model {
   /// A forked child has no devices to copy from.
   void pullBeforeTheEnd();
   void follow();
+  /// Do live trainings of other modules share tensors with this one, as far as follow() has seen?
+  bool sharesWithTrainings() const;
+  /// Before a step: what other trainings have changed of shared tensors, to the devices.
+  void followTrainings();
   /// Was the module written by a model that trains it since it was uploaded?
   bool isBehind() const;
   void noteUpload();

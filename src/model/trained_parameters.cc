@@ -8,8 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/log.h"
-
 namespace abele::host {
 namespace {
 
@@ -33,17 +31,9 @@ Owners& owners() {
 void claimParameters(const void* owner, const std::weak_ptr<Model>& model, const std::vector<NamedTensor>& tensors) {
   const std::lock_guard lock(owners().mu);
   ++owners().changes;
-  bool warned = false;
   for (const NamedTensor& t : tensors) {  // frozen parameters and buffers too: a training writes running statistics
     std::vector<Trainer>& trainers = owners().all[t.tensor.unsafeGetTensorImpl()];
-    const bool is_trained = t.is_parameter && t.tensor.requires_grad();
-    const bool has_other = std::ranges::any_of(trainers, [&](const Trainer& each) { return each.owner != owner; });
     if (std::ranges::find(trainers, owner, &Trainer::owner) == trainers.end()) trainers.push_back({owner, model});
-    if (!is_trained || !has_other || warned) continue;
-    log::warn(t.name,
-              " is trained by another model that is still alive: each has weights of its own on its devices; "
-              "destroy() that one before this one trains, or train both in one model");
-    warned = true;
   }
 }
 

@@ -11,8 +11,7 @@ namespace abele::host {
 
 class Model;
 
-/// Notes that `owner` trains a module with these tensors; warns of one that another live owner trains too. Threads:
-/// safe.
+/// Notes that `owner` trains a module with these tensors. Threads: safe.
 void claimParameters(const void* owner, const std::weak_ptr<Model>& model, const std::vector<NamedTensor>& tensors);
 /// The owner trains nothing any more.
 void releaseParameters(const void* owner);

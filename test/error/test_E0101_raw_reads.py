@@ -279,3 +279,26 @@ def test_other_threads_may_work_with_other_tensors():
             return x * 2 + onThread(lambda: held * 3)
 
     assert torch.equal(poptorch.inferenceModel(Works())(X), X * 2 + 3)
+
+
+@torch.library.custom_op("abele_test::read_by_numpy", mutates_args=())
+def readByNumpy(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(np.tanh(x.numpy(force=True)))
+
+
+class OnTheHost(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x) * 2
+
+
+def test_an_operator_of_torch_library_whose_body_is_numpys():
+    with pytest.raises(poptorch.Error, match="E0101 .*") as raised:
+        poptorch.inferenceModel(OnTheHost(readByNumpy))(X)
+    assert "poptorch.CPU" in str(raised.value)
+    model = poptorch.inferenceModel(OnTheHost(poptorch.CPU(readByNumpy, "tanh")))  # the way out
+    for x in (X, X + 1):
+        assert torch.equal(model(x), torch.from_numpy(np.tanh(x.numpy())) * 2)

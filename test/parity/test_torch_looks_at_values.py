@@ -47,7 +47,7 @@ def test_a_mask_that_is_causal_at_the_first_call_only():
             assert torch.allclose(executor(x, mask), model(x, mask), atol=1e-6)
 
 
-def test_padding_masks():
+def test_padding_masks(caplog):
     model = encoder().eval()
     reference = encoder(enable_nested_tensor=False).eval()
     executor = poptorch.inferenceModel(model)
@@ -57,6 +57,10 @@ def test_padding_masks():
     with torch.no_grad():
         for mask in (padding, padding.flip(0), torch.zeros(3, 5, dtype=torch.bool)):
             assert torch.equal(executor(x, src_key_padding_mask=mask), reference(x, src_key_padding_mask=mask))
+    assert "enable_nested_tensor=False" in caplog.text
+    caplog.clear()
+    poptorch.inferenceModel(reference)(x, src_key_padding_mask=padding)
+    assert "enable_nested_tensor" not in caplog.text
 
 
 @pytest.mark.parametrize("function", [torch.nn.functional.gaussian_nll_loss, torch.nn.GaussianNLLLoss()])

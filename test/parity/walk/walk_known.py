@@ -55,16 +55,10 @@ OTHER_OPERATORS = {
 _VALUES = "reads values to decide what to compute"
 _SHAPE = "the shape of the result depends on values"
 _SPARSE = "sparse tensors"
-_WEIGHTS = "with weights of classes, as in PopTorch"
-_FORMS_OF_CTC = "with reduction='none' and with targets that are not padded, as in PopTorch"
+_WEIGHTS = f"{_SHAPE}: with weights of classes, label smoothing and the mean"
 # Refused with a typed error for some samples at least.
 REFUSED = {
-    "op nn.functional.cross_entropy": _WEIGHTS,
-    "op nn.functional.nll_loss": _WEIGHTS,
-    "module nn.CrossEntropyLoss": _WEIGHTS,
-    "module nn.NLLLoss": _WEIGHTS,
-    "op nn.functional.ctc_loss": _FORMS_OF_CTC,
-    "module nn.CTCLoss": _FORMS_OF_CTC,
+    **dict.fromkeys(["op nn.functional.cross_entropy", "module nn.CrossEntropyLoss"], _WEIGHTS),
     "op cov": f"{_VALUES}: with weights given as tensors",
     "op narrow": f"{_VALUES}: with a start that is a tensor",
     "op tensor_split": f"{_VALUES}: with indices that are a tensor",

@@ -65,6 +65,37 @@ TEST_P(SharedSubmodules, InferenceOfAPartFollowsTheTrainingOfTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Memory, SharedSubmodules, testing::Bool());
 
+TEST_P(SharedSubmodules, TrainingsTakeTurns) {
+  const auto make = [] {
+    torch::manual_seed(3);
+    torch::nn::Sequential encoder = newEncoder();
+    return std::pair(Net(encoder), Net(encoder));
+  };
+  auto [a, b] = make();
+  auto [eager_a, eager_b] = make();
+  const Options options = ownMemory(GetParam()).threadsPerDevice(at::get_num_threads());
+  std::optional<TrainingModel> train_a = trainingModel(a, options, optim::SGD{.lr = 0.1, .momentum = 0.9});
+  std::optional<TrainingModel> train_b = trainingModel(b, options, optim::SGD{.lr = 0.1, .momentum = 0.9});
+  torch::optim::SGD sgd_a(eager_a.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  torch::optim::SGD sgd_b(eager_b.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (const bool is_a : {true, false, true, true, false, false, true}) {
+    const at::Tensor x = torch::randn({6, 4}), y = torch::randn({6, 2});
+    Net& net = is_a ? eager_a : eager_b;
+    torch::optim::SGD& sgd = is_a ? sgd_a : sgd_b;
+    sgd.zero_grad();
+    const at::Tensor expected = net.forward(x, y);
+    expected.backward();
+    sgd.step();
+    EXPECT_TRUE(torch::equal((*(is_a ? train_a : train_b))(x, y)[0], expected));
+  }
+  train_a.reset();
+  train_b.reset();
+  for (size_t i = 0; i < a.parameters().size(); ++i) {
+    EXPECT_TRUE(torch::equal(a.parameters()[i], eager_a.parameters()[i])) << i;
+    EXPECT_TRUE(torch::equal(b.parameters()[i], eager_b.parameters()[i])) << i;
+  }
+}
+
 TEST(SharedSubmodule, TheEndOfATrainingWaitsForThoseWhoCopyItsWeights) {
   const at::Tensor x = torch::randn({6, 4}), y = torch::randn({6, 2});
   torch::nn::Sequential encode = newEncoder();

@@ -1,0 +1,80 @@
+// Models of modules that share submodules: whose weights are newest, and how one takes over the other's.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "model/model.h"
+
+namespace abele::host {
+
+void Model::follow() {
+  const uint64_t generation = source_->generation();
+  if (generation_ == generation) return;
+  if (generation_ && source_->lastEnd() > *generation_) uploaded_version_ = -1;  // it began and ended unseen
+  generation_ = generation;
+  std::erase_if(followed_, [](const Followed& followed) {
+    return followed.model.expired() && followed.uploaded_version == followed.sharing->host_version;
+  });
+  for (const std::shared_ptr<Model>& model : source_->trainers()) {
+    if (model.get() == this || model->sharing_ == sharing_) continue;
+    const auto known = std::ranges::find(followed_, model->sharing_, &Followed::sharing);
+    if (known == followed_.end())
+      followed_.push_back({model, model->sharing_});
+    else
+      known->model = model;  // the module's former one may have ended
+  }
+}
+
+void Model::pullFromTrainers() {
+  if (sharing_->trainer && sharing_->trainer != this) sharing_->trainer->pullIfStale();
+  follow();
+  for (const Followed& followed : followed_)
+    if (const std::shared_ptr<Model> model = followed.model.lock(); model && model->isStale()) {
+      const Turns::Turn turn = turnOf(*model->sharing_);
+      model->pullIfStale();
+    }
+}
+
+bool Model::sharesWithTrainings() const {
+  return rules_.training && rules_.policy.shares_weights &&
+         std::ranges::any_of(followed_, [](const Followed& followed) { return !followed.model.expired(); });
+}
+
+void Model::followTrainings() {
+  if (!rules_.policy.shares_weights) return;
+  follow();
+  std::vector<Turns::Turn> turns;
+  std::vector<std::shared_ptr<Model>> others;
+  for (const Followed& followed : followed_) {
+    if (!followed.sharing->turns.isMine()) {
+      // Another thread's step is under way, which may look at this model, too: neither waits for the other.
+      std::optional<Turns::Turn> turn = followed.sharing->turns.takeIfFree();
+      if (!turn) return;
+      turns.push_back(*std::move(turn));
+    }
+    if (std::shared_ptr<Model> model = followed.model.lock()) others.push_back(std::move(model));
+  }
+  for (const std::shared_ptr<Model>& model : others) model->pullIfStale();
+  if (!isBehind()) return;
+  pullIfStale();
+  uploadWeights();
+}
+
+bool Model::isBehind() const {
+  return uploaded_version_ != sharing_->host_version || std::ranges::any_of(followed_, [](const Followed& followed) {
+           return followed.uploaded_version != followed.sharing->host_version;
+         });
+}
+
+void Model::noteUpload() {
+  uploaded_version_ = sharing_->host_version;
+  for (Followed& followed : followed_) followed.uploaded_version = followed.sharing->host_version;
+}
+
+std::vector<Turns::Turn> Model::turnsOfFollowed() const {
+  std::vector<Turns::Turn> turns;
+  for (const Followed& followed : followed_) turns.push_back(turnOf(*followed.sharing));
+  return turns;
+}
+
+}  // namespace abele::host

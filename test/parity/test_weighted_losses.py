@@ -1,0 +1,81 @@
+"""Forms of torch's losses that PopTorch refuses: poptorch does, too, and abele has them with eager's bits."""
+
+import copy
+
+import abele
+import poptorch
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+WEIGHTS = torch.tensor([1.0, 2.0, 0.5])
+STEPS, ACCUMULATION, ROWS = 3, 2, 4
+
+
+class Classifier(nn.Module):
+    def __init__(self, loss):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.loss = nn.Linear(8, 3), loss
+
+    def forward(self, x, target):
+        return self.loss(self.layer(x), target)
+
+
+class Speech(nn.Module):
+    """Every row speaks the same words, whose labels come one behind the other, or as padded rows."""
+
+    def __init__(self, is_padded, reduction):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.is_padded, self.reduction = nn.Linear(8, 4), is_padded, reduction
+        self.register_buffer("lengths", torch.full((ROWS,), 6))
+
+    def forward(self, x, target):
+        scores = self.layer(x.unsqueeze(0).expand(6, -1, -1)).log_softmax(-1)
+        words = torch.stack([target + 1, 3 - target], dim=1)
+        words = words if self.is_padded else words.flatten()
+        loss = F.ctc_loss(scores, words, self.lengths, self.lengths // 3, reduction=self.reduction)
+        return abele.identity_loss(loss, "mean")
+
+
+LOSSES = {
+    "module": lambda: Classifier(nn.CrossEntropyLoss(weight=WEIGHTS.clone())),
+    "smoothed": lambda: Classifier(lambda x, t: F.cross_entropy(x, t, WEIGHTS, reduction="sum", label_smoothing=0.1)),
+    "ignored": lambda: Classifier(lambda x, t: F.cross_entropy(x, t, weight=WEIGHTS, ignore_index=1, reduction="sum")),
+    "nll": lambda: Classifier(lambda x, t: F.nll_loss(x.log_softmax(-1), t, WEIGHTS)),
+    "ctc of each row": lambda: Speech(is_padded=True, reduction="none"),
+    "ctc of concatenated targets": lambda: Speech(is_padded=False, reduction="mean"),
+}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_abele_has_them(loss, devices):
+    model = LOSSES[loss]()
+    reference = copy.deepcopy(model)
+    options = abele.Options().outputMode(abele.OutputMode.All)
+    options.Training.gradientAccumulation(ACCUMULATION)
+    options._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    options.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(devices))
+    executor = abele.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        x, target = torch.randn(ROWS * ACCUMULATION, 8), torch.randint(3, (ROWS * ACCUMULATION,))
+        losses = executor(x, target)
+        optimizer.zero_grad()
+        expected = [reference(a, b) for a, b in zip(x.split(ROWS), target.split(ROWS), strict=True)]
+        for each in expected:
+            (each / ACCUMULATION).backward()
+        optimizer.step()
+        assert torch.equal(losses, torch.stack(expected))
+    executor.copyWeightsToHost()
+    assert torch.equal(model.layer.weight, reference.layer.weight)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_poptorch_refuses_them(loss):
+    model = LOSSES[loss]()
+    with pytest.raises(poptorch.Error, match="E0711 not-available: (cross_entropy|nll_loss|ctc_loss) with"):
+        poptorch.trainingModel(model)(torch.randn(ROWS, 8), torch.randint(3, (ROWS,)))
