@@ -65,6 +65,7 @@ LaneChoice planWithLanes(const ir::Graph& graph, const plan::PlanOptions& planne
   if (group == 1) return none("there is one micro-batch");
   if (std::string why = whyNone(graph, options, watched); !why.empty()) return none(std::move(why));
   const bool chooses = options.lanes == 0;
+  if (chooses && options.device_memory.any()) return none("the memory of devices is limited");
   if (chooses && plain.device_of.size() > 1) return none("a pipeline would wait longer");
   if (const int64_t ns = averageNs(graph); chooses && ns > kSmallNs)
     return none(cat("an instruction takes about ", ns, " ns"));
