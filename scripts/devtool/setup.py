@@ -197,16 +197,23 @@ def _install_torch(python: str, info: dict) -> None:
     _pip(python, [TORCH])
 
 
+_PTH = f"{ROOT / 'python'}\n"
+
+
+def _is_ours(pth: Path) -> bool:
+    """Another tree that shares the interpreter may have written it."""
+    return pth.exists() and pth.read_text() == _PTH
+
+
 def _write_pth(python: str, info: dict) -> None:
     folder = Path(info["site"])
     folder.mkdir(parents=True, exist_ok=True)
     pth = folder / "abele-dev.pth"
-    text = f"{ROOT / 'python'}\n"
-    if not pth.exists() or pth.read_text() != text:
+    if not _is_ours(pth):
         if not _may_get(python, str(pth)):
             _refused(python)
         step(f"making `import poptorch, abele` work: {pth}")
-        pth.write_text(text)
+        pth.write_text(_PTH)
 
 
 _INSTALLER = "abele's ./dev setup\n"
@@ -271,7 +278,7 @@ def setup() -> Toolchain:
         fail(f"ABELE_PYTHON={asked} is no program")
     if STAMP.exists():
         state = json.loads(STAMP.read_text())
-        if os.path.exists(python) and os.path.exists(state["pth"]) and state["fingerprint"] == _fingerprint(python):
+        if os.path.exists(python) and _is_ours(Path(state["pth"])) and state["fingerprint"] == _fingerprint(python):
             return _toolchain(python, state["scripts"])
     step("setting up")
     for program in ("g++", "git"):

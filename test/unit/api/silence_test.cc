@@ -166,8 +166,20 @@ TEST(Silence, WritesThatAreCopiedToTheDevice) {
   EXPECT_EQ(warningsOf([&] { model(x(), y()); }), "");
 }
 
+// Nothing to warn of: the second model goes on from what the first one left.
 TEST(Silence, ModelsThatShareParameters) {
-  nn::Linear shared(3, 2);
+  nn::Linear shared(3, 2), eager(3, 2);
+  {
+    const torch::NoGradGuard no_grad;
+    eager->weight.copy_(shared->weight);
+    eager->bias.copy_(shared->bias);
+  }
+  torch::optim::SGD optimizer(eager->parameters(), /*lr=*/0.1);
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    torch::mse_loss(eager->forward(x()), y()).backward();
+    optimizer.step();
+  }
   nn::Sequential first(shared), second(shared);
   const auto wrap = [](nn::Sequential net) {
     return abele::trainingModel(
@@ -177,12 +189,10 @@ TEST(Silence, ModelsThatShareParameters) {
   auto one = wrap(first);
   one(x(), y());
   auto two = wrap(second);
-  const std::string text = warningsOf([&] { two(x(), y()); });
-  EXPECT_NE(text.find("0.weight"), std::string::npos);
-  EXPECT_NE(text.find("destroy()"), std::string::npos);
-  one.destroy();
-  two.destroy();
-  EXPECT_EQ(warningsOf([&] { wrap(second)(x(), y()); }), "");
+  EXPECT_EQ(warningsOf([&] { two(x(), y()); }), "");
+  two.copyWeightsToHost();
+  EXPECT_TRUE(torch::equal(shared->weight, eager->weight));
+  EXPECT_TRUE(torch::equal(shared->bias, eager->bias));
 }
 
 TEST(Silence, ATermThatIsNoPartOfTheLoss) {

@@ -264,7 +264,7 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"of space 1, from 1", [](Executable& e) { e.workers[1].from = 1; }},
       {"of space 1, from 0 to 0", [](Executable& e) { e.workers[1].to = 0; }},
       {"worker 1: process 1", [](Executable& e) { e.workers[1].process = 1; }},
-      {"processes for the stages of 2 replicas", [](Executable& e) { e.stage_processes = 2; }},
+      {"0 processes for the stages of a replica", [](Executable& e) { e.stage_processes = 0; }},
       {"in a program of one",
        [](Executable& e) {
          e.segments[1].instructions = {

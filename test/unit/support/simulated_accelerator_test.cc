@@ -163,7 +163,9 @@ TEST_F(Simulated, PinnedMemoryIsJudgedToo) {
     }
     EXPECT_EQ(takeFindings().size(), waits ? 0u : 1u);
     at::accelerator::synchronizeDevice(0);
-    if (waits) EXPECT_EQ(y[3].item<float>(), 1);
+    if (waits) {
+      EXPECT_EQ(y[3].item<float>(), 1);
+    }
   }
 }
 

@@ -61,7 +61,9 @@ TEST_P(Steps, OffChipMemoryChangesNoNumber) {
     runner.backend().setHyper(0, "lr", 0.5);
     for (int step = 0; step < 3; ++step) runner.step({rows});
     const at::Tensor value = runner.backend().value(0);
-    if (off_chip) EXPECT_TRUE(sameBits(value, expected));
+    if (off_chip) {
+      EXPECT_TRUE(sameBits(value, expected));
+    }
     expected = value;
   }
 }
