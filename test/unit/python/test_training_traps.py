@@ -255,8 +255,10 @@ def test_executors_that_share_parameters(package, said):
     other = Other(net.fc)
     second, _ = trained(package, other)
     second(X, TARGET)
-    (text,) = said()
-    assert "fc.weight" in text and "destroy()" in text
+    if package is poptorch:  # abele's go on from each other's weights (test/parity/test_trainings_that_share.py)
+        (text,) = said()
+        assert "fc.weight" in text and "destroy()" in text
+    assert said() == []
     second.destroy()
     executor.destroy()
     del executor, second
