@@ -75,7 +75,8 @@ LaneChoice planWithLanes(const ir::Graph& graph, const plan::PlanOptions& planne
     plan::Plan with = plan::makePlan(graph, withLanes(planned, options.training, lanes));
     if (!chooses || bytesOf(with) <= most) return {std::move(with), cat(lanes, " of ", group, " side by side")};
   }
-  return none(cat("two side by side need more than ", most, " bytes"));
+  return none(chooses ? cat("more than one side by side needs more than ", most, " bytes")
+                      : cat("no number from 2 to ", options.lanes, " divides ", group));
 }
 
 }  // namespace abele::host

@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/instructions.h"
+#include "exe/instruction_slots.h"
 #include "exe/sums.h"
 #include "exe/verify_parts.h"
 
@@ -87,20 +88,14 @@ class ActionVerifier {
   // Transient memory is overwritten by its worker between any two tasks.
   void checkMemory() {
     for (size_t s = 0; s < exe_.segments.size(); ++s) {
-      const auto check = [&](int64_t slot) {
-        if (slot < 0) return;
+      const auto check = [&](int32_t slot) {
         const Group& group = exe_.groups[exe_.slots[slot].group];
         require(group.kind != GroupKind::kTransient || group.worker == worker_of_[s], exe_.segments[s].name,
                 " uses transient memory of worker ", group.worker);
       };
       for (const Instruction& i : exe_.segments[s].instructions) {
-        for (const Arg& arg : i.args) {
-          if (arg.kind == Arg::Kind::kId) check(arg.i);
-          if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-            for (int64_t slot : arg.ints) check(slot);
-        }
-        for (const auto& group : i.results)
-          for (int32_t slot : group) check(slot);
+        forEachOperand(i, check);
+        forEachResult(i, check);
       }
     }
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/cat.h"
+#include "exe/instruction_slots.h"
 #include "exe/verify_parts.h"
 
 namespace abele::exe {
@@ -21,11 +22,9 @@ std::vector<bool> wideInputs(const Executable& exe) {
 }
 
 bool readsAny(const Instruction& instruction, const std::vector<bool>& slots) {
-  const auto isIn = [&](int64_t slot) { return slot >= 0 && slots[static_cast<size_t>(slot)]; };
-  return std::any_of(instruction.args.begin(), instruction.args.end(), [&](const Arg& arg) {
-    if (arg.kind == Arg::Kind::kId) return isIn(arg.i);
-    return arg.holdsIds() && std::any_of(arg.ints.begin(), arg.ints.end(), isIn);
-  });
+  bool found = false;
+  forEachOperand(instruction, [&](int32_t slot) { found = found || slots[static_cast<size_t>(slot)]; });
+  return found;
 }
 
 // The parts behind an instruction that stands for them.

@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "exe/instruction_slots.h"
+
 namespace abele::exe {
 namespace {
 
@@ -11,20 +13,13 @@ using Needs = std::map<Frame, bool>;        // and whether it is written
 // Off-chip groups that a segment's instructions touch.
 std::map<int32_t, bool> groupsOf(const Executable& exe, const Segment& segment) {
   std::map<int32_t, bool> groups;
-  auto note = [&](int64_t slot, bool writes) {
-    if (slot < 0) return;
+  auto note = [&](int32_t slot, bool writes) {
     const int32_t group = exe.slots[slot].group;
     if (exe.groups[group].off_chip) groups[group] |= writes;
   };
   for (const Instruction& i : segment.instructions) {
-    for (const Arg& arg : i.args) {
-      if (arg.kind == Arg::Kind::kId) note(arg.i, /*writes=*/false);
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (int64_t slot : arg.ints) note(slot, /*writes=*/false);
-    }
-    for (int32_t slot : i.writes) note(slot, /*writes=*/true);
-    for (const auto& result : i.results)
-      for (int32_t slot : result) note(slot, /*writes=*/true);
+    forEachOperand(i, [&](int32_t slot) { note(slot, /*writes=*/false); });
+    forEachWritten(i, [&](int32_t slot) { note(slot, /*writes=*/true); });
   }
   return groups;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/instructions.h"
+#include "exe/instruction_slots.h"
 
 namespace abele::exe {
 namespace {
@@ -55,7 +56,9 @@ class LaneMaker {
   // Its operands or what it writes do. Sums take one gradient after the other.
   bool varies(const Instruction& instruction) const {
     bool found = hasTrait(instruction.op, kSums);
-    forEachSlot(instruction, [&](int64_t slot) { found = found || isOfLanes(slot); });
+    const auto look = [&](int32_t slot) { found = found || isOfLanes(slot); };
+    forEachOperand(instruction, look);
+    forEachResult(instruction, look);
     return found;
   }
 
@@ -63,16 +66,12 @@ class LaneMaker {
     const bool is_copy = ownOp(instruction.op) == OwnOp::kCopy;
     if (!is_copy && !instruction.op.starts_with("aten::")) return false;
     bool reads = false, fits = true;
-    forEachArgument(instruction, [&](int64_t slot) {
+    forEachOperand(instruction, [&](int32_t slot) {
       if (!isOfLanes(slot)) return;
       reads = true;
       fits = fits && isJoinable(exe_.slots[slot].type.dtype) && wholeType(slot).has_value();
     });
-    const auto written = [&](int64_t slot) { fits = fits && isOfLanes(slot) && wholeType(slot).has_value(); };
-    for (const int32_t slot : instruction.writes) written(slot);
-    for (const auto& group : instruction.results)
-      for (const int32_t slot : group)
-        if (slot >= 0) written(slot);
+    forEachWritten(instruction, [&](int32_t slot) { fits = fits && isOfLanes(slot) && wholeType(slot).has_value(); });
     return reads && fits;
   }
 
@@ -126,23 +125,6 @@ class LaneMaker {
     for (auto& group : instruction.results)
       for (int32_t& slot : group) slot = slotOf(slot, lane);
     for (int32_t& slot : instruction.writes) slot = slotOf(slot, lane);
-  }
-
-  template <class Fn>
-  static void forEachArgument(const Instruction& instruction, Fn&& fn) {
-    for (const Arg& arg : instruction.args) {
-      if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(arg.i);
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (const int64_t id : arg.ints)
-          if (id >= 0) fn(id);
-    }
-  }
-  template <class Fn>
-  static void forEachSlot(const Instruction& instruction, Fn&& fn) {
-    forEachArgument(instruction, fn);
-    for (const auto& group : instruction.results)
-      for (const int32_t slot : group)
-        if (slot >= 0) fn(slot);
   }
 
   Executable& exe_;

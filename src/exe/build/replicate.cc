@@ -11,6 +11,7 @@
 #include "exe/build/external_places.h"
 #include "exe/build/messages.h"
 #include "exe/build/shards.h"
+#include "exe/instruction_slots.h"
 
 namespace abele::exe {
 namespace {
@@ -202,7 +203,7 @@ class Replicator {
       for (const auto& group : it->results)
         for (int32_t slot : group)
           std::erase_if(needed, [&](int32_t other) { return slot >= 0 && covers(slot, other); });
-      forEachArgument(*it, [&](int32_t slot) {
+      forEachOperand(*it, [&](int32_t slot) {
         if (!isPersistent(exe_.slots[slot].group)) needed.push_back(slot);
       });
       kept.push_back(std::move(*it));
@@ -242,23 +243,6 @@ class Replicator {
            endOf(other) <= endOf(slot);
   }
 
-  template <class Fn>
-  static void forEachArgument(const Instruction& i, Fn&& fn) {
-    for (const Arg& arg : i.args) {
-      if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(static_cast<int32_t>(arg.i));
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (int64_t id : arg.ints)
-          if (id >= 0) fn(static_cast<int32_t>(id));
-    }
-  }
-  template <class Fn>
-  static void forEachWritten(const Instruction& i, Fn&& fn) {
-    for (int32_t slot : i.writes) fn(slot);
-    for (const auto& group : i.results)
-      for (int32_t slot : group)
-        if (slot >= 0) fn(slot);
-  }
-
   // An update is for the replica's group: sums and results are those of its first replica.
   int32_t slotInUpdate(int32_t replica, const Instruction& i, int64_t slot) const {
     if (slot < 0) return -1;
@@ -293,7 +277,7 @@ class Replicator {
     std::set<int32_t> kept;
     for (const Instruction& i : instructions) {
       auto keep = [&](int32_t slot) { kept.insert(baseOf(slot)); };
-      forEachArgument(i, keep);
+      forEachOperand(i, keep);
       forEachWritten(i, keep);
     }
     auto isUsed = [&](const MemoryUse& use) {

@@ -221,15 +221,16 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
   }
 }
 
+constexpr plan::ScheduleKind kTrainingKinds[] = {plan::ScheduleKind::kSharded, plan::ScheduleKind::k1F1B,
+                                                 plan::ScheduleKind::kGPipe, plan::ScheduleKind::kZeroBubble};
+
 TEST_P(RandomSteps, MicroBatchesSideBySideEqualTheReference) {
   for (uint64_t seed = 40 * GetParam(); seed < 40 * (GetParam() + 1u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed + 4321);
-    static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::kSharded, plan::ScheduleKind::k1F1B,
-                                                    plan::ScheduleKind::kGPipe, plan::ScheduleKind::kZeroBubble};
     const bool training = random() % 4 != 0;
     plan::PlanOptions options;
-    options.schedule = training ? kKinds[random() % 4] : plan::ScheduleKind::kForward;
+    options.schedule = training ? kTrainingKinds[random() % 4] : plan::ScheduleKind::kForward;
     options.device_iterations = 1 + static_cast<int64_t>(random() % 3);
     options.accumulation = training ? 1 + static_cast<int64_t>(random() % 4) : 1;
     options.lanes = 2 + static_cast<int64_t>(random() % 3);
@@ -251,10 +252,8 @@ TEST_P(RandomSteps, ReplicasEqualTheReference) {
   for (uint64_t seed = 20 * GetParam(); seed < 20 * (GetParam() + 1u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed + 1234);
-    static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::kSharded, plan::ScheduleKind::k1F1B,
-                                                    plan::ScheduleKind::kGPipe, plan::ScheduleKind::kZeroBubble};
     plan::PlanOptions options;
-    options.schedule = kKinds[random() % 4];
+    options.schedule = kTrainingKinds[random() % 4];
     const bool training = random() % 4 != 0;
     if (!training) options.schedule = plan::ScheduleKind::kForward;
     options.device_iterations = 1 + random() % 3;

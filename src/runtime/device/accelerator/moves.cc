@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "exe/instruction_slots.h"
+
 namespace abele::runtime {
 namespace {
 
@@ -46,9 +48,8 @@ class GroupTouches {
 
   std::map<int32_t, Touched> of(const exe::Segment& segment) const {
     std::map<int32_t, Touched> touches;
-    const auto note = [&](int64_t id, bool writes) {
-      if (id < 0) return;
-      const exe::Slot& slot = executable_.slots[static_cast<std::size_t>(id)];
+    const auto note = [&](int32_t id, bool writes) {
+      const exe::Slot& slot = executable_.slots[id];
       if (!executable_.groups[slot.group].off_chip) return;
       Touched& touched = touches[slot.group];
       const ByteRange range{slot.offset_bytes, slot.offset_bytes + slot.type.extentBytes()};
@@ -56,14 +57,8 @@ class GroupTouches {
       if (writes) touched.written.push_back(range);
     };
     for (const exe::Instruction& instruction : segment.instructions) {
-      for (const Arg& arg : instruction.args) {
-        if (arg.kind == Arg::Kind::kId) note(arg.i, /*writes=*/false);
-        if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-          for (const int64_t id : arg.ints) note(id, /*writes=*/false);
-      }
-      for (const int32_t id : instruction.writes) note(id, /*writes=*/true);
-      for (const auto& result : instruction.results)
-        for (const int32_t id : result) note(id, /*writes=*/true);
+      exe::forEachOperand(instruction, [&](int32_t id) { note(id, /*writes=*/false); });
+      exe::forEachWritten(instruction, [&](int32_t id) { note(id, /*writes=*/true); });
     }
     for (auto& [group, touched] : touches) {
       close(group, touched.all);
@@ -182,7 +177,7 @@ class MovePlanner {
       for (std::size_t i = 0; i < executable.workers[w].actions.size(); ++i) {
         const exe::Action& action = executable.workers[w].actions[i];
         for (const auto& [group, touched] : touched_[action.segment])
-          uses_[{group, action.micro_batch % executable.groups[group].frames}].push_back(
+          uses_[{group, static_cast<int32_t>(executable.frameOf(group, action.micro_batch))}].push_back(
               {static_cast<int32_t>(w), static_cast<int32_t>(i), action.micro_batch, &touched});
       }
     if (!uses_.empty()) before_ = orderOf(executable);

@@ -7,6 +7,7 @@
 
 #include "base/instructions.h"
 #include "base/log.h"
+#include "exe/instruction_slots.h"
 #include "runtime/device/aten/own_call.h"
 
 // Torch 2.13 has it; older ones replay nothing.
@@ -52,14 +53,8 @@ constexpr std::size_t kFewest = 2;
 
 template <class Fn>
 void forEachSlot(const exe::Instruction& instruction, const Fn& fn) {
-  const auto each = [&](int64_t id) {
-    if (id >= 0) fn(static_cast<int32_t>(id));
-  };
-  for (const Arg& arg : instruction.args) {
-    if (arg.kind == Arg::Kind::kId) each(arg.i);
-    if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList) std::ranges::for_each(arg.ints, each);
-  }
-  for (const std::vector<int32_t>& results : instruction.results) std::ranges::for_each(results, each);
+  exe::forEachOperand(instruction, fn);
+  exe::forEachResult(instruction, fn);
 }
 
 // Those whose calls look at nothing but tensors, and at what a Choice has.

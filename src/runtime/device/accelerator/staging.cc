@@ -7,6 +7,7 @@
 
 #include <ATen/ops/empty_strided.h>
 
+#include "exe/instruction_slots.h"
 #include "runtime/memory/tensors.h"
 
 namespace abele::runtime {
@@ -36,16 +37,6 @@ void copyPart(const at::Tensor& to, const at::Tensor& from, const Type& type, bo
     to.copy_(from, non_blocking);
 }
 
-template <class Fn>
-void forEachSlot(const exe::Instruction& instruction, Fn fn) {
-  for (const Arg& arg : instruction.args) {
-    if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(static_cast<std::size_t>(arg.i));
-    if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-      for (const int64_t id : arg.ints)
-        if (id >= 0) fn(static_cast<std::size_t>(id));
-  }
-}
-
 }  // namespace
 
 Staging::Staging(const exe::Executable& executable, const Places& places)
@@ -73,7 +64,7 @@ void Staging::findUses() {
     for (const exe::Action& action : worker.actions) {
       if (std::exchange(seen[action.segment], true)) continue;
       for (const exe::Instruction& instruction : executable_.segments[action.segment].instructions)
-        forEachSlot(instruction, [&](std::size_t slot) {
+        exe::forEachOperand(instruction, [&](int32_t slot) {
           const auto group = static_cast<std::size_t>(executable_.slots[slot].group);
           for (const std::size_t i : inputs[group]) reads_[worker.space][i] = true;
           for (const std::size_t i : outputs[group]) space_of_output_[i] = worker.space;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "exe/instruction_slots.h"
 
 namespace abele::runtime {
 namespace {
@@ -78,19 +79,13 @@ class CheckedCall final : public Call {
         executable_(executable),
         instruction_(instruction),
         compares_(comparesNumbers(plainName(instruction.op))) {
-    for (const Arg& arg : instruction.args) {
+    for (const Arg& arg : instruction.args)
       if (arg.kind == Arg::Kind::kDouble || (arg.kind == Arg::Kind::kNumber && arg.number_kind == Arg::Kind::kDouble))
         constants_.add(arg.d);
-      if (arg.kind == Arg::Kind::kId && arg.i >= 0) addOperand(static_cast<int32_t>(arg.i), slots);
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (const int64_t id : arg.ints)
-          if (id >= 0) addOperand(static_cast<int32_t>(id), slots);
-    }
+    exe::forEachOperand(instruction, [&](int32_t id) { addOperand(id, slots); });
     for (const int32_t id : instruction.writes)
       if (id >= 0) changed_.push_back(slots.ref(id));
-    for (const std::vector<int32_t>& ids : instruction.results)
-      for (const int32_t id : ids)
-        if (id >= 0) results_.push_back(slots.ref(id));
+    exe::forEachResult(instruction, [&](int32_t id) { results_.push_back(slots.ref(id)); });
   }
 
   void run(CallState& state) override {
