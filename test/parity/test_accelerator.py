@@ -9,6 +9,7 @@ import pytest
 import replicated
 import torch
 from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, cut, eager, options, require_same
+from on_accelerator import judged, on_device, require_equals_eager
 from support import simulated
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
@@ -23,23 +24,7 @@ STRATEGIES = {
 
 @pytest.fixture(autouse=True)
 def _findings():
-    simulated.load()
-    simulated.take_findings()
-    simulated.set_delays(1)
-    yield
-    simulated.set_delays(0)
-    for device in range(torch.accelerator.device_count()):
-        torch.accelerator.synchronize(device)
-    assert simulated.take_findings() == []
-
-
-def on_device(model, device):
-    """A copy there; tied parameters stay one, which Module.to() forgets for devices out of torch's tree."""
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    try:
-        return copy.deepcopy(model).to(device)
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(False)
+    yield from judged(delays=1)
 
 
 def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, device="simulated:0", graphs=True):
@@ -60,13 +45,9 @@ def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, dev
         assert value.device.type == "cpu" and value.data_ptr() == before[name][0]
         assert torch.equal(value, before[name][1])
     ours = [executor(*batch) for batch in batches]
-    simulated.seed(SEED)
-    theirs = OPTIMIZERS[optimizer](reference.parameters())
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        expected_output, expected_loss = eager(reference, theirs, [t.to(where(reference)) for t in batch], accumulation)
-        assert torch.equal(loss.reshape(-1), expected_loss.cpu()) and torch.equal(output, expected_output.cpu())
     executor.copyWeightsToHost()
-    require_same(model.state_dict(), {name: value.cpu() for name, value in reference.state_dict().items()})
+    theirs = OPTIMIZERS[optimizer](reference.parameters())
+    require_equals_eager(model, ours, reference, theirs, batches, accumulation)
     plan = executor._executable.session.planText()
     executor.destroy()
     return plan

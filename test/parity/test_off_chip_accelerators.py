@@ -1,14 +1,13 @@
 """Tensors in the host's memory while no action of an accelerator needs them, on the simulated one: strategies x
 locations x lists of devices give the bits of eager PyTorch on it, and no missing wait between streams."""
 
-import copy
-
 import networks
 import poptorch
 import pytest
 import replicated
 import torch
-from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, eager, options, require_same
+from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, options, require_same
+from on_accelerator import judged, on_device, require_equals_eager
 from support import simulated
 from test_off_chip import BLOCKS, LOCATIONS, STRATEGIES
 
@@ -18,22 +17,7 @@ STEPS = 3
 
 @pytest.fixture(autouse=True)
 def _findings():
-    simulated.load()
-    simulated.take_findings()
-    simulated.set_delays(3)
-    yield
-    simulated.set_delays(0)
-    for device in range(torch.accelerator.device_count()):
-        torch.accelerator.synchronize(device)
-    assert simulated.take_findings() == []
-
-
-def on_device(model):
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    try:
-        return copy.deepcopy(model).to("simulated:0")
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(False)
+    yield from judged(delays=3)
 
 
 def train(network, strategy, configure, device, optimizer="adamw", accumulation=7, iterations=1, graphs=False):
@@ -51,13 +35,9 @@ def train(network, strategy, configure, device, optimizer="adamw", accumulation=
     torch.manual_seed(1)
     batches = [model.batch(MICRO_BATCH * accumulation * iterations) for _ in range(STEPS)]
     ours = [executor(*batch) for batch in batches]
-    simulated.seed(SEED)
-    theirs = OPTIMIZERS[optimizer](reference.parameters())
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        expected, expected_loss = eager(reference, theirs, [t.to("simulated:0") for t in batch], accumulation)
-        assert torch.equal(loss.reshape(-1), expected_loss.cpu()) and torch.equal(output, expected.cpu())
     executor.copyWeightsToHost()
-    require_same(model.state_dict(), {name: value.cpu() for name, value in reference.state_dict().items()})
+    theirs = OPTIMIZERS[optimizer](reference.parameters())
+    require_equals_eager(model, ours, reference, theirs, batches, accumulation)
     report = executor.report()
     executor.destroy()
     return report

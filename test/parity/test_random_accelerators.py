@@ -2,7 +2,6 @@
 are held up at random: the bits of eager PyTorch on it, no missing wait, no deadlock. ABELE_PROPERTY=first:count runs
 other seeds than the first four."""
 
-import copy
 import os
 import random
 
@@ -11,8 +10,9 @@ import poptorch
 import pytest
 import torch
 import torch.nn.functional as F
-from against_eager import MICRO_BATCH, SEED, eager, options, require_same
+from against_eager import MICRO_BATCH, options
 from networks import WIDTH
+from on_accelerator import on_device, require_equals_eager
 from support import simulated
 from torch import nn
 
@@ -84,9 +84,7 @@ def test_a_random_training(seed):
     has_dropout = draw.random() < 0.5
     torch.manual_seed(seed)
     model = Skipping(draw, has_dropout)
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    reference = copy.deepcopy(model).to("simulated:0")
-    torch.__future__.set_swap_module_params_on_conversion(False)
+    reference = on_device(model)
     num_stages = draw.randint(1, min(5, len(model.parts)))
     cuts = [0, *sorted(draw.sample(range(1, len(model.parts)), num_stages - 1))]
     for stage, part in enumerate(cuts):
@@ -108,11 +106,6 @@ def test_a_random_training(seed):
     ours = [executor(*batch) for batch in batches]
     executor.copyWeightsToHost()
     simulated.set_delays(0)
-    simulated.seed(SEED)
-    theirs = make(reference.parameters())
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        expected, expected_loss = eager(reference, theirs, [t.to("simulated:0") for t in batch], accumulation)
-        assert torch.equal(loss.reshape(-1), expected_loss.cpu()) and torch.equal(output, expected.cpu())
-    require_same(model.state_dict(), {name: value.cpu() for name, value in reference.state_dict().items()})
+    require_equals_eager(model, ours, reference, make(reference.parameters()), batches, accumulation)
     executor.destroy()
     assert simulated.take_findings() == []
