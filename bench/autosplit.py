@@ -16,16 +16,14 @@ import multiprocessing
 import statistics
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import abele
 import torch
-from support.machine import busy_seconds, describe
+from support.machine import RESULTS, busy_seconds, describe
 from torch import nn
 
 BLOCKS, DEVICES, MICRO_BATCHES = 24, 4, 8
 WIDTH, HEADS, LENGTH, VOCABULARY, BATCH = 128, 4, 64, 2000, 4
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 class Layer(nn.Module):

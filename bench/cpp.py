@@ -17,11 +17,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import built, describe
+from support.machine import RESULTS, built, describe
 from support.workloads import WORKLOADS
 
 HEAD = "workload         setup  taken        ms  eager ms  ratio   best  losses"
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def measure(name, samples, setups):

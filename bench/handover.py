@@ -21,9 +21,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import RESULTS, built, busy_seconds, describe, free_port
+from support.machine import CROWDED, RESULTS, built, busy_seconds, describe, free_port
 
-CROWDED = 0.05
 GOAL_US = 15
 WAYS = ("memory", "sockets", "torch.distributed")
 PYTHON = """

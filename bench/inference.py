@@ -16,8 +16,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from smoke import CHECKED_STEPS, RESULTS, split
-from support.machine import describe
+from smoke import CHECKED_STEPS, split
+from support.machine import RESULTS, describe
 from support.turns import System, take_turns
 from support.workloads import MICRO_BATCHES, WORKLOADS
 

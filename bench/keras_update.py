@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from abele.keras._execution import Execution
 from abele.keras._update import Updates
-from support.machine import describe
+from support.machine import RESULTS, describe
 
 OPTIMIZERS = {
     "SGD": lambda rate: keras.optimizers.SGD(rate, momentum=0.9),
@@ -34,7 +34,6 @@ OPTIMIZERS = {
     "RMSprop": keras.optimizers.RMSprop,
 }
 ROWS, STAGES, RATE = 4, 2, 0.01
-RESULTS = Path(__file__).resolve().parent / "results"
 taken = {}  # name of a method -> seconds of its calls
 
 

@@ -9,12 +9,16 @@ results must be equal, bit for bit.
 """
 
 import argparse
+import json
 import re
 import statistics
 import time
+from datetime import UTC, datetime
+from pathlib import Path
 
 import poptorch
 import torch
+from support.machine import RESULTS, describe
 from support.workloads import MICRO_BATCHES, WORKLOADS
 
 WARM_UP = 3
@@ -54,7 +58,8 @@ def run(workload, training, threads, rounds):
         system.destroy()
     apart, together = (statistics.median(taken) * 1e3 for taken in times)
     best = min(times[1]) / min(times[0])
-    return lanes, apart, together, together / apart, best, "same" if same else "differ"
+    times_ms = {"apart_ms": apart, "together_ms": together}
+    return {"lanes": lanes, **times_ms, "ratio": together / apart, "best_ratio": best, "same": same}
 
 
 def main():
@@ -63,19 +68,25 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="default: bench/results/lanes-<date>.json")
     arguments = parser.parse_args()
+    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    result |= {"threads": arguments.threads, "rounds": arguments.rounds, "runs": []}
+    path = arguments.json or RESULTS / f"lanes-{result['date'][:10]}.json"
     print("workload        what     lanes  one by one ms  side by side ms  ratio   best  bits")
     for name in arguments.workloads.split(","):
         for training in (True, False):
             for _ in range(arguments.runs):
-                lanes, apart, together, ratio, best, bits = run(
-                    WORKLOADS[name], training, arguments.threads, arguments.rounds
-                )
+                row = run(WORKLOADS[name], training, arguments.threads, arguments.rounds)
                 what = "train" if training else "predict"
                 print(
-                    f"{name:15} {what:8} {lanes:5} {apart:14.2f} {together:16.2f} {ratio:6.2f} {best:6.2f}  {bits}",
+                    f"{name:15} {what:8} {row['lanes']:5} {row['apart_ms']:14.2f} {row['together_ms']:16.2f} "
+                    f"{row['ratio']:6.2f} {row['best_ratio']:6.2f}  {'same' if row['same'] else 'differ'}",
                     flush=True,
                 )
+                result["runs"].append({"workload": name, "what": what, **row})
+                path.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"written to {path}")
 
 
 if __name__ == "__main__":

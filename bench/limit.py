@@ -21,12 +21,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from support.machine import built, describe
+from support.machine import RESULTS, built, describe
 from support.systems import Compiled
 from support.workloads import WORKLOADS
 
 HEAD = "workload        setup  fusion   step ms  limit ms  share  hot ms  share  instructions  ns each"
-RESULTS = Path(__file__).resolve().parent / "results"
 WARM_STEPS = 3
 REPEATS = 3  # of an instruction, until its operands are in the caches
 

@@ -15,10 +15,9 @@ from pathlib import Path
 import abele  # noqa: F401  registers the operators
 import torch
 from abele._native import core
-from support.machine import describe
+from support.machine import RESULTS, describe
 from support.timing import least
 
-RESULTS = Path(__file__).resolve().parent / "results"
 SHAPES = [(16, 128), (1, 128), (256, 384), (512, 256)]
 BOTH = [True, True, True]
 

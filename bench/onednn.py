@@ -15,10 +15,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import describe
+from support.machine import RESULTS, describe
 from support.workloads import WORKLOADS
 
-RESULTS = Path(__file__).resolve().parent / "results"
 WARM_STEPS = 3
 STEPS_BEGIN = "steps begin"
 

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import poptorch
 import torch
-from support.machine import describe
+from support.machine import RESULTS, describe
 from torch import nn
 
-RESULTS = Path(__file__).resolve().parent / "results"
 SHORT, LONG = 200, 1200
 FEW, MANY = 4, 64
 

@@ -28,11 +28,10 @@ from statistics import median
 
 import torch
 from support import systems
-from support.machine import describe
+from support.machine import RESULTS, describe
 from support.workloads import MICRO_BATCHES, WORKLOADS
 from torch.nn import functional as F
 
-RESULTS = Path(__file__).resolve().parent / "results"
 WORKING_SET = 48 << 20  # bytes of all weights of a shape
 FEWEST_PAIRS = 40
 WARM_STEPS = 2

@@ -19,10 +19,9 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from support.machine import describe
+from support.machine import RESULTS, describe
 from support.workloads import MICRO_BATCHES
 
-RESULTS = Path(__file__).resolve().parent / "results"
 SHAPES = [
     (512, 256, 768),
     (512, 256, 256),

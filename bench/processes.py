@@ -19,13 +19,12 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import describe
+from support.machine import RESULTS, describe
 from support.peers import PEERS
 from support.turns import Failed, System, take_turns
 from support.workloads import WORKLOADS
 
 CHECKED_STEPS = 4
-RESULTS = Path(__file__).resolve().parent / "results"
 OURS = {"threads": "2x1", "processes": "2x1-apart"}
 TWO = [name for name, peer in PEERS.items() if peer.processes == 2]
 

@@ -22,14 +22,13 @@ from pathlib import Path
 
 import abele
 import torch
-from support.machine import describe
+from support.machine import RESULTS, describe
 from support.pipelines import PIPELINES, Pipeline
 from support.workloads import ResidualCell, labelled_noise
 from torch import nn
 
 GOAL_SHARE = 0.95
 CELLS = 32
-RESULTS = Path(__file__).resolve().parent / "results"
 
 # Wide enough that an action takes milliseconds; the loss and the head are a small part of the last stage.
 EQUAL = Pipeline(

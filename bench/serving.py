@@ -28,9 +28,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from support.machine import busy_seconds, describe
+from support.machine import RESULTS, busy_seconds, describe
 
-RESULTS = Path(__file__).resolve().parent / "results"
 WORDS, LENGTH, DIM, MOST_ROWS, BATCH = 1000, 16, 64, 8, 32
 POOL = 128  # different requests
 

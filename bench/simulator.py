@@ -22,7 +22,7 @@ from pathlib import Path
 
 import abele
 import torch
-from support.machine import busy_seconds, describe
+from support.machine import RESULTS, busy_seconds, describe
 from support.pipelines import DEVICES, PIPELINES
 
 CALIBRATION = ("zero-bubble", 6)
@@ -38,7 +38,6 @@ CONFIGURATIONS = (  # schedule, micro-batches, stages
 )
 WARM_STEPS, TURN_STEPS = 3, 6
 GOALS = {"time": (0.05, 0.15), "memory": (0.02, 0.05)}  # median, worst
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 class Trained:

@@ -25,14 +25,13 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import describe
+from support.machine import RESULTS, describe
 from support.peers import PEERS
 from support.turns import Failed, System, take_turns
 from support.workloads import WORKLOADS
 
 CHECKED_STEPS = 6
 HEAD = "workload              setup        ms  eager ms  ratio   best   clean first s    MiB  eager  heap  losses"
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def eager_of(threads):

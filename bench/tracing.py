@@ -24,13 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from support.machine import busy_seconds, describe
+from support.machine import RESULTS, busy_seconds, describe
 from support.systems import Compiled
 from support.workloads import MICRO_BATCHES, WORKLOADS
 
 WAYS = ("off", "again", "trace", "pvti")
 GOAL = 0.01
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 class Models:

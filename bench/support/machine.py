@@ -10,6 +10,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
+CROWDED = 0.05  # a sample is, when other programs used more than this share of the machine meanwhile
 
 
 def built(name):

@@ -1,18 +1,13 @@
-"""Systems that take turns, one timed sample each, each in processes of its own.
-
-A sample is crowded when other programs used more than a twentieth of the machine meanwhile.
-"""
+"""Systems that take turns, one timed sample each, each in processes of its own."""
 
 import multiprocessing
 import os
 import statistics
 import time
 
-from .machine import busy_seconds, free_port
+from .machine import CROWDED, busy_seconds, free_port
 from .peers import PEERS
 from .systems import serve
-
-CROWDED = 0.05
 
 
 class Failed(Exception):
