@@ -6,7 +6,6 @@ import copy
 import networks
 import poptorch
 import pytest
-import replicated
 import torch
 from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, cut, eager, options, require_same
 from on_accelerator import judged, on_device, require_equals_eager
@@ -51,10 +50,6 @@ def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, dev
     plan = executor._executable.session.planText()
     executor.destroy()
     return plan
-
-
-def where(model):
-    return next(model.parameters()).device
 
 
 @pytest.mark.parametrize("num_stages", [1, 4])
@@ -107,17 +102,9 @@ def test_replicas(strategy, num_stages, device):
     torch.manual_seed(1)
     batches = [model.batch(MICRO_BATCH * accumulation * replicas) for _ in range(steps)]
     ours = [executor(*batch) for batch in batches]
-    simulated.seed(SEED)
-    theirs = OPTIMIZERS["adamw"](reference.parameters())
-    models = replicated.copies(reference, replicas)
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        on_it = [tensor.to(where(reference)) for tensor in batch]
-        results = replicated.step(models, theirs, on_it, MICRO_BATCH, accumulation)
-        ordered = [result for of_replicas in zip(*results, strict=True) for result in of_replicas]
-        assert torch.equal(loss.reshape(-1), torch.stack([each.cpu() for _, each in ordered]))
-        assert torch.equal(output, torch.cat([each.cpu() for each, _ in ordered]))
     executor.copyWeightsToHost()
-    require_same(model.state_dict(), {name: value.cpu() for name, value in reference.state_dict().items()})
+    theirs = OPTIMIZERS["adamw"](reference.parameters())
+    require_equals_eager(model, ours, reference, theirs, batches, accumulation, replicas)
     executor.destroy()
 
 

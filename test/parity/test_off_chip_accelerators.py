@@ -4,9 +4,8 @@ locations x lists of devices give the bits of eager PyTorch on it, and no missin
 import networks
 import poptorch
 import pytest
-import replicated
 import torch
-from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, options, require_same
+from against_eager import MICRO_BATCH, OPTIMIZERS, options
 from on_accelerator import judged, on_device, require_equals_eager
 from support import simulated
 from test_off_chip import BLOCKS, LOCATIONS, STRATEGIES
@@ -117,17 +116,9 @@ def test_replicas(strategy, sharded, device):
     torch.manual_seed(1)
     batches = [model.batch(MICRO_BATCH * accumulation * replicas) for _ in range(STEPS)]
     ours = [executor(*batch) for batch in batches]
-    simulated.seed(SEED)
-    theirs = OPTIMIZERS["adamw"](reference.parameters())
-    models = replicated.copies(reference, replicas)
-    for (output, loss), batch in zip(ours, batches, strict=True):
-        on_it = [tensor.to("simulated:0") for tensor in batch]
-        results = replicated.step(models, theirs, on_it, MICRO_BATCH, accumulation)
-        ordered = [result for of_replicas in zip(*results, strict=True) for result in of_replicas]
-        assert torch.equal(loss.reshape(-1), torch.stack([each.cpu() for _, each in ordered]))
-        assert torch.equal(output, torch.cat([each.cpu() for each, _ in ordered]))
     executor.copyWeightsToHost()
-    require_same(model.state_dict(), {name: value.cpu() for name, value in reference.state_dict().items()})
+    theirs = OPTIMIZERS["adamw"](reference.parameters())
+    require_equals_eager(model, ours, reference, theirs, batches, accumulation, replicas)
     executor.destroy()
 
 
