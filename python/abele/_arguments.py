@@ -114,6 +114,7 @@ def requireSame(path, compiled, given):
         if type(given).__name__ != compiled.name:
             raise _changed(path, type(given).__name__, compiled.name, _REMEDY)
         requireSame(path, compiled.tensors, structures.flattenTensorStructure(given))
+        compiled.warnOfOthers(given)
         return
     if isinstance(compiled, SequenceType):
         given = _sequence(path, given)
@@ -145,6 +146,14 @@ def requireSame(path, compiled, given):
         raise _changed(path, repr(given), repr(compiled), _PARSER_REMEDY if _objects.tensorsIn(given) else _REMEDY)
 
 
+def _warnOfChange(kinds):
+    logger.warning(
+        "the %s among the arguments of forward has changed: the program goes on with the values that it was "
+        "compiled with; destroy() the executor and compile again, or pass the values themselves",
+        kinds,
+    )
+
+
 class HeldObjects:
     """Objects among the arguments of a program that takes them as they are, which makes their tensors constants."""
 
@@ -166,11 +175,7 @@ class HeldObjects:
         objects = [leaf for leaf in structures.otherLeaves(given) if _objects.isObject(leaf)]
         if versions == self._versions:
             kinds = (type(one).__name__ for one, a, b in zip(objects, texts, self._texts, strict=True) if a != b)
-            logger.warning(
-                "the %s among the arguments of forward has changed: the program goes on with the values that it was "
-                "compiled with; destroy() the executor and compile again, or pass the values themselves",
-                ", ".join(kinds),
-            )
+            _warnOfChange(", ".join(kinds))
             self._texts = texts
             return
         kinds = ", ".join(type(leaf).__name__ for leaf in objects if _objects.tensorsIn(leaf))
@@ -253,16 +258,24 @@ class TensorType:
 
 
 class ParsedType:
-    """The types of the tensors in an argument with a registered parser, which may know real tensors only."""
+    """An argument with a registered parser, which may know real tensors only: the types of its tensors, and the text of
+    its plain values, which are constants of the program. None: their change was told."""
 
-    __slots__ = ("name", "tensors")
+    __slots__ = ("name", "tensors", "values")
 
     def __init__(self, value):
         self.name = type(value).__name__
         self.tensors = [TensorType(tensor) for tensor in structures.flattenTensorStructure(value)]
+        self.values = _objects.plainText(value)
 
     def __repr__(self):
-        return f"{self.name}{self.tensors}"
+        return f"{self.name}{self.tensors} {self.values}"
+
+    def warnOfOthers(self, given):
+        """Once, where the plain values of a later call's argument differ. PopTorch asks for the tensors only."""
+        if self.values is not None and _objects.plainText(given) != self.values:
+            self.values = None
+            _warnOfChange(self.name)
 
 
 def signatureOf(structure):

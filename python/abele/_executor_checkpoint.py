@@ -25,6 +25,8 @@ class Checkpoints:
         self._requireFits(checkpoint)
         core().withNumbers(self._native.optimizerSpec(), checkpoint.texts["optimizer"])
         self._native.requireWhole(checkpoint)
+        if self._host_updates is not None:
+            self._host_updates.goOnFrom(front.get("host_optimizer"))
         self._native.goOnFrom(checkpoint, front.get("updates"))
         takeValues(self._optimizer, numbers, front)
         self._native.sendOptimizer()

@@ -3,8 +3,9 @@
 Source: spec optim.md, sections 5 and 6.
 """
 
-from . import _optimizer_spec, optim
-from ._errors import refused
+from . import _host_updates, _optimizer_spec, optim, wrapping
+from ._errors import refused, userError
+from ._logging import logger
 from ._one_at_a_time import oneAtATime
 from .enums import MeanReductionStrategy
 
@@ -22,6 +23,20 @@ class OptimizerSync:
             self._watch.check(optimizer)
 
     def _useOptimizer(self, optimizer):
+        is_on_host = self._policy.torch_updates and _host_updates.isOnHost(optimizer)
+        if self._optimizer is not None and is_on_host != (self._host_updates is not None):
+            raise userError(
+                "E0706",
+                "one of two optimizers updates on the devices, the other on the host",
+                found=type(optimizer).__name__,
+                expected=f"one as {type(self._optimizer).__name__}",
+                remedy="destroy() the model, and wrap it again with the other optimizer",
+            )
+        if is_on_host:
+            self._host_updates = _host_updates.HostUpdates(optimizer, self._options)
+            self._optimizer = optimizer
+            logger.info("%s updates the weights on the host, by its own step()", type(optimizer).__name__)
+            return
         native = _optimizer_spec.nativeOf(optimizer, self._policy)
         self._chooseMeanStrategy(optimizer)
         if optimizer is self._optimizer:
@@ -41,6 +56,14 @@ class OptimizerSync:
             optimizer._connect(self)
         else:
             _optimizer_spec.askBeforeStateDict(optimizer, self)
+
+    def _updateOnHost(self):
+        """The optimizer's own step(), with the gradients of the call that has ended."""
+        self.copyWeightsToHostIfNeeded()  # what forward wrote of buffers
+        sums = self._native.session().gradientSums()
+        with wrapping.withoutPull():
+            self._host_updates.run(dict(self._model.named_parameters()), sums)
+        self.copyWeightsToDevice()
 
     def _chooseMeanStrategy(self, optimizer):
         """float16 gradient sums need the running mean, which has to be known at compile."""

@@ -52,7 +52,7 @@ def _emptyOf(kind):
 def _attributesOf(value):
     """Name, or slot: value of all that it has."""
     held = dict(getattr(value, "__dict__", ()))
-    for slot in _slotsOf(type(value)):
+    for slot in _slotsOf(type(value)) or ():
         with contextlib.suppress(AttributeError):  # it is empty
             held[slot] = slot.__get__(value)
     return held
@@ -108,6 +108,34 @@ def textOf(value):
     if type(value).__module__ in _SAY_ALL and not isinstance(value, type):
         return repr(value)
     return f"{type(value).__qualname__}@{id(value):x}"
+
+
+@structures.typedNesting
+def plainText(value):
+    """A text of the plain values that an object reaches by attributes and items: what its parser hands on unseen."""
+    if structures.hasOwnParser(value):
+        return ""
+    seen, found = {}, []
+
+    def visit(path, part):
+        if isinstance(part, _PLAIN) or isArray(part):
+            found.append(f"{path}={textOf(part)}")
+        elif not isinstance(part, torch.Tensor) and id(part) not in seen and len(seen) < _MAX_ENTRIES:
+            seen[id(part)] = part
+            for name, item in _partsOf(part):
+                visit(f"{path}.{name}", item)
+
+    visit("", value)
+    return " ".join(found)
+
+
+def _partsOf(value):
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, list | tuple):
+        return list(enumerate(value))
+    is_opened = structures.parserFor(value) is not None or isObject(value)
+    return list(_attributesOf(value).items()) if is_opened else []
 
 
 class _TooMuch(Exception):

@@ -56,6 +56,14 @@ def warnOfStepHooks(optimizer):
         )
 
 
+def isForeign(optimizer):
+    """Does the device not implement it?"""
+    cls, known = type(optimizer), _implementationOf(optimizer)
+    return known is None or (
+        cls is not known and (torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__)
+    )
+
+
 def kindOf(optimizer):
     """The name of its row, such as "SGD".
 
@@ -63,10 +71,7 @@ def kindOf(optimizer):
         AssertionError: not an optimizer that the device implements.
     """
     cls, known = type(optimizer), _implementationOf(optimizer)
-    foreign = known is None or (
-        cls is not known and (torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__)
-    )
-    if foreign:
+    if isForeign(optimizer):
         *of_torch, last = (name for name, row in optimizerRows().items() if row.is_of_torch)
         ours = "".join(f"poptorch.optim.{name}, " for name, row in optimizerRows().items() if not row.is_of_torch)
         raise refused(

@@ -223,6 +223,8 @@ def _updateMaker(executor):
     optimizer = executor._optimizer
     if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, optim.Optimizer):
         return None
+    if executor._host_updates is not None:
+        return None  # the program ends with the gradients
 
     def make():
         tensors = [tensor for _, tensor, _ in modelTensors(executor._model)]

@@ -115,6 +115,8 @@ def optimizer_state(model: torch.nn.Module | Executor) -> Iterator[tuple[str, to
     executor, _ = _partsOf(model)
     if executor is None:
         return
+    if executor._host_updates is not None:
+        executor._host_updates.requireStateOfDevices()
     with executor._lock:
         state = executor._native.optimizerState()
     for name in state.names:

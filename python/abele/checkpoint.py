@@ -142,6 +142,8 @@ def _write(checkpoint, folder, model, loader, step, keep, scheduler, notes):
     batches = None
     front = {"optimizer": _plain(optimizerValues(model._optimizer), "the optimizer"), "updates": model._native.updates}
     tensors, front["random"] = _split(randomStates(), _RANDOM)
+    if model._host_updates is not None:
+        front["host_optimizer"] = _plain(model._host_updates.state(), "the optimizer's state", tensors)
     extra = {name: module.get_extra_state() for name, module in _extraModules(model).items()}
     if extra:
         front["extra"] = _plain(extra, "the extra state of modules", tensors)

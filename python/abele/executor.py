@@ -143,6 +143,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         self._rng_cache = None
         self._optimizer = None
         self._native_optimizer = None  # which reads it
+        self._host_updates = None  # HostUpdates; None: the devices update
         self._watch = None
         self._reads_weights_only = False  # inside of copyWeightsToHostIfNeeded
         if training:
@@ -174,6 +175,8 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             self._program.frozen.warn()
         with self._channel.tracepoint("modelExecution"):
             result = self._program.resultOf(self._native.step(originals, tensors), opened)
+            if self._host_updates is not None:
+                self._updateOnHost()
         self._rng_cache = None
         if self._optimizer is not None:
             self._optimizer._opt_called = True  # what torch's schedulers ask for before they step

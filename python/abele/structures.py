@@ -55,6 +55,11 @@ def registerOwnParser(arg_data_type, arg_parser):
     _own_parsers[arg_data_type] = arg_parser
 
 
+def hasOwnParser(value):
+    """Is it of a type of this package?"""
+    return type(value) in _own_parsers
+
+
 def registeredParsers():
     """Type -> parser, in the order of registration."""
     return dict(_parsers)

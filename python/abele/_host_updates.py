@@ -1,0 +1,88 @@
+"""Updates by optimizers that no device implements: their own step(), on the host, with the devices' gradients.
+
+Source: ours; eager PyTorch, whose step() it is.
+"""
+
+import inspect
+
+import torch
+
+from . import _optimizer_spec, optim
+from ._errors import userError
+
+
+def isOnHost(optimizer):
+    """Is it one of torch, or of the program, that no device implements?"""
+    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, optim.Optimizer):
+        return False
+    return _optimizer_spec.isForeign(optimizer) or any(group.get("amsgrad") for group in optimizer.param_groups)
+
+
+def _refuse(optimizer, what, remedy):
+    name = f"{type(optimizer).__module__}.{type(optimizer).__name__}"
+    raise userError("E0706", f"{name} updates the weights on the host, {what}", remedy=remedy)
+
+
+class HostUpdates:
+    """Of one executor.
+
+    Raises:
+        abele.Error: E0706 for what such an optimizer or these options cannot do.
+    """
+
+    def __init__(self, optimizer, options):
+        step = inspect.unwrap(type(optimizer).step)  # torch wraps it where an optimizer is made
+        if step is inspect.unwrap(torch.optim.Optimizer.step):
+            _refuse(optimizer, "and has no step()", "write its step(), or take an optimizer of torch.optim")
+        closure = inspect.signature(step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            _refuse(optimizer, "and its step() asks for a closure", "take an optimizer whose step() needs none")
+        if options.device_iterations != 1:
+            _refuse(optimizer, "once a call", "leave deviceIterations at 1, and accumulate gradients instead")
+        if options.Distributed.numProcesses != 1:
+            _refuse(optimizer, "of one process", "start one process with all replicas")
+        if options._Popart.options.get("automaticLossScalingSettings.enabled"):
+            _refuse(optimizer, "without automatic loss scaling", "turn setAutomaticLossScaling off")
+        self.optimizer = optimizer
+
+    def run(self, parameters, sums):
+        """One update.
+
+        Args:
+            parameters: by name.
+            sums: of the gradients, by name; parameters that the loss does not reach have none, as in eager.
+        """
+        held = [(tensor, tensor.grad) for tensor in parameters.values()]
+        try:
+            for name, tensor in parameters.items():
+                tensor.grad = sums.get(name)
+            self.optimizer.step()
+        finally:
+            for tensor, before in held:
+                tensor.grad = before
+
+    def requireStateOfDevices(self):
+        """Refuses, as there is none."""
+        _refuse(self.optimizer, "where its state is, too", "optimizer.state_dict()")
+
+    def state(self):
+        """The optimizer's, for checkpoints."""
+        return {"of": type(self.optimizer).__name__, "state": self.optimizer.state_dict()}
+
+    def goOnFrom(self, given):
+        """Takes over what state() returned. Raises: E0706 where it is another optimizer's; nothing is changed then."""
+        name = type(self.optimizer).__name__
+        try:
+            fits = given["of"] == name
+            if fits:
+                self.optimizer.load_state_dict(given["state"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            fits, given = False, f"{type(error).__name__}: {error}"
+        if not fits:
+            raise userError(
+                "E0706",
+                "the checkpoint's optimizer is not the model's",
+                found=given["of"] if isinstance(given, dict) else str(given),
+                expected=name,
+                remedy="make the model with the optimizer that the checkpoint was written with",
+            )
