@@ -1,11 +1,13 @@
 """Builds Abele against the torch of this interpreter and checks and times it on the accelerator that torch sees.
 
-Writes one JSON, again after each step, so that nothing is lost where a step hangs or the machine goes away. A step
-that fails is noted with the end of its output, and the next one runs; steps that need its result are skipped by name.
-Nothing is downloaded or installed. docs/device_check.md has the form of the JSON.
+Writes one JSON, again whenever something is known, so that nothing is lost where a step hangs, somebody interrupts it
+or the machine goes away. A step that fails is noted with the end of its output, and the next one runs; steps that need its
+result are skipped by name. The most telling come first, and none takes more than its share of the time that is left;
+what there was no time for is named. Nothing is downloaded or installed. docs/device_check.md has the form of the JSON.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -21,7 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FORMAT = "abele device check 1"
 OLDEST_TORCH = (2, 11)
 TAIL = 4000  # characters of a step's output that the JSON keeps
-WORKLOADS = ("deep-narrow", "bert-mini", "gpt-small", "resnet-small", "lstm")
+WORKLOADS = ("gpt-small", "resnet-small", "lstm", "bert-mini", "deep-narrow")  # the most telling first
+LEAST = 5  # seconds: nothing is begun with less
+SHARE = 0.5  # of the time that is left: what one of many runs may take
 
 # Asked of torch in a process of its own: a driver that is broken must not end this one.
 PROBE = """
@@ -59,10 +63,21 @@ class Skipped(Exception):
     """The step was not tried, and why."""
 
 
+class OutOfTime(Skipped):
+    """It was stopped, or not begun, because the time for everything is over."""
+
+
+class Interrupted(BaseException):
+    """Somebody stops the whole check: a signal's name."""
+
+
 class Check:
-    def __init__(self, given):
+    def __init__(self, given, clock=time.monotonic):
         self.given = given
-        self.begin = time.monotonic()
+        self.clock = clock
+        self.begin = clock()
+        self.tests = True
+        self.runs = {}  # (workload, system): figures
         self.build = given.build.resolve()
         self.site = self.build / "site"
         self.figures = {}
@@ -71,6 +86,8 @@ class Check:
             "format": FORMAT,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": 0.0,
+            "minutes": given.minutes,
+            "interrupted": None,
             "device": "cpu",
             "abele_device": "cpu",
             "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
@@ -87,7 +104,7 @@ class Check:
             machine[tool] = self.version_of(tool)
         machine["commit"] = self.commit()
         imports = "".join(f"import {module}\n" for module in self.given.modules)
-        found = json.loads(self.run([sys.executable, "-c", imports + PROBE], 120).splitlines()[-1])
+        found = json.loads(self.run([sys.executable, "-c", imports + PROBE], 120, share=SHARE).splitlines()[-1])
         machine.update(found)
         self.report["device"] = found["type"]
         rows = (ROOT / "src/runtime/device/backends.def").read_text()
@@ -148,7 +165,9 @@ class Check:
         self.needs("configure")
         jobs = str(os.cpu_count() or 1)
         targets = ["abele_python", *(["unit_runtime_device"] if self.tests else [])]
-        self.run([self.tool("cmake"), "--build", self.build, "-j", jobs, "--target", *targets], self.left(reserve=150))
+        # What it is built for takes time, too: a third of all.
+        command = [self.tool("cmake"), "--build", self.build, "-j", jobs, "--target", *targets]
+        self.run(command, 3600, reserve=60 * self.given.minutes / 3)
         shutil.rmtree(self.site, ignore_errors=True)
         install = [self.tool("cmake"), "--install", self.build, "--component", "python", "--prefix", self.site]
         self.run(install, 60)
@@ -165,7 +184,7 @@ class Check:
         results.unlink(missing_ok=True)
         command = [self.build / "test" / "unit_runtime_device", f"--gtest_output=json:{results}"]
         try:
-            self.run(command, 120, env=self.environment())
+            self.run(command, 120, env=self.environment(), share=SHARE)
         finally:
             if results.exists():
                 told = json.loads(results.read_text())
@@ -175,43 +194,42 @@ class Check:
         """losses of steps on the device against eager PyTorch on the same device"""
         self.needs("build")
         different = []
-        for workload in self.given.workloads:
-            runs = {name: self.steps_of(workload, name, steps=4, samples=0) for name in ("eager", *self.systems())}
-            losses = {name: run.get("losses") for name, run in runs.items()}
-            row = {"losses": losses["eager"]}
-            for name in self.systems():
-                row[name] = runs[name].get("error") or self.difference(losses["eager"], losses[name])
-                if row[name] != "equal":
-                    different.append(f"{workload} {name}")
-            self.figures[workload] = row
+        for workload, name in self.pairs():
+            eager, ours = self.steps_of(workload, "eager"), self.steps_of(workload, name)
+            row = self.figures.setdefault(workload, {"losses": eager.get("losses")})
+            row[name] = self.comparison(eager, ours)
+            if row[name] not in ("equal", "skipped"):
+                different.append(f"{workload} {name}")
             self.write()
         if different:
             raise Failed(f"not equal: {', '.join(different)}")
+        self.require_some([self.runs[pair] for pair in self.pairs()])
 
     def links(self):
         """what copies between two devices, and between host and device, take"""
         if self.report["device"] == "cpu":
             raise Skipped("no accelerator")
         command = [sys.executable, ROOT / "scripts" / "device_links.py", self.report["device"], *self.given.modules]
-        self.figures.update(json.loads(self.run(command, min(60, self.left())).splitlines()[-1]))
+        self.figures.update(json.loads(self.run(command, 60, share=SHARE / 2).splitlines()[-1]))
 
     def smoke(self):
         """step times against eager PyTorch and torch.compile, host time of a step"""
         self.needs("build")
         wrong = []
         # torch.compile last: it may take all the time there is, and says nothing about us where it fails.
-        for systems in (("eager", *self.systems()), ("compile",)):
-            for workload in self.given.workloads:
-                row = self.figures.setdefault(workload, {})
-                for name in systems:
-                    run = row[name] = self.steps_of(workload, name, steps=2, samples=self.given.samples)
-                    run.pop("losses", None)
-                    if "error" in run and name != "compile":
-                        wrong.append(f"{workload} {name}")
-                self.add_ratios(row)
-                self.write()
+        pairs = [*self.pairs(), *((workload, "compile") for workload in self.given.workloads)]
+        for workload, name in pairs:
+            row = self.figures.setdefault(workload, {})
+            for system in dict.fromkeys(("eager", name)):
+                run = self.steps_of(workload, system)
+                row[system] = {key: value for key, value in run.items() if key != "losses"}
+                if "error" in run and system != "compile":
+                    wrong.append(f"{workload} {system}")
+            self.add_ratios(row)
+            self.write()
         if wrong:
-            raise Failed(f"failed: {', '.join(wrong)}")
+            raise Failed(f"failed: {', '.join(dict.fromkeys(wrong))}")
+        self.require_some([self.runs[pair] for pair in pairs])
 
     # --- what they share ----------------------------------------------------------------------------------------------
 
@@ -224,23 +242,52 @@ class Check:
         apart = ["abele-2-apart"] if has_two else []
         return ("abele-1", "abele-2", *apart, "abele-1-graphs", "abele-2-graphs", "abele-2-off-chip")
 
+    def pairs(self):
+        """(workload, system of ours), the most telling first: what everybody uses on all workloads, then variants."""
+        first = [(workload, name) for workload in self.given.workloads for name in self.systems()[:2]]
+        return [*first, *((workload, name) for name in self.systems()[2:] for workload in self.given.workloads)]
+
     def abele_devices(self, system):
         """ABELE_DEVICE"""
         kind = self.report["abele_device"]
         return kind if kind == "cpu" else f"{kind}:0,{kind}:1" if system.endswith("-apart") else f"{kind}:0"
 
-    def steps_of(self, workload, system, steps, samples):
-        """One system trains in a process of its own. Returns its figures, or {"error": ...}."""
+    def steps_of(self, workload, system):
+        """One system trains one workload, in a process of its own and once for all steps that ask. Returns its figures;
+        with "error" or "skipped" beside those that there are, where something was in the way."""
+        if (workload, system) not in self.runs:
+            self.runs[workload, system] = self.train(workload, system)
+            if why := self.runs[workload, system].get("skipped"):
+                self.skipped.append({"run": f"{workload} {system}", "why": why})
+        return self.runs[workload, system]
+
+    def train(self, workload, system):
         ours = system.startswith("abele")
         device = self.report["abele_device" if ours else "device"]
         command = [sys.executable, ROOT / "scripts" / "device_steps.py", workload, system, device]
-        command += ["--steps", str(steps), "--samples", str(samples)]
+        command += ["--steps", "4", "--samples", str(self.given.samples)]
         command += [word for module in self.given.modules for word in ("--import", module)]
+        begin, self.output = self.clock(), ""
         try:
-            lines = self.run(command, min(90, self.left()), env=self.environment(system)).splitlines()
-            return json.loads(lines[-1])
+            # The quickest that there was tells what is no use to begin.
+            quickest = min((run["seconds"] for run in self.runs.values() if "step_ms" in run), default=0)
+            if self.left() < quickest:
+                raise OutOfTime(f"the {self.given.minutes} minutes are nearly over")
+            self.run(command, 90, env=self.environment(system), share=SHARE)
+            problem = {}
         except Failed as failure:
-            return {"error": str(failure), "output": self.output[-600:]}
+            problem = {"error": str(failure), "output": self.output[-600:]}
+        except OutOfTime as why:
+            problem = {"skipped": str(why)}
+        lines = [line for line in self.output.splitlines() if line.startswith('{"losses"') and line.endswith("}")]
+        figures = json.loads(lines[-1]) if lines else {}
+        return {**figures, "seconds": round(self.clock() - begin, 2), **problem}
+
+    @staticmethod
+    def require_some(runs):
+        """Throws where there was time for none."""
+        if runs and all("skipped" in run for run in runs):
+            raise OutOfTime(runs[0]["skipped"])
 
     def add_ratios(self, row):
         for base in ("eager", "compile"):
@@ -254,9 +301,12 @@ class Check:
                 row[f"{name}-graphs / {name}"] = round(both[0] / both[1], 3)
 
     @staticmethod
-    def difference(expected, found):
-        if not expected or not found:
-            return "nothing to compare"
+    def comparison(eager, ours):
+        """Of the losses of two runs."""
+        for run in (eager, ours):
+            if "losses" not in run:
+                return "skipped" if "skipped" in run else run["error"]
+        expected, found = eager["losses"], ours["losses"]
         if expected == found:
             return "equal"
         pairs = zip(sum(expected, []), sum(found, []), strict=False)
@@ -272,9 +322,10 @@ class Check:
         return env
 
     def left(self, reserve=0):
-        seconds = 60 * self.given.minutes - (time.monotonic() - self.begin) - reserve
-        if seconds < 5:
-            raise Skipped(f"the {self.given.minutes} minutes are over")
+        """Seconds. Throws OutOfTime."""
+        seconds = 60 * self.given.minutes - (self.clock() - self.begin) - reserve
+        if seconds < LEAST:
+            raise OutOfTime(f"the {self.given.minutes} minutes are over")
         return seconds
 
     def needs(self, step):
@@ -298,9 +349,24 @@ class Check:
         command = [self.tool("git"), "-C", ROOT, "describe", "--always", "--dirty"]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
 
-    def run(self, command, seconds, text=None, env=None):
-        """Returns what the command printed; throws Failed where it fails or takes longer. Its children end with it."""
+    def run(self, command, seconds, text=None, env=None, share=1.0, reserve=0):
+        """Returns what the command printed. Throws Failed where it fails or takes longer than `seconds`, OutOfTime
+        where it would take more than its share of the time that is left. Its children end with it."""
         command = [str(word) for word in command]
+        told = " ".join(command[:4])
+        bound = share * self.left(reserve)
+        try:
+            status = self.execute(command, min(seconds, bound), text, env)
+        except subprocess.TimeoutExpired:
+            if bound < seconds:
+                raise OutOfTime(f"there were only {bound:.0f} s for it: {told}") from None
+            raise Failed(f"took more than {seconds:.0f} s: {told}") from None
+        if status != 0:
+            raise Failed(f"exit status {status}: {told}")
+        return self.output
+
+    def execute(self, command, seconds, text, env):
+        """Returns the exit status; what was printed is in self.output, also of a command that took longer."""
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE if text is not None else subprocess.DEVNULL,
@@ -313,23 +379,23 @@ class Check:
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(text, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            self.output = output
-            raise Failed(f"took more than {seconds:.0f} s: {' '.join(command[:4])}") from None
-        self.output = output
-        if process.returncode != 0:
-            raise Failed(f"exit status {process.returncode}: {' '.join(command[:4])}")
-        return output
+            self.output, _ = process.communicate(text, timeout=seconds)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            self.output, _ = process.communicate()
+            raise
+        return process.returncode
 
     def take(self, name, step):
-        self.figures, self.output = {}, ""
-        entry = {"name": name, "result": "running", "seconds": 0.0, "figures": self.figures}
+        self.figures, self.skipped, self.output = {}, [], ""
+        entry = {"name": name, "result": "running", "seconds": 0.0, "figures": self.figures, "skipped": self.skipped}
         self.report["steps"].append(entry)
-        begin = time.monotonic()
+        begin = self.clock()
         try:
+            self.write()
+            if self.report["interrupted"]:
+                raise Skipped(f"interrupted by {self.report['interrupted']}")
             if self.given.dry_run and name != "machine":
                 raise Skipped("dry run")
             self.left()
@@ -337,25 +403,34 @@ class Check:
             entry["result"] = "passed"
         except Skipped as reason:
             entry.update(result="skipped", why=str(reason))
+        except Interrupted as signal_name:
+            self.report["interrupted"] = str(signal_name)
+            entry.update(result="failed", why=f"interrupted by {signal_name}", output=self.output[-TAIL:])
         except Exception as failure:
             entry.update(result="failed", why=f"{failure}", output=self.output[-TAIL:])
             if not isinstance(failure, Failed):
                 entry["why"] = f"{type(failure).__name__}: {failure}"
-        entry["seconds"] = round(time.monotonic() - begin, 2)
+        entry["seconds"] = round(self.clock() - begin, 2)
         self.write()
         print(f"{name:12} {entry['result']:8} {entry['seconds']:7.1f} s  {entry.get('why', '')}", flush=True)
+        for run in self.skipped:
+            print(f"{'':12} skipped  {run['run']}: {run['why']}", flush=True)
 
     def write(self):
-        self.report["seconds"] = round(time.monotonic() - self.begin, 2)
+        self.report["seconds"] = round(self.clock() - self.begin, 2)
         whole = self.given.out.with_name(self.given.out.name + ".part")
         whole.write_text(json.dumps(self.report, indent=1) + "\n")
         whole.replace(self.given.out)
 
     def take_all(self):
         for name, step in self.steps():
-            if name in self.given.only:
-                self.take(name, step)
-        return any(entry["result"] == "failed" for entry in self.report["steps"])
+            try:
+                if name in self.given.only:
+                    self.take(name, step)
+            except Interrupted as signal_name:  # between two steps
+                self.report["interrupted"] = str(signal_name)
+        self.write()
+        return bool(self.report["interrupted"]) or any(e["result"] == "failed" for e in self.report["steps"])
 
     def steps(self):
         return (
@@ -394,11 +469,17 @@ def parse(arguments=None):
     return parser.parse_args(arguments)
 
 
+def interrupt(number, _frame):
+    """Once: what comes later finds the JSON being written."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(signal.Signals(number).name)
+
+
 def main():
     given = parse()
     given.headers = [folder.resolve() for folder in given.headers]
     check = Check(given)
-    check.tests = True
     names = [name for name, _ in check.steps()]
     if given.list:
         for name, step in check.steps():
@@ -409,6 +490,8 @@ def main():
     if unknown:
         print(f"no step {', '.join(sorted(unknown))}; steps: {', '.join(names)}", file=sys.stderr)
         return 2
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
     failed = check.take_all()
     print(given.out)
     return 1 if failed else 0

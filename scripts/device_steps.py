@@ -6,7 +6,7 @@ Eager's model lives on the device, Abele's on the host; ABELE_DEVICE says where 
 the device are replayed (abele.deviceGraphs). "-off-chip": weights, optimizer state, gradient sums and activations are
 in the host's memory while no action needs them. "losses" are those of the first steps, one a micro-batch; "step_ms" is
 the median of timed steps, each complete on the device when its clock stops; "host_ms" is the processor time of this
-process in one of them.
+process in one of them. The losses are printed before anything is timed, too.
 """
 
 import argparse
@@ -86,6 +86,8 @@ def main():
 
     losses = [system.step(*batches[step % 4]).tolist() for step in range(given.steps)]
     first_s = time.perf_counter() - begin
+    told = {"losses": losses, "first_s": round(first_s, 3)}
+    print(json.dumps(told), flush=True)
     walls, hosts = [], []
     for sample in range(given.samples):
         complete()
@@ -95,7 +97,6 @@ def main():
         complete()
         walls.append((time.perf_counter() - wall) / workload.steps)
         hosts.append((time.process_time() - host) / workload.steps)
-    told = {"losses": losses, "first_s": round(first_s, 3)}
     if walls:
         told["step_ms"] = round(1e3 * statistics.median(walls), 4)
         told["host_ms"] = round(1e3 * statistics.median(hosts), 4)

@@ -1,7 +1,10 @@
 """scripts/check_device.sh: its JSON has its form whatever the machine lacks. Building is not tested: minutes."""
 
+import importlib.util
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+_spec = importlib.util.spec_from_file_location("check_device", ROOT / "scripts" / "check_device.py")
+check_device = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(check_device)
 STEPS = ["machine", "headers", "configure", "build", "conformance", "links", "parity", "smoke"]
 
 
@@ -21,9 +27,10 @@ def check(*arguments, **environment):
 def results(file):
     report = json.loads(file.read_text())
     assert report["format"] == "abele device check 1"
-    assert {"started", "seconds", "device", "abele_device", "machine", "missing", "steps"} <= report.keys()
+    keys = {"started", "seconds", "minutes", "interrupted", "device", "abele_device", "machine", "missing", "steps"}
+    assert keys <= report.keys()
     for step in report["steps"]:
-        assert {"name", "result", "seconds", "figures"} <= step.keys()
+        assert {"name", "result", "seconds", "figures", "skipped"} <= step.keys()
         assert step["result"] == "passed" or step["why"]
     return report, {step["name"]: step for step in report["steps"]}
 
@@ -93,3 +100,113 @@ def test_time_runs_out(tmp_path):
 def test_refuses_steps_that_there_are_not(tmp_path, name):
     done = check("--only", name, "--out", tmp_path / "c.json")
     assert done.returncode == 2 and "no step none" in done.stderr
+
+
+class Pretended(check_device.Check):
+    """On a machine whose commands take what `takes` says of them, in seconds of a clock of its own."""
+
+    def __init__(self, given, takes):
+        self.now = 0.0
+        super().__init__(given, clock=lambda: self.now)
+        self.takes = takes
+        self.trained = []
+
+    def tool(self, name):
+        return name
+
+    def version_of(self, name):
+        return name
+
+    def execute(self, command, seconds, text, env):
+        assert 0 < seconds <= 60 * self.given.minutes - self.now, command
+        what = "steps" if any("device_steps.py" in word for word in command) else command[1]
+        self.output = "{}\n" if "device_links.py" in what else ""
+        if what == "-c":
+            devices = [{"name": "GPU", "bytes": 1}] * 2
+            self.output = json.dumps({"torch": "2.13.0", "type": "cuda", "devices": devices, "include": ""}) + "\n"
+        if what == "steps":
+            workload, system = command[2:4]
+            self.trained.append(f"{workload} {system}")
+            self.output = json.dumps({"losses": [[1.0]], "first_s": 1.0}) + "\n"
+        took = self.takes(what)
+        self.now += min(took, seconds)
+        if took > seconds:
+            raise subprocess.TimeoutExpired(command, seconds)
+        if what == "steps":
+            self.output += json.dumps({"losses": [[1.0]], "first_s": 1.0, "step_ms": took, "host_ms": 1.0}) + "\n"
+        return 0
+
+
+def pretend(tmp_path, takes, minutes=7.5):
+    given = check_device.parse(["--minutes", str(minutes), "--out", str(tmp_path / "c.json"), "--build", str(tmp_path)])
+    given.only = STEPS
+    machine = Pretended(given, takes)
+    machine.take_all()
+    assert machine.now <= 60 * minutes
+    return machine, *results(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_nothing_takes_more_than_the_time_that_is_left(tmp_path, seed):
+    draw = random.Random(seed)
+    hangs = draw.choice([0, 0, 0.05, 0.3])
+    longest = {"--build": draw.choice([60, 250, 600]), "steps": draw.choice([2, 15, 60])}
+    takes = lambda what: 1e9 if draw.random() < hangs else draw.random() * longest.get(what, 5)  # noqa: E731
+    machine, _, steps = pretend(tmp_path, takes)
+    assert list(steps) == STEPS
+    skipped = {run["run"] for step in steps.values() for run in step["skipped"]}
+    if steps["build"]["result"] != "passed":
+        assert machine.trained == [] and steps["parity"]["why"].startswith("build: ")
+        return
+    for workload, system in machine.pairs():  # nothing is left out without a word
+        row = steps["parity"]["figures"].get(workload, {})
+        assert row.get(system) in ("equal", "skipped") or "took more than" in row[system]
+        if row[system] == "skipped":
+            assert {f"{workload} {system}", f"{workload} eager"} & skipped
+
+
+def test_everything_fits_a_machine_that_is_quick_enough(tmp_path):
+    machine, report, steps = pretend(tmp_path, lambda what: {"--build": 150, "steps": 4}.get(what, 3))
+    assert {step["result"] for step in steps.values()} == {"passed"} and report["seconds"] < 450
+    assert all(step["skipped"] == [] for step in steps.values())
+    assert len(machine.trained) == len(set(machine.trained)) == 5 * (2 + 6)  # eager, compile and six of ours
+
+
+def test_the_most_telling_come_first(tmp_path):
+    machine, _, steps = pretend(tmp_path, lambda what: {"--build": 200, "steps": 12}.get(what, 3))
+    first = [f"{name} {system}" for name in check_device.WORKLOADS for system in ("eager", "abele-1", "abele-2")]
+    assert machine.trained[: len(first)] == first
+    assert steps["parity"]["result"] == "passed" and steps["parity"]["skipped"]
+    assert {run["run"].split()[-1] for run in steps["smoke"]["skipped"]} == {"compile"}
+    assert all("minutes are nearly over" in run["why"] or "only" in run["why"] for run in steps["parity"]["skipped"])
+
+
+def test_a_build_that_takes_too_long_is_skipped(tmp_path):
+    machine, _, steps = pretend(tmp_path, lambda what: {"--build": 1000}.get(what, 3))
+    assert steps["build"]["result"] == "skipped" and "there were only" in steps["build"]["why"]
+    assert steps["parity"]["result"] == steps["smoke"]["result"] == "skipped" and machine.trained == []
+
+
+def test_losses_count_although_timing_was_stopped(tmp_path):
+    calls = iter(range(1000))
+    takes = lambda what: (1e9 if next(calls) == 1 else 3) if what == "steps" else 3  # noqa: E731
+    _, _, steps = pretend(tmp_path, takes)
+    name = check_device.WORKLOADS[0]
+    assert steps["parity"]["figures"][name]["abele-1"] == "equal"
+    assert "took more than 90 s" in steps["smoke"]["figures"][name]["abele-1"]["error"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interrupted_it_leaves_a_whole_file(tmp_path, number):
+    env = {**os.environ, "ABELE_PYTHON": sys.executable}
+    command = ["/bin/sh", ROOT / "scripts" / "check_device.sh", "--only", "machine,parity,smoke"]
+    command += ["--out", tmp_path / "c.json", "--build", tmp_path / "build", "--workloads", "lstm"]
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout.readline().split()[:2] == ["machine", "passed"]
+        process.send_signal(number)
+        process.stdout.read()
+    assert process.returncode == 1
+    report, steps = results(tmp_path / "c.json")
+    assert report["interrupted"] == signal.Signals(number).name and list(steps) == ["machine", "parity", "smoke"]
+    assert {steps[name]["result"] for name in ("parity", "smoke")} <= {"failed", "skipped"}
+    assert all(f"interrupted by {report['interrupted']}" in steps[name]["why"] for name in ("parity", "smoke"))
