@@ -169,10 +169,14 @@ FUZZERS = (
 
 
 def _test_long(tools: machine.Toolchain, seconds: int) -> None:
-    """1,000 writers, 500 training processes and 60 hosts that are killed or cut off; each fuzzer from its corpus in the
-    tree, what it finds into build/fuzz."""
-    folder = configure_and_build(tools, targets=["unit_base", "unit_model", "abele_python"])
+    """The whole matrix of trainings in several processes; 1,000 writers, 500 training processes and 60 hosts that are
+    killed or cut off; each fuzzer from its corpus in the tree, what it finds into build/fuzz."""
+    folder = configure_and_build(tools, targets=["unit_base", "unit_model", "abele_python", "poprun"])
     failed = []
+    step("all trainings of two and of four processes that the matrix has")
+    matrix = [tools.python, "-m", "pytest", "test/multi/test_process_matrix.py", "--matrix=full"]
+    if run(matrix, env=_python_env(tools, folder), check=False):
+        failed.append("test_process_matrix.py")
     for name in ("unit_base", "unit_model"):
         step(f"1,000 killed writers, {name}")
         killed = [folder / "test" / name, "--gtest_filter=*Killed"]

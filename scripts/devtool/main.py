@@ -30,7 +30,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     test.add_argument(
         "--long",
         action="store_true",
-        help="run the fuzzers instead, ten minutes each, 1,000 kills of writers and 200 of training processes",
+        help="run instead the fuzzers, ten minutes each, 1,000 kills of writers and 200 of training processes, and the "
+        "whole matrix of trainings in several processes",
     )
     test.add_argument("--seconds", type=int, default=600, help="of each fuzzer, with --long")
     test.add_argument("--models", action="store_true", help="run the walk over published models instead")
