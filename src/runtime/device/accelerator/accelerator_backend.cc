@@ -287,7 +287,10 @@ class AcceleratorBackend final : public DeviceBackend {
       for (const std::optional<c10::Stream>& stream : {streams.own, streams.source})
         if (stream) fn(*stream);
     for (const std::unique_ptr<OffChipWindow>& window : windows_)
-      if (window) fn(window->copies());
+      if (window) {
+        fn(window->incoming());
+        fn(window->outgoing());
+      }
   }
   template <class Fn>
   void forEachRegionInFile(Fn fn) const {
