@@ -1,9 +1,10 @@
 """Builds Abele against the torch of this interpreter and checks and times it on the accelerator that torch sees.
 
 Writes one JSON, again whenever something is known, so that nothing is lost where a step hangs, somebody interrupts it
-or the machine goes away. A step that fails is noted with the end of its output, and the next one runs; steps that need its
-result are skipped by name. The most telling come first, and none takes more than its share of the time that is left;
-what there was no time for is named. Nothing is downloaded or installed. docs/device_check.md has the form of the JSON.
+or the machine goes away. A step that fails is noted with the end of its output, and the next one runs; steps that need
+its result are skipped by name. The most telling come first, and none takes more than its share of the time that is
+left; what there was no time for is named. Nothing is downloaded or installed. docs/device_check.md has the form of the
+JSON.
 """
 
 import argparse

@@ -89,7 +89,8 @@ class Introspection:
             "off_chip_bytes" (of all devices), "off_chip_file_bytes" (how much of it is in a file), "schedule",
             "schedule_reason" (why it was taken; empty where it was asked for), "stages": a list of
             {"name", "device", "busy_ns", "waiting_ns", "peak_bytes" (planned), "mapped_bytes" (of its device),
-            "resident_bytes" (of these, what is in memory by now)}}.
+            "resident_bytes" (of these, what is in memory by now; on an accelerator also what its captured graphs hold
+            and what off-chip tensors take there)}}.
         Source: ours.
         """
         return self._native.compiled("report").report()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
 from typing import Any
@@ -97,6 +98,7 @@ def verify(
     """Runs a model eagerly and compiled on the same batches and compares them value by value, bit for bit: what every
     operator computes in forward and backward, the sums of gradients, the results, and weights and buffers after each
     step. Both start from the model's present weights, from an optimizer without state and from the same random numbers.
+    On accelerators eager runs on the first of them, and nobody else may use the model meanwhile.
     Forward is also captured anew for every micro-batch: a constant of the program that is another one then is found,
     however the program came to read it.
 
@@ -113,7 +115,8 @@ def verify(
     Returns: a Verification.
     Raises:
         abele.Error: what compiling and running raise; E0702 for what eager PyTorch has no counterpart of: replicas,
-            several processes, stochastic rounding, automatic loss scaling, synthetic data.
+            several processes, stochastic rounding, automatic loss scaling, synthetic data, stages on the CPU among
+            accelerators.
     """
     random = torch.get_rng_state()  # options with a seed seed torch when a model is wrapped
     executor, is_ours = _executorOf(model, options, optimizer)
@@ -182,7 +185,7 @@ def _verified(executor, batches):
 
     def eager(micro_batch):
         positional, named, built = argumentsOf(micro_batch)
-        with torch.set_grad_enabled(training):
+        with torch.set_grad_enabled(training), _madeBeside(micro_batch):
             return tensorsOf(model(*positional, **named), built)
 
     with aroundCompile(model):
@@ -199,6 +202,12 @@ def _verified(executor, batches):
         )
     difference = found.pop("difference")
     return Verification(difference=None if difference is None else Difference(**difference), **found)
+
+
+def _madeBeside(tensors):
+    """Where arguments are on an accelerator, tensors that forward makes of nothing are there, as in the program."""
+    device = next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), None)
+    return contextlib.nullcontext() if device is None else device
 
 
 @dataclasses.dataclass(frozen=True)

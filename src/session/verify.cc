@@ -7,14 +7,16 @@
 #include <unordered_set>
 #include <utility>
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "compile/device_list.h"
 #include "compile/inputs.h"
+#include "compile/on_device.h"
 #include "compile/tensors.h"
 #include "ir/rewrite.h"
 #include "runtime/device/backend.h"
@@ -59,7 +61,7 @@ struct EagerValues {
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     if (!always && kept_bytes + bytes > kKeptBytes) return {};
     kept_bytes += bytes;
-    return tensor.detach().clone();
+    return hostCopy(tensor);
   }
 };
 
@@ -166,7 +168,7 @@ class Comparison final : public runtime::Watch {
 
   void note(Found found, const at::Tensor& tensor) {
     if (first_ && first_->place <= found.place) return;
-    found.found = tensor.detach().clone();
+    found.found = hostCopy(tensor);  // on the stream that made it
     first_ = std::move(found);
   }
 
@@ -183,7 +185,13 @@ class Comparison final : public runtime::Watch {
 class Run {
  public:
   Run(const VerifyRequest& request, const std::vector<std::vector<at::Tensor>>& batches, std::optional<Wanted> wanted)
-      : request_(request), batches_(batches), wanted_(wanted), restored_(request.program.model) {}
+      : request_(request),
+        batches_(batches),
+        wanted_(wanted),
+        device_(captureDevice(request.options)),
+        restored_(request.program.model) {
+    if (!device_.is_cpu()) moved_.emplace(request.program.model, device_);
+  }
 
   Verification run() {
     ProgramOptions options = request_.options;
@@ -249,7 +257,7 @@ class Run {
       if (!constants_[i].defined()) constants_[i] = recording.constants[i];
     const bool observes = wanted_ && wanted_->value == ir::kNone && isWanted(k);
     Observer observer(observes);
-    PlainStep plain = runPlainly(request_, compiled_->captured, arguments, lossGradient());
+    PlainStep plain = runPlainly(request_, compiled_->captured, arguments, lossGradient(), device_);
     if (observes) nameFirstUnknown(k, observer.take());
     compareWithPlain(k, recording, plain);
     addGradients(k, plain.gradients.empty() ? recording.gradients : plain.gradients);
@@ -258,8 +266,9 @@ class Run {
 
   capture::Recording record(int64_t k, const std::vector<at::Tensor>& arguments) {
     capture::Request request = requestOf(request_.program, request_.options);
-    at::Generator generator = at::detail::getDefaultCPUGenerator().clone();
+    at::Generator generator = at::globalContext().defaultGenerator(device_).clone();
     request.generator = &generator;
+    request.device = device_;
     request.arguments = firstMicroBatch(arguments, 1);
     request.loss_gradient = lossGradient();
     auto& values = eager_.values.emplace_back(compiled_->captured.values.size());
@@ -458,7 +467,9 @@ class Run {
   const VerifyRequest& request_;
   const std::vector<std::vector<at::Tensor>>& batches_;
   const std::optional<Wanted> wanted_;
+  const c10::Device device_;  // of eager, and of captures
   const RestoredModel restored_;
+  std::optional<OnDevice> moved_;  // the model lives there meanwhile
   Comparison comparison_;
   Compiled* compiled_ = nullptr;
   Update update_;
@@ -484,14 +495,16 @@ void checkRequest(const VerifyRequest& request, const std::vector<std::vector<at
   refuse(!options.stochastic_rounding, "stochastic rounding", "verify without it");
   refuse(!options.auto_loss_scaling, "automatic loss scaling", "verify with a fixed loss scaling");
   refuse(!options.synthetic_data, "synthetic data", "verify with the real inputs");
+  const std::vector<c10::Device> devices = deviceList(options.device);
+  const auto isCpu = [](c10::Device device) { return device.is_cpu(); };
+  refuse(std::ranges::all_of(devices, isCpu) || std::ranges::none_of(devices, isCpu),
+         "stages on the CPU among accelerators: eager runs on one device, whose kernels are others",
+         "verify with devices of one kind");
 }
 
 }  // namespace
 
 Verification verify(const VerifyRequest& request, const std::vector<std::vector<at::Tensor>>& batches) {
-  ABELE_REQUIRE(
-      captureDevice(request.options).is_cpu(), E0711,
-      {.what = "verification is not available on accelerators yet", .remedy = "verify the model on CPU devices"});
   checkRequest(request, batches);
   const c10::InferenceMode not_inference(false);
   std::optional<Wanted> wanted;

@@ -68,8 +68,9 @@ struct VerifyRequest {
 /// are as before; results of one batch are compared before the next one runs.
 /// Memory: a hash per value and micro-batch, and eager's values up to 256 MiB; beyond that, all is run again to see the
 /// numbers of the one that differs.
-/// Throws: what compile() and run() throw; E0702 for replicas, several processes and stochastic rounding, which have no
-/// eager counterpart; E0708 without batches.
+/// On accelerators eager runs on the first one, and the model is there meanwhile.
+/// Throws: what compile() and run() throw; E0702 for replicas, several processes, stochastic rounding and stages on the
+/// CPU among accelerators, which have no eager counterpart; E0708 without batches.
 Verification verify(const VerifyRequest& request, const std::vector<std::vector<at::Tensor>>& batches);
 
 /// The update of torch.optim's optimizers as a sequence of torch's operators. Null for rules that torch has not.
@@ -90,7 +91,9 @@ void describeNode(const ir::Node& node, const ir::Graph& lowered, Difference& di
 void compareElements(const at::Tensor& found, const at::Tensor& expected, Difference& difference);
 /// Do they have the same type and the same bits?
 bool isSame(const at::Tensor& a, const at::Tensor& b);
-/// Of type and contents, in the order of the elements.
+/// Of type and contents, in the order of the elements. Of a tensor on a device: on the current stream, and complete.
 uint64_t fingerprint(const at::Tensor& tensor);
+/// In the host's memory, as fingerprint() reads it.
+at::Tensor hostCopy(const at::Tensor& tensor);
 
 }  // namespace abele::host

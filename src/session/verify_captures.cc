@@ -134,7 +134,7 @@ bool isSame(const at::Tensor& a, const at::Tensor& b) {
 
 uint64_t fingerprint(const at::Tensor& given) {
   const c10::InferenceMode no_autograd;
-  const at::Tensor tensor = given.detach().resolve_conj().resolve_neg().contiguous();
+  const at::Tensor tensor = given.detach().cpu().resolve_conj().resolve_neg().contiguous();
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
   const auto dtype = static_cast<int32_t>(tensor.scalar_type());
@@ -142,6 +142,10 @@ uint64_t fingerprint(const at::Tensor& given) {
   XXH3_64bits_update(&state, tensor.sizes().data(), tensor.sizes().size() * sizeof(int64_t));
   if (tensor.numel() > 0) XXH3_64bits_update(&state, tensor.const_data_ptr(), tensor.nbytes());
   return XXH3_64bits_digest(&state);
+}
+
+at::Tensor hostCopy(const at::Tensor& tensor) {
+  return tensor.is_cpu() ? tensor.detach().clone() : tensor.detach().cpu();
 }
 
 namespace {
@@ -168,7 +172,7 @@ void compareElements(const at::Tensor& found, const at::Tensor& expected, Differ
     difference.expected = difference.type;
     return;
   }
-  const at::Tensor a = found.contiguous().view({-1}), b = expected.contiguous().view({-1});
+  const at::Tensor a = found.cpu().contiguous().view({-1}), b = expected.cpu().contiguous().view({-1});
   const auto* left = static_cast<const char*>(a.const_data_ptr());
   const auto* right = static_cast<const char*>(b.const_data_ptr());
   const auto width = static_cast<int64_t>(a.itemsize());

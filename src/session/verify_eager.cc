@@ -3,7 +3,7 @@
 #include <mutex>
 #include <utility>
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -45,6 +45,8 @@ int64_t lossResult(const ir::Graph& captured) {
   return -1;
 }
 
+bool isTrained(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
+
 }  // namespace
 
 RestoredModel::RestoredModel(const std::vector<capture::ModelTensor>& model) {
@@ -53,7 +55,8 @@ RestoredModel::RestoredModel(const std::vector<capture::ModelTensor>& model) {
     if (!each.tensor->defined() || !each.tensor->has_storage()) continue;
     const at::Tensor tensor = each.tensor->detach();
     const c10::VariableVersion& counter = each.tensor->unsafeGetTensorImpl()->version_counter();
-    saved_.push_back({*each.tensor, tensor.clone(), counter.enabled() ? counter.current_version() : 0});
+    saved_.push_back({*each.tensor, tensor.clone(), {}, counter.enabled() ? counter.current_version() : 0});
+    if (isTrained(*each.tensor)) saved_.back().gradient = std::exchange(each.tensor->mutable_grad(), at::Tensor());
   }
 }
 
@@ -63,22 +66,22 @@ RestoredModel::~RestoredModel() {
     if (!isSame(saved.tensor, saved.copy)) saved.tensor.detach().copy_(saved.copy);
     c10::VariableVersion counter = saved.tensor.unsafeGetTensorImpl()->version_counter();  // shared with the tensor
     if (counter.enabled()) counter.set_version(saved.version);
+    if (isTrained(saved.tensor)) saved.tensor.mutable_grad() = saved.gradient;
   }
 }
 
-ThreadsAndRandom::ThreadsAndRandom(int threads, const ProgramOptions& options) : threads_(at::get_num_threads()) {
-  at::Generator& generator = const_cast<at::Generator&>(at::detail::getDefaultCPUGenerator());
-  const std::lock_guard lock(generator.mutex());
-  random_ = generator.get_state();
-  if (options.has_seed) generator.set_current_seed(options.seed);
+ThreadsAndRandom::ThreadsAndRandom(int threads, const ProgramOptions& options)
+    : threads_(at::get_num_threads()), generator_(at::globalContext().defaultGenerator(captureDevice(options))) {
+  const std::lock_guard lock(generator_.mutex());
+  random_ = generator_.get_state();
+  if (options.has_seed) generator_.set_current_seed(options.seed);
   at::set_num_threads(threads);
 }
 
 ThreadsAndRandom::~ThreadsAndRandom() {
   at::set_num_threads(threads_);
-  at::Generator& generator = const_cast<at::Generator&>(at::detail::getDefaultCPUGenerator());
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(random_);
+  const std::lock_guard lock(generator_.mutex());
+  generator_.set_state(random_);
 }
 
 Observer::Observer(bool is_on) : seen_(std::make_unique<std::unordered_set<uint64_t>>()) {
@@ -96,10 +99,11 @@ Observer::~Observer() {
 }
 
 PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, const std::vector<at::Tensor>& arguments,
-                     double loss_gradient) {
+                     double loss_gradient, c10::Device device) {
   const c10::AutoGradMode grad_mode(request.options.training);
   std::vector<at::Tensor> copies;
-  for (const at::Tensor& argument : arguments) copies.push_back(argument.detach().clone());
+  for (const at::Tensor& argument : arguments)
+    copies.push_back(argument.device() == device ? argument.detach().clone() : argument.detach().to(device));
   const std::vector<at::Tensor> results = request.eager(std::move(copies));
   PlainStep step;
   const int64_t loss = request.options.training ? lossResult(captured) : -1;

@@ -12,7 +12,8 @@
 
 namespace abele::host {
 
-/// Puts the contents of the model's tensors back, so that nobody sees that they were changed: versions too.
+/// Puts the contents of the model's tensors back, so that nobody sees that they were changed: versions too. Meanwhile
+/// parameters have no gradients.
 class RestoredModel {
  public:
   explicit RestoredModel(const std::vector<capture::ModelTensor>& model);
@@ -22,13 +23,13 @@ class RestoredModel {
 
  private:
   struct Saved {
-    at::Tensor tensor, copy;
+    at::Tensor tensor, copy, gradient;
     int64_t version = 0;
   };
   std::vector<Saved> saved_;
 };
 
-/// While it lives, eager has as many threads as a device and draws the devices' random numbers.
+/// While it lives, eager has as many threads as a device and draws the devices' random numbers, where it runs.
 class ThreadsAndRandom {
  public:
   ThreadsAndRandom(int threads, const ProgramOptions& options);
@@ -38,6 +39,7 @@ class ThreadsAndRandom {
 
  private:
   int threads_;
+  at::Generator generator_;  // the default one of eager's device
   at::Tensor random_;
 };
 
@@ -59,9 +61,9 @@ struct PlainStep {
   std::vector<at::Tensor> results;    // detached
   std::vector<at::Tensor> gradients;  // by tensor of the model; empty: the loss is no result of forward
 };
-/// Forward, and in training the gradients, as a program without Abele computes them.
+/// Forward, and in training the gradients, as a program without Abele computes them. device: where the model is.
 PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, const std::vector<at::Tensor>& arguments,
-                     double loss_gradient);
+                     double loss_gradient, c10::Device device);
 
 /// The gradients that the optimizer sees: without loss scaling.
 std::vector<at::Tensor> unscaledGradients(const std::vector<at::Tensor>& sums, const OptimizerSpec& optimizer);

@@ -169,6 +169,24 @@ def test_memory_is_taken_once(device):
         assert executor.report()["heap_allocations"] == 0
 
 
+@pytest.mark.skipif(not simulated.has_graphs(), reason="this torch has no graphs of devices")
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("device", ["simulated:0", "simulated"])
+def test_reports_have_what_graphs_take(device, graphs):
+    model = networks.NETWORKS["Encoder"]()
+    cut(model, 2)
+    opts = options(STRATEGIES["pipeline"], accumulation=3)
+    opts._Popart.set("abele.deviceType", device)
+    opts._Popart.set("abele.deviceGraphs", graphs)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    batch = model.batch(3 * MICRO_BATCH)
+    for _ in range(6):
+        executor(*batch)
+    for stage in executor.report()["stages"]:
+        assert (stage["resident_bytes"] > stage["mapped_bytes"]) == graphs
+    executor.destroy()
+
+
 @pytest.mark.parametrize("device", ["simulated:2", "simulated:1,simulated:3"])
 def test_a_model_that_is_on_a_device_already(device):
     model, reference = (torch.manual_seed(0) and networks.NETWORKS["ResNet"]().to("simulated:0") for _ in range(2))

@@ -130,6 +130,7 @@ class Memory final : public c10::DeviceAllocator {
     stats.allocated_bytes[0].current = allocated_[device];
     stats.segment[0].allocated = fresh_[device];
     stats.reserved_bytes[0].allocated = static_cast<int64_t>(used_[device]);
+    countPools(device, stats);
     return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex) override {}
@@ -180,6 +181,20 @@ class Memory final : public c10::DeviceAllocator {
     if (block == blocks_.begin()) return nullptr;
     --block;
     return static_cast<const char*>(address) < block->first + block->second.bytes ? &block->second : nullptr;
+  }
+
+  // With the lock held: what captures hold, in use or free.
+  template <class Stats>
+  void countPools(int device, Stats& stats) const {
+    if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {
+      const auto add = [&](uint64_t pool, int64_t bytes) {
+        if (pool != 0) stats.reserved_bytes_by_private_pools[c10::MempoolId_t{pool, 0}][0].current += bytes;
+      };
+      for (const auto& [begin, block] : blocks_)
+        if (block.device == device) add(block.pool, static_cast<int64_t>(block.bytes));
+      for (const auto& [key, begins] : free_)
+        if (std::get<0>(key) == device) add(std::get<3>(key), static_cast<int64_t>(std::get<2>(key) * begins.size()));
+    }
   }
 
   static void poison(char* begin, size_t bytes, int device, int stream, const char* name) {

@@ -116,6 +116,8 @@ class AcceleratorBackend final : public DeviceBackend {
       streams_.push_back({newStream(device), std::nullopt});
       if (worker.from >= 0) streams_.back().source = newStream(places_.at(worker.from).device());
     }
+    passages_.resize(executable.workers.size());
+    graph_pools_.resize(executable.workers.size(), {0, 0});
     makeWindows();
     fillInitial();
     findRestored();
@@ -131,8 +133,15 @@ class AcceleratorBackend final : public DeviceBackend {
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
     OffChipWindow* const window = windows_[worker].get();
     const SlotTable& slots = window ? window->slots() : places_.ofWorker(worker).slots();
-    return std::make_unique<AcceleratorDevice>(executable_, worker, slots, window, hypers_, random_[worker], gradients_,
-                                               events_, streams_[worker], large_gradients_[worker], options_, profile_);
+    const WorkerParts parts{slots,
+                            window,
+                            random_[worker],
+                            streams_[worker],
+                            large_gradients_[worker],
+                            passages_[worker],
+                            graph_pools_[worker]};
+    return std::make_unique<AcceleratorDevice>(executable_, worker, parts, hypers_, gradients_, events_, staging_,
+                                               options_, profile_);
   }
   // A worker enqueues and waits for nobody but its stream.
   bool canWorkOnThisThread(int32_t worker) const override {
@@ -152,7 +161,7 @@ class AcceleratorBackend final : public DeviceBackend {
       places_.ofSlot(saved.slot).work([&] { copyInto(saved.copy, tensorOf(saved.slot)); });
     for (size_t space = 0; space < places_.size(); ++space)
       if (const Place& place = places_.at(static_cast<int32_t>(space)); !place.isHost())
-        events_.inputs(static_cast<int32_t>(space)).record(*place.copies());
+        events_.begun(static_cast<int32_t>(space)).record(*place.copies());
   }
 
   void finish(bool completed) override {
@@ -160,6 +169,7 @@ class AcceleratorBackend final : public DeviceBackend {
     releasePages();
     if (completed && !error) {
       staging_.fetchOutputs();
+      staging_.releaseInputs();
       countLargeGradients();
       start_.set_offset(start_.get_offset() + static_cast<uint64_t>(executable_.random_draws *
                                                                     executable_.micro_batches * executable_.replicas));
@@ -169,6 +179,7 @@ class AcceleratorBackend final : public DeviceBackend {
     for (const Saved& saved : restored_)
       places_.ofSlot(saved.slot).work([&] { copyInto(tensorOf(saved.slot), saved.copy); });
     for (const Place& place : places_) place.wait();
+    staging_.releaseInputs();
     if (completed) throw *error;
   }
 
@@ -253,7 +264,8 @@ class AcceleratorBackend final : public DeviceBackend {
     return bytes;
   }
   int64_t residentBytes(int32_t worker) const override {
-    return allocatedBytes(worker) + (windows_[worker] ? windows_[worker]->bytes() : 0);
+    return allocatedBytes(worker) + (windows_[worker] ? windows_[worker]->bytes() : 0) + passages_[worker].bytes() +
+           SegmentGraphs::poolBytes(places_.ofWorker(worker).device(), graph_pools_[worker]);
   }
   // Copies find the pages of a file there. Those of the host's memory need nobody.
   bool movesOffChipMemory() const override { return fileBytes() > 0; }
@@ -287,7 +299,10 @@ class AcceleratorBackend final : public DeviceBackend {
       for (const std::optional<c10::Stream>& stream : {streams.own, streams.source})
         if (stream) fn(*stream);
     for (const std::unique_ptr<OffChipWindow>& window : windows_)
-      if (window) fn(window->copies());
+      if (window) {
+        fn(window->incoming());
+        fn(window->outgoing());
+      }
   }
   template <class Fn>
   void forEachRegionInFile(Fn fn) const {
@@ -314,6 +329,8 @@ class AcceleratorBackend final : public DeviceBackend {
   std::vector<WorkerMoves> moves_;                       // by worker
   std::vector<std::unique_ptr<OffChipWindow>> windows_;  // by worker; null: uses no off-chip memory on a device
   std::vector<RandomPosition> random_;                   // by worker
+  std::vector<Passage> passages_;                        // by worker
+  std::vector<c10::MempoolId_t> graph_pools_;            // by worker; {0, 0}: nothing was captured
   GradientCount gradients_;
   std::vector<at::Tensor> large_gradients_;  // by worker: of this step; undefined where nobody counts
   StepEvents events_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
@@ -13,6 +14,7 @@
 #include "runtime/device/aten/own_call.h"
 #include "runtime/kernels/intra_op_threads.h"
 #include "runtime/memory/steering_allocator.h"
+#include "runtime/memory/tensors.h"
 
 namespace abele::runtime {
 namespace {
@@ -21,34 +23,56 @@ bool takesGenerator(const exe::Instruction& instruction) {
   return std::ranges::any_of(instruction.args, [](const Arg& arg) { return arg.kind == Arg::Kind::kGenerator; });
 }
 
-/// A copy between two memory spaces, which goes on by itself where a stream makes it. From one off-chip frame to
-/// another the host copies, when the stream is as far.
+/// A copy between two memory spaces, which goes on by itself where a stream makes it. One from the host's memory to the
+/// host's memory passes a device on the stream where both are pinned; else the host copies, when the stream is as far.
 class LinkCopy final : public Call {
  public:
-  LinkCopy(const exe::Instruction& instruction, const SlotTable& slots, const std::optional<c10::Stream>& awaited)
-      : to_(slots.ref(static_cast<int32_t>(instruction.args.at(0).i))),
-        from_(slots.ref(static_cast<int32_t>(instruction.args.at(1).i))),
-        awaited_(awaited) {}
+  /// stream: that orders it with the copies of others; none: the host does.
+  LinkCopy(const exe::Instruction& instruction, const SlotTable& slots, const std::optional<c10::Stream>& stream,
+           Passage& passage)
+      : to_(slots.ref(idOf(instruction, 0))),
+        from_(slots.ref(idOf(instruction, 1))),
+        type_(slots.typeOf(idOf(instruction, 0))),
+        stream_(stream),
+        passage_(passage) {
+    const auto isPinned = [&](size_t arg) {
+      const at::Tensor& tensor = slots.tensor(idOf(instruction, arg), 0);
+      return tensor.defined() && tensor.is_cpu() && tensor.is_pinned();
+    };
+    passes_device_ = stream && isPinned(0) && isPinned(1);
+  }
   void run(CallState& state) override {
     const at::Tensor& to = to_.at(state.frame_of_group);
     const at::Tensor& from = from_.at(state.frame_of_group);
-    if (awaited_ && to.is_cpu() && from.is_cpu()) awaited_->synchronize();
+    if (passes_device_) {
+      const at::Tensor over = passage_.tensor(type_, stream_->device());
+      over.copy_(from, /*non_blocking=*/true);
+      to.copy_(over, /*non_blocking=*/true);
+      return;
+    }
+    if (stream_ && to.is_cpu() && from.is_cpu()) stream_->synchronize();
     to.copy_(from, /*non_blocking=*/true);
   }
 
  private:
+  static int32_t idOf(const exe::Instruction& instruction, size_t arg) {
+    return static_cast<int32_t>(instruction.args.at(arg).i);
+  }
   SlotRef to_, from_;
-  std::optional<c10::Stream> awaited_;
+  const Type& type_;
+  std::optional<c10::Stream> stream_;
+  Passage& passage_;
+  bool passes_device_ = false;
 };
 
 std::unique_ptr<Call> makeLinkCopy(const exe::Executable& executable, const exe::Instruction& instruction,
-                                   const SlotTable& slots, const WorkerStreams& streams) {
+                                   const SlotTable& slots, const WorkerStreams& streams, Passage& passage) {
   const bool is_off_chip = std::ranges::any_of(instruction.args, [&](const Arg& arg) {
     return arg.kind == Arg::Kind::kId && arg.i >= 0 &&
            executable.groups[executable.slots[static_cast<std::size_t>(arg.i)].group].off_chip;
   });
   const std::optional<c10::Stream>& stream = streams.own ? streams.own : streams.source;
-  return std::make_unique<LinkCopy>(instruction, slots, is_off_chip ? stream : std::nullopt);
+  return std::make_unique<LinkCopy>(instruction, slots, is_off_chip ? stream : std::nullopt, passage);
 }
 
 std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTable& slots, std::vector<Hyper>& hypers,
@@ -72,7 +96,7 @@ void meet(c10::Event& event, const c10::Stream& first, const c10::Stream& then) 
 
 StepEvents::StepEvents(const exe::Executable& executable, const Places& places, c10::DeviceType type)
     : places_(places), completed_(executable.segments.size()), counts_(executable.segments.size(), 0) {
-  for (size_t space = 0; space < places.size(); ++space) inputs_.emplace_back(type);
+  for (size_t space = 0; space < places.size(); ++space) begun_.emplace_back(type);
   for (const exe::WorkerProgram& worker : executable.workers)
     for (const exe::Action& action : worker.actions) completed_[action.segment].emplace_back(type);
 }
@@ -108,41 +132,48 @@ void StepEvents::requireNoError(int32_t micro_batch, const std::optional<c10::St
   if (error_) std::rethrow_exception(error_);
 }
 
-AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
-                                     OffChipWindow* window, std::vector<Hyper>& hypers, RandomPosition& random,
-                                     GradientCount& gradients, StepEvents& events, const WorkerStreams& streams,
-                                     const at::Tensor& large_gradients, const DeviceOptions& options,
-                                     const StepProfile& profile)
+at::Tensor Passage::tensor(const Type& type, c10::Device device) {
+  if (bytes() < type.extentBytes())
+    memory_ = at::empty({type.extentBytes()}, at::TensorOptions(at::kByte).device(device));
+  return tensorOver({memory_.mutable_data_ptr(), device}, type);
+}
+
+AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t worker, const WorkerParts& parts,
+                                     std::vector<Hyper>& hypers, GradientCount& gradients, StepEvents& events,
+                                     Staging& staging, const DeviceOptions& options, const StepProfile& profile)
     : executable_(executable),
       program_(executable.workers[worker]),
+      worker_(worker),
       events_(events),
-      streams_(streams),
-      window_(window),
+      staging_(staging),
+      streams_(parts.streams),
+      window_(parts.window),
       space_(executable.workers[worker].space),
-      host_threads_(!slots.device().is_cpu()              ? 0
+      host_threads_(!parts.slots.device().is_cpu()        ? 0
                     : executable.workers[worker].isLink() ? 1
                                                           : options.threads_per_device),
       actions_(executable.segments.size()),
-      calls_(executable, worker, slots, random, profile, options.watch, /*joins=*/false,
+      calls_(executable, worker, parts.slots, parts.random, profile, options.watch, /*joins=*/false,
              [&](const exe::Instruction& instruction, exe::Direction direction) {
-               if (program_.isLink()) return makeLinkCopy(executable, instruction, slots, streams_);
-               std::unique_ptr<Call> call = makeCall(instruction, slots, hypers, gradients);
-               if (!large_gradients.defined() || !givesGradients(direction)) return call;
-               return makeCountedCall(std::move(call), instruction, slots, options.gradient_edge, gradients,
-                                      large_gradients);
+               if (program_.isLink())
+                 return makeLinkCopy(executable, instruction, parts.slots, streams_, parts.passage);
+               std::unique_ptr<Call> call = makeCall(instruction, parts.slots, hypers, gradients);
+               if (!parts.large_gradients.defined() || !givesGradients(direction)) return call;
+               return makeCountedCall(std::move(call), instruction, parts.slots, options.gradient_edge, gradients,
+                                      parts.large_gradients);
              }) {
   if (streams_.own && streams_.source)
-    for (std::optional<c10::Event>& event : met_) event.emplace(slots.device().type());
+    for (std::optional<c10::Event>& event : met_) event.emplace(parts.slots.device().type());
   for (const exe::Action& action : executable.workers[worker].actions) {
     auto& of_segment = actions_[action.segment];
     of_segment.resize(executable.micro_batches);
     of_segment[action.micro_batch] = &action;
   }
   // Who watches or counts gradients sees each call; copies of links lie on two devices.
-  const bool sees_calls = options.watch || large_gradients.defined();
+  const bool sees_calls = options.watch || parts.large_gradients.defined();
   if (options.device_graphs && !sees_calls && streams_.own && !streams_.source &&
-      SegmentGraphs::isAvailable(slots.device().type()))
-    graphs_.emplace(executable, worker, slots, calls_, random, *streams_.own, profile);
+      SegmentGraphs::isAvailable(parts.slots.device().type()))
+    graphs_.emplace(executable, worker, parts.slots, calls_, parts.random, *streams_.own, profile, parts.graph_pool);
 }
 
 void AcceleratorDevice::attach() {
@@ -152,7 +183,8 @@ void AcceleratorDevice::attach() {
 // A link that fills the host's memory waits on the other device's stream.
 void AcceleratorDevice::awaitOthers(const exe::Action& action) {
   const std::optional<c10::Stream>& stream = streams_.own ? streams_.own : streams_.source;
-  if (streams_.own) events_.inputs(space_).block(*streams_.own);
+  if (streams_.own) events_.begun(space_).block(*streams_.own);
+  staging_.bring(worker_, action, streams_.own);
   for (const exe::Wait& wait : action.waits) events_.await(wait, stream);
   if (executable_.segments[action.segment].direction == exe::Direction::kUpdate)
     events_.requireNoError(action.micro_batch, stream);

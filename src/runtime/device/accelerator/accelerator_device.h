@@ -16,6 +16,7 @@
 #include "runtime/device/accelerator/places.h"
 #include "runtime/device/accelerator/random_position.h"
 #include "runtime/device/accelerator/segment_graphs.h"
+#include "runtime/device/accelerator/staging.h"
 #include "runtime/device/aten/arena.h"
 #include "runtime/device/aten/gradient_count.h"
 #include "runtime/device/aten/worker_calls.h"
@@ -35,8 +36,8 @@ class StepEvents {
   void await(const exe::Wait& wait, const std::optional<c10::Stream>& stream) const;
   /// The worker has enqueued all of a segment once more.
   void record(int32_t segment, const c10::Stream& stream);
-  /// When the step's inputs are in a memory space.
-  c10::Event& inputs(int32_t space) { return inputs_[static_cast<size_t>(space)]; }
+  /// When a memory space is as the step begins.
+  c10::Event& begun(int32_t space) { return begun_[static_cast<size_t>(space)]; }
 
   /// The host waits for what an update depends on, once for each group of micro-batches: what a kernel of any device
   /// threw until then stops every worker before it updates anything. Throws it. stream: the worker's, on which the
@@ -45,7 +46,7 @@ class StepEvents {
 
  private:
   const Places& places_;
-  std::vector<c10::Event> inputs_;                  // by space
+  std::vector<c10::Event> begun_;                   // by space
   std::vector<std::vector<c10::Event>> completed_;  // by segment, in order
   std::vector<size_t> counts_;                      // of this step; each by its segment's worker
   std::mutex mutex_;
@@ -58,14 +59,35 @@ struct WorkerStreams {
   std::optional<c10::Stream> own, source;
 };
 
-/// Everything it refers to outlives it. window: where the worker uses off-chip memory on the device; null: nowhere.
-/// large_gradients: where it counts for automatic loss scaling; undefined: nowhere.
+/// Memory of a device that copies between two frames of the host's memory go through, one after the other, so that
+/// streams make them. As large as the largest of them.
+class Passage {
+ public:
+  /// On the current stream of the device, as all that uses it. Its contents last until the next call.
+  at::Tensor tensor(const Type& type, c10::Device device);
+  int64_t bytes() const { return memory_.defined() ? static_cast<int64_t>(memory_.nbytes()) : 0; }
+
+ private:
+  at::Tensor memory_;
+};
+
+/// What a worker has of its own beside its calls; all of it stays with the backend.
+struct WorkerParts {
+  const SlotTable& slots;
+  OffChipWindow* window;  // where it uses off-chip memory on the device; null: nowhere
+  RandomPosition& random;
+  WorkerStreams streams;
+  at::Tensor large_gradients;  // where it counts for automatic loss scaling; undefined: nowhere
+  Passage& passage;
+  c10::MempoolId_t& graph_pool;
+};
+
+/// Everything it refers to outlives it.
 class AcceleratorDevice final : public Device {
  public:
-  AcceleratorDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, OffChipWindow* window,
-                    std::vector<Hyper>& hypers, RandomPosition& random, GradientCount& gradients, StepEvents& events,
-                    const WorkerStreams& streams, const at::Tensor& large_gradients, const DeviceOptions& options,
-                    const StepProfile& profile);
+  AcceleratorDevice(const exe::Executable& executable, int32_t worker, const WorkerParts& parts,
+                    std::vector<Hyper>& hypers, GradientCount& gradients, StepEvents& events, Staging& staging,
+                    const DeviceOptions& options, const StepProfile& profile);
   void attach() override;
   void run(const ActionContext& context) override;
 
@@ -75,7 +97,9 @@ class AcceleratorDevice final : public Device {
 
   const exe::Executable& executable_;
   const exe::WorkerProgram& program_;
+  int32_t worker_;
   StepEvents& events_;
+  Staging& staging_;
   WorkerStreams streams_;
   OffChipWindow* window_;
   int32_t space_;

@@ -168,6 +168,76 @@ class Window {
   std::vector<Stay> stays_;
 };
 
+/// The last stores of pieces of memory.
+class LastStores {
+ public:
+  void note(const ByteRange& range, int32_t action) {
+    std::erase_if(stores_, [&](const Store& store) {
+      return range.begin <= store.range.begin && store.range.end <= range.end;  // stores follow each other
+    });
+    stores_.push_back({range, action});
+  }
+  int32_t of(const ByteRange& range) const {
+    int32_t last = kNoStores;
+    for (const Store& store : stores_)
+      if (store.range.begin < range.end && range.begin < store.range.end) last = std::max(last, store.action);
+    return last;
+  }
+
+ private:
+  struct Store {
+    ByteRange range;
+    int32_t action;
+  };
+  std::vector<Store> stores_;
+};
+
+/// Says which stores of the worker fetches and actions wait for.
+class StoreOrder {
+ public:
+  explicit StoreOrder(const exe::Executable& executable) : executable_(executable) {}
+
+  void note(std::vector<ActionMoves>& actions, const std::vector<char>& awaits_all) {
+    int32_t last = kNoStores;
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      ActionMoves& action = actions[i];
+      for (std::vector<Move>* const fetches : {&action.fetches, &action.next_fetches})
+        for (Move& move : *fetches) move.behind = behind(move);
+      for (const Move& move : action.placed)
+        action.places_behind =
+            std::max(action.places_behind,
+                     places_.of({move.offset_bytes, move.offset_bytes + executable_.groups[move.group].frame_bytes}));
+      if (awaits_all[i]) action.places_behind = last;
+      for (const Move& move : action.stores) add(move, static_cast<int32_t>(i));
+      if (!action.stores.empty()) last = static_cast<int32_t>(i);
+    }
+  }
+
+ private:
+  static ByteRange inWindow(const Move& move, const ByteRange& range) {
+    return {move.offset_bytes + range.begin, move.offset_bytes + range.end};
+  }
+  int32_t behind(const Move& move) const {
+    const auto home = homes_.find({move.group, move.frame});
+    int32_t last = kNoStores;
+    for (const ByteRange& range : move.ranges) {
+      last = std::max(last, places_.of(inWindow(move, range)));
+      if (home != homes_.end()) last = std::max(last, home->second.of(range));
+    }
+    return last;
+  }
+  void add(const Move& move, int32_t action) {
+    for (const ByteRange& range : move.ranges) {
+      places_.note(inWindow(move, range), action);
+      homes_[{move.group, move.frame}].note(range, action);
+    }
+  }
+
+  const exe::Executable& executable_;
+  LastStores places_;
+  std::map<std::pair<int32_t, int32_t>, LastStores> homes_;  // by group and frame
+};
+
 class MovePlanner {
  public:
   explicit MovePlanner(const exe::Executable& executable) : executable_(executable) {
@@ -187,6 +257,7 @@ class MovePlanner {
     worker_ = worker;
     moves_ = {};
     moves_.actions.resize(executable_.workers[worker].actions.size());
+    awaits_stores_.assign(moves_.actions.size(), false);
     window_ = {};
     pending_.clear();
     for (const auto& [frame, uses] : uses_) planFrame(frame, uses);
@@ -195,6 +266,7 @@ class MovePlanner {
       Move move{pending.frame.first, pending.frame.second, window_.offsetOf(pending.stay), pending.ranges};
       (moves_.actions[pending.action].*pending.list).push_back(std::move(move));
     }
+    StoreOrder(executable_).note(moves_.actions, awaits_stores_);
     return std::move(moves_);
   }
 
@@ -231,7 +303,7 @@ class MovePlanner {
     if (is_ahead)
       moves_.actions[at(uses.front()) - 1].places_next = true;
     else
-      moves_.actions[at(uses.front())].awaits_copies = true;
+      awaits_stores_[at(uses.front())] = true;
     moves_.actions[at(uses.back())].leaves = true;
     return stay;
   }
@@ -278,7 +350,7 @@ class MovePlanner {
         there.insert(there.end(), use.touched->all.begin(), use.touched->all.end());
         sortAndJoin(there);
       }
-      if (use.writes() && is_stored) moves_.actions[at(use)].awaits_copies = true;
+      if (use.writes() && is_stored) awaits_stores_[at(use)] = true;
       if (!use.writes() || !isNeededBehind(frame, use, use, all)) continue;
       is_stored = true;
       pending_.push_back({at(use), &ActionMoves::stores, frame, place, use.touched->written});
@@ -321,6 +393,7 @@ class MovePlanner {
   std::vector<std::vector<Known>> before_;
   int32_t worker_ = 0;
   WorkerMoves moves_;
+  std::vector<char> awaits_stores_;  // by action: of all that come before it
   Window window_;
   std::vector<Pending> pending_;
 };

@@ -15,22 +15,29 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
+/// Of waits for the stores of an action: there is nothing to wait for.
+constexpr int32_t kNoStores = -1;
+
 /// A frame on the device, at an offset of the worker's window, and the bytes of it that are copied.
 struct Move {
   int32_t group = -1, frame = 0;
   int64_t offset_bytes = 0;
   std::vector<ByteRange> ranges = {};  // in order; those of a frame that is only placed are empty
+  /// Of fetches: the last action whose stores read the place, or write what is read; those before have come before.
+  int32_t behind = kNoStores;
   bool operator==(const Move&) const = default;
 };
 
-/// Around one action, in this order: placed, fetches, next_fetches; the action; stores.
+/// Around one action, in this order: placed, fetches, next_fetches; the action; stores. Fetches follow each other, and
+/// so do stores; what else is in order is said here.
 struct ActionMoves {
   std::vector<Move> placed;        // frames that come to the device with this action
   std::vector<Move> fetches;       // those that cannot come ahead
   std::vector<Move> next_fetches;  // for the next action, while this one runs
   std::vector<Move> stores;
-  bool awaits_copies = false;  // it uses places that copies for the actions before may still read
-  bool places_next = false;    // the next action's placed has frames that take theirs while this one runs
+  /// The last action whose stores may still read the places that this action uses: it waits for them.
+  int32_t places_behind = kNoStores;
+  bool places_next = false;  // the next action's placed has frames that take theirs while this one runs
   bool next_is_of_others =
       false;  // next_fetches read what other workers made: they wait for what this action waits for
   bool stores_for_others = false;  // other workers need the stores: for them it is complete when these are

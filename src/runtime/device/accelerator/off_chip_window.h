@@ -18,8 +18,8 @@
 
 namespace abele::runtime {
 
-/// Device memory for the frames that the worker's actions use, and a stream that copies them ahead of the actions and
-/// back behind them. Everything it refers to outlives it. Threads: the worker's; bytes() any.
+/// Device memory for the frames that the worker's actions use, a stream that copies them there ahead of the actions,
+/// and one that copies them back behind them. Everything it refers to outlives it. Threads: the worker's; bytes() any.
 class OffChipWindow {
  public:
   /// Throws E0603.
@@ -28,7 +28,8 @@ class OffChipWindow {
   /// What the worker's calls see.
   SlotTable& slots() const { return *slots_; }
   int64_t bytes() const { return memory_.bytes(); }
-  const c10::Stream& copies() const { return copies_; }
+  const c10::Stream& incoming() const { return incoming_; }
+  const c10::Stream& outgoing() const { return outgoing_; }
 
   /// What is enqueued on `compute` next sees the frames of the worker's action, and those of the next one are on their
   /// way. Requires: compute waits for what the action waits for.
@@ -37,28 +38,32 @@ class OffChipWindow {
   const c10::Stream& after(std::size_t action, const c10::Stream& compute);
 
  private:
-  static constexpr int64_t kNone = -1;
   struct Copy {
     at::Tensor to, from;
+    int32_t behind = kNoStores;  // as Move
   };
   /// Around an action; as ActionMoves.
   struct Copies {
     std::vector<Copy> fetches, next_fetches, stores;
   };
   std::vector<Copy> copiesOf(const std::vector<Move>& moves, const SlotTable& home, bool to_device) const;
-  void enqueue(const std::vector<Copy>& copies) const;
+  void fetch(const std::vector<Copy>& copies);
   /// The copies go on when all that is enqueued on `compute` is over.
-  void follow(const c10::Stream& compute);
+  void follow(const c10::Stream& compute, const c10::Stream& copies);
 
   const WorkerMoves& moves_;
   const Place& place_;
-  c10::Stream copies_;
+  c10::Stream incoming_, outgoing_;
   Region memory_;
   std::unique_ptr<SlotTable> slots_;
   std::vector<Copies> actions_;
   c10::Event computed_, arrived_;
-  std::vector<c10::Event> ready_;  // of the frames of even and of odd actions
-  int64_t last_store_ = kNone;     // action of this step whose stores others need, and compute does not follow yet
+  std::vector<c10::Event> ready_;   // of the frames of even and of odd actions
+  std::vector<c10::Event> stored_;  // by action
+  std::vector<char> is_awaited_;    // by action: somebody waits for its stores
+  // Actions of this step: whose stores incoming_ and compute follow; whose stores others need, while compute does not
+  // follow them.
+  int32_t followed_by_fetches_ = kNoStores, followed_by_compute_ = kNoStores, last_store_ = kNoStores;
 };
 
 }  // namespace abele::runtime

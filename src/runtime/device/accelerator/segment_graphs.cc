@@ -4,6 +4,7 @@
 #include <string>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include "base/instructions.h"
 #include "base/log.h"
@@ -76,6 +77,17 @@ uint64_t addressOf(const at::Tensor& tensor) {
   return tensor.defined() ? reinterpret_cast<uint64_t>(tensor.const_data_ptr()) : 0;
 }
 
+/// Older torch does not count pools.
+template <class Stats>
+int64_t bytesOfPool(const Stats& stats, c10::MempoolId_t pool) {
+  if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {
+    const auto found = stats.reserved_bytes_by_private_pools.find(pool);
+    if (found == stats.reserved_bytes_by_private_pools.end()) return 0;
+    return found->second[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
+  }
+  return 0;
+}
+
 void addOnce(std::vector<int32_t>& to, int32_t id) {
   if (std::ranges::find(to, id) == to.end()) to.push_back(id);
 }
@@ -84,13 +96,14 @@ void addOnce(std::vector<int32_t>& to, int32_t id) {
 
 SegmentGraphs::SegmentGraphs(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                              WorkerCalls& calls, RandomPosition& random, const c10::Stream& stream,
-                             const StepProfile& profile)
+                             const StepProfile& profile, c10::MempoolId_t& pool)
     : executable_(executable),
       slots_(slots),
       calls_(calls),
       random_(random),
       stream_(stream),
       profile_(profile),
+      pool_(pool),
       segments_(executable.segments.size()) {
   for (const exe::Action& action : executable.workers[worker].actions) {
     const exe::Segment& segment = executable.segments[action.segment];
@@ -105,6 +118,12 @@ SegmentGraphs::SegmentGraphs(const exe::Executable& executable, int32_t worker, 
 }
 
 SegmentGraphs::~SegmentGraphs() = default;
+
+int64_t SegmentGraphs::poolBytes(c10::Device device, c10::MempoolId_t pool) {
+  auto* const allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  if (!allocator || pool == c10::MempoolId_t{0, 0}) return 0;
+  return bytesOfPool(allocator->getDeviceStats(device.index()), pool);
+}
 
 void SegmentGraphs::findSlots(const exe::Segment& segment, Captures& captures) const {
   for (const exe::Instruction& instruction : segment.instructions)

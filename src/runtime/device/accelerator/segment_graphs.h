@@ -26,15 +26,18 @@ class DeviceGraph;
 /// memory: the frames of the segment's groups, where its inputs and results are, where off-chip frames are on the
 /// device, whether a sum begins. For each choice
 /// of them the calls run the first time; the second time they are captured, and from then on replayed. Calls that the
-/// host takes part in, and all that a capture stumbles over, run each time. Everything it refers to outlives it.
+/// host takes part in, and all that a capture stumbles over, run each time. Everything it refers to outlives it. pool:
+/// of the worker; none yet ({0, 0}) until something was captured.
 /// Threads: the worker's.
 class SegmentGraphs {
  public:
   SegmentGraphs(const exe::Executable& executable, int32_t worker, const SlotTable& slots, WorkerCalls& calls,
-                RandomPosition& random, const c10::Stream& stream, const StepProfile& profile);
+                RandomPosition& random, const c10::Stream& stream, const StepProfile& profile, c10::MempoolId_t& pool);
   ~SegmentGraphs();
   /// Has the device graphs, and torch a way to them?
   static bool isAvailable(c10::DeviceType type);
+  /// Device memory that a pool holds by now; 0 where torch's allocator does not tell.
+  static int64_t poolBytes(c10::Device device, c10::MempoolId_t pool);
 
   /// Requires: the stream is the current one. Throws what the calls throw.
   void run(const ActionContext& context);
@@ -76,7 +79,7 @@ class SegmentGraphs {
   RandomPosition& random_;
   const c10::Stream stream_;
   const StepProfile& profile_;
-  c10::MempoolId_t pool_ = {0, 0};  // of what kernels allocate: one for all graphs, which follow each other
+  c10::MempoolId_t& pool_;          // of what kernels allocate: one for all graphs, which follow each other
   std::vector<Captures> segments_;  // by segment; without pieces for those that are not replayed
 };
 

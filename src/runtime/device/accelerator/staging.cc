@@ -43,6 +43,7 @@ Staging::Staging(const exe::Executable& executable, const Places& places)
     : executable_(executable),
       places_(places),
       reads_(places.size(), std::vector<char>(executable.input_slots.size(), false)),
+      read_by_segment_(executable.segments.size()),
       space_of_output_(executable.output_slots.size(), 0),
       inputs_(executable.input_slots.size()),
       outputs_(executable.output_slots.size()) {
@@ -66,7 +67,12 @@ void Staging::findUses() {
       for (const exe::Instruction& instruction : executable_.segments[action.segment].instructions)
         exe::forEachOperand(instruction, [&](int32_t slot) {
           const auto group = static_cast<std::size_t>(executable_.slots[slot].group);
-          for (const std::size_t i : inputs[group]) reads_[worker.space][i] = true;
+          for (const std::size_t i : inputs[group]) {
+            reads_[worker.space][i] = true;
+            std::vector<int64_t>& read = read_by_segment_[action.segment];
+            const int64_t index = static_cast<int64_t>(i) % executable_.numInputs();
+            if (std::ranges::find(read, index) == read.end()) read.push_back(index);
+          }
           for (const std::size_t i : outputs[group]) space_of_output_[i] = worker.space;
         });
     }
@@ -80,8 +86,16 @@ bool Staging::isRead(int32_t space, int64_t index, int64_t part) const {
   return false;
 }
 
+Staging::Part Staging::newPart() const {
+  Part part;
+  for (const Place& place : places_) {
+    part.arrivals.emplace_back();
+    if (!place.isHost()) part.arrivals.back().event.emplace(place.device().type());
+  }
+  return part;
+}
+
 void Staging::bindInputs(const std::vector<at::Tensor>& inputs) {
-  bound_.clear();
   for (const at::Tensor& input : inputs)
     if (input.defined())
       for (const Place& place : places_) place.waitForCaller(input);
@@ -90,38 +104,62 @@ void Staging::bindInputs(const std::vector<at::Tensor>& inputs) {
 }
 
 void Staging::bindInput(int64_t index, const at::Tensor& input) {
-  const Type& type = executable_.slots[executable_.input_slots[index]].type;
+  const Type& type = typeOfInput(index);
   const int64_t num_parts = executable_.inputParts(), parts = executable_.micro_batches * num_parts;
   const c10::InferenceMode no_autograd;
-  if (!input.is_cpu()) bound_.push_back(input);
   std::vector<Part>& staged = inputs_[index];
-  staged.resize(parts);
+  while (static_cast<int64_t>(staged.size()) < parts) staged.push_back(newPart());
   for (int64_t k = 0; k < parts; ++k) {
-    const at::Tensor rows = parts > 1 ? input.narrow(0, k * type.sizes[0], type.sizes[0]) : input;
     Part& part = staged[k];
-    part.on_device.resize(places_.size());
-    bool is_pinned = false;
+    part.rows = parts > 1 ? input.narrow(0, k * type.sizes[0], type.sizes[0]) : input;
+    part.is_pinned = false;
     for (int32_t space = 0; space < static_cast<int32_t>(places_.size()); ++space) {
       if (!isRead(space, index, k % num_parts)) continue;
-      const bool is_staged = input.is_cpu() && !places_.at(space).isHost();
-      if (is_staged && !part.pinned.defined()) part.pinned = pinnedLike(type);
-      if (is_staged && !std::exchange(is_pinned, true)) copyPart(part.pinned, rows, type, /*non_blocking=*/false);
-      bringPart(part, space, is_staged ? part.pinned : rows, type);
+      const Place& place = places_.at(space);
+      Arrival& arrival = part.arrivals[space];
+      arrival.is_brought = false;
+      if (!arrival.tensor.defined()) arrival.tensor = place.work([&] { return like(type, place.device()); });
+      // On the host nothing waits for the stream that the caller works on: that is this thread's.
+      if (place.isHost() && !input.is_cpu()) bringPart(part, space, type);
       for (int32_t r = 0; r < executable_.replicas; ++r)
         if (executable_.inputPart(r) == k % num_parts)
           places_.at(space).slots().bindInput(r * executable_.numInputs() + index, k / num_parts,
-                                              part.on_device[space].const_data_ptr());
+                                              arrival.tensor.const_data_ptr());
     }
   }
 }
 
-void Staging::bringPart(Part& part, int32_t space, const at::Tensor& rows, const Type& type) const {
+void Staging::bring(int32_t worker, const exe::Action& action, const std::optional<c10::Stream>& stream) {
+  const std::vector<int64_t>& read = read_by_segment_[action.segment];
+  if (read.empty()) return;
+  const exe::WorkerProgram& program = executable_.workers[worker];
+  const int64_t lanes = executable_.lanesOf(executable_.segments[action.segment]);
+  const int64_t num_parts = executable_.inputParts(), part_of_replica = executable_.inputPart(program.replica);
+  const c10::InferenceMode no_autograd;
+  const std::lock_guard lock(mutex_);
+  for (const int64_t index : read)
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      Part& part = inputs_[index].at((action.micro_batch + lane) * num_parts + part_of_replica);
+      bringPart(part, program.space, typeOfInput(index));
+      if (stream) part.arrivals[program.space].event->block(*stream);
+    }
+}
+
+void Staging::bringPart(Part& part, int32_t space, const Type& type) const {
   const Place& place = places_.at(space);
-  at::Tensor& ours = part.on_device[space];
-  place.work([&] {
-    if (!ours.defined()) ours = like(type, place.device());
-    copyPart(ours, rows, type, /*non_blocking=*/!place.isHost());
-  });
+  Arrival& arrival = part.arrivals[space];
+  if (std::exchange(arrival.is_brought, true)) return;
+  const bool is_staged = part.rows.is_cpu() && !place.isHost();
+  if (is_staged && !part.pinned.defined()) part.pinned = pinnedLike(type);
+  if (is_staged && !std::exchange(part.is_pinned, true)) copyPart(part.pinned, part.rows, type, /*non_blocking=*/false);
+  place.work(
+      [&] { copyPart(arrival.tensor, is_staged ? part.pinned : part.rows, type, /*non_blocking=*/!place.isHost()); });
+  if (arrival.event) arrival.event->record(*place.copies());
+}
+
+void Staging::releaseInputs() {
+  for (std::vector<Part>& parts : inputs_)
+    for (Part& part : parts) part.rows = at::Tensor();
 }
 
 void Staging::bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) {

@@ -1,10 +1,16 @@
-// Inputs and results on their way between the host and accelerators. Used by accelerator_backend.cc.
+// Inputs and results on their way between the host and accelerators. Used by accelerator_backend.cc and
+// accelerator_device.cc.
 #pragma once
 
+#include <cstdint>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
 #include "exe/executable.h"
 #include "runtime/device/accelerator/places.h"
@@ -12,16 +18,21 @@
 
 namespace abele::runtime {
 
-/// Micro-batches of inputs, copied through pinned memory before a step to each device that reads them; results in the
-/// memory of the device that makes them, copied to the caller's tensors behind it. All memory is kept from step to
-/// step. Threads: the caller's, between steps.
+/// Inputs, copied through pinned memory to each device that reads them, micro-batch by micro-batch, while the devices
+/// work on those before; results in the memory of the device that makes them, copied to the caller's tensors behind the
+/// step. All memory is kept from step to step. Threads: the caller's, between steps; bring() all workers'.
 class Staging {
  public:
   Staging(const exe::Executable& executable, const Places& places);
 
-  /// Enqueues the copies. Requires: checkInputs(), checkOutputs().
+  /// Of the next step. Requires: checkInputs(), checkOutputs().
   void bindInputs(const std::vector<at::Tensor>& inputs);
   void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs);
+  /// Before a worker's action: what it reads of the inputs is copied, unless it was asked for before in this step. What
+  /// is enqueued on the stream next sees it; on the host (no stream) it is there.
+  void bring(int32_t worker, const exe::Action& action, const std::optional<c10::Stream>& stream);
+  /// The step is over: the caller's inputs are not held any longer.
+  void releaseInputs();
   /// The workers are done: fills the caller's tensors.
   void fetchOutputs();
 
@@ -29,9 +40,17 @@ class Staging {
   static Allocations pinnedAllocations();
 
  private:
+  /// Rows of a micro-batch in a memory space.
+  struct Arrival {
+    at::Tensor tensor;
+    bool is_brought = false;  // in this step
+    std::optional<c10::Event> event;
+  };
   struct Part {
+    at::Tensor rows;  // the caller's, while a copy may read them
     at::Tensor pinned;
-    std::vector<at::Tensor> on_device;  // by space
+    bool is_pinned = false;         // the rows are there, in this step
+    std::vector<Arrival> arrivals;  // by space
   };
   struct Result {
     at::Tensor bound;  // the caller's, in this step
@@ -39,17 +58,22 @@ class Staging {
   };
   void findUses();
   bool isRead(int32_t space, int64_t index, int64_t part) const;
+  Part newPart() const;
   void bindInput(int64_t index, const at::Tensor& input);
-  void bringPart(Part& part, int32_t space, const at::Tensor& rows, const Type& type) const;
+  void bringPart(Part& part, int32_t space, const Type& type) const;
   void bindOutput(std::size_t target, const std::vector<at::Tensor>& tensors);
+  const Type& typeOfInput(int64_t index) const {
+    return executable_.slots[static_cast<std::size_t>(executable_.input_slots[static_cast<std::size_t>(index)])].type;
+  }
 
   const exe::Executable& executable_;
   const Places& places_;
-  std::vector<std::vector<char>> reads_;      // by space and input slot
-  std::vector<int32_t> space_of_output_;      // by target
-  std::vector<std::vector<Part>> inputs_;     // by input: its micro-batches
-  std::vector<at::Tensor> bound_;             // the caller's inputs, while a copy may read them
-  std::vector<std::vector<Result>> outputs_;  // by target; those beyond the step's have nothing bound
+  std::vector<std::vector<char>> reads_;               // by space and input slot
+  std::vector<std::vector<int64_t>> read_by_segment_;  // inputs
+  std::vector<int32_t> space_of_output_;               // by target
+  std::mutex mutex_;                                   // of inputs_, while a step runs
+  std::vector<std::vector<Part>> inputs_;              // by input: its micro-batches
+  std::vector<std::vector<Result>> outputs_;           // by target; those beyond the step's have nothing bound
 };
 
 }  // namespace abele::runtime

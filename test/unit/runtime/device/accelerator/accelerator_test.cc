@@ -198,9 +198,10 @@ TEST_F(Accelerator, WhatAKernelThrowsStopsTheUpdates) {
 struct TwoDevices : Program {
   int32_t in, index, weight, sum;
 
-  explicit TwoDevices(int64_t micro_batches) : Program(micro_batches, /*frames=*/2) {
+  explicit TwoDevices(int64_t micro_batches, bool off_chip = false) : Program(micro_batches, /*frames=*/2) {
     const int32_t arrived = group(exe::GroupKind::kStash, 2, "receive"),
                   other = group(exe::GroupKind::kStash, 2, "other");
+    executable.groups[values].off_chip = executable.groups[arrived].off_chip = off_chip;
     in = input(f32({4})), index = input(contiguousType(DType::kInt64, {4}));
     weight = external(f32({4}), exe::ExternalKind::kParameter);
     sum = external(f32({4}), exe::ExternalKind::kAccumulator);
@@ -263,6 +264,90 @@ TEST_F(Accelerator, ValuesGoFromOneDeviceToAnother) {
       weight.sub_(sum);
     }
     EXPECT_TRUE(sameBits(backend->value(0), weight));
+  }
+}
+
+// What both stages have of a value is in the host's memory: the link brings it from there to there.
+TEST_F(Accelerator, TheHostWaitsForNoCopyBetweenOffChipFrames) {
+  int64_t waits[2] = {};
+  for (const int i : {0, 1}) {
+    const int64_t count = i == 0 ? 4 : 16;
+    const TwoDevices p(count, /*off_chip=*/true);
+    const auto backend = load(p, {.accelerator = "simulated:0,simulated:1"});
+    backend->setHyper(0, "lr", 1);
+    Runtime runtime(p.executable, *backend);
+    for (int step = 0; step < 3; ++step) {
+      const at::Tensor x = at::randn({4 * count}), index = at::randint(4, {4 * count}, at::kLong);
+      const int64_t before = simulated::numHostWaits();
+      const std::vector<at::Tensor> results = runOn(p, *backend, runtime, x, index);
+      waits[i] = simulated::numHostWaits() - before;
+      for (int64_t k = 0; k < count; ++k)
+        EXPECT_TRUE(sameBits(results[k], x.narrow(0, 4 * k, 4).neg().index_select(0, index.narrow(0, 4 * k, 4))));
+    }
+    constexpr int32_t kLink = 2;
+    EXPECT_EQ(backend->residentBytes(kLink), backend->allocatedBytes(kLink) + 16);  // that it passes through
+  }
+  EXPECT_EQ(waits[0], waits[1]);
+}
+
+TEST_F(Accelerator, OffChipFramesInAFileAreCopiedByTheHost) {
+  const TwoDevices p(6, /*off_chip=*/true);
+  const auto backend = load(p, {.off_chip_memory_limit = 0, .accelerator = "simulated:0,simulated:1"});
+  Runtime runtime(p.executable, *backend);
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor x = at::randn({24}), index = at::randint(4, {24}, at::kLong);
+    const std::vector<at::Tensor> results = runOn(p, *backend, runtime, x, index);
+    for (int64_t k = 0; k < 6; ++k)
+      EXPECT_TRUE(sameBits(results[k], x.narrow(0, 4 * k, 4).neg().index_select(0, index.narrow(0, 4 * k, 4))));
+  }
+  EXPECT_GT(backend->fileBytes(), 0);
+}
+
+// Rows of later micro-batches are copied while the device works on those before, not when a step begins.
+TEST_F(Accelerator, InputsAreCopiedWithTheMicroBatchThatReadsThem) {
+  constexpr int kCount = 4;
+  Program p(kCount);
+  const int32_t in = p.input(f32({4})), out = p.value(f32({4}));
+  p.op("aten::neg", {Arg::id(in)}, {out});
+  p.emit(out);
+  const auto backend = load(p, {.device_graphs = false});
+  const auto device = backend->makeDevice(0);
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor x = at::randn({4 * kCount});
+    std::vector<at::Tensor> results;
+    for (int k = 0; k < kCount; ++k) results.push_back(at::empty({4}));
+    const int64_t begin = simulated::numJobs(), waits = simulated::numHostWaits();
+    backend->bindInputs({x});
+    backend->bindOutputs({results});
+    backend->begin(step);
+    if (step > 0) EXPECT_EQ(simulated::numJobs(), begin);  // memory is there
+    for (int k = 0; k < kCount; ++k) {
+      const int64_t before = simulated::numJobs();
+      device->run({0, 0, k, k, step});
+      if (step > 0) EXPECT_EQ(simulated::numJobs() - before, 3);  // the copy, neg, the result
+    }
+    EXPECT_EQ(simulated::numHostWaits(), waits);
+    backend->finish(true);
+    for (int k = 0; k < kCount; ++k) EXPECT_TRUE(sameBits(results[k], x.narrow(0, 4 * k, 4).neg()));
+  }
+}
+
+TEST_F(Accelerator, CallersChangeTheirTensorsBetweenSteps) {
+  constexpr int64_t kCount = 5;
+  const TwoDevices p(kCount);
+  for (const char* devices : {"simulated:0,simulated:1", "simulated:2"}) {
+    const auto backend = load(p, {.accelerator = devices});
+    Runtime runtime(p.executable, *backend);
+    const at::Tensor x = at::empty({4 * kCount}), index = at::empty({4 * kCount}, at::kLong);
+    for (uint64_t seed = 1; seed <= 100; ++seed) {
+      simulated::setDelays(seed);
+      x.normal_();
+      index.random_(0, 4);
+      const std::vector<at::Tensor> results = runOn(p, *backend, runtime, x, index);
+      for (int64_t k = 0; k < kCount; ++k)
+        ASSERT_TRUE(sameBits(results[k], x.narrow(0, 4 * k, 4).neg().index_select(0, index.narrow(0, 4 * k, 4))))
+            << devices << ", delays of " << seed;
+    }
   }
 }
 
@@ -422,6 +507,29 @@ TEST_F(Graphs, WhatCannotBeCapturedRunsEachTime) {
   }
   EXPECT_EQ(captures(), 2);  // before it and behind it
   EXPECT_EQ(replays(), 2 * 3);
+}
+
+// Kernels allocate beside the planned memory: what graphs allocated stays in their pool.
+TEST_F(Graphs, PoolsAreCounted) {
+  Program p(2);
+  const int32_t in = p.input(f32({500})), first = p.value(f32({500})), out = p.value(f32({500}));
+  p.op("aten::neg", {Arg::id(in)}, {first});
+  exe::Instruction& drop =
+      p.op("aten::native_dropout", {Arg::id(first), Arg::real(0.5), Arg::boolean(true)}, {out, -1});
+  drop.random_draws = 4, drop.random_offset = 0;
+  p.executable.random_draws = 4;
+  p.emit(out);
+  for (const bool has_graphs : {false, true}) {
+    Runner runner(p, {.device_graphs = has_graphs});
+    const auto beside = [&] { return runner.backend().residentBytes(0) - runner.backend().allocatedBytes(0); };
+    runner.step({at::randn({1000})});
+    EXPECT_EQ(beside(), 0);
+    for (int step = 0; step < 3; ++step) runner.step({at::randn({1000})});
+    const int64_t bytes = beside();
+    EXPECT_EQ(bytes > 0, has_graphs);
+    for (int step = 0; step < 3; ++step) runner.step({at::randn({1000})});
+    EXPECT_EQ(beside(), bytes);
+  }
 }
 
 TEST_F(Graphs, WhatAKernelOfAReplayThrowsStopsTheUpdates) {

@@ -190,6 +190,56 @@ TEST(Moves, EveryActionFindsWhatTheOnesBeforeItLeft) {
   EXPECT_GT(num_moves, 1000);
 }
 
+// Each action changes a frame of its own. What comes for the next one takes the place of what left before this one, and
+// what leaves behind this one is in nobody's way: both directions copy at once.
+TEST(Moves, AFetchWaitsForTheStoresThatMakeItsPlaceAlone) {
+  constexpr int32_t kCount = 6;
+  exe::Executable executable;
+  executable.micro_batches = executable.accumulation = 1;
+  executable.fetch_ahead = true;
+  executable.workers.resize(1);
+  for (int32_t i = 0; i < kCount; ++i) {
+    executable.groups.push_back(
+        {.kind = exe::GroupKind::kPersistent, .worker = 0, .frame_bytes = 64, .name = "weight", .off_chip = true});
+    executable.slots.push_back({i, 0, contiguousType(DType::kFloat32, {16}), {}});
+    exe::Instruction instruction{.op = "aten::neg_", .args = {Arg::id(i)}};
+    instruction.writes = {i};
+    executable.segments.push_back({0, exe::Direction::kForward, "fwd", {instruction}});
+    executable.workers[0].actions.push_back({i, 0, {}});
+  }
+  const WorkerMoves moves = planMoves(executable, {false})[0];
+  EXPECT_EQ(moves.window_bytes, 2 * 64);
+  for (int32_t i = 0; i < kCount; ++i) {
+    const ActionMoves& action = moves.actions[static_cast<std::size_t>(i)];
+    EXPECT_EQ(action.stores.size(), 1u);
+    EXPECT_EQ(action.places_behind, i < 2 ? kNoStores : i - 2);
+    ASSERT_EQ(action.next_fetches.size(), i + 1 < kCount ? 1u : 0u);
+    if (i + 1 < kCount) EXPECT_EQ(action.next_fetches[0].behind, i - 1);
+  }
+}
+
+TEST(Moves, AFetchWaitsForTheStoreOfWhatItReads) {
+  exe::Executable executable;
+  executable.micro_batches = executable.accumulation = 1;
+  executable.fetch_ahead = true;
+  executable.workers.resize(1);
+  for (int32_t i = 0; i < 3; ++i) {
+    executable.groups.push_back(
+        {.kind = exe::GroupKind::kPersistent, .worker = 0, .frame_bytes = 64 << i, .name = "weight", .off_chip = true});
+    executable.slots.push_back({i, 0, contiguousType(DType::kFloat32, {16 << i}), {}});
+    exe::Instruction instruction{.op = "aten::neg_", .args = {Arg::id(i)}};
+    if (i == 0) instruction.writes = {i};
+    executable.segments.push_back({0, exe::Direction::kForward, "fwd", {instruction}});
+  }
+  for (const int32_t segment : {0, 1, 2, 0}) executable.workers[0].actions.push_back({segment, 0, {}});
+  const WorkerMoves moves = planMoves(executable, {false})[0];
+  ASSERT_EQ(moves.actions[0].stores.size(), 1u);
+  ASSERT_EQ(moves.actions[2].next_fetches.size(), 1u);
+  const Move &store = moves.actions[0].stores[0], &fetch = moves.actions[2].next_fetches[0];
+  EXPECT_NE(store.offset_bytes, fetch.offset_bytes);
+  EXPECT_EQ(fetch.behind, 0);
+}
+
 TEST(Moves, AWorkerHasNoMoreOnItsDeviceThanThePlanSays) {
   int64_t window_bytes = 0, planned_bytes = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {
