@@ -16,6 +16,7 @@
 #include "abele/placement.h"  // IWYU pragma: export
 #include "abele/processes.h"
 #include "abele/profiling.h"
+#include "abele/script.h"     // IWYU pragma: export
 #include "abele/server.h"     // IWYU pragma: export
 #include "abele/signature.h"  // IWYU pragma: export
 #include "abele/simulate.h"   // IWYU pragma: export

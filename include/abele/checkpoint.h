@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,10 @@
 #include "abele/data_loader.h"
 #include "abele/export.h"
 #include "abele/model.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace abele {
 
@@ -65,5 +70,27 @@ ABELE_API void loadWeights(const std::string& path, CompiledModel& model, const 
 /// Writes them into model.safetensors of the folder. If several processes hold stages all call this, each writes a
 /// file with its part, and the first one also the index. Throws: E0712, in all processes if one cannot write.
 ABELE_API void saveWeights(const std::string& folder, CompiledModel& model);
+
+/// Puts the parameters and buffers of a module on the meta device: they have shapes, and no memory any more. Optimizers
+/// and members that hold them hold the same tensors as before. torch::nn::Module::to() cannot do this. Called for each
+/// submodule as soon as it is made, it keeps all but one of them out of memory. Requires: no model of the module is
+/// compiled. Throws: E0105 for tensors that are not dense.
+ABELE_API void toMeta(torch::nn::Module& module);
+
+/// Gives a module's own parameters and buffers their first values. Returns false for a module that it does not know.
+using InitModule = std::function<bool(torch::nn::Module&)>;
+/// Draws the weights of the model's module under this seed, as constructors do: children first, in the order in
+/// which they were registered; of torch::nn's modules by their reset_parameters(), of others by `own`, which is asked
+/// first. A module on the meta device is drawn when the model is compiled: each process draws all tensors, a module at
+/// a time, and keeps what its devices have. torch's random numbers stay where they are. The numbers are
+/// those of the constructors under torch::manual_seed(seed), if each module draws when it is made.
+///   abele::initWeights(model, 7, [](torch::nn::Module& module) {
+///     auto* mine = module.as<Mine>();
+///     if (mine) mine->reset_parameters();
+///     return mine != nullptr;
+///   });
+/// Throws: E0708 for a module that has parameters or buffers of its own, and that neither knows; of a module on the
+/// meta device the first call throws it. E0705 for a loaded model without a module.
+ABELE_API void initWeights(CompiledModel& model, uint64_t seed, InitModule own = {});
 
 }  // namespace abele

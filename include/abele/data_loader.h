@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -119,23 +120,24 @@ class ABELE_API StoredRows {
 class ABELE_API DataLoader {
  public:
   /// Samples are the rows (dim 0) of these tensors, which must have equal numbers of them (E0801).
-  DataLoader(const Options& options, std::vector<at::Tensor> tensors, const DataLoaderOptions& loading);
+  DataLoader(const Options& options, std::vector<at::Tensor> tensors, const DataLoaderOptions& loading = {});
   /// Samples are the rows of these tensors of the files; a batch has the tensors in the order of their names. Verifies
   /// the tensors' checksums first, if the files have them. Throws E0801 for tensors that are missing or have
   /// different numbers of rows, E0501 for damage, E0712.
   DataLoader(const Options& options, const StoredRows& rows, const std::vector<std::string>& names,
-             const DataLoaderOptions& loading);
+             const DataLoaderOptions& loading = {});
   /// sample(i) returns sample i of `count` as tensors without a batch dimension, all of one shape and type (E0801).
   DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
-             const DataLoaderOptions& loading);
+             const DataLoaderOptions& loading = {});
   /// The samples of a data set of torch::data with a known size (else E0801), before or after map().
   template <detail::TorchDataSet DataSet>
-  DataLoader(const Options& options, DataSet data, const DataLoaderOptions& loading)
+  DataLoader(const Options& options, DataSet data, const DataLoaderOptions& loading = {})
       : DataLoader(options, detail::samplesOf(std::move(data)), loading) {}
   /// start() begins a pass over a stream of chunks, whose rows are joined and split into batches: only one batch of a
   /// pass can be incomplete. A stream is neither shuffled nor shared between processes (E0801).
-  DataLoader(const Options& options, std::function<NextChunk()> start, const DataLoaderOptions& loading);
+  DataLoader(const Options& options, std::function<NextChunk()> start, const DataLoaderOptions& loading = {});
   DataLoader(DataLoader&&) noexcept;
+  DataLoader& operator=(DataLoader&&) noexcept;
   ~DataLoader();
 
   int64_t combinedBatchSize() const;
@@ -162,14 +164,22 @@ class ABELE_API DataLoader {
   /// One pass, for range-based for; begin() calls reset(). A batch is valid until the next one.
   class ABELE_API Iterator {
    public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = std::vector<at::Tensor>;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const value_type*;
+    using reference = const value_type&;
+    Iterator() = default;  // an end
     const std::vector<at::Tensor>& operator*() const;
+    const std::vector<at::Tensor>* operator->() const { return &**this; }
     Iterator& operator++();
-    bool operator!=(const Iterator& other) const { return loader_ != other.loader_; }
+    void operator++(int) { ++*this; }
+    bool operator==(const Iterator& other) const { return loader_ == other.loader_; }
 
    private:
     friend class DataLoader;
     explicit Iterator(DataLoader* loader) : loader_(loader) {}
-    DataLoader* loader_;
+    DataLoader* loader_ = nullptr;
   };
   Iterator begin();
   Iterator end() { return Iterator(nullptr); }
@@ -227,6 +237,7 @@ class ABELE_API AsynchronousDataAccessor {
   explicit AsynchronousDataAccessor(Range& range, const AccessorOptions& options = {})
       : AsynchronousDataAccessor(detail::passesOf(range), options) {}
   AsynchronousDataAccessor(AsynchronousDataAccessor&&) noexcept;
+  AsynchronousDataAccessor& operator=(AsynchronousDataAccessor&&) noexcept;
   ~AsynchronousDataAccessor();
 
   /// The next batch of this pass; false at its end.
@@ -239,14 +250,22 @@ class ABELE_API AsynchronousDataAccessor {
   /// One pass, for range-based for; begin() calls reset(). A batch is valid until the next one.
   class ABELE_API Iterator {
    public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = std::vector<at::Tensor>;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const value_type*;
+    using reference = const value_type&;
+    Iterator() = default;  // an end
     const std::vector<at::Tensor>& operator*() const;
+    const std::vector<at::Tensor>* operator->() const { return &**this; }
     Iterator& operator++();
-    bool operator!=(const Iterator& other) const { return accessor_ != other.accessor_; }
+    void operator++(int) { ++*this; }
+    bool operator==(const Iterator& other) const { return accessor_ == other.accessor_; }
 
    private:
     friend class AsynchronousDataAccessor;
     explicit Iterator(AsynchronousDataAccessor* accessor) : accessor_(accessor) {}
-    AsynchronousDataAccessor* accessor_;
+    AsynchronousDataAccessor* accessor_ = nullptr;
   };
   Iterator begin();
   Iterator end() { return Iterator(nullptr); }

@@ -2,8 +2,10 @@
 // model.h.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -19,6 +21,9 @@ class Tensor;
 }
 namespace torch::nn {
 class Module;
+}
+namespace torch::jit {
+struct Module;
 }
 
 namespace abele::detail {
@@ -150,9 +155,40 @@ auto& moduleOf(M& module) {
   }
 }
 template <class M>
-concept ModuleLike =
-    std::is_base_of_v<torch::nn::Module,
-                      std::remove_cvref_t<decltype(moduleOf(std::declval<std::remove_cvref_t<M>&>()))>>;
+using ModuleIn = std::remove_cvref_t<decltype(moduleOf(std::declval<std::remove_cvref_t<M>&>()))>;
+/// TorchScript: what torch::jit::load returns.
+template <class M>
+concept ScriptLike = std::is_same_v<ModuleIn<M>, torch::jit::Module>;
+/// torch::nn::AnyModule: any module, which calls its forward.
+template <class M>
+concept AnyModuleLike = !ScriptLike<M> && requires(ModuleIn<M>& any) {
+  any.is_empty();
+  any.type_info();
+  { *any.ptr() } -> std::same_as<torch::nn::Module&>;
+};
+template <class M>
+concept ModuleLike = ScriptLike<M> || AnyModuleLike<M> || std::is_base_of_v<torch::nn::Module, ModuleIn<M>>;
+
+/// The module whose parameters and buffers are a model's weights. owner: of one that stands for what the caller has.
+struct Weights {
+  torch::nn::Module& module;
+  std::shared_ptr<torch::nn::Module> owner = nullptr;
+};
+ABELE_API Weights weightsOfScript(const torch::jit::Module& script);
+ABELE_API StructuredForward forwardOfScript(const torch::jit::Module& script);
+template <class M>
+Weights weightsOf(M& module) {
+  auto& own = moduleOf(module);
+  if constexpr (ScriptLike<M>) {
+    return weightsOfScript(own);
+  } else if constexpr (AnyModuleLike<M>) {
+    if (own.is_empty()) refuseEmptyModule();
+    std::shared_ptr<torch::nn::Module> held = own.ptr();
+    return {*held, held};
+  } else {
+    return {own};
+  }
+}
 
 /// A module whose forward is a template or has parameters that are no tensors; chosen by what it takes.
 template <class M>
@@ -170,17 +206,18 @@ auto forwardParameters() {
   else
     return ParametersOf<void>();
 }
-/// The forward of a module that the caller keeps alive. Plain tensors are passed as a program would pass them, so
+/// The forward of the module that a pointer points to. Plain tensors are passed as a program would pass them, so
 /// parameters may have defaults.
-template <class M>
-StructuredForward wrapModule(M& module) {
-  return [module = &module](const auto& inputs, const std::string& form) {
+template <class Pointer>
+StructuredForward wrapModule(Pointer module) {
+  using M = std::remove_reference_t<decltype(*module)>;
+  return [module = std::move(module)](const auto& inputs, const std::string& form) {
     using Known = decltype(forwardParameters<M>());
-    ForwardOf<M> plain{module};
+    ForwardOf<M> plain{&*module};
     if (form.size() == inputs.size())
       if (std::optional<Flat> results = callWithTensors<0>(plain, inputs)) return std::move(*results);
     if constexpr (KnownStructures<Known>) {
-      const auto forward = [module](auto&&... each) { return module->forward(std::forward<decltype(each)>(each)...); };
+      const auto forward = [&module](auto&&... each) { return module->forward(std::forward<decltype(each)>(each)...); };
       if constexpr (Known::take_list)
         return flattenedResults(forward(inputs));
       else
@@ -189,6 +226,17 @@ StructuredForward wrapModule(M& module) {
       refuseArguments(inputs.size(), {});
     }
   };
+}
+/// A module's own forward. The caller keeps the module alive, unless it is one of TorchScript or an AnyModule.
+template <class M>
+StructuredForward ownForward(M& module) {
+  auto& own = moduleOf(module);
+  if constexpr (ScriptLike<M>)
+    return forwardOfScript(own);
+  else if constexpr (AnyModuleLike<M>)
+    return wrapModule(std::make_shared<ModuleIn<M>>(own));
+  else
+    return wrapModule(&own);
 }
 
 }  // namespace abele::detail

@@ -348,48 +348,48 @@ ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, Structure
                                             const Options& options, const std::source_location& line);
 }  // namespace detail
 
-/// module: a torch::nn::Module, a pointer to one, or a holder (torch::nn::Linear); its parameters and buffers are the
-/// weights. forward: any callable that takes and returns tensors, or structures of them and values (structure.h). One
-/// whose parameters are not known (auto) takes up to 8 tensors. line: of the program, for messages; blocks and scopes
-/// give more exact ones (annotate.h).
+/// module: a torch::nn::Module, a pointer to one, a holder (torch::nn::Linear), a torch::nn::AnyModule, or a
+/// TorchScript module (script.h); its parameters and buffers are the weights. forward: any callable that takes and
+/// returns tensors, or structures of them and values (structure.h). One whose parameters are not known (auto) takes up
+/// to 8 tensors. line: of the program, for messages; blocks and scopes give more exact ones (annotate.h).
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{},
                             const std::source_location& line = std::source_location::current()) {
-  return detail::makeTrainingModel(detail::moduleOf(module), detail::wrapForward(std::move(forward)), options,
+  return detail::makeTrainingModel(detail::weightsOf(module).module, detail::wrapForward(std::move(forward)), options,
                                    optimizer, line);
 }
 template <class Module, detail::NotOptions Fn>
 InferenceModel inferenceModel(Module&& module, Fn forward, const Options& options = {},
                               const std::source_location& line = std::source_location::current()) {
-  return detail::makeInferenceModel(&detail::moduleOf(module), detail::wrapForward(std::move(forward)), options, line);
+  return detail::makeInferenceModel(&detail::weightsOf(module).module, detail::wrapForward(std::move(forward)), options,
+                                    line);
 }
 /// Uses the module's own forward. In training it returns the loss and any other results.
 template <detail::ModuleLike Module>
 TrainingModel trainingModel(Module&& module, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{},
                             const std::source_location& line = std::source_location::current()) {
-  auto& own = detail::moduleOf(module);
-  return detail::makeTrainingModel(own, detail::wrapModule(own), options, optimizer, line);
+  return detail::makeTrainingModel(detail::weightsOf(module).module, detail::ownForward(module), options, optimizer,
+                                   line);
 }
 /// The same with the groups and numbers of an optimizer of LibTorch (optim::fromTorch).
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options,
                             const torch::optim::Optimizer& optimizer,
                             const std::source_location& line = std::source_location::current()) {
-  return trainingModel(module, std::move(forward), options, optim::fromTorch(optimizer, detail::moduleOf(module)),
-                       line);
+  return trainingModel(module, std::move(forward), options,
+                       optim::fromTorch(optimizer, detail::weightsOf(module).module), line);
 }
 template <detail::ModuleLike Module>
 TrainingModel trainingModel(Module&& module, const Options& options, const torch::optim::Optimizer& optimizer,
                             const std::source_location& line = std::source_location::current()) {
-  return trainingModel(module, options, optim::fromTorch(optimizer, detail::moduleOf(module)), line);
+  return trainingModel(module, options, optim::fromTorch(optimizer, detail::weightsOf(module).module), line);
 }
 template <detail::ModuleLike Module>
 InferenceModel inferenceModel(Module&& module, const Options& options = {},
                               const std::source_location& line = std::source_location::current()) {
-  auto& own = detail::moduleOf(module);
-  return detail::makeInferenceModel(&own, detail::wrapModule(own), options, line);
+  return detail::makeInferenceModel(&detail::weightsOf(module).module, detail::ownForward(module), options, line);
 }
 /// A callable without weights; tensors that it holds are constants.
 template <detail::NotOptions Fn>

@@ -30,6 +30,7 @@ using ModulePlacement = std::vector<std::pair<std::string, int>>;
 
 namespace detail {
 ABELE_API void placeModules(torch::nn::Module& module, const ModulePlacement& placement);
+ABELE_API void placeScript(const torch::jit::Module& script, const ModulePlacement& placement);
 ABELE_API ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
                                        const std::vector<int>& layers_per_ipu, int first_ipu);
 }  // namespace detail
@@ -44,7 +45,10 @@ ABELE_API ModulePlacement layersPerIpu(const torch::nn::Module& module, const st
 /// blocks. Throws E0708 for an unknown path, and for a module without parameters and buffers.
 template <detail::ModuleLike Module>
 void placeModules(Module&& module, const ModulePlacement& placement) {
-  detail::placeModules(detail::moduleOf(module), placement);
+  if constexpr (detail::ScriptLike<Module>)
+    detail::placeScript(detail::moduleOf(module), placement);
+  else
+    detail::placeModules(detail::weightsOf(module).module, placement);
 }
 
 /// A placement of the children of `layers` ("encoder.layer"), in their order: the first layers_per_ipu[0] of them on
@@ -54,7 +58,7 @@ void placeModules(Module&& module, const ModulePlacement& placement) {
 template <detail::ModuleLike Module>
 ModulePlacement layersPerIpu(Module&& module, const std::string& layers, const std::vector<int>& layers_per_ipu,
                              int first_ipu = 0) {
-  return detail::layersPerIpu(detail::moduleOf(module), layers, layers_per_ipu, first_ipu);
+  return detail::layersPerIpu(detail::weightsOf(module).module, layers, layers_per_ipu, first_ipu);
 }
 
 }  // namespace abele

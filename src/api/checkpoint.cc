@@ -2,10 +2,12 @@
 #include "abele/checkpoint.h"
 
 #include <string_view>
+#include <utility>
 
 #include "api/core.h"
 #include "base/error.h"
 #include "model/checkpoint.h"
+#include "model/first_weights.h"
 #include "model/tensor_file.h"
 
 namespace abele {
@@ -82,5 +84,11 @@ void loadWeights(const std::string& path, CompiledModel& model, const LoadWeight
 }
 
 void saveWeights(const std::string& folder, CompiledModel& model) { ModelAccess::enter(model)->saveWeights(folder); }
+
+void toMeta(torch::nn::Module& module) { host::toMeta(module); }
+
+void initWeights(CompiledModel& model, uint64_t seed, InitModule own) {
+  ModelAccess::enter(model)->initWeights(seed, std::move(own));
+}
 
 }  // namespace abele

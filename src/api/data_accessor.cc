@@ -48,6 +48,7 @@ AsynchronousDataAccessor::AsynchronousDataAccessor(std::function<NextChunk()> st
 }
 
 AsynchronousDataAccessor::AsynchronousDataAccessor(AsynchronousDataAccessor&&) noexcept = default;
+AsynchronousDataAccessor& AsynchronousDataAccessor::operator=(AsynchronousDataAccessor&&) noexcept = default;
 AsynchronousDataAccessor::~AsynchronousDataAccessor() = default;
 
 bool AsynchronousDataAccessor::next(std::vector<at::Tensor>& batch) {

@@ -161,6 +161,7 @@ DataLoader::DataLoader(const Options& options, std::function<NextChunk()> start,
 }
 
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
+DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
 DataLoader::~DataLoader() = default;
 
 int64_t DataLoader::combinedBatchSize() const { return here(impl_, kName).combined; }

@@ -31,7 +31,7 @@ struct NamedTensor {
   bool trains = false;  // an optimizer updates it
 };
 
-// module.cc: the only unit that sees torch::nn::Module.
+// module.cc
 /// Parameters, then buffers, each once under its first name.
 std::vector<NamedTensor> tensorsOf(const torch::nn::Module& module);
 /// Keeps the module alive when a std::shared_ptr owns it; else null.

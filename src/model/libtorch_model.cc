@@ -15,6 +15,7 @@
 #include "compile/tensors.h"
 #include "exe/executable.h"
 #include "ir/text.h"
+#include "model/first_weights.h"
 #include "model/libtorch_module.h"
 #include "model/optimizer_numbers.h"
 #include "options/run_time.h"
@@ -152,6 +153,27 @@ void LibTorchModel::loadWeights(const std::shared_ptr<const WeightFiles>& files)
                 {.what = "loadWeights() of a model without a module",
                  .remedy = "load the file with a module, or use loadStateDict()"});
   Model::loadWeights(files, weightTargetsOf(*own().module()));
+}
+
+void LibTorchModel::initWeights(uint64_t seed, InitModule init) {
+  const Turns::Turn turn = moduleTurn();
+  torch::nn::Module* const module = own().module();
+  ABELE_REQUIRE(module, E0705,
+                {.what = "initWeights() of a model without a module",
+                 .remedy = "load the file with a module to draw weights for"});
+  if (!init) requireFirstWeights(*module);
+  const std::vector<NamedTensor> tensors = own().tensors();
+  if (std::ranges::any_of(tensors, [](const NamedTensor& each) { return each.tensor.is_meta(); })) {
+    fillMetaTensors([module, seed, init = std::move(init)](const std::vector<NamedTensor>& needed) {
+      drawFirstWeights(*module, seed, init, &needed);
+    });
+    return;
+  }
+  pullFromTrainers();
+  pullIfStale();
+  drawFirstWeights(*module, seed, init, nullptr);
+  ++sharing().host_version;
+  if (program() && isAttached()) upload();
 }
 
 // --- optimizer, groups, times ----------------------------------------------------------------------------------------

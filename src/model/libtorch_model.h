@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "abele/checkpoint.h"
 #include "abele/model.h"
 #include "base/fork.h"
 #include "compile/compiled_program.h"
@@ -56,6 +57,9 @@ class LibTorchModel : public Model {
 
   /// As Model::loadWeights, into the module's tensors. Throws E0705 for a loaded model without a module.
   void loadWeights(const std::shared_ptr<const WeightFiles>& files);
+  /// The first values of the module's tensors, and to the devices; of those on the meta device when a program needs
+  /// them. Throws E0705, E0708.
+  void initWeights(uint64_t seed, InitModule own);
 
   void save(const std::string& path, const SaveOptions& what);
   /// Goes on from a file. Requires: nothing was compiled.

@@ -7,6 +7,7 @@
 #include "model/forms.h"
 #include "model/lines.h"
 #include "model/placed_modules.h"
+#include "model/script_module.h"
 #include "model/trained_parameters.h"
 
 namespace abele::host {
@@ -36,6 +37,7 @@ ModuleSource::Captured LibTorchModule::capture(const std::string& form, const st
   program.forward = [&](const std::vector<at::Tensor>& inputs) {
     placed.begin();
     detail::Flat results = forward_(inputs, form);
+    requireOwnTensors(module_);
     captured.result_form = std::move(results.form);
     return std::move(results.tensors);
   };

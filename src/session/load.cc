@@ -78,7 +78,8 @@ void materializeModel(const Compiled& compiled, const ProgramOptions& options) {
                    .expected = "a tensor with contents, or files that have them",
                    .remedy = inLanguage("abele.load_weights(path, model) or abele.init_weights(model, seed) before the "
                                         "first call",
-                                        "abele::loadWeights(path, model) before the first call")});
+                                        "abele::loadWeights(path, model) or abele::initWeights(model, seed) before the "
+                                        "first call")});
 }
 
 }  // namespace

@@ -61,6 +61,23 @@ def test_find_package_builds_and_trains(tmp_path):
     assert "bubble" in output
 
 
+@pytest.mark.skipif(built_tree() is None, reason="no C++ build folder under build/: ./dev build makes one")
+@pytest.mark.skipif(tool("cmake") is None, reason="cmake is not installed")
+def test_another_release_of_libtorch_is_refused(tmp_path):
+    cmake, prefix, torch = tool("cmake"), tmp_path / "prefix", tmp_path / "torch"
+    run(cmake, "--install", str(built_tree()), "--prefix", str(prefix), "--component", "cpp")
+    torch.mkdir()
+    (torch / "TorchConfig.cmake").write_text("set(TORCH_LIBRARIES torch)\n")
+    version = 'set(PACKAGE_VERSION "1.9.1")\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n'
+    (torch / "TorchConfigVersion.cmake").write_text(version)
+    generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"] if tool("ninja") else []
+    words = [cmake, "-S", str(CONSUMER), "-B", str(tmp_path / "build"), f"-DCMAKE_PREFIX_PATH={prefix}"]
+    done = subprocess.run([*words, f"-DTorch_DIR={torch}", *generator], text=True, capture_output=True, check=False)
+    assert done.returncode != 0
+    message = " ".join(done.stderr.split())
+    assert re.search(r"this Abele was built with LibTorch [0-9.]+\. found LibTorch 1\.9\.1 in", message), done.stderr
+
+
 def configure(libtorch, build):
     """CMake in a tree that has no Python."""
     words = [tool("cmake"), "-S", ROOT, "-B", build, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]

@@ -1,4 +1,7 @@
 // Batches of abele::DataLoader.
+#include <algorithm>
+#include <ranges>
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -52,6 +55,26 @@ TEST(DataLoader, RefusesBatchesThatCannotBeCounted) {
   abele::DataLoader undefined(calls(1), [](int64_t) { return std::vector{at::Tensor()}; }, 2, {});
   std::vector<at::Tensor> batch;
   EXPECT_EQ(codeOf([&] { undefined.next(batch); }), "E0801");
+}
+
+TEST(DataLoader, IsARangeOfTheStandardLibrary) {
+  abele::DataLoader loader(calls(1), {torch::arange(6)}, {.batch_size = 2});
+  static_assert(std::ranges::input_range<abele::DataLoader>);
+  static_assert(std::ranges::input_range<abele::AsynchronousDataAccessor>);
+  int64_t sum = 0;
+  for (const auto& batch : loader | std::views::take(2)) sum += batch[0].sum().item<int64_t>();
+  EXPECT_EQ(sum, 0 + 1 + 2 + 3);
+  abele::AsynchronousDataAccessor accessor(loader, {.load_indefinitely = false});
+  EXPECT_EQ(std::count_if(accessor.begin(), accessor.end(), [](const auto& batch) { return batch.size() == 1; }), 3);
+  for (auto at = loader.begin(); at != loader.end(); at++) EXPECT_EQ(at->size(), 1U);
+}
+
+TEST(DataLoader, OneTakesThePlaceOfAnother) {
+  abele::DataLoader loader(calls(1), {torch::arange(6)});
+  EXPECT_EQ(loader.size(), 6);  // batches of one sample
+  loader = abele::DataLoader(calls(1), {torch::arange(6)}, {.batch_size = 3, .mode = abele::DataLoaderMode::kAsync});
+  EXPECT_EQ(loader.size(), 2);
+  EXPECT_EQ(firstTensors(loader).size(), 2U);
 }
 
 TEST(DataLoader, SaysThatItWasMovedFrom) {

@@ -92,5 +92,94 @@ TEST(Weights, OfAModuleOnTheMetaDevice) {
   EXPECT_TRUE(other->weight.is_cpu());
 }
 
+/// As torch's constructors draw, and a layer of our own between them.
+struct Drawn : torch::nn::Module {
+  Drawn() {
+    first = register_module("first", torch::nn::Linear(4, 8));
+    own = register_module("own", std::make_shared<Own>());
+    norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    second = register_module("second", torch::nn::Linear(8, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(torch::relu(norm(first(x) * own->scale))); }
+  struct Own : torch::nn::Module {
+    Own() {
+      scale = register_parameter("scale", torch::empty({8}));
+      draw();
+    }
+    void draw() {
+      const torch::NoGradGuard no_grad;
+      scale.uniform_(0.5, 1);
+    }
+    at::Tensor scale;
+  };
+  torch::nn::Linear first = nullptr, second = nullptr;
+  torch::nn::BatchNorm1d norm = nullptr;
+  std::shared_ptr<Own> own;
+};
+
+bool drawOwn(torch::nn::Module& module) {
+  auto* const own = module.as<Drawn::Own>();
+  if (own) own->draw();
+  return own != nullptr;
+}
+
+TEST(Weights, AreDrawnAsConstructorsDrawThem) {
+  torch::manual_seed(7);
+  const auto expected = std::make_shared<Drawn>(), on_host = std::make_shared<Drawn>(),
+             on_meta = std::make_shared<Drawn>();
+  toMeta(*on_meta);
+  torch::manual_seed(3);
+  const at::Tensor next = torch::rand({1});
+  torch::manual_seed(3);
+  TrainingModel reference = train(expected);
+  for (const auto& net : {on_host, on_meta}) {
+    TrainingModel model = train(net);
+    initWeights(model, 7, drawOwn);
+    stepOf(model);
+    model.copyWeightsToHost();
+  }
+  stepOf(reference);
+  reference.copyWeightsToHost();
+  for (const auto& net : {on_host, on_meta}) {
+    for (const auto& item : expected->named_parameters())
+      EXPECT_TRUE(at::equal(item.value(), net->named_parameters()[item.key()])) << item.key();
+    for (const auto& item : expected->named_buffers())
+      EXPECT_TRUE(at::equal(item.value(), net->named_buffers()[item.key()])) << item.key();
+  }
+}
+
+TEST(Weights, AreDrawnWithoutAChangeOfTorchsNumbers) {
+  const auto net = made(1);
+  TrainingModel model = train(net);
+  torch::manual_seed(3);
+  const at::Tensor next = torch::rand({1});
+  torch::manual_seed(3);
+  initWeights(model, 7);
+  EXPECT_TRUE(at::equal(torch::rand({1}), next));
+}
+
+TEST(Weights, AreRefusedWhereNobodyKnowsFirstValues) {
+  const auto on_host = std::make_shared<Drawn>(), on_meta = std::make_shared<Drawn>();
+  toMeta(*on_meta);
+  for (const auto& net : {on_host, on_meta}) {
+    TrainingModel model = train(net);
+    EXPECT_EQ(codeOf([&] { initWeights(model, 7); }), "E0708");
+  }
+  TrainingModel model = train(on_meta);
+  initWeights(model, 7, [](torch::nn::Module&) { return false; });
+  EXPECT_EQ(codeOf([&] { stepOf(model); }), "E0708");
+  for (const at::Tensor& each : on_meta->parameters()) EXPECT_TRUE(each.is_meta());
+  initWeights(model, 7, drawOwn);
+  stepOf(model);
+}
+
+TEST(Weights, AreDrawnForTheDevicesToo) {
+  const auto net = made(1), twin = made(7);
+  TrainingModel model = train(net), other = train(twin);
+  model.compile(torch::randn({6, 4}), torch::zeros({6}, torch::kLong));
+  initWeights(model, 7);
+  EXPECT_TRUE(at::equal(stepOf(model), stepOf(other)));
+}
+
 }  // namespace
 }  // namespace abele::test
