@@ -71,6 +71,7 @@ void materializeModel(const Compiled& compiled, const ProgramOptions& options) {
   }
   if (needed.empty()) return;
   if (compiled.meta.materialize) compiled.meta.materialize(needed);
+  trimForDevices(compiled.executable);  // an initialiser draws all tensors, and the C library kept those of others
   for (const size_t i : needed)
     ABELE_REQUIRE(!compiled.model[i].tensor->is_meta(), E0708,
                   {.what = cat(compiled.model[i].name, " is on the meta device, and nothing says what it holds"),

@@ -113,14 +113,14 @@ class C10dPeers final : public Peers {
   // Without an answer: every step ends with messages that are answered.
   void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) override {
     requireOpen();
-    if (const auto shared = sharedAt({link, to, /*sends=*/true}))
+    if (const auto shared = sharedAt({link, to, /*sends=*/true}, bytes.nbytes()))
       return through(to, shared->send(bytes.const_data_ptr(), bytes.nbytes(), [this] { return isStopped(); }));
     sendByGroup(link, bytes, to);
   }
 
   void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) override {
     requireOpen();
-    if (const auto shared = sharedAt({link, from, /*sends=*/false}))
+    if (const auto shared = sharedAt({link, from, /*sends=*/false}, bytes.nbytes()))
       return through(from, shared->receive(bytes.mutable_data_ptr(), bytes.nbytes(), [this] { return isStopped(); }));
     receiveByGroup(link, bytes, from);
   }
@@ -249,7 +249,7 @@ class C10dPeers final : public Peers {
   }
 
   // Null where the link's messages go by the group.
-  std::shared_ptr<SharedChannel> sharedAt(const SharedLinks::End& end) {
+  std::shared_ptr<SharedChannel> sharedAt(const SharedLinks::End& end, size_t message_bytes) {
     const auto tell = [&](const std::string& text) { sendByGroup(end.link, bytesOf(text), end.process); };
     const auto hear = [&] {
       const at::Tensor bytes = bytesOf(std::string(SharedChannel::kOfferBytes, ' '));
@@ -257,7 +257,7 @@ class C10dPeers final : public Peers {
       const auto* text = bytes.const_data_ptr<uint8_t>();
       return std::string(text, text + bytes.numel());
     };
-    return links_.at(end, tell, hear);
+    return links_.at(end, message_bytes, tell, hear);
   }
 
   void through(int64_t peer, SharedChannel::Outcome outcome) {

@@ -1,5 +1,8 @@
 #include "runtime/collective/shared_links.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -7,7 +10,11 @@
 namespace abele::runtime {
 namespace {
 
-constexpr size_t kRingBytes = size_t{4} << 20;  // of which only what is used takes memory
+// In time a ring is used all over, and takes memory in both processes. Two messages: one is read while the next one is
+// written. Larger ones go through in pieces.
+constexpr size_t kLeastRing = size_t{256} << 10, kMostRing = size_t{1} << 20;
+
+size_t ringBytes(size_t message_bytes) { return std::clamp(std::bit_ceil(2 * message_bytes), kLeastRing, kMostRing); }
 
 std::string none() { return std::string(SharedChannel::kOfferBytes, ' '); }
 
@@ -20,20 +27,22 @@ bool mayShare() {
 
 }  // namespace
 
-std::shared_ptr<SharedChannel> SharedLinks::at(const End& end, const Tell& tell, const Hear& hear) {
+std::shared_ptr<SharedChannel> SharedLinks::at(const End& end, size_t message_bytes, const Tell& tell,
+                                               const Hear& hear) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = channels_.find(end);
     if (found != channels_.end()) return found->second;
   }
-  std::shared_ptr<SharedChannel> made = end.sends ? makeOut(end, tell, hear) : makeIn(tell, hear);
+  std::shared_ptr<SharedChannel> made = end.sends ? makeOut(end, message_bytes, tell, hear) : makeIn(tell, hear);
   const std::lock_guard lock(mutex_);
   if (made && closed_) made->close();
   return channels_[end] = std::move(made);
 }
 
-std::shared_ptr<SharedChannel> SharedLinks::makeOut(const End& end, const Tell& tell, const Hear& hear) {
-  std::shared_ptr<SharedChannel> made = mayShare() ? SharedChannel::make(kRingBytes) : nullptr;
+std::shared_ptr<SharedChannel> SharedLinks::makeOut(const End& end, size_t message_bytes, const Tell& tell,
+                                                    const Hear& hear) {
+  std::shared_ptr<SharedChannel> made = mayShare() ? SharedChannel::make(ringBytes(message_bytes)) : nullptr;
   tell(made ? made->offer() : none());
   const std::string answer = hear();
   const bool is_shared = made && answer != none();

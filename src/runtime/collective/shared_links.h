@@ -28,13 +28,15 @@ class SharedLinks {
   using Hear = std::function<std::string()>;
 
   /// Null: the link goes over the process group. The first call of each end agrees with the other on that, which the
-  /// log says. ABELE_HANDOVER=sockets keeps all links there.
-  std::shared_ptr<SharedChannel> at(const End& end, const Tell& tell, const Hear& hear);
+  /// log says. ABELE_HANDOVER=sockets keeps all links there. message_bytes: of the link's first message, which says how
+  /// much memory the two ends have.
+  std::shared_ptr<SharedChannel> at(const End& end, size_t message_bytes, const Tell& tell, const Hear& hear);
   /// Whoever waits at the other end of a channel hears that it is lost.
   void closeAll();
 
  private:
-  static std::shared_ptr<SharedChannel> makeOut(const End& end, const Tell& tell, const Hear& hear);
+  static std::shared_ptr<SharedChannel> makeOut(const End& end, size_t message_bytes, const Tell& tell,
+                                                const Hear& hear);
   static std::shared_ptr<SharedChannel> makeIn(const Tell& tell, const Hear& hear);
 
   std::mutex mutex_;

@@ -1,5 +1,10 @@
 #include "runtime/kernels/gradient_sums.h"
 
+#include <sys/mman.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
@@ -10,13 +15,12 @@
 #include <ATen/ops/mm_cpu_dispatch.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/element_loops.h"
@@ -25,53 +29,125 @@
 namespace abele::runtime {
 namespace {
 
-// Every element of the sum is compared, each made of its own random numbers; two kernels that round in another order
-// agree on all of them never.
+// Every element of the sum is compared; two kernels that round in another order agree on all of them never.
 constexpr int kTrials = 2;
 constexpr int64_t kAlignment = 64;
 // Elements that are worth another thread.
 constexpr int64_t kRange = 32768;
+// A product that cannot add to its sum is made in pieces of about so many bytes, of so many rows at least.
+constexpr int64_t kPieceBytes = int64_t{1} << 20, kLeastRows = 32;
 
 int64_t misalignment(const at::Tensor& tensor) {
   return static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kAlignment) / tensor.itemsize();
 }
 
-// Memory beside the device's own, so that none of it is kept for later steps.
+// From the first byte of a cache line on.
+int64_t extentOf(const at::Tensor& tensor) {
+  int64_t extent = misalignment(tensor) + 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) extent += (tensor.size(d) - 1) * tensor.stride(d);
+  return extent;
+}
+
+// Memory beside the device's own, for a trial: it goes back to the system at once.
 class Scratch {
  public:
-  /// A tensor of the same type, strides and place in a cache line.
-  explicit Scratch(const at::Tensor& like) {
-    int64_t extent = misalignment(like) + 1;
-    for (int64_t d = 0; d < like.dim(); ++d) extent += (like.size(d) - 1) * like.stride(d);
-    memory_.reset(std::aligned_alloc(
-        kAlignment, static_cast<std::size_t>(extent * like.itemsize() + kAlignment - 1) / kAlignment * kAlignment));
-    if (!memory_) throw std::bad_alloc();
-    whole_ = at::from_blob(memory_.get(), {extent}, like.options());
-    tensor_ = whole_.as_strided(like.sizes(), like.strides(), misalignment(like));
+  Scratch(int64_t elements, const at::TensorOptions& options)
+      : bytes_(static_cast<std::size_t>(elements) * options.dtype().itemsize()),
+        memory_(::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+    whole_ = at::from_blob(memory_, {elements}, options);
   }
+  ~Scratch() { ::munmap(memory_, bytes_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
   void fill(at::Generator& generator) { whole_.normal_(0, 1, generator); }
-  at::Tensor& tensor() { return tensor_; }
+  at::Tensor rows(int64_t rows, int64_t columns) const {
+    return whole_.narrow(0, 0, rows * columns).view({rows, columns});
+  }
+  /// A tensor of the same strides and place in a cache line.
+  at::Tensor like(const at::Tensor& tensor) const {
+    return whole_.as_strided(tensor.sizes(), tensor.strides(), misalignment(tensor));
+  }
 
  private:
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<void, Free> memory_;
-  at::Tensor whole_, tensor_;
+  std::size_t bytes_;
+  void* memory_;
+  at::Tensor whole_;
 };
 
-bool trial(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right) {
-  at::Generator generator = at::detail::createCPUGenerator(/*seed_val=*/20261123);
-  Scratch a(left), b(right), in_one(sum), apart(sum);
-  for (int i = 0; i < kTrials; ++i) {
-    for (Scratch* scratch : {&a, &b, &in_one}) scratch->fill(generator);
-    at::cpu::mm_out(apart.tensor(), a.tensor(), b.tensor());
-    addInto(apart.tensor(), in_one.tensor(), /*first=*/false);
-    at::cpu::addmm_out(in_one.tensor(), in_one.tensor(), a.tensor(), b.tensor(), 1, 1);
-    if (std::memcmp(in_one.tensor().const_data_ptr(), apart.tensor().const_data_ptr(), sum.nbytes()) != 0) return false;
-  }
-  return true;
+int64_t rowsOfPiece(const at::Tensor& sum) {
+  const int64_t row_bytes = std::max<int64_t>(1, sum.size(1) * sum.itemsize());
+  return std::min(sum.size(0), std::max(kLeastRows, kPieceBytes / row_bytes));
 }
+
+// fn(first row, rows)
+template <class Fn>
+void forEachPiece(const at::Tensor& sum, const Fn& fn) {
+  const int64_t rows = sum.size(0), step = rowsOfPiece(sum);
+  for (int64_t row = 0; row < rows; row += step) fn(row, std::min(step, rows - row));
+}
+
+// Tries products on random numbers, in memory where a sum may be: both operands in one piece of memory, so that a trial
+// needs little beside.
+class Trial {
+ public:
+  Trial(const at::Tensor& left, const at::Tensor& right, at::Tensor product)
+      : operands_(std::max(extentOf(left), extentOf(right)), left.options()),
+        left_(operands_.like(left)),
+        right_(operands_.like(right)),
+        product_(std::move(product)),
+        piece_(rowsOfPiece(product_) * product_.size(1), product_.options()),
+        term_(rowsOfPiece(product_) * product_.size(1), product_.options()) {}
+
+  ProductWay best() {
+    if (addsInOne()) return ProductWay::kInOne;
+    const bool is_large = rowsOfPiece(product_) < product_.size(0);
+    return is_large && isInPieces() ? ProductWay::kInPieces : ProductWay::kApart;
+  }
+
+ private:
+  at::Tensor rowsOf(const Scratch& scratch, int64_t rows) const { return scratch.rows(rows, product_.size(1)); }
+  void makeProduct() { at::cpu::mm_out(product_, left_, right_); }
+  uint64_t hash() const { return XXH3_64bits(product_.const_data_ptr(), product_.nbytes()); }
+
+  bool addsInOne() {
+    for (int i = 0; i < kTrials; ++i) {
+      operands_.fill(generator_);
+      term_.fill(generator_);
+      forEachPiece(product_,
+                   [&](int64_t row, int64_t rows) { copyInto(product_.narrow(0, row, rows), rowsOf(term_, rows)); });
+      at::cpu::addmm_out(product_, product_, left_, right_, 1, 1);
+      const uint64_t in_one = hash();
+      makeProduct();
+      forEachPiece(product_, [&](int64_t row, int64_t rows) {
+        addInto(product_.narrow(0, row, rows), rowsOf(term_, rows), /*first=*/false);
+      });
+      if (hash() != in_one) return false;
+    }
+    return true;
+  }
+
+  bool isInPieces() {
+    bool same = true;
+    for (int i = 0; i < kTrials && same; ++i) {
+      operands_.fill(generator_);
+      makeProduct();
+      forEachPiece(product_, [&](int64_t row, int64_t rows) {
+        at::Tensor piece = rowsOf(piece_, rows);
+        at::cpu::mm_out(piece, left_.narrow(0, row, rows), right_);
+        const at::Tensor whole = product_.narrow(0, row, rows);
+        same = same && std::memcmp(piece.const_data_ptr(), whole.const_data_ptr(), whole.nbytes()) == 0;
+      });
+    }
+    return same;
+  }
+
+  at::Generator generator_ = at::detail::createCPUGenerator(/*seed_val=*/20261123);
+  Scratch operands_;
+  at::Tensor left_, right_, product_;
+  Scratch piece_, term_;
+};
 
 // Sums that ATen's kernels see as rows one behind the other.
 bool isDense(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
@@ -92,8 +168,9 @@ void findRows(const at::Tensor& indices, int64_t rows, int64_t padding,
 
 }  // namespace
 
-bool addsInOneProduct(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right) {
-  if (!isDense(sum) || !left.is_cpu() || !right.is_cpu() || sum.numel() == 0 || left.numel() == 0) return false;
+ProductWay wayOfProduct(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, bool sum_is_free) {
+  if (!isDense(sum) || !left.is_cpu() || !right.is_cpu() || sum.numel() == 0 || left.numel() == 0)
+    return ProductWay::kApart;
   std::vector<int64_t> key = {static_cast<int64_t>(sum.scalar_type()), at::get_num_threads()};
   for (const at::Tensor* tensor : {&sum, &left, &right}) {
     key.insert(key.end(), tensor->sizes().begin(), tensor->sizes().end());
@@ -101,35 +178,37 @@ bool addsInOneProduct(const at::Tensor& sum, const at::Tensor& left, const at::T
     key.push_back(misalignment(*tensor));
   }
   static std::mutex mutex;
-  static auto& known = *new std::map<std::vector<int64_t>, bool>;  // models of static lifetime outlive it otherwise
+  static auto& known =
+      *new std::map<std::vector<int64_t>, ProductWay>;  // models of static lifetime outlive it otherwise
   {
     const std::lock_guard<std::mutex> lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
   }
   // Outside of the lock: others need not wait, and who tries the same finds the same.
-  const bool same = trial(sum, left, right);
+  std::optional<Scratch> room;
+  if (!sum_is_free) room.emplace(extentOf(sum), sum.options());
+  const ProductWay best = Trial(left, right, room ? room->like(sum) : sum).best();
   const std::lock_guard<std::mutex> lock(mutex);
-  return known[std::move(key)] = same;
+  return known[std::move(key)] = best;
 }
 
 void ProductSum::add(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, bool first) {
   at::Tensor to = sum;
+  if (!way_) way_ = wayOfProduct(sum, left, right, /*sum_is_free=*/first);
   if (first && isDense(sum)) {
     at::cpu::mm_out(to, left, right);
-    return;
-  }
-  if (!first && reorders_) {
+  } else if (!first && *way_ == ProductWay::kInOne) {
     if (sum.is_cpu())
       at::cpu::addmm_out(to, to, left, right, 1, 1);
     else
       at::addmm_out(to, to, left, right, 1, 1);
-    return;
-  }
-  if (!first && !in_one_) in_one_ = addsInOneProduct(sum, left, right);
-  if (!first && *in_one_)
-    at::cpu::addmm_out(to, to, left, right, 1, 1);
-  else
+  } else if (!first && *way_ == ProductWay::kInPieces) {
+    forEachPiece(sum, [&](int64_t row, int64_t rows) {
+      addInto(sum.narrow(0, row, rows), at::mm(left.narrow(0, row, rows), right), /*first=*/false);
+    });
+  } else {
     addInto(sum, at::mm(left, right), first);
+  }
 }
 
 void RowSum::add(const at::Tensor& sum, const at::Tensor& gradient, const at::Tensor& indices, int64_t padding,

@@ -10,24 +10,31 @@
 
 namespace abele::runtime {
 
-/// sum += left.mm(right). Where a trial gives the same bits, one product adds to the sum: a product over short rows is
-/// complete before it meets the sum, one over long rows is made in parts, and the library decides what is long.
-/// reorders: always one product, without a trial. After n of them over rows of k each element of the sum is then within
-/// (n * k + n) * u * sum |left| |right| of the real one, u being half the distance from 1 to the next number.
+/// How a product is added to a sum with the bits of making it and adding it: one product adds to the sum; pieces of the
+/// product are made and added, one after the other; or the whole product is made beside the sum.
+enum class ProductWay : uint8_t { kInOne, kInPieces, kApart };
+
+/// The first of these ways that gives the bits. A product over short rows is complete before it meets the sum, one over
+/// long rows is made in parts, and the library decides what is long: so it is tried, with random numbers on operands of
+/// these sizes, strides, alignment and types, with this thread's number of threads, and kept for the process.
+/// sum_is_free: the trial may write there; else it takes as much memory for a moment.
+ProductWay wayOfProduct(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, bool sum_is_free);
+
+/// sum += left.mm(right). reorders: always one product, without a trial. After n of them over rows of k each element of
+/// the sum is then within (n * k + n) * u * sum |left| |right| of the real one, u being half the distance from 1 to the
+/// next number.
 class ProductSum {
  public:
-  explicit ProductSum(bool reorders) : reorders_(reorders) {}
-  /// first: the sum starts with this product. The operands of all calls are alike, and so is the number of threads.
+  explicit ProductSum(bool reorders) {
+    if (reorders) way_ = ProductWay::kInOne;
+  }
+  /// first: the sum starts with this product, and what its memory held is gone. The operands of all calls are alike,
+  /// and so is the number of threads.
   void add(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, bool first);
 
  private:
-  bool reorders_;
-  std::optional<bool> in_one_;  // what the trial said
+  std::optional<ProductWay> way_;  // what the trial said
 };
-
-/// Does one product that adds to the sum give the bits of a product and an add? Tried with random numbers on operands
-/// of these sizes, strides, alignment and types, with this thread's number of threads; kept for the process.
-bool addsInOneProduct(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right);
 
 /// sum += embedding_dense_backward(gradient, indices, rows of sum, padding, false), touching the named rows alone: the
 /// others would get +0, which changes no sum that began with +0. Requires: float32, dense; indices int64 or int32.

@@ -10,7 +10,7 @@
 namespace abele::runtime {
 
 bool isMessage(const exe::Instruction& instruction);
-/// abele::send or abele::receive: all values of one transfer as one message. peers outlives the call.
+/// abele::send or abele::receive: all values of one transfer, small ones as one message. peers outlives the call.
 std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers);
 
 }  // namespace abele::runtime

@@ -102,6 +102,21 @@ TEST_P(GradientSums, ProductsGiveTheBitsOfAProductAndAnAdd) {
   }
 }
 
+// Products of several pieces, the last of which has fewer rows; long rows are added up in parts.
+TEST_P(GradientSums, LargeProductsGiveTheBitsOfAProductAndAnAdd) {
+  for (const int64_t k : {4, 700})
+    for (const bool left_transposed : {false, true}) {
+      Product product(/*m=*/611, k, /*n=*/480, DType::kFloat32);
+      product.left_transposed = left_transposed;
+      SCOPED_TRACE(::testing::Message() << "rows of " << k << (left_transposed ? ", transposed" : ""));
+      const Program joined = product.program(true), apart = product.program(false);
+      Runner one(joined), two(apart);
+      const std::vector<at::Tensor> batch = product.batch(/*odd=*/false);
+      one.step(batch), two.step(batch);
+      ASSERT_TRUE(sameNumbers(one.backend().value(0), two.backend().value(0)));
+    }
+}
+
 // Requires: every element of the sum is within (n k + n) u of the sum of its terms' sizes, of the real sum.
 void expectWithinBound(const at::Tensor& sum, const std::vector<at::Tensor>& batch, double unit) {
   at::Tensor expected = at::zeros(sum.sizes(), at::kDouble), sizes = at::zeros(sum.sizes(), at::kDouble);
