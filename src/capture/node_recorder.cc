@@ -271,14 +271,17 @@ void NodeRecorder::resolveResize(PendingWrite& pending, Call& call) {
   if (tensor.storage().unsafeGetStorageImpl() == pending.storage && typeOf(tensor) == pending.type) return;
   // An out= tensor is written all over; resize_ leaves elements that nobody has written.
   const bool is_own = !pending.is_input && !isResize(call.op);
-  ABELE_REQUIRE((pending.type.numel() == 0 || is_own) && tensor.storage().unsafeGetStorageImpl() == pending.storage &&
-                    tensor.storage_offset() == 0,
-                E0106,
-                {.what = "an operator that resizes a tensor which has elements",
-                 .at = position_.str(),
-                 .found = cat(pending.type.str(), " becomes ", typeOf(tensor).str()),
-                 .expected = "an out= tensor that forward has made, or one of the final shape",
-                 .remedy = "let the operator return a new tensor instead of using out="});
+  ABELE_REQUIRE(
+      (pending.type.numel() == 0 || is_own) && tensor.storage().unsafeGetStorageImpl() == pending.storage &&
+          tensor.storage_offset() == 0,
+      E0106,
+      {.what = "an operator that resizes a tensor which has elements",
+       .at = position_.str(),
+       .found = cat(pending.type.str(), " becomes ", typeOf(tensor).str()),
+       .expected = "an out= tensor that forward has made, or one of the final shape",
+       .remedy = "let the operator return a new tensor instead of using out=; a buffer that takes its size "
+                 "from the first batch, as those of quantisation observers, has it once the module was called "
+                 "natively"});
   // As if it had been allocated with the final geometry.
   table_.erase(tensor);
   Segment& segment = table_.add(tensor);

@@ -34,13 +34,17 @@ void requireSupported(const at::Tensor& tensor, const Position& position, c10::D
     found = cat("memory of ", tensor.storage().nbytes(), " bytes, too little for ", typeOf(tensor).str());
   else if (!isKnown(tensor.scalar_type()))
     found = cat("element type ", c10::toString(tensor.scalar_type()));
-  ABELE_REQUIRE(found.empty(), E0105,
-                {.what = "a tensor that cannot be captured",
-                 .at = position.str(),
-                 .found = std::move(found),
-                 .expected = cat("a dense, strided ", device.is_cpu() ? "CPU" : device.str(),
-                                 " tensor of an element type that Abele knows"),
-                 .remedy = "convert it (.to_dense(), .cpu(), .to(dtype), .resolve_conj()) before this operator"});
+  const bool is_sparse = tensor.defined() && tensor.is_sparse();
+  ABELE_REQUIRE(
+      found.empty(), E0105,
+      {.what = "a tensor that cannot be captured",
+       .at = position.str(),
+       .found = std::move(found),
+       .expected = cat("a dense, strided ", device.is_cpu() ? "CPU" : device.str(),
+                       " tensor of an element type that Abele knows"),
+       .remedy = is_sparse ? "make embeddings with sparse=False, so that their gradients are dense, and convert "
+                             "other sparse tensors before this operator (.to_dense())"
+                           : "convert it (.cpu(), .to(dtype), .resolve_conj()) before this operator"});
 }
 
 Place Values::placeOf(const at::Tensor& tensor) {

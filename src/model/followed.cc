@@ -49,7 +49,10 @@ void Model::followTrainings() {
     if (!followed.sharing->turns.isMine()) {
       // Another thread's step is under way, which may look at this model, too: neither waits for the other.
       std::optional<Turns::Turn> turn = followed.sharing->turns.takeIfFree();
-      if (!turn) return;
+      if (!turn)
+        return warnOnce(
+            "another thread is using a model that trains some of the same weights: this step goes on with those that "
+            "it has, which may be older; call models that share submodules one after the other, or from one thread");
       turns.push_back(*std::move(turn));
     }
     if (std::shared_ptr<Model> model = followed.model.lock()) others.push_back(std::move(model));

@@ -3,6 +3,7 @@
 import logging
 import threading
 
+import abele
 import poptorch
 import torch
 
@@ -185,3 +186,34 @@ def test_a_training_is_read_while_another_thread_trains():
     while thread.is_alive():
         assert torch.isfinite(model.state_dict()["linear.weight"]).all()
     assert losses == _eagerLosses(eager, x, target, 200)
+
+
+def test_threads_that_train_the_same_weights_at_once_are_told(caplog):
+    models = [Waiting(int), Waiting(int)]
+    models[1].linear = models[0].linear
+    first, second = (
+        abele.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)) for model in models
+    )
+    x, target = torch.randn(4, 3), torch.randn(4, 2)
+    first(x, target)
+    second(x, target)
+    inside, go = threading.Event(), threading.Event()
+
+    def use():
+        with first._lock:
+            inside.set()
+            go.wait(60)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    assert inside.wait(60)
+    try:
+        with caplog.at_level(logging.WARNING, logger="poptorch::python"):
+            second(x, target)
+            second(x, target)
+    finally:
+        go.set()
+        thread.join()
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "another thread is using a model that trains some of the same weights"
+    ]
