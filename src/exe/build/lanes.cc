@@ -1,8 +1,10 @@
 #include "exe/build/lanes.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "base/instructions.h"
 #include "exe/instruction_slots.h"
@@ -10,7 +12,12 @@
 namespace abele::exe {
 namespace {
 
-constexpr int32_t kAllLanes = -1;
+// In place of a lane, a tensor of all lanes: rows one behind the other, or a dimension of lanes ahead.
+constexpr int32_t kRows = -1, kDimension = -2;
+
+// Operators of a tensor, and of the dimensions that they reduce; none: all.
+constexpr std::array<std::string_view, 4> kReductions = {"aten::sum.dim_IntList", "aten::mean.dim", "aten::amax",
+                                                         "aten::amin"};
 
 class LaneMaker {
  public:
@@ -36,10 +43,12 @@ class LaneMaker {
       all.push_back(instruction);
       return;
     }
-    if (canJoin(instruction)) {
+    const int32_t way = reducesRows(instruction) ? kDimension : kRows;
+    if (canJoin(instruction, way)) {
       Instruction& joint = all.emplace_back(instruction);
       joint.joins = static_cast<int32_t>(exe_.lanes);
-      moveTo(joint, kAllLanes);
+      moveTo(joint, way);
+      if (way == kDimension) reduceBehindLanes(joint);
     }
     for (int32_t lane = 0; lane < exe_.lanes; ++lane) {
       Instruction& part = all.emplace_back(instruction);
@@ -62,16 +71,46 @@ class LaneMaker {
     return found;
   }
 
-  bool canJoin(const Instruction& instruction) const {
+  // Does it add up, or the like, over the rows of a micro-batch?
+  bool reducesRows(const Instruction& instruction) const {
+    if (std::ranges::find(kReductions, instruction.op) == kReductions.end()) return false;
+    const std::vector<int64_t> dims = dimsOf(instruction);
+    return std::ranges::find(dims, 0) != dims.end();
+  }
+
+  // Not negative. None of an operator that has other arguments.
+  std::vector<int64_t> dimsOf(const Instruction& instruction) const {
+    const std::vector<Arg>& args = instruction.args;
+    if (args.size() < 2 || args[0].kind != Arg::Kind::kId || args[0].i < 0) return {};
+    const auto rank = static_cast<int64_t>(exe_.slots[args[0].i].type.sizes.size());
+    const Arg& arg = args[1];
+    std::vector<int64_t> dims = arg.ints;
+    for (int64_t& dim : dims) dim += dim < 0 ? rank : 0;
+    if (dims.empty())
+      for (int64_t dim = 0; dim < rank; ++dim) dims.push_back(dim);
+    return arg.kind == Arg::Kind::kIntList || arg.kind == Arg::Kind::kNone ? dims : std::vector<int64_t>();
+  }
+
+  void reduceBehindLanes(Instruction& joint) const {
+    const Type& type = exe_.slots[joint.args[0].i].type;  // has the dimension of lanes
+    std::vector<int64_t> dims = joint.args[1].ints;
+    for (int64_t& dim : dims) dim += dim < 0 ? 0 : 1;
+    if (dims.empty())
+      for (int64_t dim = 1; dim < static_cast<int64_t>(type.sizes.size()); ++dim) dims.push_back(dim);
+    joint.args[1] = Arg::intList(std::move(dims));
+  }
+
+  bool canJoin(const Instruction& instruction, int32_t way) const {
     const bool is_copy = ownOp(instruction.op) == OwnOp::kCopy;
     if (!is_copy && !instruction.op.starts_with("aten::")) return false;
     bool reads = false, fits = true;
     forEachOperand(instruction, [&](int32_t slot) {
       if (!isOfLanes(slot)) return;
       reads = true;
-      fits = fits && isJoinable(exe_.slots[slot].type.dtype) && wholeType(slot).has_value();
+      fits = fits && isJoinable(exe_.slots[slot].type.dtype) && wholeType(slot, way).has_value();
     });
-    forEachWritten(instruction, [&](int32_t slot) { fits = fits && isOfLanes(slot) && wholeType(slot).has_value(); });
+    forEachWritten(instruction,
+                   [&](int32_t slot) { fits = fits && isOfLanes(slot) && wholeType(slot, way).has_value(); });
     return reads && fits;
   }
 
@@ -87,8 +126,8 @@ class LaneMaker {
     return joins_inputs_ && argument && argument->isContiguous() ? argument->extentBytes() : 0;
   }
 
-  // The tensor of all lanes, if they are one.
-  std::optional<Type> wholeType(int64_t slot) const {
+  // The tensor of all lanes, if they are one without a gap.
+  std::optional<Type> wholeType(int64_t slot, int32_t way) const {
     if (kindOf(slot) == GroupKind::kOutput) return std::nullopt;
     Type type = exe_.slots[slot].type;
     const int64_t bytes = laneBytes(slot), element = elementBytes(type.dtype);
@@ -96,20 +135,25 @@ class LaneMaker {
     // Rows with gaps are nothing that the operator wrote before.
     if (type.sizes[0] == 1 && type.isContiguous()) type.strides[0] = type.numel();
     if (type.strides[0] * type.sizes[0] * element != bytes) return std::nullopt;
-    type.sizes[0] *= exe_.lanes;
+    if (way == kRows) {
+      type.sizes[0] *= exe_.lanes;
+    } else {
+      type.strides.insert(type.strides.begin(), bytes / element);
+      type.sizes.insert(type.sizes.begin(), exe_.lanes);
+    }
     return type;
   }
 
-  // A slot of one lane, or of all.
+  // A slot of one lane, or of all (kRows, kDimension).
   int32_t slotOf(int64_t slot, int32_t lane) {
     if (slot < 0 || !isOfLanes(slot)) return static_cast<int32_t>(slot);
-    if (lane == 0 || (lane != kAllLanes && isBound(slot))) return static_cast<int32_t>(slot);
+    if (lane == 0 || (lane > 0 && isBound(slot))) return static_cast<int32_t>(slot);
     const auto [found, is_new] =
         made_.try_emplace({static_cast<int32_t>(slot), lane}, static_cast<int32_t>(exe_.slots.size()));
     if (!is_new) return found->second;
     Slot made = exe_.slots[slot];
-    if (lane == kAllLanes)
-      made.type = *wholeType(slot);
+    if (lane < 0)
+      made.type = *wholeType(slot, lane);
     else
       made.offset_bytes += lane * lane_bytes_[slot];
     exe_.slots.push_back(std::move(made));

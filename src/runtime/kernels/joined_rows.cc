@@ -68,6 +68,9 @@ bool loopsAlike(const Type& part, int64_t lanes) {
   return elements % kTwoVectors == 0 && isWhole(elements) && isWhole(elements * lanes);
 }
 
+// Do the lanes have a dimension of their own, ahead of those of one? Else they are rows of its first.
+bool hasLaneDimension(const Type& all, const Type& part) { return all.sizes.size() > part.sizes.size(); }
+
 // Random contents of a slot, and those of the lanes in it.
 class Operand {
  public:
@@ -78,7 +81,8 @@ class Operand {
   }
   at::Tensor whole() const { return memory_.as_strided(type_.sizes, type_.strides); }
   at::Tensor lane(const Type& part, int64_t lane) const {
-    return memory_.as_strided(part.sizes, part.strides, lane * type_.strides[0] * part.sizes[0]);
+    const int64_t next = type_.strides[0] * (hasLaneDimension(type_, part) ? 1 : part.sizes[0]);
+    return memory_.as_strided(part.sizes, part.strides, lane * next);
   }
   Operand copy() const {
     Operand other(*this);
@@ -132,9 +136,9 @@ class Trial {
     });
     std::map<int64_t, Made> of_joint = operands_;  // what is written is written twice
     for (const int32_t slot : call_.joint.writes) of_joint.at(slot).operand = operands_.at(slot).operand.copy();
-    const torch::jit::Stack joined = callOn(of_joint, -1);
+    const torch::jit::Stack joined = callOn(call_.joint, of_joint, -1);
     for (int64_t lane = 0; lane < call_.lanes; ++lane) {
-      const torch::jit::Stack parts = callOn(operands_, lane);
+      const torch::jit::Stack parts = callOn(call_.part, operands_, lane);
       if (!sameResults(joined, parts, lane, compared)) return false;
       for (const int32_t slot : call_.joint.writes) {
         const Made &made = of_joint.at(slot), &expected = operands_.at(slot);
@@ -156,8 +160,9 @@ class Trial {
     return made.operand.lane(typeOf(made.part), lane);
   }
 
-  // lane: -1 for all at once.
-  torch::jit::Stack callOn(const std::map<int64_t, Made>& operands, int64_t lane) const {
+  // instruction: whose constants. lane: -1 for all at once.
+  torch::jit::Stack callOn(const exe::Instruction& instruction, const std::map<int64_t, Made>& operands,
+                           int64_t lane) const {
     const auto tensor = [&](int64_t slot) { return slot < 0 ? at::Tensor() : tensorOf(operands.at(slot), slot, lane); };
     torch::jit::Stack stack;
     const auto& parameters = op_.schema().arguments();
@@ -171,7 +176,7 @@ class Trial {
         for (const int64_t id : arg.ints) list.push_back(tensor(id));
         stack.emplace_back(std::move(list));
       } else {
-        stack.push_back(constantValue(arg, parameters[a]));
+        stack.push_back(constantValue(instruction.args[a], parameters[a]));
       }
     }
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
@@ -186,7 +191,9 @@ class Trial {
       if (!joined[r].isTensor() || !parts[r].isTensor()) return false;
       const at::Tensor &all = joined[r].toTensor(), &one = parts[r].toTensor();
       if (!all.defined() || !one.defined() || all.sizes() != at::IntArrayRef(typeOf(slot).sizes)) return false;
-      if (!sameBits(all.narrow(0, lane * one.size(0), one.size(0)), one)) return false;
+      const bool has_dimension = all.dim() > one.dim();
+      if (!sameBits(has_dimension ? all.select(0, lane) : all.narrow(0, lane * one.size(0), one.size(0)), one))
+        return false;
       compared += one.numel();
     }
     return true;
@@ -208,8 +215,9 @@ bool isPlain(const exe::Instruction& joint) {
 
 std::string keyOf(const JoinedCall& call) {
   std::string key = cat(call.joint.op, " ", call.lanes, " ", at::get_num_threads());
-  for (const Arg& arg : call.joint.args)
-    if (!arg.holdsIds()) key += cat(" ", text::argText(arg, '$'));
+  for (const exe::Instruction* instruction : {&call.joint, &call.part})
+    for (const Arg& arg : instruction->args)
+      if (!arg.holdsIds()) key += cat(" ", text::argText(arg, '$'));
   const auto add = [&](int64_t slot) { key += cat(" ", call.slots[static_cast<std::size_t>(slot)].type.str()); };
   forEachSlot(call.joint, call.part, [&](int64_t joint, int64_t part) {
     add(joint);

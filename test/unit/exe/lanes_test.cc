@@ -66,6 +66,39 @@ TEST(Lanes, AnInstructionOverAllPrecedesOneForEach) {
   EXPECT_EQ(executable.slots[joint.results[0][0]].type.str(), "f32[48,4]");
 }
 
+// Where an operator reduces the rows of a micro-batch, lanes have a dimension of their own.
+TEST(Lanes, AReductionOfRowsGetsADimensionOfLanes) {
+  const Executable executable = executableOf(R"(
+graph @main {
+  stage 0 "s0" {device=0}
+  input %0 "x": f32[16,64] = argument(0)
+  %1: f32[1,64] = aten.sum.dim_IntList(%0, [0], true, none) {stage=0}
+  %2: f32[16] = aten.mean.dim(%0, [-1], false, none) {stage=0}
+  %3: f32[64] = aten.amax(%0, [-2], false) {stage=0}
+  %4: f32[] = aten.sum.dim_IntList(%0, none, false, none) {stage=0}
+  output result(0) %1
+  output result(1) %2
+  output result(2) %3
+  output result(3) %4
+}
+)",
+                                             3);
+  EXPECT_EQ(verify(executable), std::vector<std::string>{});
+  EXPECT_EQ(parse(print(executable)), executable);
+  std::vector<std::string> joints;
+  for (const Instruction& i : executable.segments[0].instructions) {
+    if (i.joins == 0) continue;
+    std::string dims;
+    for (const int64_t dim : i.args[1].ints) dims += cat(" ", dim);
+    joints.push_back(cat(i.op, " ", executable.slots[i.args[0].i].type.str(), dims, " -> ",
+                         executable.slots[i.results[0][0]].type.str()));
+  }
+  const std::vector<std::string> expected = {"aten::sum.dim_IntList f32[3,16,64] 1 -> f32[3,1,64]",
+                                             "aten::mean.dim f32[48,64] -1 -> f32[48]",
+                                             "aten::amax f32[3,16,64] -2 -> f32[3,64]"};
+  EXPECT_EQ(joints, expected);  // a single number of each leaves a gap
+}
+
 TEST(Lanes, TextAndFileReadBack) {
   const Executable executable = executableOf(kGraph, 3);
   EXPECT_EQ(parse(print(executable)), executable);
