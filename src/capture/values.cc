@@ -34,7 +34,7 @@ void requireSupported(const at::Tensor& tensor, const Position& position, c10::D
     found = cat("memory of ", tensor.storage().nbytes(), " bytes, too little for ", typeOf(tensor).str());
   else if (!isKnown(tensor.scalar_type()))
     found = cat("element type ", c10::toString(tensor.scalar_type()));
-  const bool is_sparse = tensor.defined() && tensor.is_sparse();
+  const bool is_sparse = tensor.defined() && tensor.layout() != at::kStrided;
   ABELE_REQUIRE(
       found.empty(), E0105,
       {.what = "a tensor that cannot be captured",
