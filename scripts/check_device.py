@@ -443,8 +443,8 @@ class Check:
             ("configure", self.configure),
             ("build", self.build_),
             ("conformance", self.conformance),
-            ("links", self.links),
             ("parity", self.parity),
+            ("links", self.links),
             ("smoke", self.smoke),
         )
 
