@@ -106,7 +106,8 @@ class Session {
   StoredTensors wholeState() const;
   /// Where each process has the tensors of its own stages alone: of these what it has itself, without the others' help.
   StoredTensors ownState() const;
-  /// For files: where each process has its own stages' alone, it can read no others; else all are in memory.
+  /// For files: where each process has its own stages' alone, it can read no others, and what it reads may be the
+  /// device's own memory, whose contents stay until the next step; else all are in memory.
   StoredTensors storedState() const;
   void takeStoredState(const StoredTensors& state);
   /// Of a model that was made on the meta device: each process has the tensors of its own stages alone.

@@ -109,12 +109,16 @@ Type stateType(const Compiled& compiled, size_t external) {
   return contiguousType(type.dtype, std::move(sizes));
 }
 
-/// One that this process reads from its own devices.
-StoredTensor heldState(const Compiled& compiled, size_t external) {
+/// One that this process reads from its own devices. lends: the device's own memory where it has some to lend, since a
+/// copy would be one tensor more than the plan has.
+StoredTensor heldState(const Compiled& compiled, size_t external, bool lends) {
   const exe::Slot& slot = compiled.executable.slots[compiled.executable.externals[external].slot];
-  const auto read = [&compiled, external, type = slot.type] {
+  const auto read = [&compiled, external, lends, type = slot.type] {
     const at::NoGradGuard no_grad;
-    at::Tensor value = at::empty(type.sizes, runtime::scalarType(type.dtype));
+    at::Tensor value;
+    if (lends) value = compiled.backend->memory(static_cast<int32_t>(external));
+    if (value.defined()) return value;
+    value = at::empty(type.sizes, runtime::scalarType(type.dtype));
     compiled.backend->download(static_cast<int32_t>(external), value);
     return value;
   };
@@ -231,7 +235,7 @@ StoredTensors Session::ownState() const {
   StoredTensors state;
   for (const size_t i : stateOf(compiled))
     if (isHere(compiled, i, impl_->options))
-      state.emplace(compiled.executable.externals[i].name, heldState(compiled, i));
+      state.emplace(compiled.executable.externals[i].name, heldState(compiled, i, /*lends=*/false));
   return state;
 }
 
@@ -242,7 +246,8 @@ StoredTensors Session::storedState() const {
     for (auto& [name, tensor] : optimizerState()) state.emplace(name, stored(tensor));
     return state;
   }
-  for (const size_t i : stateOf(compiled)) state.emplace(compiled.executable.externals[i].name, heldState(compiled, i));
+  for (const size_t i : stateOf(compiled))
+    state.emplace(compiled.executable.externals[i].name, heldState(compiled, i, /*lends=*/true));
   return state;
 }
 

@@ -15,8 +15,9 @@
 namespace abele::host {
 
 struct StoredTensor {
-  Type type;                         // dtype and sizes
-  std::function<at::Tensor()> read;  // any number of times; the host's memory
+  Type type;  // dtype and sizes
+  /// Any number of times; the host's memory, or of Session::storedState() a device's own.
+  std::function<at::Tensor()> read;
   /// Of the processes that hold the stages of a replica, the one that can read it; 0 also where all can.
   int64_t process = 0;
 };

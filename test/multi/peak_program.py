@@ -91,6 +91,8 @@ def run(folder, width, way, process, processes):
     if way == "draw":
         abele.save_weights(folder / "weights", executor)
         note("save weights")
+        abele.save_checkpoint(folder / "checkpoint", executor, step=CALLS)
+        note("save a checkpoint")
     return peaks, executor.memoryReport()["devices"][process]["peak_bytes"]
 
 

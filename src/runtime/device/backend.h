@@ -89,6 +89,9 @@ class DeviceBackend : public Backend {
   static constexpr int32_t kAllReplicas = -1;
   virtual void upload(int32_t external, const at::Tensor& host, int32_t replica = kAllReplicas) = 0;
   virtual void download(int32_t external, at::Tensor& host, int32_t replica = 0) const = 0;
+  /// The external's own memory, in the compiled type, where there is one place for it that the host can read as any
+  /// other memory; valid until the next step. Undefined: there is no such place, and value() is the way.
+  virtual at::Tensor memory(int32_t external) const;
   /// A new host tensor with the external's value; undefined for one that the program does not use.
   virtual at::Tensor value(int32_t external, int32_t replica = 0) const = 0;
   /// The device works in the memory of `host`, which it keeps alive, instead of its own copy; undefined: in its own

@@ -152,6 +152,15 @@ class CpuBackendImpl final : public CpuBackend {
     }
   }
 
+  at::Tensor memory(int32_t external) const override {
+    const exe::External& what = externalAt(executable_, external);
+    if (what.slot < 0) return {};
+    const std::vector<int32_t> slots = slotsOf(what);
+    if (slots.size() != 1 || !isHere(slots[0])) return {};
+    // What is in a file would stay in memory.
+    return slots_.region(executable_.slots[slots[0]].group)->isInFile() ? at::Tensor() : slots_.sharedTensor(slots[0]);
+  }
+
   at::Tensor value(int32_t external, int32_t replica) const override {
     if (shared_.isNeeded()) {
       const exe::External& what = externalAt(executable_, external);

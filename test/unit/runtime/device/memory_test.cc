@@ -58,6 +58,17 @@ TEST_P(Memory, MemoryStartsAsTheExecutableSays) {
   EXPECT_TRUE(sameBits(backend->value(2), at::zeros({2}, at::kHalf)));
 }
 
+// A device whose memory is no host's has none to lend.
+TEST_P(Memory, WhatADeviceLendsIsTheExternal) {
+  Program p;
+  p.external(f32({3, 4}), ExternalKind::kState);
+  const auto backend = load(p);
+  const at::Tensor host = at::randn({3, 4});
+  backend->upload(0, host);
+  const at::Tensor lent = backend->memory(0);
+  EXPECT_TRUE(!lent.defined() || sameBits(lent, host));
+}
+
 TEST_P(Memory, CopiesInAndOutKeepEveryElementType) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte,
                                     at::kBool, at::kComplexFloat}) {
