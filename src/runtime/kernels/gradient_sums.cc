@@ -5,22 +5,19 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/embedding_dense_backward.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <new>
 
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/element_loops.h"
 #include "runtime/kernels/parallel.h"
+#include "runtime/kernels/scratch.h"
 
 namespace abele::runtime {
 namespace {
@@ -28,37 +25,8 @@ namespace {
 // Every element of the sum is compared, each made of its own random numbers; two kernels that round in another order
 // agree on all of them never.
 constexpr int kTrials = 2;
-constexpr int64_t kAlignment = 64;
 // Elements that are worth another thread.
 constexpr int64_t kRange = 32768;
-
-int64_t misalignment(const at::Tensor& tensor) {
-  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kAlignment) / tensor.itemsize();
-}
-
-// Memory beside the device's own, so that none of it is kept for later steps.
-class Scratch {
- public:
-  /// A tensor of the same type, strides and place in a cache line.
-  explicit Scratch(const at::Tensor& like) {
-    int64_t extent = misalignment(like) + 1;
-    for (int64_t d = 0; d < like.dim(); ++d) extent += (like.size(d) - 1) * like.stride(d);
-    memory_.reset(std::aligned_alloc(
-        kAlignment, static_cast<std::size_t>(extent * like.itemsize() + kAlignment - 1) / kAlignment * kAlignment));
-    if (!memory_) throw std::bad_alloc();
-    whole_ = at::from_blob(memory_.get(), {extent}, like.options());
-    tensor_ = whole_.as_strided(like.sizes(), like.strides(), misalignment(like));
-  }
-  void fill(at::Generator& generator) { whole_.normal_(0, 1, generator); }
-  at::Tensor& tensor() { return tensor_; }
-
- private:
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<void, Free> memory_;
-  at::Tensor whole_, tensor_;
-};
 
 bool trial(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right) {
   at::Generator generator = at::detail::createCPUGenerator(/*seed_val=*/20261123);
