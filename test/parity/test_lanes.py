@@ -1,5 +1,6 @@
 """Micro-batches side by side (abele.lanes) give the bits that eager PyTorch gives, one by one."""
 
+import collections
 import copy
 import re
 
@@ -72,6 +73,43 @@ def test_a_pipeline_equals_eager(network):
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
     train_equally(executor, model, reference, OPTIMIZERS["adamw"](reference.parameters()), 12, 1)
     assert network != "Cells" or lanes_of(executor) == 2
+    executor.destroy()
+
+
+class Gradients(nn.Module):
+    """Layers whose gradients of weights and biases one call makes for all micro-batches, if a kernel fits the sizes."""
+
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.first = nn.LayerNorm(width)  # its input needs no gradient
+        layers = lambda: (nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))  # noqa: E731
+        self.cells = nn.ModuleList(nn.Sequential(nn.LayerNorm(width, bias=cell > 0), *layers()) for cell in range(3))
+        self.scale = nn.Parameter(torch.randn(width))
+        self.head = nn.Linear(width, 3, bias=False)
+
+    def forward(self, x, y):
+        x = self.first(x) * self.scale
+        for cell in self.cells:
+            x = x + cell(x)
+        out = self.head(x).mean(1)
+        return out, nn.functional.cross_entropy(out, y)
+
+    def batch(self, rows):
+        return torch.randn(rows, 16, len(self.scale)), torch.randint(0, 3, (rows,))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("lanes", [2, 4])
+@pytest.mark.parametrize(("width", "hidden"), [(128, 64), (100, 33), (32, 16), (5, 1)])
+def test_gradients_of_weights_equal_eager(width, hidden, lanes, threads):
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model = Gradients(width, hidden)
+    reference = copy.deepcopy(model)
+    opts = with_lanes(options(poptorch.PipelinedExecution, ACCUMULATION, 2), lanes)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    train_equally(executor, model, reference, OPTIMIZERS["sgd"](reference.parameters()), ACCUMULATION, 2)
+    assert lanes_of(executor) == lanes
     executor.destroy()
 
 
@@ -170,3 +208,30 @@ def test_many_instructions_are_one_for_all():
     executor.destroy()
     parts = len(re.findall(r" lane=1\b", text))
     assert text.count(f" joins={ACCUMULATION}") > parts / 3
+
+
+def calls_of(model, lanes):
+    """How often a step calls each operator, as torch's profiler sees it."""
+    opts = with_lanes(options(poptorch.PipelinedExecution, ACCUMULATION), lanes)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    for _ in range(3):  # the first one tries
+        executor(*model.batch(MICRO_BATCH * ACCUMULATION))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        executor(*model.batch(MICRO_BATCH * ACCUMULATION))
+    executor.destroy()
+    return collections.Counter(event.name for event in profile.events())
+
+
+def test_sums_take_the_gradients_of_all_at_once():
+    """Counts: one call for all micro-batches that adds up, and one for the gradients that it adds."""
+    torch.manual_seed(0)
+    apart, together = (calls_of(Gradients(128, 64), lanes) for lanes in (1, ACCUMULATION))
+    once = ["abele::accumulate", "aten::sum.dim_IntList"]
+    # Kernels of ours, for processors that have these vectors.
+    has_kernels = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    once += ["abele::accumulate_product"] if has_kernels else []
+    for name in once:
+        assert apart[name] == ACCUMULATION * together[name] > 0, name
+    if has_kernels:  # rows for the gradient of the input, which the first has none of; weights' and biases' beside it
+        norms = apart["aten::native_layer_norm_backward"] // ACCUMULATION
+        assert norms == 4 and together["aten::native_layer_norm_backward"] == 2 * norms - 1

@@ -1,7 +1,5 @@
 #include "runtime/kernels/gradient_sums.h"
 
-#include <sys/mman.h>
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -10,7 +8,6 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/embedding_dense_backward.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 
@@ -19,62 +16,22 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <new>
 #include <optional>
 
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/element_loops.h"
 #include "runtime/kernels/parallel.h"
+#include "runtime/kernels/scratch.h"
 
 namespace abele::runtime {
 namespace {
 
 // Every element of the sum is compared; two kernels that round in another order agree on all of them never.
 constexpr int kTrials = 2;
-constexpr int64_t kAlignment = 64;
 // Elements that are worth another thread.
 constexpr int64_t kRange = 32768;
 // A product that cannot add to its sum is made in pieces of about so many bytes, of so many rows at least.
 constexpr int64_t kPieceBytes = int64_t{1} << 20, kLeastRows = 32;
-
-int64_t misalignment(const at::Tensor& tensor) {
-  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kAlignment) / tensor.itemsize();
-}
-
-// From the first byte of a cache line on.
-int64_t extentOf(const at::Tensor& tensor) {
-  int64_t extent = misalignment(tensor) + 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) extent += (tensor.size(d) - 1) * tensor.stride(d);
-  return extent;
-}
-
-// Memory beside the device's own, for a trial: it goes back to the system at once.
-class Scratch {
- public:
-  Scratch(int64_t elements, const at::TensorOptions& options)
-      : bytes_(static_cast<std::size_t>(elements) * options.dtype().itemsize()),
-        memory_(::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    if (memory_ == MAP_FAILED) throw std::bad_alloc();
-    whole_ = at::from_blob(memory_, {elements}, options);
-  }
-  ~Scratch() { ::munmap(memory_, bytes_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  void fill(at::Generator& generator) { whole_.normal_(0, 1, generator); }
-  at::Tensor rows(int64_t rows, int64_t columns) const {
-    return whole_.narrow(0, 0, rows * columns).view({rows, columns});
-  }
-  /// A tensor of the same strides and place in a cache line.
-  at::Tensor like(const at::Tensor& tensor) const {
-    return whole_.as_strided(tensor.sizes(), tensor.strides(), misalignment(tensor));
-  }
-
- private:
-  std::size_t bytes_;
-  void* memory_;
-  at::Tensor whole_;
-};
 
 int64_t rowsOfPiece(const at::Tensor& sum) {
   const int64_t row_bytes = std::max<int64_t>(1, sum.size(1) * sum.itemsize());
@@ -107,7 +64,7 @@ class Trial {
   }
 
  private:
-  at::Tensor rowsOf(const Scratch& scratch, int64_t rows) const { return scratch.rows(rows, product_.size(1)); }
+  at::Tensor rowsOf(const ScratchMemory& scratch, int64_t rows) const { return scratch.rows(rows, product_.size(1)); }
   void makeProduct() { at::cpu::mm_out(product_, left_, right_); }
   uint64_t hash() const { return XXH3_64bits(product_.const_data_ptr(), product_.nbytes()); }
 
@@ -144,9 +101,9 @@ class Trial {
   }
 
   at::Generator generator_ = at::detail::createCPUGenerator(/*seed_val=*/20261123);
-  Scratch operands_;
+  ScratchMemory operands_;
   at::Tensor left_, right_, product_;
-  Scratch piece_, term_;
+  ScratchMemory piece_, term_;
 };
 
 // Sums that ATen's kernels see as rows one behind the other.
@@ -185,7 +142,7 @@ ProductWay wayOfProduct(const at::Tensor& sum, const at::Tensor& left, const at:
     if (const auto found = known.find(key); found != known.end()) return found->second;
   }
   // Outside of the lock: others need not wait, and who tries the same finds the same.
-  std::optional<Scratch> room;
+  std::optional<ScratchMemory> room;
   if (!sum_is_free) room.emplace(extentOf(sum), sum.options());
   const ProductWay best = Trial(left, right, room ? room->like(sum) : sum).best();
   const std::lock_guard<std::mutex> lock(mutex);

@@ -1,8 +1,10 @@
 #include "runtime/device/aten/lanes_call.h"
 
 #include <utility>
-#include <vector>
 
+#include "base/instructions.h"
+#include "runtime/device/aten/lane_norm_call.h"
+#include "runtime/device/aten/lane_sum_call.h"
 #include "runtime/kernels/joined_rows.h"
 
 namespace abele::runtime {
@@ -10,41 +12,61 @@ namespace {
 
 class LanesCall final : public Call {
  public:
-  using Make = std::function<std::unique_ptr<Call>(const exe::Instruction&)>;
-  LanesCall(const exe::Instruction* joint, const SlotTable& slots, Make make)
-      : joint_(joint), slots_(slots), make_(std::move(make)) {}
+  LanesCall(const LaneGroup& group, ChooseCalls choose, MakePart make)
+      : group_(group), choose_(std::move(choose)), make_(std::move(make)) {}
 
   void run(CallState& state) override {
-    if (calls_.empty()) choose();
-    if (is_one_) return calls_[0]->run(state);
-    for (std::size_t lane = 0; lane < calls_.size(); ++lane) calls_[lane]->run(state.lanes[lane]);
+    if (calls_.empty()) choose(state);
+    for (const LaneCall& call : calls_) call.call->run(state.lanes[call.lane]);
+  }
+  void runObserved(CallState& state, const std::string& name) override {
+    if (calls_.empty()) choose(state);
+    for (const LaneCall& call : calls_) call.call->runObserved(state.lanes[call.lane], name);
   }
 
  private:
-  void choose() {
-    is_one_ = joinsRows({*joint_, joint_[1], slots_.slots(), joint_->joins});
-    if (is_one_) {
-      calls_.push_back(make_(*joint_));
-      return;
-    }
-    std::vector<std::unique_ptr<Call>> parts;
-    for (int32_t part = 1; part <= joint_->joins; ++part) parts.push_back(make_(joint_[part]));
-    calls_ = std::move(parts);
+  void choose(const CallState& state) {
+    std::vector<LaneCall> calls = choose_(state);
+    if (calls.empty())
+      for (int64_t lane = 0; lane < group_.lanes; ++lane) calls.push_back({make_(group_.part(lane)), lane});
+    calls_ = std::move(calls);
   }
 
-  const exe::Instruction* joint_;  // its parts follow it
-  const SlotTable& slots_;
-  Make make_;
-  bool is_one_ = false;
-  std::vector<std::unique_ptr<Call>> calls_;  // none before the first run
+  LaneGroup group_;
+  ChooseCalls choose_;
+  MakePart make_;
+  std::vector<LaneCall> calls_;  // none before the first run
 };
+
+ChooseCalls chooseRows(const LaneGroup& group, const SlotTable& slots, const MakePart& make) {
+  if (!group.joint || !mayJoinRows(*group.joint)) return nullptr;
+  return [group, &slots, make](const CallState&) {
+    std::vector<LaneCall> calls;
+    if (joinsRows({*group.joint, group.part(0), slots.slots(), group.lanes})) calls.push_back({make(*group.joint)});
+    return calls;
+  };
+}
 
 }  // namespace
 
-std::unique_ptr<Call> makeLanesCall(const exe::Instruction* instruction, const SlotTable& slots,
-                                    std::function<std::unique_ptr<Call>(const exe::Instruction&)> make) {
-  if (!mayJoinRows(*instruction)) return nullptr;
-  return std::make_unique<LanesCall>(instruction, slots, std::move(make));
+std::optional<LaneGroup> laneGroupAt(const exe::Segment& segment, std::size_t instruction, int64_t lanes) {
+  const std::vector<exe::Instruction>& all = segment.instructions;
+  const exe::Instruction& first = all[instruction];
+  if (first.joins > 0) return LaneGroup{&first, &first + 1, first.joins};
+  if (lanes == 1 || !hasTrait(first.op, kSums) || all.size() - instruction < static_cast<std::size_t>(lanes))
+    return std::nullopt;
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    const exe::Instruction& part = all[instruction + static_cast<std::size_t>(lane)];
+    if (part.lane != lane || part.joins > 0 || part.op != first.op || part.writes != first.writes) return std::nullopt;
+  }
+  return LaneGroup{nullptr, &first, lanes};
+}
+
+std::unique_ptr<Call> makeLanesCall(const LaneGroup& group, const SlotTable& slots, MakePart make) {
+  for (const LaneWay way : {chooseLaneSum, chooseLaneNorm, chooseRows})
+    if (ChooseCalls choose = way(group, slots, make))
+      return std::make_unique<LanesCall>(group, std::move(choose), std::move(make));
+  return nullptr;
 }
 
 }  // namespace abele::runtime

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <ATen/core/stack.h>
 
@@ -25,6 +26,8 @@ struct CallState {
   RoundingSeed rounding;       // of this instruction
   torch::jit::Stack stack;     // reused by every call
 
+  /// The first micro-batch of a group: what the sum held before is gone.
+  bool beginsSum() const { return action.group_index == 0; }
   RandomPlace placeOf(const exe::Instruction& instruction) const {
     return {.draws_before = random_base + instruction.random_offset,
             .normals_before = normals_base + instruction.normals.before,
@@ -38,6 +41,8 @@ class Call {
  public:
   virtual ~Call() = default;
   virtual void run(CallState& state) = 0;
+  /// The same, seen by torch's profiler under the operator's name.
+  virtual void runObserved(CallState& state, const std::string& name);
 };
 
 /// An ATen operator. In order of preference: written operands as they are; a native `out=` kernel into the slots; the

@@ -92,13 +92,10 @@ std::unique_ptr<Call> makeEmit(const Arguments& args) {
   });
 }
 
-// The first micro-batch of a group: what the sum held before is gone.
-bool beginsSum(const CallState& state) { return state.action.group_index == 0; }
-
 std::unique_ptr<Call> makeAccumulate(const Arguments& args) {
   return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
     const at::Tensor &to = sum.at(state.frame_of_group), &from = term.at(state.frame_of_group);
-    const bool first = beginsSum(state);
+    const bool first = state.beginsSum();
     // The plan makes a gradient that is not added to others in the accumulator's memory.
     if (!first || to.const_data_ptr() != from.const_data_ptr()) addInto(to, from, first);
   });
@@ -108,7 +105,7 @@ std::unique_ptr<Call> makeAccumulateProduct(const Arguments& args) {
   return callOf([sum = args.slot(0), left = args.slot(1), right = args.slot(2),
                  product = ProductSum(args.flag(3))](CallState& state) mutable {
     const int32_t* frames = state.frame_of_group;
-    product.add(sum.at(frames), left.at(frames), right.at(frames), beginsSum(state));
+    product.add(sum.at(frames), left.at(frames), right.at(frames), state.beginsSum());
   });
 }
 
@@ -116,7 +113,7 @@ std::unique_ptr<Call> makeAccumulateRows(const Arguments& args) {
   return callOf([sum = args.slot(0), gradient = args.slot(1), indices = args.slot(2), padding = args.integer(3),
                  rows = RowSum()](CallState& state) mutable {
     const int32_t* frames = state.frame_of_group;
-    rows.add(sum.at(frames), gradient.at(frames), indices.at(frames), padding, beginsSum(state));
+    rows.add(sum.at(frames), gradient.at(frames), indices.at(frames), padding, state.beginsSum());
   });
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/device/aten/step_profile.h"
 
 #include "base/error.h"
+#include "runtime/device/aten/operator_call.h"
 
 namespace abele::runtime {
 
@@ -25,6 +26,12 @@ StepProfile::Action::~Action() {
   record_.reset();
   at::set_record_function_tls_(functions_before_);
   c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(info_before_);
+}
+
+void Call::runObserved(CallState& state, const std::string& name) {
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  record.before(name);
+  run(state);
 }
 
 }  // namespace abele::runtime

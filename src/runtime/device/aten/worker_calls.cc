@@ -1,5 +1,6 @@
 #include "runtime/device/aten/worker_calls.h"
 
+#include <optional>
 #include <utility>
 
 #include <c10/core/InferenceMode.h>
@@ -36,13 +37,16 @@ void WorkerCalls::addCalls(const exe::Segment& segment, const SlotTable& slots, 
   };
   for (std::size_t i = 0; i < segment.instructions.size(); ++i) {
     const exe::Instruction& instruction = segment.instructions[i];
-    if (instruction.joins > 0) {
-      std::unique_ptr<Call> joint = joins ? makeLanesCall(&instruction, slots, makeOne) : nullptr;
-      const bool has_joint = joint != nullptr;
-      calls.push_back({std::move(joint)});
-      if (!has_joint) continue;
-      for (int32_t part = 0; part < instruction.joins; ++part) calls.emplace_back();
-      i += static_cast<std::size_t>(instruction.joins);
+    const std::optional<LaneGroup> group = laneGroupAt(segment, i, executable_.lanesOf(segment));
+    std::unique_ptr<Call> of_lanes = joins && group ? makeLanesCall(*group, slots, makeOne) : nullptr;
+    if (of_lanes) {
+      calls.push_back({std::move(of_lanes)});
+      for (std::size_t other = 1; other < group->size(); ++other) calls.emplace_back();
+      i += group->size() - 1;
+      continue;
+    }
+    if (instruction.joins > 0) {  // its parts run
+      calls.emplace_back();
       continue;
     }
     std::unique_ptr<Call> call = makeOne(instruction);
@@ -68,9 +72,7 @@ void WorkerCalls::place(const ActionContext& context, int64_t process) {
 }
 
 void WorkerCalls::runObserved(const PlacedCall& placed, int32_t segment, std::size_t instruction) {
-  at::RecordFunction record(at::RecordScope::FUNCTION);
-  record.before(executable_.segments[segment].instructions[instruction].op);
-  placed.call->run(states_[placed.lane]);
+  placed.call->runObserved(states_[placed.lane], executable_.segments[segment].instructions[instruction].op);
 }
 
 }  // namespace abele::runtime
