@@ -1,19 +1,20 @@
 #include "compile/lanes.h"
 
 #include <algorithm>
-#include <numeric>
+#include <optional>
 
 #include "base/log.h"
 #include "compile/device_list.h"
 #include "plan/cost.h"
+#include "plan/explain.h"
 #include "plan/lanes.h"
 
 namespace abele::host {
 namespace {
 
-// Of an instruction, estimated, on average: what a call costs beside its work is a large part of smaller ones, and
-// threads share larger ones well already (docs/performance.md).
-constexpr int64_t kSmallNs = 20'000;
+// Micro-batches lie side by side only if that is predicted to save at least this share of the step: estimates are not
+// better than that, and what lies side by side needs more of the caches.
+constexpr double kWorthwhile = 0.05;
 // What lanes may add to the memory of a device: this, or this part of what lives as long as the program.
 constexpr int64_t kAddedBytes = int64_t{8} << 20;
 constexpr int64_t kAddedPart = 8;
@@ -35,20 +36,67 @@ std::string whyNone(const ir::Graph& graph, const ProgramOptions& options, bool 
 plan::PlanOptions withLanes(plan::PlanOptions options, bool training, int64_t lanes) {
   (training ? options.accumulation : options.device_iterations) /= lanes;
   options.lanes = lanes;
+  for (int64_t& held : options.most_held) held = std::max<int64_t>(held / lanes, 1);
   return options;
 }
 
-int64_t averageNs(const ir::Graph& graph) {
-  int64_t ns = 0, count = 0;
-  for (const plan::StageCost& cost : plan::estimateCosts(graph))
-    ns += cost.forward_ns + cost.backward_ns + cost.weight_grad_ns;
-  for (const ir::Node& node : graph.nodes) count += !node.is_view && node.direction != ir::Direction::kUpdate;
-  return ns / std::max<int64_t>(count, 1);
+// Why a plan takes too much of a device's memory; empty if it does not.
+std::string excessOf(const plan::Plan& with, const plan::Plan& plain) {
+  const std::vector<int64_t> needed = plan::peakDeviceBytes(with), before = plan::peakDeviceBytes(plain);
+  for (size_t w = 0; w < needed.size(); ++w) {
+    const int64_t most = before[w] + std::max(kAddedBytes, plain.persistent_bytes[w] / kAddedPart);
+    if (needed[w] > most)
+      return cat("needs ", needed[w], " bytes on device ", with.device_of[w], ", where ", most, " are taken at most");
+  }
+  return {};
 }
 
-int64_t bytesOf(const plan::Plan& plan) {
-  const std::vector<int64_t> bytes = plan::peakDeviceBytes(plan);
-  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+struct Candidate {
+  int64_t lanes = 1;
+  int64_t step_ns = 0;  // predicted
+};
+
+// The shortest predicted step first, of equals that of fewer lanes.
+std::vector<Candidate> candidates(const ir::Graph& graph, const plan::PlanOptions& planned, int64_t group,
+                                  const ProgramOptions& options) {
+  const plan::LaneCosts costs = plan::laneCosts(graph, planned.costs);
+  std::vector<Candidate> found;
+  for (int64_t lanes = 1; lanes <= group; ++lanes)
+    if (group % lanes == 0)
+      found.push_back({lanes, plan::predictStepNs(graph, withLanes(planned, options.training, lanes), costs)});
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.step_ns < b.step_ns; });
+  return found;
+}
+
+std::string textOf(const Candidate& candidate, int64_t group, int64_t plain_ns) {
+  return cat(candidate.lanes, " of ", group, " side by side are predicted to take ",
+             plan::millisecondsText(candidate.step_ns), " ms a step, one by one ", plan::millisecondsText(plain_ns),
+             " ms");
+}
+
+// Sets `with` to the plan of the best number that is worth it and fits the memory; else leaves it. Returns: why.
+std::string choose(const ir::Graph& graph, const plan::PlanOptions& planned, int64_t group,
+                   const ProgramOptions& options, const plan::Plan& plain, std::optional<plan::Plan>& with) {
+  const std::vector<Candidate> found = candidates(graph, planned, group, options);
+  const auto alone =
+      std::find_if(found.begin(), found.end(), [](const Candidate& candidate) { return candidate.lanes == 1; });
+  const int64_t plain_ns = alone->step_ns;
+  std::string refused;
+  for (const Candidate& candidate : found) {
+    if (static_cast<double>(candidate.step_ns) > (1 - kWorthwhile) * static_cast<double>(plain_ns)) break;
+    plan::Plan tried = plan::makePlan(graph, withLanes(planned, options.training, candidate.lanes));
+    std::string why = textOf(candidate, group, plain_ns);
+    const std::string excess = excessOf(tried, plain);
+    if (excess.empty()) {
+      with = std::move(tried);
+      return why;
+    }
+    refused += cat(refused.empty() ? "" : "; ", why, ", which ", excess);
+  }
+  if (!refused.empty()) return refused;
+  const Candidate& other = found[found.front().lanes == 1 ? 1 : 0];
+  return cat("no number is predicted to save much: ", textOf(other, group, plain_ns));
 }
 
 }  // namespace
@@ -66,17 +114,16 @@ LaneChoice planWithLanes(const ir::Graph& graph, const plan::PlanOptions& planne
   if (std::string why = whyNone(graph, options, watched); !why.empty()) return none(std::move(why));
   const bool chooses = options.lanes == 0;
   if (chooses && options.device_memory.any()) return none("the memory of devices is limited");
-  if (chooses && plain.device_of.size() > 1) return none("a pipeline would wait longer");
-  if (const int64_t ns = averageNs(graph); chooses && ns > kSmallNs)
-    return none(cat("an instruction takes about ", ns, " ns"));
-  const int64_t most = bytesOf(plain) + std::max(kAddedBytes, plain.totalPersistentBytes() / kAddedPart);
-  for (int64_t lanes = chooses ? group : std::min(group, options.lanes); lanes > 1; --lanes) {
-    if (group % lanes != 0) continue;
-    plan::Plan with = plan::makePlan(graph, withLanes(planned, options.training, lanes));
-    if (!chooses || bytesOf(with) <= most) return {std::move(with), cat(lanes, " of ", group, " side by side")};
+  if (chooses) {
+    std::optional<plan::Plan> with;
+    std::string why = choose(graph, planned, group, options, plain, with);
+    return LaneChoice{std::move(with ? *with : plain), std::move(why)};
   }
-  return none(chooses ? cat("more than one side by side needs more than ", most, " bytes")
-                      : cat("no number from 2 to ", options.lanes, " divides ", group));
+  for (int64_t lanes = std::min(group, options.lanes); lanes > 1; --lanes)
+    if (group % lanes == 0)
+      return LaneChoice{plan::makePlan(graph, withLanes(planned, options.training, lanes)),
+                        cat(lanes, " of ", group, " side by side, as abele.lanes asks")};
+  return none(cat("no number from 2 to ", options.lanes, " divides ", group));
 }
 
 }  // namespace abele::host

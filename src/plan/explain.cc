@@ -138,10 +138,7 @@ std::string differenceText(int64_t ns, int64_t base_ns) {
 std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machine& machine,
                           const Replication& replication) {
   const std::vector<StageCost> costs = estimateCosts(graph);
-  std::vector<StageCost> of_action = costs;
-  for (StageCost& cost : of_action)
-    for (int64_t* ns : {&cost.forward_ns, &cost.backward_ns, &cost.weight_grad_ns}) *ns *= plan.options.lanes;
-  Chain chain{.costs = costModelOf(graph, plan, of_action), .device_of = {}};
+  Chain chain{.costs = costModelOf(graph, plan, laneCosts(graph).of(plan.options.lanes)), .device_of = {}};
   for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[static_cast<size_t>(worker)]);
   if (machine.hasLinks()) {
     chain.machine = machine;

@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/instructions.h"
+#include "plan/packing.h"
 
 namespace abele::plan {
 namespace {
@@ -118,5 +119,88 @@ std::vector<bool> varyingBuffers(const ir::Graph& graph, const Liveness& livenes
   }
   return varies;
 }
+
+namespace {
+
+class Sharing {
+ public:
+  explicit Sharing(const ir::Graph& graph)
+      : graph_(graph), is_argument_(graph.values.size(), false), is_external_(graph.values.size(), false) {
+    found_.varies.assign(graph.values.size(), false);
+    found_.joins.assign(graph.nodes.size(), false);
+    for (const ir::Input& in : graph.inputs) {
+      const bool is_argument = in.kind == ir::InputKind::kArgument;
+      is_argument_[in.value] = found_.varies[in.value] = is_argument;
+      is_external_[in.value] = !is_argument;
+    }
+  }
+
+  LaneSharing run() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const ir::Node& node = graph_.nodes[i];
+      if (node.is_view || node.direction == Direction::kUpdate) continue;
+      bool reads = false;
+      forEachOperand(node, [&](ValueId v) { reads = reads || varies(v); });
+      for (const ir::Write& w : node.writes) is_external_[w.after] = is_external_[graph_.baseOf(w.before)];
+      forEachResult(node, [&](ValueId v) { found_.varies[v] = reads && !is_external_[v]; });
+      found_.joins[i] = reads && joins(node);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  bool varies(ValueId v) const { return found_.varies[graph_.baseOf(v)]; }
+
+  // Rows that are alike go in and come out: each operand and result of the lanes has as many. Sums of gradients take
+  // one after the other.
+  bool joins(const ir::Node& node) const {
+    if (!node.op.starts_with("aten::")) return false;
+    int64_t rows = -1;
+    bool fits = true;
+    const auto look = [&](ValueId v, const Type& type) {
+      fits = fits && isOfNumbers(type.dtype) && leavesNoGap(type, laneBytes(v)) && (rows < 0 || rows == type.sizes[0]);
+      if (fits) rows = type.sizes[0];
+    };
+    forEachOperand(node, [&](ValueId v) {
+      if (varies(v)) look(v, graph_.values[v].type);
+    });
+    for (const auto& group : node.results)
+      for (const ValueId v : group)
+        if (v >= 0) look(v, graph_.values[v].type);
+    for (const ir::Write& w : node.writes) {
+      fits = fits && varies(w.after);
+      look(w.after, w.view);
+    }
+    return fits;
+  }
+
+  static bool isOfNumbers(DType dtype) {
+    return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16 ||
+           dtype == DType::kFloat16 || dtype == DType::kBool;
+  }
+
+  // The rows of one lane lie behind those of the lane before.
+  static bool leavesNoGap(const Type& type, int64_t lane_bytes) {
+    if (type.sizes.empty() || type.numel() == 0) return false;
+    const int64_t row = type.sizes[0] == 1 && type.isContiguous() ? type.numel() : type.strides[0];
+    return row * type.sizes[0] * elementBytes(type.dtype) == lane_bytes;
+  }
+
+  // From one lane to the next.
+  int64_t laneBytes(ValueId v) const {
+    const ValueId base = graph_.baseOf(v);
+    const Type& type = graph_.values[base].type;
+    if (is_argument_[base]) return type.isContiguous() ? type.extentBytes() : 0;
+    return alignUp(type.extentBytes());
+  }
+
+  const ir::Graph& graph_;
+  std::vector<bool> is_argument_, is_external_;  // by base value
+  LaneSharing found_;
+};
+
+}  // namespace
+
+LaneSharing sharingOfLanes(const ir::Graph& graph) { return Sharing(graph).run(); }
 
 }  // namespace abele::plan

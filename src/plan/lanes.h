@@ -15,4 +15,13 @@ std::string whyNoLanes(const ir::Graph& graph);
 /// By buffer: do its contents depend on the micro-batch? Those of others are made once for all lanes.
 std::vector<bool> varyingBuffers(const ir::Graph& graph, const Liveness& liveness);
 
+/// What micro-batches side by side have in common.
+struct LaneSharing {
+  std::vector<bool> varies;  // by base value: each lane has its own
+  /// By node: is one call over all lanes likely to take the place of one each? An estimate by layouts and sizes of what
+  /// exe/build and the devices join; the devices' trials have the last word.
+  std::vector<bool> joins;
+};
+LaneSharing sharingOfLanes(const ir::Graph& graph);
+
 }  // namespace abele::plan

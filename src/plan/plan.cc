@@ -148,7 +148,7 @@ class Planner {
     ABELE_CHECK(training || options_.accumulation == 1, "inference with accumulation ", options_.accumulation);
     ABELE_CHECK(hasTrait(options_.schedule, training ? kTrains : kInfers), "the schedule ",
                 scheduleName(options_.schedule), training ? " cannot train" : " needs a training graph");
-    const std::vector<StageCost> costs = options_.costs.empty() ? estimateCosts(graph_) : options_.costs;
+    const std::vector<StageCost> costs = actionCosts(graph_, options_);
     ABELE_REQUIRE(costs.size() == graph_.stages.size(), E0404,
                   {.what = cat("costs of ", costs.size(), " stages for a program of ", num_stages_),
                    .expected = "one entry a stage, as costs() of the same model with the same stages returns",

@@ -128,7 +128,10 @@ std::string Session::costs() const {
   ir::Graph graph = this->graph();  // throws for programs that were not compiled here: those have no times
   passes::PassContext context;
   if (graph.training) passes::splitWeightGradient(graph, context);
-  std::vector<plan::StageCost> costs = plan::measuredCosts(graph);
+  const int64_t lanes = compiled.executable.lanes;
+  std::vector<plan::StageCost> costs = plan::laneCosts(graph, plan::measuredCosts(graph)).of(lanes);
+  for (plan::StageCost& cost : costs)
+    for (int64_t* ns : {&cost.forward_ns, &cost.backward_ns, &cost.weight_grad_ns}) *ns /= lanes;
   const Measurement measured(compiled.executable, impl_->recent);
   useMeasured(measured, costs);
   plan::PlanOptions options = compiled.plan.options;

@@ -142,6 +142,11 @@ const char* directionOf(const plan::Action& action) {
   return exe::directionName(static_cast<exe::Direction>(action.direction));
 }
 
+// The plan counts the micro-batches that lie side by side as one.
+int64_t microBatchOf(const plan::Action& action, int64_t lanes) {
+  return action.direction == ir::Direction::kUpdate ? (action.micro_batch + 1) * lanes - 1 : action.micro_batch * lanes;
+}
+
 std::string nameOf(const plan::Action& action) {
   static constexpr const char* kPrefix[] = {"fwd", "bwd", "wgrad", "update"};  // as segments are called
   return cat(kPrefix[static_cast<size_t>(action.direction)], "/", action.stage);
@@ -248,10 +253,11 @@ void Timeline::predict(Session& session) {
   std::optional<plan::Prediction> prediction;
   try {
     const plan::PlanOptions& options = session.plan().options;
+    const exe::Executable& executable = parts.compiled->executable;
     plan::PredictOptions asked{.schedule = options.schedule,
-                               .training = parts.compiled->executable.training,
-                               .device_iterations = options.device_iterations,
-                               .accumulation = options.accumulation,
+                               .training = executable.training,
+                               .device_iterations = executable.device_iterations,
+                               .accumulation = executable.accumulation,
                                .most_held = options.most_held};
     plan::Chain chain = plan::parseChain(session.costs());
     chain.costs.host_ns = 0;  // before and behind the step
@@ -266,7 +272,7 @@ void Timeline::predict(Session& session) {
     lines += named("thread", group, track, cat("device ", prediction->device_of[w]));
     for (const plan::TimedAction& timed : prediction->run.actions[w])
       addSpan(lines,
-              {directionOf(timed.action), "", nameOf(timed.action), timed.action.micro_batch,
+              {directionOf(timed.action), "", nameOf(timed.action), microBatchOf(timed.action, prediction->lanes),
                partOf(*parts.compiled, static_cast<size_t>(timed.action.stage))},
               {group, track, begin + timed.start_ns, begin + timed.end_ns});
   }

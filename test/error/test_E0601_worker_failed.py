@@ -17,10 +17,12 @@ class Lookup(torch.nn.Module):
             return poptorch.identity_loss(rows.square(), reduction="mean")
 
 
-def test_error():
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_error(lanes):
     model = Lookup()
     options = poptorch.Options()
     options.Training.gradientAccumulation(3)
+    options._Popart.set("abele.lanes", lanes)
     executor = poptorch.trainingModel(model, options)
     good = torch.tensor([0, 1, 2])
     executor(good)

@@ -2,13 +2,15 @@
 
 import collections
 import copy
+import functools
 import re
 
 import networks
 import poptorch
 import pytest
+import replicated
 import torch
-from against_eager import MICRO_BATCH, OPTIMIZERS, options, train_equally
+from against_eager import MICRO_BATCH, OPTIMIZERS, eager, options, train_equally
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -36,6 +38,13 @@ class Cells(nn.Module):
 
 
 NETWORKS = {**networks.NETWORKS, "Cells": Cells}
+
+
+@pytest.fixture
+def debug_log():
+    poptorch.setLogLevel("DEBUG")
+    yield
+    poptorch.setLogLevel("WARN")
 
 
 def lanes_of(executor):
@@ -110,6 +119,116 @@ def test_gradients_of_weights_equal_eager(width, hidden, lanes, threads):
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     train_equally(executor, model, reference, OPTIMIZERS["sgd"](reference.parameters()), ACCUMULATION, 2)
     assert lanes_of(executor) == lanes
+
+
+SCHEDULES = ("sharded", "1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2")
+STAGES, OF_AN_UPDATE = 3, 6
+
+
+def strategy_of(schedule, recompute):
+    """Three stages on as many devices; dealt round two where there are several on each."""
+    if schedule == "sharded":
+        return poptorch.ShardedExecution("0", "1", "2")
+    stages = [poptorch.Stage(str(s)).ipu(s % 2 if schedule == "interleaved" else s) for s in range(STAGES)]
+    return poptorch.PipelinedExecution(*stages).schedule(schedule).recompute(recompute)
+
+
+@functools.cache
+def expected_training(replicas):
+    """Outputs, losses and weights of two updates in plain PyTorch."""
+    torch.manual_seed(0)
+    model = Cells()
+    theirs = OPTIMIZERS["adamw"](model.parameters())
+    batch = batch_of(model, replicas)
+    if replicas == 1:
+        return [*eager(model, theirs, batch, OF_AN_UPDATE), *model.state_dict().values()]
+    results = replicated.step(replicated.copies(model, replicas), theirs, batch, MICRO_BATCH, OF_AN_UPDATE)
+    ordered = [result for of_replicas in zip(*results, strict=True) for result in of_replicas]
+    outputs, losses = zip(*ordered, strict=True)
+    return [torch.cat(outputs), torch.stack(losses), *model.state_dict().values()]
+
+
+def batch_of(model, replicas):
+    torch.manual_seed(1)
+    return model.batch(MICRO_BATCH * OF_AN_UPDATE * 2 * replicas)
+
+
+@pytest.mark.parametrize("lanes", [0, 2, 3])
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_equals_eager(schedule, recompute, replicas, lanes):
+    torch.manual_seed(0)
+    model = Cells()
+    for stage in range(STAGES):
+        poptorch.BeginBlock(model.parts[stage * len(model.parts) // STAGES], str(stage))
+    opts = with_lanes(options(lambda: strategy_of(schedule, recompute), OF_AN_UPDATE, 2), lanes)
+    opts.replicationFactor(replicas)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
+    output, loss = executor(*batch_of(model, replicas))
+    ours = [output, loss.reshape(-1), *model.state_dict().values()]
+    for found, expected in zip(ours, expected_training(replicas), strict=True):
+        assert torch.equal(found, expected)
+    assert lanes_of(executor) == lanes or not lanes
+    executor.destroy()
+
+
+@pytest.mark.parametrize("mode", ["Sum", "Final", "EveryN", "All"])
+@pytest.mark.parametrize("training", [False, True])
+def test_results_and_anchors_of_a_pipeline_do_not_depend_on_lanes(training, mode):
+    found = []
+    for lanes in (1, 2, 4, 0):
+        torch.manual_seed(0)
+        model = Cells()
+        poptorch.BeginBlock(model.parts[3], "second", ipu_id=1)
+        opts = with_lanes(poptorch.Options().deviceIterations(2 if training else 8), lanes)
+        opts.outputMode(getattr(poptorch.OutputMode, mode), *([2] if mode == "EveryN" else []))
+        if training:
+            opts.Training.gradientAccumulation(4)
+        opts.anchorTensor("inside", "Gradient___parts.0.weight" if training else "input", poptorch.OutputMode.All)
+        torch.manual_seed(1)
+        batch = model.batch(16)
+        if training:
+            executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+        else:
+            executor = poptorch.inferenceModel(model.eval(), opts)
+        executor.compile(*batch)
+        results = [*executor(*batch), executor.getAnchoredTensor("inside"), *model.state_dict().values()]
+        assert lanes_of(executor) == lanes or not lanes
+        found.append(results)
+        executor.destroy()
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def layers(width):
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(width, width) for _ in range(8))).eval()
+
+
+@pytest.mark.parametrize(("width", "rows", "saves"), [(32, 4, True), (512, 512, False)])
+def test_pipelines_have_them_where_they_are_predicted_to_save(width, rows, saves, capfd, debug_log):
+    """Small layers: most of their time is that of the calls. Large ones: none. The log says why."""
+    model, x = layers(width), torch.randn(8 * rows, width)
+    poptorch.BeginBlock(model[4], "second", ipu_id=1)
+    executor = poptorch.inferenceModel(model, poptorch.Options().deviceIterations(8))
+    found = executor(x)
+    with torch.no_grad():
+        assert torch.equal(found, torch.cat([model(part) for part in x.split(rows)]))
+    assert (lanes_of(executor) > 1) == saves
+    executor.destroy()
+    reason = re.search(r"micro-batches: (.*)", capfd.readouterr().err)[1]
+    assert "of 8 side by side are predicted to take" in reason
+    assert reason.startswith("no number is predicted to save much") != saves
+
+
+def test_what_is_measured_has_them():
+    """devices("measured") tries the programs that would run."""
+    opts = poptorch.Options().deviceIterations(8)
+    opts.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoSplit).devices("measured"))
+    executor = poptorch.inferenceModel(layers(32), opts)
+    executor(torch.randn(8 * 4, 32))
+    assert lanes_of(executor) > 1
     executor.destroy()
 
 

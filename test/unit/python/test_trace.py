@@ -31,9 +31,11 @@ class Net(torch.nn.Module):
         return out, torch.nn.functional.mse_loss(out, target)
 
 
-def training(options=None):
+def training(options=None, lanes=1):
+    """lanes: micro-batches of an action."""
     options = options or abele.Options()
     options.showCompilationProgressBar(False).Training.gradientAccumulation(MICRO_BATCHES)
+    options._Popart.set("abele.lanes", lanes)
     net = Net()
     return abele.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
 
@@ -70,8 +72,8 @@ def end(event):
     return event["ts"] + event["dur"]
 
 
-def expected_of(stage, calls=1):
-    kinds = [f"{kind}/{stage} [{k}]" for kind in ("fwd", "bwd") for k in range(MICRO_BATCHES)]
+def expected_of(stage, calls=1, lanes=1):
+    kinds = [f"{kind}/{stage} [{k}]" for kind in ("fwd", "bwd") for k in range(0, MICRO_BATCHES, lanes)]
     return collections.Counter([*kinds, f"update/{stage} [{MICRO_BATCHES - 1}]"] * calls)
 
 
@@ -185,8 +187,9 @@ def test_waits_say_for_what(tmp_path):
         assert end(of[f"bwd/1 [{k}]"]) <= of[f"bwd/0 [{k}]"]["ts"] + 0.001
 
 
-def test_the_prediction_is_beside_it(tmp_path):
-    model = training()
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_the_prediction_is_beside_it(tmp_path, lanes):
+    model = training(lanes=lanes)
     model.trace(tmp_path / "step.json", steps=2)
     for _ in range(2):
         model(*batch())
@@ -194,7 +197,9 @@ def test_the_prediction_is_beside_it(tmp_path):
     predicted = trace.groups["training, predicted"]
     assert set(predicted) == {"device 0", "device 1"}
     for stage in range(2):
-        assert names(predicted[f"device {stage}"]) == expected_of(stage)
+        assert names(predicted[f"device {stage}"]) == expected_of(stage, lanes=lanes)
+        track = f"device {stage}: stage {stage} ({Net.BLOCKS[stage]})"
+        assert names(trace.actions("training, measured", track)) == expected_of(stage, calls=2, lanes=lanes)
     step = [event for event in trace.groups["training, measured"]["host"] if event["name"] == "step"][-1]
     assert min(event["ts"] for spans in predicted.values() for event in spans) >= step["ts"] - 0.001
 

@@ -229,21 +229,29 @@ TEST_P(RandomSteps, MicroBatchesSideBySideEqualTheReference) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed + 4321);
     const bool training = random() % 4 != 0;
+    static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::kSharded,    plan::ScheduleKind::k1F1B,
+                                                    plan::ScheduleKind::kGPipe,      plan::ScheduleKind::kInterleaved,
+                                                    plan::ScheduleKind::kZeroBubble, plan::ScheduleKind::kZeroBubble2};
     plan::PlanOptions options;
-    options.schedule = training ? kTrainingKinds[random() % 4] : plan::ScheduleKind::kForward;
+    options.schedule = training ? kKinds[random() % 6] : plan::ScheduleKind::kForward;
     options.device_iterations = 1 + static_cast<int64_t>(random() % 3);
-    options.accumulation = training ? 1 + static_cast<int64_t>(random() % 4) : 1;
+    options.accumulation = training ? 1 + static_cast<int64_t>(random() % 6) : 1;
     options.lanes = 2 + static_cast<int64_t>(random() % 3);
     ir::Graph graph = RandomStagedGraph(seed + 300, training, /*sequential=*/false, random() % 2 == 0,
                                         /*alike=*/true)
                           .make();
-    if (plan::splitsBackward(options.schedule)) {
-      passes::PassContext context;
-      passes::splitWeightGradient(graph, context);
-    }
-    ASSERT_EQ(plan::whyNoLanes(graph), "");
     setOwners(graph);
-    checkSteps(graph, options, graph, replicasOf(1 + static_cast<int64_t>(random() % 2)));
+    const ir::Graph original = graph;
+    passes::PassContext context;
+    context.recompute = {.enabled = random() % 2 == 0, .last_stage = random() % 2 == 0};
+    if (training && context.recompute.enabled) passes::recompute(graph, context);
+    if (plan::splitsBackward(options.schedule)) passes::splitWeightGradient(graph, context);
+    if (random() % 2)
+      for (size_t s = 0; s < graph.stages.size(); ++s)
+        options.costs.push_back({static_cast<int64_t>(random() % 9), static_cast<int64_t>(random() % 9),
+                                 static_cast<int64_t>(random() % 9), 0});
+    ASSERT_EQ(plan::whyNoLanes(graph), "");
+    checkSteps(graph, options, original, replicasOf(1 + static_cast<int64_t>(random() % 2)));
     if (HasFatalFailure()) return;
   }
 }
@@ -315,7 +323,7 @@ passes::OptimizerRules optimizerFor(const ir::Graph& graph, std::mt19937_64& ran
 
 // From what capture records to what runs: blocks cut it into stages, the optimizer is lowered, backward made again.
 TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
-  int run = 0;
+  int run = 0, with_lanes = 0;
   for (uint64_t seed = 40 * GetParam(); seed < 40 * (GetParam() + 1u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed + 4321);
@@ -350,6 +358,8 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
       const int64_t devices = separate(graph, random);
       if (random() % 2 || replication.replicas == 1) replication.devices_per_process = devices;
     }
+    if (plan::whyNoLanes(graph).empty()) options.lanes = 1 + random() % 4;
+    with_lanes += options.lanes > 1;
     try {
       checkSteps(graph, options, original, replication);
     } catch (const UserError& error) {
@@ -361,6 +371,7 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
     ++run;
   }
   EXPECT_GT(run, 20);
+  RecordProperty("graphs_with_lanes", with_lanes);
 }
 
 testing::internal::ParamGenerator<int> blocksOfSeeds() {

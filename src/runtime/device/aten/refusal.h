@@ -7,8 +7,9 @@
 
 namespace abele::runtime {
 
-/// Throws E0601: the kernel's own words and the user's line, without ATen's backtrace.
+/// Throws E0601: the kernel's own words and the user's line, without ATen's backtrace. micro_batch: of those side by
+/// side, whose the instruction is.
 [[noreturn]] void refuseCall(const exe::Executable& executable, const exe::Instruction& instruction,
-                             const c10::Error& error);
+                             int64_t micro_batch, const c10::Error& error);
 
 }  // namespace abele::runtime

@@ -62,7 +62,8 @@ class WorkerCalls {
           placed.call->run(state);
       }
     } catch (const c10::Error& error) {
-      refuseCall(executable_, executable_.segments[segment].instructions[i], error);
+      refuseCall(executable_, executable_.segments[segment].instructions[i], states_[calls[i].lane].action.micro_batch,
+                 error);
     }
     for (CallState& state : states_) state.stack.clear();
   }

@@ -1,0 +1,95 @@
+// Micro-batches side by side: what they are estimated to have in common, and the step that is predicted with them.
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "ir/text.h"
+#include "plan/cost.h"
+#include "plan/lanes.h"
+#include "plan/operator_cost.h"
+
+namespace abele::plan {
+namespace {
+
+constexpr const char* kGraph = R"(
+graph @main {
+  stage 0 "s0" {device=0}
+  external 0 parameter "w": f32[64,64]
+  input %0 "x": f32[16,64] = argument(0)
+  input %1 "w": f32[64,64] = parameter(0)
+  input %2 "i": i64[16] = argument(1)
+  %3: f32[16,64] = aten.mm(%0, %1) {stage=0}
+  %4: f32[16] = aten.sum.dim_IntList(%3) {stage=0}
+  %5: f32[64] = aten.exp(%1) {stage=0}
+  %6: f32[1,64] = aten.sum.dim_IntList(%3) {stage=0}
+  %7: f32[3] = aten.odd(%4, %5) {stage=0}
+  %8: f32[16,64] = aten.index(%3, %2) {stage=0}
+  %9: f32[64,64] = aten.mm(%8, %3) {stage=0}
+  output result(0) %6
+  output result(1) %7
+  output result(2) %8
+  output result(3) %9
+}
+)";
+
+TEST(LaneCosts, CallsJoinWhereRowsFollowEachOtherAndStayRows) {
+  const ir::Graph graph = ir::parse(kGraph);
+  const LaneSharing sharing = sharingOfLanes(graph);
+  std::vector<std::string> joined;
+  for (size_t i = 0; i < graph.nodes.size(); ++i)
+    if (sharing.joins[i]) joined.push_back(cat("%", graph.nodes[i].results[0][0]));
+  // Not: what is the same for all, one row of sixteen, three numbers with a gap behind them, indices, sixteen rows that
+  // become sixty-four.
+  EXPECT_EQ(joined, (std::vector<std::string>{"%3", "%4"}));
+  EXPECT_TRUE(sharing.varies[3] && sharing.varies[7]);
+  EXPECT_FALSE(sharing.varies[1] || sharing.varies[5]);
+}
+
+TEST(LaneCosts, ACallOverAllTakesItsPreparationAndSharedOperandsOnce) {
+  const ir::Graph graph = ir::parse(kGraph);
+  const LaneSharing sharing = sharingOfLanes(graph);
+  const auto nsOf = [&](size_t node) { return estimateNodeNs(graph, graph.nodes[node]); };
+  EXPECT_EQ(estimateSharedNs(graph, graph.nodes[0], sharing.varies), 1000 + 64 * 64 * 4 / 20);
+  EXPECT_EQ(estimateSharedNs(graph, graph.nodes[1], sharing.varies), 1000);
+  const LaneCosts costs = laneCosts(graph);
+  EXPECT_EQ(costs.each, estimateCosts(graph));
+  EXPECT_EQ(costs.once[0].forward_ns, 1000 + 64 * 64 * 4 / 20 + 1000 + nsOf(2));
+  EXPECT_EQ(costs.of(1), costs.each);
+  EXPECT_EQ(costs.of(3)[0].forward_ns, 3 * costs.each[0].forward_ns - 2 * costs.once[0].forward_ns);
+  // Of given times the same share.
+  StageCost given = costs.each[0];
+  given.forward_ns *= 10;
+  EXPECT_NEAR(static_cast<double>(laneCosts(graph, {given}).once[0].forward_ns),
+              10 * static_cast<double>(costs.once[0].forward_ns), 10);
+}
+
+// So many calls a stage; rows: of each micro-batch.
+ir::Graph pipelineOf(int stages, int rows) {
+  std::string text = "\ngraph @main {\n";
+  for (int s = 0; s < stages; ++s) text += cat("  stage ", s, " \"s", s, "\" {device=", s, "}\n");
+  text += cat("  external 0 parameter \"w\": f32[64,64]\n  input %0 \"x\": f32[", rows,
+              ",64] = argument(0)\n  input %1 \"w\": f32[64,64] = parameter(0)\n");
+  int value = 2;
+  for (int i = 0; i < 100 * stages; ++i, ++value)
+    text +=
+        cat("  %", value, ": f32[", rows, ",64] = aten.f(%", i == 0 ? 0 : value - 1, ", %1) {stage=", i / 100, "}\n");
+  return ir::parse(cat(text, "  output result(0) %", value - 1, "\n}\n"));
+}
+
+int64_t predicted(const ir::Graph& graph, int64_t lanes) {
+  return predictStepNs(graph, {.schedule = ScheduleKind::kForward, .device_iterations = 8 / lanes, .lanes = lanes},
+                       laneCosts(graph));
+}
+
+TEST(LaneCosts, ADeviceAloneSavesWithEachAndAPipelineWaitsForAll) {
+  const ir::Graph alone = pipelineOf(1, 64), pipeline = pipelineOf(2, 64);
+  EXPECT_LT(predicted(alone, 2), predicted(alone, 1));
+  EXPECT_LT(predicted(alone, 4), predicted(alone, 2));
+  EXPECT_LT(predicted(alone, 8), predicted(alone, 4));
+  EXPECT_LT(predicted(pipeline, 4), predicted(pipeline, 1));
+  EXPECT_LT(predicted(pipeline, 4), predicted(pipeline, 8));  // the second device waits until the first has all
+  const ir::Graph large = pipelineOf(2, 65536);
+  EXPECT_LT(predicted(large, 1), predicted(large, 2));
+}
+
+}  // namespace
+}  // namespace abele::plan
