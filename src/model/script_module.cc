@@ -74,8 +74,8 @@ Known& knownOf(const Module& script) {
   return all.try_emplace(script._ivalue().get(), Known{WeakObject(script._ivalue()), {}, {}}).first->second;
 }
 
-/// Of a script that has run. Throws E0108 where a tensor is not the module's any more, and puts it back.
-void restore(const Module& script, const torch::nn::Module& module, const std::string& path) {
+/// Puts the module's tensors back into a script that has run. Returns: the path of the last that was not there.
+std::string restore(const Module& script, const torch::nn::Module& module, const std::string& path) {
   std::string replaced;
   const auto compare = [&](const auto& own) {
     for (const auto& item : own) {
@@ -85,13 +85,13 @@ void restore(const Module& script, const torch::nn::Module& module, const std::s
       replaced = cat(path, item.key());
     }
   };
+  for (const auto& child : module.named_children()) {
+    std::string inside = restore(script.attr(child.key()).toModule(), *child.value(), cat(path, child.key(), "."));
+    if (!inside.empty()) replaced = std::move(inside);
+  }
   compare(module.named_parameters(/*recurse=*/false));
   compare(module.named_buffers(/*recurse=*/false));
-  ABELE_REQUIRE(replaced.empty(), E0108,
-                {.what = cat("forward of the script put another tensor in the place of ", replaced),
-                 .remedy = cat("write into it: self.", replaced, ".copy_(value), or add_() and the like")});
-  for (const auto& child : module.named_children())
-    restore(script.attr(child.key()).toModule(), *child.value(), cat(path, child.key(), "."));
+  return replaced;
 }
 
 // --- arguments and results -------------------------------------------------------------------------------------------
@@ -223,7 +223,11 @@ void placeScript(const Module& script, const ModulePlacement& placement) {
 
 void requireOwnTensors(const torch::nn::Module* module) {
   const auto* const own = dynamic_cast<const StandIn*>(module);
-  if (own) restore(own->stands_for, *own, "");
+  if (!own) return;
+  const std::string replaced = restore(own->stands_for, *own, "");
+  ABELE_REQUIRE(replaced.empty(), E0108,
+                {.what = cat("forward of the script put another tensor in the place of ", replaced),
+                 .remedy = cat("write into it: self.", replaced, ".copy_(value), or add_() and the like")});
 }
 
 detail::StructuredForward forwardOfScript(const Module& script) {

@@ -157,13 +157,15 @@ TEST_F(Script, RefusesToReplaceItsTensors) {
   inner.register_buffer("mean", torch::zeros({4}));
   inner.define("def forward(self, x):\n    self.mean = self.mean * 0.5 + x.mean(0)\n    return x - self.mean\n");
   net.register_module("norm", inner);
-  net.define("def forward(self, x):\n    return self.norm.forward(x)\n");
-  const at::Tensor mean = net.attr("norm").toModule().attr("mean").toTensor();
+  net.register_buffer("last", torch::zeros({8, 4}));
+  net.define("def forward(self, x):\n    self.last = x + 1\n    return self.norm.forward(x)\n");
+  const at::Tensor mean = net.attr("norm").toModule().attr("mean").toTensor(), last = net.attr("last").toTensor();
   auto own = inferenceModel(net);
   EXPECT_EQ(codeOf([&] { own(x); }), "E0108");
   auto called = inferenceModel(net, [net](const at::Tensor& a) mutable { return net.forward({a}).toTensor(); });
-  EXPECT_NE(errorOf([&] { called(x); }).find("in the place of norm.mean"), std::string::npos);
+  EXPECT_NE(errorOf([&] { called(x); }).find("in the place of last"), std::string::npos);
   EXPECT_TRUE(net.attr("norm").toModule().attr("mean").toTensor().is_same(mean));
+  EXPECT_TRUE(net.attr("last").toTensor().is_same(last));
 }
 
 TEST_F(Script, StandsForItselfOnce) {
