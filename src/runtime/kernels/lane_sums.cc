@@ -82,9 +82,9 @@ bool trial(const loops::LaneLoops& loops, const at::Tensor& sum, const at::Tenso
   }
   return true;
 }
-#endif
 
 bool isFloat(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.scalar_type() == at::kFloat; }
+#endif
 
 }  // namespace
 
@@ -97,7 +97,8 @@ void addLanes(const at::Tensor& sum, const std::vector<const float*>& terms, boo
   });
 }
 
-bool multipliesLanes(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, int64_t lanes) {
+bool multipliesLanes([[maybe_unused]] const at::Tensor& sum, [[maybe_unused]] const at::Tensor& left,
+                     [[maybe_unused]] const at::Tensor& right, [[maybe_unused]] int64_t lanes) {
 #if defined(__x86_64__)
   const loops::LaneLoops* const loops = laneLoops();
   if (!loops || !isFloat(sum) || !isFloat(left) || !isFloat(right) || !sum.is_contiguous() || sum.numel() == 0 ||
@@ -124,7 +125,8 @@ bool multipliesLanes(const at::Tensor& sum, const at::Tensor& left, const at::Te
 #endif
 }
 
-void addLaneProducts(const at::Tensor& sum, const LaneFactors& factors, bool first) {
+void addLaneProducts([[maybe_unused]] const at::Tensor& sum, [[maybe_unused]] const LaneFactors& factors,
+                     [[maybe_unused]] bool first) {
 #if defined(__x86_64__)
   run(*laneLoops(), sum, factors, first);
 #endif

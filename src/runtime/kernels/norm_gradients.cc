@@ -77,7 +77,8 @@ bool trial(int64_t rows, int64_t width, const std::array<bool, 3>& mask) {
 
 }  // namespace
 
-bool givesNormGradients(int64_t rows, int64_t width, bool of_input, bool of_weight, bool of_bias) {
+bool givesNormGradients([[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t width, [[maybe_unused]] bool of_input,
+                        [[maybe_unused]] bool of_weight, [[maybe_unused]] bool of_bias) {
 #if defined(__x86_64__)
   if (processor() != Processor::kAvx512 || rows == 0 || width == 0) return false;
   const std::array<int64_t, 4> key = {rows, width, at::get_num_threads(), of_input * 4 + of_weight * 2 + of_bias};
@@ -96,7 +97,7 @@ bool givesNormGradients(int64_t rows, int64_t width, bool of_input, bool of_weig
 #endif
 }
 
-void normGradientsInto(const LaneNorm& norm) {
+void normGradientsInto([[maybe_unused]] const LaneNorm& norm) {
 #if defined(__x86_64__)
   run(norm);
 #endif
