@@ -214,7 +214,7 @@ TEST(Moves, AFetchWaitsForTheStoresThatMakeItsPlaceAlone) {
     EXPECT_EQ(action.stores.size(), 1u);
     EXPECT_EQ(action.places_behind, i < 2 ? kNoStores : i - 2);
     ASSERT_EQ(action.next_fetches.size(), i + 1 < kCount ? 1u : 0u);
-    if (i + 1 < kCount) EXPECT_EQ(action.next_fetches[0].behind, i - 1);
+    for (const auto& fetch : action.next_fetches) EXPECT_EQ(fetch.behind, i - 1);
   }
 }
 
