@@ -2,7 +2,8 @@
 // thread, alone on the machine. For bench/limit.py, which sets a real step beside it.
 //   abele-replay FILE.abt THREADS STEPS REPEATS INPUT...    FILE: Session::executableText(); INPUT: the bytes of each
 //   input; REPEATS: each instruction runs so many times in a row. From 2 on its operands are in the caches.
-// Writes JSON: what each instruction took at least, summed over the micro-batches of a step.
+// Writes JSON: what each instruction took at least, summed over the actions of a step. One for micro-batches side by
+// side counts as the device runs it: as one call, or as one each where their bits differ.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -41,6 +42,7 @@ class Stopwatch final : public runtime::Watch {
     place_ = place;
     last_ = Clock::now();
   }
+  bool seesJoined() const override { return true; }
   /// counts: false for steps in which kernels still learn.
   /// originals: by segment, whose copy an instruction is; of all copies the fastest counts.
   void endStep(bool counts, const std::vector<std::vector<int32_t>>& originals) {

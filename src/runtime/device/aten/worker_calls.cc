@@ -40,6 +40,7 @@ void WorkerCalls::addCalls(const exe::Segment& segment, const SlotTable& slots, 
     const std::optional<LaneGroup> group = laneGroupAt(segment, i, executable_.lanesOf(segment));
     std::unique_ptr<Call> of_lanes = joins && group ? makeLanesCall(*group, slots, makeOne) : nullptr;
     if (of_lanes) {
+      if (watch) of_lanes = makeWatchedCall(std::move(of_lanes), instruction, static_cast<int32_t>(i), slots, *watch);
       calls.push_back({std::move(of_lanes)});
       for (std::size_t other = 1; other < group->size(); ++other) calls.emplace_back();
       i += group->size() - 1;
