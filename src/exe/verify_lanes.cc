@@ -27,13 +27,18 @@ bool readsAny(const Instruction& instruction, const std::vector<bool>& slots) {
   return found;
 }
 
+bool takesAlike(const Instruction& a, const Instruction& b) {
+  return std::ranges::equal(a.args, b.args, [](const Arg& x, const Arg& y) { return x.kind == y.kind; });
+}
+
 // The parts behind an instruction that stands for them.
 bool hasParts(const std::vector<Instruction>& all, size_t joint, int64_t lanes) {
   if (all[joint].joins != lanes || all[joint].lane != 0 || all.size() - joint <= static_cast<size_t>(lanes))
     return false;
   for (int64_t lane = 0; lane < lanes; ++lane) {
     const Instruction& part = all[joint + 1 + static_cast<size_t>(lane)];
-    if (part.joins != 0 || part.lane != lane || part.op != all[joint].op) return false;
+    if (part.joins != 0 || part.lane != lane || part.op != all[joint].op || !takesAlike(part, all[joint + 1]))
+      return false;
   }
   return true;
 }

@@ -64,8 +64,13 @@ std::optional<LaneGroup> laneGroupAt(const exe::Segment& segment, std::size_t in
 
 std::unique_ptr<Call> makeLanesCall(const LaneGroup& group, const SlotTable& slots, MakePart make) {
   for (const LaneWay way : {chooseLaneSum, chooseLaneNorm, chooseRows})
-    if (ChooseCalls choose = way(group, slots, make))
+    if (ChooseCalls choose = way(group, slots, make)) {
+      // Calls check what they are made of: that of a damaged file is noticed while it is loaded, not at its first run.
+      // Parts behind a joint instruction are alike (exe::verify).
+      if (group.joint) static_cast<void>(make(*group.joint));
+      for (int64_t lane = 0; lane < (group.joint ? 1 : group.lanes); ++lane) static_cast<void>(make(group.part(lane)));
       return std::make_unique<LanesCall>(group, std::move(choose), std::move(make));
+    }
   return nullptr;
 }
 
