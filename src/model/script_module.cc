@@ -95,7 +95,7 @@ std::string restore(const Module& script, const torch::nn::Module& module, const
 }
 
 // --- arguments and results -------------------------------------------------------------------------------------------
-/// What a type says of what is in it; the type itself where it is no container.
+/// The type of what an optional argument holds where it holds something; others are themselves.
 c10::TypePtr withoutOptional(const c10::TypePtr& type) {
   const auto optional = type->cast<c10::OptionalType>();
   return optional ? withoutOptional(optional->getElementType()) : type;

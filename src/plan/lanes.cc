@@ -174,18 +174,6 @@ class Sharing {
     return fits;
   }
 
-  static bool isOfNumbers(DType dtype) {
-    return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16 ||
-           dtype == DType::kFloat16 || dtype == DType::kBool;
-  }
-
-  // The rows of one lane lie behind those of the lane before.
-  static bool leavesNoGap(const Type& type, int64_t lane_bytes) {
-    if (type.sizes.empty() || type.numel() == 0) return false;
-    const int64_t row = type.sizes[0] == 1 && type.isContiguous() ? type.numel() : type.strides[0];
-    return row * type.sizes[0] * elementBytes(type.dtype) == lane_bytes;
-  }
-
   // From one lane to the next.
   int64_t laneBytes(ValueId v) const {
     const ValueId base = graph_.baseOf(v);
@@ -200,6 +188,20 @@ class Sharing {
 };
 
 }  // namespace
+
+bool isOfNumbers(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16 ||
+         dtype == DType::kFloat16 || dtype == DType::kBool;
+}
+
+int64_t rowStride(const Type& type) {
+  return type.sizes[0] == 1 && type.isContiguous() ? type.numel() : type.strides[0];
+}
+
+bool leavesNoGap(const Type& type, int64_t lane_bytes) {
+  return lane_bytes > 0 && !type.sizes.empty() && type.numel() > 0 &&
+         rowStride(type) * type.sizes[0] * elementBytes(type.dtype) == lane_bytes;
+}
 
 LaneSharing sharingOfLanes(const ir::Graph& graph) { return Sharing(graph).run(); }
 

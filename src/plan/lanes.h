@@ -15,6 +15,14 @@ std::string whyNoLanes(const ir::Graph& graph);
 /// By buffer: do its contents depend on the micro-batch? Those of others are made once for all lanes.
 std::vector<bool> varyingBuffers(const ir::Graph& graph, const Liveness& liveness);
 
+/// Types that a trial on a device has numbers for; indices must be valid ones.
+bool isOfNumbers(DType dtype);
+/// Elements from one row of dimension 0 to the next; a single row's stride says nothing. Requires: a dimension.
+int64_t rowStride(const Type& type);
+/// Do the rows fill the memory of a lane, so that those of the next one follow without a gap? Rows with gaps are
+/// nothing that an operator wrote.
+bool leavesNoGap(const Type& type, int64_t lane_bytes);
+
 /// What micro-batches side by side have in common.
 struct LaneSharing {
   std::vector<bool> varies;  // by base value: each lane has its own

@@ -10,6 +10,15 @@ OPTIMIZERS = {
 }
 
 
+class Odd(torch.optim.SGD):
+    """It adds 1 to the last parameter, too, which no device does."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        with torch.no_grad():
+            self.param_groups[0]["params"][-1].add_(1)
+
+
 def cut(model, num_stages):
     """Begins stage s at its share of the parts."""
     for stage in range(num_stages):

@@ -7,6 +7,7 @@ import numpy
 import poptorch
 import pytest
 import torch
+from against_eager import Odd
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -184,13 +185,6 @@ def test_eager_that_differs_while_it_is_captured():
     difference = abele.verify(made(otherwiseWhenCaptured).eval(), batches()[0]).difference
     assert difference.kind == "capture" and difference.operator == "aten::add.Tensor"
     assert (difference.line, difference.stage) == (lineOf(otherwiseWhenCaptured, 2), 1)
-
-
-class Odd(torch.optim.SGD):
-    def step(self, closure=None):
-        super().step(closure)
-        with torch.no_grad():
-            self.param_groups[0]["params"][-1].add_(1)
 
 
 def test_a_weight_that_differs():

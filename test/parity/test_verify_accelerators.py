@@ -8,7 +8,7 @@ import networks
 import poptorch
 import pytest
 import torch
-from against_eager import MICRO_BATCH, OPTIMIZERS, cut, options
+from against_eager import MICRO_BATCH, OPTIMIZERS, Odd, cut, options
 from on_accelerator import judged
 from support import simulated
 from test_off_chip import LOCATIONS
@@ -194,13 +194,6 @@ def times_the_calls(model, x):
 def test_a_number_that_differs():
     difference = report_of(times_the_calls).difference
     assert difference.kind == "program" and difference.line == line_of(times_the_calls, 1)
-
-
-class Odd(torch.optim.SGD):
-    def step(self, closure=None):
-        super().step(closure)
-        with torch.no_grad():
-            self.param_groups[0]["params"][-1].add_(1)
 
 
 def test_a_weight_that_differs():

@@ -8,6 +8,7 @@
 
 #include "base/instructions.h"
 #include "exe/instruction_slots.h"
+#include "plan/lanes.h"
 
 namespace abele::exe {
 namespace {
@@ -107,17 +108,11 @@ class LaneMaker {
     forEachOperand(instruction, [&](int32_t slot) {
       if (!isOfLanes(slot)) return;
       reads = true;
-      fits = fits && isJoinable(exe_.slots[slot].type.dtype) && wholeType(slot, way).has_value();
+      fits = fits && plan::isOfNumbers(exe_.slots[slot].type.dtype) && wholeType(slot, way).has_value();
     });
     forEachWritten(instruction,
                    [&](int32_t slot) { fits = fits && isOfLanes(slot) && wholeType(slot, way).has_value(); });
     return reads && fits;
-  }
-
-  // A trial on the device has numbers for these; indices must be valid ones.
-  static bool isJoinable(DType dtype) {
-    return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16 ||
-           dtype == DType::kFloat16 || dtype == DType::kBool;
   }
 
   int64_t laneBytes(int64_t slot) const {
@@ -130,15 +125,13 @@ class LaneMaker {
   std::optional<Type> wholeType(int64_t slot, int32_t way) const {
     if (kindOf(slot) == GroupKind::kOutput) return std::nullopt;
     Type type = exe_.slots[slot].type;
-    const int64_t bytes = laneBytes(slot), element = elementBytes(type.dtype);
-    if (bytes == 0 || type.sizes.empty() || type.numel() == 0 || bytes % element != 0) return std::nullopt;
-    // Rows with gaps are nothing that the operator wrote before.
-    if (type.sizes[0] == 1 && type.isContiguous()) type.strides[0] = type.numel();
-    if (type.strides[0] * type.sizes[0] * element != bytes) return std::nullopt;
+    const int64_t bytes = laneBytes(slot);
+    if (!plan::leavesNoGap(type, bytes)) return std::nullopt;
+    type.strides[0] = plan::rowStride(type);
     if (way == kRows) {
       type.sizes[0] *= exe_.lanes;
     } else {
-      type.strides.insert(type.strides.begin(), bytes / element);
+      type.strides.insert(type.strides.begin(), bytes / elementBytes(type.dtype));
       type.sizes.insert(type.sizes.begin(), exe_.lanes);
     }
     return type;

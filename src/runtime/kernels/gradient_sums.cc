@@ -14,12 +14,11 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <optional>
 
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/element_loops.h"
+#include "runtime/kernels/known_trials.h"
 #include "runtime/kernels/parallel.h"
 #include "runtime/kernels/scratch.h"
 
@@ -129,24 +128,13 @@ ProductWay wayOfProduct(const at::Tensor& sum, const at::Tensor& left, const at:
   if (!isDense(sum) || !left.is_cpu() || !right.is_cpu() || sum.numel() == 0 || left.numel() == 0)
     return ProductWay::kApart;
   std::vector<int64_t> key = {static_cast<int64_t>(sum.scalar_type()), at::get_num_threads()};
-  for (const at::Tensor* tensor : {&sum, &left, &right}) {
-    key.insert(key.end(), tensor->sizes().begin(), tensor->sizes().end());
-    key.insert(key.end(), tensor->strides().begin(), tensor->strides().end());
-    key.push_back(misalignment(*tensor));
-  }
-  static std::mutex mutex;
-  static auto& known =
-      *new std::map<std::vector<int64_t>, ProductWay>;  // models of static lifetime outlive it otherwise
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) return found->second;
-  }
-  // Outside of the lock: others need not wait, and who tries the same finds the same.
-  std::optional<ScratchMemory> room;
-  if (!sum_is_free) room.emplace(extentOf(sum), sum.options());
-  const ProductWay best = Trial(left, right, room ? room->like(sum) : sum).best();
-  const std::lock_guard<std::mutex> lock(mutex);
-  return known[std::move(key)] = best;
+  for (const at::Tensor* tensor : {&sum, &left, &right}) addLayout(*tensor, key);
+  static auto& known = *new KnownTrials<std::vector<int64_t>, ProductWay>;
+  return known.of(key, [&] {
+    std::optional<ScratchMemory> room;
+    if (!sum_is_free) room.emplace(extentOf(sum), sum.options());
+    return Trial(left, right, room ? room->like(sum) : sum).best();
+  });
 }
 
 void ProductSum::add(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, bool first) {

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include "base/cat.h"
 #include "base/instructions.h"
 #include "runtime/kernels/constants.h"
+#include "runtime/kernels/known_trials.h"
 #include "runtime/kernels/operator_lookup.h"
 
 namespace abele::runtime {
@@ -254,16 +254,8 @@ bool joinsRows(const JoinedCall& call) {
     const int64_t written = !call.part.writes.empty() ? call.part.writes[0] : call.part.results.at(0).at(0);
     if (written < 0 || !loopsAlike(call.slots[static_cast<std::size_t>(written)].type, call.lanes)) return false;
   }
-  const std::string key = keyOf(call);
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::string, bool>;  // models of static lifetime outlive it otherwise
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) return found->second;
-  }
-  const bool same = tryBoth(call);  // outside of the lock: who tries the same finds the same
-  const std::lock_guard<std::mutex> lock(mutex);
-  return known[key] = same;
+  static auto& known = *new KnownTrials<std::string, bool>;
+  return known.of(keyOf(call), [&] { return tryBoth(call); });
 }
 
 }  // namespace abele::runtime

@@ -6,13 +6,12 @@
 #include <ATen/ops/mm_cpu_dispatch.h>
 
 #include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 
 #include "base/processor_loops.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/element_loops.h"
+#include "runtime/kernels/known_trials.h"
 #include "runtime/kernels/lane_loops.h"
 #include "runtime/kernels/parallel.h"
 #include "runtime/kernels/scratch.h"
@@ -106,20 +105,9 @@ bool multipliesLanes([[maybe_unused]] const at::Tensor& sum, [[maybe_unused]] co
       sum.numel() * left.size(1) > kMostWork)
     return false;
   std::vector<int64_t> key = {lanes, at::get_num_threads()};
-  for (const at::Tensor* tensor : {&sum, &left, &right}) {
-    key.insert(key.end(), tensor->sizes().begin(), tensor->sizes().end());
-    key.insert(key.end(), tensor->strides().begin(), tensor->strides().end());
-    key.push_back(misalignment(*tensor));
-  }
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::vector<int64_t>, bool>;  // models of static lifetime outlive it otherwise
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) return found->second;
-  }
-  const bool same = trial(*loops, sum, left, right, lanes);  // outside of the lock: who tries the same finds the same
-  const std::lock_guard<std::mutex> lock(mutex);
-  return known[std::move(key)] = same;
+  for (const at::Tensor* tensor : {&sum, &left, &right}) addLayout(*tensor, key);
+  static auto& known = *new KnownTrials<std::vector<int64_t>, bool>;
+  return known.of(key, [&] { return trial(*loops, sum, left, right, lanes); });
 #else
   return false;
 #endif

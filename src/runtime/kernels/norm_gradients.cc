@@ -8,10 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
-#include <mutex>
 
 #include "base/processor_loops.h"
+#include "runtime/kernels/known_trials.h"
 #include "runtime/kernels/lane_loops.h"
 #include "runtime/kernels/parallel.h"
 
@@ -82,16 +81,8 @@ bool givesNormGradients([[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t 
 #if defined(__x86_64__)
   if (processor() != Processor::kAvx512 || rows == 0 || width == 0) return false;
   const std::array<int64_t, 4> key = {rows, width, at::get_num_threads(), of_input * 4 + of_weight * 2 + of_bias};
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::array<int64_t, 4>, bool>;  // models of static lifetime outlive it otherwise
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) return found->second;
-  }
-  // Outside of the lock: who tries the same finds the same.
-  const bool same = trial(rows, width, {of_input, of_weight, of_bias});
-  const std::lock_guard<std::mutex> lock(mutex);
-  return known[key] = same;
+  static auto& known = *new KnownTrials<std::array<int64_t, 4>, bool>;
+  return known.of(key, [&] { return trial(rows, width, {of_input, of_weight, of_bias}); });
 #else
   return false;
 #endif

@@ -9,10 +9,10 @@
 #include <ATen/ops/equal.h>
 
 #include <exception>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
+
+#include "runtime/kernels/known_trials.h"
 
 namespace abele::runtime {
 namespace {
@@ -75,8 +75,7 @@ c10::IValue packConvolution(const ConvolutionOperands& operands, at::IntArrayRef
 
 bool packedConvolutionHasBits(const ConvolutionOperands& operands, at::IntArrayRef input_sizes) {
   using Key = std::vector<std::vector<int64_t>>;
-  static std::mutex mutex;
-  static std::map<Key, bool> answers;
+  static auto& known = *new KnownTrials<Key, bool>;
   const Key key = {operands.weight.sizes().vec(),
                    input_sizes.vec(),
                    operands.stride,
@@ -84,13 +83,7 @@ bool packedConvolutionHasBits(const ConvolutionOperands& operands, at::IntArrayR
                    operands.dilation,
                    {operands.groups, operands.bias.defined()},
                    settings()};
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto found = answers.find(key); found != answers.end()) return found->second;
-  }
-  const bool answer = trial(operands, input_sizes);
-  const std::lock_guard lock(mutex);
-  return answers.emplace(key, answer).first->second;
+  return known.of(key, [&] { return trial(operands, input_sizes); });
 }
 
 }  // namespace abele::runtime

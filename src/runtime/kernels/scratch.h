@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
@@ -23,6 +24,13 @@ inline int64_t extentOf(const at::Tensor& tensor) {
   int64_t extent = misalignment(tensor) + 1;
   for (int64_t d = 0; d < tensor.dim(); ++d) extent += (tensor.size(d) - 1) * tensor.stride(d);
   return extent;
+}
+
+/// Adds what kernels choose their way by.
+inline void addLayout(const at::Tensor& tensor, std::vector<int64_t>& key) {
+  key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+  key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
+  key.push_back(misalignment(tensor));
 }
 
 /// Memory beside the device's own: it goes back to the system at once, so that none of it is kept for later steps.

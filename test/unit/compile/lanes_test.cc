@@ -5,27 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include "base/cat.h"
-#include "ir/text.h"
+#include "../../support/chain_of_calls.h"
 #include "plan/cost.h"
 
 namespace abele::host {
 namespace {
-
-constexpr int kCalls = 100;
-
-// A prediction of so many calls a stage, each on a device of its own. rows: of a micro-batch.
-ir::Graph predictionOf(int stages, int rows) {
-  std::string text = "\ngraph @main {\n";
-  for (int s = 0; s < stages; ++s) text += cat("  stage ", s, " \"s", s, "\" {device=", s, "}\n");
-  text += cat("  external 0 parameter \"w\": f32[64,64]\n  input %0 \"x\": f32[", rows,
-              ",64] = argument(0)\n  input %1 \"w\": f32[64,64] = parameter(0)\n");
-  int value = 2;
-  for (int i = 0; i < kCalls * stages; ++i, ++value)
-    text += cat("  %", value, ": f32[", rows, ",64] = aten.f(%", i == 0 ? 0 : value - 1, ", %1) {stage=", i / kCalls,
-                "}\n");
-  return ir::parse(cat(text, "  output result(0) %", value - 1, "\n}\n"));
-}
 
 ProgramOptions optionsOf(int64_t micro_batches, int64_t lanes = 0) {
   ProgramOptions options;
@@ -43,18 +27,18 @@ LaneChoice choose(const ir::Graph& graph, const ProgramOptions& options, bool wa
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(LaneChoice, ADeviceAloneTakesAllWhereCallsAreSmall) {
-  const LaneChoice small = choose(predictionOf(1, 16), optionsOf(8));
+  const LaneChoice small = choose(test::chainOfCalls(1, 16), optionsOf(8));
   EXPECT_EQ(small.plan.options.lanes, 8);
   EXPECT_EQ(small.plan.options.device_iterations, 1);
   EXPECT_TRUE(contains(small.reason, "8 of 8 side by side are predicted to take ")) << small.reason;
-  const LaneChoice large = choose(predictionOf(1, 65536), optionsOf(8));
+  const LaneChoice large = choose(test::chainOfCalls(1, 65536), optionsOf(8));
   EXPECT_EQ(large.plan.options.lanes, 1);
   EXPECT_TRUE(contains(large.reason, "no number is predicted to save much: 8 of 8")) << large.reason;
 }
 
 TEST(LaneChoice, APipelineTakesTheNumberWithTheLeastPredictedStep) {
   for (const int rows : {16, 64, 256, 1024}) {
-    const ir::Graph graph = predictionOf(2, rows);
+    const ir::Graph graph = test::chainOfCalls(2, rows);
     const ProgramOptions options = optionsOf(12);
     const LaneChoice choice = choose(graph, options);
     const plan::LaneCosts costs = plan::laneCosts(graph);
@@ -67,13 +51,13 @@ TEST(LaneChoice, APipelineTakesTheNumberWithTheLeastPredictedStep) {
           << choice.reason << ", rows " << rows << ", lanes " << lanes;
     EXPECT_EQ(choice.plan.options.lanes * choice.plan.schedule.micro_batches, 12);
   }
-  const int64_t in_pipeline = choose(predictionOf(2, 64), optionsOf(8)).plan.options.lanes;
+  const int64_t in_pipeline = choose(test::chainOfCalls(2, 64), optionsOf(8)).plan.options.lanes;
   EXPECT_GT(in_pipeline, 1);
   EXPECT_LT(in_pipeline, 8);  // the second device would wait for all of them
 }
 
 TEST(LaneChoice, MemoryIsBounded) {
-  const ir::Graph graph = predictionOf(1, 256);
+  const ir::Graph graph = test::chainOfCalls(1, 256);
   const ProgramOptions options = optionsOf(256);
   const LaneChoice choice = choose(graph, options), plain = choose(graph, optionsOf(256, 1));
   EXPECT_GT(choice.plan.options.lanes, 1);
@@ -84,7 +68,7 @@ TEST(LaneChoice, MemoryIsBounded) {
 }
 
 TEST(LaneChoice, ThereAreNoneForAReason) {
-  const ir::Graph graph = predictionOf(2, 16);
+  const ir::Graph graph = test::chainOfCalls(2, 16);
   const auto reasonOf = [&](ProgramOptions options, bool watched = false) {
     const LaneChoice choice = choose(graph, options, watched);
     EXPECT_EQ(choice.plan.options.lanes, 1);

@@ -1,6 +1,7 @@
 // Micro-batches side by side: what they are estimated to have in common, and the step that is predicted with them.
 #include <gtest/gtest.h>
 
+#include "../../support/chain_of_calls.h"
 #include "base/cat.h"
 #include "ir/text.h"
 #include "plan/cost.h"
@@ -62,32 +63,19 @@ TEST(LaneCosts, ACallOverAllTakesItsPreparationAndSharedOperandsOnce) {
               10 * static_cast<double>(costs.once[0].forward_ns), 10);
 }
 
-// So many calls a stage; rows: of each micro-batch.
-ir::Graph pipelineOf(int stages, int rows) {
-  std::string text = "\ngraph @main {\n";
-  for (int s = 0; s < stages; ++s) text += cat("  stage ", s, " \"s", s, "\" {device=", s, "}\n");
-  text += cat("  external 0 parameter \"w\": f32[64,64]\n  input %0 \"x\": f32[", rows,
-              ",64] = argument(0)\n  input %1 \"w\": f32[64,64] = parameter(0)\n");
-  int value = 2;
-  for (int i = 0; i < 100 * stages; ++i, ++value)
-    text +=
-        cat("  %", value, ": f32[", rows, ",64] = aten.f(%", i == 0 ? 0 : value - 1, ", %1) {stage=", i / 100, "}\n");
-  return ir::parse(cat(text, "  output result(0) %", value - 1, "\n}\n"));
-}
-
 int64_t predicted(const ir::Graph& graph, int64_t lanes) {
   return predictStepNs(graph, {.schedule = ScheduleKind::kForward, .device_iterations = 8 / lanes, .lanes = lanes},
                        laneCosts(graph));
 }
 
 TEST(LaneCosts, ADeviceAloneSavesWithEachAndAPipelineWaitsForAll) {
-  const ir::Graph alone = pipelineOf(1, 64), pipeline = pipelineOf(2, 64);
+  const ir::Graph alone = test::chainOfCalls(1, 64), pipeline = test::chainOfCalls(2, 64);
   EXPECT_LT(predicted(alone, 2), predicted(alone, 1));
   EXPECT_LT(predicted(alone, 4), predicted(alone, 2));
   EXPECT_LT(predicted(alone, 8), predicted(alone, 4));
   EXPECT_LT(predicted(pipeline, 4), predicted(pipeline, 1));
   EXPECT_LT(predicted(pipeline, 4), predicted(pipeline, 8));  // the second device waits until the first has all
-  const ir::Graph large = pipelineOf(2, 65536);
+  const ir::Graph large = test::chainOfCalls(2, 65536);
   EXPECT_LT(predicted(large, 1), predicted(large, 2));
 }
 
