@@ -6,7 +6,9 @@ Eager's model lives on the device, Abele's on the host; ABELE_DEVICE says where 
 the device are replayed (abele.deviceGraphs). "-off-chip": weights, optimizer state, gradient sums and activations are
 in the host's memory while no action needs them. "losses" are those of the first steps, one a micro-batch; "step_ms" is
 the median of timed steps, each complete on the device when its clock stops; "host_ms" is the processor time of this
-process in one of them. The losses are printed before anything is timed, too.
+process in one of them; "busy_ms" is the time in which the device works on anything, of a step that torch's profiler
+watches, and "idle" the rest of step_ms as a share of it (neither where torch cannot profile the device). The losses are
+printed before anything is timed, too.
 """
 
 import argparse
@@ -50,6 +52,22 @@ def configuration(system):
     if system.endswith("-graphs"):
         return lambda options: options._Popart.set("abele.deviceGraphs", True)
     return None
+
+
+def busy_seconds(kind, work):
+    """What the device spends on what `work` enqueues, also on several streams at once; None: torch does not tell."""
+    device_activities = torch.profiler.supported_activities() - {torch.profiler.ProfilerActivity.CPU}
+    if kind == "cpu" or not device_activities:
+        return None
+    with torch.profiler.profile(activities=device_activities) as profiler:
+        work()
+        torch.accelerator.synchronize()
+    on_device = [e for e in profiler.events() if e.device_type != torch.autograd.DeviceType.CPU]
+    busy = end = 0.0  # microseconds
+    for span in sorted((e.time_range for e in on_device), key=lambda span: span.start):
+        busy += max(span.end - max(span.start, end), 0.0)
+        end = max(end, span.end)
+    return busy / 1e6 if on_device else None
 
 
 def main():
@@ -101,6 +119,12 @@ def main():
         told["step_ms"] = round(1e3 * statistics.median(walls), 4)
         told["host_ms"] = round(1e3 * statistics.median(hosts), 4)
         told["best_ms"] = round(1e3 * min(walls), 4)
+        print(json.dumps(told), flush=True)
+        steps = range(workload.steps)
+        busy = busy_seconds(given.device, lambda: [system.step(*batches[0]) for _ in steps])
+        if busy is not None:
+            told["busy_ms"] = round(1e3 * busy / workload.steps, 4)
+            told["idle"] = round(1 - told["busy_ms"] / told["step_ms"], 3)
     print(json.dumps(told))
 
 

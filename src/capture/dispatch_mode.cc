@@ -112,7 +112,16 @@ namespace {
 using Entry = DispatchMode::Entry;
 
 constexpr std::string_view kActiveName = "abele capture";
-constexpr c10::DebugInfoKind kActive(&kActiveName);
+
+/// Torch 2.13 tells kinds apart by the address of a name; older ones count theirs from 0 on.
+template <class Kind>
+constexpr Kind ownKind() {
+  if constexpr (std::is_enum_v<Kind>)
+    return static_cast<Kind>(0xAB);
+  else
+    return Kind(&kActiveName);
+}
+constexpr auto kActive = ownKind<c10::DebugInfoKind>();
 
 /// Which capture sees this thread's operators, if any. Torch carries it to the threads that work for this one, together
 /// with the keys, the mode stack and the RecordFunction callbacks.

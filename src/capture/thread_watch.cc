@@ -23,6 +23,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/headeronly/version.h>
 
 #include "base/cat.h"
 #include "capture/annotate.h"
@@ -31,10 +32,32 @@
 
 namespace abele::capture {
 
+namespace {
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+// Torch before 2.13 locks a storage, and has no call to unlock it. An explicit instantiation may name private members.
+void unlock(c10::StorageImpl& storage);
+template <auto kThrows, auto kRefresh>
+struct Unlocking {
+  friend void unlock(c10::StorageImpl& storage) {
+    storage.*kThrows = false;
+    (storage.*kRefresh)();
+  }
+};
+template struct Unlocking<&c10::StorageImpl::throw_on_immutable_data_ptr_,
+                          &c10::StorageImpl::refresh_has_data_ptr_check>;
+#else
+void unlock(c10::StorageImpl& storage) { storage.clear_data_ptr_access_error_msg_(); }
+#endif
+
+}  // namespace
+
 // Torch's check of storages whose bytes a subclass holds elsewhere. Despite the name nothing is released.
 void lockMemory(c10::StorageImpl& storage, bool locked) {
-  locked ? storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kLockedRead)
-         : storage.clear_data_ptr_access_error_msg_();
+  if (locked)
+    storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kLockedRead);
+  else
+    unlock(storage);
 }
 
 namespace {
