@@ -38,7 +38,14 @@ def core():
             )
         module.setErrorFactory(createNativeError)
         _logging.connectNative(module)
+        _lendDeviceGraphs(module, torch)
     return module
+
+
+def _lendDeviceGraphs(module, torch):
+    """Torch's C++ classes have graphs for all kinds of devices since 2.13; before, those of Python's serve."""
+    if not hasattr(torch.accelerator, "Graph"):
+        module.lendDeviceGraphs("cuda", torch.cuda.CUDAGraph)
 
 
 def _release(version):

@@ -1,9 +1,12 @@
 // The devices that there are, and who has them.
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "abele/model.h"
+#include "base/device_graphs.h"
 #include "bind/bind.h"
+#include "bind/gil.h"
 #include "registry/attachment.h"
 #include "registry/attributes.h"
 #include "registry/devices.h"
@@ -35,9 +38,47 @@ py::dict attachedDict(const registry::Attached& attached) {
   return row;
 }
 
+/// An object of torch.cuda.CUDAGraph, or one like it.
+class LentGraph final : public DeviceGraph {
+ public:
+  explicit LentGraph(py::object graph) : graph_(kept(std::move(graph))) {}
+
+  void begin(Pool pool) override {
+    const WithGil gil;
+    const bool is_new = pool == Pool{0, 0};
+    graph_->attr("capture_begin")(is_new ? py::none() : py::object(py::cast(pool)),
+                                  py::arg("capture_error_mode") = "thread_local");
+  }
+  void end() override { call("capture_end"); }
+  void replay() override { call("replay"); }
+  Pool pool() const override {
+    const WithGil gil;
+    return graph_->attr("pool")().cast<Pool>();
+  }
+
+ private:
+  void call(const char* method) {
+    const WithGil gil;
+    graph_->attr(method)();
+  }
+  std::shared_ptr<py::object> graph_;
+};
+
 }  // namespace
 
 void registerDevices(py::module_& module) {
+  module.def(
+      "lendDeviceGraphs",
+      [](const std::string& kind, py::object type) {
+        if (type.is_none()) return lendDeviceGraphs(kind, nullptr);
+        lendDeviceGraphs(kind, [type = kept(std::move(type))]() -> std::unique_ptr<DeviceGraph> {
+          const WithGil gil;
+          return std::make_unique<LentGraph>((*type)());
+        });
+      },
+      py::arg("kind"), py::arg("type"),
+      "Graphs of this kind of device instead of those of torch's C++ classes: type() has capture_begin, capture_end, "
+      "replay and pool as torch.cuda.CUDAGraph. None: torch's again.");
   module.def("numDevices", registry::numDevices, "Devices that programs are told of.");
   module.def(
       "attached",

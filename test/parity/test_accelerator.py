@@ -7,6 +7,7 @@ import networks
 import poptorch
 import pytest
 import torch
+from abele._native import core
 from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, cut, eager, options, require_same
 from on_accelerator import judged, on_device, require_equals_eager
 from support import simulated
@@ -76,6 +77,39 @@ def test_graphs_of_the_device_are_replayed(network, device):
     train(network, "pipeline", 3, "adamw", device=device, steps=6)
     captures, replays = (now - then for now, then in zip(simulated.graphs(), before, strict=True))
     assert captures > 0 and replays >= 5 * captures  # the first step at the latest is without
+
+
+class LentGraph:
+    """As torch.cuda.CUDAGraph, for any device."""
+
+    captures = 0
+
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        self.graph = torch.accelerator.Graph(pool=pool, capture_error_mode=capture_error_mode)
+        self.graph.capture_begin()
+
+    def capture_end(self):
+        self.graph.capture_end()
+        type(self).captures += 1
+
+    def replay(self):
+        self.graph.replay()
+
+    def pool(self):
+        return self.graph.pool()
+
+
+# As for CUDA with a torch before 2.13.
+@pytest.mark.skipif(not simulated.has_graphs(), reason="this torch has no graphs of devices")
+def test_graphs_that_python_lends():
+    simulated.load()
+    core().lendDeviceGraphs("simulated", LentGraph)
+    try:
+        before = simulated.graphs()[0]
+        train("Encoder", "pipeline", 3, "adamw", steps=6)
+        assert LentGraph.captures == simulated.graphs()[0] - before > 0
+    finally:
+        core().lendDeviceGraphs("simulated", None)
 
 
 # The simulated accelerator has no fused cells, which torch asks devices other than the CPU for.

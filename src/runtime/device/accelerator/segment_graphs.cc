@@ -6,46 +6,55 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "base/device_graphs.h"
 #include "base/instructions.h"
 #include "base/log.h"
 #include "exe/instruction_slots.h"
 #include "runtime/device/aten/own_call.h"
 
-// Torch 2.13 has it; older ones replay nothing.
+// Torch has it since 2.13; before, graphs are those that somebody lent.
 #if __has_include(<ATen/accelerator/Graph.h>)
 #include <ATen/accelerator/Graph.h>
-#define ABELE_DEVICE_GRAPHS 1
+#define ABELE_TORCH_HAS_GRAPHS 1
 #else
-#define ABELE_DEVICE_GRAPHS 0
+#define ABELE_TORCH_HAS_GRAPHS 0
 #endif
 
 namespace abele::runtime {
 
-#if ABELE_DEVICE_GRAPHS
-class DeviceGraph {
+namespace {
+
+std::string kindOf(c10::DeviceType type) { return c10::DeviceTypeName(type, /*lower_case=*/true); }
+
+#if ABELE_TORCH_HAS_GRAPHS
+class TorchGraph final : public DeviceGraph {
  public:
-  // Other workers go on meanwhile.
-  void begin(c10::MempoolId_t pool) { graph_.capture_begin(pool, at::GraphCaptureMode::ThreadLocal); }
-  void end() { graph_.capture_end(); }
-  void replay() { graph_.replay(); }
-  c10::MempoolId_t pool() const { return graph_.pool(); }
+  void begin(Pool pool) override { graph_.capture_begin(pool, at::GraphCaptureMode::ThreadLocal); }
+  void end() override { graph_.capture_end(); }
+  void replay() override { graph_.replay(); }
+  Pool pool() const override { return graph_.pool(); }
 
  private:
   at::accelerator::Graph graph_;
 };
 
-bool SegmentGraphs::isAvailable(c10::DeviceType type) { return at::has_graph_impl(type); }
+bool torchHasGraphs(c10::DeviceType type) { return at::has_graph_impl(type); }
+std::unique_ptr<DeviceGraph> newTorchGraph() { return std::make_unique<TorchGraph>(); }
 #else
-class DeviceGraph {
- public:
-  void begin(c10::MempoolId_t) {}
-  void end() {}
-  void replay() {}
-  c10::MempoolId_t pool() const { return {0, 0}; }
-};
-
-bool SegmentGraphs::isAvailable(c10::DeviceType) { return false; }
+bool torchHasGraphs(c10::DeviceType) { return false; }
+std::unique_ptr<DeviceGraph> newTorchGraph() { return nullptr; }
 #endif
+
+std::unique_ptr<DeviceGraph> newGraph(c10::DeviceType type) {
+  const DeviceGraphMaker lent = lentDeviceGraphs(kindOf(type));
+  return lent ? lent() : newTorchGraph();
+}
+
+}  // namespace
+
+bool SegmentGraphs::isAvailable(c10::DeviceType type) {
+  return torchHasGraphs(type) || lentDeviceGraphs(kindOf(type)) != nullptr;
+}
 
 namespace {
 
@@ -230,7 +239,7 @@ std::unique_ptr<DeviceGraph> SegmentGraphs::capture(int32_t segment, const Piece
   // nobody else draws from it.
   const LentDefault lent(random_, piece.first_draw ? calls_.state().placeOf(*piece.first_draw) : RandomPlace(),
                          std::nullopt);
-  auto graph = std::make_unique<DeviceGraph>();
+  std::unique_ptr<DeviceGraph> graph = newGraph(stream_.device_type());
   std::optional<std::string> error;
   std::size_t begin = piece.begin, end = piece.end;
   try {

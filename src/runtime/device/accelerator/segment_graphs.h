@@ -10,6 +10,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/Stream.h>
 
+#include "base/device_graphs.h"
 #include "exe/executable.h"
 #include "runtime/backend.h"
 #include "runtime/device/accelerator/random_position.h"
@@ -18,9 +19,6 @@
 #include "runtime/device/aten/worker_calls.h"
 
 namespace abele::runtime {
-
-/// A graph of torch's (at::accelerator::Graph).
-class DeviceGraph;
 
 /// Runs segments whose calls enqueue work on one stream. What the calls do depends on few things beside the contents of
 /// memory: the frames of the segment's groups, where its inputs and results are, where off-chip frames are on the
@@ -34,7 +32,7 @@ class SegmentGraphs {
   SegmentGraphs(const exe::Executable& executable, int32_t worker, const SlotTable& slots, WorkerCalls& calls,
                 RandomPosition& random, const c10::Stream& stream, const StepProfile& profile, c10::MempoolId_t& pool);
   ~SegmentGraphs();
-  /// Has the device graphs, and torch a way to them?
+  /// Has the device graphs, and torch or somebody who lends them a way to them?
   static bool isAvailable(c10::DeviceType type);
   /// Device memory that a pool holds by now; 0 where torch's allocator does not tell.
   static int64_t poolBytes(c10::Device device, c10::MempoolId_t pool);
