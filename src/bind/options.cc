@@ -1,5 +1,10 @@
 // The values that Python's Options shows. Expert settings are Python's own dict, which may hold anything until a model
 // is compiled; all else is in Options::Values, and the table of options checks it.
+#include <optional>
+
+#include <ATen/DeviceAccelerator.h>
+#include <torch/csrc/utils/device_lazy_init.h>
+
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "bind/ipu_config.h"
@@ -273,9 +278,19 @@ PythonOptions savedValues(const std::string& text, const py::dict& classes) {
 
 // Programs -----------------------------------------------------------------------------------------------------------
 
+// Torch's Python sets a kind of device up when it first sees one, and only then seeds it with what the program asked for
+// before; our C++ code may be the first to use it.
+void setUpDevices(const std::string& names) {
+  const std::optional<c10::DeviceType> type = at::accelerator::getAccelerator();
+  if (!type || names.find(c10::DeviceTypeName(*type, /*lower_case=*/true)) == std::string::npos) return;
+  if (at::accelerator::deviceCount() > 0) torch::utils::device_lazy_init(*type);
+}
+
 host::ProgramOptions programOptions(const PythonOptions& self, bool training, const host::Policy& policy) {
   const PythonNotes notes;
-  return host::programOptions(complete(self), training, policy);
+  host::ProgramOptions options = host::programOptions(complete(self), training, policy);
+  setUpDevices(options.device);
+  return options;
 }
 
 /// Of all options, for files that C++ reads too.

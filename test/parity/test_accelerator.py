@@ -79,6 +79,25 @@ def test_graphs_of_the_device_are_replayed(network, device):
     assert captures > 0 and replays >= 5 * captures  # the first step at the latest is without
 
 
+# Torch keeps the seeds that a program sets before it uses a device, until Python sets the device up.
+def test_a_device_is_set_up_before_its_seed_is_asked_for(monkeypatch):
+    simulated.load()
+    monkeypatch.setattr(torch.simulated, "_lazy_init", lambda: simulated.seed(SEED))
+    model = networks.NETWORKS["Encoder"]()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
+    opts._Popart.set("abele.deviceType", "simulated:0")
+    batch = model.batch(MICRO_BATCH)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    ours = executor(*batch)[1]
+    reference = networks.NETWORKS["Encoder"]()
+    reference.load_state_dict(before)
+    reference = on_device(reference)
+    simulated.seed(SEED)
+    _, expected = eager(reference, OPTIMIZERS["sgd"](reference.parameters()), [t.to("simulated:0") for t in batch], 1)
+    assert torch.equal(ours.reshape(-1), expected.cpu())
+
+
 class LentGraph:
     """As torch.cuda.CUDAGraph, for any device."""
 
