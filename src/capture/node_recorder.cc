@@ -76,6 +76,8 @@ NodeRecorder::Call NodeRecorder::begin(const c10::OperatorHandle& op, const torc
   const std::vector<bool> written = writtenArguments(op, call.op, stack);
   for (size_t i = 0; i < arguments.size(); ++i)
     call.args.push_back(argumentOf(arguments[i], argumentAt(op, stack, i), static_cast<int32_t>(i), written[i], call));
+  // Operators on the host among those of an accelerator would need a worker there.
+  if (call.host_operand.defined() && !call.takes_device) requireSupported(call.host_operand, position_);
   for (const PendingWrite& write : call.writes) {
     const Place place = table_.find(write.tensor);
     if (place.segment->is_input && place.segment->kind != ir::InputKind::kArgument) table_.snapshot(write.tensor);
@@ -145,6 +147,10 @@ int64_t NodeRecorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t
   if (is_written) return writtenOperand(tensor, index, element, call);
   if (!call.is_view_operator) values_.adoptContents(tensor);
   const ir::ValueId value = values_.lookUp(tensor);
+  if (values_.isHostResult(tensor))
+    call.host_operand = tensor;
+  else
+    call.takes_device = true;
   call.varies = call.varies || writer_.varies(value);
   call.takes_tensors = true;
   call.takes_floats = call.takes_floats || !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
@@ -152,6 +158,8 @@ int64_t NodeRecorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t
 }
 
 int64_t NodeRecorder::writtenOperand(const at::Tensor& tensor, int32_t index, int32_t element, Call& call) {
+  requireSupported(tensor, position_);
+  call.takes_device = true;
   const Place place = values_.placeOf(tensor);
   const ir::ValueId base = place.segment->base;
   lazy_copies_.requireNoneOf(tensor, position_);
@@ -316,7 +324,7 @@ void NodeRecorder::applyWrites(Call& call, ir::NodeId node) {
 }
 
 ir::ValueId NodeRecorder::resultOf(const at::Tensor& tensor, const Call& call, ir::NodeId node, bool* is_computed) {
-  requireSupported(tensor, position_);
+  requireSupported(tensor, position_, tensor.is_cpu() && call.takes_device ? tensor.device() : position_.device);
   for (const PendingWrite& write : call.writes)
     if (write.storage == tensor.storage().unsafeGetStorageImpl()) return ir::kNone;
   const bool is_new_memory = !table_.knows(tensor) || table_.madeBy(tensor, writer_.graph(), node);

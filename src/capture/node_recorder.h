@@ -41,6 +41,8 @@ class NodeRecorder {
     bool is_view_operator = false;
     bool takes_tensors = false;
     bool takes_floats = false;
+    bool takes_device = false;  // of accelerators: an operand lies there
+    at::Tensor host_operand;    // Values::isHostResult
   };
 
   NodeRecorder(const Request& request, Position* position, StorageTable* table, GraphWriter* writer, Values* values,

@@ -47,8 +47,15 @@ void requireSupported(const at::Tensor& tensor, const Position& position, c10::D
                            : "convert it (.cpu(), .to(dtype), .resolve_conj()) before this operator"});
 }
 
+bool Values::isHostResult(const at::Tensor& tensor) const {
+  if (position_.device.is_cpu() || !tensor.defined() || !tensor.is_cpu() || !tensor.has_storage()) return false;
+  const Place place = table_.find(tensor);
+  return place && place.segment->base != ir::kNone &&
+         writer_.graph().values[place.segment->base].def != ir::kNone;
+}
+
 Place Values::placeOf(const at::Tensor& tensor) {
-  requireSupported(tensor, position_);
+  requireSupported(tensor, position_, isHostResult(tensor) ? tensor.device() : position_.device);
   Place place = table_.find(tensor);
   if (!place) {
     ABELE_REQUIRE(table_.isFromOutside(tensor), E0105,
@@ -85,6 +92,7 @@ ir::ValueId Values::lookUp(const at::Tensor& tensor) {
   const Type type = typeOf(tensor);
   const ir::ValueId known = findView(segment, type, place.offset);
   if (known != ir::kNone) return known;
+  requireSupported(tensor, position_);  // no views of what lies on the host
   ir::Graph& graph = writer_.graph();
   const ir::ValueId view = graph.addView(type, graph.nextNodeId(), segment.base, place.offset);
   segment.views.emplace(place.offset, view);

@@ -29,6 +29,9 @@ class Values {
   ir::ValueId lookUp(const at::Tensor& tensor);
   /// Where its memory lies; the segment has a base value. Throws E0105.
   Place placeOf(const at::Tensor& tensor);
+  /// Did an operator on an accelerator leave it in the host's memory? Attention's kernels do, with the place in the
+  /// random stream that their backward starts from.
+  bool isHostResult(const at::Tensor& tensor) const;
   /// Of what a segment's base value is the memory of: a value of this geometry that is known already, or kNone.
   ir::ValueId findView(const Segment& segment, const Type& type, int64_t offset) const;
   /// The base value whose memory the tensor looks at; kNone where it is not known.

@@ -79,6 +79,68 @@ def test_graphs_of_the_device_are_replayed(network, device):
     assert captures > 0 and replays >= 5 * captures  # the first step at the latest is without
 
 
+class Seeded(torch.autograd.Function):
+    """As attention's kernels: a number that backward needs stays in the host's memory."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y, seed = torch.ops.abele_test.seeded(x)
+        ctx.save_for_backward(seed)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.ops.abele_test.seeded_backward(gradient, *ctx.saved_tensors)
+
+
+class WithSeeds(networks.Network):
+    def __init__(self):
+        super().__init__([torch.nn.Linear(networks.WIDTH, networks.WIDTH) for _ in range(5)])
+
+    def forward(self, x, target):
+        for part in self.parts:
+            x = Seeded.apply(part(x))
+        return x[:, :4], torch.nn.functional.cross_entropy(x[:, :4], target)
+
+
+@pytest.fixture
+def seeded_operators(monkeypatch):
+    def backward(gradient, seed):
+        assert seed.is_cpu
+        return gradient * float(seed)
+
+    library = torch.library.Library("abele_test", "DEF")
+    library.define("seeded(Tensor x) -> (Tensor, Tensor)")
+    library.define("seeded_backward(Tensor gradient, Tensor seed) -> Tensor")
+    library.impl("seeded", lambda x: (x * 0.5, x[0, 0].cpu()), "PrivateUse1")
+    library.impl("seeded_backward", backward, "PrivateUse1")
+    monkeypatch.setitem(networks.NETWORKS, "WithSeeds", WithSeeds)
+    yield
+    library._destroy()
+
+
+@pytest.mark.usefixtures("seeded_operators")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("device", ["simulated:0", "simulated"])
+def test_results_that_a_kernel_leaves_on_the_host(strategy, device):
+    train("WithSeeds", strategy, 3, "adamw", device=device, steps=5)
+
+
+@pytest.mark.usefixtures("seeded_operators")
+def test_operators_on_the_host_are_refused():
+    class Reading(WithSeeds):
+        def forward(self, x, target):
+            y, seed = torch.ops.abele_test.seeded(self.parts[0](x))
+            return y, (seed * 2).to(y.device) * y.sum()
+
+    opts = options(STRATEGIES["pipeline"], accumulation=3)
+    opts._Popart.set("abele.deviceType", "simulated:0")
+    model = Reading()
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    with pytest.raises(poptorch.Error, match=r"E0105(.|\n)*device cpu"):
+        executor(*model.batch(3 * MICRO_BATCH))
+
+
 # Torch keeps the seeds that a program sets before it uses a device, until Python sets the device up.
 def test_a_device_is_set_up_before_its_seed_is_asked_for(monkeypatch):
     simulated.load()

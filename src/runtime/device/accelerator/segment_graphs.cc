@@ -234,7 +234,23 @@ void SegmentGraphs::replay(DeviceGraph& graph, const Piece& piece) const {
   graph.replay();
 }
 
+bool SegmentGraphs::usesHost(const exe::Instruction& instruction) const {
+  bool uses_host = false;
+  forEachSlot(instruction, [&](int32_t slot) {
+    const int32_t frame = calls_.state().frame_of_group[executable_.slots[slot].group];
+    const at::Tensor& tensor = slots_.tensor(slot, frame);
+    uses_host = uses_host || (tensor.defined() && tensor.is_cpu());
+  });
+  return uses_host;
+}
+
 std::unique_ptr<DeviceGraph> SegmentGraphs::capture(int32_t segment, const Piece& piece) {
+  // The first run showed what kernels leave on the host, and others read there.
+  for (std::size_t i = piece.begin; i < piece.end; ++i)
+    if (usesHost(executable_.segments[segment].instructions[i])) {
+      giveUp(segment, i, i + 1, "it has a tensor on the host");
+      return nullptr;
+    }
   // Also where nothing draws: torch knows one capture of a device's default generator at a time, and while there is one
   // nobody else draws from it.
   const LentDefault lent(random_, piece.first_draw ? calls_.state().placeOf(*piece.first_draw) : RandomPlace(),

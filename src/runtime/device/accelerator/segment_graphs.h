@@ -63,6 +63,7 @@ class SegmentGraphs {
 
   void findSlots(const exe::Segment& segment, Captures& captures) const;
   bool canBeCaptured(const exe::Instruction& instruction) const;
+  bool usesHost(const exe::Instruction& instruction) const;
   void cut(const exe::Segment& segment, Captures& captures) const;
   Choice choiceOf(const Captures& captures, const ActionContext& context) const;
   void runCalls(int32_t segment, std::size_t begin, std::size_t end);

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
+#include "exe/instruction_slots.h"
 #include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime {
@@ -149,6 +151,22 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
           borrow(owned ? regions_[slot.group]->frame(frame) + slot.offset_bytes : nullptr, device_), slot.type);
   }
   findInputSlots();
+  if (!device_.is_cpu()) findNamedBySeveral();
+}
+
+void SlotTable::findNamedBySeveral() {
+  named_by_several_.resize(executable_.slots.size());
+  std::vector<int32_t> by(executable_.slots.size(), -1);
+  for (std::size_t w = 0; w < executable_.workers.size(); ++w)
+    for (const exe::Action& action : executable_.workers[w].actions)
+      for (const exe::Instruction& instruction : executable_.segments[action.segment].instructions) {
+        const auto add = [&](int32_t slot) {
+          const auto worker = static_cast<int32_t>(w);
+          if (std::exchange(by[slot], worker) != worker && by[slot] >= 0) named_by_several_[slot] = true;
+        };
+        exe::forEachOperand(instruction, add);
+        exe::forEachResult(instruction, add);
+      }
 }
 
 std::shared_ptr<Region> SlotTable::makeRegion(int32_t group, c10::Allocator* pinned) const {
@@ -187,7 +205,8 @@ std::unique_ptr<SlotTable> SlotTable::withMovingGroups(const SlotTable& all, con
 
 void SlotTable::moveFrame(int32_t group, int64_t frame, char* memory) {
   for (const int32_t slot : moving_[group])
-    tensors_[first_[slot] + frame].unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(
+    if (!tensors_[first_[slot] + frame].is_cpu())  // else what a kernel leaves on the host
+      tensors_[first_[slot] + frame].unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(
         borrow(memory + executable_.slots[slot].offset_bytes, device_));
 }
 

@@ -56,6 +56,10 @@ struct SlotRef {
   const at::Tensor* frames = nullptr;  // null: absent
   int32_t group = -1;
   const at::Tensor& at(const int32_t* frame_of_group) const { return frames[frame_of_group[group]]; }
+  /// The slot is another tensor in this frame from now on. Threads: the worker's that alone uses it.
+  void replace(const int32_t* frame_of_group, at::Tensor tensor) const {
+    const_cast<at::Tensor&>(at(frame_of_group)) = std::move(tensor);  // the table is no constant
+  }
 };
 
 /// Where off-chip groups live: in host memory up to a limit, those that move most often first; the others in a file.
@@ -86,6 +90,8 @@ class SlotTable {
 
   SlotRef ref(int32_t slot) const;
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
+  /// Do instructions of several workers name it? Asked of tables on accelerators only.
+  bool isNamedBySeveral(int32_t slot) const { return named_by_several_.at(static_cast<std::size_t>(slot)) != 0; }
   int64_t framesOf(int32_t group) const { return frames_[group]; }
   int64_t groupBytes(int32_t group) const;
   /// Of these, what is in memory by now, with what lies in the memory of placeIn()'s tensors.
@@ -134,6 +140,7 @@ class SlotTable {
   }
   std::shared_ptr<Region> makeRegion(int32_t group, c10::Allocator* pinned) const;
   void findInputSlots();
+  void findNamedBySeveral();
   void sortPersistent();
   void placeInFile(const OffChipStorage& storage);
   /// Throws E0603 for more memory than the machine has.
@@ -150,6 +157,7 @@ class SlotTable {
   std::vector<std::vector<InputSlot>> input_slots_;  // by argument
   std::vector<std::vector<int32_t>> persistent_;     // by group: its slots in the order of offsets; made when needed
   std::unordered_map<int32_t, at::Tensor> placed_;   // by slot: the memory that it lies in
+  std::vector<char> named_by_several_;               // by slot; of accelerators
   std::vector<std::vector<int32_t>> moving_;         // by group: slots that moveFrame() moves
 };
 

@@ -10,6 +10,7 @@
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/div_cpu_dispatch.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/mul_cpu_dispatch.h>
 #include <ATen/ops/sub_cpu_dispatch.h>
 #include <c10/core/TensorOptions.h>
@@ -68,6 +69,7 @@ struct Result {
   std::size_t index = 0;
   int32_t element = -1;  // in a Tensor[]
   SlotRef slot;
+  bool is_of_several = false;  // workers, on accelerators
 };
 
 // ATen turns a wrapped number into a tensor of the common type at every call of these; that is done here once. Only for
@@ -313,11 +315,13 @@ class SteeredCall : public OperatorCall {
  public:
   SteeredCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
               std::vector<Result> results)
-      : OperatorCall(instruction, op, slots), results_(std::move(results)) {}
+      : OperatorCall(instruction, op, slots), results_(std::move(results)), is_steered_(slots.device().is_cpu()) {}
 
   void run(CallState& state) override {
     pushOperands(state);
-    if (runs_ > 1) {
+    if (!is_steered_) {
+      call(state);
+    } else if (runs_ > 1) {
       for (std::size_t i = 0; i < steers_.size(); ++i)
         steers_[i].address = results_[steered_[i]].slot.at(state.frame_of_group).mutable_data_ptr();
       const SteerScope scope(steers_);
@@ -352,6 +356,18 @@ class SteeredCall : public OperatorCall {
     }
   }
 
+  // A kernel of an accelerator leaves some results on the host, where those that read them look for them: the place in
+  // the random stream from which attention's backward begins, for one.
+  void leaveOnHost(const Result& result, const CallState& state) const {
+    ABELE_REQUIRE(!result.is_of_several, E0711,
+                  {.what = cat(op_.schema().name(), " leaves a result in the host's memory, and another device reads it"),
+                   .expected = "results in the memory of the device, or that one device alone reads",
+                   .remedy = "put what reads it into the same block"});
+    const at::Tensor& slot = result.slot.at(state.frame_of_group);
+    result.slot.replace(state.frame_of_group,
+                        at::empty_strided(slot.sizes(), slot.strides(), slot.options().device(at::kCPU)));
+  }
+
   // Brings home what was born elsewhere.
   void settle(CallState& state) const {
     std::vector<std::pair<const at::Tensor*, at::Tensor>> moves;
@@ -359,6 +375,7 @@ class SteeredCall : public OperatorCall {
       const at::Tensor& slot = result.slot.at(state.frame_of_group);
       const at::Tensor tensor = resultOf(result, state.stack);
       ABELE_CHECK(tensor.defined(), op_.schema().name(), " result ", result.index, " is absent");
+      if (tensor.is_cpu() && !slot.is_cpu()) leaveOnHost(result, state);
       const bool same = sameGeometry(tensor, slot);
       if (same && tensor.const_data_ptr() == slot.const_data_ptr()) continue;
       ABELE_CHECK(tensor.scalar_type() == slot.scalar_type() && tensor.sizes() == slot.sizes(), op_.schema().name(),
@@ -376,6 +393,7 @@ class SteeredCall : public OperatorCall {
   }
 
   std::vector<Result> results_;
+  const bool is_steered_;  // allocations of accelerators are not
   int64_t runs_ = 0;
   std::vector<Steer> steers_;         // by ordinal
   std::vector<std::size_t> steered_;  // which result each of them is
@@ -555,6 +573,10 @@ std::vector<Result> homesOf(const exe::Instruction& instruction, const c10::Oper
       tensors_only = false;
     else
       result.element = -1;
+    if (!slots.device().is_cpu()) {
+      const std::size_t element = static_cast<std::size_t>(std::max(result.element, 0));
+      result.is_of_several = slots.isNamedBySeveral(instruction.results[result.index][element]);
+    }
   }
   return results;
 }
