@@ -89,6 +89,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   reads_.beforeOperator(stack);
   if (Reads::isRead(position_.op_name)) return reads_.answer(op, stack);
   if (rewrites_.recordAnother(stack)) return;
+  if (looksElsewhere(op, *stack)) return op.callBoxed(stack);
   rewrites_.requireFixedShapes(op, *stack);
   rewrites_.widen(op, stack);
   const bool may_draw = Draws::mayDraw(op);
@@ -97,6 +98,14 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (may_draw) return draws_.record(op, stack, call);
   nodes_.run(op, stack, call);
   nodes_.end(op, *stack, call);
+}
+
+/// A tensor without elements that looks at other memory from now on: who uses it finds the value that lies there.
+/// cuDNN's RNNs ask so whether their weights are one piece of memory.
+bool Recorder::looksElsewhere(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  if (!position_.op_name.starts_with("aten::set_.source_Storage")) return false;
+  const c10::IValue& self = argumentAt(op, stack, 0);
+  return self.isTensor() && self.toTensor().defined() && self.toTensor().numel() == 0;
 }
 
 /// Records what the operator calls instead of it.

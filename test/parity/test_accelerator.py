@@ -126,6 +126,28 @@ def test_results_that_a_kernel_leaves_on_the_host(strategy, device):
     train("WithSeeds", strategy, 3, "adamw", device=device, steps=5)
 
 
+# As cuDNN's RNNs do, to see whether their weights are one piece of memory.
+@pytest.mark.parametrize("device", ["cpu", "simulated:0"])
+def test_a_tensor_that_looks_at_the_memory_of_a_weight(device):
+    class Looking(networks.Network):
+        def forward(self, x, target):
+            weight = self.parts[0].weight
+            whole = torch.empty(0, device=weight.device).set_(weight.untyped_storage())
+            assert whole.numel() == weight.numel()
+            return super().forward(x, target)
+
+    torch.manual_seed(0)
+    model = Looking([torch.nn.Linear(networks.WIDTH, networks.WIDTH) for _ in range(5)])
+    reference = on_device(model, device)
+    opts = options(STRATEGIES["pipeline"], accumulation=3)
+    opts._Popart.set("abele.deviceType", device)
+    executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
+    batches = [model.batch(3 * MICRO_BATCH) for _ in range(3)]
+    ours = [executor(*batch) for batch in batches]
+    executor.copyWeightsToHost()
+    require_equals_eager(model, ours, reference, OPTIMIZERS["sgd"](reference.parameters()), batches, 3)
+
+
 @pytest.mark.usefixtures("seeded_operators")
 def test_operators_on_the_host_are_refused():
     class Reading(WithSeeds):

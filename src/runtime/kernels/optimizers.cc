@@ -3,6 +3,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_neg.h>
+#include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
@@ -154,12 +162,13 @@ void sgdByOperators(const Tensors& tensors, const Hyper& hyper) {
 
 // What Adam's numbers are in the step that is made.
 struct AdamStep {
-  AdamStep(const Hyper& hyper, double count, bool decoupled_weight_decay)
+  /// by_lists: torch takes a number out of a tensor lr there, and rounds nothing.
+  AdamStep(const Hyper& hyper, double count, bool decoupled_weight_decay, bool by_lists = false)
       : l2(decoupled_weight_decay ? 0 : hyper.weight_decay),
         shrinkage(decoupled_weight_decay ? 1 - hyper.lr * hyper.weight_decay : 1),
         root(std::pow(1 - std::pow(hyper.beta2, count), 0.5)),
         rate(-(hyper.lr / (1 - std::pow(hyper.beta1, count)))) {
-    if (!hyper.rounds_rate) return;
+    if (!hyper.rounds_rate || by_lists) return;
     const auto lr = static_cast<float>(hyper.lr);
     const float decayed = lr * static_cast<float>(hyper.weight_decay);
     if (decoupled_weight_decay) shrinkage = 1.0F - decayed;
@@ -225,6 +234,63 @@ void rmspropByOperators(const Tensors& tensors, const RmspropKind& kind, const H
     ops::addcdiv_(velocity, grad, denominator, kind.tf_variant ? hyper.lr : 1);
     ops::add_(weight, velocity, kind.tf_variant ? -1 : -hyper.lr);
   });
+}
+
+// Updates by torch's operators on lists, which torch.optim takes on accelerators: their kernels have other bits than
+// those of single tensors. One tensor in each list; what else is in them changes no element.
+std::vector<at::Tensor> gradientByLists(const Tensors& tensors, double decay, const Hyper& hyper) {
+  std::vector<at::Tensor> gradient = {tensors[1]};
+  if (hyper.gradient_scale != 1) gradient = at::_foreach_mul(gradient, hyper.gradient_scale);
+  if (hyper.maximize) gradient = at::_foreach_neg(gradient);
+  if (decay != 0) gradient = at::_foreach_add(gradient, {tensors[0]}, decay);
+  return gradient;
+}
+
+void sgdByLists(const Tensors& tensors, const Hyper& hyper) {
+  const std::vector<at::Tensor> weight = {tensors[0]};
+  std::vector<at::Tensor> gradient = gradientByLists(tensors, hyper.weight_decay, hyper);
+  if (tensors.size() == 2) return at::_foreach_add_(weight, gradient, -(hyper.lr * (1 - hyper.dampening)));
+  const std::vector<at::Tensor> velocity = {tensors[2]};
+  at::_foreach_mul_(velocity, hyper.momentum);
+  at::_foreach_add_(velocity, gradient, 1 - hyper.dampening);
+  if (hyper.nesterov) gradient = at::_foreach_add(gradient, velocity, hyper.momentum);
+  at::_foreach_add_(weight, hyper.nesterov ? gradient : velocity, -hyper.lr);
+}
+
+void adamByLists(const Tensors& tensors, const AdamStep& step, const Hyper& hyper) {
+  const std::vector<at::Tensor> weight = {tensors[0]}, average = {tensors[2]}, square = {tensors[3]};
+  if (step.shrinkage != 1) at::_foreach_mul_(weight, step.shrinkage);
+  const std::vector<at::Tensor> gradient = gradientByLists(tensors, step.l2, hyper);
+  at::_foreach_lerp_(average, gradient, 1 - hyper.beta1);
+  at::_foreach_mul_(square, hyper.beta2);
+  at::_foreach_addcmul_(square, gradient, gradient, 1 - hyper.beta2);
+  const std::vector<at::Tensor> denominator = at::_foreach_sqrt(square);
+  const at::Scalar root = step.root, rate = step.rate;
+  at::_foreach_div_(denominator, at::ArrayRef<at::Scalar>(root));
+  at::_foreach_add_(denominator, hyper.eps);
+  at::_foreach_addcdiv_(weight, average, denominator, at::ArrayRef<at::Scalar>(rate));
+}
+
+void rmspropByLists(const Tensors& tensors, const RmspropKind& kind, const Hyper& hyper) {
+  const std::vector<at::Tensor> weight = {tensors[0]}, mean_square = {tensors[2]};
+  const std::vector<at::Tensor> gradient = gradientByLists(tensors, hyper.weight_decay, hyper);
+  at::_foreach_mul_(mean_square, hyper.alpha);
+  at::_foreach_addcmul_(mean_square, gradient, gradient, 1 - hyper.alpha);
+  std::vector<at::Tensor> denominator;
+  if (kind.centered) {
+    const std::vector<at::Tensor> mean = {tensors[3]};
+    at::_foreach_lerp_(mean, gradient, 1 - hyper.alpha);
+    denominator = at::_foreach_addcmul(mean_square, mean, mean, -1);
+    at::_foreach_sqrt_(denominator);
+  } else {
+    denominator = at::_foreach_sqrt(mean_square);
+  }
+  at::_foreach_add_(denominator, hyper.eps);
+  if (!kind.has_momentum) return at::_foreach_addcdiv_(weight, gradient, denominator, -hyper.lr);
+  const std::vector<at::Tensor> velocity = {tensors[kind.centered ? 4 : 3]};
+  at::_foreach_mul_(velocity, hyper.momentum);
+  at::_foreach_addcdiv_(velocity, gradient, denominator);
+  at::_foreach_add_(weight, velocity, -hyper.lr);
 }
 
 // Updates in few passes over memory: dense float32 of one layout
@@ -432,6 +498,8 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
   const InOneType all(std::move(given));
   if (hyper.fused)
     sgdByTorch(all.tensors(), is_first, hyper);
+  else if (!param.is_cpu())
+    sgdByLists(all.tensors(), hyper);
   else
     canFuse(all.tensors()) ? sgdFused(all.tensors(), hyper) : sgdByOperators(all.tensors(), hyper);
   all.store();
@@ -444,10 +512,12 @@ void updateAdam(const at::Tensor& param, const at::Tensor& sum, const at::Tensor
       withComplexGradient(param, decoupled_weight_decay ? 0 : given_hyper.weight_decay, gradient, given_hyper);
   float& count = *step.mutable_data_ptr<float>();
   count += 1;
-  const AdamStep now(hyper, static_cast<double>(count), decoupled_weight_decay);
+  const AdamStep now(hyper, static_cast<double>(count), decoupled_weight_decay, /*by_lists=*/!param.is_cpu());
   const InOneType all({asReal(param), asReal(gradient), asReal(exp_avg), asReal(exp_avg_sq)});
   if (hyper.fused)
     adamByTorch(all.tensors(), step, decoupled_weight_decay, hyper);
+  else if (!param.is_cpu())
+    adamByLists(all.tensors(), now, hyper);
   else
     canFuse(all.tensors()) ? adamFused(all.tensors(), now, hyper) : adamByOperators(all.tensors(), now, hyper);
   all.store();
@@ -462,7 +532,10 @@ void updateRmsprop(const at::Tensor& param, const at::Tensor& sum, const at::Ten
   if (buffer.defined()) given.push_back(asReal(buffer));
   const InOneType all(std::move(given));
   const RmspropKind kind{average.defined(), buffer.defined(), tf_variant};
-  canFuse(all.tensors()) ? rmspropFused(all.tensors(), kind, hyper) : rmspropByOperators(all.tensors(), kind, hyper);
+  if (!param.is_cpu() && !tf_variant)  // torch has no other
+    rmspropByLists(all.tensors(), kind, hyper);
+  else
+    canFuse(all.tensors()) ? rmspropFused(all.tensors(), kind, hyper) : rmspropByOperators(all.tensors(), kind, hyper);
   all.store();
 }
 

@@ -34,6 +34,7 @@ class Graph final : public at::GraphImplInterface {
     capture->device = currentDevice();
     capture->stream = currentStream(capture->device);
     capture->pool = pool.first != 0 ? pool.first : ++last_pool;
+    giveNumbers(capture->device, capture->stream, 0);  // as CUDA's graphs begin
     beginCapture(capture);
     capture_ = std::move(capture);
     holdPool(capture_->pool);

@@ -229,7 +229,7 @@ void SegmentGraphs::run(const ActionContext& context) {
 }
 
 void SegmentGraphs::replay(DeviceGraph& graph, const Piece& piece) const {
-  std::optional<LentDefault> lent;
+  std::optional<LentDefault> lent;  // a graph that draws nothing leaves these numbers alone
   if (piece.first_draw) lent.emplace(random_, calls_.state().placeOf(*piece.first_draw), stream_);
   graph.replay();
 }
@@ -252,9 +252,9 @@ std::unique_ptr<DeviceGraph> SegmentGraphs::capture(int32_t segment, const Piece
       return nullptr;
     }
   // Also where nothing draws: torch knows one capture of a device's default generator at a time, and while there is one
-  // nobody else draws from it.
+  // nobody else draws from it. The stream, because a capture begins by writing the numbers that all graphs start from.
   const LentDefault lent(random_, piece.first_draw ? calls_.state().placeOf(*piece.first_draw) : RandomPlace(),
-                         std::nullopt);
+                         stream_);
   std::unique_ptr<DeviceGraph> graph = newGraph(stream_.device_type());
   std::optional<std::string> error;
   std::size_t begin = piece.begin, end = piece.end;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -28,6 +29,14 @@ at::Tensor pinnedLike(const Type& type) {
 /// All elements of the memory that a tensor of this type lies in: those of an expanded one share some.
 at::Tensor flat(const at::Tensor& tensor, const Type& type) {
   return tensor.as_strided({type.extent()}, {1}, tensor.storage_offset());
+}
+
+// Between tensors of the host, by this thread alone: torch would wake others, which spin beside it for longer.
+void copyOnHost(const at::Tensor& to, const at::Tensor& from, const Type& type) {
+  if (isLaidOutAs(from, type) && from.scalar_type() == to.scalar_type())
+    std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<std::size_t>(type.extentBytes()));
+  else
+    to.copy_(from);
 }
 
 void copyPart(const at::Tensor& to, const at::Tensor& from, const Type& type, bool non_blocking) {
@@ -151,7 +160,7 @@ void Staging::bringPart(Part& part, int32_t space, const Type& type) const {
   if (std::exchange(arrival.is_brought, true)) return;
   const bool is_staged = part.rows.is_cpu() && !place.isHost();
   if (is_staged && !part.pinned.defined()) part.pinned = pinnedLike(type);
-  if (is_staged && !std::exchange(part.is_pinned, true)) copyPart(part.pinned, part.rows, type, /*non_blocking=*/false);
+  if (is_staged && !std::exchange(part.is_pinned, true)) copyOnHost(part.pinned, part.rows, type);
   place.work(
       [&] { copyPart(arrival.tensor, is_staged ? part.pinned : part.rows, type, /*non_blocking=*/!place.isHost()); });
   if (arrival.event) arrival.event->record(*place.copies());

@@ -162,6 +162,7 @@ void SlotTable::findNamedBySeveral() {
       for (const exe::Instruction& instruction : executable_.segments[action.segment].instructions) {
         const auto add = [&](int32_t slot) {
           const auto worker = static_cast<int32_t>(w);
+          if (slot < 0) return;
           if (std::exchange(by[slot], worker) != worker && by[slot] >= 0) named_by_several_[slot] = true;
         };
         exe::forEachOperand(instruction, add);
@@ -195,7 +196,8 @@ std::unique_ptr<SlotTable> SlotTable::withMovingGroups(const SlotTable& all, con
     if (!all.executable_.groups[slot.group].off_chip || !slot.type.defined()) continue;
     const Region* region = off_chip.region(slot.group);
     const auto* home = region ? region->frame(0) + slot.offset_bytes : nullptr;
-    if (all.tensors_[all.first_[i]].const_data_ptr() != home) continue;  // a number of the host
+    const bool has_memory = slot.type.extentBytes() > 0;
+    if (has_memory && all.tensors_[all.first_[i]].const_data_ptr() != home) continue;  // a number of the host
     table->moving_[slot.group].push_back(static_cast<int32_t>(i));
     for (int64_t frame = 0; frame < all.frames_[slot.group]; ++frame)
       table->tensors_[all.first_[i] + frame] = tensorOver(borrow(nullptr, all.device_), slot.type);
