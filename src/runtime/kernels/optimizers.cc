@@ -242,7 +242,7 @@ std::vector<at::Tensor> gradientByLists(const Tensors& tensors, double decay, co
   std::vector<at::Tensor> gradient = {tensors[1]};
   if (hyper.gradient_scale != 1) gradient = at::_foreach_mul(gradient, hyper.gradient_scale);
   if (hyper.maximize) gradient = at::_foreach_neg(gradient);
-  if (decay != 0) gradient = at::_foreach_add(gradient, {tensors[0]}, decay);
+  if (decay != 0) gradient = at::_foreach_add(gradient, at::TensorList(tensors[0]), decay);
   return gradient;
 }
 

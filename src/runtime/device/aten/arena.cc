@@ -163,7 +163,8 @@ void SlotTable::findNamedBySeveral() {
         const auto add = [&](int32_t slot) {
           const auto worker = static_cast<int32_t>(w);
           if (slot < 0) return;
-          if (std::exchange(by[slot], worker) != worker && by[slot] >= 0) named_by_several_[slot] = true;
+          const int32_t before = std::exchange(by[slot], worker);
+          named_by_several_[slot] = named_by_several_[slot] || (before >= 0 && before != worker);
         };
         exe::forEachOperand(instruction, add);
         exe::forEachResult(instruction, add);
