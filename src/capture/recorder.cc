@@ -89,7 +89,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   reads_.beforeOperator(stack);
   if (Reads::isRead(position_.op_name)) return reads_.answer(op, stack);
   if (rewrites_.recordAnother(stack)) return;
-  if (looksElsewhere(op, *stack)) return op.callBoxed(stack);
+  if (looksElsewhere(op, *stack)) return callUnlocked(op, stack);
   rewrites_.requireFixedShapes(op, *stack);
   rewrites_.widen(op, stack);
   const bool may_draw = Draws::mayDraw(op);
@@ -106,6 +106,16 @@ bool Recorder::looksElsewhere(const c10::OperatorHandle& op, const torch::jit::S
   if (!position_.op_name.starts_with("aten::set_.source_Storage")) return false;
   const c10::IValue& self = argumentAt(op, stack, 0);
   return self.isTensor() && self.toTensor().defined() && self.toTensor().numel() == 0;
+}
+
+/// Torch looks at the memory that an operator is given without a tensor, too.
+void Recorder::callUnlocked(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  struct Unlocked {
+    explicit Unlocked(Locks& l) : locks(l) { locks.unlockAll(); }
+    ~Unlocked() { locks.lockAgain(); }
+    Locks& locks;
+  } const unlocked(locks_);
+  op.callBoxed(stack);
 }
 
 /// Records what the operator calls instead of it.

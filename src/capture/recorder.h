@@ -77,6 +77,7 @@ class Recorder final : public OperatorObserver {
  private:
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool looksElsewhere(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
+  void callUnlocked(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void fail();
 
