@@ -30,10 +30,11 @@ SHARE = 0.5  # of the time that is left: what one of many runs may take
 
 # Asked of torch in a process of its own: a driver that is broken must not end this one.
 PROBE = """
-import json, sys, sysconfig
+import json, os, sys, sysconfig
 import torch
 found = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": getattr(torch.version, "hip", None),
-         "include": sysconfig.get_path("include"), "type": "cpu", "devices": [], "threads": torch.get_num_threads()}
+         "include": sysconfig.get_path("include"), "libraries": os.path.join(os.path.dirname(torch.__file__), "lib"),
+         "type": "cpu", "devices": [], "threads": torch.get_num_threads()}
 if torch.accelerator.is_available():
     kind = torch.accelerator.current_accelerator().type
     found["type"] = kind
@@ -80,7 +81,7 @@ class Check:
         self.tests = True
         self.runs = {}  # (workload, system): figures
         self.build = given.build.resolve()
-        self.site = self.build / "site"
+        self.site = given.built.resolve() if given.built else self.build / "site"
         self.figures = {}
         self.output = ""
         self.report = {
@@ -117,6 +118,7 @@ class Check:
 
     def headers(self):
         """libraries of headers that the build needs; looked for in --headers too"""
+        self.skip_if_built()
         if self.tool("g++") is None:
             raise Failed("no g++")
         include = self.report["machine"].get("include")
@@ -136,6 +138,7 @@ class Check:
 
     def configure(self):
         """CMake against the torch of this interpreter"""
+        self.skip_if_built()
         cmake = self.tool("cmake")
         if cmake is None:
             raise Failed("no cmake")
@@ -163,6 +166,9 @@ class Check:
 
     def build_(self):
         """the C++ core, the Python module, the conformance suite"""
+        if self.given.built:
+            self.check_built()
+            return
         self.needs("configure")
         jobs = str(os.cpu_count() or 1)
         targets = ["abele_python", *(["unit_runtime_device"] if self.tests else [])]
@@ -181,9 +187,13 @@ class Check:
         self.needs("build")
         if not self.tests:
             raise Skipped("no googletest")
+        suite = (self.site if self.given.built else self.build / "test") / "unit_runtime_device"
+        if not suite.exists():
+            raise Skipped(f"no {suite}")
+        self.build.mkdir(parents=True, exist_ok=True)
         results = self.build / "conformance.json"
         results.unlink(missing_ok=True)
-        command = [self.build / "test" / "unit_runtime_device", f"--gtest_output=json:{results}"]
+        command = [suite, f"--gtest_output=json:{results}"]
         try:
             self.run(command, 120, env=self.environment(), share=SHARE)
         finally:
@@ -205,6 +215,20 @@ class Check:
         if different:
             raise Failed(f"not equal: {', '.join(different)}")
         self.require_some([self.runs[pair] for pair in self.pairs()])
+
+    def trainings(self):
+        """short trainings of many networks, strategies and variants against eager PyTorch on the device"""
+        self.needs("build")
+        if self.report["device"] == "cpu":
+            raise Skipped("no accelerator")
+        seconds = 0.25 * self.left()
+        command = [sys.executable, ROOT / "scripts" / "device_trainings.py", self.report["device"]]
+        command += ["--seconds", f"{seconds:.0f}"]
+        command += [word for module in self.given.modules for word in ("--import", module)]
+        self.figures.update(json.loads(self.run(command, 240, env=self.environment(), share=SHARE).splitlines()[-1]))
+        bad = [*self.figures["different"], *self.figures["failed"]]
+        if bad:
+            raise Failed(f"not as eager: {', '.join(bad)}")
 
     def links(self):
         """what copies between two devices, and between host and device, take"""
@@ -322,6 +346,9 @@ class Check:
         env["ABELE_DEVICE"] = self.abele_devices(system)
         if self.report["abele_device"] == "cpu":
             env.pop("ABELE_DEVICE")
+        if self.given.built:
+            folders = [str(self.site), self.report["machine"].get("libraries"), os.environ.get("LD_LIBRARY_PATH")]
+            env["LD_LIBRARY_PATH"] = os.pathsep.join(folder for folder in folders if folder)
         env["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # sums of products in the same order, every time
         return env
 
@@ -331,6 +358,15 @@ class Check:
         if seconds < LEAST:
             raise OutOfTime(f"the {self.given.minutes} minutes are over")
         return seconds
+
+    def skip_if_built(self):
+        if self.given.built:
+            raise Skipped("the build was made elsewhere")
+
+    def check_built(self):
+        """Does what was built elsewhere load beside the torch here?"""
+        asked = "from abele._native import core; print(core().torch_version)"
+        self.figures["built_for"] = self.run([sys.executable, "-c", asked], 60, env=self.environment()).splitlines()[-1]
 
     def needs(self, step):
         for entry in self.report["steps"]:
@@ -443,6 +479,7 @@ class Check:
             ("configure", self.configure),
             ("build", self.build_),
             ("conformance", self.conformance),
+            ("trainings", self.trainings),
             ("parity", self.parity),
             ("links", self.links),
             ("smoke", self.smoke),
@@ -454,6 +491,12 @@ def parse(arguments=None):
     words = lambda text: text.split(",")  # noqa: E731
     parser.add_argument("--out", type=Path, default=Path("device_check.json"), help="the JSON")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "device", help="where it is built")
+    parser.add_argument(
+        "--built",
+        type=Path,
+        help="build nothing: a folder with the installed packages of a build against the same release of torch and of "
+        "Python, and perhaps its unit_runtime_device",
+    )
     parser.add_argument(
         "--headers", type=Path, action="append", default=[], help="a folder of headers; may be repeated"
     )

@@ -24,6 +24,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -237,48 +238,74 @@ void rmspropByOperators(const Tensors& tensors, const RmspropKind& kind, const H
 }
 
 // Updates by torch's operators on lists, which torch.optim takes on accelerators: their kernels have other bits than
-// those of single tensors. One tensor in each list; what else is in them changes no element.
-std::vector<at::Tensor> gradientByLists(const Tensors& tensors, double decay, const Hyper& hyper) {
-  std::vector<at::Tensor> gradient = {tensors[1]};
-  if (hyper.gradient_scale != 1) gradient = at::_foreach_mul(gradient, hyper.gradient_scale);
-  if (hyper.maximize) gradient = at::_foreach_neg(gradient);
-  if (decay != 0) gradient = at::_foreach_add(gradient, at::TensorList(tensors[0]), decay);
-  return gradient;
+// those of single tensors. How many tensors are in a list changes no element.
+using List = std::vector<at::Tensor>;
+
+List gradientByLists(const List& weights, const List& sums, double decay, const Hyper& hyper) {
+  List gradients = sums;
+  if (hyper.gradient_scale != 1) gradients = at::_foreach_mul(gradients, hyper.gradient_scale);
+  if (hyper.maximize) gradients = at::_foreach_neg(gradients);
+  if (decay != 0) gradients = at::_foreach_add(gradients, weights, decay);
+  return gradients;
 }
 
 void sgdByLists(const Tensors& tensors, const Hyper& hyper) {
-  const std::vector<at::Tensor> weight = {tensors[0]};
-  std::vector<at::Tensor> gradient = gradientByLists(tensors, hyper.weight_decay, hyper);
+  const List weight = {tensors[0]};
+  List gradient = gradientByLists(weight, {tensors[1]}, hyper.weight_decay, hyper);
   if (tensors.size() == 2) return at::_foreach_add_(weight, gradient, -(hyper.lr * (1 - hyper.dampening)));
-  const std::vector<at::Tensor> velocity = {tensors[2]};
+  const List velocity = {tensors[2]};
   at::_foreach_mul_(velocity, hyper.momentum);
   at::_foreach_add_(velocity, gradient, 1 - hyper.dampening);
   if (hyper.nesterov) gradient = at::_foreach_add(gradient, velocity, hyper.momentum);
   at::_foreach_add_(weight, hyper.nesterov ? gradient : velocity, -hyper.lr);
 }
 
-void adamByLists(const Tensors& tensors, const AdamStep& step, const Hyper& hyper) {
-  const std::vector<at::Tensor> weight = {tensors[0]}, average = {tensors[2]}, square = {tensors[3]};
-  if (step.shrinkage != 1) at::_foreach_mul_(weight, step.shrinkage);
-  const std::vector<at::Tensor> gradient = gradientByLists(tensors, step.l2, hyper);
-  at::_foreach_lerp_(average, gradient, 1 - hyper.beta1);
-  at::_foreach_mul_(square, hyper.beta2);
-  at::_foreach_addcmul_(square, gradient, gradient, 1 - hyper.beta2);
-  const std::vector<at::Tensor> denominator = at::_foreach_sqrt(square);
-  const at::Scalar root = step.root, rate = step.rate;
-  at::_foreach_div_(denominator, at::ArrayRef<at::Scalar>(root));
-  at::_foreach_add_(denominator, hyper.eps);
-  at::_foreach_addcdiv_(weight, average, denominator, at::ArrayRef<at::Scalar>(rate));
+// Parameters of one group. steps: of each, with one shrinkage and one decay.
+struct AdamLists {
+  List weights, sums, averages, squares;
+  std::vector<AdamStep> steps;
+
+  void add(const Tensors& tensors, const AdamStep& step) {
+    weights.push_back(tensors[0]);
+    sums.push_back(tensors[1]);
+    averages.push_back(tensors[2]);
+    squares.push_back(tensors[3]);
+    steps.push_back(step);
+  }
+};
+
+AdamLists listsOf(const Tensors& tensors, const AdamStep& step) {
+  AdamLists lists;
+  lists.add(tensors, step);
+  return lists;
+}
+
+void adamByLists(const AdamLists& all, const Hyper& hyper) {
+  const AdamStep& any = all.steps.front();
+  if (any.shrinkage != 1) at::_foreach_mul_(all.weights, any.shrinkage);
+  const List gradients = gradientByLists(all.weights, all.sums, any.l2, hyper);
+  at::_foreach_lerp_(all.averages, gradients, 1 - hyper.beta1);
+  at::_foreach_mul_(all.squares, hyper.beta2);
+  at::_foreach_addcmul_(all.squares, gradients, gradients, 1 - hyper.beta2);
+  const List denominators = at::_foreach_sqrt(all.squares);
+  std::vector<at::Scalar> roots, rates;
+  for (const AdamStep& step : all.steps) {
+    roots.emplace_back(step.root);
+    rates.emplace_back(step.rate);
+  }
+  at::_foreach_div_(denominators, roots);
+  at::_foreach_add_(denominators, hyper.eps);
+  at::_foreach_addcdiv_(all.weights, all.averages, denominators, rates);
 }
 
 void rmspropByLists(const Tensors& tensors, const RmspropKind& kind, const Hyper& hyper) {
-  const std::vector<at::Tensor> weight = {tensors[0]}, mean_square = {tensors[2]};
-  const std::vector<at::Tensor> gradient = gradientByLists(tensors, hyper.weight_decay, hyper);
+  const List weight = {tensors[0]}, mean_square = {tensors[2]};
+  const List gradient = gradientByLists(weight, {tensors[1]}, hyper.weight_decay, hyper);
   at::_foreach_mul_(mean_square, hyper.alpha);
   at::_foreach_addcmul_(mean_square, gradient, gradient, 1 - hyper.alpha);
-  std::vector<at::Tensor> denominator;
+  List denominator;
   if (kind.centered) {
-    const std::vector<at::Tensor> mean = {tensors[3]};
+    const List mean = {tensors[3]};
     at::_foreach_lerp_(mean, gradient, 1 - hyper.alpha);
     denominator = at::_foreach_addcmul(mean_square, mean, mean, -1);
     at::_foreach_sqrt_(denominator);
@@ -287,7 +314,7 @@ void rmspropByLists(const Tensors& tensors, const RmspropKind& kind, const Hyper
   }
   at::_foreach_add_(denominator, hyper.eps);
   if (!kind.has_momentum) return at::_foreach_addcdiv_(weight, gradient, denominator, -hyper.lr);
-  const std::vector<at::Tensor> velocity = {tensors[kind.centered ? 4 : 3]};
+  const List velocity = {tensors[kind.centered ? 4 : 3]};
   at::_foreach_mul_(velocity, hyper.momentum);
   at::_foreach_addcdiv_(velocity, gradient, denominator);
   at::_foreach_add_(weight, velocity, -hyper.lr);
@@ -449,10 +476,10 @@ void adamByTorch(const Tensors& tensors, const at::Tensor& step, bool decoupled_
     update({tensors[0]}, {scaled(tensors[1], hyper)}, {tensors[2]}, {tensors[3]}, {}, {step}, hyper.lr, hyper.beta1,
            hyper.beta2, hyper.weight_decay, hyper.eps, /*amsgrad=*/false, hyper.maximize, {}, {});
   };
-  using List = at::TensorList;
+  using TensorList = at::TensorList;
   using Maybe = const std::optional<at::Tensor>&;
   using Update =
-      void (*)(List, List, List, List, List, List, double, double, double, double, double, bool, bool, Maybe, Maybe);
+      void (*)(TensorList, TensorList, TensorList, TensorList, TensorList, TensorList, double, double, double, double, double, bool, bool, Maybe, Maybe);
   call(decoupled_weight_decay ? static_cast<Update>(at::_fused_adamw_) : static_cast<Update>(at::_fused_adam_));
 }
 
@@ -505,6 +532,23 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
   all.store();
 }
 
+void updateAdam(const std::vector<AdamTensors>& all, bool decoupled_weight_decay, const Hyper& hyper) {
+  std::map<c10::ScalarType, AdamLists> lists;  // torch makes lists of one element type
+  for (const AdamTensors& one : all) {
+    const auto isOfType = [&](const at::Tensor& tensor) { return tensor.scalar_type() == one.param.scalar_type(); };
+    if (hyper.fused || one.param.is_cpu() || one.param.is_complex() || !isOfType(one.gradient) ||
+        !isOfType(one.exp_avg) || !isOfType(one.exp_avg_sq)) {
+      updateAdam(one.param, one.gradient, one.exp_avg, one.exp_avg_sq, one.step, decoupled_weight_decay, hyper);
+      continue;
+    }
+    float& count = *one.step.mutable_data_ptr<float>();
+    count += 1;
+    lists[one.param.scalar_type()].add({one.param, one.gradient, one.exp_avg, one.exp_avg_sq},
+                                       AdamStep(hyper, count, decoupled_weight_decay, /*by_lists=*/true));
+  }
+  for (const auto& [type, list] : lists) adamByLists(list, hyper);
+}
+
 void updateAdam(const at::Tensor& param, const at::Tensor& sum, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                 const at::Tensor& step, bool decoupled_weight_decay, const Hyper& given_hyper) {
   at::Tensor gradient = sum;
@@ -517,7 +561,7 @@ void updateAdam(const at::Tensor& param, const at::Tensor& sum, const at::Tensor
   if (hyper.fused)
     adamByTorch(all.tensors(), step, decoupled_weight_decay, hyper);
   else if (!param.is_cpu())
-    adamByLists(all.tensors(), now, hyper);
+    adamByLists(listsOf(all.tensors(), now), hyper);
   else
     canFuse(all.tensors()) ? adamFused(all.tensors(), now, hyper) : adamByOperators(all.tensors(), now, hyper);
   all.store();

@@ -4,11 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <ATen/core/TensorBase.h>
-
-namespace at {
-class Tensor;
-}
+#include <ATen/core/Tensor.h>
 
 namespace abele::runtime {
 
@@ -39,6 +35,12 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
 /// Source: spec optim.md section 3; arithmetic order of torch/optim/adam.py.
 void updateAdam(const at::Tensor& param, const at::Tensor& gradient, const at::Tensor& exp_avg,
                 const at::Tensor& exp_avg_sq, const at::Tensor& step, bool decoupled_weight_decay, const Hyper& hyper);
+
+struct AdamTensors {
+  at::Tensor param, gradient, exp_avg, exp_avg_sq, step;
+};
+/// The same for parameters of one group: those of accelerators in one pass over lists, as torch.optim.
+void updateAdam(const std::vector<AdamTensors>& all, bool decoupled_weight_decay, const Hyper& hyper);
 
 /// RMSprop. average: undefined unless centered. buffer: undefined unless there is momentum. tf_variant: epsilon is
 /// added under the root (square starts at 1 then), and the learning rate counts when the momentum takes a gradient in.

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 _spec = importlib.util.spec_from_file_location("check_device", ROOT / "scripts" / "check_device.py")
 check_device = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(check_device)
-STEPS = ["machine", "headers", "configure", "build", "conformance", "parity", "links", "smoke"]
+STEPS = ["machine", "headers", "configure", "build", "conformance", "trainings", "parity", "links", "smoke"]
 
 
 def check(*arguments, **environment):

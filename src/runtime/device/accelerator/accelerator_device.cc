@@ -1,6 +1,8 @@
 #include "runtime/device/accelerator/accelerator_device.h"
 
 #include <algorithm>
+#include <map>
+#include <span>
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
@@ -83,6 +85,38 @@ std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTa
   return draws_by_itself ? makeDefaultGeneratorCall(std::move(call), instruction) : std::move(call);
 }
 
+/// Of a worker: the calls for updates that are one call, by the last of their instructions; the others do nothing.
+class ListedUpdates {
+ public:
+  ListedUpdates(const exe::Executable& executable, const exe::WorkerProgram& worker) {
+    for (const exe::Action& action : worker.actions) {
+      const exe::Segment& segment = executable.segments[action.segment];
+      if (segment.direction != exe::Direction::kUpdate) continue;
+      std::span<const exe::Instruction> rest(segment.instructions);
+      while (!rest.empty()) {
+        const std::span<const exe::Instruction> together = updatesFrom(rest);
+        if (together.size() > 1)
+          for (const exe::Instruction& each : together) of_.emplace(&each, together);
+        rest = rest.subspan(together.size());
+      }
+    }
+  }
+  /// Null: it is on its own.
+  std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTable& slots,
+                                 std::vector<Hyper>& hypers) const {
+    const auto found = of_.find(&instruction);
+    if (found == of_.end()) return nullptr;
+    if (&found->second.back() == &instruction) return makeUpdatesCall(found->second, slots, hypers);
+    return std::make_unique<NoCall>();
+  }
+
+ private:
+  struct NoCall final : Call {
+    void run(CallState&) override {}
+  };
+  std::map<const exe::Instruction*, std::span<const exe::Instruction>> of_;
+};
+
 bool givesGradients(exe::Direction direction) {
   return direction == exe::Direction::kBackward || direction == exe::Direction::kWeightGrad;
 }
@@ -154,9 +188,12 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
                                                           : options.threads_per_device),
       actions_(executable.segments.size()),
       calls_(executable, worker, parts.slots, parts.random, profile, options.watch, /*joins=*/false,
-             [&](const exe::Instruction& instruction, exe::Direction direction) {
+             [&, updates = ListedUpdates(executable, executable.workers[worker])](const exe::Instruction& instruction,
+                                                                                  exe::Direction direction) {
                if (program_.isLink())
                  return makeLinkCopy(executable, instruction, parts.slots, streams_, parts.passage);
+               if (!options.watch)  // who watches sees the updates one by one
+                 if (std::unique_ptr<Call> listed = updates.makeCall(instruction, parts.slots, hypers)) return listed;
                std::unique_ptr<Call> call = makeCall(instruction, parts.slots, hypers, gradients);
                if (!parts.large_gradients.defined() || !givesGradients(direction)) return call;
                return makeCountedCall(std::move(call), instruction, parts.slots, options.gradient_edge, gradients,

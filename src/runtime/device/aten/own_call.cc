@@ -297,6 +297,44 @@ std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, co
   return std::make_unique<RoundedOwnCall>(instruction, slots, hypers, gradients, halves);
 }
 
+// Adam's: parameter, sum, moments, step, group, and a clipping factor where there is one.
+std::span<const exe::Instruction> updatesFrom(std::span<const exe::Instruction> instructions) {
+  const exe::Instruction& first = instructions.front();
+  const OwnOp op = isOwn(first.op) ? ownOp(first.op) : OwnOp::kNone;
+  std::size_t count = 1;
+  if (op != OwnOp::kAdamUpdate && op != OwnOp::kAdamWUpdate) return instructions.first(count);
+  const auto numbersOf = [](const exe::Instruction& of) { return std::span(of.args).subspan(5); };
+  while (count < instructions.size() && instructions[count].op == first.op &&
+         std::ranges::equal(numbersOf(instructions[count]), numbersOf(first)))
+    ++count;
+  return instructions.first(count);
+}
+
+std::unique_ptr<Call> makeUpdatesCall(std::span<const exe::Instruction> updates, const SlotTable& slots,
+                                      std::vector<Hyper>& hypers) {
+  struct Refs {
+    SlotRef param, sum, average, square, step;
+  };
+  std::vector<Refs> refs;
+  const SlotLookup lookup(slots);
+  for (const exe::Instruction& update : updates) {
+    const Arguments args(update, lookup);
+    refs.push_back({args.slot(0), args.slot(1), args.slot(2), args.slot(3), args.slot(4)});
+  }
+  const Arguments args(updates.front(), lookup);
+  return callOf([refs = std::move(refs), hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(6)),
+                 decoupled = ownOp(updates.front().op) == OwnOp::kAdamWUpdate](CallState& state) {
+    const int32_t* frames = state.frame_of_group;
+    const auto now = hyper.now(frames);
+    if (!now) return;
+    std::vector<AdamTensors> all;
+    for (const Refs& of : refs)
+      all.push_back({of.param.at(frames), of.sum.at(frames), of.average.at(frames), of.square.at(frames),
+                     of.step.at(frames)});
+    updateAdam(all, decoupled, *now);
+  });
+}
+
 std::size_t countHyperGroups(const exe::Executable& executable) {
   int64_t last = 0;
   for (const exe::Segment& segment : executable.segments)

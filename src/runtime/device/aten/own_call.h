@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "runtime/device/aten/gradient_count.h"
@@ -17,6 +18,13 @@ std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const Slo
 /// An instruction that sums or updates float16: computed in float32 and rounded stochastically. Null for all others.
 std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
                                          std::vector<Hyper>& hypers, GradientCount& gradients);
+
+/// Updates of an accelerator that torch makes over lists: [first, last) of a segment's instructions follow each other
+/// with the numbers of one group. `first` alone where it is none.
+std::span<const exe::Instruction> updatesFrom(std::span<const exe::Instruction> instructions);
+/// They as one call. Requires: more than one.
+std::unique_ptr<Call> makeUpdatesCall(std::span<const exe::Instruction> updates, const SlotTable& slots,
+                                      std::vector<Hyper>& hypers);
 
 /// Parameter groups that the updates name, and at least one.
 std::size_t countHyperGroups(const exe::Executable& executable);
