@@ -14,6 +14,9 @@ bool isCpuAlone(const ProgramOptions& options) {
   return std::all_of(devices.begin(), devices.end(), [](const c10::Device& device) { return device.is_cpu(); });
 }
 
+// Bytes: that of memory from torch's allocators for them.
+constexpr int64_t kAlignmentOfAccelerators = 512;
+
 // Packing a convolution's weight takes up to half of the convolution's time and saves up to half of it in every
 // micro-batch of a step. A packed weight is a second copy, which nobody wants where memory is short.
 constexpr int64_t kFewestToPackFor = 4;
@@ -37,6 +40,7 @@ plan::PlanOptions planOptions(const ProgramOptions& options) {
   p.most_held = options.most_held;
   p.num_devices = options.num_devices;
   p.locations = options.locations;
+  if (!isCpuAlone(options)) p.alignment = kAlignmentOfAccelerators;
   if (!options.costs.empty()) {
     const plan::Chain chain = plan::parseChain(options.costs);
     if (!chain.costs.stages.empty() || !chain.machine.hasLinks()) plan::requireCosts(chain);  // or a machine alone

@@ -302,6 +302,8 @@ Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options) {
     int64_t& bytes = liveness.buffers[index].bytes;
     bytes = std::max(bytes, value.offset * elementBytes(value.type.dtype) + value.type.extentBytes());
   }
+  for (auto& buffer : liveness.buffers)
+    buffer.bytes = (buffer.bytes + options.alignment - 1) / options.alignment * options.alignment;
   return liveness;
 }
 

@@ -49,6 +49,9 @@ struct PlanOptions {
   /// For zero-bubble orders, by stage: the most micro-batches between forward and weight gradient, at least 1. Empty:
   /// the schedule's own limits.
   std::vector<int64_t> most_held = {};
+  /// Bytes; each buffer begins at a multiple, if that is more than the plan's own. Kernels of accelerators look at it:
+  /// cuDNN divides the memory that an RNN keeps for backward by the address that it was given.
+  int64_t alignment = 1;
   bool operator==(const PlanOptions&) const = default;
 };
 
