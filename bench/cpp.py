@@ -4,9 +4,9 @@
     ./dev bench cpp --setups auto,1x2,2x1 --workloads gpt-small --samples 15
 
 bench/train_cpp.cc has the models by torch::nn; `./dev build abele-train-cpp` makes the program. Eager, with as many
-threads as there are cores, and each setup take turns in one process; ratios are those of medians. Losses of three steps
-under SGD must equal eager's of as many threads as a device has, bit for bit; of Adam and AdamW LibTorch's own rounding
-differs.
+threads as there are cores, and each setup live in processes of their own and take turns; ratios are those of medians.
+Losses of three steps under SGD must equal eager's of as many threads as a device has, bit for bit; of Adam and AdamW
+LibTorch's own rounding differs.
 """
 
 import argparse
@@ -18,20 +18,54 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from support.machine import RESULTS, built, describe
+from support.turns import System, take_turns
 from support.workloads import WORKLOADS
 
-HEAD = "workload         setup  taken        ms  eager ms  ratio   best  losses"
+HEAD = "workload         setup  taken        ms  eager ms  ratio   best   clean  losses"
+WARM_STEPS = 3
 
 
-def measure(name, samples, setups):
-    command = [built("abele-train-cpp"), name, str(samples), *setups]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+def program(what, workload, system):
+    return [built("abele-train-cpp"), what, workload, system]
+
+
+def same_losses(workload, setup):
+    found = subprocess.run(program("check", workload, setup), check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(found)["same_losses"]
+
+
+def measure(workload, setups, samples, patience_s):
+    """Results of one workload by setup, after all systems took turns."""
+    same = {setup: same_losses(workload.name, setup) for setup in setups}
+    systems = {}
+    for name in ("eager", *setups):
+        systems[name] = System(name, workload.name, program("serve", workload.name, name))
+        systems[name].train(0, WARM_STEPS)
+    take_turns(list(systems.values()), WARM_STEPS, workload.steps, samples, patience_s)
+    eager = systems["eager"]
+    return {
+        setup: {
+            "ms": systems[setup].median(samples) * 1e3,
+            "eager_ms": eager.median(samples) * 1e3,
+            "ratio": systems[setup].median(samples) / eager.median(samples),
+            "best_ratio": min(systems[setup].kept(samples)) / min(eager.kept(samples)),
+            "taken": systems[setup].placement,
+            "same_losses": same[setup],
+            "samples": len(systems[setup].samples),
+            "clean": len(systems[setup].clean()),
+            "all_samples": systems[setup].samples,
+            "eager_samples": eager.samples,
+            "peak_mib": systems[setup].peak_mib,
+            "eager_peak_mib": eager.peak_mib,
+        }
+        for setup in setups
+    }
 
 
 def show(name, setup, row):
     print(
         f"{name:14} {setup:>7} {row['taken']:>6} {row['ms']:9.1f} {row['eager_ms']:9.1f} {row['ratio']:6.2f} "
-        f"{row['best_ratio']:6.2f}  {'same' if row['same_losses'] else 'differ'}",
+        f"{row['best_ratio']:6.2f} {row['clean']:3}/{row['samples']:<3}  {'same' if row['same_losses'] else 'differ'}",
         flush=True,
     )
 
@@ -40,7 +74,13 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--setups", default="auto", help="auto, or DxT: devices x threads (default auto)")
-    parser.add_argument("--samples", type=int, default=9, help="samples of each system (default 9)")
+    parser.add_argument("--samples", type=int, default=9, help="clean samples of each system (default 9)")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60,
+        help="seconds that a workload may take until its samples are clean (default 60)",
+    )
     parser.add_argument("--json", type=Path, help="default: bench/results/cpp-<date>.json")
     return parser.parse_args()
 
@@ -51,7 +91,7 @@ def main():
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
     print(HEAD)
     for name in args.workloads.split(","):
-        rows = result["workloads"][name] = measure(name, args.samples, setups)
+        rows = result["workloads"][name] = measure(WORKLOADS[name], setups, args.samples, args.patience)
         for setup, row in rows.items():
             show(name, setup, row)
     result["geometric_mean"] = {

@@ -1,16 +1,20 @@
-// Training steps of C++ programs: LibTorch's own accumulation (eager) and abele::TrainingModel, in turns, on the models
-// of bench/support/workloads.py. For bench/cpp.py.
-//   abele-train-cpp WORKLOAD SAMPLES SETUP...    SETUP: DxT, devices x threads, or auto (abele::wholeMachine)
-// Writes JSON. A setup's losses are compared bit for bit with eager's of as many threads as a device has, under SGD,
-// whose arithmetic LibTorch and Python have in common; LibTorch's Adam and AdamW round otherwise than Python's.
+// Training steps of C++ programs: LibTorch's own accumulation (eager) or abele::TrainingModel, on the models of
+// bench/support/workloads.py. For bench/cpp.py.
+//   abele-train-cpp check WORKLOAD SETUP     SETUP: DxT, devices x threads, or auto (abele::wholeMachine)
+//   abele-train-cpp serve WORKLOAD SYSTEM    SYSTEM: eager, or a setup
+// check compares a setup's losses bit for bit with eager's of as many threads as a device has, under SGD, whose
+// arithmetic LibTorch and Python have in common; LibTorch's Adam and AdamW round otherwise than Python's. serve trains
+// as many steps as each line of its input asks for ("FIRST STEPS"). Both answer in lines of JSON.
 #include <abele/abele.h>
 #include <torch/torch.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -157,7 +161,6 @@ struct Workload {
   std::function<std::vector<Tensor>(int64_t n)> sample;
   Update update;
   int64_t micro_batch;
-  int steps;  // in a timed sample
 };
 
 const std::vector<Workload>& workloads() {
@@ -166,15 +169,15 @@ const std::vector<Workload>& workloads() {
        [](int64_t n) {
          return std::vector<Tensor>{torch::randint(8192, {n, 128}, at::kLong), torch::randint(16, {n}, at::kLong)};
        },
-       Update::kAdamW, 4, 1},
-      {"gpt-small", makeGpt, [](int64_t n) { return sequences(n, 8192, 128); }, Update::kAdamW, 2, 1},
+       Update::kAdamW, 4},
+      {"gpt-small", makeGpt, [](int64_t n) { return sequences(n, 8192, 128); }, Update::kAdamW, 2},
       {"resnet-small", makeResnet,
        [](int64_t n) { return std::vector<Tensor>{torch::randn({n, 3, 64, 64}), torch::randint(100, {n}, at::kLong)}; },
-       Update::kSGD, 8, 1},
+       Update::kSGD, 8},
       {"deep-narrow", makeDeepNarrow,
        [](int64_t n) { return std::vector<Tensor>{torch::randn({n, 128}), torch::randint(10, {n}, at::kLong)}; },
-       Update::kAdam, 16, 8},
-      {"lstm", makeLstm, [](int64_t n) { return sequences(n, 2048, 64); }, Update::kAdamW, 8, 1}};
+       Update::kAdam, 16},
+      {"lstm", makeLstm, [](int64_t n) { return sequences(n, 2048, 64); }, Update::kAdamW, 8}};
   return all;
 }
 
@@ -260,69 +263,75 @@ int threadsOf(const std::string& setup, const abele::TrainingModel& model, std::
   return std::stoi(taken.substr(taken.find('x') + 1));
 }
 
-bool equalsEager(const Workload& workload, const std::string& setup, const std::vector<std::vector<Tensor>>& batches,
-                 std::string& taken) {
-  Compiled ours(workload, Update::kSGD, setup);
-  const std::vector<Tensor> losses = lossesOf(ours, batches);
-  const int before = at::get_num_threads();
-  at::set_num_threads(threadsOf(setup, ours.model, taken));
-  Eager eager(workload, Update::kSGD);
-  const std::vector<Tensor> expected = lossesOf(eager, batches);
-  at::set_num_threads(before);
-  return std::equal(losses.begin(), losses.end(), expected.begin(),
-                    [](const Tensor& a, const Tensor& b) { return torch::equal(a, b); });
-}
-
-double medianOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-int run(const std::string& name, int samples, const std::vector<std::string>& setups) {
-  at::set_num_threads(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
-  const auto found =
-      std::find_if(workloads().begin(), workloads().end(), [&](const Workload& w) { return w.name == name; });
-  if (found == workloads().end()) throw std::runtime_error("no workload " + name);
-  const Workload& workload = *found;
+/// The distinct batches of a run.
+std::vector<std::vector<Tensor>> batchesOf(const Workload& workload) {
   torch::manual_seed(99);
   std::vector<std::vector<Tensor>> batches;
   for (int64_t i = 0; i < kDistinctBatches; ++i)
     batches.push_back(workload.sample(kMicroBatches * workload.micro_batch));
-  std::map<std::string, bool> same;
-  std::map<std::string, std::string> taken;
-  for (const std::string& setup : setups) same[setup] = equalsEager(workload, setup, batches, taken[setup]);
+  return batches;
+}
 
-  std::vector<std::pair<std::string, std::unique_ptr<System>>> systems;
-  systems.emplace_back("eager", std::make_unique<Eager>(workload, workload.update));
-  for (const std::string& setup : setups)
-    systems.emplace_back(setup, std::make_unique<Compiled>(workload, workload.update, setup));
-  std::map<std::string, std::vector<double>> ms;
-  for (auto& [setup, system] : systems) lossesOf(*system, batches);
-  for (int turn = 0; turn < samples; ++turn)
-    for (size_t i = 0; i < systems.size(); ++i) {
-      auto& [setup, system] = systems[(i + static_cast<size_t>(turn)) % systems.size()];
-      const Clock::time_point begin = Clock::now();
-      for (int step = 0; step < workload.steps; ++step) system->step(batches[static_cast<size_t>(step % 4)]);
-      ms[setup].push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count() / workload.steps);
-    }
-  const double eager = medianOf(ms["eager"]), least = *std::min_element(ms["eager"].begin(), ms["eager"].end());
-  std::cout << "{";
-  for (const std::string& setup : setups)
-    std::cout << (setup == setups.front() ? "" : ", ") << '"' << setup << "\": {\"ms\": " << medianOf(ms[setup])
-              << ", \"eager_ms\": " << eager << ", \"ratio\": " << medianOf(ms[setup]) / eager
-              << ", \"best_ratio\": " << *std::min_element(ms[setup].begin(), ms[setup].end()) / least
-              << ", \"taken\": \"" << taken[setup] << "\", \"same_losses\": " << (same[setup] ? "true" : "false")
-              << ", \"samples\": " << samples << "}";
-  std::cout << "}\n";
-  return 0;
+void check(const Workload& workload, const std::string& setup) {
+  const auto batches = batchesOf(workload);
+  Compiled ours(workload, Update::kSGD, setup);
+  const std::vector<Tensor> losses = lossesOf(ours, batches);
+  std::string taken;
+  at::set_num_threads(threadsOf(setup, ours.model, taken));
+  Eager eager(workload, Update::kSGD);
+  const std::vector<Tensor> expected = lossesOf(eager, batches);
+  const bool same = std::equal(losses.begin(), losses.end(), expected.begin(),
+                               [](const Tensor& a, const Tensor& b) { return torch::equal(a, b); });
+  std::cout << "{\"same_losses\": " << (same ? "true" : "false") << ", \"taken\": \"" << taken << "\"}\n";
+}
+
+double secondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double processorSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+void serve(const Workload& workload, const std::string& name) {
+  const auto batches = batchesOf(workload);
+  const Clock::time_point begin = Clock::now();
+  std::unique_ptr<System> system;
+  const Compiled* compiled = nullptr;
+  if (name == "eager") {
+    system = std::make_unique<Eager>(workload, workload.update);
+  } else {
+    auto ours = std::make_unique<Compiled>(workload, workload.update, name);
+    compiled = ours.get();
+    system = std::move(ours);
+  }
+  std::cout << "{\"s\": " << secondsSince(begin) << "}" << std::endl;
+  for (int first = 0, steps = 0; std::cin >> first >> steps;) {
+    const double processor = processorSeconds();
+    const Clock::time_point start = Clock::now();
+    for (int step = first; step < first + steps; ++step) system->step(batches[static_cast<size_t>(step) % batches.size()]);
+    std::cout << "{\"s\": " << secondsSince(start) << ", \"cpu_s\": " << processorSeconds() - processor
+              << ", \"losses\": []}" << std::endl;
+  }
+  std::string taken;
+  if (compiled != nullptr) threadsOf(name, compiled->model, taken);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::cout << "{\"peak_bytes\": " << usage.ru_maxrss * 1024 << ", \"heap_allocations\": null, \"placement\": \"" << taken
+            << "\"}\n";
+}
+
+void run(const std::string& what, const std::string& name, const std::string& system) {
+  at::set_num_threads(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  const auto found =
+      std::find_if(workloads().begin(), workloads().end(), [&](const Workload& w) { return w.name == name; });
+  if (found == workloads().end()) throw std::runtime_error("no workload " + name);
+  if (what != "check" && what != "serve") throw std::runtime_error("check or serve, not " + what);
+  what == "check" ? check(*found, system) : serve(*found, system);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 4) throw std::runtime_error("WORKLOAD SAMPLES SETUP...");
-    return run(argv[1], std::stoi(argv[2]), {argv + 3, argv + argc});
+    if (argc != 4) throw std::runtime_error("check|serve WORKLOAD SYSTEM");
+    run(argv[1], argv[2], argv[3]);
+    return 0;
   } catch (const std::exception& error) {
     std::cerr << "abele-train-cpp: " << error.what() << "\n";
     return 1;

@@ -1,8 +1,10 @@
 """Systems that take turns, one timed sample each, each in processes of its own."""
 
+import json
 import multiprocessing
 import os
 import statistics
+import subprocess
 import time
 
 from .machine import CROWDED, busy_seconds, free_port
@@ -18,26 +20,54 @@ def number_of_processes(name):
     return PEERS[name].processes if name in PEERS else 2 if name.endswith("-apart") else 1
 
 
-class System:
-    """The processes of a system, which all get the same orders. name: as of systems.build. Raises: Failed."""
+class Program:
+    """A program that takes the place of serve(): its process and its pipe. Orders are lines of two numbers on its
+    input, replies lines of JSON on its output."""
 
-    def __init__(self, name, workload):
-        self.name, self.number = name, number_of_processes(name)
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.join, self.kill = self.process.wait, self.process.kill
+
+    def send(self, order):
+        if order is None:
+            self.process.stdin.close()
+        else:
+            print(*order, file=self.process.stdin, flush=True)
+
+    def recv(self):
+        if not (line := self.process.stdout.readline()):
+            raise EOFError
+        return json.loads(line)
+
+
+class System:
+    """The processes of a system, which all get the same orders. name: as of systems.build. command: of a program that
+    is this system. Raises: Failed."""
+
+    def __init__(self, name, workload, command=None):
+        self.name = name
         self.failure = ""
         self.samples = []  # (share of others, seconds a step)
         self.pipes, self.processes = [], []
+        if command is None:
+            self._start(name, workload)
+        else:
+            self.pipes = self.processes = [Program(command)]
+        self.build_s = max(reply["s"] for reply in self._receive())
+
+    def _start(self, name, workload):
+        number = number_of_processes(name)
         context, port = multiprocessing.get_context("spawn"), str(free_port())
-        for rank in range(self.number):
+        for rank in range(number):
             pipe, theirs = context.Pipe()
-            variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.number)}
+            variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(number)}
             variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            arguments = (theirs, name, workload, variables if self.number > 1 else None)
+            arguments = (theirs, name, workload, variables if number > 1 else None)
             process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(pipe)
             self.processes.append(process)
-        self.build_s = max(reply["s"] for reply in self._receive())
 
     def _ask(self, order):
         try:

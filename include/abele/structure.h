@@ -41,7 +41,16 @@ namespace abele::detail {
 
 /// The tensors of structures in order, and how the structures are built: 't' a tensor, '-' nothing, [...] elements in
 /// order, {<length>:<key><value>...} a map by sorted keys, =<length>:<text> a value that is no tensor.
-struct Flat {
+struct ABELE_API Flat {
+  // Compiled in the library: at::Tensor may be incomplete here.
+  Flat();
+  Flat(std::vector<at::Tensor> tensors, std::string form);
+  Flat(const Flat&);
+  Flat(Flat&&) noexcept;
+  Flat& operator=(const Flat&);
+  Flat& operator=(Flat&&) noexcept;
+  ~Flat();
+
   std::vector<at::Tensor> tensors;
   std::string form;
 };

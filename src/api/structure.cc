@@ -15,6 +15,14 @@ void addText(Flat& flat, const std::string& text) { flat.form += cat('=', text.s
 
 }  // namespace
 
+Flat::Flat() = default;
+Flat::Flat(std::vector<at::Tensor> list, std::string text) : tensors(std::move(list)), form(std::move(text)) {}
+Flat::Flat(const Flat&) = default;
+Flat::Flat(Flat&&) noexcept = default;
+Flat& Flat::operator=(const Flat&) = default;
+Flat& Flat::operator=(Flat&&) noexcept = default;
+Flat::~Flat() = default;
+
 bool FormReader::skip(char c) {
   if (atEnd() || form_[at_] != c) return false;
   ++at_;
