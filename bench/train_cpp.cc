@@ -304,7 +304,8 @@ void serve(const Workload& workload, const std::string& name) {
   for (int first = 0, steps = 0; std::cin >> first >> steps;) {
     const double processor = processorSeconds();
     const Clock::time_point start = Clock::now();
-    for (int step = first; step < first + steps; ++step) system->step(batches[static_cast<size_t>(step) % batches.size()]);
+    for (int step = first; step < first + steps; ++step)
+      system->step(batches[static_cast<size_t>(step) % batches.size()]);
     std::cout << "{\"s\": " << secondsSince(start) << ", \"cpu_s\": " << processorSeconds() - processor
               << ", \"losses\": []}" << std::endl;
   }
@@ -312,8 +313,8 @@ void serve(const Workload& workload, const std::string& name) {
   if (compiled != nullptr) threadsOf(name, compiled->model, taken);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::cout << "{\"peak_bytes\": " << usage.ru_maxrss * 1024 << ", \"heap_allocations\": null, \"placement\": \"" << taken
-            << "\"}\n";
+  std::cout << "{\"peak_bytes\": " << usage.ru_maxrss * 1024 << ", \"heap_allocations\": null, \"placement\": \""
+            << taken << "\"}\n";
 }
 
 void run(const std::string& what, const std::string& name, const std::string& system) {

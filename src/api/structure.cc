@@ -3,6 +3,9 @@
 
 #include <array>
 #include <charconv>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
 
 #include "abele/forward.h"
 #include "base/error.h"

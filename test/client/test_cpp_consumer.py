@@ -61,6 +61,32 @@ def test_find_package_builds_and_trains(tmp_path):
     assert "bubble" in output
 
 
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
+
+
+@pytest.mark.parametrize("standard", ["c++20", "c++23"])
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_headers_have_no_warnings(tmp_path, compiler, standard):
+    """Programs may include abele/abele.h before LibTorch's headers, or without them."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    program = tmp_path / "program.cpp"
+    program.write_text("#include <abele/abele.h>\n\nint main() { return 0; }\n")
+    language = [f"-std={standard}", *WARNINGS, f"-I{ROOT / 'include'}"]
+    run(compiler, "-fsyntax-only", *language, str(program))
+
+
+@pytest.mark.parametrize("standard", ["c++20", "c++23"])
+def test_a_program_has_no_warnings_of_our_headers(standard):
+    """A program that uses the templates; LibTorch's own headers are system headers."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    include = Path(importlib.util.find_spec("torch").origin).parent / "include"
+    torch = ["-isystem", str(include), "-isystem", str(include / "torch" / "csrc" / "api" / "include")]
+    language = [f"-std={standard}", *WARNINGS, f"-I{ROOT / 'include'}", *torch]
+    run("g++", "-fsyntax-only", *language, str(CONSUMER / "consumer.cpp"))
+
+
 @pytest.mark.skipif(built_tree() is None, reason="no C++ build folder under build/: ./dev build makes one")
 @pytest.mark.skipif(tool("cmake") is None, reason="cmake is not installed")
 def test_another_release_of_libtorch_is_refused(tmp_path):
