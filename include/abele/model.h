@@ -150,7 +150,8 @@ class ABELE_API CompiledModel {
   void copyWeightsToDevice();
   /// Uploads only the buffers that Options::updatableNamedBuffers lists (E0702 if it lists none).
   void copyNamedBuffersToDevice();
-  /// Parameters and buffers by name, newest values. If several processes hold stages all call it, and each gets all.
+  /// Parameters and buffers by name, newest values: the module's own tensors, which later steps change; clone() what
+  /// must stay. If several processes hold stages all call it, and each gets all.
   /// Throws E0711 for a model on the meta device that no process has whole, E0705 before its tensors are read.
   std::map<std::string, at::Tensor> stateDict();
   /// Copies these values into the module, and uploads them. Throws E0708 for names or shapes that do not fit; then

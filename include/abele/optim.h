@@ -1,7 +1,7 @@
 // For users of the library: optimizers that run on the device. Same arithmetic as Python's torch.optim, bit for bit.
-// LibTorch's torch::optim rounds differently in Adam and AdamW: their moments differ in the last bit. So do
-// those of its SGD in float16 and bfloat16. One struct is one parameter group; pass several to give parameters
-// different values.
+// LibTorch's torch::optim rounds differently in Adam, AdamW and centered RMSprop: their moments differ in the last
+// bit. So do those of its SGD in float16 and bfloat16. One struct is one parameter group; pass several to give
+// parameters different values.
 //
 //   abele::optim::AdamW{.lr = 1e-3}
 //   abele::optim::Optimizer({abele::optim::SGD{.lr = 0.1, .parameters = {"encoder"}}, abele::optim::SGD{.lr = 0.01}})
