@@ -41,12 +41,19 @@ LAYERS = {
     ),
     # What devices share that run ATen's operators.
     "src/runtime/device/aten": ("base exe runtime runtime/device runtime/kernels runtime/memory", TORCH),
+    # What devices share that work together with other processes.
+    "src/runtime/device/processes": (
+        "base exe runtime runtime/collective runtime/device runtime/device/aten runtime/kernels runtime/memory",
+        TORCH,
+    ),
     "src/runtime/device/cpu": (
-        "base exe runtime runtime/device runtime/device/aten runtime/kernels runtime/memory runtime/collective",
+        "base exe runtime runtime/collective runtime/device runtime/device/aten runtime/device/processes "
+        "runtime/kernels runtime/memory",
         TORCH,
     ),
     "src/runtime/device/accelerator": (
-        "base exe runtime runtime/device runtime/device/aten runtime/kernels runtime/memory",
+        "base exe runtime runtime/collective runtime/device runtime/device/aten runtime/device/processes "
+        "runtime/kernels runtime/memory",
         TORCH,
     ),
     # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
@@ -79,7 +86,7 @@ LAYERS = {
     "test/unit/runtime/kernels": ("base runtime/kernels", TORCH),
     "test/unit/runtime/device": ("base ir passes plan exe exe/build runtime runtime/device runtime/memory", TORCH),
     "test/unit/runtime/device/accelerator": (
-        "base ir passes plan exe exe/build runtime runtime/device runtime/device/accelerator",
+        "base ir passes plan exe exe/build runtime runtime/collective runtime/device runtime/device/accelerator",
         TORCH,
     ),
     "test/unit/runtime/device/cpu": (

@@ -90,7 +90,8 @@ std::optional<Arg> plainArg(const c10::IValue& value) {
   if (value.isSymBool()) return Arg::boolean(value.toSymBool().guard_bool(__FILE__, __LINE__));
   if (value.isString()) return Arg::string(value.toStringRef());
   if (value.isDevice()) {
-    Arg arg = Arg::string(value.toDevice().str());
+    // Without its number: a stage has its own device, and each process captures on one of its own.
+    Arg arg = Arg::string(c10::DeviceTypeName(value.toDevice().type(), /*lower_case=*/true));
     arg.kind = Arg::Kind::kDevice;
     return arg;
   }

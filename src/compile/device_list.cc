@@ -6,7 +6,6 @@
 #include <ATen/DeviceAccelerator.h>
 
 #include "base/error.h"
-#include "compile/program_options.h"
 
 namespace abele::host {
 namespace {
@@ -55,27 +54,110 @@ std::vector<c10::Device> deviceList(const std::string& names) {
   return devices;
 }
 
-std::vector<c10::Device> devicesBySpace(const std::vector<c10::Device>& devices) {
+namespace {
+
+/// Of one replica, in a process; 0: as many as the model has.
+int64_t devicesOfReplica(const ProgramOptions& options) { return options.processes.devices / options.replicas; }
+
+size_t beginOf(const ProgramOptions& options, int64_t process, size_t devices) {
+  const ProcessOptions& processes = options.processes;
+  const auto count = static_cast<int64_t>(devices);
+  if (const int64_t here = devicesOfReplica(options); here > 0) return static_cast<size_t>(process * here % count);
+  const int64_t place = process % processes.on_host;
+  return static_cast<size_t>(count < processes.on_host ? place % count : place * (count / processes.on_host));
+}
+
+std::vector<c10::Device> withoutRepeats(const std::vector<c10::Device>& devices) {
   std::vector<c10::Device> found;
   for (const c10::Device& device : devices)
     if (std::find(found.begin(), found.end(), device) == found.end()) found.push_back(device);
   return found;
 }
 
-std::vector<int> spacesOf(const std::vector<c10::Device>& devices) {
-  const std::vector<c10::Device> by_space = devicesBySpace(devices);
-  std::vector<int> spaces;
-  if (by_space.size() == 1) return spaces;
-  while (spaces.size() < kMostDevices)
-    for (const c10::Device& device : devices)
-      spaces.push_back(static_cast<int>(std::find(by_space.begin(), by_space.end(), device) - by_space.begin()));
-  return spaces;
-}
-
-c10::Device captureDevice(const ProgramOptions& options) {
-  const std::vector<c10::Device> devices = deviceList(options.device);
+c10::Device firstAccelerator(const std::vector<c10::Device>& devices) {
   const auto first = std::find_if(devices.begin(), devices.end(), [](c10::Device device) { return !device.is_cpu(); });
   return first == devices.end() ? kCpu : *first;
 }
+
+/// Which of these share memory, and what kind they are of, as the first so many devices of a process see them.
+std::vector<int> layoutOf(const std::vector<c10::Device>& devices, size_t count, std::vector<bool>& is_cpu) {
+  std::vector<int> layout;
+  std::vector<c10::Device> found;
+  for (size_t k = 0; k < count; ++k) {
+    const c10::Device device = devices[k % devices.size()];
+    const auto at = std::find(found.begin(), found.end(), device);
+    layout.push_back(static_cast<int>(at - found.begin()));
+    is_cpu.push_back(device.is_cpu());
+    if (at == found.end()) found.push_back(device);
+  }
+  return layout;
+}
+
+}  // namespace
+
+std::vector<c10::Device> devicesOf(const ProgramOptions& options, int64_t process) {
+  std::vector<c10::Device> devices = deviceList(options.device);
+  const size_t begin = beginOf(options, process, devices.size());
+  std::rotate(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(begin), devices.end());
+  return devices;
+}
+
+std::vector<c10::Device> devicesHere(const ProgramOptions& options) {
+  return devicesOf(options, options.processes.index);
+}
+
+std::vector<c10::Device> devicesBySpace(const ProgramOptions& options) {
+  const std::vector<c10::Device> devices = devicesHere(options);
+  const int64_t here = devicesOfReplicaHere(options), own = options.processes.index % options.processes.stages;
+  if (here == 0) return withoutRepeats(devices);
+  std::vector<c10::Device> by_space;
+  const auto put = [&](int space, c10::Device device) {
+    if (static_cast<size_t>(space) >= by_space.size())
+      by_space.resize(static_cast<size_t>(space) + 1, firstAccelerator(devices));
+    by_space[static_cast<size_t>(space)] = device;
+  };
+  for (int64_t d = 0; d < here * options.processes.stages; ++d) {
+    const bool is_here = d / here == own;
+    const c10::Device device =
+        is_here ? devices[static_cast<size_t>(d % here) % devices.size()] : firstAccelerator(devices);
+    put(options.stages.spaceOf(static_cast<int>(d)), device);
+  }
+  return by_space;
+}
+
+std::vector<int> spacesOf(const ProgramOptions& options) {
+  const std::vector<c10::Device> devices = deviceList(options.device);
+  std::vector<int> spaces;
+  if (withoutRepeats(devices).size() == 1) return spaces;
+  const int64_t stages = options.processes.stages, here = devicesOfReplicaHere(options);
+  const size_t count = here > 0 ? static_cast<size_t>(here) : devices.size();
+  std::vector<std::vector<int>> layouts;  // by process that holds other stages
+  std::vector<std::vector<bool>> kinds;
+  for (int64_t process = 0; process < options.processes.count; ++process) {
+    std::vector<bool> is_cpu;
+    const std::vector<int> layout = layoutOf(devicesOf(options, process), count, is_cpu);
+    const auto like = static_cast<size_t>(process % stages);
+    if (process < stages) {
+      layouts.push_back(layout);
+      kinds.push_back(is_cpu);
+    }
+    ABELE_REQUIRE(layout == layouts[like] && is_cpu == kinds[like], E0702,
+                  {.what = cat("processes ", like, " and ", process, " have the same stages, on other devices"),
+                   .found = cat("devices ", options.device, " for ", options.processes.count, " processes"),
+                   .expected = "devices of the same kinds, of which the same ones are one",
+                   .remedy = "name each device once, or as many for each process as it has"});
+  }
+  if (here == 0) {
+    while (spaces.size() < kMostDevices) spaces.insert(spaces.end(), layouts[0].begin(), layouts[0].end());
+    return spaces;
+  }
+  for (const std::vector<int>& layout : layouts) {
+    const int before = spaces.empty() ? 0 : 1 + *std::max_element(spaces.begin(), spaces.end());
+    for (const int space : layout) spaces.push_back(before + space);
+  }
+  return spaces;
+}
+
+c10::Device captureDevice(const ProgramOptions& options) { return firstAccelerator(devicesHere(options)); }
 
 }  // namespace abele::host

@@ -283,7 +283,7 @@ void setStageProcesses(const Options::Values& values, ProgramOptions& session) {
 void setSpaces(const Options::Values& values, ProgramOptions& session) {
   const bool separates = isOn(values, "abele.separateMemory");
   std::vector<int>& spaces = session.stages.spaces;
-  spaces = spacesOf(deviceList(session.device));
+  spaces = spacesOf(session);
   if (!spaces.empty()) return;
   spaces.assign(static_cast<size_t>(devicesOfReplicaHere(session)), 0);
   if (separates && spaces.empty()) spaces = {0};

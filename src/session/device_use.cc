@@ -20,9 +20,13 @@ DeviceUse deviceUse(Session& session) {
     last = std::max<int64_t>(last, worker.device);
   }
   DeviceUse use{.first = std::min(first, last), .count = last - std::min(first, last) + 1};
-  const std::vector<c10::Device> devices = deviceList(impl.options.device);
-  for (int64_t d = use.first; d < use.first + use.count; ++d)
-    use.targets.push_back(devices.empty() ? "cpu" : devices[static_cast<size_t>(d) % devices.size()].str());
+  const std::vector<c10::Device> devices = devicesBySpace(impl.options);
+  for (int64_t d = use.first; d < use.first + use.count; ++d) {
+    const auto on_it = std::ranges::find_if(compiled.executable.workers,
+                                            [&](const exe::WorkerProgram& w) { return !w.isLink() && w.device == d; });
+    const int32_t space = on_it == compiled.executable.workers.end() ? 0 : on_it->space;
+    use.targets.push_back(devices[static_cast<size_t>(space) % devices.size()].str());
+  }
   return use;
 }
 

@@ -1,5 +1,6 @@
 // From an executable to a device that is ready to run it.
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include <malloc.h>
@@ -208,6 +209,22 @@ void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
   setLossScaling(compiled, loss_scaling);
 }
 
+namespace {
+
+/// What this process computes on, each device once.
+std::string devicesUsed(const exe::Executable& executable, const std::vector<c10::Device>& by_space,
+                        int64_t stage_process) {
+  std::set<int32_t> spaces;
+  for (const exe::WorkerProgram& worker : executable.workers)
+    if (!worker.isLink() && worker.process == stage_process) spaces.insert(worker.space);
+  std::string names;
+  for (const int32_t space : spaces)
+    names += cat(names.empty() ? "" : ", ", by_space[static_cast<size_t>(space) % by_space.size()].str());
+  return names;
+}
+
+}  // namespace
+
 void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator) {
   const exe::Executable& executable = compiled.executable;
   trimForDevices(executable);
@@ -226,9 +243,14 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   device.device_graphs = options.device_graphs;
   device.has_own_weights_alone = compiled.has_own_weights_alone;
   const bool is_cpu = captureDevice(options).is_cpu();
-  if (!is_cpu)
-    for (const c10::Device& each : devicesBySpace(deviceList(options.device)))
+  if (!is_cpu) {
+    const std::vector<c10::Device> by_space = devicesBySpace(options);
+    for (const c10::Device& each : by_space)
       device.accelerator += cat(device.accelerator.empty() ? "" : ",", each.str());
+    if (options.processes.count > 1)
+      log::info("process ", options.processes.index, " runs on ",
+                devicesUsed(executable, by_space, device.stage_process));
+  }
   // A row of runtime/device/backends.def.
   compiled.backend = runtime::makeBackend(is_cpu ? "cpu" : "accelerator", executable, device);
   compiled.model_of = matchModel(executable, compiled.model);

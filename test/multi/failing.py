@@ -21,11 +21,15 @@ class Net(torch.nn.Module):
         return y, poptorch.identity_loss(y.square(), reduction="mean")
 
 
-def training(width=4, seed=1, lr=0.1):
+def training(width=4, seed=1, lr=0.1, off_chip=False):
     torch.manual_seed(seed)
     model = Net(width)
     opts = poptorch.Options()
     opts.Distributed.configureProcessId(RANK, 2)
+    if off_chip:
+        opts.TensorLocations.setWeightLocation(
+            poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
+        )
     return model, poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=lr))
 
 
@@ -72,6 +76,11 @@ def step_fails():
     executor(GOOD)
     attempt(lambda: executor(BAD if RANK == 1 else GOOD))
     weightsSurvive(model, executor)
+
+
+def has_weights_off_chip():
+    _, executor = training(off_chip=True)
+    attempt(lambda: executor(GOOD))
 
 
 def is_silent():

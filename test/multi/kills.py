@@ -17,6 +17,7 @@ import poptorch
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import simulated
 from forked import Forked, placeOf
 from ports import freePort
 
@@ -40,6 +41,8 @@ class Net(torch.nn.Module):
 def train(rank, port, tell):
     """Trains until a process is gone. tell: takes a character a step, then what was heard."""
     os.environ.update(placeOf(rank, PROCESSES, port))
+    if os.environ.get("ABELE_DEVICE", "").startswith("simulated"):
+        simulated.load()
     torch.set_num_threads(1)
     torch.manual_seed(1)
     model = Net()

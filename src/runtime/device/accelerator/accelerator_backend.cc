@@ -16,13 +16,21 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "exe/sums.h"
+#include "runtime/collective/peers.h"
 #include "runtime/device/accelerator/accelerator_device.h"
 #include "runtime/device/accelerator/moves.h"
 #include "runtime/device/accelerator/off_chip_window.h"
+#include "runtime/device/accelerator/pinned_messages.h"
 #include "runtime/device/accelerator/places.h"
 #include "runtime/device/accelerator/staging.h"
 #include "runtime/device/aten/own_call.h"
 #include "runtime/device/checks.h"
+#include "runtime/device/processes/agreement.h"
+#include "runtime/device/processes/joint_call.h"
+#include "runtime/device/processes/message_call.h"
+#include "runtime/device/processes/stage_shares.h"
+#include "runtime/device/processes/step_agreement.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/fixed_shapes.h"
 #include "runtime/kernels/grad_modes.h"
@@ -78,8 +86,10 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
   };
   refuse(options.floating_point_exceptions, "detection of floating-point exceptions");
   refuse(options.stochastic_rounding, "stochastic rounding");
-  refuse(options.peers != nullptr || executable.processes > 1 || executable.stage_processes > 1,
-         "training by several processes");
+  // One of the workers that compute would add up the sums, and has a window for its own frames alone.
+  refuse(
+      executable.training && executable.processes > 1 && std::ranges::any_of(executable.groups, &exe::Group::off_chip),
+      "memory off chip in a training of replicas in several processes");
 }
 
 /// The host has another stream of random numbers than accelerators, and a program has one.
@@ -93,6 +103,14 @@ void requireNoDraws(const exe::Executable& executable, const exe::WorkerProgram&
                      .remedy = "put the block of this operator on an accelerator, or all of them on the CPU"});
 }
 
+/// Does it send to other processes, receive from them, or add up sums with them?
+bool meetsOthers(const exe::Executable& executable, const exe::WorkerProgram& worker) {
+  return std::ranges::any_of(worker.actions, [&](const exe::Action& action) {
+    return std::ranges::any_of(executable.segments[action.segment].instructions,
+                               [](const exe::Instruction& i) { return isMessage(i) || isJoint(i); });
+  });
+}
+
 class AcceleratorBackend final : public DeviceBackend {
  public:
   AcceleratorBackend(const exe::Executable& executable, const DeviceOptions& options)
@@ -100,12 +118,15 @@ class AcceleratorBackend final : public DeviceBackend {
         options_(options),
         devices_(devicesOf(options.accelerator)),
         first_(*std::ranges::find_if_not(devices_, &c10::Device::is_cpu)),
-        places_(executable, devices_,
+        places_(executable, options.stage_process, devices_,
                 {.memory_limit = options.off_chip_memory_limit, .folder = options.off_chip_folder}),
         written_(executable),
         hypers_(countHyperGroups(executable)),
-        events_(executable, places_, first_.type()),
-        staging_(executable, places_),
+        events_(executable, options.stage_process, places_, first_.type()),
+        staging_(executable, options.stage_process, places_),
+        shared_(executable, options),
+        agreement_(executable, options.stage_process, [this](int32_t slot) { return hostValue(slot); }),
+        step_agreement_(executable, options),
         rounding_{.seed = options.rounding_seed},
         start_(runtime::newGenerator(first_)) {
     for (size_t i = 0; i < executable.workers.size(); ++i) {
@@ -113,8 +134,9 @@ class AcceleratorBackend final : public DeviceBackend {
       const c10::Device device = places_.at(worker.space).device();
       if (device.is_cpu()) requireNoDraws(executable, worker);
       random_.emplace_back(device);
-      streams_.push_back({newStream(device), std::nullopt});
-      if (worker.from >= 0) streams_.back().source = newStream(places_.at(worker.from).device());
+      streams_.emplace_back();
+      messages_.emplace_back();
+      if (isMine(worker)) makeStreams(worker, device);
     }
     passages_.resize(executable.workers.size());
     graph_pools_.resize(executable.workers.size(), {0, 0});
@@ -139,17 +161,34 @@ class AcceleratorBackend final : public DeviceBackend {
                             streams_[worker],
                             large_gradients_[worker],
                             passages_[worker],
-                            graph_pools_[worker]};
+                            graph_pools_[worker],
+                            messages_[worker].get()};
+    // What the calls keep on a device belongs to the streams that use it.
+    const c10::MultiStreamGuard on_others(streams_[worker].others);
+    const c10::OptionalStreamGuard on_our_stream(streams_[worker].own);
     return std::make_unique<AcceleratorDevice>(executable_, worker, parts, hypers_, gradients_, events_, staging_,
-                                               options_, profile_);
+                                               OtherProcesses{shared_, agreement_}, options_, profile_);
   }
-  // A worker enqueues and waits for nobody but its stream.
+  // A worker enqueues and waits for nobody but its stream. A caller that waits for other processes could not be
+  // interrupted.
   bool canWorkOnThisThread(int32_t worker) const override {
+    if (options_.peers) return false;
     return !places_.ofWorker(worker).isHost() || at::get_num_threads() == options_.threads_per_device;
+  }
+
+  void interrupt() override {
+    if (options_.peers) options_.peers->interrupt();
+  }
+
+  // No process updates anything before the devices of all have come as far without an error.
+  void agree() override {
+    if (const std::optional<UserError> error = waitForWorkers()) throw *error;
+    step_agreement_.agree();
   }
 
   void begin(int64_t /*step*/) override {
     profile_.begin();
+    if (options_.peers) options_.peers->begin();
     gradients_.large = gradients_.all = 0;
     gradients_.overflowed = false;
     events_.begin();
@@ -162,6 +201,7 @@ class AcceleratorBackend final : public DeviceBackend {
     for (size_t space = 0; space < places_.size(); ++space)
       if (const Place& place = places_.at(static_cast<int32_t>(space)); !place.isHost())
         events_.begun(static_cast<int32_t>(space)).record(*place.copies());
+    step_agreement_.begin(agreement_.hyperHash(), start_);
   }
 
   void finish(bool completed) override {
@@ -170,12 +210,14 @@ class AcceleratorBackend final : public DeviceBackend {
     if (completed && !error) {
       staging_.fetchOutputs();
       staging_.releaseInputs();
+      shareStep();
       countLargeGradients();
-      start_.set_offset(start_.get_offset() + static_cast<uint64_t>(executable_.random_draws *
-                                                                    executable_.micro_batches * executable_.replicas));
+      start_.set_offset(start_.get_offset() +
+                        static_cast<uint64_t>(executable_.random_draws * executable_.allMicroBatches()));
       ++rounding_.step;
       return;
     }
+    if (options_.peers) options_.peers->fail("its step failed");
     for (const Saved& saved : restored_)
       places_.ofSlot(saved.slot).work([&] { copyInto(tensorOf(saved.slot), saved.copy); });
     for (const Place& place : places_) place.wait();
@@ -187,8 +229,10 @@ class AcceleratorBackend final : public DeviceBackend {
     const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
     checkUpload(executable_, what, host);
-    const std::vector<int32_t> slots =
-        replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica);
+    if (!options_.has_own_weights_alone) step_agreement_.noteUpload(external, host);
+    if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
+    std::vector<int32_t> slots = replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica);
+    std::erase_if(slots, [&](int32_t slot) { return !places_.isHere(slot); });
     for (const int32_t slot : slots) {
       const Place& place = places_.ofSlot(slot);
       place.waitForCaller(host);
@@ -201,21 +245,25 @@ class AcceleratorBackend final : public DeviceBackend {
     const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return;
     checkDownload(executable_, what, host);
-    const Place& place = places_.ofSlot(what.slotOf(replica));
-    place.waitForCaller(host);
     const c10::AutoGradMode no_grad(false);
-    const c10::OptionalStreamGuard on_copies(place.copies());
-    host.copy_(tensorOf(what.slotOf(replica)));
-    place.wait();
+    if (shared_.isNeeded() && !options_.has_own_weights_alone) {
+      host.copy_(sharedValue(what, replica));
+      return;
+    }
+    for (const int32_t slot : exe::slotsOf(executable_, what, replica)) {
+      if (!places_.isHere(slot)) continue;
+      const Place& place = places_.ofSlot(slot);
+      place.waitForCaller(host);
+      const c10::OptionalStreamGuard on_copies(place.copies());
+      host.copy_(tensorOf(slot));
+      return place.wait();
+    }
   }
 
   at::Tensor value(int32_t external, int32_t replica) const override {
     const exe::External& what = externalAt(executable_, external);
     if (what.slot < 0) return {};
-    const Type& type = executable_.slots[what.slot].type;
-    at::Tensor result = at::empty_strided(type.sizes, type.strides, scalarType(type.dtype));
-    download(external, result, replica);
-    return result;
+    return shared_.isNeeded() ? sharedValue(what, replica) : hostValue(what.slotOf(replica));
   }
 
   bool placeIn(int32_t /*external*/, const at::Tensor& /*host*/) override { return false; }
@@ -227,15 +275,18 @@ class AcceleratorBackend final : public DeviceBackend {
 
   void bindInputs(const std::vector<at::Tensor>& inputs) override {
     checkInputs(executable_, inputs);
+    step_agreement_.noteInputs(inputs);
     staging_.bindInputs(inputs);
   }
   void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) override {
     checkOutputs(executable_, outputs);
+    if (shared_.isNeeded()) bound_outputs_ = outputs;
     staging_.bindOutputs(outputs);
   }
 
   void setHyper(int group, const std::string& name, double value) override {
     if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;  // a group without parameters here
+    agreement_.setHyper(group, name, value);
     ABELE_REQUIRE(setNumber(hypers_[static_cast<std::size_t>(group)], name, value), E0706,
                   {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});
   }
@@ -292,12 +343,35 @@ class AcceleratorBackend final : public DeviceBackend {
     }
   }
 
+  bool isMine(const exe::WorkerProgram& worker) const { return worker.process == options_.stage_process; }
+  void makeStreams(const exe::WorkerProgram& worker, c10::Device device);
+  // Results in all processes.
+  void shareStep() {
+    if (!shared_.isNeeded()) return;
+    shared_.shareResults(std::exchange(bound_outputs_, {}));
+    options_.peers->begin();
+  }
+  at::Tensor hostValue(int32_t slot) const {
+    const Type& type = executable_.slots[slot].type;
+    at::Tensor result = at::empty_strided(type.sizes, type.strides, scalarType(type.dtype));
+    const Place& place = places_.ofSlot(slot);
+    const c10::AutoGradMode no_grad(false);
+    const c10::OptionalStreamGuard on_copies(place.copies());
+    result.copy_(tensorOf(slot));
+    place.wait();
+    return result;
+  }
+  at::Tensor sharedValue(const exe::External& external, int32_t replica) const {
+    return shared_.value(external.slotOf(replica), [this](int32_t slot) { return hostValue(slot); });
+  }
   const at::Tensor& tensorOf(int32_t slot) const { return places_.ofSlot(slot).slots().tensor(slot, 0); }
   template <class Fn>
   void forEachStream(Fn fn) const {
-    for (const WorkerStreams& streams : streams_)
+    for (const WorkerStreams& streams : streams_) {
       for (const std::optional<c10::Stream>& stream : {streams.own, streams.source})
         if (stream) fn(*stream);
+      for (const c10::Stream& stream : streams.others) fn(stream);
+    }
     for (const std::unique_ptr<OffChipWindow>& window : windows_)
       if (window) {
         fn(window->incoming());
@@ -325,21 +399,44 @@ class AcceleratorBackend final : public DeviceBackend {
   Places places_;
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
-  std::vector<WorkerStreams> streams_;                   // by worker
-  std::vector<WorkerMoves> moves_;                       // by worker
-  std::vector<std::unique_ptr<OffChipWindow>> windows_;  // by worker; null: uses no off-chip memory on a device
-  std::vector<RandomPosition> random_;                   // by worker
-  std::vector<Passage> passages_;                        // by worker
-  std::vector<c10::MempoolId_t> graph_pools_;            // by worker; {0, 0}: nothing was captured
+  std::vector<WorkerStreams> streams_;                     // by worker
+  std::vector<WorkerMoves> moves_;                         // by worker
+  std::vector<std::unique_ptr<OffChipWindow>> windows_;    // by worker; null: uses no off-chip memory on a device
+  std::vector<RandomPosition> random_;                     // by worker
+  std::vector<Passage> passages_;                          // by worker
+  std::vector<std::unique_ptr<PinnedMessages>> messages_;  // by worker; null: it does not work with other processes
+  std::vector<c10::MempoolId_t> graph_pools_;              // by worker; {0, 0}: nothing was captured
   GradientCount gradients_;
   std::vector<at::Tensor> large_gradients_;  // by worker: of this step; undefined where nobody counts
   StepEvents events_;
   StepProfile profile_;
   Staging staging_;
+  StageShares shared_;                                  // with the processes that hold other stages
+  Agreement agreement_;                                 // with other processes
+  StepAgreement step_agreement_;                        // with those that hold other stages
+  std::vector<std::vector<at::Tensor>> bound_outputs_;  // of this step, where other processes get them
   RoundingPosition rounding_;
   at::Generator start_;          // where the next step's micro-batch 0 starts
   std::vector<Saved> restored_;  // what a failed step has to give back
 };
+
+void AcceleratorBackend::makeStreams(const exe::WorkerProgram& worker, c10::Device device) {
+  WorkerStreams& streams = streams_.back();
+  streams.own = newStream(device);
+  if (!meetsOthers(executable_, worker)) {
+    if (worker.from >= 0) streams.source = newStream(places_.at(worker.from).device());
+    return;
+  }
+  std::vector<c10::Stream> all;
+  if (streams.own) all.push_back(*streams.own);
+  const auto isNew = [&](c10::Device other) {
+    return !other.is_cpu() && std::ranges::none_of(all, [&](const c10::Stream& s) { return s.device() == other; });
+  };
+  if (exe::addsUp(worker))
+    for (const c10::Device other : devices_)
+      if (isNew(other)) all.push_back(streams.others.emplace_back(*newStream(other)));
+  messages_.back() = std::make_unique<PinnedMessages>(all);
+}
 
 void AcceleratorBackend::makeWindows() {
   std::vector<char> works_at_home;  // links and the host take and give frames there
@@ -348,7 +445,7 @@ void AcceleratorBackend::makeWindows() {
   moves_ = planMoves(executable_, works_at_home);
   for (std::size_t i = 0; i < moves_.size(); ++i) {
     windows_.emplace_back();
-    if (moves_[i].window_bytes == 0) continue;
+    if (moves_[i].window_bytes == 0 || !isMine(executable_.workers[i])) continue;
     const int32_t space = executable_.workers[i].space;
     windows_.back() = std::make_unique<OffChipWindow>(executable_, moves_[i], places_, space);
     places_.at(space).addTable(windows_.back()->slots());
@@ -379,7 +476,8 @@ std::optional<UserError> AcceleratorBackend::waitForWorkers() {
 }
 
 at::Tensor AcceleratorBackend::counterOf(int32_t worker) const {
-  if (options_.gradient_edge <= 0 || executable_.workers[worker].isLink()) return {};
+  if (options_.gradient_edge <= 0 || executable_.workers[worker].isLink() || !isMine(executable_.workers[worker]))
+    return {};
   const Place& place = places_.ofWorker(worker);
   return place.work([&] { return at::zeros({}, at::TensorOptions(at::kLong).device(place.device())); });
 }
@@ -405,7 +503,8 @@ void AcceleratorBackend::fillInitial() {
   for (const exe::External& external : executable_.externals)
     if (external.slot >= 0 && (external.initial != 0 || std::signbit(external.initial)) &&
         (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
-      for (int32_t slot : slotsOf(external)) places_.ofSlot(slot).work([&] { tensorOf(slot).fill_(external.initial); });
+      for (int32_t slot : slotsOf(external))
+        if (places_.isHere(slot)) places_.ofSlot(slot).work([&] { tensorOf(slot).fill_(external.initial); });
 }
 
 // As on CPU devices: a step's last updates all run or none (StepEvents::requireNoError), so one update a step needs no
@@ -416,7 +515,7 @@ void AcceleratorBackend::findRestored() {
                          (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
     if (external.slot < 0 || (external.kind != exe::ExternalKind::kBuffer && !updated)) continue;
     for (int32_t own : slotsOf(external))
-      if (written_.overlaps(executable_.slots[own]))
+      if (places_.isHere(own) && written_.overlaps(executable_.slots[own]))
         restored_.push_back({own, places_.ofSlot(own).work([&] { return tensorOf(own).clone(); })});
   }
 }

@@ -12,8 +12,11 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "exe/sums.h"
 #include "runtime/device/aten/counted_call.h"
 #include "runtime/device/aten/own_call.h"
+#include "runtime/device/processes/joint_call.h"
+#include "runtime/device/processes/message_call.h"
 #include "runtime/kernels/intra_op_threads.h"
 #include "runtime/memory/steering_allocator.h"
 #include "runtime/memory/tensors.h"
@@ -128,11 +131,19 @@ void meet(c10::Event& event, const c10::Stream& first, const c10::Stream& then) 
 
 }  // namespace
 
-StepEvents::StepEvents(const exe::Executable& executable, const Places& places, c10::DeviceType type)
-    : places_(places), completed_(executable.segments.size()), counts_(executable.segments.size(), 0) {
+StepEvents::StepEvents(const exe::Executable& executable, int64_t stage_process, const Places& places,
+                       c10::DeviceType type)
+    : places_(places),
+      is_here_(executable.segments.size(), false),
+      completed_(executable.segments.size()),
+      counts_(executable.segments.size(), 0) {
   for (size_t space = 0; space < places.size(); ++space) begun_.emplace_back(type);
   for (const exe::WorkerProgram& worker : executable.workers)
-    for (const exe::Action& action : worker.actions) completed_[action.segment].emplace_back(type);
+    for (const exe::Action& action : worker.actions) {
+      if (worker.process != stage_process) continue;
+      completed_[action.segment].emplace_back(type);
+      is_here_[action.segment] = true;
+    }
 }
 
 void StepEvents::begin() {
@@ -142,7 +153,7 @@ void StepEvents::begin() {
 }
 
 void StepEvents::await(const exe::Wait& wait, const std::optional<c10::Stream>& stream) const {
-  if (wait.completions <= 0) return;
+  if (wait.completions <= 0 || !is_here_[wait.segment]) return;
   const c10::Event& event = completed_[wait.segment].at(wait.completions - 1);
   stream ? event.block(*stream) : event.synchronize();
 }
@@ -174,10 +185,13 @@ at::Tensor Passage::tensor(const Type& type, c10::Device device) {
 
 AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t worker, const WorkerParts& parts,
                                      std::vector<Hyper>& hypers, GradientCount& gradients, StepEvents& events,
-                                     Staging& staging, const DeviceOptions& options, const StepProfile& profile)
+                                     Staging& staging, const OtherProcesses& others, const DeviceOptions& options,
+                                     const StepProfile& profile)
     : executable_(executable),
       program_(executable.workers[worker]),
       worker_(worker),
+      process_(options.process),
+      adds_up_(exe::addsUp(executable.workers[worker])),
       events_(events),
       staging_(staging),
       streams_(parts.streams),
@@ -190,7 +204,8 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
       calls_(executable, worker, parts.slots, parts.random, profile, options.watch, /*joins=*/false,
              [&, updates = ListedUpdates(executable, executable.workers[worker])](const exe::Instruction& instruction,
                                                                                   exe::Direction direction) {
-               if (program_.isLink())
+               if (isMessage(instruction) || isJoint(instruction)) return makeProcessCall(instruction, parts, others);
+               if (program_.isLink() && !adds_up_)
                  return makeLinkCopy(executable, instruction, parts.slots, streams_, parts.passage);
                if (!options.watch)  // who watches sees the updates one by one
                  if (std::unique_ptr<Call> listed = updates.makeCall(instruction, parts.slots, hypers)) return listed;
@@ -208,17 +223,33 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
   }
   // Who watches or counts gradients sees each call; copies of links lie on two devices.
   const bool sees_calls = options.watch || parts.large_gradients.defined();
-  if (options.device_graphs && !sees_calls && streams_.own && !streams_.source &&
+  if (options.device_graphs && !sees_calls && streams_.own && !program_.isLink() &&
       SegmentGraphs::isAvailable(parts.slots.device().type()))
-    graphs_.emplace(executable, worker, parts.slots, calls_, parts.random, *streams_.own, profile, parts.graph_pool);
+    graphs_.emplace(executable, worker, process_, parts.slots, calls_, parts.random, *streams_.own, profile,
+                    parts.graph_pool);
+}
+
+std::unique_ptr<Call> AcceleratorDevice::makeProcessCall(const exe::Instruction& instruction, const WorkerParts& parts,
+                                                         const OtherProcesses& others) const {
+  ABELE_CHECK(parts.messages, instruction.op, " without other processes");
+  if (isMessage(instruction))
+    return makeMessageCall(instruction, parts.slots, *others.shares.ofReplica(), *parts.messages);
+  const bool is_first = &instruction == firstJoint(executable_, worker_);
+  return makeJointCall(executable_, instruction, parts.slots, *others.shares.ofStages(),
+                       is_first ? &others.agreement : nullptr, *parts.messages);
 }
 
 void AcceleratorDevice::attach() {
   if (host_threads_ > 0) setIntraOpThreads(host_threads_);
 }
 
-// A link that fills the host's memory waits on the other device's stream.
+// A link that fills the host's memory waits on the other device's stream. Who adds up sums of several devices has a
+// stream on each: the host waits.
 void AcceleratorDevice::awaitOthers(const exe::Action& action) {
+  if (adds_up_) {
+    for (const exe::Wait& wait : action.waits) events_.await(wait, std::nullopt);
+    return;
+  }
   const std::optional<c10::Stream>& stream = streams_.own ? streams_.own : streams_.source;
   if (streams_.own) events_.begun(space_).block(*streams_.own);
   staging_.bring(worker_, action, streams_.own);
@@ -234,6 +265,7 @@ void AcceleratorDevice::run(const ActionContext& context) {
   const c10::AutoGradMode as_captured(executable_.training);
   std::optional<CacheScope> cache;
   if (host_threads_ > 0) cache.emplace();
+  const c10::MultiStreamGuard on_others(streams_.others);
   const c10::OptionalStreamGuard on_source(streams_.source), on_our_stream(streams_.own);
   const exe::Action& action = *actions_[context.segment][context.micro_batch];
   awaitOthers(action);
@@ -254,7 +286,8 @@ void AcceleratorDevice::runCalls(const ActionContext& context) {
   if (graphs_)
     graphs_->run(context);
   else
-    calls_.run(context, /*process=*/0, [](std::size_t, CallState&) {});
+    calls_.run(context, process_, [](std::size_t, CallState&) {});
+  for (const c10::Stream& other : streams_.others) other.synchronize();
   if (met_[1]) meet(*met_[1], *streams_.source, *streams_.own);
 }
 

@@ -13,6 +13,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/device/accelerator/off_chip_window.h"
+#include "runtime/device/accelerator/pinned_messages.h"
 #include "runtime/device/accelerator/places.h"
 #include "runtime/device/accelerator/random_position.h"
 #include "runtime/device/accelerator/segment_graphs.h"
@@ -21,6 +22,8 @@
 #include "runtime/device/aten/gradient_count.h"
 #include "runtime/device/aten/worker_calls.h"
 #include "runtime/device/backend.h"
+#include "runtime/device/processes/agreement.h"
+#include "runtime/device/processes/stage_shares.h"
 #include "runtime/kernels/optimizers.h"
 
 namespace abele::runtime {
@@ -30,7 +33,8 @@ namespace abele::runtime {
 /// work is done when the counter says so.
 class StepEvents {
  public:
-  StepEvents(const exe::Executable& executable, const Places& places, c10::DeviceType type);
+  /// stage_process: as of Places; what workers of others do is known by their messages.
+  StepEvents(const exe::Executable& executable, int64_t stage_process, const Places& places, c10::DeviceType type);
   void begin();
   /// Goes on when a segment was completed as often as the wait says in this step: the stream; without one, the host.
   void await(const exe::Wait& wait, const std::optional<c10::Stream>& stream) const;
@@ -46,6 +50,7 @@ class StepEvents {
 
  private:
   const Places& places_;
+  std::vector<char> is_here_;                       // by segment
   std::vector<c10::Event> begun_;                   // by space
   std::vector<std::vector<c10::Event>> completed_;  // by segment, in order
   std::vector<size_t> counts_;                      // of this step; each by its segment's worker
@@ -55,8 +60,10 @@ class StepEvents {
 };
 
 /// Where a worker enqueues: on its device, and, a link, on the device that it brings values from. None on the host.
+/// others: of one that adds up sums with other processes, on the further devices of its process.
 struct WorkerStreams {
   std::optional<c10::Stream> own, source;
+  std::vector<c10::Stream> others = {};
 };
 
 /// Memory of a device that copies between two frames of the host's memory go through, one after the other, so that
@@ -80,6 +87,13 @@ struct WorkerParts {
   at::Tensor large_gradients;  // where it counts for automatic loss scaling; undefined: nowhere
   Passage& passage;
   c10::MempoolId_t& graph_pool;
+  PinnedMessages* messages;  // of one that works with other processes; null for others
+};
+
+/// What the workers that work with other processes share.
+struct OtherProcesses {
+  const StageShares& shares;
+  Agreement& agreement;
 };
 
 /// Everything it refers to outlives it.
@@ -87,17 +101,21 @@ class AcceleratorDevice final : public Device {
  public:
   AcceleratorDevice(const exe::Executable& executable, int32_t worker, const WorkerParts& parts,
                     std::vector<Hyper>& hypers, GradientCount& gradients, StepEvents& events, Staging& staging,
-                    const DeviceOptions& options, const StepProfile& profile);
+                    const OtherProcesses& others, const DeviceOptions& options, const StepProfile& profile);
   void attach() override;
   void run(const ActionContext& context) override;
 
  private:
+  std::unique_ptr<Call> makeProcessCall(const exe::Instruction& instruction, const WorkerParts& parts,
+                                        const OtherProcesses& others) const;
   void awaitOthers(const exe::Action& action);
   void runCalls(const ActionContext& context);
 
   const exe::Executable& executable_;
   const exe::WorkerProgram& program_;
   int32_t worker_;
+  int64_t process_;  // as of Executable::globalMicroBatch
+  bool adds_up_;     // sums, with other processes
   StepEvents& events_;
   Staging& staging_;
   WorkerStreams streams_;

@@ -33,9 +33,10 @@ c10::Allocator* pinnedMemory(const std::vector<c10::Device>& devices) {
 
 }  // namespace
 
-Place::Place(const exe::Executable& executable, int32_t space, c10::Device device, c10::Allocator* pinned)
+Place::Place(const exe::Executable& executable, int64_t stage_process, int32_t space, c10::Device device,
+             c10::Allocator* pinned)
     : device_(device), copies_(newStream(device)), slots_(work([&] {
-        return std::make_unique<SlotTable>(executable, OffChipStorage{}, /*stage_process=*/0, device, space, pinned);
+        return std::make_unique<SlotTable>(executable, OffChipStorage{}, stage_process, device, space, pinned);
       })) {}
 
 void Place::waitForCaller(const at::Tensor& tensor) const {
@@ -50,15 +51,16 @@ void Place::bindOutput(int32_t slot, int64_t frame, const at::Tensor& tensor) co
   for (SlotTable* const table : of_workers_) table->bindOutput(slot, frame, tensor);
 }
 
-Places::Places(const exe::Executable& executable, const std::vector<c10::Device>& devices,
+Places::Places(const exe::Executable& executable, int64_t stage_process, const std::vector<c10::Device>& devices,
                const OffChipStorage& off_chip)
-    : executable_(executable) {
+    : executable_(executable), stage_process_(stage_process) {
   c10::Allocator* const pinned = pinnedMemory(devices);
   int32_t last = 0;
   for (const exe::WorkerProgram& worker : executable.workers) last = std::max({last, worker.space, worker.from});
   for (int32_t space = 0; space <= last; ++space)
-    places_.emplace_back(executable, space, devices[static_cast<std::size_t>(space) % devices.size()], pinned);
-  off_chip_ = std::make_unique<SlotTable>(executable, off_chip, /*stage_process=*/0, c10::Device(c10::DeviceType::CPU),
+    places_.emplace_back(executable, stage_process, space, devices[static_cast<std::size_t>(space) % devices.size()],
+                         pinned);
+  off_chip_ = std::make_unique<SlotTable>(executable, off_chip, stage_process, c10::Device(c10::DeviceType::CPU),
                                           SlotTable::kOffChip, pinned);
   placeNumbers();
   for (const Place& place : places_) {
@@ -73,7 +75,7 @@ void Places::placeNumbers() {
     for (const exe::Instruction& instruction : segment.instructions) {
       if (!isOwn(instruction.op)) continue;
       for (const int32_t slot : slotsReadByHost(instruction)) {
-        if (slot < 0) continue;
+        if (slot < 0 || !isHere(slot)) continue;
         const bool is_off_chip = executable_.groups[executable_.slots[slot].group].off_chip;
         SlotTable& slots = is_off_chip ? *off_chip_ : ofSlot(slot).slots();
         if (ofSlot(slot).isHost() || (!is_off_chip && slots.tensor(slot, 0).is_cpu())) continue;

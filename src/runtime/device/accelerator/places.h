@@ -26,7 +26,8 @@ std::optional<c10::Stream> newStream(c10::Device device);
 class Place {
  public:
   /// pinned: where memory of the host that devices copy from and to comes from; may be null.
-  Place(const exe::Executable& executable, int32_t space, c10::Device device, c10::Allocator* pinned);
+  Place(const exe::Executable& executable, int64_t stage_process, int32_t space, c10::Device device,
+        c10::Allocator* pinned);
 
   c10::Device device() const { return device_; }
   bool isHost() const { return device_.is_cpu(); }
@@ -63,8 +64,10 @@ class Place {
 /// links read.
 class Places {
  public:
-  /// devices: by memory space; spaces beyond begin them again. Throws E0603, E0605.
-  Places(const exe::Executable& executable, const std::vector<c10::Device>& devices, const OffChipStorage& off_chip);
+  /// devices: by memory space; spaces beyond begin them again. stage_process: which of Executable::stage_processes this
+  /// is; nothing lies in the spaces of others. Throws E0603, E0605.
+  Places(const exe::Executable& executable, int64_t stage_process, const std::vector<c10::Device>& devices,
+         const OffChipStorage& off_chip);
 
   const SlotTable& offChip() const { return *off_chip_; }
 
@@ -75,6 +78,10 @@ class Places {
     return at(executable_.workers[static_cast<std::size_t>(worker)].space);
   }
   const Place& ofGroup(int32_t group) const { return at(SlotTable::spaceOf(executable_, group)); }
+  bool isHere(int32_t slot) const {
+    const int32_t process = executable_.processOf(executable_.slots[static_cast<std::size_t>(slot)].group);
+    return process < 0 || process == stage_process_;
+  }
   const Place& ofSlot(int32_t slot) const { return ofGroup(executable_.slots[static_cast<std::size_t>(slot)].group); }
   std::vector<Place>::const_iterator begin() const { return places_.begin(); }
   std::vector<Place>::const_iterator end() const { return places_.end(); }
@@ -84,6 +91,7 @@ class Places {
   void placeNumbers();
 
   const exe::Executable& executable_;
+  const int64_t stage_process_;
   std::vector<Place> places_;
   std::unique_ptr<SlotTable> off_chip_;
 };

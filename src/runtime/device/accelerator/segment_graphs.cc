@@ -103,10 +103,11 @@ void addOnce(std::vector<int32_t>& to, int32_t id) {
 
 }  // namespace
 
-SegmentGraphs::SegmentGraphs(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
+SegmentGraphs::SegmentGraphs(const exe::Executable& executable, int32_t worker, int64_t process, const SlotTable& slots,
                              WorkerCalls& calls, RandomPosition& random, const c10::Stream& stream,
                              const StepProfile& profile, c10::MempoolId_t& pool)
     : executable_(executable),
+      process_(process),
       slots_(slots),
       calls_(calls),
       random_(random),
@@ -207,8 +208,8 @@ void SegmentGraphs::run(const ActionContext& context) {
   Captures& captures = segments_[context.segment];
   const bool has_graphs = std::ranges::any_of(captures.pieces, &Piece::is_captured);
   // Who profiles sees the operators one by one.
-  if (!has_graphs || profile_.isOn()) return calls_.run(context, /*process=*/0, [](std::size_t, CallState&) {});
-  calls_.place(context, /*process=*/0);
+  if (!has_graphs || profile_.isOn()) return calls_.run(context, process_, [](std::size_t, CallState&) {});
+  calls_.place(context, process_);
   const std::size_t count = executable_.segments[context.segment].instructions.size();
   Taken& taken = captures.taken[choiceOf(captures, context)];
   if (!std::exchange(taken.has_run, true)) return runCalls(context.segment, 0, count);

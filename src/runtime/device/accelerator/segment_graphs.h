@@ -29,8 +29,10 @@ namespace abele::runtime {
 /// Threads: the worker's.
 class SegmentGraphs {
  public:
-  SegmentGraphs(const exe::Executable& executable, int32_t worker, const SlotTable& slots, WorkerCalls& calls,
-                RandomPosition& random, const c10::Stream& stream, const StepProfile& profile, c10::MempoolId_t& pool);
+  /// process: as of Executable::globalMicroBatch.
+  SegmentGraphs(const exe::Executable& executable, int32_t worker, int64_t process, const SlotTable& slots,
+                WorkerCalls& calls, RandomPosition& random, const c10::Stream& stream, const StepProfile& profile,
+                c10::MempoolId_t& pool);
   ~SegmentGraphs();
   /// Has the device graphs, and torch or somebody who lends them a way to them?
   static bool isAvailable(c10::DeviceType type);
@@ -73,6 +75,7 @@ class SegmentGraphs {
   void giveUp(int32_t segment, std::size_t begin, std::size_t end, const std::string& why);
 
   const exe::Executable& executable_;
+  const int64_t process_;
   const SlotTable& slots_;
   WorkerCalls& calls_;
   RandomPosition& random_;

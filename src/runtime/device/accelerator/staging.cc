@@ -48,21 +48,23 @@ void copyPart(const at::Tensor& to, const at::Tensor& from, const Type& type, bo
 
 }  // namespace
 
-Staging::Staging(const exe::Executable& executable, const Places& places)
+at::Tensor pinnedBytes(int64_t bytes) { return pinnedLike(contiguousType(DType::kUInt8, {bytes})); }
+
+Staging::Staging(const exe::Executable& executable, int64_t stage_process, const Places& places)
     : executable_(executable),
       places_(places),
       reads_(places.size(), std::vector<char>(executable.input_slots.size(), false)),
       read_by_segment_(executable.segments.size()),
-      space_of_output_(executable.output_slots.size(), 0),
+      space_of_output_(executable.output_slots.size(), -1),
       inputs_(executable.input_slots.size()),
       outputs_(executable.output_slots.size()) {
-  findUses();
+  findUses(stage_process);
 }
 
 Allocations Staging::pinnedAllocations() { return {pinned_count, pinned_bytes}; }
 
 // An argument has a group of its own: whatever names a slot of it reads the argument.
-void Staging::findUses() {
+void Staging::findUses(int64_t stage_process) {
   std::vector<std::vector<std::size_t>> inputs(executable_.groups.size()), outputs(executable_.groups.size());
   for (std::size_t i = 0; i < executable_.input_slots.size(); ++i)
     if (const int32_t slot = executable_.input_slots[i]; slot >= 0) inputs[executable_.slots[slot].group].push_back(i);
@@ -70,6 +72,7 @@ void Staging::findUses() {
     if (const int32_t slot = executable_.output_slots[i]; slot >= 0)
       outputs[executable_.slots[slot].group].push_back(i);
   for (const exe::WorkerProgram& worker : executable_.workers) {
+    if (worker.process != stage_process) continue;
     std::vector<char> seen(executable_.segments.size(), false);
     for (const exe::Action& action : worker.actions) {
       if (std::exchange(seen[action.segment], true)) continue;
@@ -175,7 +178,7 @@ void Staging::bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) {
   for (std::vector<Result>& results : outputs_)
     for (Result& result : results) result.bound = at::Tensor();
   for (std::size_t target = 0; target < outputs.size(); ++target)
-    if (executable_.output_slots[target] >= 0) bindOutput(target, outputs[target]);
+    if (space_of_output_[target] >= 0) bindOutput(target, outputs[target]);
 }
 
 void Staging::bindOutput(std::size_t target, const std::vector<at::Tensor>& tensors) {
@@ -202,6 +205,7 @@ void Staging::bindOutput(std::size_t target, const std::vector<at::Tensor>& tens
 
 void Staging::fetchOutputs() {
   for (std::size_t target = 0; target < outputs_.size(); ++target) {
+    if (space_of_output_[target] < 0) continue;
     const Place& place = places_.at(space_of_output_[target]);
     for (Result& result : outputs_[target]) {
       if (!result.bound.defined()) continue;

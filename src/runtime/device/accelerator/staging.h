@@ -18,12 +18,16 @@
 
 namespace abele::runtime {
 
+/// Pinned memory of the host, which allocations() counts.
+at::Tensor pinnedBytes(int64_t bytes);
+
 /// Inputs, copied through pinned memory to each device that reads them, micro-batch by micro-batch, while the devices
 /// work on those before; results in the memory of the device that makes them, copied to the caller's tensors behind the
 /// step. All memory is kept from step to step. Threads: the caller's, between steps; bring() all workers'.
 class Staging {
  public:
-  Staging(const exe::Executable& executable, const Places& places);
+  /// stage_process: as of Places. What its workers do not read or make is left alone.
+  Staging(const exe::Executable& executable, int64_t stage_process, const Places& places);
 
   /// Of the next step. Requires: checkInputs(), checkOutputs().
   void bindInputs(const std::vector<at::Tensor>& inputs);
@@ -56,7 +60,7 @@ class Staging {
     at::Tensor bound;  // the caller's, in this step
     at::Tensor ours, pinned;
   };
-  void findUses();
+  void findUses(int64_t stage_process);
   bool isRead(int32_t space, int64_t index, int64_t part) const;
   Part newPart() const;
   void bindInput(int64_t index, const at::Tensor& input);
@@ -70,7 +74,7 @@ class Staging {
   const Places& places_;
   std::vector<std::vector<char>> reads_;               // by space and input slot
   std::vector<std::vector<int64_t>> read_by_segment_;  // inputs
-  std::vector<int32_t> space_of_output_;               // by target
+  std::vector<int32_t> space_of_output_;               // by target; -1: nobody here makes it
   std::mutex mutex_;                                   // of inputs_, while a step runs
   std::vector<std::vector<Part>> inputs_;              // by input: its micro-batches
   std::vector<std::vector<Result>> outputs_;           // by target; those beyond the step's have nothing bound

@@ -19,8 +19,8 @@
 #include "runtime/device/checks.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/device/cpu/random_stream.h"
-#include "runtime/device/cpu/stage_shares.h"
-#include "runtime/device/cpu/step_agreement.h"
+#include "runtime/device/processes/stage_shares.h"
+#include "runtime/device/processes/step_agreement.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/fixed_shapes.h"
 #include "runtime/kernels/grad_modes.h"
@@ -40,7 +40,7 @@ class CpuBackendImpl final : public CpuBackend {
         written_(executable),
         hypers_(countHyperGroups(executable)),
         rounding_{.seed = options.rounding_seed},
-        agreement_(executable, slots_),
+        agreement_(executable, options.stage_process, [this](int32_t slot) { return slots_.tensor(slot, 0); }),
         step_agreement_(executable, options),
         start_(at::detail::createCPUGenerator()) {
     checkOptions(options);
@@ -141,7 +141,7 @@ class CpuBackendImpl final : public CpuBackend {
     checkDownload(executable_, what, host);
     const c10::AutoGradMode no_grad(false);
     if (shared_.isNeeded() && !options_.has_own_weights_alone) {
-      host.copy_(shared_.value(what.slotOf(replica), slots_));
+      host.copy_(sharedValue(what, replica));
       return;
     }
     for (int32_t slot : exe::slotsOf(executable_, what, replica)) {
@@ -164,7 +164,7 @@ class CpuBackendImpl final : public CpuBackend {
   at::Tensor value(int32_t external, int32_t replica) const override {
     if (shared_.isNeeded()) {
       const exe::External& what = externalAt(executable_, external);
-      return what.slot < 0 ? at::Tensor() : shared_.value(what.slotOf(replica), slots_);
+      return what.slot < 0 ? at::Tensor() : sharedValue(what, replica);
     }
     const at::Tensor inside = this->external(external, replica);
     return inside.defined() ? inside.clone() : inside;
@@ -244,6 +244,9 @@ class CpuBackendImpl final : public CpuBackend {
     at::Tensor copy;
   };
 
+  at::Tensor sharedValue(const exe::External& external, int32_t replica) const {
+    return shared_.value(external.slotOf(replica), [this](int32_t slot) { return slots_.sharedTensor(slot); });
+  }
   bool isHere(int32_t slot) const { return slots_.isHere(executable_.slots[slot].group); }
   bool isPlacedIn(int32_t slot, const at::Tensor& host) const {
     return slots_.placedIn(slot).defined() && host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();

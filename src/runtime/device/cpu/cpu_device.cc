@@ -9,8 +9,8 @@
 #include "runtime/device/aten/counted_call.h"
 #include "runtime/device/aten/own_call.h"
 #include "runtime/device/cpu/checked_call.h"
-#include "runtime/device/cpu/joint_call.h"
-#include "runtime/device/cpu/message_call.h"
+#include "runtime/device/processes/joint_call.h"
+#include "runtime/device/processes/message_call.h"
 #include "runtime/kernels/intra_op_threads.h"
 #include "runtime/memory/steering_allocator.h"
 
@@ -23,14 +23,6 @@ RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruc
   RoundingSeed own = seed.of(~uint64_t{0});
   if (!instruction.writes.empty()) own = own.of(static_cast<uint64_t>(instruction.writes[0]));
   return instruction.op == ownOpName(OwnOp::kAdd) ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
-}
-
-// Processes compare what they have before the first of their sums.
-const exe::Instruction* firstJoint(const exe::Executable& executable, int32_t worker) {
-  for (const exe::Action& action : executable.workers[worker].actions)
-    for (const exe::Instruction& instruction : executable.segments[action.segment].instructions)
-      if (isJoint(instruction)) return &instruction;
-  return nullptr;
 }
 
 }  // namespace

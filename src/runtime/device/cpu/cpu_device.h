@@ -10,9 +10,9 @@
 #include "runtime/device/aten/operator_call.h"
 #include "runtime/device/aten/worker_calls.h"
 #include "runtime/device/backend.h"
-#include "runtime/device/cpu/agreement.h"
 #include "runtime/device/cpu/random_stream.h"
-#include "runtime/device/cpu/stage_shares.h"
+#include "runtime/device/processes/agreement.h"
+#include "runtime/device/processes/stage_shares.h"
 #include "runtime/kernels/optimizers.h"
 
 namespace abele::runtime {

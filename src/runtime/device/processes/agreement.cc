@@ -1,10 +1,12 @@
-#include "runtime/device/cpu/agreement.h"
+#include "runtime/device/processes/agreement.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include <ATen/core/Tensor.h>
 
 #include "base/error.h"
 #include "exe/bytes.h"
@@ -64,10 +66,12 @@ void Agreement::checkWeights(PeerMessages& peers) const {
   std::string own;
   std::vector<const exe::External*> trained;
   for (const exe::External& external : executable_.externals) {
-    if (!isTrained(external) || !slots_.isHere(executable_.slots[external.slot].group)) continue;
-    const Type& type = executable_.slots[external.slot].type;
+    if (!isTrained(external)) continue;
+    const int32_t process = executable_.processOf(executable_.slots[external.slot].group);
+    if (process >= 0 && process != stage_process_) continue;
     trained.push_back(&external);
-    own += bytesOf(XXH3_64bits(slots_.tensor(external.slot, 0).const_data_ptr(), type.extentBytes()));
+    const at::Tensor dense = value_(external.slot).contiguous();
+    own += bytesOf(XXH3_64bits(dense.const_data_ptr(), dense.nbytes()));
   }
   const std::vector<std::string> all = peers.exchange(own);
   const int64_t other = firstOther(all);

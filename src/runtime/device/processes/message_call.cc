@@ -1,14 +1,13 @@
-#include "runtime/device/cpu/message_call.h"
+#include "runtime/device/processes/message_call.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include "base/error.h"
 #include "base/instructions.h"
-#include "runtime/kernels/basic.h"
 
 namespace abele::runtime {
 namespace {
@@ -22,13 +21,12 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 // The values of an instruction as parcels, which both ends cut alike: by the sizes of the values alone. Large values
 // are sent from where they are; others are packed into memory of the call, which is no larger than a parcel, or than
-// the largest value that has holes.
+// the largest value that has holes. Where messages lie apart from values, it has room for all parcels.
 class Message {
  public:
-  Message(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers)
-      : peers_(peers), other_(instruction.args.at(1).i), link_(instruction.args.at(2).i) {
+  Message(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers, MessageMemory& memory)
+      : peers_(peers), memory_(memory), other_(instruction.args.at(1).i), link_(instruction.args.at(2).i) {
     const std::vector<int64_t>& ids = instruction.args.at(0).ints;
-    int64_t room = 0;
     for (const int64_t id : ids) {
       const at::Tensor& tensor = slots.tensor(static_cast<int32_t>(id), 0);
       Value value{.slot = slots.ref(static_cast<int32_t>(id)), .bytes = bytesOf(tensor), .packed = {}};
@@ -41,10 +39,9 @@ class Message {
       parcel.is_direct = is_alone && (ids.size() == 1 ? tensor.is_non_overlapping_and_dense() : tensor.is_contiguous());
       value.begin = parcel.bytes;
       parcel.bytes += parcel.is_full ? value.bytes : aligned(value.bytes);
-      if (!parcel.is_direct) room = std::max(room, parcel.bytes);
       parcel.values.push_back(std::move(value));
     }
-    if (room > 0) makeRoom(room);
+    makeRoom();
   }
 
  protected:
@@ -54,44 +51,71 @@ class Message {
     at::Tensor packed;             // its elements there, in logical order; undefined: it goes from where it is
   };
   struct Parcel {
-    bool is_direct = false;  // one value, in its own memory
+    bool is_direct = false;  // one value, in the order of its own memory
     bool is_full = false;
-    int64_t bytes = 0;
+    int64_t begin = 0, bytes = 0;  // in the room
     std::vector<Value> values;
   };
 
-  // What is sent or received of a parcel; of a direct one in the frame of this micro-batch.
+  // What is sent or received of a parcel; of a direct one, where values are messages, in the frame of this micro-batch.
   at::Tensor bytesOfParcel(const Parcel& parcel, const CallState& state) const {
-    if (!parcel.is_direct) return memory_.narrow(0, 0, parcel.bytes);
-    const at::Tensor& value = parcel.values[0].slot.at(state.frame_of_group);
-    return value.as_strided({value.numel()}, {1}).view(at::kByte);
+    if (!parcel.is_direct || memory_.isApart()) return room_.narrow(0, parcel.begin, parcel.bytes);
+    return inRow(parcel.values[0].slot.at(state.frame_of_group)).view(at::kByte);
+  }
+  /// The elements of a value, as its parcel has them.
+  static at::Tensor elementsOf(const Parcel& parcel, const Value& value, const CallState& state) {
+    const at::Tensor& tensor = value.slot.at(state.frame_of_group);
+    return parcel.is_direct ? inRow(tensor) : tensor;
+  }
+  void pack(const Parcel& parcel, const CallState& state) const {
+    for (const Value& value : parcel.values)
+      if (value.packed.defined()) memory_.copy(value.packed, elementsOf(parcel, value, state));
+  }
+  void unpack(const Parcel& parcel, const CallState& state) const {
+    for (const Value& value : parcel.values)
+      if (value.packed.defined()) memory_.copy(elementsOf(parcel, value, state), value.packed);
   }
 
   PeerMessages& peers_;
+  MessageMemory& memory_;
   int64_t other_, link_;
   std::vector<Parcel> parcels_;
 
  private:
-  void makeRoom(int64_t bytes) {
-    memory_ = at::empty({bytes}, at::kByte);
+  static at::Tensor inRow(const at::Tensor& value) { return value.as_strided({value.numel()}, {1}); }
+
+  void makeRoom() {
+    int64_t bytes = 0;
+    for (Parcel& parcel : parcels_) {
+      if (memory_.isApart())
+        parcel.begin = std::exchange(bytes, bytes + aligned(parcel.bytes));
+      else if (!parcel.is_direct)
+        bytes = std::max(bytes, parcel.bytes);
+    }
+    if (bytes == 0 && !memory_.isApart()) return;
+    room_ = memory_.room(bytes);
     for (Parcel& parcel : parcels_)
       for (Value& value : parcel.values) {
-        if (parcel.is_direct) continue;
+        if (parcel.is_direct && !memory_.isApart()) continue;
         const at::Tensor& like = *value.slot.frames;
-        value.packed = memory_.narrow(0, value.begin, value.bytes).view(like.scalar_type()).view(like.sizes());
+        const at::Tensor row = room_.narrow(0, parcel.begin + value.begin, value.bytes).view(like.scalar_type());
+        value.packed = parcel.is_direct ? row : row.view(like.sizes());
       }
   }
 
-  at::Tensor memory_;
+  at::Tensor room_;
 };
 
 class Send final : public Call, Message {
  public:
   using Message::Message;
   void run(CallState& state) override {
+    if (memory_.isApart()) {
+      for (const Parcel& parcel : parcels_) pack(parcel, state);
+      memory_.settle();
+    }
     for (const Parcel& parcel : parcels_) {
-      for (const Value& value : parcel.values)
-        if (value.packed.defined()) copyInto(value.packed, value.slot.at(state.frame_of_group));
+      if (!memory_.isApart()) pack(parcel, state);
       peers_.sendOn(link_, bytesOfParcel(parcel, state), other_);
     }
   }
@@ -101,10 +125,10 @@ class Receive final : public Call, Message {
  public:
   using Message::Message;
   void run(CallState& state) override {
+    memory_.settle();  // the room still has the message before, until a device has taken it
     for (const Parcel& parcel : parcels_) {
       peers_.receiveOn(link_, bytesOfParcel(parcel, state), other_);
-      for (const Value& value : parcel.values)
-        if (value.packed.defined()) copyInto(value.slot.at(state.frame_of_group), value.packed);
+      unpack(parcel, state);
     }
   }
 };
@@ -113,10 +137,10 @@ class Receive final : public Call, Message {
 
 bool isMessage(const exe::Instruction& instruction) { return hasTrait(instruction.op, kMessage); }
 
-std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots,
-                                      PeerMessages& peers) {
-  if (ownOp(instruction.op) == OwnOp::kSend) return std::make_unique<Send>(instruction, slots, peers);
-  return std::make_unique<Receive>(instruction, slots, peers);
+std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers,
+                                      MessageMemory& memory) {
+  if (ownOp(instruction.op) == OwnOp::kSend) return std::make_unique<Send>(instruction, slots, peers, memory);
+  return std::make_unique<Receive>(instruction, slots, peers, memory);
 }
 
 }  // namespace abele::runtime

@@ -1,20 +1,26 @@
 // Whether the processes that train one model still have the same weights and optimizer.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "exe/executable.h"
 #include "runtime/collective/peers.h"
-#include "runtime/device/aten/arena.h"
 
 namespace abele::runtime {
+
+/// What a persistent slot of this process holds, in the host's memory.
+using HostValue = std::function<at::Tensor(int32_t slot)>;
 
 /// What the host gave this process's device since the processes last compared. Threads: the caller's between steps, one
 /// worker's in a step.
 class Agreement {
  public:
-  Agreement(const exe::Executable& executable, const SlotTable& slots) : executable_(executable), slots_(slots) {}
+  /// stage_process: which of Executable::stage_processes this is.
+  Agreement(const exe::Executable& executable, int64_t stage_process, HostValue value)
+      : executable_(executable), stage_process_(stage_process), value_(std::move(value)) {}
 
   void setHyper(int group, const std::string& name, double value) { hypers_[{group, name}] = value; }
   /// The host wrote weights or optimizer state.
@@ -30,7 +36,8 @@ class Agreement {
   void checkWeights(PeerMessages& peers) const;
 
   const exe::Executable& executable_;
-  const SlotTable& slots_;
+  const int64_t stage_process_;
+  const HostValue value_;
   std::map<std::pair<int, std::string>, double> hypers_;
   bool has_upload_ = false;
 };

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "runtime/device/processes/message_memory.h"
 
 namespace abele::runtime {
 
@@ -24,10 +27,26 @@ int64_t messageBytes(const std::vector<at::Tensor>& sums);
 /// alignment leaves. Requires: tensors without holes; capacity a multiple of 64.
 std::vector<Cut> cutSums(const std::vector<at::Tensor>& sums, int64_t capacity_bytes);
 
-/// A cut with memory for the message.
+/// Room for one message after the other, and on each device that has sums, for what is added to them.
+class PacketRoom {
+ public:
+  PacketRoom(MessageMemory& memory, int64_t bytes) : memory_(memory), bytes_(memory.room(bytes)) {}
+  MessageMemory& memory() const { return memory_; }
+  at::Tensor of(const Cut& cut) const { return bytes_.narrow(0, 0, cut.bytes); }
+  /// A place for a row on its device; undefined where that is the host.
+  at::Tensor beside(const Cut::Row& row);
+
+ private:
+  MessageMemory& memory_;
+  at::Tensor bytes_;
+  std::map<c10::DeviceIndex, at::Tensor> on_device_;
+};
+
+/// A cut with memory for the message. What it does to sums may go on when a call returns, and to the message: see
+/// MessageMemory.
 class Packet {
  public:
-  Packet(const Cut& cut, const at::Tensor& memory);
+  Packet(const Cut& cut, PacketRoom& room);
 
   const at::Tensor& bytes() const { return bytes_; }
   void pack() const;
@@ -39,7 +58,9 @@ class Packet {
  private:
   struct Piece {
     at::Tensor sum, packed;  // the same elements
+    at::Tensor beside;       // where they go before they are added to a sum on a device
   };
+  MessageMemory& memory_;
   std::vector<Piece> pieces_;
   at::Tensor bytes_;
 };

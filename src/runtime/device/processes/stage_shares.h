@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "runtime/collective/peers.h"
-#include "runtime/device/aten/arena.h"
 #include "runtime/device/backend.h"
+#include "runtime/device/processes/agreement.h"
 
 namespace abele::runtime {
 
@@ -20,9 +20,9 @@ class StageShares {
   /// stages of other replicas. Null where there are no other processes.
   PeerMessages* ofReplica() const { return replica_.get(); }
   PeerMessages* ofStages() const { return stages_.get(); }
-  /// What the process that holds a persistent slot has there, in all of them. Throws E0713
+  /// What the process that holds a persistent slot has there, in all of them; own: where it is this one. Throws E0713
   /// where one of them does something else.
-  at::Tensor value(int32_t slot, const SlotTable& slots) const;
+  at::Tensor value(int32_t slot, const HostValue& own) const;
   /// The results that a step has written in one process, in all of them. outputs: as DeviceBackend::bindOutputs.
   void shareResults(const std::vector<std::vector<at::Tensor>>& outputs) const;
 

@@ -1,6 +1,8 @@
-#include "runtime/device/cpu/packets.h"
+#include "runtime/device/processes/packets.h"
 
 #include <algorithm>
+
+#include <ATen/ops/empty.h>
 
 #include "base/error.h"
 #include "runtime/kernels/basic.h"
@@ -16,6 +18,10 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 at::Tensor inOneRow(const at::Tensor& tensor) {
   ABELE_CHECK(tensor.is_non_overlapping_and_dense(), "a gradient sum with holes");
   return tensor.as_strided({tensor.numel()}, {1});
+}
+
+at::Tensor rowOf(const at::Tensor& bytes, const Cut::Row& row) {
+  return bytes.narrow(0, row.begin_bytes, static_cast<int64_t>(row.sum.nbytes())).view(row.sum.scalar_type());
 }
 
 }  // namespace
@@ -54,20 +60,28 @@ std::vector<Cut> cutSums(const std::vector<at::Tensor>& sums, int64_t capacity_b
   return cuts;
 }
 
-Packet::Packet(const Cut& cut, const at::Tensor& memory) : bytes_(memory.narrow(0, 0, cut.bytes)) {
-  for (const Cut::Row& row : cut.rows)
-    pieces_.push_back(
-        {row.sum, memory.narrow(0, row.begin_bytes, row.sum.numel() * row.sum.itemsize()).view(row.sum.scalar_type())});
+at::Tensor PacketRoom::beside(const Cut::Row& row) {
+  if (row.sum.is_cpu()) return {};
+  at::Tensor& all = on_device_[row.sum.device().index()];
+  if (!all.defined()) all = at::empty(bytes_.sizes(), at::TensorOptions(at::kByte).device(row.sum.device()));
+  return rowOf(all, row);
+}
+
+Packet::Packet(const Cut& cut, PacketRoom& room) : memory_(room.memory()), bytes_(room.of(cut)) {
+  for (const Cut::Row& row : cut.rows) pieces_.push_back({row.sum, rowOf(bytes_, row), room.beside(row)});
 }
 
 void Packet::pack() const {
-  for (const Piece& piece : pieces_) copyInto(piece.packed, piece.sum);
+  for (const Piece& piece : pieces_) memory_.copy(piece.packed, piece.sum);
 }
 void Packet::unpack() const {
-  for (const Piece& piece : pieces_) copyInto(piece.sum, piece.packed);
+  for (const Piece& piece : pieces_) memory_.copy(piece.sum, piece.packed);
 }
 void Packet::addToSums() const {
-  for (const Piece& piece : pieces_) addInto(piece.sum, piece.packed, /*first=*/false);
+  for (const Piece& piece : pieces_) {
+    if (piece.beside.defined()) memory_.copy(piece.beside, piece.packed);
+    addInto(piece.sum, piece.beside.defined() ? piece.beside : piece.packed, /*first=*/false);
+  }
 }
 void Packet::addTo(const Packet& other) const {
   for (size_t i = 0; i < pieces_.size(); ++i) addInto(other.pieces_[i].packed, pieces_[i].packed, /*first=*/false);

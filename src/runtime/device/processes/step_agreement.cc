@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/step_agreement.h"
+#include "runtime/device/processes/step_agreement.h"
 
 #include <algorithm>
 #include <array>
@@ -30,7 +30,7 @@ constexpr std::array<FactRow, 4> kFacts{{
 }};
 
 uint64_t hashOfTensor(const at::Tensor& tensor, uint64_t seed) {
-  const at::Tensor dense = tensor.contiguous();
+  const at::Tensor dense = tensor.cpu().contiguous();
   return hashOf(dense.const_data_ptr(), dense.nbytes(), seed);
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/device/cpu/stage_shares.h"
+#include "runtime/device/processes/stage_shares.h"
 
 #include <algorithm>
 
@@ -43,7 +43,7 @@ void StageShares::share(const at::Tensor& bytes, int64_t owner) const {
     if (other != own_) replica_->send(bytes, other);
 }
 
-at::Tensor StageShares::value(int32_t slot, const SlotTable& slots) const {
+at::Tensor StageShares::value(int32_t slot, const HostValue& own) const {
   const c10::InferenceMode no_autograd(false);
   announce(*peers_, {.act = "reads weights or state", .facts = {static_cast<uint64_t>(slot)}});
   const Differing differing = firstDiffering(requireSameAct(*peers_), 0, peers_->processes());
@@ -56,7 +56,7 @@ at::Tensor StageShares::value(int32_t slot, const SlotTable& slots) const {
   const int32_t owner = executable_.processOf(executable_.slots[slot].group);
   const Type& type = executable_.slots[slot].type;
   at::Tensor value = at::empty(type.sizes, scalarType(type.dtype));
-  if (owner == own_) value.copy_(slots.sharedTensor(slot));
+  if (owner == own_) value.copy_(own(slot));
   share(value.view(-1).view(at::kByte), owner);
   return value;
 }

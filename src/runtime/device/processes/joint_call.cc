@@ -1,15 +1,14 @@
-#include "runtime/device/cpu/joint_call.h"
+#include "runtime/device/processes/joint_call.h"
 
 #include <algorithm>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "base/instructions.h"
-#include "runtime/device/cpu/packets.h"
+#include "runtime/device/processes/packets.h"
 
 namespace abele::runtime {
 namespace {
@@ -30,22 +29,24 @@ std::vector<at::Tensor> sumsOf(const exe::Instruction& instruction, const SlotTa
 }
 
 // --- in a line -------------------------------------------------------------------------------------------------------
-std::vector<Packet> linePackets(const std::vector<at::Tensor>& sums) {
+std::vector<Packet> linePackets(const std::vector<at::Tensor>& sums, MessageMemory& memory) {
   const int64_t capacity = std::min(messageBytes(sums), kPacketBytes);
-  const at::Tensor memory = at::empty({capacity}, at::kByte);
+  PacketRoom room(memory, capacity);
   std::vector<Packet> packets;
-  for (const Cut& cut : cutSums(sums, capacity)) packets.emplace_back(cut, memory);
+  for (const Cut& cut : cutSums(sums, capacity)) packets.emplace_back(cut, room);
   return packets;
 }
 
 // Adds what the processes before this one have summed up. A sum of two is the same in either order.
 class AddPrevious final : public Call {
  public:
-  AddPrevious(const std::vector<at::Tensor>& sums, PeerMessages& peers) : packets_(linePackets(sums)), peers_(peers) {}
+  AddPrevious(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
+      : packets_(linePackets(sums, memory)), peers_(peers), memory_(memory) {}
 
   void run(CallState& /*state*/) override {
     if (peers_.process() == 0) return;
     for (const Packet& packet : packets_) {
+      memory_.settle();  // the packets share a room
       peers_.receive(packet.bytes(), peers_.process() - 1);
       packet.addToSums();
     }
@@ -54,12 +55,14 @@ class AddPrevious final : public Call {
  private:
   std::vector<Packet> packets_;
   PeerMessages& peers_;
+  MessageMemory& memory_;
 };
 
 // Hands the sum so far to the next process; the last one has it all, and it goes around once more, from 0 on.
 class ShareSum final : public Call {
  public:
-  ShareSum(const std::vector<at::Tensor>& sums, PeerMessages& peers) : packets_(linePackets(sums)), peers_(peers) {}
+  ShareSum(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
+      : packets_(linePackets(sums, memory)), peers_(peers), memory_(memory) {}
 
   void run(CallState& /*state*/) override {
     const int64_t own = peers_.process(), last = peers_.processes() - 1;
@@ -71,13 +74,16 @@ class ShareSum final : public Call {
  private:
   void handOn(int64_t to) {
     for (const Packet& packet : packets_) {
+      memory_.settle();
       packet.pack();
+      memory_.settle();
       peers_.send(packet.bytes(), to);
     }
   }
 
   void receiveAll(int64_t from, int64_t to) {
     for (const Packet& packet : packets_) {
+      memory_.settle();
       peers_.receive(packet.bytes(), from);
       if (to >= 0) peers_.send(packet.bytes(), to);
       packet.unpack();
@@ -86,6 +92,7 @@ class ShareSum final : public Call {
 
   std::vector<Packet> packets_;
   PeerMessages& peers_;
+  MessageMemory& memory_;
 };
 
 // --- in slices -------------------------------------------------------------------------------------------------------
@@ -93,7 +100,8 @@ class ShareSum final : public Call {
 // do the same with theirs. Rounds bound the memory of messages.
 class Slices {
  public:
-  Slices(const std::vector<at::Tensor>& sums, PeerMessages& peers) : peers_(peers) {
+  Slices(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
+      : peers_(peers), memory_(memory) {
     const int64_t share = (messageBytes(sums) + count() - 1) / count();
     const int64_t bytes = std::max(std::min(share, kPacketBytes / count()), kLeastBytes);
     cuts_ = cutSums(sums, (bytes + kAlignment - 1) / kAlignment * kAlignment);
@@ -108,26 +116,32 @@ class Slices {
     return index < cuts_.size() ? &cuts_[index] : nullptr;
   }
   /// For a message to or from each process.
-  std::vector<at::Tensor> memories() const {
+  std::vector<PacketRoom> rooms() const {
     int64_t bytes = 0;
     for (const Cut& cut : cuts_) bytes = std::max(bytes, cut.bytes);
-    std::vector<at::Tensor> made;
-    for (int64_t k = 0; k < count(); ++k) made.push_back(at::empty({bytes}, at::kByte));
+    std::vector<PacketRoom> made;
+    for (int64_t k = 0; k < count(); ++k) made.emplace_back(memory_, bytes);
     return made;
   }
-  void trade(const std::vector<at::Tensor>& out, const std::vector<at::Tensor>& in) const { peers_.trade(out, in); }
+  /// The rounds share their rooms.
+  void settle() const { memory_.settle(); }
+  void trade(const std::vector<at::Tensor>& out, const std::vector<at::Tensor>& in) const {
+    memory_.settle();
+    peers_.trade(out, in);
+  }
 
  private:
   PeerMessages& peers_;
+  MessageMemory& memory_;
   std::vector<Cut> cuts_;
 };
 
 // The messages of a round, by process: absent where there is no slice.
 using Packets = std::vector<std::optional<Packet>>;
 
-void put(Packets& packets, const Cut* cut, const at::Tensor& memory) {
+void put(Packets& packets, const Cut* cut, PacketRoom& room) {
   packets.emplace_back();
-  if (cut) packets.back().emplace(*cut, memory);
+  if (cut) packets.back().emplace(*cut, room);
 }
 
 // A byte in place of what is absent: every two processes hear of each other in every round, so that none goes on where
@@ -142,8 +156,9 @@ std::vector<at::Tensor> bytesOf(const Packets& packets) {
 // The slices that this process owns become the sums of all; what it has of the others' slices is given away.
 class AddSlices final : public Call {
  public:
-  AddSlices(const std::vector<at::Tensor>& sums, PeerMessages& peers) : slices_(sums, peers) {
-    const std::vector<at::Tensor> out = slices_.memories(), in = slices_.memories();
+  AddSlices(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
+      : slices_(sums, peers, memory) {
+    std::vector<PacketRoom> out = slices_.rooms(), in = slices_.rooms();
     for (int64_t round = 0; round < slices_.rounds(); ++round) {
       Round& made = rounds_.emplace_back();
       const Cut* own = slices_.cutOf(round, slices_.own());
@@ -159,6 +174,7 @@ class AddSlices final : public Call {
 
   void run(CallState& /*state*/) override {
     for (const Round& round : rounds_) {
+      slices_.settle();
       for (const std::optional<Packet>& packet : round.out)
         if (packet) packet->pack();
       slices_.trade(round.out_bytes, round.in_bytes);
@@ -189,12 +205,13 @@ class AddSlices final : public Call {
 // The slices of all owners, in all processes.
 class ShareSlices final : public Call {
  public:
-  ShareSlices(const std::vector<at::Tensor>& sums, PeerMessages& peers) : slices_(sums, peers) {
-    const std::vector<at::Tensor> memory = slices_.memories();
+  ShareSlices(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
+      : slices_(sums, peers, memory) {
+    std::vector<PacketRoom> rooms = slices_.rooms();
     for (int64_t round = 0; round < slices_.rounds(); ++round) {
       Round& made = rounds_.emplace_back();
       for (int64_t k = 0; k < slices_.count(); ++k)
-        put(made.packets, slices_.cutOf(round, k), memory[static_cast<size_t>(k)]);
+        put(made.packets, slices_.cutOf(round, k), rooms[static_cast<size_t>(k)]);
       made.in_bytes = bytesOf(made.packets);
       made.out_bytes.assign(made.packets.size(), made.in_bytes[static_cast<size_t>(slices_.own())]);
     }
@@ -203,6 +220,7 @@ class ShareSlices final : public Call {
   void run(CallState& /*state*/) override {
     const auto own = static_cast<size_t>(slices_.own());
     for (const Round& round : rounds_) {
+      slices_.settle();
       if (round.packets[own]) round.packets[own]->pack();
       slices_.trade(round.out_bytes, round.in_bytes);
       for (size_t k = 0; k < round.packets.size(); ++k)
@@ -241,20 +259,28 @@ class AfterAgreement final : public Call {
 
 bool isJoint(const exe::Instruction& instruction) { return hasTrait(instruction.op, kJoint); }
 
+const exe::Instruction* firstJoint(const exe::Executable& executable, int32_t worker) {
+  for (const exe::Action& action : executable.workers[worker].actions)
+    for (const exe::Instruction& instruction : executable.segments[action.segment].instructions)
+      if (isJoint(instruction)) return &instruction;
+  return nullptr;
+}
+
 std::unique_ptr<Call> makeJointCall(const exe::Executable& executable, const exe::Instruction& instruction,
-                                    const SlotTable& slots, PeerMessages& peers, Agreement* agreement) {
+                                    const SlotTable& slots, PeerMessages& peers, Agreement* agreement,
+                                    MessageMemory& memory) {
   const std::vector<at::Tensor> sums = sumsOf(instruction, slots);
   // Slices are added by their owners, who would need the sums of each single replica.
   const bool in_slices = executable.replicas == 1;
   std::unique_ptr<Call> call;
   if (ownOp(instruction.op) == OwnOp::kShareSum && in_slices)
-    call = std::make_unique<ShareSlices>(sums, peers);
+    call = std::make_unique<ShareSlices>(sums, peers, memory);
   else if (ownOp(instruction.op) == OwnOp::kShareSum)
-    call = std::make_unique<ShareSum>(sums, peers);
+    call = std::make_unique<ShareSum>(sums, peers, memory);
   else if (in_slices)
-    call = std::make_unique<AddSlices>(sums, peers);
+    call = std::make_unique<AddSlices>(sums, peers, memory);
   else
-    call = std::make_unique<AddPrevious>(sums, peers);
+    call = std::make_unique<AddPrevious>(sums, peers, memory);
   return agreement ? std::make_unique<AfterAgreement>(std::move(call), peers, *agreement) : std::move(call);
 }
 

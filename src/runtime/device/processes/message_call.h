@@ -1,0 +1,19 @@
+// Instructions that hand values to another process, or take them from it.
+#pragma once
+
+#include <memory>
+
+#include "runtime/collective/peers.h"
+#include "runtime/device/aten/arena.h"
+#include "runtime/device/aten/operator_call.h"
+#include "runtime/device/processes/message_memory.h"
+
+namespace abele::runtime {
+
+bool isMessage(const exe::Instruction& instruction);
+/// abele::send or abele::receive: all values of one transfer, small ones as one message. peers and memory outlive the
+/// call.
+std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers,
+                                      MessageMemory& memory = hostMessageMemory());
+
+}  // namespace abele::runtime

@@ -1,0 +1,24 @@
+"""on_simulated.py SCRIPT ARGUMENT...: runs a program of this folder where torch has the simulated accelerator.
+
+Fails where a wait between streams was missing.
+"""
+
+import pathlib
+import runpy
+import sys
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import simulated
+
+script, *sys.argv[1:] = sys.argv[1:]
+sys.argv[0] = str(pathlib.Path(__file__).with_name(script))
+simulated.load()
+simulated.set_delays(1)
+runpy.run_path(sys.argv[0], run_name="__main__")
+simulated.set_delays(0)
+for device in range(torch.accelerator.device_count()):
+    torch.accelerator.synchronize(device)
+if findings := simulated.take_findings():
+    sys.exit("\n".join(findings))
