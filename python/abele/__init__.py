@@ -11,6 +11,7 @@ from ._version import __version__ as __version__
 # Module of this package -> the public names that it defines.
 _HOMES = {
     "_async_accessor": ("AsynchronousDataAccessor",),
+    "_eager": ("runEagerly",),
     "_devices": ("ipuHardwareIsAvailable", "ipuHardwareVersion"),
     "_errors": ("Error", "RecoverableError", "UnrecoverableError"),
     "_hooks": ("registerPostCompileHook", "registerPreCompileHook"),

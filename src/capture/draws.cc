@@ -62,7 +62,14 @@ Draws::Draws(const Request& request, Position* position, NodeRecorder* nodes, Ru
       position_(*position),
       nodes_(*nodes),
       decompose_(std::move(decompose)) {
-  for (const at::Generator& generator : request.generators) before_.push_back(copyOf(generator));
+  for (const at::Generator& generator : request.generators) {
+    before_.push_back(copyOf(generator));
+    mark(generator);
+  }
+}
+
+Draws::~Draws() {
+  for (size_t i = 0; i < before_.size(); ++i) unmark(request_.generators[i], before_[i]);
 }
 
 void Draws::lendGenerator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -107,7 +114,7 @@ int64_t Draws::addOwn(const at::Generator& generator) {
                      "an at::Generator, of which nobody knows who seeds it"),
           inLanguage("one that is there before the call: an attribute of the module, a global variable or an argument",
                      "the default generator, which is the device's stream of random numbers"));
-  const bool restarts = !haveSameState(before_[known], generator);
+  const bool restarts = !isMarked(generator);
   require(!restarts || isFreshlySeeded(generator), "a generator whose state forward has replaced",
           "one that forward leaves alone, or seeds with a number before it draws");
   own_.push_back(

@@ -21,6 +21,9 @@ class Draws {
  public:
   /// decompose: records what an operator calls instead of it. The request outlives it.
   Draws(const Request& request, Position* position, NodeRecorder* nodes, RunOperator decompose);
+  ~Draws();
+  Draws(const Draws&) = delete;
+  Draws& operator=(const Draws&) = delete;
 
   /// May the operator draw random numbers?
   static bool mayDraw(const c10::OperatorHandle& op);
@@ -50,7 +53,7 @@ class Draws {
   void requireAgain(bool holds) const;
 
   const Request& request_;
-  std::vector<at::Generator> before_;  // of Request::generators: copies made before forward ran
+  std::vector<at::Generator> before_;  // of Request::generators: copies made before forward ran, and they were marked
   RandomStream stream_;                // the device's
   std::vector<Own> own_;
   int64_t number_ = 0;  // of the stream that the operator draws from; 0: the device's

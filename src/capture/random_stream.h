@@ -14,10 +14,13 @@ namespace abele::capture {
 
 /// By value: a Generator is a shared pointer whose mutex() is not const.
 at::Generator copyOf(at::Generator generator);
-/// Do both stand at the same state? Of the CPU.
-bool haveSameState(const at::Generator& a, const at::Generator& b);
 /// Has it drawn nothing since it was seeded? Of the CPU.
 bool isFreshlySeeded(const at::Generator& generator);
+/// A mark that drawing leaves and seeding takes away. Nothing for generators that are not the CPU's.
+void mark(const at::Generator& generator);
+bool isMarked(const at::Generator& generator);
+/// Takes it away. before: a copy of the generator from before mark().
+void unmark(const at::Generator& generator, const at::Generator& before);
 
 /// Lends a generator to a capture: it starts from the given stream (or its own state), and its state is put back at the
 /// end. The device's stream lends torch's default generator, so that programs that save and restore its state

@@ -68,15 +68,6 @@ def test_a_generator_of_this_process_is_in_no_file(tmp_path):
         model.save(str(tmp_path / "model.poptorch"))
 
 
-def test_another_generator_is_a_warning(capfd):
-    model = Draws(lambda x, g: x + torch.rand(3, generator=g))
-    executor = poptorch.inferenceModel(model)
-    executor(X)
-    model.generator = torch.Generator()
-    executor(X)
-    assert "generator is another object now" in capfd.readouterr().err
-
-
 def test_the_default_generator_is_the_stream_of_the_device():
     torch.manual_seed(5)
     model = poptorch.inferenceModel(Draws(lambda x, g: x + torch.rand(3, generator=torch.default_generator)))

@@ -274,12 +274,14 @@ def test_where_a_generator_may_be(hold):
     require_inference(make, torch.Generator().manual_seed(5), torch.Generator().manual_seed(5))
 
 
-def test_a_generator_that_forward_seeds():
+@pytest.mark.parametrize("seed", [3, 4])  # one of them is the seed that it has before
+def test_a_generator_that_forward_seeds(seed):
     def seeded(x, g):
         g.manual_seed(3)
         return x + torch.randn(3, generator=g).sum() + torch.rand(3, 2, generator=g)
 
-    require_inference(lambda g: (Drawing(seeded, g), plain), torch.Generator(), torch.Generator())
+    generators = [torch.Generator().manual_seed(seed) for _ in range(2)]
+    require_inference(lambda g: (Drawing(seeded, g), plain), *generators)
 
 
 def test_two_generators():

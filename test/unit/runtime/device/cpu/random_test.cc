@@ -66,6 +66,12 @@ TEST(Random, EqualsEagerOnOneGenerator) {
   EXPECT_TRUE(at::equal(runner.backend().generator().get_state(), eager.get_state()));
 }
 
+TEST(Random, AGeneratorThatTheProgramDoesNotHaveIsRefused) {
+  Program p = dropoutProgram(1);
+  p.executable.segments[0].instructions[0].args[2].i = 1;
+  EXPECT_THROW(Runner runner(p), UserError);
+}
+
 TEST(Random, OrderOfMicroBatchesDoesNotMatter) {
   Program in_order = dropoutProgram(4), shuffled = dropoutProgram(4);
   auto& actions = shuffled.executable.workers[0].actions;
