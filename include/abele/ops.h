@@ -93,8 +93,8 @@ ABELE_API Tensors cond(const at::Tensor& condition, const Body& then_body, const
 /// only, unless is_pure; a program with one cannot be saved.
 class ABELE_API HostCall {
  public:
-  /// is_pure: the results follow from the inputs alone. Such a function runs during the capture too, with its values, and
-  /// in training; the caller gives it a gradient.
+  /// is_pure: the results follow from the inputs alone. Such a function runs during the capture too, with its values,
+  /// and in training; the caller gives it a gradient.
   explicit HostCall(Body function, std::string id, bool is_pure = false);
   ~HostCall();
   HostCall(const HostCall&) = delete;

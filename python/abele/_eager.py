@@ -1,5 +1,6 @@
 """Modules that run eagerly, in Python, in every micro-batch of a compiled program."""
 
+import contextlib
 import itertools
 import threading
 import types
@@ -157,6 +158,10 @@ class _Eagerly(torch.autograd.Function):
         return None, *(next(found) if asks else None for asks in asked)
 
 
+def _asView(leaf):
+    return leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else leaf
+
+
 class _Forward:
     """Stands for forward of a module."""
 
@@ -165,17 +170,28 @@ class _Forward:
 
     def __call__(self, *args, **kwargs):
         leaves, spec = tree_flatten((args, kwargs))
-        # Gradients of an argument are added up before others of the same tensor join them, in eager as in a program.
-        leaves = [
-            leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else leaf for leaf in leaves
-        ]
+        # Gradients of a tensor are added up inside before others of it join them, in eager as in a program.
+        leaves = [_asView(leaf) for leaf in leaves]
         if not isCapturing():
             args, kwargs = tree_unflatten(leaves, spec)
-            return self._original(*args, **kwargs)
+            with self._viewedTensors():
+                return self._original(*args, **kwargs)
         structure = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves], spec
         region = _Region(self._module, self._original, structure, type(self._module).__qualname__)
         given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         return region.unflatten(_Eagerly.apply(region, *given, *region.tensors()))
+
+    @contextlib.contextmanager
+    def _viewedTensors(self):
+        held = [(entries, name, entries[name]) for entries, name in _places(self._module)]
+        views = {id(tensor): _asView(tensor) for _, _, tensor in held}
+        try:
+            for entries, name, tensor in held:
+                entries[name] = views[id(tensor)]
+            yield
+        finally:
+            for entries, name, tensor in held:
+                entries[name] = tensor
 
     def boundTo(self, module):
         """The same of another module."""
@@ -183,17 +199,15 @@ class _Forward:
 
 
 def runEagerly(module: torch.nn.Module) -> torch.nn.Module:
-    """Lets a module run eagerly, in Python, in every micro-batch of a program that is compiled otherwise.
+    """Lets a module of a compiled program run eagerly, in Python, in every micro-batch.
 
-    Shapes inside of it may depend on values, and it may read values: it may choose the tokens of each expert, say. What
-    it is given and what it returns has the same shapes in every call. In training its gradient runs forward again. It
-    sees its own parameters and buffers, and Python as it is when the step runs; other tensors come as arguments. It
-    draws no random numbers and writes into nothing that it is given. A parameter that a call does not use has a gradient
-    of zeros.
+    Shapes inside of it may depend on values, and it may read values: to choose the tokens of each expert, say. What it
+    is given and what it returns has the same shapes in every call. In training its gradient runs forward again. It sees
+    its own parameters and buffers; other tensors come as arguments. It draws no random numbers and writes into nothing
+    that it is given. A parameter that a call does not use has a gradient of zeros.
 
-    The bits are those of eager PyTorch, for a module of which this function was told: gradients of an argument are
-    added up inside first. A step waits for Python and copies the module's weights; a program with such a module cannot be
-    saved.
+    The bits are those of eager PyTorch with the same module, which adds up the gradients of each tensor inside first. A
+    step waits for Python and copies the module's weights; a program with such a module cannot be saved.
 
     Args:
         module: of the model; it is changed in place.
