@@ -13,8 +13,7 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-/// Follows references between Python's objects. Of what forward has nothing of its own in (libraries' modules, classes
-/// and functions) it looks at nothing. Only borrowed references: nobody else runs meanwhile. Threads: with the GIL.
+/// Follows references between Python's objects, but not into what libraries' classes and functions name. Only borrowed references: nobody else runs meanwhile. Threads: with the GIL.
 class Walk {
  public:
   void run(PyObject* root) {
@@ -63,17 +62,17 @@ class Walk {
 
   void expandClass(PyTypeObject* type) {
     if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || type->tp_dict == nullptr) return;
-    if (isLibrarys(PyDict_GetItemString(type->tp_dict, "__module__"))) return;
-    add(type->tp_dict);
+    // A wrapped module's class is ours, and derives from the program's.
+    if (!isLibrarys(PyDict_GetItemString(type->tp_dict, "__module__"))) add(type->tp_dict);
     for (Py_ssize_t i = 0; type->tp_bases && i < PyTuple_GET_SIZE(type->tp_bases); ++i)
       add(PyTuple_GET_ITEM(type->tp_bases, i));
   }
 
   void expandFunction(PyObject* function) {
-    if (isLibrarys(PyFunction_GetModule(function))) return;
     add(PyFunction_GetClosure(function));
     add(PyFunction_GetDefaults(function));
     add(PyFunction_GetKwDefaults(function));
+    if (isLibrarys(PyFunction_GetModule(function))) return;
     addNames(reinterpret_cast<PyCodeObject*>(PyFunction_GetCode(function)), PyFunction_GetGlobals(function));
   }
 
