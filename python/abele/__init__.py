@@ -11,8 +11,8 @@ from ._version import __version__ as __version__
 # Module of this package -> the public names that it defines.
 _HOMES = {
     "_async_accessor": ("AsynchronousDataAccessor",),
-    "_eager": ("runEagerly",),
     "_devices": ("ipuHardwareIsAvailable", "ipuHardwareVersion"),
+    "_eager": ("runEagerly",),
     "_errors": ("Error", "RecoverableError", "UnrecoverableError"),
     "_hooks": ("registerPostCompileHook", "registerPreCompileHook"),
     "_logging": ("setLogLevel",),
