@@ -80,7 +80,11 @@ bool isMarked(const at::Generator& generator) {
 }
 
 void unmark(const at::Generator& generator, const at::Generator& before) {
-  if (isMarked(generator)) cpu(generator)->set_next_float_normal_sample(cpu(before)->next_float_normal_sample());
+  if (!generator.device().is_cpu()) return;
+  if (isMarked(generator))
+    cpu(generator)->set_next_float_normal_sample(cpu(before)->next_float_normal_sample());
+  else
+    assign(generator, before);
 }
 
 RandomStream::RandomStream(at::Generator generator, const at::Generator* start, const at::Generator& saved)

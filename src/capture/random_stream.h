@@ -19,7 +19,7 @@ bool isFreshlySeeded(const at::Generator& generator);
 /// A mark that drawing leaves and seeding takes away. Nothing for generators that are not the CPU's.
 void mark(const at::Generator& generator);
 bool isMarked(const at::Generator& generator);
-/// Takes it away. before: a copy of the generator from before mark().
+/// Takes it away. A generator that has lost it is put back. before: a copy of the generator from before mark().
 void unmark(const at::Generator& generator, const at::Generator& before);
 
 /// Lends a generator to a capture: it starts from the given stream (or its own state), and its state is put back at the
