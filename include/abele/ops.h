@@ -90,14 +90,16 @@ ABELE_API Tensors cond(const at::Tensor& condition, const Body& then_body, const
                        const Body& else_body, const Tensors& else_inputs, void* mode_object = nullptr);
 
 /// A function on the host in the middle of a captured program, called with the values of each micro-batch. Inference
-/// only; a program with one cannot be saved.
+/// only, unless is_pure; a program with one cannot be saved.
 class ABELE_API HostCall {
  public:
-  explicit HostCall(Body function, std::string id);
+  /// is_pure: the results follow from the inputs alone. Such a function runs during the capture too, with its values,
+  /// and in training; the caller gives it a gradient.
+  explicit HostCall(Body function, std::string id, bool is_pure = false);
   ~HostCall();
   HostCall(const HostCall&) = delete;
   HostCall& operator=(const HostCall&) = delete;
-  /// During a capture the function is called once with zeros, unrecorded, to learn what it returns.
+  /// During a capture the function is called once, unrecorded, to learn what it returns: with zeros, unless is_pure.
   Tensors operator()(const Tensors& inputs);
 
  private:

@@ -12,6 +12,7 @@ from ._version import __version__ as __version__
 _HOMES = {
     "_async_accessor": ("AsynchronousDataAccessor",),
     "_devices": ("ipuHardwareIsAvailable", "ipuHardwareVersion"),
+    "_eager": ("runEagerly",),
     "_errors": ("Error", "RecoverableError", "UnrecoverableError"),
     "_hooks": ("registerPostCompileHook", "registerPreCompileHook"),
     "_logging": ("setLogLevel",),

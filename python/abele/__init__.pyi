@@ -8,6 +8,7 @@ from ._version import __version__ as __version__
 from ._async_accessor import AsynchronousDataAccessor as AsynchronousDataAccessor
 from ._devices import ipuHardwareIsAvailable as ipuHardwareIsAvailable
 from ._devices import ipuHardwareVersion as ipuHardwareVersion
+from ._eager import runEagerly as runEagerly
 from ._errors import Error as Error
 from ._errors import RecoverableError as RecoverableError
 from ._errors import UnrecoverableError as UnrecoverableError

@@ -220,7 +220,7 @@ class Frozen:
             value = attributes[name]
             if name == "training" or name in _HELD or name in _HOOKS:
                 continue
-            if isinstance(value, (*_PLAIN, *_FUNCTIONS, torch.Tensor)):
+            if isinstance(value, (*_PLAIN, *_FUNCTIONS, torch.Tensor, torch.Generator)):
                 self._add(attributes, name, prefix + name)
             else:
                 self._addHolder(attributes, name, value, names, prefix)
@@ -255,12 +255,12 @@ class Frozen:
         where = f" (read by {function.__qualname__})"
         variables = function.__globals__
         for name in names & variables.keys():
-            if isinstance(variables[name], (*_PLAIN, torch.Tensor)) and name[:2] != "__":
+            if isinstance(variables[name], (*_PLAIN, torch.Tensor, torch.Generator)) and name[:2] != "__":
                 self._add(variables, name, name + where)
             elif name[:2] != "__":
                 self._addHolder(variables, name, variables[name], names, where=where)
         for name, cell in filledCells(function):
-            if isinstance(cell.cell_contents, (*_PLAIN, torch.Tensor)):
+            if isinstance(cell.cell_contents, (*_PLAIN, torch.Tensor, torch.Generator)):
                 self._cells.append(cell)
                 self._in_cells.append(name + where)
             elif not isinstance(cell.cell_contents, _FUNCTIONS):

@@ -132,6 +132,7 @@ class ModuleSource:
                 lambda storage: pathOf(model, storage),
                 progress,
                 lambda stage_devices: options._values.requireDevices(self._policy, stage_devices),
+                lambda: core().generatorsOf((model, given)),
             )
         program.result = structures.skeleton(returned)  # here: its tensors would be part of the program
         program.held.noteForward(given)

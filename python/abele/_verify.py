@@ -199,6 +199,7 @@ def _verified(executor, batches):
             _updateMaker(executor),
             CaptureMode(),
             excludes,
+            lambda: core().generatorsOf((model, calls)),
         )
     difference = found.pop("difference")
     return Verification(difference=None if difference is None else Difference(**difference), **found)

@@ -40,7 +40,7 @@ std::string textOf(const Arg& a, char prefix) {
     case Kind::kBoolList: return listText(a.ints, "bools[]", [](int64_t i) { return i ? "true" : "false"; });
     case Kind::kStringList: return listText(a.strings, "strings[]", quoted);
     case Kind::kDevice: return cat("device(", quoted(a.s), ")");
-    case Kind::kGenerator: return "generator";
+    case Kind::kGenerator: return a.i == 0 ? "generator" : cat("generator(", a.i, ")");
     case Kind::kId: return idText(a.i, prefix);
     case Kind::kIdList: return listText(a.ints, "tensors[]", [&](int64_t i) { return idText(i, prefix); });
     case Kind::kOptionalIdList:
@@ -122,7 +122,11 @@ class ArgParser {
         while (c.accept(','));
         c.expect(']');
         break;
-      case Arg::Kind::kGenerator: break;
+      case Arg::Kind::kGenerator:
+        if (!c.accept('(')) break;
+        a.i = c.index(kMaxId);
+        c.expect(')');
+        break;
       default:  // an empty list of a kind
         c.expect('[');
         c.expect(']');

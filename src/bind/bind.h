@@ -37,6 +37,7 @@ void registerOffload(pybind11::module_& module);
 void registerProcesses(pybind11::module_& module);
 void registerServer(pybind11::module_& module);
 void registerTracing(pybind11::module_& module);
+void registerGenerators(pybind11::module_& module);
 void registerGil(pybind11::module_& module);
 void registerTurns(pybind11::module_& module);
 void registerOptions(pybind11::module_& module);

@@ -88,8 +88,10 @@ class PythonModule : public host::ModuleSource {
     const auto body = [&](std::function<Tensors(Tensors)> forward, const py::object& mode,
                           std::vector<std::string> excludes, const std::function<std::string(uintptr_t)>& name_of,
                           std::function<void(int, int)> progress,
-                          std::function<void(const std::vector<int>&)> check_devices) -> host::Session* {
+                          std::function<void(const std::vector<int>&)> check_devices,
+                          std::function<std::vector<at::Generator>()> generators) -> host::Session* {
       host::Program program;
+      program.generators = calledWithGil(std::move(generators));
       program.check_devices = calledWithGil(std::move(check_devices));
       program.progress = calledWithGil(std::move(progress));
       program.forward = [&](const Tensors& inputs) {

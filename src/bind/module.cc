@@ -6,6 +6,7 @@ PYBIND11_MODULE(_abele, module) {
   module.doc() = "Native part of Abele. Use the packages poptorch or abele.";
   abele::setLanguage(abele::Language::kPython);
   abele::bind::registerErrors(module);
+  abele::bind::registerGenerators(module);
   abele::bind::registerGil(module);
   abele::bind::registerAnnotate(module);
   abele::bind::registerLog(module);

@@ -34,10 +34,10 @@ void registerControlFlow(py::module_& module) {
       py::arg("condition"), py::arg("then_body"), py::arg("then_inputs"), py::arg("else_body"), py::arg("else_inputs"),
       py::arg("mode"));
   py::class_<ops::HostCall>(module, "HostCall")
-      .def(py::init([](Body function, std::string id) {
-             return std::make_unique<ops::HostCall>(calledWithGil(std::move(function)), std::move(id));
+      .def(py::init([](Body function, std::string id, bool is_pure) {
+             return std::make_unique<ops::HostCall>(calledWithGil(std::move(function)), std::move(id), is_pure);
            }),
-           py::arg("function"), py::arg("id"))
+           py::arg("function"), py::arg("id"), py::arg("is_pure") = false)
       .def("__call__", &ops::HostCall::operator(), py::arg("inputs"));
 }
 

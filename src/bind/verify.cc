@@ -55,7 +55,7 @@ py::dict dictOf(const host::Verification& verification) {
 py::dict verify(host::ProgramOptions options, Forward forward, Forward eager, const std::vector<NamedTensor>& model,
                 const std::vector<Tensors>& batches, const host::OptimizerSpec& optimizer,
                 const std::function<PythonUpdate()>& make_update, const py::object& mode,
-                std::vector<std::string> excludes) {
+                std::vector<std::string> excludes, std::function<std::vector<at::Generator>()> generators) {
   std::deque<at::Tensor> tensors;
   host::VerifyRequest request{.options = std::move(options),
                               .program = {.forward = calledWithGil(std::move(forward))},
@@ -67,6 +67,7 @@ py::dict verify(host::ProgramOptions options, Forward forward, Forward eager, co
     request.program.model.push_back({name, &tensors.back(), is_parameter});
   }
   request.program.source_location = sourceLocator(std::move(excludes));
+  request.program.generators = calledWithGil(std::move(generators));
   request.program.mode_object = mode.is_none() ? nullptr : mode.ptr();
   if (make_update)
     request.make_update = [&make_update] {
@@ -85,7 +86,8 @@ py::dict verify(host::ProgramOptions options, Forward forward, Forward eager, co
 
 void registerVerify(py::module_& module) {
   module.def("verify", &verify, py::arg("options"), py::arg("forward"), py::arg("eager"), py::arg("model"),
-             py::arg("batches"), py::arg("optimizer"), py::arg("make_update"), py::arg("mode"), py::arg("excludes"));
+             py::arg("batches"), py::arg("optimizer"), py::arg("make_update"), py::arg("mode"), py::arg("excludes"),
+             py::arg("generators"));
 }
 
 }  // namespace abele::bind

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/TensorBase.h>
 #include <c10/core/Device.h>
 
@@ -14,7 +15,6 @@
 
 namespace at {
 class Tensor;
-struct Generator;
 }  // namespace at
 namespace c10 {
 struct StorageImpl;
@@ -45,6 +45,8 @@ struct Request {
   c10::Device device{c10::DeviceType::CPU};
   /// Source of random numbers while recording, of that device; cloned, so that the caller's is unchanged.
   at::Generator* generator = nullptr;
+  /// Generators of the program's own that are there before it runs: it may draw from these.
+  std::vector<at::Generator> generators;
   /// The user's current line ("train.py:88"); called for every recorded op. May be empty.
   std::function<std::string()> source_location;
   /// A dispatch mode needs an object to stand for it; Python passes one of its own, C++ leaves it null.
@@ -76,8 +78,19 @@ struct Request {
   bool is_nested = false;
 };
 
+/// The numbers of a generator of the program's own: what a micro-batch draws, in order, behind what the one before drew.
+struct OwnStream {
+  at::Generator generator;
+  at::Generator start;    // a copy of it, from before its first draw
+  bool restarts = false;  // forward seeds it with a number: each micro-batch draws from `start` on
+  int64_t draws = 0;      // of a micro-batch, as of ir::Graph::random_draws
+  Normals normals;
+};
+
 struct Recording {
   ir::Graph graph;  // form kCaptured
+  /// Generators of the program's own; nodes name them by a number from 1 on (Arg::Kind::kGenerator).
+  std::vector<OwnStream> own_streams;
   /// Contents of Graph::externals of kind kConstant, by external index (undefined elsewhere). An external's type is its
   /// tensor's, or the flat extent of a tensor with gaps: either way
   /// tensor.as_strided(type.sizes, type.strides, tensor.storage_offset()) is the memory that belongs to it.
@@ -97,8 +110,8 @@ struct Recording {
   std::vector<at::Tensor> results;
 };
 
-/// Captures forward, and in training loss and backward. On return or throw the model's tensors, the global random
-/// state and torch's thread-local state are as before.
+/// Captures forward, and in training loss and backward. On return or throw the model's tensors, the states of
+/// generators and torch's thread-local state are as before.
 /// Throws E0101..E0108; exceptions of forward pass through unchanged after the state was put back.
 /// Threads: one capture per thread at a time. Source: design.md, Capture.
 Recording capture(const Request& request);

@@ -5,10 +5,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
 
 #include "base/error.h"
+#include "base/own_generator.h"
 #include "capture/arguments.h"
 
 namespace abele::capture {
@@ -53,38 +55,89 @@ bool Draws::mayDraw(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::nondeterministic_seeded) || generatorArgument(op) >= 0;
 }
 
+Draws::Draws(const Request& request, Position* position, NodeRecorder* nodes, RunOperator decompose)
+    : request_(request),
+      stream_(at::globalContext().defaultGenerator(position->device), request.generator,
+              copyOf(at::globalContext().defaultGenerator(position->device))),
+      position_(*position),
+      nodes_(*nodes),
+      decompose_(std::move(decompose)) {
+  for (const at::Generator& generator : request.generators) {
+    before_.push_back(copyOf(generator));
+    mark(generator);
+  }
+}
+
+Draws::~Draws() {
+  for (size_t i = 0; i < before_.size(); ++i) unmark(request_.generators[i], before_[i]);
+}
+
 void Draws::lendGenerator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  number_ = 0;
   const int index = generatorArgument(op);
   if (index < 0) return;
   c10::IValue& generator = argumentAt(op, *stack, static_cast<size_t>(index));
   const bool is_own =
       generator.isGenerator() && generator.toGenerator().defined() && generator.toGenerator() != stream_.generator();
   position_.moveHere();
-  ABELE_REQUIRE(!is_own, E0106,
-                {.what = "random numbers from a generator of the program's own",
-                 .at = position_.str(),
-                 .found = inLanguage("a torch.Generator, whose state the device does not have",
-                                     "an at::Generator, whose state the device does not have"),
-                 .expected = "the default generator, which is the device's stream of random numbers",
-                 .remedy = cat("leave the generator out and seed the stream (",
-                               inLanguage("poptorch.Options().randomSeed", "abele::Options::randomSeed"),
-                               "), or draw the numbers before the call and pass them as an input")});
-  generator = stream_.generator();
+  if (is_own)
+    number_ = numberOf(generator.toGenerator());
+  else
+    generator = stream_.generator();
+}
+
+int64_t Draws::numberOf(const at::Generator& generator) {
+  for (size_t i = 0; i < own_.size(); ++i)
+    if (own_[i].stream->generator() == generator) return static_cast<int64_t>(i) + 1;
+  return addOwn(generator);
+}
+
+int64_t Draws::addOwn(const at::Generator& generator) {
+  const auto require = [&](bool holds, const std::string& found, const std::string& expected) {
+    ABELE_REQUIRE(holds, E0106,
+                  {.what = "random numbers from a generator of the program's own",
+                   .at = position_.str(),
+                   .found = found,
+                   .expected = expected,
+                   .remedy = cat("leave the generator out and seed the stream (",
+                                 inLanguage("poptorch.Options().randomSeed", "abele::Options::randomSeed"),
+                                 "), or draw the numbers before the call and pass them as an input")});
+  };
+  require(position_.device.is_cpu() && generator.device().is_cpu(),
+          cat("a generator of ", generator.device().str(), ", and a program on ", position_.device.str()),
+          "devices of the CPU, where generators have their states");
+  require(!request_.is_nested, "a generator inside the body of a loop or a branch", "a generator outside of bodies");
+  size_t known = 0;
+  while (known < request_.generators.size() && request_.generators[known] != generator) ++known;
+  require(known < request_.generators.size(),
+          inLanguage("a torch.Generator that forward makes, or that nothing which forward names holds",
+                     "an at::Generator, of which nobody knows who seeds it"),
+          inLanguage("one that is there before the call: an attribute of the module, a global variable or an argument",
+                     "the default generator, which is the device's stream of random numbers"));
+  const bool restarts = !isMarked(generator);
+  require(!restarts || isFreshlySeeded(generator), "a generator whose state forward has replaced",
+          "one that forward leaves alone, or seeds with a number before it draws");
+  own_.push_back(
+      {std::make_unique<RandomStream>(generator, nullptr, before_[known]), restarts, position_.where.source});
+  return static_cast<int64_t>(own_.size());
 }
 
 void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, NodeRecorder::Call& call) {
-  const bool names_generator = generatorArgument(op) >= 0;
+  RandomStream& stream = streamNow();
+  const int generator = generatorArgument(op);
+  const bool names_generator = generator >= 0;
+  if (number_ > 0) call.args[static_cast<size_t>(generator)].i = number_;
   const size_t rest = stack->size() - numArguments(op);
   torch::jit::Stack again(stack->begin() + static_cast<int64_t>(rest), stack->end());
-  stream_.before();
-  const std::optional<RandomStream::Place> place = stream_.place();
-  const std::optional<double> spare = stream_.spareBefore();
+  stream.before();
+  const std::optional<RandomStream::Place> place = stream.place();
+  const std::optional<double> spare = stream.spareBefore();
   told().reset();
   nodes_.run(op, stack, call);
   const std::optional<BodyDraws> said = std::exchange(told(), std::nullopt);
-  const int64_t draws = stream_.drawsSince(drawLimit(position_.op_name, *stack));
-  const bool has_drawn = draws != 0 || stream_.spareNow() != spare;
-  const bool has_place = names_generator || stream_.hasOffsets();
+  const int64_t draws = stream.drawsSince(drawLimit(position_.op_name, *stack));
+  const bool has_drawn = draws != 0 || stream.spareNow() != spare;
+  const bool has_place = names_generator || stream.hasOffsets();
   requirePlace(draws >= 0 && (!has_drawn || place));
   if (has_place || !has_drawn) {
     BodyDraws drawn;
@@ -100,8 +153,8 @@ void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, Node
       call.draws_vary = drawn.vary;
     }
     call.varies = call.varies || is_random;
-    if (is_random) stream_.advance(drawn);
-    if (nodes_.end(op, *stack, call)) {
+    if (is_random) stream.advance(drawn);
+    if (nodes_.end(op, *stack, call) && number_ == 0) {
       recorded_.draws += drawn.draws;
       recorded_.normals.count += drawn.normals.count;
       recorded_.vary = recorded_.vary || drawn.vary;
@@ -109,7 +162,7 @@ void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, Node
     return;
   }
   // No generator in the schema: what the kernel calls inside has one.
-  stream_.rewind();
+  stream.rewind();
   stack->erase(stack->begin() + static_cast<int64_t>(rest), stack->end());
   stack->insert(stack->end(), again.begin(), again.end());
   again.clear();
@@ -122,12 +175,32 @@ void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, Node
   requireAgain(recorded_.vary || found == draws);
 }
 
-void Draws::finish(ir::Graph& graph) const {
+void Draws::finish(Recording& recording) const {
+  ir::Graph& graph = recording.graph;
   const RandomStream::Place& total = stream_.total();
   graph.random_draws = total.draws;
   graph.normals = {.count = total.normals, .spare = total.spare};
-  for (ir::Node& node : graph.nodes)
-    if (node.normals.count > 0 && node.normals.before == 0) node.normals.spare = total.spare - total.draws;
+  for (const Own& own : own_) {
+    const std::optional<RandomStream::Place> end = own.stream->placeNow();
+    ABELE_REQUIRE(end, E0106,
+                  {.what = "a generator of the program's own that forward seeds or replaces after it has drawn",
+                   .at = own.at,
+                   .expected = "one that forward leaves alone, or seeds with a number before it draws"});
+    recording.own_streams.push_back({.generator = own.stream->generator(),
+                                     .start = own.stream->start(),
+                                     .restarts = own.restarts,
+                                     .draws = end->draws,
+                                     .normals = {.count = end->normals, .spare = end->spare}});
+  }
+  for (ir::Node& node : graph.nodes) {
+    if (node.normals.count == 0 || node.normals.before != 0) continue;
+    const int64_t number = ownGenerator(node.args);
+    const OwnStream* own = number > 0 ? &recording.own_streams[static_cast<size_t>(number - 1)] : nullptr;
+    if (!own)
+      node.normals.spare = total.spare - total.draws;
+    else if (!own->restarts)
+      node.normals.spare = own->normals.spare - own->draws;
+  }
 }
 
 void Draws::requirePlace(bool holds) const {
@@ -154,18 +227,19 @@ void Draws::requireAgain(bool holds) const {
 /// first had none, or the other way round.
 BodyDraws Draws::drawnBy(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int64_t draws) {
   constexpr int64_t kPair = 4;
-  if (stream_.hasOffsets()) return {.draws = draws};
+  RandomStream& stream = streamNow();
+  if (stream.hasOffsets()) return {.draws = draws};
   const Habit habit = habitOf(op);
   // At least one: no two operators that vary have the same place.
   if (habit == Habit::kVaries) return {.draws = std::max<int64_t>(draws, 1), .vary = true};
-  const std::optional<double> before = stream_.spareBefore(), now = stream_.spareNow();
+  const std::optional<double> before = stream.spareBefore(), now = stream.spareNow();
   if (now == before && (before || habit == Habit::kUniform || draws < kPair)) return {.draws = draws};
 
   torch::jit::Stack copies = arguments;
   const std::vector<bool> written = writtenArguments(op, position_.op_name, arguments);
   for (size_t i = 0; i < copies.size(); ++i)
     if (written[i] && copies[i].isTensor() && copies[i].toTensor().defined()) copies[i] = copyOf(copies[i].toTensor());
-  const auto [other_draws, left] = stream_.fromOtherSpare(draws + 2 * kPair, [&] {
+  const auto [other_draws, left] = stream.fromOtherSpare(draws + 2 * kPair, [&] {
     op.redispatchBoxed(c10::DispatchKeySet(c10::computeDispatchKey(at::kFloat, at::kStrided, position_.device)),
                        &copies);
   });
@@ -175,7 +249,7 @@ BodyDraws Draws::drawnBy(const c10::OperatorHandle& op, const torch::jit::Stack&
   const bool is_odd = left_without && !left_with && without == with + kPair;
   const bool is_even = !left_without && left_with && without == with;
   requireAgain(is_odd || is_even);
-  const int64_t behind = stream_.drawsBehindPair(is_odd ? *left_without : *left_with, without);
+  const int64_t behind = stream.drawsBehindPair(is_odd ? *left_without : *left_with, without);
   requireAgain(behind >= 0);
   const int64_t others = behind + (without - behind) % kPair;
   return {.draws = others, .normals = {.count = (without - others) / 2 - (is_odd ? 1 : 0), .spare = others - behind}};

@@ -16,8 +16,8 @@ void Position::refuseRead() const {
        .expected = "control flow that is the same for every input",
        .remedy = cat("keep the value in a tensor (", inLanguage("torch.where", "torch::where"),
                      ", masks, tensor indices), or compute it before the call and pass it as a number; let the "
-                     "host compute in every step what needs the value, without a gradient (",
-                     inLanguage("poptorch.CPU", "abele::ops::HostCall"), "); where forward only checks its inputs, ",
+                     "host compute in every step what needs the value (",
+                     inLanguage("poptorch.CPU; with a gradient: abele.runEagerly", "abele::ops::HostCall"), "); where forward only checks its inputs, ",
                      inLanguage("poptorch.Options().trustReads(True)", "abele::Options::trustReads(true)"),
                      " checks them in every step")});
 }

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/core/DistributionsHelper.h>
 #include <ATen/core/Tensor.h>
 
@@ -15,6 +15,8 @@ namespace abele::capture {
 namespace {
 
 at::CPUGeneratorImpl* cpu(const at::Generator& generator) { return generator.get<at::CPUGeneratorImpl>(); }
+
+constexpr float kMark = 1e30F;  // no normal number
 
 bool same(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
   return a.next_ == b.next_ && a.left_ == b.left_ && a.state_ == b.state_;
@@ -27,12 +29,6 @@ uint64_t hashOf(const at::Generator& generator) {
   const std::optional<double> spare = cpu(generator)->next_double_normal_sample();
   const uint64_t engine = std::hash<std::string_view>()(words) * 31 + static_cast<uint64_t>(data.left_);
   return spare ? engine * 31 + std::hash<double>()(*spare) + 1 : engine;
-}
-
-// By value: a Generator is a shared pointer whose mutex() is not const.
-at::Generator copyOf(at::Generator generator) {
-  std::lock_guard lock(generator.mutex());
-  return generator.clone();
 }
 
 /// A generator with four draws, for one pair of normal numbers.
@@ -63,18 +59,51 @@ void assign(at::Generator to, const at::Generator& from) {
 
 }  // namespace
 
-RandomStream::RandomStream(const at::Generator* start, c10::Device device)
-    : generator_(at::globalContext().defaultGenerator(device)), saved_(copyOf(generator_)) {
+at::Generator copyOf(at::Generator generator) {
+  std::lock_guard lock(generator.mutex());
+  return generator.clone();
+}
+
+bool isFreshlySeeded(const at::Generator& generator) {
+  const at::Generator fresh = at::detail::createCPUGenerator(generator.current_seed());
+  return same(cpu(generator)->engine().data(), cpu(fresh)->engine().data()) &&
+         !cpu(generator)->next_double_normal_sample();
+}
+
+// A spare of single precision: seeding drops it, states hold it, and no kernel of the CPU asks for it.
+void mark(const at::Generator& generator) {
+  if (generator.device().is_cpu()) cpu(generator)->set_next_float_normal_sample(kMark);
+}
+
+bool isMarked(const at::Generator& generator) {
+  return generator.device().is_cpu() && cpu(generator)->next_float_normal_sample() == kMark;
+}
+
+void unmark(const at::Generator& generator, const at::Generator& before) {
+  if (!generator.device().is_cpu()) return;
+  if (isMarked(generator))
+    cpu(generator)->set_next_float_normal_sample(cpu(before)->next_float_normal_sample());
+  else
+    assign(generator, before);
+}
+
+RandomStream::RandomStream(at::Generator generator, const at::Generator* start, const at::Generator& saved)
+    : generator_(std::move(generator)), saved_(saved) {
   if (start != nullptr && start->defined()) assign(generator_, copyOf(*start));
-  places_[hashOf(generator_)] = {};
+  start_ = copyOf(generator_);
+  places_[hashOf(start_)] = {};
+}
+
+std::optional<RandomStream::Place> RandomStream::placeNow() const {
+  const auto found = places_.find(hashOf(copyNow()));
+  return found == places_.end() ? std::nullopt : std::optional(found->second);
 }
 
 RandomStream::~RandomStream() { assign(generator_, saved_); }
 
 void RandomStream::before() {
   before_ = copyOf(generator_);
-  const auto found = places_.find(hashOf(before_));
-  place_ = found == places_.end() ? std::nullopt : std::optional(found->second);
+  place_ = placeNow();
 }
 
 int64_t RandomStream::drawsSince(int64_t limit) const {

@@ -12,10 +12,20 @@
 
 namespace abele::capture {
 
-/// Lends torch's default generator of a device to a capture: it starts from the given stream (or its own state), and
-/// its state is put back at the end. Using the default one lets programs that save and restore its state (activation
-/// checkpointing) draw the same numbers again; such operators get the same offset.
-/// Threads: owner only; nothing else may draw from the default generator meanwhile.
+/// By value: a Generator is a shared pointer whose mutex() is not const.
+at::Generator copyOf(at::Generator generator);
+/// Has it drawn nothing since it was seeded? Of the CPU.
+bool isFreshlySeeded(const at::Generator& generator);
+/// A mark that drawing leaves and seeding takes away. Nothing for generators that are not the CPU's.
+void mark(const at::Generator& generator);
+bool isMarked(const at::Generator& generator);
+/// Takes it away. A generator that has lost it is put back. before: a copy of the generator from before mark().
+void unmark(const at::Generator& generator, const at::Generator& before);
+
+/// Lends a generator to a capture: it starts from the given stream (or its own state), and its state is put back at the
+/// end. The device's stream lends torch's default generator, so that programs that save and restore its state
+/// (activation checkpointing) draw the same numbers again; such operators get the same offset.
+/// Threads: owner only; nothing else may draw from the generator meanwhile.
 class RandomStream {
  public:
   /// What was drawn from the begin of the micro-batch up to here. spare: as of Normals.
@@ -28,12 +38,15 @@ class RandomStream {
   /// What fromOtherSpare puts where there was no spare.
   static constexpr double kAnySpare = 0.25;
 
-  RandomStream(const at::Generator* start, c10::Device device);
+  /// saved: the state that the generator has afterwards.
+  RandomStream(at::Generator generator, const at::Generator* start, const at::Generator& saved);
   ~RandomStream();
   RandomStream(const RandomStream&) = delete;
   RandomStream& operator=(const RandomStream&) = delete;
 
   const at::Generator& generator() const { return generator_; }
+  /// A copy of it, as it was when it was lent.
+  const at::Generator& start() const { return start_; }
   /// Do operators without an argument for a generator draw from the numbers at a known place, too? On accelerators the
   /// device puts the default generator there.
   bool hasOffsets() const { return !generator_.device().is_cpu(); }
@@ -65,6 +78,8 @@ class RandomStream {
   /// What the micro-batch drew before the operator at before(); empty when the program moved the generator to a state
   /// that the stream has not been in.
   const std::optional<Place>& place() const { return place_; }
+  /// Where the generator stands now; empty: as of place().
+  std::optional<Place> placeNow() const;
   /// The operator drew this many.
   void advance(const BodyDraws& drawn);
   /// Of the micro-batch.
@@ -76,7 +91,7 @@ class RandomStream {
   void putBack(const at::Generator& state);
 
   at::Generator generator_;
-  at::Generator saved_;  // the default generator's own state
+  at::Generator start_, saved_;
   at::Generator before_;
   std::unordered_map<uint64_t, Place> places_;  // by the hash of a state of the generator
   std::optional<Place> place_ = Place();

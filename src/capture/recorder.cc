@@ -33,7 +33,7 @@ Recorder::Recorder(const Request& request)
       values_(&position_, &table_, &writer_, &inputs_, outer_ ? &outer_->values_ : nullptr),
       locks_(&table_, &writer_, outer_ ? &outer_->locks_ : nullptr),
       nodes_(request, &position_, &table_, &writer_, &values_, &locks_, &lazy_copies_),
-      draws_(request.generator, &position_, &nodes_, [this](const auto& op, auto* stack) { decompose(op, stack); }),
+      draws_(request, &position_, &nodes_, [this](const auto& op, auto* stack) { decompose(op, stack); }),
       reads_(request, &position_, &table_, &writer_, &values_, &inputs_, &locks_,
              [this](const auto& op, auto* stack) { record(op, stack); }),
       rewrites_(request.training, &position_, &values_, &lazy_copies_,
@@ -211,7 +211,7 @@ void Recorder::rethrowLockedRead(const std::exception& error) {
 Recording Recorder::finish() {
   reads_.requireNoCount();
   inputs_.recordWrites();
-  draws_.finish(recording_.graph);
+  draws_.finish(recording_);
   return std::move(recording_);
 }
 

@@ -235,8 +235,12 @@ void Rewrites::requireFixedShapes(const c10::OperatorHandle& op, const torch::ji
              .at = position_.str(),
              .found = "a value that depends on the inputs, the weights or random numbers",
              .expected = "shapes that are the same for every input",
-             .remedy = cat("keep all elements and mask them (", inLanguage("torch.where", "torch::where"),
-                           ", multiplication by the mask), or compute this part before the call")});
+             .remedy = inLanguage("keep all elements and mask them (torch.where, multiplication by the mask), compute this "
+                                  "part before the call, or run its module eagerly in every step (abele.runEagerly); "
+                                  "experts of transformers have fixed shapes with "
+                                  "model.set_experts_implementation(\"grouped_mm\")",
+                                  "keep all elements and mask them (torch::where, multiplication by the mask), or "
+                                  "compute this part before the call")});
 }
 
 }  // namespace abele::capture

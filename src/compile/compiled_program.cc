@@ -182,6 +182,10 @@ std::string encode(const CompiledProgram& program) {
   ABELE_REQUIRE(!callsHost(program), E0712,
                 {.what = "a program that calls a function on the host (CPU) cannot be saved",
                  .remedy = "compile it in the process that runs it"});
+  ABELE_REQUIRE(program.own_streams.empty(), E0712,
+                {.what = "a program that draws from a generator of the program's own cannot be saved",
+                 .found = inLanguage("a torch.Generator of this process", "an at::Generator of this process"),
+                 .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
   exe::Writer payload;
   // The fields are described once, for reading and writing, hence not const; a Writer changes nothing.
   visitProgram(payload, const_cast<CompiledProgram&>(program));

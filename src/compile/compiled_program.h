@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "capture/capture.h"
 #include "compile/program_options.h"
 #include "exe/executable.h"
 
@@ -49,6 +50,7 @@ struct CompiledProgram {
   std::vector<WrittenArgument> written;
   std::vector<CompiledAnchor> anchors;
   std::vector<at::Tensor> constants;  // by external; undefined for other kinds. Dropped once they are on the device
+  std::vector<capture::OwnStream> own_streams;  // generators of the program's own, which live in this process only
   std::vector<CompiledStage> stages;  // replica after replica
   std::vector<ReplicaGrouping> groupings;
   std::vector<std::string> tensor_names;  // of every value that can be anchored
@@ -63,7 +65,8 @@ inline constexpr uint32_t kProgramVersion = 5;
 /// Does it call functions that exist in this process only?
 bool callsHost(const CompiledProgram& program);
 
-/// Bytes of all fields; the same fields give the same bytes. encode throws E0712 for a program that calls the host.
+/// Bytes of all fields; the same fields give the same bytes. encode throws E0712 for a program that calls the host or
+/// draws from generators of the program's own.
 /// decode throws E0501 for anything else than what encode made. Docs: docs/executable.md.
 std::string encode(const CompiledProgram& program);
 CompiledProgram decodeProgram(std::string_view bytes);

@@ -78,6 +78,7 @@ capture::Recording record(const Program& program, const ProgramOptions& options,
     request.touched = [&](int64_t bytes) { paged->touched(bytes); };
   }
   const OneValueEach shapes(program.model, options.groupings, options.replicas);
+  findGenerators(program, request);
   return capture::capture(request);
 }
 
@@ -268,6 +269,10 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
   runtime::registerFixedShapeOperators();
   runtime::registerGradModeOperators();
   return request;
+}
+
+void findGenerators(const Program& program, capture::Request& request) {
+  if (program.generators) request.generators = program.generators();
 }
 
 at::Generator makeGenerator(const ProgramOptions& options) {

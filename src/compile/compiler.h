@@ -35,6 +35,8 @@ struct Program {
   bool checks_comparisons = false;                                   // as in capture::Request
   std::function<std::string(const c10::StorageImpl*)> name_of = {};  // as in capture::Request
   std::function<std::string(int32_t)> reads_model = {};              // as in capture::Request
+  /// Finds capture::Request::generators before forward runs. Empty: nobody knows them.
+  std::function<std::vector<at::Generator>()> generators = {};
   /// Told the devices of the stages of one replica before the program is loaded; may throw.
   std::function<void(const std::vector<int>& stage_devices)> check_devices = {};
   std::function<void(int progress, int total)> progress = {};  // called while compiling, first with 0, last with total
@@ -96,7 +98,9 @@ void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Grap
 /// The stream that micro-batch 0 of the first step starts from. Never the default generator itself.
 at::Generator makeGenerator(const ProgramOptions& options);
 
-/// How this program is captured, without arguments and generator.
+/// How this program is captured, without arguments and generators.
 capture::Request requestOf(const Program& program, const ProgramOptions& options);
+/// Tells a request which generators of the program's own there are now.
+void findGenerators(const Program& program, capture::Request& request);
 
 }  // namespace abele::host

@@ -25,6 +25,7 @@ void describe(MadeProgram& compiled, const capture::Recording& recording, const 
   for (const auto& [argument, value] : recording.written_arguments)
     compiled.written.push_back({argument, target++, recording.graph.values[value].type});
   compiled.constants = recording.constants;
+  compiled.own_streams = recording.own_streams;
 }
 
 namespace {

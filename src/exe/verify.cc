@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/instructions.h"
+#include "base/own_generator.h"
 #include "exe/sums.h"
 #include "exe/verify_parts.h"
 
@@ -208,6 +209,13 @@ class Verifier {
       checkWritten(slot, i, where);
     }
     require(i.source >= -1 && i.source < size(exe_.sources), where, ": source ", i.source);
+    if (ownGenerator(i.args) > 0) {
+      const auto isCount = [](int64_t number) { return number >= 0 && number <= kMaxDraws; };
+      require(isCount(i.random_draws) && isCount(i.random_offset) && isCount(i.normals.count) &&
+                  isCount(i.normals.before),
+              where, ": draws of a generator of the program's own at no place");
+      return;
+    }
     const Normals& own = i.normals;
     require(own.count >= 0 && own.count <= exe_.normals.count && own.before >= 0 &&
                 own.before <= exe_.normals.count - own.count,

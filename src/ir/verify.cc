@@ -7,6 +7,7 @@
 #include "base/cat.h"
 #include "base/error.h"
 #include "base/instructions.h"
+#include "base/own_generator.h"
 #include "ir/text_impl.h"
 
 namespace abele::ir {
@@ -215,6 +216,11 @@ void checkDirections(Check& c) {
 void checkRandom(Check& c) {
   const Normals& all = c.graph.normals;
   for (const Node& node : c.graph.nodes) {
+    if (ownGenerator(node.args) > 0) {
+      if (node.random_draws < 0 || node.random_offset < 0 || node.normals.count < 0 || node.normals.before < 0)
+        c.found(nodeText(node), " draws of a generator of the program's own at no place");
+      continue;
+    }
     if (node.random_draws >= 0 &&
         (node.random_offset < 0 || node.random_offset + node.random_draws > c.graph.random_draws))
       c.found(nodeText(node), " draws ", node.random_draws, " numbers at ", node.random_offset, " of ",

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include "abele/ops.h"
 #include "base/error.h"
@@ -53,6 +54,7 @@ bool& isInside() {
 struct HostCall::Impl {
   Body function;
   std::string id;
+  bool is_pure = false;
   std::string line;  // of the call that was captured last
   int64_t number = -1;
   std::map<Kinds, Kinds> outputs;  // by inputs
@@ -76,6 +78,13 @@ struct HostCall::Impl {
     return results;
   }
 
+  Tensors callInCapture(const Tensors& inputs) {
+    if (!is_pure) return zerosOf(outputs.at(kindsOf(inputs)));
+    Tensors results = callOutside(inputs);
+    outputs[kindsOf(inputs)] = kindsOf(results);
+    return results;
+  }
+
   /// In a step: what the program goes on with was laid out when it was compiled.
   Tensors callInStep(const Tensors& inputs) const {
     const Kinds& expected = outputs.at(kindsOf(inputs));
@@ -86,7 +95,9 @@ struct HostCall::Impl {
                    .at = line,
                    .found = textOf(found),
                    .expected = textOf(expected),
-                   .remedy = "pad the results to one shape; at compile time the function is called with zeros"});
+                   .remedy = is_pure ? "pad the results to one shape"
+                                     : "pad the results to one shape; at compile time the function is called with "
+                                       "zeros"});
     return results;
   }
 };
@@ -118,17 +129,18 @@ void requireOwnId(const std::string& id, int64_t number) {
 
 }  // namespace
 
-HostCall::HostCall(Body function, std::string id) : impl_(std::make_shared<Impl>()) {
+HostCall::HostCall(Body function, std::string id, bool is_pure) : impl_(std::make_shared<Impl>()) {
   ABELE_REQUIRE(function, E0708, {.what = cat("host function ", id, " holds nothing"), .remedy = "pass a function"});
   impl_->function = std::move(function);
   impl_->id = std::move(id);
+  impl_->is_pure = is_pure;
 }
 HostCall::~HostCall() = default;
 
 Tensors HostCall::operator()(const Tensors& inputs) {
   Impl& impl = *impl_;
   if (!capture::isCapturing()) return impl.callOutside(inputs);
-  ABELE_REQUIRE(!capture::isTraining(), E0710,
+  ABELE_REQUIRE(impl.is_pure || !capture::isTraining(), E0710,
                 {.what = cat("host function ", impl.id, " in a training model"), .expected = "an inference model"});
   CapturedFunctions& captured = CapturedFunctions::instance();
   if (impl.number < 0) {
@@ -136,15 +148,17 @@ Tensors HostCall::operator()(const Tensors& inputs) {
     impl.number = static_cast<int64_t>(captured.functions.size());
     captured.owners.push_back(impl_);
     captured.functions.emplace_back([&impl](const Tensors& values, bool is_capturing) {
-      return is_capturing ? zerosOf(impl.outputs.at(kindsOf(values))) : impl.callInStep(values);
+      return is_capturing ? impl.callInCapture(values) : impl.callInStep(values);
     });
   }
   requireOwnId(impl.id, impl.number);
   impl.line = capture::currentLine();
-  const Kinds kinds = kindsOf(inputs);
-  Tensors zeros;
-  capture::outsideCapture([&] { zeros = zerosOf(kinds); });
-  impl.outputs[kinds] = kindsOf(impl.callOutside(zeros));
+  if (!impl.is_pure) {
+    const Kinds kinds = kindsOf(inputs);
+    Tensors zeros;
+    capture::outsideCapture([&] { zeros = zerosOf(kinds); });
+    impl.outputs[kinds] = kindsOf(impl.callOutside(zeros));
+  }
   return operators::operatorOf<Signature>("abele_op::host_call").call(inputs, impl.number);
 }
 
@@ -161,8 +175,10 @@ std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number) {
                   {.what = "a host function of another process"});
     function = captured.functions[number];
   }
+  // Tensors of inference mode know no gradients and no versions.
+  const c10::InferenceMode not_inference(false);
   ops::Tensors copies;
-  for (const at::Tensor& input : inputs) copies.push_back(input.clone());
+  for (const at::Tensor& input : inputs) copies.push_back(input.detach().clone());
   ops::Tensors results = function(copies, capture::isCapturing());
   for (at::Tensor& result : results) result = result.detach().clone(at::MemoryFormat::Contiguous);
   return results;

@@ -265,6 +265,10 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   }
   setHypers(compiled, compiled.optimizer);
   compiled.backend->setGenerator(generator);
+  std::vector<runtime::OwnStream> own;
+  for (const capture::OwnStream& stream : compiled.own_streams)
+    own.push_back({stream.generator, stream.start, stream.restarts, stream.draws, stream.normals});
+  compiled.backend->setOwnStreams(std::move(own));
   compiled.runtime = std::make_unique<runtime::Runtime>(executable, *compiled.backend, device.stage_process);
   compiled.constants.clear();
 }

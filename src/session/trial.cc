@@ -44,6 +44,8 @@ PlacementTrial timeTrial(const Program& program, MadeProgram made, const Program
   apart.share_weights = false;
   Compiled compiled;
   static_cast<MadeProgram&>(compiled) = std::move(made);
+  // The program's own stay where they are.
+  for (capture::OwnStream& stream : compiled.own_streams) stream.generator = stream.generator.clone();
   compiled.model = program.model;
   compiled.meta = program.meta;
   load(compiled, apart, makeGenerator(apart));

@@ -204,6 +204,7 @@ class Run {
     session.parts().watch = &comparison_;
     session.compile(request_.program, batches_[0], request_.optimizer);
     compiled_ = session.parts().compiled.get();
+    const RestoredGenerators generators(compiled_->own_streams);
     compiled_->warned_of_edits = true;  // eager's updates write the same tensors
     const ThreadsAndRandom scope(threadsPerDevice(options, compiled_->executable.numComputing()), options);
     update_ = request_.make_update ? request_.make_update() : torchUpdate(request_.optimizer, request_.program.model);
@@ -234,7 +235,10 @@ class Run {
     eager_ = {};
     first_.reset();
     std::vector<std::vector<at::Tensor>> results;
-    for (int64_t k = 0; k < micro_batches_; ++k) results.push_back(runEagerly(k));
+    {
+      const RestoredGenerators generators(compiled_->own_streams);
+      for (int64_t k = 0; k < micro_batches_; ++k) results.push_back(runEagerly(k));
+    }
     comparison_.start(*compiled_, eager_);
     const std::vector<at::Tensor> device = session.run(batches_[static_cast<size_t>(batch_)]);
     comparison_.stop();
@@ -270,6 +274,7 @@ class Run {
     request.generator = &generator;
     request.device = device_;
     request.arguments = firstMicroBatch(arguments, 1);
+    findGenerators(request_.program, request);
     request.loss_gradient = lossGradient();
     auto& values = eager_.values.emplace_back(compiled_->captured.values.size());
     request.made = [&](ValueId value, const at::Tensor& tensor) {

@@ -70,6 +70,18 @@ RestoredModel::~RestoredModel() {
   }
 }
 
+RestoredGenerators::RestoredGenerators(const std::vector<capture::OwnStream>& streams) : streams_(streams) {
+  for (const capture::OwnStream& stream : streams) states_.push_back(stream.generator.get_state());
+}
+
+RestoredGenerators::~RestoredGenerators() {
+  for (size_t i = 0; i < states_.size(); ++i) {
+    at::Generator generator = streams_[i].generator;
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(states_[i]);
+  }
+}
+
 ThreadsAndRandom::ThreadsAndRandom(int threads, const ProgramOptions& options)
     : threads_(at::get_num_threads()), generator_(at::globalContext().defaultGenerator(captureDevice(options))) {
   const std::lock_guard lock(generator_.mutex());

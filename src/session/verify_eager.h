@@ -30,6 +30,19 @@ class RestoredModel {
 };
 
 /// While it lives, eager has as many threads as a device and draws the devices' random numbers, where it runs.
+/// Puts the program's own generators back to where they stand now. The streams outlive it.
+class RestoredGenerators {
+ public:
+  explicit RestoredGenerators(const std::vector<capture::OwnStream>& streams);
+  ~RestoredGenerators();
+  RestoredGenerators(const RestoredGenerators&) = delete;
+  RestoredGenerators& operator=(const RestoredGenerators&) = delete;
+
+ private:
+  const std::vector<capture::OwnStream>& streams_;
+  std::vector<at::Tensor> states_;
+};
+
 class ThreadsAndRandom {
  public:
   ThreadsAndRandom(int threads, const ProgramOptions& options);

@@ -1,4 +1,5 @@
-"""E0106: operators that cannot be replayed: generators of the program's own, torch's operators that take functions."""
+"""E0106: operators that cannot be replayed: generators that forward makes or moves, torch's operators that take
+functions."""
 
 import poptorch
 import pytest
@@ -17,24 +18,54 @@ class Draws(torch.nn.Module):
         return self.draw(x, self.generator)
 
 
+def after_two_draws():
+    generator = torch.Generator().manual_seed(4)
+    torch.rand(2, generator=generator)
+    return generator.get_state()
+
+
+MOVED = after_two_draws()
+
+
+def moves(x, g):
+    g.set_state(MOVED)
+    return x + torch.rand(3, generator=g)
+
+
+def seeds_behind(x, g):
+    x = x + torch.rand(3, generator=g)
+    g.manual_seed(9)
+    return x
+
+
+def seeds_between(x, g):
+    return seeds_behind(x, g) + torch.rand(3, generator=g)
+
+
 @pytest.mark.parametrize(
-    "draw",
+    ("draw", "found"),
     [
-        lambda x, g: x + torch.rand(3, generator=g),
-        lambda x, g: x + torch.randn(3, generator=torch.Generator().manual_seed(1)),
-        lambda x, g: x.clone().uniform_(generator=g),
-        lambda x, g: torch.bernoulli(x + 0.5, generator=g),
-        lambda x, g: x[torch.randperm(3, generator=g)],
-        lambda x, g: torch.multinomial(x + 1, 2, generator=g),
+        (lambda x, g: x + torch.randn(3, generator=torch.Generator().manual_seed(1)), "that forward makes"),
+        (moves, "whose state forward has replaced"),
+        (seeds_behind, "seeds or replaces after it has drawn"),
+        (seeds_between, "seeded or replaced inside forward"),
+        (lambda x, g: poptorch.for_loop(2, lambda y: y + torch.rand(3, generator=g), [x])[0], "body of a loop"),
     ],
 )
-def test_generators_of_the_program(draw):
+def test_generators_whose_numbers_cannot_be_drawn_again(draw, found):
     model = Draws(draw)
     before = model.generator.get_state()
-    with pytest.raises(poptorch.Error, match="E0106 unsupported-op: random numbers from a generator") as raised:
+    with pytest.raises(poptorch.Error, match="E0106 unsupported-op") as raised:
         poptorch.inferenceModel(model)(X)
-    assert "test_E0106_generator.py:2" in str(raised.value) and "randomSeed" in str(raised.value)
+    assert found in str(raised.value) and "test_E0106_generator.py:" in str(raised.value)
     assert torch.equal(model.generator.get_state(), before)
+
+
+def test_a_generator_of_this_process_is_in_no_file(tmp_path):
+    model = poptorch.inferenceModel(Draws(lambda x, g: x + torch.rand(3, generator=g)))
+    model.compile(X)
+    with pytest.raises(poptorch.Error, match="E0712 .*: a program that draws from a generator of the program's own"):
+        model.save(str(tmp_path / "model.poptorch"))
 
 
 def test_the_default_generator_is_the_stream_of_the_device():

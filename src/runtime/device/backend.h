@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/Generator.h>
+
 #include "exe/executable.h"
 #include "runtime/backend.h"
 
 namespace at {
 class Tensor;
-struct Generator;
 }  // namespace at
 
 namespace abele::runtime {
@@ -61,6 +62,15 @@ struct DeviceOptions {
 struct RoundingPosition {
   uint64_t seed = 0;
   uint64_t step = 0;  // completed ones
+};
+
+/// A generator of the program's own, which instructions name by its number (base/own_generator.h).
+struct OwnStream {
+  at::Generator generator;
+  at::Generator start;    // where a micro-batch draws from, if restarts
+  bool restarts = false;  // else each micro-batch draws on from where the one before stopped, the first from `generator`
+  int64_t draws = 0;      // of a micro-batch, as of Executable::random_draws
+  Normals normals;
 };
 
 /// Elements of float16 gradients.
@@ -124,6 +134,10 @@ class DeviceBackend : public Backend {
   /// completed step moves it behind all that the step may draw; one that failed leaves it.
   virtual void setGenerator(const at::Generator& generator) = 0;
   virtual at::Generator generator() const = 0;
+  /// The program's own generators. A step draws from where they stand when it begins, and a completed one leaves them
+  /// behind all that it draws, as it does its own stream. Call it before devices are made. Throws E0106 where the device
+  /// cannot: here, unless there are none.
+  virtual void setOwnStreams(std::vector<OwnStream> streams);
   /// Of the kind that the device draws from.
   virtual at::Generator newGenerator(uint64_t seed) const = 0;
 

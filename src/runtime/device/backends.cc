@@ -8,6 +8,14 @@ namespace abele::runtime {
 
 at::Tensor DeviceBackend::memory(int32_t /*external*/) const { return {}; }
 
+void DeviceBackend::setOwnStreams(std::vector<OwnStream> streams) {
+  ABELE_REQUIRE(streams.empty(), E0106,
+                {.what = "random numbers from a generator of the program's own",
+                 .found = "a device that does not draw from it",
+                 .expected = "devices of the CPU, where generators have their states",
+                 .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
+}
+
 // No folder of a device is included here: a device is found by its row.
 #define ABELE_BACKEND(name, make, ...) \
   std::unique_ptr<DeviceBackend> make(const exe::Executable& executable, const DeviceOptions& options);

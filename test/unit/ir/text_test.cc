@@ -89,6 +89,7 @@ Graph everything() {
     add(Kind::kOptionalIdList, [&](Arg& m) { m.ints = list; });
   add(Kind::kDevice, [](Arg& m) { m.s = "cuda:0"; });
   add(Kind::kGenerator, [](Arg&) {});
+  add(Kind::kGenerator, [](Arg& m) { m.i = 2; });
   add(Kind::kNumber, [](Arg& m) { m.number_kind = Kind::kInt, m.i = 3; });
   add(Kind::kNumber, [](Arg& m) { m.number_kind = Kind::kBool, m.i = 1; });
   add(Kind::kNumber, [](Arg& m) { m.number_kind = Kind::kDouble, m.d = 2; });

@@ -54,6 +54,7 @@ class Inner(torch.nn.Module):
         self.plain = torch.ones(2)
         self.config, self.options = types.SimpleNamespace(bias=0.0, unused=0), {"scale": 1.0}
         self.active, self.sizes = ["first"], (2, 3)
+        self.dice = torch.Generator()
 
     def forward(self, x):
         return self.finish(self.function(self, x) * self.options["scale"] + self.offset + self.config.bias)
@@ -63,6 +64,8 @@ class Inner(torch.nn.Module):
         return self.active if self.enabled else []
 
     def finish(self, x):
+        if self.dice is None:
+            return x
         if "first" in self.adapters and self.sizes[0] == 2:
             x = x + 1
         return x * self.plain if self.flag else scaled(x) * table
@@ -102,6 +105,7 @@ CHANGES = {
     "written global": (lambda net: table.mul_(2), r"table \(read by Inner.finish\) was written"),
     "dictionary": (lambda net: net.inner.options.update(scale=3.0), r"inner.options\['scale'\] was 1.0"),
     "object": (exchange("bias", 1.0, lambda net: net.inner.config), "inner.config.bias was 0.0 .* is 1.0 now"),
+    "generator": (exchange("dice", torch.Generator()), "inner.dice is another object now"),
     "function": (exchange("function", scaled), "inner.function is another object now"),
     "list read by a property": (exchange("active", ["second"]), r"inner.active was \['first'\] .* is \['second'\] now"),
     "item of a list": (lambda net: net.inner.active.__setitem__(0, "second"), "inner.active was"),

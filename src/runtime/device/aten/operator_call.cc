@@ -16,6 +16,7 @@
 #include <c10/core/TensorOptions.h>
 
 #include "base/error.h"
+#include "base/own_generator.h"
 #include "runtime/device/aten/gelu_call.h"
 #include "runtime/device/aten/operator_signature.h"
 #include "runtime/kernels/basic.h"
@@ -152,7 +153,8 @@ class OperatorCall : public Call {
         draws_{.random_draws = instruction.random_draws,
                .random_offset = instruction.random_offset,
                .normals = instruction.normals,
-               .draws_vary = instruction.draws_vary} {
+               .draws_vary = instruction.draws_vary},
+        own_(ownGenerator(instruction.args)) {
     const auto& parameters = op.schema().arguments();
     ABELE_CHECK(instruction.args.size() <= parameters.size(), instruction.op, " has ", instruction.args.size(),
                 " arguments");
@@ -175,9 +177,7 @@ class OperatorCall : public Call {
         case Operand::Kind::kTensor: stack.emplace_back(operand.tensor.at(state.frame_of_group)); break;
         case Operand::Kind::kTensorList:
         case Operand::Kind::kOptionalTensorList: stack.push_back(listValue(operand, state.frame_of_group)); break;
-        case Operand::Kind::kGenerator:
-          stack.emplace_back(draws_.isRandom() ? state.random->draw(state.placeOf(draws_)) : state.random->generator());
-          break;
+        case Operand::Kind::kGenerator: stack.emplace_back(generator(state)); break;
       }
     }
   }
@@ -188,7 +188,17 @@ class OperatorCall : public Call {
 
  private:
   std::vector<Operand> operands_;
+  const at::Generator& generator(const CallState& state) const {
+    if (own_ > 0) {
+      const OwnDraws& own = state.own[own_ - 1];
+      const RandomPlace place = CallState::placeOf(draws_, own.draws_base, own.normals_base);
+      return draws_.isRandom() ? own.random->draw(place) : own.random->generator();
+    }
+    return draws_.isRandom() ? state.random->draw(state.placeOf(draws_)) : state.random->generator();
+  }
+
   exe::Instruction draws_;  // only what says what it draws
+  int64_t own_;             // as of ownGenerator
 };
 
 // Everything is written in place, or nothing of the result is used.

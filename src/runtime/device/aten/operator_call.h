@@ -21,6 +21,7 @@ struct CallState {
   int64_t random_base = 0;   // draws of the micro-batches before
   int64_t normals_base = 0;  // and their normal numbers
   RandomSource* random = nullptr;
+  const OwnDraws* own = nullptr;  // by generator of the program's own
   int32_t lane = 0;            // the action's micro-batch is this one of those side by side
   CallState* lanes = nullptr;  // the states of all of them
   RoundingSeed rounding;       // of this instruction
@@ -29,9 +30,12 @@ struct CallState {
   /// The first micro-batch of a group: what the sum held before is gone.
   bool beginsSum() const { return action.group_index == 0; }
   RandomPlace placeOf(const exe::Instruction& instruction) const {
-    return {.draws_before = random_base + instruction.random_offset,
+    return placeOf(instruction, random_base, normals_base);
+  }
+  static RandomPlace placeOf(const exe::Instruction& instruction, int64_t draws_base, int64_t normals_base) {
+    return {.draws_before = draws_base + instruction.random_offset,
             .normals_before = normals_base + instruction.normals.before,
-            .spare = random_base + instruction.normals.spare,
+            .spare = draws_base + instruction.normals.spare,
             .draws = instruction.random_draws,
             .normals = instruction.normals.count};
   }

@@ -26,4 +26,11 @@ class RandomSource {
   virtual const at::Generator& generator() const = 0;
 };
 
+/// A generator of the program's own, and what lies in its stream before the micro-batch.
+struct OwnDraws {
+  RandomSource* random = nullptr;
+  int64_t draws_base = 0;
+  int64_t normals_base = 0;
+};
+
 }  // namespace abele::runtime

@@ -30,6 +30,12 @@ WorkerCalls::WorkerCalls(const exe::Executable& executable, int32_t worker, cons
   }
 }
 
+void WorkerCalls::drawFrom(std::vector<OwnSource> own) {
+  own_ = std::move(own);
+  own_draws_.assign(states_.size(), std::vector<OwnDraws>(own_.size()));
+  for (std::size_t lane = 0; lane < states_.size(); ++lane) states_[lane].own = own_draws_[lane].data();
+}
+
 void WorkerCalls::addCalls(const exe::Segment& segment, const SlotTable& slots, Watch* watch, bool joins,
                            const Make& make, std::vector<PlacedCall>& calls) const {
   const auto makeOne = [make, direction = segment.direction](const exe::Instruction& instruction) {
@@ -69,6 +75,9 @@ void WorkerCalls::place(const ActionContext& context, int64_t process) {
     const int64_t before = executable_.globalMicroBatch(micro_batch, replica, process);
     state.random_base = executable_.random_draws * before;
     state.normals_base = executable_.normals.count * before;
+    for (std::size_t i = 0; i < own_.size(); ++i)
+      own_draws_[static_cast<std::size_t>(state.lane)][i] = {own_[i].random, own_[i].draws * before,
+                                                            own_[i].normals * before};
   }
 }
 

@@ -25,6 +25,14 @@ class WorkerCalls {
   WorkerCalls(const exe::Executable& executable, int32_t worker, const SlotTable& slots, RandomSource& random,
               const StepProfile& profile, Watch* watch, bool joins, const Make& make);
 
+  /// A generator of the program's own, and what a micro-batch draws from it.
+  struct OwnSource {
+    RandomSource* random = nullptr;
+    int64_t draws = 0;
+    int64_t normals = 0;
+  };
+  void drawFrom(std::vector<OwnSource> own);
+
   /// Runs the calls of an action's segment. process: as of Executable::globalMicroBatch. before(i, state) comes ahead
   /// of call i. Throws what the calls throw, E0601 for errors of kernels.
   template <class Before>
@@ -80,6 +88,8 @@ class WorkerCalls {
   std::vector<std::vector<PlacedCall>> segments_;     // by segment; empty for those of other workers
   std::vector<std::vector<int32_t>> frame_of_group_;  // by lane and group
   std::vector<CallState> states_;                     // by lane
+  std::vector<OwnSource> own_;
+  std::vector<std::vector<OwnDraws>> own_draws_;  // by lane, of own_
 };
 
 }  // namespace abele::runtime

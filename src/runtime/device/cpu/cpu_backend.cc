@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <unordered_map>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "base/own_generator.h"
 #include "runtime/collective/peers.h"
 #include "runtime/device/aten/arena.h"
 #include "runtime/device/aten/own_call.h"
@@ -54,8 +56,15 @@ class CpuBackendImpl final : public CpuBackend {
   }
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override {
+    requireOwnStreams(worker);
+    std::vector<WorkerCalls::OwnSource> sources;
+    for (Own& own : own_) {
+      const int64_t restarts = own.what.restarts ? 0 : 1;
+      sources.push_back(
+          {&own.streams[worker], own.what.draws * restarts, own.what.normals.count * restarts});
+    }
     return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_, gradients_,
-                                       rounding_, agreement_, shared_, profile_);
+                                       rounding_, agreement_, shared_, profile_, std::move(sources));
   }
 
   bool canWorkOnThisThread(int32_t /*worker*/) const override {
@@ -79,6 +88,7 @@ class CpuBackendImpl final : public CpuBackend {
     gradients_.overflowed = false;
     if (executable_.isRandom())
       for (RandomStream& stream : streams_) stream.begin(start_);
+    for (Own& own : own_) beginOwn(own);
     for (Saved& saved : restored_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
     step_agreement_.begin(agreement_.hyperHash(), start_);
   }
@@ -89,6 +99,7 @@ class CpuBackendImpl final : public CpuBackend {
     if (completed) {
       shareStep();
       advanceGenerator();
+      for (Own& own : own_) advanceOwn(own);
       ++rounding_.step;
       return;
     }
@@ -203,6 +214,7 @@ class CpuBackendImpl final : public CpuBackend {
   void setGenerator(const at::Generator& generator) override { start_ = generator.clone(); }
   at::Generator generator() const override { return start_.clone(); }
   at::Generator newGenerator(uint64_t seed) const override { return at::detail::createCPUGenerator(seed); }
+  void setOwnStreams(std::vector<OwnStream> streams) override;
   void setRounding(const RoundingPosition& position) override { rounding_ = position; }
   RoundingPosition rounding() const override { return rounding_; }
 
@@ -243,6 +255,11 @@ class CpuBackendImpl final : public CpuBackend {
     int32_t slot;
     at::Tensor copy;
   };
+  /// A generator of the program's own.
+  struct Own {
+    OwnStream what;
+    std::vector<RandomStream> streams;  // by worker
+  };
 
   at::Tensor sharedValue(const exe::External& external, int32_t replica) const {
     return shared_.value(external.slotOf(replica), [this](int32_t slot) { return slots_.sharedTensor(slot); });
@@ -264,6 +281,9 @@ class CpuBackendImpl final : public CpuBackend {
   void fillInitial();
   void findRestored();
   void advanceGenerator();
+  void requireOwnStreams(int32_t worker) const;
+  void beginOwn(Own& own);
+  void advanceOwn(Own& own);
   void bindInput(int64_t index, const at::Tensor& input);
 
   const exe::Executable& executable_;
@@ -273,6 +293,7 @@ class CpuBackendImpl final : public CpuBackend {
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
   std::vector<RandomStream> streams_;  // by worker
+  std::vector<Own> own_;
   GradientCount gradients_;            // of this step
   RoundingPosition rounding_;          // of the next step, or the one that runs
   Agreement agreement_;                // with other processes
@@ -330,14 +351,56 @@ void CpuBackendImpl::findRestored() {
   }
 }
 
-// The worker that drew last stands nearest to the end of the step.
+void CpuBackendImpl::setOwnStreams(std::vector<OwnStream> streams) {
+  ABELE_REQUIRE(streams.empty() || !options_.peers, E0106,
+                {.what = "random numbers from a generator of the program's own in one of several processes",
+                 .expected = "the default generator, of which all processes know where it stands",
+                 .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
+  own_.clear();
+  for (OwnStream& stream : streams) {
+    Own& own = own_.emplace_back();
+    own.what = std::move(stream);
+    for (size_t i = 0; i < executable_.workers.size(); ++i) own.streams.emplace_back(findVarying() != nullptr);
+  }
+}
+
+// A program of a file may name any.
+void CpuBackendImpl::requireOwnStreams(int32_t worker) const {
+  for (const exe::Action& action : executable_.workers[worker].actions)
+    for (const exe::Instruction& instruction : executable_.segments[action.segment].instructions)
+      ABELE_REQUIRE(ownGenerator(instruction.args) <= static_cast<int64_t>(own_.size()), E0501,
+                    {.what = cat(instruction.op, " draws from a generator that the program does not have"),
+                     .remedy = "compile the program in this process"});
+}
+
+void CpuBackendImpl::beginOwn(Own& own) {
+  at::Generator start = own.what.restarts ? own.what.start : own.what.generator;
+  const std::lock_guard lock(start.mutex());
+  for (RandomStream& stream : own.streams) stream.begin(start);
+}
+
+/// The worker that drew last stands nearest to the end of the step.
+RandomStream& lastOf(std::vector<RandomStream>& streams) {
+  return *std::max_element(streams.begin(), streams.end(), [](const RandomStream& a, const RandomStream& b) {
+    return a.position() < b.position();
+  });
+}
+
+void CpuBackendImpl::advanceOwn(Own& own) {
+  const OwnStream& what = own.what;
+  const int64_t all = what.restarts ? 1 : executable_.allMicroBatches(), draws = what.draws * all;
+  const at::Generator& end = lastOf(own.streams).stand({.draws_before = draws,
+                                                        .normals_before = what.normals.count * all,
+                                                        .spare = draws - what.draws + what.normals.spare});
+  at::Generator generator = what.generator;
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(end.get_state());
+}
+
 void CpuBackendImpl::advanceGenerator() {
   if (!executable_.isRandom()) return;
-  const auto last =
-      std::max_element(streams_.begin(), streams_.end(),
-                       [](const RandomStream& a, const RandomStream& b) { return a.position() < b.position(); });
   const int64_t all = executable_.allMicroBatches(), draws = executable_.random_draws * all;
-  start_ = last->stand({.draws_before = draws,
+  start_ = lastOf(streams_).stand({.draws_before = draws,
                         .normals_before = executable_.normals.count * all,
                         .spare = draws - executable_.random_draws + executable_.normals.spare})
                .clone();

@@ -1,5 +1,7 @@
 #include "runtime/device/cpu/cpu_device.h"
 
+#include <utility>
+
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -30,7 +32,7 @@ RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruc
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                      std::vector<Hyper>& hypers, RandomStream& random, const DeviceOptions& options,
                      GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement,
-                     const StageShares& shared, const StepProfile& profile)
+                     const StageShares& shared, const StepProfile& profile, std::vector<WorkerCalls::OwnSource> own)
     : executable_(executable),
       options_(options),
       is_link_(executable.workers[worker].isLink()),
@@ -44,7 +46,9 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
                  !options.floating_point_exceptions,
              [&](const exe::Instruction& instruction, exe::Direction direction) {
                return makeCall(instruction, direction, slots, hypers);
-             }) {}
+             }) {
+  calls_.drawFrom(std::move(own));
+}
 
 std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, exe::Direction direction,
                                           const SlotTable& slots, std::vector<Hyper>& hypers) const {

@@ -23,7 +23,7 @@ class CpuDevice final : public Device {
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
             RandomStream& random, const DeviceOptions& options, GradientCount& gradients,
             const RoundingPosition& rounding, Agreement& agreement, const StageShares& shared,
-            const StepProfile& profile);
+            const StepProfile& profile, std::vector<WorkerCalls::OwnSource> own);
   void attach() override;
   void run(const ActionContext& context) override;
 

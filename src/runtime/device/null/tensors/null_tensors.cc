@@ -104,6 +104,7 @@ class NullTensors final : public DeviceBackend {
   GradientSizes takeGradientSizes() override { return {}; }
 
   void setGenerator(const at::Generator& generator) override { start_ = generator.clone(); }
+  void setOwnStreams(std::vector<OwnStream> /*streams*/) override {}
   at::Generator generator() const override { return start_.clone(); }
   at::Generator newGenerator(uint64_t seed) const override { return at::detail::createCPUGenerator(seed); }
   void setRounding(const RoundingPosition& position) override { rounding_ = position; }

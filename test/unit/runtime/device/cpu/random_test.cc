@@ -66,6 +66,40 @@ TEST(Random, EqualsEagerOnOneGenerator) {
   EXPECT_TRUE(at::equal(runner.backend().generator().get_state(), eager.get_state()));
 }
 
+// The first of the two masks is drawn from a generator of the program's own.
+TEST(Random, EqualsEagerOnAGeneratorOfTheProgramsOwn) {
+  for (const bool restarts : {false, true}) {
+    Program p = dropoutProgram(3);
+    auto& instructions = p.executable.segments[0].instructions;
+    instructions[0].random_draws = drawsOf(20);
+    instructions[0].args[2].i = 1;
+    instructions[1].random_offset = 0;
+    instructions[1].random_draws = p.executable.random_draws = drawsOf(7);
+    at::Generator eager = at::detail::createCPUGenerator(99), own = at::detail::createCPUGenerator(7);
+    at::Generator reference = own.clone();
+    const at::Generator start = own.clone();
+    std::unique_ptr<CpuBackend> backend = CpuBackend::create(p.executable, {});
+    backend->setGenerator(eager);
+    backend->setOwnStreams({{.generator = own, .start = start, .restarts = restarts, .draws = drawsOf(20)}});
+    RunnerOf<CpuBackend> runner(p, std::move(backend));
+    for (int step = 0; step < 2; ++step) {
+      const auto result = runner.step({});
+      for (int k = 0; k < 3; ++k) {
+        if (restarts) reference = start.clone();
+        EXPECT_TRUE(sameBits(result[0][k], at::empty({4, 5}).bernoulli_(0.5, reference)));
+        EXPECT_TRUE(sameBits(result[1][k], at::empty({7}).bernoulli_(0.3, eager)));
+      }
+      EXPECT_TRUE(at::equal(own.get_state(), reference.get_state()));
+    }
+  }
+}
+
+TEST(Random, AGeneratorThatTheProgramDoesNotHaveIsRefused) {
+  Program p = dropoutProgram(1);
+  p.executable.segments[0].instructions[0].args[2].i = 1;
+  EXPECT_THROW(Runner runner(p), UserError);
+}
+
 TEST(Random, OrderOfMicroBatchesDoesNotMatter) {
   Program in_order = dropoutProgram(4), shuffled = dropoutProgram(4);
   auto& actions = shuffled.executable.workers[0].actions;
