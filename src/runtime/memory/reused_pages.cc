@@ -192,6 +192,7 @@ int64_t ReusedPages::moveTo(char* begin, int64_t bytes) {
 }
 
 void ReusedPages::expectWrite(char* begin, char* end, char* first, char* last) {
+  if (begin == end) return;
   char* const last_page = alignedDown(last, kPage);  // one that ends behind `last` stays
   for (char* page = std::max(first, alignedDown(begin, kPage)); page < std::min(end, last_page);) {
     char* behind = page;  // of the pages from here that nothing was written to

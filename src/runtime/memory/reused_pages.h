@@ -14,9 +14,9 @@ namespace abele::runtime {
 struct ReusedPool;
 
 /// Large tensors that its thread makes while it is in use come from here (FromReusedPages), and what they leave becomes
-/// memory of devices (IntoReusedPages): the system fills each new page with zeros, and a virtual machine may have to get
-/// it from its host first, which takes several times as long as a copy into it.
-/// Threads: owner only; tensors may die on any thread, and may outlive it.
+/// memory of devices (IntoReusedPages): the system fills each new page with zeros, and a virtual machine may have to
+/// get it from its host first, which takes several times as long as a copy into it. Threads: owner only; tensors may
+/// die on any thread, and may outlive it.
 class ReusedPages {
  public:
   static constexpr std::size_t kSmallest = std::size_t{256} << 10;
@@ -31,9 +31,9 @@ class ReusedPages {
   /// Nothing when the system has no room.
   c10::DataPtr allocate(std::size_t bytes);
   /// [begin, end) is written next, all of it. Of the pages there that lie in [first, last), those that this is told of
-  /// for the first time get pages that no tensor uses any more, as many as there are. What lies beside these bytes stays
-  /// zero. Requires: private anonymous memory; nothing was written there before that this was not told of; first is a
-  /// multiple of kPage. Throws E0603 when the system can neither move pages nor map others.
+  /// for the first time get pages that no tensor uses any more, as many as there are. What lies beside these bytes
+  /// stays zero. Requires: private anonymous memory; nothing was written there before that this was not told of; first
+  /// is a multiple of kPage. Throws E0603 when the system can neither move pages nor map others.
   void expectWrite(char* begin, char* end, char* first, char* last);
 
  private:
@@ -59,7 +59,8 @@ class FromReusedPages {
   ReusedPages* outer_;
 };
 
-/// While alive, devices that this thread makes and uploads to get pages of `pages`, which must live as long as the scope.
+/// While alive, devices that this thread makes and uploads to get pages of `pages`, which must live as long as the
+/// scope.
 class IntoReusedPages {
  public:
   explicit IntoReusedPages(ReusedPages& pages);

@@ -254,8 +254,9 @@ class CpuBackendImpl final : public CpuBackend {
   // Before the host writes a persistent slot.
   void expectWrite(int32_t slot) const {
     ReusedPages* pages = IntoReusedPages::pages();
+    if (!pages || slots_.placedIn(slot).defined()) return;
     const Region& region = *slots_.region(executable_.slots[slot].group);
-    if (!pages || region.isInFile() || region.bytes() < 2 * ReusedPages::kPage || slots_.placedIn(slot).defined()) return;
+    if (region.isInFile() || region.bytes() < 2 * ReusedPages::kPage) return;
     const Type& type = executable_.slots[slot].type;
     char* begin = static_cast<char*>(slots_.tensor(slot, 0).mutable_data_ptr());
     pages->expectWrite(begin, begin + type.extentBytes(), region.frame(0), region.frame(0) + region.bytes());
