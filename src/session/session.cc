@@ -63,9 +63,9 @@ void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepR
   report.wall_ns += step.wall_ns;
 }
 
-/// What a capture works in and the devices take over. Null: they are not this process's, or tensors leave its memory.
-std::unique_ptr<runtime::ReusedPages> pagesFor(const ProgramOptions& options) {
-  if (!captureDevice(options).is_cpu() || options.off_chip_memory_limit >= 0) return nullptr;
+/// What a capture works in and the devices take over. Null: they are not this process's, or its memory is scarce.
+std::unique_ptr<runtime::ReusedPages> pagesFor(const ProgramOptions& options, const MetaTensors& meta) {
+  if (!captureDevice(options).is_cpu() || options.off_chip_memory_limit >= 0 || meta.any) return nullptr;
   return std::make_unique<runtime::ReusedPages>();
 }
 
@@ -140,7 +140,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   next->meta = program.meta;
   next->has_own_weights_alone = program.meta.any && options.processes.stages > 1;
   at::Generator generator = makeGenerator(options);
-  std::unique_ptr<runtime::ReusedPages> pages = pagesFor(options);
+  std::unique_ptr<runtime::ReusedPages> pages = pagesFor(options, program.meta);
   const auto loadProgram = [&] {
     {
       std::optional<runtime::IntoReusedPages> reuse;
