@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -16,6 +18,7 @@
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
 #include "runtime/memory/offload.h"
+#include "runtime/memory/reused_pages.h"
 #include "session/impl.h"
 #include "session/inputs.h"
 #include "session/processes.h"
@@ -58,6 +61,12 @@ void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepR
     report.paging.push_back(paging);
   }
   report.wall_ns += step.wall_ns;
+}
+
+/// What a capture works in and the devices take over. Null: they are not this process's, or its memory is scarce.
+std::unique_ptr<runtime::ReusedPages> pagesFor(const ProgramOptions& options, const MetaTensors& meta) {
+  if (!captureDevice(options).is_cpu() || options.off_chip_memory_limit >= 0 || meta.any) return nullptr;
+  return std::make_unique<runtime::ReusedPages>();
 }
 
 }  // namespace
@@ -131,9 +140,18 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   next->meta = program.meta;
   next->has_own_weights_alone = program.meta.any && options.processes.stages > 1;
   at::Generator generator = makeGenerator(options);
+  std::unique_ptr<runtime::ReusedPages> pages = pagesFor(options, program.meta);
+  const auto loadProgram = [&] {
+    {
+      std::optional<runtime::IntoReusedPages> reuse;
+      if (pages) reuse.emplace(*pages);
+      host::load(*next, options, generator);
+    }
+    pages.reset();
+  };
   const auto loadFound = [&] {
     try {
-      host::load(*next, options, generator);
+      loadProgram();
     } catch (...) {
       next->runtime.reset();
       next->shared.reset();
@@ -151,9 +169,14 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     impl_->options.processes.cores = options.processes.cores =
         leastCores(*next->peers, coresOfReplica(options), program.poll);
   const Clock::time_point capture_start = Clock::now();
-  capture::Recording recording = captureProgram(request, generator, *next);
+  capture::Recording recording = [&] {
+    std::optional<runtime::FromReusedPages> reuse;
+    if (pages) reuse.emplace(*pages);
+    return captureProgram(request, generator, *next);
+  }();
   const double capture_s = secondsSince(capture_start);
   next->phases.end("capture");
+  if (measuresDevices(options)) pages.reset();  // each trial takes memory of its own
   options = measureDevices(
       request, recording, *next,
       [&](MadeProgram made, const ProgramOptions& with) { return timeTrial(program, std::move(made), with, inputs); },
@@ -165,7 +188,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   reached(70);
   if (!next->runtime) {
     at::NoGradGuard no_grad;
-    host::load(*next, options, generator);
+    loadProgram();
   }
   if (!options.initializers_path.empty()) saveInitializers(program.model, options.initializers_path);
   for (const capture::ModelTensor& m : program.model) runtime::releaseIfOffloaded(*m.tensor);

@@ -7,11 +7,13 @@
 #include <atomic>
 #include <bit>
 #include <mutex>
+#include <utility>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
 #include "runtime/memory/paged_memory.h"
+#include "runtime/memory/reused_pages.h"
 
 namespace abele::runtime {
 namespace {
@@ -35,6 +37,7 @@ struct ThreadState {
   int32_t ordinal = 0;
   std::vector<Allocation>* trace = nullptr;
   PagedMemory* paged = nullptr;
+  ReusedPages* pages = nullptr;
 };
 // Trivially destructible, so that blocks that die late in a thread's life can still look at it.
 thread_local ThreadState state;
@@ -97,7 +100,7 @@ void release(void* address) {
 
 // The same for raw_deallocate(), which forgets which deleter belongs to an address.
 void releaseRaw(void* address) {
-  if (!isInArena(address) && !freePaged(address)) release(address);
+  if (!isInArena(address) && !freePaged(address) && !freeReused(address)) release(address);
 }
 
 void keep(void* /*address*/) {}
@@ -121,7 +124,11 @@ class SteeringAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (state.paged != nullptr && bytes >= PagedMemory::kSmallest) return state.paged->allocate(bytes);
-    if (!state.active || bytes == 0) return previous->allocate(bytes);
+    if (!state.active || bytes == 0) {
+      const bool reuses = state.pages != nullptr && bytes >= ReusedPages::kSmallest;
+      c10::DataPtr memory = reuses ? state.pages->allocate(bytes) : c10::DataPtr();
+      return memory ? std::move(memory) : previous->allocate(bytes);
+    }
     const int32_t ordinal = state.ordinal++;
     if (state.steer != state.steer_end && state.steer->ordinal == ordinal) {
       const Steer& steer = *state.steer++;
@@ -182,6 +189,12 @@ PagedScope::PagedScope(PagedMemory& memory) : outer_(state.paged) {
   state.paged = &memory;
 }
 PagedScope::~PagedScope() { state.paged = outer_; }
+
+FromReusedPages::FromReusedPages(ReusedPages& pages) : outer_(state.pages) {
+  install();
+  state.pages = &pages;
+}
+FromReusedPages::~FromReusedPages() { state.pages = outer_; }
 
 TraceScope::TraceScope(std::vector<Allocation>& trace) {
   state.trace = &trace;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <mutex>
 #include <unordered_map>
 
@@ -26,6 +27,7 @@
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/fixed_shapes.h"
 #include "runtime/kernels/grad_modes.h"
+#include "runtime/memory/reused_pages.h"
 #include "runtime/memory/steering_allocator.h"
 #include "runtime/written_memory.h"
 
@@ -141,6 +143,7 @@ class CpuBackendImpl final : public CpuBackend {
     const c10::InferenceMode no_autograd;
     for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica)) {
       if (!isHere(slot) || isPlacedIn(slot, host)) continue;
+      expectWrite(slot);
       slots_.tensor(slot, 0).copy_(host);
       letGo(slot);
     }
@@ -268,6 +271,18 @@ class CpuBackendImpl final : public CpuBackend {
   bool isPlacedIn(int32_t slot, const at::Tensor& host) const {
     return slots_.placedIn(slot).defined() && host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
   }
+  // Before the host writes a persistent slot.
+  void expectWrite(int32_t slot) const {
+    ReusedPages* pages = IntoReusedPages::pages();
+    if (!pages || slots_.placedIn(slot).defined()) return;
+    const Region& region = *slots_.region(executable_.slots[slot].group);
+    if (region.isInFile() || region.bytes() < 2 * ReusedPages::kPage) return;
+    const Type& type = executable_.slots[slot].type;
+    char* begin = static_cast<char*>(slots_.tensor(slot, 0).mutable_data_ptr());
+    pages->expectWrite(begin, begin + type.extentBytes(), region.frame(0), region.frame(0) + region.bytes());
+    // What lies between its elements stays zero.
+    if (type.numel() < type.extent()) std::memset(begin, 0, static_cast<size_t>(type.extentBytes()));
+  }
   // The host has read or written a slot outside of a step; what is in a file need not stay.
   void letGo(int32_t slot) const {
     const Region* region = slots_.region(executable_.slots[slot].group);
@@ -331,6 +346,7 @@ void CpuBackendImpl::fillInitial() {
         (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
       for (int32_t slot : slotsOf(external)) {
         if (!isHere(slot)) continue;
+        expectWrite(slot);
         slots_.tensor(slot, 0).fill_(external.initial);
         letGo(slot);
       }
