@@ -21,8 +21,6 @@ class Reasons {
   }
 
   std::string first() {
-    for (const ir::Stage& stage : graph_.stages)
-      if (stage.space != graph_.stages[0].space) return "values go from one memory space to another";
     made_for_each_.assign(graph_.values.size(), false);
     for (const ir::Node& node : graph_.nodes) {
       if (node.is_view) continue;

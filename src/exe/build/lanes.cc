@@ -29,7 +29,9 @@ class LaneMaker {
     for (const auto& [group, type] : arguments_) argument_[group] = &type;
   }
 
-  void run() {
+  void run(const std::vector<MessageSegments>& messages) {
+    for (const MessageSegments& message : messages)
+      if (exe_.segments[message.sends].direction != Direction::kUpdate) spread(message);
     for (Segment& segment : exe_.segments) {
       if (segment.direction == Direction::kUpdate) continue;
       std::vector<Instruction> all;
@@ -40,7 +42,7 @@ class LaneMaker {
 
  private:
   void add(const Instruction& instruction, std::vector<Instruction>& all) {
-    if (!varies(instruction)) {
+    if (!varies(instruction) || hasTrait(instruction.op, kMessage)) {
       all.push_back(instruction);
       return;
     }
@@ -102,11 +104,15 @@ class LaneMaker {
   }
 
   bool canJoin(const Instruction& instruction, int32_t way) const {
-    const bool is_copy = ownOp(instruction.op) == OwnOp::kCopy;
+    const OwnOp own = ownOp(instruction.op);
+    const bool is_copy = own == OwnOp::kCopy || own == OwnOp::kTransfer;
     if (!is_copy && !instruction.op.starts_with("aten::")) return false;
     bool reads = false, fits = true;
     forEachOperand(instruction, [&](int32_t slot) {
-      if (!isOfLanes(slot)) return;
+      if (!isOfLanes(slot)) {
+        fits = fits && !is_copy;  // that is as long as what it copies
+        return;
+      }
       reads = true;
       fits = fits && plan::isOfNumbers(exe_.slots[slot].type.dtype) && wholeType(slot, way).has_value();
     });
@@ -135,6 +141,29 @@ class LaneMaker {
       type.sizes.insert(type.sizes.begin(), exe_.lanes);
     }
     return type;
+  }
+
+  // One message has the values of all lanes: as one value where they follow each other without a gap at both ends.
+  void spread(const MessageSegments& message) {
+    Instruction& send = exe_.segments[message.sends].instructions.at(0);
+    Instruction& receive = exe_.segments[message.brings].instructions.at(0);
+    std::vector<int64_t> sent, received;
+    for (size_t i = 0; i < send.args[0].ints.size(); ++i) {
+      const int64_t from = send.args[0].ints[i], to = receive.args[0].ints[i];
+      const auto add = [&](int32_t lane) {
+        sent.push_back(slotOf(from, lane));
+        received.push_back(slotOf(to, lane));
+      };
+      if (!isOfLanes(from) && !isOfLanes(to))
+        add(0);
+      else if (wholeType(from, kRows) && wholeType(to, kRows))
+        add(kRows);
+      else
+        for (int32_t lane = 0; lane < exe_.lanes; ++lane) add(lane);
+    }
+    receive.writes.assign(received.begin(), received.end());
+    send.args[0].ints = std::move(sent);
+    receive.args[0].ints = std::move(received);
   }
 
   // A slot of one lane, or of all (kRows, kDimension).
@@ -174,8 +203,9 @@ class LaneMaker {
 
 }  // namespace
 
-void addLanes(Executable& executable, const std::vector<int64_t>& lane_bytes, bool joins_inputs) {
-  LaneMaker(executable, lane_bytes, joins_inputs).run();
+void addLanes(Executable& executable, const std::vector<int64_t>& lane_bytes, bool joins_inputs,
+              const std::vector<MessageSegments>& messages) {
+  LaneMaker(executable, lane_bytes, joins_inputs).run(messages);
 }
 
 }  // namespace abele::exe

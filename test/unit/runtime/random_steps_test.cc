@@ -251,7 +251,12 @@ TEST_P(RandomSteps, MicroBatchesSideBySideEqualTheReference) {
         options.costs.push_back({static_cast<int64_t>(random() % 9), static_cast<int64_t>(random() % 9),
                                  static_cast<int64_t>(random() % 9), 0});
     ASSERT_EQ(plan::whyNoLanes(graph), "");
-    checkSteps(graph, options, original, replicasOf(1 + static_cast<int64_t>(random() % 2)));
+    exe::Replication replication = replicasOf(1 + static_cast<int64_t>(random() % 2));
+    checkSteps(graph, options, original, replication);
+    if (HasFatalFailure()) return;
+    replication.devices_per_process = separate(graph, random);
+    ASSERT_EQ(plan::whyNoLanes(graph), "");
+    checkSteps(graph, options, original, replication);
     if (HasFatalFailure()) return;
   }
 }
