@@ -1,10 +1,8 @@
 #include "exe/build/lanes.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
-#include <string_view>
 
 #include "base/instructions.h"
 #include "exe/instruction_slots.h"
@@ -15,10 +13,6 @@ namespace {
 
 // In place of a lane, a tensor of all lanes: rows one behind the other, or a dimension of lanes ahead.
 constexpr int32_t kRows = -1, kDimension = -2;
-
-// Operators of a tensor, and of the dimensions that they reduce; none: all.
-constexpr std::array<std::string_view, 4> kReductions = {"aten::sum.dim_IntList", "aten::mean.dim", "aten::amax",
-                                                         "aten::amin"};
 
 class LaneMaker {
  public:
@@ -46,7 +40,7 @@ class LaneMaker {
       all.push_back(instruction);
       return;
     }
-    const int32_t way = reducesRows(instruction) ? kDimension : kRows;
+    const int32_t way = plan::reducesRows(instruction.op, instruction.args, rankOf(instruction)) ? kDimension : kRows;
     if (canJoin(instruction, way)) {
       Instruction& joint = all.emplace_back(instruction);
       joint.joins = static_cast<int32_t>(exe_.lanes);
@@ -74,24 +68,10 @@ class LaneMaker {
     return found;
   }
 
-  // Does it add up, or the like, over the rows of a micro-batch?
-  bool reducesRows(const Instruction& instruction) const {
-    if (std::ranges::find(kReductions, instruction.op) == kReductions.end()) return false;
-    const std::vector<int64_t> dims = dimsOf(instruction);
-    return std::ranges::find(dims, 0) != dims.end();
-  }
-
-  // Not negative. None of an operator that has other arguments.
-  std::vector<int64_t> dimsOf(const Instruction& instruction) const {
-    const std::vector<Arg>& args = instruction.args;
-    if (args.size() < 2 || args[0].kind != Arg::Kind::kId || args[0].i < 0) return {};
-    const auto rank = static_cast<int64_t>(exe_.slots[args[0].i].type.sizes.size());
-    const Arg& arg = args[1];
-    std::vector<int64_t> dims = arg.ints;
-    for (int64_t& dim : dims) dim += dim < 0 ? rank : 0;
-    if (dims.empty())
-      for (int64_t dim = 0; dim < rank; ++dim) dims.push_back(dim);
-    return arg.kind == Arg::Kind::kIntList || arg.kind == Arg::Kind::kNone ? dims : std::vector<int64_t>();
+  // Of the first operand; 0: there is none.
+  int64_t rankOf(const Instruction& instruction) const {
+    if (instruction.args.empty() || instruction.args[0].kind != Arg::Kind::kId || instruction.args[0].i < 0) return 0;
+    return static_cast<int64_t>(exe_.slots[instruction.args[0].i].type.sizes.size());
   }
 
   void reduceBehindLanes(Instruction& joint) const {
