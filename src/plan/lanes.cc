@@ -157,8 +157,8 @@ class Sharing {
     return node.op.starts_with("aten::") && followEachOther(node);
   }
 
-  // The lanes of each operand and result lie one behind the other. As many rows come out as go in, since they are alike;
-  // but for operators that make something else of the rows of each lane.
+  // The lanes of each operand and result lie one behind the other. As many rows come out as go in, since they are
+  // alike; but for operators that make something else of the rows of each lane.
   bool followEachOther(const ir::Node& node) const {
     const bool makes_others = node.op == "aten::native_layer_norm_backward" || reducesRows(node);
     int64_t rows = -1;

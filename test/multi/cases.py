@@ -123,5 +123,7 @@ CASES = {
     "batch_norm": Case(replicas=2, accumulation=2, norm=True),
     "lanes": Case(accumulation=4, iterations=2, lanes=2),
     "lanes_of_replicas": Case(accumulation=3, replicas=2, lanes=3, optimizer=_adamw, edit=_pipelined),
-    "lanes_in_buckets": Case(accumulation=2, hidden=100_001, lanes=2, optimizer=lambda p: poptorch.optim.SGD(p, lr=1e-4)),
+    "lanes_in_buckets": Case(
+        accumulation=2, hidden=100_001, lanes=2, optimizer=lambda p: poptorch.optim.SGD(p, lr=1e-4)
+    ),
 }

@@ -28,8 +28,8 @@ AXES = {
 
 
 class Net(torch.nn.Module):
-    """A block for each stage. A value skips all stages. Weights are tied, forward writes statistics and draws, but where
-    micro-batches lie side by side, which none of that allows."""
+    """A block for each stage. A value skips all stages. Without lanes, weights are tied, and forward writes statistics
+    and draws, none of which micro-batches side by side can."""
 
     def __init__(self, stages, lanes):
         super().__init__()

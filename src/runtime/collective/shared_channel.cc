@@ -26,7 +26,8 @@ namespace abele::runtime {
 namespace {
 
 // A core that sleeps takes tens of microseconds to wake: a side looks this long for what it waits for, then it sleeps.
-// When some messages in a row took much longer to begin, it does so at once for the next ones, until one is in time again.
+// When some messages in a row took much longer to begin, it does so at once for the next ones, until one is in time
+// again.
 constexpr auto kPatience = std::chrono::microseconds(50), kLittlePatience = std::chrono::microseconds(1);
 constexpr auto kLate = 2 * kPatience;
 constexpr int kLateMessages = 3;

@@ -352,9 +352,9 @@ TEST(VerifyExecutable, BothEndsOfALinkExpectTheSameMessages) {
   EXPECT_EQ(findings([](Executable& e) { e.slots[1].type.dtype = DType::kInt32; }), differ);
   EXPECT_EQ(findings([](Executable& e) { e.segments[3].instructions[0].args[0].ints = {0, 0}; }), differ);
   EXPECT_EQ(findings([](Executable& e) { e.segments[2].instructions[0].args[1].i = 1; }), differ);
-  EXPECT_EQ(findings([](Executable& e) { e.segments[3].instructions[0].args[2].i = 1; }),
-            (std::vector<std::string>{"link 0: 0 messages are sent, 1 received",
-                                      "link 1: 1 messages are sent, 0 received"}));
+  EXPECT_EQ(
+      findings([](Executable& e) { e.segments[3].instructions[0].args[2].i = 1; }),
+      (std::vector<std::string>{"link 0: 0 messages are sent, 1 received", "link 1: 1 messages are sent, 0 received"}));
 }
 
 }  // namespace

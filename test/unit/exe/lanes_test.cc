@@ -99,8 +99,8 @@ graph @main {
   EXPECT_EQ(joints, expected);  // a single number of each leaves a gap
 }
 
-// Two processes. Of the first one's values three numbers leave a gap, %4 is the same for every micro-batch, and so is %5
-// until the second process writes into what it has received.
+// Two processes. Of the first one's values three numbers leave a gap, %4 is the same for every micro-batch, and so is
+// %5 until the second process writes into what it has received.
 constexpr const char* kApart = R"(
 graph @main {
   stage 0 "s0" {device=0, space=0}
@@ -155,14 +155,14 @@ TEST(Lanes, OneMessageHasTheValuesOfAll) {
 TEST(Lanes, WhatIsTransferredWithinAProcessIsCopied) {
   const ir::Graph graph = ir::parse(kApart);
   const Executable executable = build(
-      graph,
-      plan::makePlan(graph, {.schedule = plan::ScheduleKind::kForward, .device_iterations = 3, .lanes = 2}));
+      graph, plan::makePlan(graph, {.schedule = plan::ScheduleKind::kForward, .device_iterations = 3, .lanes = 2}));
   EXPECT_EQ(verify(executable), std::vector<std::string>{});
   std::vector<std::string> copies;
   for (const Segment& segment : executable.segments)
     for (const Instruction& i : segment.instructions)
       if (i.op == "abele::transfer")
-        copies.push_back(cat(executable.slots[i.args[0].i].type.str(), " ", i.joins > 0 ? cat("of ", i.joins) : cat(i.lane)));
+        copies.push_back(
+            cat(executable.slots[i.args[0].i].type.str(), " ", i.joins > 0 ? cat("of ", i.joins) : cat(i.lane)));
   EXPECT_EQ(copies, (std::vector<std::string>{"f32[32,4] of 2", "f32[16,4] 0", "f32[16,4] 1", "f32[3] 0", "f32[3] 1",
                                               "f32[16] 0", "f32[16] 0", "f32[16] 1"}));
 }

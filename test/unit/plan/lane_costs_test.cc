@@ -63,8 +63,8 @@ TEST(LaneCosts, ACallOverAllTakesItsPreparationAndSharedOperandsOnce) {
               10 * static_cast<double>(costs.once[0].forward_ns), 10);
 }
 
-// One call takes the gradients of all: what reduces rows, what adds up, small products. Not: a product of more rows than
-// a kernel takes, a sum over rows that leaves a gap.
+// One call takes the gradients of all: what reduces rows, what adds up, small products. Not: a product of more rows
+// than a kernel takes, a sum over rows that leaves a gap.
 TEST(LaneCosts, GradientsOfAllAreOneCall) {
   const ir::Graph graph = ir::parse(R"(
 graph @main {training} {
