@@ -27,7 +27,6 @@ std::string whyNone(const ir::Graph& graph, const ProgramOptions& options, bool 
     return cat("the devices are ", options.device);
   if (watched) return "each micro-batch is compared with eager PyTorch";
   if (options.auto_loss_scaling) return "automatic loss scaling counts the gradients of each micro-batch";
-  if (options.processes.count > 1) return cat(options.processes.count, " processes work together");
   const plan::Locations& l = options.locations;
   if (l.weights.off_chip || l.optimizer_state.off_chip || l.accumulators.off_chip || l.activations.off_chip)
     return "tensors leave the device between tasks";

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -70,6 +71,7 @@ class ActionVerifier {
     }
     require(!exe_.segments.empty() || exe_.micro_batches == 1, "micro-batches without work");
     checkMessages();
+    checkLinks();
   }
 
   // A process hears of another one's work by messages alone: nobody else waits for it.
@@ -82,6 +84,54 @@ class ActionVerifier {
       const std::vector<Instruction>& instructions = exe_.segments[segment].instructions;
       require(!instructions.empty() && ownOp(instructions[0].op) == OwnOp::kReceive, exe_.segments[segment].name,
               " waits for ", exe_.segments[other].name, " of another process");
+    }
+  }
+
+  // What runs through a link at one of its ends.
+  struct LinkEnd {
+    int32_t worker = -1;
+    struct Message {
+      const Instruction* instruction;
+      int32_t micro_batch;
+    };
+    std::vector<Message> messages = {};
+  };
+
+  // A link takes its messages apart by what each end expects of it: both have to expect the same, in the same order.
+  void checkLinks() {
+    std::map<int64_t, std::pair<LinkEnd, LinkEnd>> links;  // sender and receiver, by number
+    for (size_t w = 0; w < exe_.workers.size(); ++w)
+      for (const Action& a : exe_.workers[w].actions)
+        for (const Instruction& i : exe_.segments[a.segment].instructions) {
+          if (!hasTrait(i.op, kMessage)) continue;
+          auto& [sender, receiver] = links[i.args[2].i];
+          LinkEnd& end = ownOp(i.op) == OwnOp::kSend ? sender : receiver;
+          require(end.worker < 0 || end.worker == static_cast<int32_t>(w), "link ", i.args[2].i, " is used by workers ",
+                  end.worker, " and ", w);
+          end.worker = static_cast<int32_t>(w);
+          end.messages.push_back({&i, a.micro_batch});
+        }
+    for (const auto& [number, ends] : links) checkLink(number, ends.first, ends.second);
+  }
+
+  void checkLink(int64_t number, const LinkEnd& sender, const LinkEnd& receiver) {
+    if (!require(sender.messages.size() == receiver.messages.size(), "link ", number, ": ", sender.messages.size(),
+                 " messages are sent, ", receiver.messages.size(), " received"))
+      return;
+    for (size_t m = 0; m < sender.messages.size(); ++m) {
+      const auto &sent = sender.messages[m], &received = receiver.messages[m];
+      const bool names_each_other = sent.instruction->args[1].i == exe_.workers[receiver.worker].process &&
+                                    received.instruction->args[1].i == exe_.workers[sender.worker].process;
+      const bool is_alike = std::ranges::equal(
+          sent.instruction->args[0].ints, received.instruction->args[0].ints, [&](int64_t from, int64_t to) {
+            const Type &own = exe_.slots[from].type, &other = exe_.slots[to].type;
+            const bool goes_as_it_lies = sent.instruction->args[0].ints.size() == 1;
+            return own.dtype == other.dtype && own.sizes == other.sizes &&
+                   (!goes_as_it_lies || own.strides == other.strides);
+          });
+      if (!require(names_each_other && is_alike && sent.micro_batch == received.micro_batch, "link ", number,
+                   ": message ", m, " is not sent as it is received"))
+        return;
     }
   }
 

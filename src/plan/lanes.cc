@@ -1,9 +1,12 @@
 #include "plan/lanes.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/cat.h"
 #include "base/instructions.h"
+#include "base/lane_limits.h"
 #include "plan/packing.h"
 
 namespace abele::plan {
@@ -21,8 +24,6 @@ class Reasons {
   }
 
   std::string first() {
-    for (const ir::Stage& stage : graph_.stages)
-      if (stage.space != graph_.stages[0].space) return "values go from one memory space to another";
     made_for_each_.assign(graph_.values.size(), false);
     for (const ir::Node& node : graph_.nodes) {
       if (node.is_view) continue;
@@ -151,14 +152,20 @@ class Sharing {
  private:
   bool varies(ValueId v) const { return found_.varies[graph_.baseOf(v)]; }
 
-  // Rows that are alike go in and come out: each operand and result of the lanes has as many. Sums of gradients take
-  // one after the other.
   bool joins(const ir::Node& node) const {
-    if (!node.op.starts_with("aten::")) return false;
+    if (hasTrait(node.op, kSums)) return addsAll(node);
+    return node.op.starts_with("aten::") && followEachOther(node);
+  }
+
+  // The lanes of each operand and result lie one behind the other. As many rows come out as go in, since they are
+  // alike; but for operators that make something else of the rows of each lane.
+  bool followEachOther(const ir::Node& node) const {
+    const bool makes_others = node.op == "aten::native_layer_norm_backward" || reducesRows(node);
     int64_t rows = -1;
     bool fits = true;
     const auto look = [&](ValueId v, const Type& type) {
-      fits = fits && isOfNumbers(type.dtype) && leavesNoGap(type, laneBytes(v)) && (rows < 0 || rows == type.sizes[0]);
+      fits = fits && isOfNumbers(type.dtype) && leavesNoGap(type, laneBytes(v)) &&
+             (rows < 0 || rows == type.sizes[0] || makes_others);
       if (fits) rows = type.sizes[0];
     };
     forEachOperand(node, [&](ValueId v) {
@@ -174,6 +181,26 @@ class Sharing {
     return fits;
   }
 
+  bool reducesRows(const ir::Node& node) const {
+    if (node.args.empty() || node.args[0].kind != Arg::Kind::kId || node.args[0].i < 0) return false;
+    const Type& first = typeOf(node.args[0]);
+    return plan::reducesRows(node.op, node.args, static_cast<int64_t>(first.sizes.size()));
+  }
+
+  // One pass over a sum takes the gradients of all lanes, wherever they lie.
+  bool addsAll(const ir::Node& node) const {
+    const Type &sum = typeOf(node.args.at(0)), &first = typeOf(node.args.at(1));
+    const auto isPlain = [](const Type& type) { return type == contiguousType(DType::kFloat32, type.sizes); };
+    if (ownOp(node.op) == OwnOp::kAccumulate) return isPlain(sum) && first == sum;
+    if (ownOp(node.op) != OwnOp::kAccumulateProduct || (node.args.size() > 3 && node.args[3].i != 0)) return false;
+    const Type& second = typeOf(node.args.at(2));
+    const int64_t depth = second.sizes.at(0);
+    return isPlain(sum) && first.dtype == sum.dtype && second.dtype == sum.dtype && second.strides.at(1) == 1 &&
+           depth <= kMostLaneDepth && sum.numel() * depth <= kMostLaneWork;
+  }
+
+  const Type& typeOf(const Arg& arg) const { return graph_.values[static_cast<size_t>(arg.i)].type; }
+
   // From one lane to the next.
   int64_t laneBytes(ValueId v) const {
     const ValueId base = graph_.baseOf(v);
@@ -188,6 +215,16 @@ class Sharing {
 };
 
 }  // namespace
+
+bool reducesRows(std::string_view op, const std::vector<Arg>& args, int64_t rank) {
+  // Operators of a tensor, and of the dimensions that they reduce; none: all.
+  static constexpr std::array<std::string_view, 4> kReductions = {"aten::sum.dim_IntList", "aten::mean.dim",
+                                                                  "aten::amax", "aten::amin"};
+  if (std::ranges::find(kReductions, op) == kReductions.end() || args.size() < 2 || rank == 0) return false;
+  const Arg& dims = args[1];
+  if (dims.kind != Arg::Kind::kIntList && dims.kind != Arg::Kind::kNone) return false;
+  return dims.ints.empty() || std::ranges::any_of(dims.ints, [&](int64_t dim) { return dim == 0 || dim == -rank; });
+}
 
 bool isOfNumbers(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16 ||

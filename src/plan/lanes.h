@@ -1,7 +1,9 @@
 // Micro-batches side by side: which programs may have lanes, and what each lane has of its own (docs/executable.md).
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/graph.h"
@@ -22,6 +24,9 @@ int64_t rowStride(const Type& type);
 /// Do the rows fill the memory of a lane, so that those of the next one follow without a gap? Rows with gaps are
 /// nothing that an operator wrote.
 bool leavesNoGap(const Type& type, int64_t lane_bytes);
+
+/// Does an operator add up, or the like, over the rows of a micro-batch? rank: dimensions of its first operand.
+bool reducesRows(std::string_view op, const std::vector<Arg>& args, int64_t rank);
 
 /// What micro-batches side by side have in common.
 struct LaneSharing {

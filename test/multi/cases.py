@@ -36,11 +36,12 @@ def _shard(opts):
 
 
 class Case:
-    """One training. replicas: of each process."""
+    """One training. replicas: of each process. lanes: micro-batches side by side where several processes train; one
+    process alone has them one by one."""
 
-    def __init__(self, replicas=1, optimizer=_sgd, accumulation=1, iterations=1, edit=None, **model):
+    def __init__(self, replicas=1, optimizer=_sgd, accumulation=1, iterations=1, edit=None, lanes=0, **model):
         self.replicas, self.optimizer, self.edit, self.model = replicas, optimizer, edit, model
-        self.accumulation, self.iterations = accumulation, iterations
+        self.accumulation, self.iterations, self.lanes = accumulation, iterations, lanes
 
     def options(self, replicas):
         opts = poptorch.Options().replicationFactor(replicas).deviceIterations(self.iterations).randomSeed(7)
@@ -73,6 +74,7 @@ class Case:
             "buffers": {name: tensor.clone() for name, tensor in model.named_buffers()},
             "outputs": outputs,
             "state": {name: tensor.clone() for name, tensor in state.items()},
+            "text": executor._executable.session.executableText(),
         }
         executor.destroy()
         return result
@@ -81,13 +83,16 @@ class Case:
         """As one of the processes that the launcher started."""
         process, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         opts = self.options(self.replicas)
+        opts._Popart.set("abele.lanes", self.lanes)
         opts.Distributed.configureProcessId(process, processes)
         first = process * self.replicas
         return self.train(opts, slice(first, first + self.replicas), self.replicas * processes)
 
     def alone(self, processes):
         total = self.replicas * processes
-        return self.train(self.options(total), slice(0, total), total)
+        opts = self.options(total)
+        opts._Popart.set("abele.lanes", 1)
+        return self.train(opts, slice(0, total), total)
 
 
 def _adamw(parameters):
@@ -116,4 +121,9 @@ CASES = {
     "sums": Case(replicas=2, edit=_sums),
     "dropout": Case(replicas=2, accumulation=2, iterations=2, dropout=0.5),
     "batch_norm": Case(replicas=2, accumulation=2, norm=True),
+    "lanes": Case(accumulation=4, iterations=2, lanes=2),
+    "lanes_of_replicas": Case(accumulation=3, replicas=2, lanes=3, optimizer=_adamw, edit=_pipelined),
+    "lanes_in_buckets": Case(
+        accumulation=2, hidden=100_001, lanes=2, optimizer=lambda p: poptorch.optim.SGD(p, lr=1e-4)
+    ),
 }

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 
 import poptorch
 import torch
@@ -79,10 +80,16 @@ def _deal_states(opts):
     )
 
 
+def lanes_of(executor):
+    found = re.search(r"^executable .* lanes=(\d+)", executor._executable.session.executableText())
+    return int(found[1]) if found else 1
+
+
 class Case:
     """One training, or inference. replicas: of all processes; devices: of each.
 
     spread: every replica lies in all processes; else in as few as their numbers allow.
+    lanes: micro-batches side by side where several processes train; 0: chosen. One process alone has them one by one.
     """
 
     def __init__(
@@ -95,12 +102,13 @@ class Case:
         replicas=1,
         devices=STAGES,
         spread=False,
+        lanes=0,
         **model,
     ):
         self.replicas, self.devices, self.spread = replicas, devices, spread
         model["devices"] = devices
         self.optimizer, self.edit, self.training, self.model = optimizer, edit, training, model
-        self.accumulation, self.iterations = accumulation, iterations
+        self.accumulation, self.iterations, self.lanes = accumulation, iterations, lanes
 
     def options(self):
         opts = poptorch.Options().deviceIterations(self.iterations).randomSeed(7).autoRoundNumIPUs(True)
@@ -137,6 +145,7 @@ class Case:
                 "outputs": [executor(self.share(x, process, processes)) for x, _ in self.batches()],
                 "weights": {},
                 "state": {},
+                "lanes": lanes_of(executor),
             }
         executor = poptorch.trainingModel(model, opts, self.optimizer(model.parameters()))
         outputs = [executor(*(self.share(x, process, processes) for x in batch)) for batch in self.batches()]
@@ -147,6 +156,7 @@ class Case:
             "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
             "state": {name: tensor.clone() for name, tensor in state.items()},
             "report": [stage["mapped_bytes"] for stage in executor._executable.session.report()["stages"]],
+            "lanes": lanes_of(executor),
         }
         executor.destroy()
         return result
@@ -155,6 +165,7 @@ class Case:
         """As one of the processes that the launcher started. Those of one replica are given the same batch."""
         process, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         opts = self.options()
+        opts._Popart.set("abele.lanes", self.lanes)
         opts.Distributed.configureProcessId(process, processes).devicesPerProcess(
             self.devices * self.replicas // processes
         )
@@ -163,7 +174,9 @@ class Case:
         return self.run(opts, process, processes)
 
     def alone(self):
-        return self.run(self.options())
+        opts = self.options()
+        opts._Popart.set("abele.lanes", 1)
+        return self.run(opts)
 
 
 def _clipped(parameters):
@@ -198,6 +211,18 @@ CASES = {
     "spread-dropout": Case(replicas=2, spread=True, accumulation=3, dropout=0.5),
     "spread-inference": Case(replicas=2, spread=True, accumulation=1, iterations=5, training=False),
     "spread-sharded": Case(replicas=2, spread=True, accumulation=2, edit=_sharded),
+    # Micro-batches side by side: a message has the values of all of them.
+    "lanes": Case(lanes=2, accumulation=4, iterations=2, skip=True),
+    "lanes-gpipe": Case(lanes=3, accumulation=6, edit=_pipeline("gpipe")),
+    "lanes-zero-bubble": Case(lanes=2, accumulation=6, edit=_pipeline("zero-bubble")),
+    "lanes-sharded": Case(lanes=4, accumulation=4, edit=_sharded),
+    "lanes-recomputed": Case(lanes=2, accumulation=6, edit=_recomputed),
+    "lanes-clipped": Case(lanes=2, accumulation=4, optimizer=_clipped),
+    "lanes-inference": Case(lanes=3, training=False, accumulation=1, iterations=6, skip=True),
+    "lanes-two-replicas": Case(lanes=2, replicas=2, devices=2, accumulation=4, iterations=2, optimizer=_clipped),
+    "lanes-spread": Case(lanes=2, replicas=2, spread=True, accumulation=4, skip=True, optimizer=_clipped),
+    "lanes-spread-dealt": Case(lanes=4, replicas=2, spread=True, accumulation=4, optimizer=_clipped, edit=_deal),
+    "lanes-spread-inference": Case(lanes=2, replicas=2, spread=True, accumulation=1, iterations=4, training=False),
 }
 # Processes that are neither a divisor nor a multiple of the replicas: each has stages of several replicas.
 UNEVEN = {

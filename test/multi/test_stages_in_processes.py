@@ -11,7 +11,8 @@ from launch import HERE, poprun, program, trained
 from stage_cases import CASES, STAGES, UNEVEN
 
 REPLICATED = [name for name in CASES if CASES[name].replicas > 1]
-FEW = ["1f1b", "tied", "clipped", *REPLICATED]
+WITH_LANES = [name for name in CASES if CASES[name].lanes > 1]
+FEW = ["1f1b", "tied", "clipped", *dict.fromkeys([*REPLICATED, *WITH_LANES])]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,7 @@ def _require_equal(name, processes):
     case = (CASES | UNEVEN)[name]
     alone = case.alone()
     for process, result in enumerate(processes):
+        assert result["lanes"] == case.lanes or not case.lanes
         for ours, theirs in zip(_tensors(result["outputs"]), _tensors(alone["outputs"]), strict=True):
             own = case.share(theirs, process, len(processes))
             assert torch.equal(ours, own.view_as(ours)), f"a result in process {process}"
@@ -47,7 +49,7 @@ def test_two_processes(of_two, name):
 
 
 def test_the_same_over_sockets(tmp_path):
-    names = ["1f1b", "tied"]
+    names = ["1f1b", "tied", "lanes"]
     found = trained("run_stage_cases.py", tmp_path, 2, names, ABELE_HANDOVER="sockets")
     for name in names:
         _require_equal(name, found[name])
@@ -100,6 +102,11 @@ def test_a_stage_that_fails_is_an_error_everywhere():
 
 def test_programs_that_differ_are_refused():
     seen, done = _failing("other_program")
+    assert all("E0713" in texts[0] for texts in seen), done.stdout + done.stderr
+
+
+def test_another_number_of_lanes_is_refused():
+    seen, done = _failing("other_lanes")
     assert all("E0713" in texts[0] for texts in seen), done.stdout + done.stderr
 
 

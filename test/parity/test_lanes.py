@@ -85,6 +85,32 @@ def test_a_pipeline_equals_eager(network):
     executor.destroy()
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_devices_that_share_no_memory_equal_eager(training):
+    torch.manual_seed(0)
+    model = Cells()
+    reference = copy.deepcopy(model)
+    for stage in range(3):
+        poptorch.BeginBlock(model.parts[stage * len(model.parts) // 3], f"stage{stage}", ipu_id=stage)
+    if training:
+        opts = with_lanes(options(lambda: poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu), 12), 2)
+        opts._Popart.set("abele.separateMemory", True)
+        executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
+        train_equally(executor, model, reference, OPTIMIZERS["adamw"](reference.parameters()), 12, 1)
+    else:
+        opts = with_lanes(poptorch.Options().deviceIterations(6).outputMode(poptorch.OutputMode.All), 2)
+        opts._Popart.set("abele.separateMemory", True)
+        executor = poptorch.inferenceModel(model.eval(), opts)
+        x, y = reference.batch(6 * MICRO_BATCH)
+        out, losses = executor(x, y)
+        with torch.no_grad():
+            parts = [reference(*rows) for rows in zip(x.split(MICRO_BATCH), y.split(MICRO_BATCH), strict=True)]
+        assert torch.equal(out, torch.cat([part[0] for part in parts]))
+        assert torch.equal(losses, torch.stack([part[1] for part in parts]))
+    assert lanes_of(executor) == 2
+    executor.destroy()
+
+
 class Gradients(nn.Module):
     """Layers whose gradients of weights and biases one call makes for all micro-batches, if a kernel fits the sizes."""
 

@@ -43,7 +43,7 @@ class Builder {
     for (const ir::Output& out : graph_.outputs) addCopyBack(out);
     nameExternals();
     makeWorkers();
-    if (exe_.lanes > 1) addLanes(exe_, lane_bytes_, /*joins_inputs=*/replication_.replicas == 1);
+    if (exe_.lanes > 1) addLanes(exe_, lane_bytes_, /*joins_inputs=*/replication_.replicas == 1, messages());
     if (replication_.replicas * replication_.processes > 1) checkSharedParameters(graph_, replication_);
     if (replication_.processes > 1 && !origins_) splitBackward(exe_, uses_);
     replicate(exe_, uses_, replication_);
@@ -213,6 +213,13 @@ class Builder {
   void addMessage(int32_t segment, OwnOp op, int32_t process, int64_t link) {
     exe_.segments[segment].instructions.push_back(
         {.op = ownOpName(op), .args = {Arg::idList({}), Arg::integer(process), Arg::integer(link)}});
+  }
+
+  std::vector<MessageSegments> messages() const {
+    std::vector<MessageSegments> found;
+    for (const auto& [key, segments] : transfers_)
+      if (segments.sends >= 0) found.push_back({segments.sends, segments.brings});
+    return found;
   }
 
   int32_t processOfDevice(int device) const {
@@ -439,8 +446,8 @@ class Builder {
     const auto add = [&](const plan::Action& a, bool refreshes) {
       const auto found = transfers_.find({{a.stage, static_cast<Direction>(a.direction)}, from, refreshes});
       if (found == transfers_.end()) return;
-      link.actions.push_back({found->second.brings, a.micro_batch, {}});
-      if (found->second.sends >= 0) sender.actions.push_back({found->second.sends, a.micro_batch, {}});
+      link.actions.push_back({found->second.brings, firstOf(a), {}});
+      if (found->second.sends >= 0) sender.actions.push_back({found->second.sends, firstOf(a), {}});
     };
     std::vector<plan::Action> updates;  // of one group
     for (const plan::Action& a : plan_.schedule.workers[worker]) {

@@ -1,10 +1,8 @@
 #include "exe/build/lanes.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
-#include <string_view>
 
 #include "base/instructions.h"
 #include "exe/instruction_slots.h"
@@ -16,10 +14,6 @@ namespace {
 // In place of a lane, a tensor of all lanes: rows one behind the other, or a dimension of lanes ahead.
 constexpr int32_t kRows = -1, kDimension = -2;
 
-// Operators of a tensor, and of the dimensions that they reduce; none: all.
-constexpr std::array<std::string_view, 4> kReductions = {"aten::sum.dim_IntList", "aten::mean.dim", "aten::amax",
-                                                         "aten::amin"};
-
 class LaneMaker {
  public:
   LaneMaker(Executable& exe, const std::vector<int64_t>& lane_bytes, bool joins_inputs)
@@ -29,7 +23,9 @@ class LaneMaker {
     for (const auto& [group, type] : arguments_) argument_[group] = &type;
   }
 
-  void run() {
+  void run(const std::vector<MessageSegments>& messages) {
+    for (const MessageSegments& message : messages)
+      if (exe_.segments[message.sends].direction != Direction::kUpdate) spread(message);
     for (Segment& segment : exe_.segments) {
       if (segment.direction == Direction::kUpdate) continue;
       std::vector<Instruction> all;
@@ -40,11 +36,11 @@ class LaneMaker {
 
  private:
   void add(const Instruction& instruction, std::vector<Instruction>& all) {
-    if (!varies(instruction)) {
+    if (!varies(instruction) || hasTrait(instruction.op, kMessage)) {
       all.push_back(instruction);
       return;
     }
-    const int32_t way = reducesRows(instruction) ? kDimension : kRows;
+    const int32_t way = plan::reducesRows(instruction.op, instruction.args, rankOf(instruction)) ? kDimension : kRows;
     if (canJoin(instruction, way)) {
       Instruction& joint = all.emplace_back(instruction);
       joint.joins = static_cast<int32_t>(exe_.lanes);
@@ -72,24 +68,10 @@ class LaneMaker {
     return found;
   }
 
-  // Does it add up, or the like, over the rows of a micro-batch?
-  bool reducesRows(const Instruction& instruction) const {
-    if (std::ranges::find(kReductions, instruction.op) == kReductions.end()) return false;
-    const std::vector<int64_t> dims = dimsOf(instruction);
-    return std::ranges::find(dims, 0) != dims.end();
-  }
-
-  // Not negative. None of an operator that has other arguments.
-  std::vector<int64_t> dimsOf(const Instruction& instruction) const {
-    const std::vector<Arg>& args = instruction.args;
-    if (args.size() < 2 || args[0].kind != Arg::Kind::kId || args[0].i < 0) return {};
-    const auto rank = static_cast<int64_t>(exe_.slots[args[0].i].type.sizes.size());
-    const Arg& arg = args[1];
-    std::vector<int64_t> dims = arg.ints;
-    for (int64_t& dim : dims) dim += dim < 0 ? rank : 0;
-    if (dims.empty())
-      for (int64_t dim = 0; dim < rank; ++dim) dims.push_back(dim);
-    return arg.kind == Arg::Kind::kIntList || arg.kind == Arg::Kind::kNone ? dims : std::vector<int64_t>();
+  // Of the first operand; 0: there is none.
+  int64_t rankOf(const Instruction& instruction) const {
+    if (instruction.args.empty() || instruction.args[0].kind != Arg::Kind::kId || instruction.args[0].i < 0) return 0;
+    return static_cast<int64_t>(exe_.slots[instruction.args[0].i].type.sizes.size());
   }
 
   void reduceBehindLanes(Instruction& joint) const {
@@ -102,11 +84,15 @@ class LaneMaker {
   }
 
   bool canJoin(const Instruction& instruction, int32_t way) const {
-    const bool is_copy = ownOp(instruction.op) == OwnOp::kCopy;
+    const OwnOp own = ownOp(instruction.op);
+    const bool is_copy = own == OwnOp::kCopy || own == OwnOp::kTransfer;
     if (!is_copy && !instruction.op.starts_with("aten::")) return false;
     bool reads = false, fits = true;
     forEachOperand(instruction, [&](int32_t slot) {
-      if (!isOfLanes(slot)) return;
+      if (!isOfLanes(slot)) {
+        fits = fits && !is_copy;  // that is as long as what it copies
+        return;
+      }
       reads = true;
       fits = fits && plan::isOfNumbers(exe_.slots[slot].type.dtype) && wholeType(slot, way).has_value();
     });
@@ -135,6 +121,29 @@ class LaneMaker {
       type.sizes.insert(type.sizes.begin(), exe_.lanes);
     }
     return type;
+  }
+
+  // One message has the values of all lanes: as one value where they follow each other without a gap at both ends.
+  void spread(const MessageSegments& message) {
+    Instruction& send = exe_.segments[message.sends].instructions.at(0);
+    Instruction& receive = exe_.segments[message.brings].instructions.at(0);
+    std::vector<int64_t> sent, received;
+    for (size_t i = 0; i < send.args[0].ints.size(); ++i) {
+      const int64_t from = send.args[0].ints[i], to = receive.args[0].ints[i];
+      const auto add = [&](int32_t lane) {
+        sent.push_back(slotOf(from, lane));
+        received.push_back(slotOf(to, lane));
+      };
+      if (!isOfLanes(from) && !isOfLanes(to))
+        add(0);
+      else if (wholeType(from, kRows) && wholeType(to, kRows))
+        add(kRows);
+      else
+        for (int32_t lane = 0; lane < exe_.lanes; ++lane) add(lane);
+    }
+    receive.writes.assign(received.begin(), received.end());
+    send.args[0].ints = std::move(sent);
+    receive.args[0].ints = std::move(received);
   }
 
   // A slot of one lane, or of all (kRows, kDimension).
@@ -174,8 +183,9 @@ class LaneMaker {
 
 }  // namespace
 
-void addLanes(Executable& executable, const std::vector<int64_t>& lane_bytes, bool joins_inputs) {
-  LaneMaker(executable, lane_bytes, joins_inputs).run();
+void addLanes(Executable& executable, const std::vector<int64_t>& lane_bytes, bool joins_inputs,
+              const std::vector<MessageSegments>& messages) {
+  LaneMaker(executable, lane_bytes, joins_inputs).run(messages);
 }
 
 }  // namespace abele::exe

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,9 +25,17 @@
 namespace abele::runtime {
 namespace {
 
-constexpr int kSpins = 2000;             // looks before sleeping: some microseconds
+// A core that sleeps takes tens of microseconds to wake: a side looks this long for what it waits for, then it sleeps.
+// When some messages in a row took much longer to begin, it does so at once for the next ones, until one is in time
+// again.
+constexpr auto kPatience = std::chrono::microseconds(50), kLittlePatience = std::chrono::microseconds(1);
+constexpr auto kLate = 2 * kPatience;
+constexpr int kLateMessages = 3;
+constexpr int kLooks = 16;                                     // between two looks at the clock: about a microsecond
+constexpr auto kInterruption = std::chrono::microseconds(20);  // so long between them: another thread had the core
+
 constexpr long kSleepNs = 10'000'000;    // before looking whether the other process is there
-constexpr size_t kChunkBytes = 1 << 16;  // after each of them the other side may go on
+constexpr size_t kChunkBytes = 1 << 15;  // after each of them the other side may go on
 
 /// Of this boot of this machine, and of the processes that see each other's numbers.
 std::string hostIdentity() {
@@ -74,6 +84,12 @@ long startOf(long pid) {
 
 Identity own() { return {.host = hostIdentity(), .pid = ::getpid(), .start = startOf(::getpid())}; }
 
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 void sleepOn(std::atomic<uint32_t>& word, uint32_t value) {
   const timespec limit{0, kSleepNs};
   ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, value, &limit, nullptr, 0);
@@ -84,12 +100,22 @@ void wake(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
-// Both sides count bytes; the words beside ring when a count moves, for a side that sleeps.
+// What one side tells the other.
+struct SharedChannel::Side {
+  alignas(64) std::atomic<uint64_t> bytes;  // written, or read
+  std::atomic<uint32_t> rings;              // moves behind `bytes`: what the other side sleeps on
+  std::atomic<uint32_t> is_awaited;         // the other side sleeps
+  std::atomic<int32_t> core;                // that this side used last
+
+  void moveTo(uint64_t count) {
+    bytes.store(count);
+    rings.fetch_add(1);
+    if (is_awaited.load() != 0) wake(rings);
+  }
+};
+
 struct SharedChannel::Header {
-  alignas(64) std::atomic<uint64_t> written;
-  std::atomic<uint32_t> written_rings, reader_sleeps;
-  alignas(64) std::atomic<uint64_t> read;
-  std::atomic<uint32_t> read_rings, writer_sleeps;
+  Side writer, reader;
   alignas(64) std::atomic<uint32_t> closed;
   static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 };
@@ -158,9 +184,9 @@ SharedChannel::~SharedChannel() {
 
 void SharedChannel::close() {
   header_->closed.store(1);
-  for (auto* rings : {&header_->written_rings, &header_->read_rings}) {
-    rings->fetch_add(1);
-    wake(*rings);
+  for (Side* side : {&header_->writer, &header_->reader}) {
+    side->rings.fetch_add(1);
+    wake(side->rings);
   }
 }
 
@@ -169,37 +195,62 @@ bool SharedChannel::otherHasEnded() const {
   return ::poll(&end, 1, 0) > 0;
 }
 
+SharedChannel::Outcome SharedChannel::waitFor(const std::function<bool()>& is_over, bool has_begun, Side& other,
+                                              const std::function<bool()>& stops) {
+  if (is_over()) return Outcome::kDone;
+  const auto begin = Clock::now();
+  const auto patience = has_begun || late_messages_ < kLateMessages ? kPatience : kLittlePatience;
+  const Outcome outcome =
+      looksFor(is_over, begin + patience, other) ? Outcome::kDone : sleepUntil(is_over, other, stops);
+  if (!has_begun) late_messages_ = Clock::now() - begin > kLate ? late_messages_ + 1 : 0;
+  return outcome;
+}
+
+// Whoever looks keeps a core from others: in vain where the other side needs this very core, or somebody else does.
+bool SharedChannel::looksFor(const std::function<bool()>& is_over, Clock::time_point end, const Side& other) {
+  for (auto last = Clock::now(); other.core.load() != ::sched_getcpu();) {
+    for (int i = 0; i < kLooks; ++i) {
+      if (is_over()) return true;
+      relax();
+    }
+    const auto now = Clock::now();
+    if (now > end || now - last > kInterruption) break;
+    last = now;
+  }
+  return false;
+}
+
 // Order matters: who moves a count rings first and looks for sleepers then; who sleeps is counted first and looks at
 // the count then.
-SharedChannel::Outcome SharedChannel::waitFor(const std::function<bool()>& is_over, std::atomic<uint32_t>& rings,
-                                              std::atomic<uint32_t>& sleeps, const std::function<bool()>& stops) {
-  for (int i = 0; i < kSpins; ++i)
-    if (is_over()) return Outcome::kDone;
+SharedChannel::Outcome SharedChannel::sleepUntil(const std::function<bool()>& is_over, Side& other,
+                                                 const std::function<bool()>& stops) const {
   while (true) {
-    const uint32_t heard = rings.load();
-    sleeps.store(1);
+    const uint32_t heard = other.rings.load();
+    other.is_awaited.store(1);
     if (is_over()) break;
     if (header_->closed.load() != 0 || otherHasEnded()) {
-      sleeps.store(0);
+      other.is_awaited.store(0);
       return is_over() ? Outcome::kDone : Outcome::kLost;
     }
     if (stops()) {
-      sleeps.store(0);
+      other.is_awaited.store(0);
       return Outcome::kStopped;
     }
-    sleepOn(rings, heard);
+    sleepOn(other.rings, heard);
   }
-  sleeps.store(0);
+  other.is_awaited.store(0);
   return Outcome::kDone;
 }
 
 SharedChannel::Outcome SharedChannel::send(const void* bytes, size_t count, const std::function<bool()>& stops) {
   const auto* from = static_cast<const char*>(bytes);
-  uint64_t written = header_->written.load();
-  while (count > 0) {
+  Side &own = header_->writer, &reader = header_->reader;
+  own.core.store(::sched_getcpu());
+  uint64_t written = own.bytes.load();
+  for (bool has_begun = false; count > 0; has_begun = true) {
     const size_t wanted = std::min({count, kChunkBytes, ring_bytes_});
-    const Outcome outcome = waitFor([&] { return ring_bytes_ - (written - header_->read.load()) >= wanted; },
-                                    header_->read_rings, header_->writer_sleeps, stops);
+    const Outcome outcome =
+        waitFor([&] { return ring_bytes_ - (written - reader.bytes.load()) >= wanted; }, has_begun, reader, stops);
     if (outcome != Outcome::kDone) return outcome;
     const size_t at = written % ring_bytes_, first = std::min(wanted, ring_bytes_ - at);
     std::memcpy(ring_ + at, from, first);
@@ -207,30 +258,27 @@ SharedChannel::Outcome SharedChannel::send(const void* bytes, size_t count, cons
     from += wanted;
     count -= wanted;
     written += wanted;
-    header_->written.store(written);
-    header_->written_rings.fetch_add(1);
-    if (header_->reader_sleeps.load() != 0) wake(header_->written_rings);
+    own.moveTo(written);
   }
   return Outcome::kDone;
 }
 
 SharedChannel::Outcome SharedChannel::receive(void* bytes, size_t count, const std::function<bool()>& stops) {
   auto* to = static_cast<char*>(bytes);
-  uint64_t read = header_->read.load();
-  while (count > 0) {
-    const Outcome outcome =
-        waitFor([&] { return header_->written.load() != read; }, header_->written_rings, header_->reader_sleeps, stops);
+  Side &own = header_->reader, &writer = header_->writer;
+  own.core.store(::sched_getcpu());
+  uint64_t read = own.bytes.load();
+  for (bool has_begun = false; count > 0; has_begun = true) {
+    const Outcome outcome = waitFor([&] { return writer.bytes.load() != read; }, has_begun, writer, stops);
     if (outcome != Outcome::kDone) return outcome;
-    const size_t here = std::min<uint64_t>(count, header_->written.load() - read);
+    const size_t here = std::min<uint64_t>(count, writer.bytes.load() - read);
     const size_t at = read % ring_bytes_, first = std::min(here, ring_bytes_ - at);
     std::memcpy(to, ring_ + at, first);
     std::memcpy(to + first, ring_, here - first);
     to += here;
     count -= here;
     read += here;
-    header_->read.store(read);
-    header_->read_rings.fetch_add(1);
-    if (header_->writer_sleeps.load() != 0) wake(header_->read_rings);
+    own.moveTo(read);
   }
   return Outcome::kDone;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,16 +39,22 @@ class SharedChannel {
   void close();
 
  private:
+  struct Side;
   struct Header;
   SharedChannel() = default;
   bool map(int file, size_t bytes);
-  Outcome waitFor(const std::function<bool()>& is_over, std::atomic<uint32_t>& rings, std::atomic<uint32_t>& sleeps,
+  using Clock = std::chrono::steady_clock;
+  /// has_begun: another part of the message has gone through.
+  Outcome waitFor(const std::function<bool()>& is_over, bool has_begun, Side& other,
                   const std::function<bool()>& stops);
+  static bool looksFor(const std::function<bool()>& is_over, Clock::time_point end, const Side& other);
+  Outcome sleepUntil(const std::function<bool()>& is_over, Side& other, const std::function<bool()>& stops) const;
   bool otherHasEnded() const;
 
   Header* header_ = nullptr;
   char* ring_ = nullptr;
   size_t ring_bytes_ = 0, mapped_bytes_ = 0;
+  int late_messages_ = 0;       // the last ones, in a row
   int file_ = -1, other_ = -1;  // the memory, of the sender until it is mapped; the other process
 };
 

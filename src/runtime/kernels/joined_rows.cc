@@ -46,6 +46,11 @@ std::optional<c10::OperatorHandle> operatorOf(const std::string& name) {
   }
 }
 
+bool isCopy(const exe::Instruction& instruction) {
+  const OwnOp own = ownOp(instruction.op);
+  return own == OwnOp::kCopy || own == OwnOp::kTransfer;
+}
+
 bool isPointwise(const exe::Instruction& instruction) {
   const auto op = operatorOf(instruction.op);
   return op && op->hasTag(at::Tag::pointwise);
@@ -243,13 +248,13 @@ bool tryBoth(const JoinedCall& call) {
 }  // namespace
 
 bool mayJoinRows(const exe::Instruction& joint) {
-  if (ownOp(joint.op) == OwnOp::kCopy) return true;
+  if (isCopy(joint)) return true;
   return isPlain(joint) &&
          (std::find(kRowWise.begin(), kRowWise.end(), joint.op) != kRowWise.end() || isPointwise(joint));
 }
 
 bool joinsRows(const JoinedCall& call) {
-  if (ownOp(call.joint.op) == OwnOp::kCopy) return true;  // moves bits
+  if (isCopy(call.joint)) return true;  // moves bits
   if (isPointwise(call.joint)) {
     const int64_t written = !call.part.writes.empty() ? call.part.writes[0] : call.part.results.at(0).at(0);
     if (written < 0 || !loopsAlike(call.slots[static_cast<std::size_t>(written)].type, call.lanes)) return false;

@@ -17,8 +17,6 @@ struct LaneProducts {
   int64_t right_depth = 0;
   bool begins = false;
 };
-/// The library makes longer chains in parts.
-constexpr int64_t kMostDepth = 384;
 /// The sum is a grid of these tiles, numbered down its columns.
 constexpr int64_t kTileRows = 14, kTileColumns = 32;
 constexpr int64_t tilesDown(const LaneProducts& p) { return (p.rows + kTileRows - 1) / kTileRows; }

@@ -1,5 +1,6 @@
 // The loops of lane_loops.h for processors with AVX-512. Includes nothing whose inline functions others share, because
 // it is compiled for these processors alone.
+#include "base/lane_limits.h"
 #include "runtime/kernels/lane_loops.h"
 
 #if defined(__AVX512F__)
@@ -20,7 +21,7 @@ inline __mmask16 first(int64_t count) {
 // The columns of a tile, of some lanes one behind the other: rows of a wide matrix lie in few sets of the first-level
 // cache.
 struct Panel {
-  static constexpr int64_t kRows = kMostDepth;
+  static constexpr int64_t kRows = kMostLaneDepth;
   alignas(64) float rows[kRows * kTileColumns];
 
   void load(const LaneProducts& p, int64_t column, int64_t lane, int64_t lanes) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/lane_limits.h"
 #include "base/processor_loops.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/element_loops.h"
@@ -21,8 +22,6 @@ namespace {
 
 // Elements, or multiplications, that are worth another thread.
 constexpr int64_t kRange = 32768, kProductRange = 1 << 19;
-// Multiplications of one lane: of more, the library's products are faster one by one (docs/performance.md).
-constexpr int64_t kMostWork = 1 << 18;
 
 #if defined(__x86_64__)
 const loops::LaneLoops* laneLoops() { return processor() == Processor::kAvx512 ? &loops::kLaneLoopsAvx512 : nullptr; }
@@ -101,8 +100,8 @@ bool multipliesLanes([[maybe_unused]] const at::Tensor& sum, [[maybe_unused]] co
 #if defined(__x86_64__)
   const loops::LaneLoops* const loops = laneLoops();
   if (!loops || !isFloat(sum) || !isFloat(left) || !isFloat(right) || !sum.is_contiguous() || sum.numel() == 0 ||
-      right.stride(1) != 1 || left.size(1) == 0 || left.size(1) > loops::kMostDepth ||
-      sum.numel() * left.size(1) > kMostWork)
+      right.stride(1) != 1 || left.size(1) == 0 || left.size(1) > kMostLaneDepth ||
+      sum.numel() * left.size(1) > kMostLaneWork)
     return false;
   std::vector<int64_t> key = {lanes, at::get_num_threads()};
   for (const at::Tensor* tensor : {&sum, &left, &right}) addLayout(*tensor, key);

@@ -56,6 +56,17 @@ TEST(LaneChoice, APipelineTakesTheNumberWithTheLeastPredictedStep) {
   EXPECT_LT(in_pipeline, 8);  // the second device would wait for all of them
 }
 
+// Each process chooses by itself: what they run must be the same.
+TEST(LaneChoice, SeveralProcessesHaveWhatOneHas) {
+  const ir::Graph graph = test::chainOfCalls(2, 64);
+  ProgramOptions options = optionsOf(8);
+  const int64_t alone = choose(graph, options).plan.options.lanes;
+  EXPECT_GT(alone, 1);
+  options.processes.count = 2;
+  for (options.processes.index = 0; options.processes.index < 2; ++options.processes.index)
+    EXPECT_EQ(choose(graph, options).plan.options.lanes, alone);
+}
+
 TEST(LaneChoice, MemoryIsBounded) {
   const ir::Graph graph = test::chainOfCalls(1, 256);
   const ProgramOptions options = optionsOf(256);

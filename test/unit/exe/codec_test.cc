@@ -339,5 +339,23 @@ TEST(VerifyExecutable, OnlyMessagesComeFromOtherProcesses) {
             (std::vector<std::string>{"out/fwd/1/space0 abele::send: no values, or no such process"}));
 }
 
+// Otherwise the receiver would take for its values what is none, or wait for what nobody sends.
+TEST(VerifyExecutable, BothEndsOfALinkExpectTheSameMessages) {
+  const Executable good = makeTwoProcesses();
+  const auto findings = [&](auto&& change) {
+    Executable executable = good;
+    change(executable);
+    return verify(executable);
+  };
+  const std::vector<std::string> differ = {"link 0: message 0 is not sent as it is received"};
+  EXPECT_EQ(findings([](Executable& e) { e.slots[1].type.sizes = {2}; }), differ);
+  EXPECT_EQ(findings([](Executable& e) { e.slots[1].type.dtype = DType::kInt32; }), differ);
+  EXPECT_EQ(findings([](Executable& e) { e.segments[3].instructions[0].args[0].ints = {0, 0}; }), differ);
+  EXPECT_EQ(findings([](Executable& e) { e.segments[2].instructions[0].args[1].i = 1; }), differ);
+  EXPECT_EQ(
+      findings([](Executable& e) { e.segments[3].instructions[0].args[2].i = 1; }),
+      (std::vector<std::string>{"link 0: 0 messages are sent, 1 received", "link 1: 1 messages are sent, 0 received"}));
+}
+
 }  // namespace
 }  // namespace abele::exe

@@ -99,6 +99,77 @@ graph @main {
   EXPECT_EQ(joints, expected);  // a single number of each leaves a gap
 }
 
+// Two processes. Of the first one's values three numbers leave a gap, %4 is the same for every micro-batch, and so is
+// %5 until the second process writes into what it has received.
+constexpr const char* kApart = R"(
+graph @main {
+  stage 0 "s0" {device=0, space=0}
+  stage 1 "s1" {device=1, space=1}
+  external 0 parameter "w": f32[16]
+  input %0 "x": f32[16,4] = argument(0)
+  input %1 "w": f32[16] = parameter(0)
+  %2: f32[16,4] = aten.relu(%0) {stage=0}
+  %3: f32[3] = aten.odd(%0) {stage=0}
+  %4: f32[16] = aten.exp(%1) {stage=0}
+  %5: f32[16] = aten.sin(%1) {stage=0}
+  %6: f32[16,4] = abele.transfer(none, %2) {stage=1}
+  %7: f32[3] = abele.transfer(none, %3) {stage=1}
+  %8: f32[16] = abele.transfer(none, %4) {stage=1}
+  %9: f32[16] = abele.transfer(none, %5) {stage=1}
+  _ = aten.add_(%9, %6) writes(0: %9 -> %10: f32[16]) {stage=1}
+  %11: f32[4] = aten.end(%6, %7, %8, %10) {stage=1}
+  output result(0) %11
+}
+)";
+
+std::vector<std::string> typesIn(const Executable& executable, const std::string& op) {
+  std::vector<std::string> types;
+  for (const Segment& segment : executable.segments)
+    for (const Instruction& i : segment.instructions)
+      if (i.op == op)
+        for (const int64_t slot : i.args[0].ints) types.push_back(executable.slots[slot].type.str());
+  return types;
+}
+
+TEST(Lanes, OneMessageHasTheValuesOfAll) {
+  const ir::Graph graph = ir::parse(kApart);
+  const plan::Plan plan =
+      plan::makePlan(graph, {.schedule = plan::ScheduleKind::kForward, .device_iterations = 3, .lanes = 2});
+  Executable executable = build(graph, plan, {.devices_per_process = 1});
+  EXPECT_EQ(verify(executable), std::vector<std::string>{});
+  EXPECT_EQ(parse(print(executable)), executable);
+  const std::vector<std::string> expected = {"f32[32,4]", "f32[3]", "f32[3]", "f32[16]", "f32[16]", "f32[16]"};
+  EXPECT_EQ(typesIn(executable, "abele::send"), expected);
+  EXPECT_EQ(typesIn(executable, "abele::receive"), expected);
+  for (const WorkerProgram& worker : executable.workers) {
+    ASSERT_EQ(worker.actions.size(), 3U);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(worker.actions[i].micro_batch, static_cast<int32_t>(2 * i));
+  }
+  for (Segment& segment : executable.segments)
+    for (Instruction& i : segment.instructions)
+      if (i.op == "abele::receive") {
+        i.args[0].ints.erase(i.args[0].ints.begin() + 2);
+        i.writes.erase(i.writes.begin() + 2);
+      }
+  EXPECT_EQ(verify(executable), (std::vector<std::string>{"link 0: message 0 is not sent as it is received"}));
+}
+
+// In one process the same values are copied, at once where that is one copy.
+TEST(Lanes, WhatIsTransferredWithinAProcessIsCopied) {
+  const ir::Graph graph = ir::parse(kApart);
+  const Executable executable = build(
+      graph, plan::makePlan(graph, {.schedule = plan::ScheduleKind::kForward, .device_iterations = 3, .lanes = 2}));
+  EXPECT_EQ(verify(executable), std::vector<std::string>{});
+  std::vector<std::string> copies;
+  for (const Segment& segment : executable.segments)
+    for (const Instruction& i : segment.instructions)
+      if (i.op == "abele::transfer")
+        copies.push_back(
+            cat(executable.slots[i.args[0].i].type.str(), " ", i.joins > 0 ? cat("of ", i.joins) : cat(i.lane)));
+  EXPECT_EQ(copies, (std::vector<std::string>{"f32[32,4] of 2", "f32[16,4] 0", "f32[16,4] 1", "f32[3] 0", "f32[3] 1",
+                                              "f32[16] 0", "f32[16] 0", "f32[16] 1"}));
+}
+
 TEST(Lanes, TextAndFileReadBack) {
   const Executable executable = executableOf(kGraph, 3);
   EXPECT_EQ(parse(print(executable)), executable);

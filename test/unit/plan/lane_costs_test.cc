@@ -63,6 +63,41 @@ TEST(LaneCosts, ACallOverAllTakesItsPreparationAndSharedOperandsOnce) {
               10 * static_cast<double>(costs.once[0].forward_ns), 10);
 }
 
+// One call takes the gradients of all: what reduces rows, what adds up, small products. Not: a product of more rows
+// than a kernel takes, a sum over rows that leaves a gap.
+TEST(LaneCosts, GradientsOfAllAreOneCall) {
+  const ir::Graph graph = ir::parse(R"(
+graph @main {training} {
+  stage 0 "s0" {device=0}
+  external 0 parameter "w": f32[64,64] {trainable}
+  external 1 accumulator "sum": f32[64,64] {owner=0}
+  external 2 accumulator "bias": f32[64] {owner=0}
+  external 3 accumulator "large": f32[64,64] {owner=0}
+  input %0 "x": f32[16,64] = argument(0)
+  input %1 "left": f32[64,16] = argument(1)
+  input %2 "rows": f32[512,64] = argument(2)
+  input %3 "columns": f32[64,512] = argument(3)
+  input %4 "mean": f32[16,1] = argument(4)
+  input %5 "sum": f32[64,64] = accumulator(1)
+  input %6 "bias": f32[64] = accumulator(2)
+  input %7 "large": f32[64,64] = accumulator(3)
+  %8: f32[64] = aten.sum.dim_IntList(%0, [0], false, none) {dir=bwd, stage=0}
+  %9: f32[1] = aten.sum.dim_IntList(%4, [0], false, none) {dir=bwd, stage=0}
+  %10: f32[16,64], %11: f32[64], %12: f32[64] = aten.native_layer_norm_backward(%0, %0, [64], %4, %4, none, none, [true, true, true]) {dir=bwd, stage=0}
+  _ = abele.accumulate(%6, %8) writes(0: %6 -> %13: f32[64]) {dir=bwd, stage=0}
+  _ = abele.accumulate_product(%5, %1, %0) writes(0: %5 -> %14: f32[64,64]) {dir=bwd, stage=0}
+  _ = abele.accumulate_product(%7, %3, %2) writes(0: %7 -> %15: f32[64,64]) {dir=bwd, stage=0}
+}
+)");
+  const LaneSharing sharing = sharingOfLanes(graph);
+  std::vector<size_t> joined;
+  for (size_t i = 0; i < graph.nodes.size(); ++i)
+    if (sharing.joins[i]) joined.push_back(i);
+  EXPECT_EQ(joined, (std::vector<size_t>{0, 2, 3, 4}));
+  // The sum is read and written once for all.
+  EXPECT_EQ(estimateSharedNs(graph, graph.nodes[4], sharing.varies), 1000 + 2 * 64 * 64 * 4 / 20);
+}
+
 int64_t predicted(const ir::Graph& graph, int64_t lanes) {
   return predictStepNs(graph, {.schedule = ScheduleKind::kForward, .device_iterations = 8 / lanes, .lanes = lanes},
                        laneCosts(graph));

@@ -237,7 +237,8 @@ TEST_P(RandomSteps, MicroBatchesSideBySideEqualTheReference) {
     options.device_iterations = 1 + static_cast<int64_t>(random() % 3);
     options.accumulation = training ? 1 + static_cast<int64_t>(random() % 6) : 1;
     options.lanes = 2 + static_cast<int64_t>(random() % 3);
-    ir::Graph graph = RandomStagedGraph(seed + 300, training, /*sequential=*/false, random() % 2 == 0,
+    const bool updates_at_sums = random() % 2 == 0;
+    ir::Graph graph = RandomStagedGraph(seed + 300, training, /*sequential=*/false, updates_at_sums,
                                         /*alike=*/true)
                           .make();
     setOwners(graph);
@@ -251,7 +252,13 @@ TEST_P(RandomSteps, MicroBatchesSideBySideEqualTheReference) {
         options.costs.push_back({static_cast<int64_t>(random() % 9), static_cast<int64_t>(random() % 9),
                                  static_cast<int64_t>(random() % 9), 0});
     ASSERT_EQ(plan::whyNoLanes(graph), "");
-    checkSteps(graph, options, original, replicasOf(1 + static_cast<int64_t>(random() % 2)));
+    exe::Replication replication = replicasOf(1 + static_cast<int64_t>(random() % 2));
+    checkSteps(graph, options, original, replication);
+    if (HasFatalFailure()) return;
+    if (replication.replicas > 1 && !updates_at_sums) continue;  // lowering has each where its sums are
+    replication.devices_per_process = separate(graph, random);
+    ASSERT_EQ(plan::whyNoLanes(graph), "");
+    checkSteps(graph, options, original, replication);
     if (HasFatalFailure()) return;
   }
 }

@@ -45,6 +45,35 @@ TEST(SharedChannel, BringsMessagesOfAnySizeInOrder) {
   sender.join();
 }
 
+// Each of many pairs waits for the other side all the time, and for a core: no message gets lost between a look and a
+// sleep.
+TEST(SharedChannel, MessagesGoToAndFroBetweenManyPairs) {
+  struct Pair {
+    Ends there{1 << 12}, back{1 << 12};
+  };
+  std::vector<std::unique_ptr<Pair>> pairs;
+  std::vector<std::thread> threads;
+  for (int p = 0; p < 8; ++p) {
+    Pair& pair = *pairs.emplace_back(std::make_unique<Pair>());
+    threads.emplace_back([&pair] {
+      for (int i = 0, got = 0; i < 2000; ++i) {
+        ASSERT_EQ(pair.there.out->send(&i, sizeof i, kNever), Outcome::kDone);
+        ASSERT_EQ(pair.back.in->receive(&got, sizeof got, kNever), Outcome::kDone);
+        ASSERT_EQ(got, i + 1);
+      }
+    });
+    threads.emplace_back([&pair] {
+      for (int i = 0, got = 0; i < 2000; ++i) {
+        ASSERT_EQ(pair.there.in->receive(&got, sizeof got, kNever), Outcome::kDone);
+        ASSERT_EQ(got, i);
+        ++got;
+        ASSERT_EQ(pair.back.out->send(&got, sizeof got, kNever), Outcome::kDone);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(SharedChannel, GivesWhatWasSentBeforeItWasClosed) {
   Ends ends(1 << 12);
   const int sent = 5;
