@@ -51,14 +51,16 @@ class Dropping(Net):
         return y, poptorch.identity_loss(F.mse_loss(y, torch.zeros_like(y)), reduction="mean")
 
 
-def training(width=WIDTH, processes=2, devices=1, lr=0.1, seed=1, draws=5, model=None, shared=False, momentum=0.0):
+def training(
+    width=WIDTH, processes=2, devices=1, lr=0.1, seed=1, draws=5, model=None, shared=False, momentum=0.0, to="all"
+):
     torch.manual_seed(seed)
     model = model() if model else Net(width)
     opts = poptorch.Options().autoRoundNumIPUs(True).randomSeed(draws)
     opts.Training.gradientAccumulation(3)
     opts._Popart.set("abele.allowShortPipeline", True)
     opts._Popart.set("abele.shareWeights", shared)
-    opts.Distributed.configureProcessId(RANK, processes).devicesPerProcess(devices)
+    opts.Distributed.configureProcessId(RANK, processes).devicesPerProcess(devices).outputRank(to)
     return model, poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum))
 
 
@@ -100,6 +102,19 @@ def step_fails():
 
 def other_program():
     _, executor = training(width=WIDTH + RANK)
+    attempt(lambda: executor(GOOD))
+
+
+def other_output_rank():
+    _, executor = training(to="last" if RANK == 1 else "first")
+    attempt(lambda: executor(GOOD))
+
+
+def ends_where_the_other_has_no_results():
+    _, executor = training(to="last")
+    executor(GOOD)
+    if RANK == 1:
+        os._exit(0)
     attempt(lambda: executor(GOOD))
 
 
