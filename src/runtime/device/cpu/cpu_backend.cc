@@ -245,8 +245,9 @@ class CpuBackendImpl final : public CpuBackend {
   };
 
   bool isHere(int32_t slot) const { return slots_.isHere(executable_.slots[slot].group); }
+  // Is the host's tensor the slot's memory?
   bool isPlacedIn(int32_t slot, const at::Tensor& host) const {
-    return slots_.placedIn(slot).defined() && host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
+    return host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
   }
   // The host has read or written a slot outside of a step; what is in a file need not stay.
   void letGo(int32_t slot) const {
