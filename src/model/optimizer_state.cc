@@ -67,8 +67,7 @@ OptimizerTensors fromPopTorch(const OptimizerTensors& given, const StoredTensors
   }
   for (const auto& [key, value] : given)
     if (!known.contains(key))
-      log::warn("optimizer state ", key,
-                " of the loaded state is left out: the compiled optimizer keeps nothing of that ", "name");
+      log::warn("optimizer state ", key, " of the loaded state is left out: the compiled optimizer has no such state");
   return state;
 }
 

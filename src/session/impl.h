@@ -163,8 +163,6 @@ struct Results {
 Results allocateResults(const ProgramOptions& options, const Compiled& compiled);
 /// Which process makes each result, and which get it: Compiled::makers and readers.
 void setReaders(Compiled& compiled, const ProgramOptions& options);
-/// Does this process get the result?
-bool isReader(const ProgramOptions& options, const Compiled& compiled, int32_t target);
 /// After the step: sums, and anchored parameters in the micro-batches between updates.
 void finishResults(const ProgramOptions& options, const Compiled& compiled, Results& results);
 /// What to bind for step `index` of the `count` that make up a call.

@@ -90,6 +90,12 @@ bool isMaker(const ProgramOptions& options, const Compiled& compiled, int32_t ta
   return compiled.makers[static_cast<size_t>(target)] == stageProcess(options);
 }
 
+/// Does this process get the result?
+bool isReader(const ProgramOptions& options, const Compiled& compiled, int32_t target) {
+  const int32_t reader = compiled.readers[static_cast<size_t>(target)];
+  return reader == runtime::DeviceOptions::kAllProcesses || reader == stageProcess(options);
+}
+
 /// The replica that updates the value of an external that this one uses.
 int64_t updaterOf(const exe::Executable& executable, int32_t external, int64_t replica) {
   int32_t first = 0;
@@ -187,11 +193,6 @@ void setReaders(Compiled& compiled, const ProgramOptions& options) {
     if (result.target >= 0) compiled.readers[static_cast<size_t>(result.target)] = readerOf(result.target);
   for (const CompiledAnchor& anchor : compiled.anchors)
     compiled.readers[static_cast<size_t>(anchor.target)] = readerOf(anchor.target);
-}
-
-bool isReader(const ProgramOptions& options, const Compiled& compiled, int32_t target) {
-  const int32_t reader = compiled.readers[static_cast<size_t>(target)];
-  return reader == runtime::DeviceOptions::kAllProcesses || reader == stageProcess(options);
 }
 
 Results allocateResults(const ProgramOptions& options, const Compiled& compiled) {
