@@ -96,7 +96,7 @@ class ABELE_API CompiledModel {
   ~CompiledModel();
 
   /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see
-  /// OutputMode.
+  /// OutputMode; those that Distributed::outputRank gives to other processes are undefined tensors.
   /// The results are the tensors of what forward returned, in order; constants among them follow the output mode too.
   /// The first call with inputs of other shapes, types or strides compiles another program; weights, optimizer state
   /// and random numbers continue from the program that ran last. A loaded model has one program (E0704).

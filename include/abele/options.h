@@ -494,6 +494,12 @@ class ABELE_API DistributedOptions {
   /// each. Needs devicesPerProcess. 0: as few as the numbers of processes and replicas allow (docs/transfers.md).
   /// Allowed: >= 0. Unit: processes.
   DistributedOptions& processesPerReplica(int64_t processes);
+  /// Which of the processes that hold the stages of a replica get the results of a call, losses and anchored tensors
+  /// among them. all: each. first, last: that one alone. owner: each result is in the process whose stage makes it.
+  /// Elsewhere a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined tensor), and
+  /// nothing is sent for it. All processes choose the same (E0713). Arguments that forward writes are the same in all
+  /// (docs/transfers.md). Allowed: all, first, last, owner.
+  DistributedOptions& outputRank(const std::string& rank);
   /// Environment variables that hold the number of processes and the index. Unit: processes.
   DistributedOptions& setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id);
   /// Back to one process. Returns None.
@@ -503,6 +509,7 @@ class ABELE_API DistributedOptions {
   int64_t distributed_process_id() const;
   int64_t devices_per_process() const;
   int64_t processes_per_replica() const;
+  std::string output_rank() const;
   int64_t num_distributed_processes() const;
   // </generated>
 

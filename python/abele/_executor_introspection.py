@@ -84,6 +84,7 @@ class Introspection:
 
         Returns: {"capture_s", "compile_s", "phases" (of compilation: pairs of name and seconds), "from_cache",
             "step_ns", "bubble" (share of worker time without work),
+            "sent_bytes" (by this process to others in the last call: activations, gradients and their sums, results),
             "heap_allocations" (of tensor memory in the step), "workspace_bytes" (of kernels, on the heap),
             "shared_weight_bytes" (of the model's own memory that the devices work in),
             "off_chip_bytes" (of all devices), "off_chip_file_bytes" (how much of it is in a file), "schedule",

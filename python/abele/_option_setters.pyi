@@ -405,6 +405,7 @@ class DistributedSetters:
     distributed_process_id: int
     devices_per_process: int
     processes_per_replica: int
+    output_rank: str
     num_distributed_processes: int
     def configureProcessId(self, process_id: int, num_processes: int) -> Self:
         """Index and number of processes.
@@ -430,6 +431,17 @@ class DistributedSetters:
 
         Allowed: >= 0.
         Unit: processes.
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def outputRank(self, rank: str) -> Self:
+        """Which of the processes that hold the stages of a replica get the results of a call, losses and anchored
+        tensors among them. all: each. first, last: that one alone. owner: each result is in the process whose stage
+        makes it. Elsewhere a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined
+        tensor), and nothing is sent for it. All processes choose the same (E0713). Arguments that forward writes
+        are the same in all (docs/transfers.md).
+
+        Allowed: all, first, last, owner.
         Returns: self, so that calls chain.
         Source: ours.
         """

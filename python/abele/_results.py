@@ -40,9 +40,10 @@ _installBackward()
 
 
 def markReturned(tensors):
-    """Remembers results of a call for as long as they live."""
+    """Remembers results of a call for as long as they live. None: another process gets the result."""
     for tensor in tensors:
-        _returned[tensor] = True
+        if tensor is not None:
+            _returned[tensor] = True
 
 
 def _heldTensors(value):

@@ -64,6 +64,8 @@ _OWN_ARGUMENTS = {
     "bias_correction": True,
     "use_tf_variant": False,
 }
+# What state_dict() returns.
+_STATE_DICT = {"ipu_state", "ipu_param", "state", "param_groups"}
 # Arguments that say how torch computes: no values that may be marked as variable.
 _HINTS = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
@@ -153,6 +155,9 @@ class Optimizer:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what state_dict returned; the device takes it over at the next run.
 
+        A warning names what the devices have and the dict lacks, which keeps its value, and what is in the dict and
+        nobody has, which is left out.
+
         Raises:
             RuntimeError: the dict is empty or comes from another kind of optimizer.
         """
@@ -163,6 +168,9 @@ class Optimizer:
             )
         for name in ("ipu_state", "ipu_param"):
             _requireTensors(name, state_dict[name])
+        for name in state_dict:
+            if name not in _STATE_DICT:
+                logger.warning("load_state_dict(): %r is left out: the optimizer keeps nothing of that name", name)
         if "state" in state_dict and "param_groups" in state_dict:
             super().load_state_dict({"state": state_dict["state"], "param_groups": state_dict["param_groups"]})
         self.set_state_dict(state_dict)

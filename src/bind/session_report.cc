@@ -1,6 +1,6 @@
 // The figures of a session as dicts: {"capture_s", "compile_s", "phases", "from_cache", "stages": [{...}], "bubble",
-// "step_ns", "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes", "shared_weight_bytes",
-// "schedule", "schedule_reason"}.
+// "step_ns", "sent_bytes", "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes",
+// "shared_weight_bytes", "schedule", "schedule_reason"}.
 #include "bind/bind.h"
 #include "session/session.h"
 
@@ -30,6 +30,7 @@ py::dict reportDict(const host::SessionReport& report) {
   result["stages"] = stages;
   result["bubble"] = report.bubble;
   result["step_ns"] = report.step_ns;
+  result["sent_bytes"] = report.sent_bytes;
   result["off_chip_bytes"] = report.off_chip_bytes;
   result["off_chip_file_bytes"] = report.off_chip_file_bytes;
   result["heap_allocations"] = report.heap_allocations;

@@ -35,6 +35,13 @@ int64_t positive(const Options::Values& values, const char* key, const char* nam
   return value;
 }
 
+OutputRank outputRankOf(const std::string& word) {
+  return word == "first"   ? OutputRank::kFirst
+         : word == "last"  ? OutputRank::kLast
+         : word == "owner" ? OutputRank::kOwner
+                           : OutputRank::kAll;
+}
+
 bool isOn(const Options::Values& values, const char* name) {
   const OptionValue* found = values.expert(name);
   if (!found) return false;
@@ -367,6 +374,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
       values.get<ReductionType>("accumulation_and_replication_reduction_type") == ReductionType::kMean;
   session.output_mode = resolve(values.get<abele::OutputMode>("output_mode"), training);
   session.output_period = values.get<int64_t>("output_return_period");
+  session.output_rank = outputRankOf(values.get<std::string>("output_rank"));
   setStrategy(values.strategy, session);
   setLocations(values, session);
   session.recompute |= isOn(values, "autoRecomputation");

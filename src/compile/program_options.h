@@ -36,6 +36,8 @@ struct ProfileOptions {
 };
 
 enum class OutputMode { kFinal, kEveryN, kAll, kSum };
+/// Which of the processes that hold the stages of a replica get its results; kOwner: each the one that makes it.
+enum class OutputRank : uint8_t { kAll, kFirst, kLast, kOwner };
 enum class Strategy { kPipelined, kSharded };
 
 /// Which instructions are joined to save passes over memory. kExact: those whose results keep every bit.

@@ -145,12 +145,13 @@ void writeBack(const std::vector<at::Tensor>& given, const std::vector<at::Tenso
 
 std::vector<at::Tensor> narrowedResults(std::vector<at::Tensor> results, const Constants& constants,
                                         const Policy& policy) {
-  for (size_t i = 0; i < results.size(); ++i) results[i] = narrowed(results[i], cat("result ", i), policy);
+  for (size_t i = 0; i < results.size(); ++i)
+    if (results[i].defined()) results[i] = narrowed(results[i], cat("result ", i), policy);
   if (policy.repeats_constants) return results;
   for (const auto& [i, sizes] : constants) {
     at::Tensor& result = results.at(i);
     // One of the equal parts, one for each micro-batch.
-    if (result.sizes() != at::IntArrayRef(sizes))
+    if (result.defined() && result.sizes() != at::IntArrayRef(sizes))
       result = sizes.empty() ? result.select(0, 0) : result.slice(0, 0, sizes[0]);
   }
   return results;

@@ -38,7 +38,8 @@ at::Tensor narrowed(const at::Tensor& value, const std::string& name, const Poli
 /// narrowed().
 void writeBack(const std::vector<at::Tensor>& given, const std::vector<at::Tensor>& inputs,
                const std::vector<size_t>& written, const Policy& policy);
-/// The results of a step as callers get them. constants: by result, the shape of one micro-batch. Throws as narrowed().
+/// The results of a step as callers get them; those of other processes are undefined. constants: by result, the shape
+/// of one micro-batch. Throws as narrowed().
 using Constants = std::map<size_t, std::vector<int64_t>>;
 std::vector<at::Tensor> narrowedResults(std::vector<at::Tensor> results, const Constants& constants,
                                         const Policy& policy);

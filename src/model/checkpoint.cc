@@ -257,8 +257,11 @@ Checkpoint readCheckpoint(const std::string& path) {
                  .expected = "a file that saveCheckpoint() wrote"});
   StoredTensors all;
   for (const auto& [name, place] : set->places())
-    all.emplace(name, StoredTensor{.type = contiguousType(static_cast<DType>(place.entry->type), place.entry->sizes),
-                                   .read = [set, place, name] { return place.file->read(name); }});
+    all.emplace(name, StoredTensor{
+                          .type = contiguousType(static_cast<DType>(place.entry->type), place.entry->sizes),
+                          .read = [set, place, name] { return place.file->read(name); },
+                          .read_into = [set, place, name](const at::Tensor& into) { place.file->readInto(name, into); },
+                          .require_whole = [set, place, name] { place.file->requireWhole(name); }});
   Checkpoint checkpoint{.step = *named};
   checkpoint.weights = takeAll(all, kWeights);
   checkpoint.state.optimizer_state = takeAll(all, kOptimizer);
@@ -272,7 +275,7 @@ void requireWhole(const Checkpoint& checkpoint, int64_t part, int64_t parts) {
   int64_t index = 0;
   for (const StoredTensors* tensors : {&checkpoint.weights, &checkpoint.state.optimizer_state})
     for (const auto& [name, tensor] : *tensors)
-      if (index++ % parts == part) tensor.read();
+      if (index++ % parts == part && tensor.require_whole) tensor.require_whole();
 }
 
 }  // namespace abele::host

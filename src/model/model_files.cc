@@ -181,7 +181,15 @@ void Model::takeWeights(const StoredTensors& weights, const std::vector<NamedTen
   const at::NoGradGuard no_grad;
   const auto fill = [weights](const NamedTensor& each) {
     requireMemory(each.tensor, each.name);
-    each.tensor.detach().copy_(weights.at(each.name).read());
+    const StoredTensor& stored = weights.at(each.name);
+    const at::Tensor memory = each.tensor.detach();
+    const bool is_direct = stored.read_into && memory.device().is_cpu() && typeOf(memory) == stored.type;
+    if (!is_direct) {
+      memory.copy_(stored.read());
+      return;
+    }
+    stored.read_into(memory);
+    if (!each.tensor.is_inference()) each.tensor.unsafeGetTensorImpl()->bump_version();
   };
   for (const NamedTensor& each : tensors)
     if (!each.tensor.is_meta()) fill(each);

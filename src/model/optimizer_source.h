@@ -29,7 +29,7 @@ class HostState {
     OptimizerTensors tensors;
     int64_t updates = 0;  // that it comes from
   };
-  /// What the devices take over. current: what they have, for names and shapes.
+  /// What the devices take over. current: what those of all processes have, for names and shapes.
   virtual Taken read(const StoredTensors& current, const std::vector<NamedTensor>& tensors) = 0;
   /// Takes over what the devices have after so many updates, one tensor after the other.
   virtual void write(const StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) = 0;

@@ -1,6 +1,7 @@
 #include "model/optimizer_state.h"
 
 #include <algorithm>
+#include <set>
 
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/DefaultDtype.h>
@@ -11,6 +12,8 @@
 
 namespace abele::host {
 namespace {
+
+constexpr const char* kStep = "step";  // torch's name of the count of updates
 
 at::Tensor scalar(double value) {
   return at::scalar_tensor(value, at::dtype(c10::typeMetaToScalarType(c10::get_default_dtype())));
@@ -54,13 +57,17 @@ OptimizerTensors inPopTorch(const StoredTensors& state) {
 
 OptimizerTensors fromPopTorch(const OptimizerTensors& given, const StoredTensors& current) {
   OptimizerTensors state;
+  std::set<std::string> known;
   for (const auto& [name, value] : current) {
-    const std::string key = keyInPopTorch(name);
+    const std::string& key = *known.insert(keyInPopTorch(name)).first;
     if (const at::Tensor* const found = find(given, key))
       state.emplace(name, *found);
     else
       log::warn("optimizer state ", key, " is not in the loaded state and keeps its value");
   }
+  for (const auto& [key, value] : given)
+    if (!known.contains(key))
+      log::warn("optimizer state ", key, " of the loaded state is left out: the compiled optimizer has no such state");
   return state;
 }
 
@@ -94,21 +101,26 @@ TorchState inTorch(OptimizerKind kind, const StoredTensors& state, const std::st
       kept.emplace_back(each.name_in_torch, value->read());
   if (kept.empty()) return {};
   // torch counts its updates; the device needs no count of them.
-  if (kind == OptimizerKind::kRmsprop) kept.emplace_back("step", scalar(static_cast<double>(updates)));
+  if (kind == OptimizerKind::kRmsprop) kept.emplace_back(kStep, scalar(static_cast<double>(updates)));
   return kept;
 }
 
 int64_t takeFromTorch(OptimizerKind kind, const std::optional<OptimizerTensors>& given, const std::string& parameter,
                       const StoredTensors& current, OptimizerTensors& state) {
   const OptimizerTensors kept = given.value_or(OptimizerTensors());
-  for (const OptimizerState& each : statesOfTorch(kind)) {
+  const std::vector<OptimizerState> states = statesOfTorch(kind);
+  for (const auto& [name, value] : kept)
+    if (name != kStep && std::ranges::none_of(states, [&](const auto& each) { return name == each.name_in_torch; }))
+      log::warn("optimizer state ", name, " of ", parameter, " is left out: the devices keep nothing of that name for ",
+                optimizerRow(kind).name);
+  for (const OptimizerState& each : states) {
     const std::string name = cat(each.name, "/", parameter);
     const StoredTensor* const now = find(current, name);
     const at::Tensor* const value = find(kept, each.name_in_torch);
     if (now && value)
       state[name] = value->to(at::kCPU, static_cast<at::ScalarType>(now->type.dtype)).reshape(now->type.sizes);
   }
-  const at::Tensor* const steps = find(kept, "step");
+  const at::Tensor* const steps = find(kept, kStep);
   if (const std::string name = cat("step/", parameter); current.contains(name) && !state.contains(name))
     state[name] = scalar(kept.contains("momentum_buffer"));
   return steps ? steps->item<int64_t>() : given.has_value();

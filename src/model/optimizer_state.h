@@ -20,8 +20,8 @@ using OptimizerTensors = std::map<std::string, at::Tensor>;
 
 /// "Accl1___encoder.weight": PopTorch's keys. Source: spec optim.md, section 6.
 OptimizerTensors inPopTorch(const StoredTensors& state);
-/// The entries of PopTorch's state that the devices have (current). Warns of those that it lacks: they keep their
-/// value.
+/// The entries of PopTorch's state that the devices have (current). Warns of those that it lacks, which keep their
+/// value, and of those that no device has, which are left out.
 OptimizerTensors fromPopTorch(const OptimizerTensors& given, const StoredTensors& current);
 /// PopTorch's ipu_param: what the devices compute with, by parameter. names: of the parameters, by group.
 OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
@@ -32,7 +32,8 @@ using TorchState = std::vector<std::pair<std::string, at::Tensor>>;
 /// updates: how many the devices have made.
 TorchState inTorch(OptimizerKind kind, const StoredTensors& state, const std::string& parameter, int64_t updates);
 /// Puts what torch keeps of a parameter (nothing: it has no entry) among the devices' state; what that lacks starts
-/// anew. current: what the devices have, for names and shapes. Returns: the number of updates that it comes from.
+/// anew. current: what the devices have, for names and shapes. Warns of what an optimizer of the kind does not keep: it
+/// is left out. Returns: the number of updates that it comes from.
 int64_t takeFromTorch(OptimizerKind kind, const std::optional<OptimizerTensors>& given, const std::string& parameter,
                       const StoredTensors& current, OptimizerTensors& state);
 

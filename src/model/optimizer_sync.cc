@@ -76,7 +76,7 @@ void OptimizerSync::upload(const Compiled& compiled) {
   if (!state()) return;
   const bool is_there = state()->isThere();
   if (is_there) {
-    HostState::Taken taken = state()->read(compiled.session.ownState(), compiled.tensors());
+    HostState::Taken taken = state()->read(compiled.session.wholeState(), compiled.tensors());
     send(compiled);  // a state has the numbers that it was kept with
     compiled.session.setOptimizerState(taken.tensors);
     if (state()->isOfTorch()) updates_ = taken.updates;

@@ -531,6 +531,18 @@ const std::vector<OptionRow>& optionRows() {
        "Returns: self, so that calls chain.\n"
        "Source: ours."
       },
+      {"Distributed.outputRank", "Distributed", "output_rank", OptionKind::kWritten, {{"rank", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
+       "", true, true,
+       "Which of the processes that hold the stages of a replica get the results of a call, losses and anchored\n"
+       "tensors among them. all: each. first, last: that one alone. owner: each result is in the process whose stage\n"
+       "makes it. Elsewhere a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined\n"
+       "tensor), and nothing is sent for it. All processes choose the same (E0713). Arguments that forward writes\n"
+       "are the same in all (docs/transfers.md).\n"
+       "\n"
+       "Allowed: all, first, last, owner.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
       {"Distributed.setEnvVarNames", "Distributed", "num_distributed_processes", OptionKind::kWritten, {{"var_num_processes", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"var_process_id", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "Environment variables that hold the number of processes and the index.\n"
@@ -670,6 +682,7 @@ const std::vector<OptionDefault>& optionDefaults() {
       {"Distributed", "distributed_process_id", OptionValue(int64_t{0})},
       {"Distributed", "devices_per_process", OptionValue(int64_t{0})},
       {"Distributed", "processes_per_replica", OptionValue(int64_t{0})},
+      {"Distributed", "output_rank", OptionValue("all")},
       {"Distributed", "num_distributed_processes", OptionValue(int64_t{1})},
       {"Distributed", "ipuof_configs", OptionValue(OptionMap())},
   };
@@ -714,6 +727,7 @@ const std::vector<OptionKey>& optionKeys() {
       {"Distributed", "num_distributed_processes", "int", true, true},
       {"Distributed", "devices_per_process", "int", true, true},
       {"Distributed", "processes_per_replica", "int", true, true},
+      {"Distributed", "output_rank", "str", true, true},
       {"TensorLocations", "num_io_tiles", "int", true, false},
       {"TensorLocations", "location_activation", "TensorLocationSettings", true, false},
       {"TensorLocations", "location_weight", "TensorLocationSettings", true, false},

@@ -60,7 +60,7 @@ std::vector<std::string> keepCompiled(Options::Values& now, const Options::Value
 }
 
 bool isOfProgram(const std::string& distributed) {
-  return distributed == "devices_per_process" || distributed == "processes_per_replica";
+  return distributed == "devices_per_process" || distributed == "processes_per_replica" || distributed == "output_rank";
 }
 
 std::string textOfSaved(Options::Values values) {

@@ -361,6 +361,11 @@ DistributedOptions& DistributedOptions::processesPerReplica(int64_t processes) {
   return *this;
 }
 
+DistributedOptions& DistributedOptions::outputRank(const std::string& rank) {
+  values_->call("Distributed.outputRank", {toValue(rank)});
+  return *this;
+}
+
 DistributedOptions& DistributedOptions::setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id) {
   values_->call("Distributed.setEnvVarNames", {toValue(var_num_processes), toValue(var_process_id)});
   return *this;
@@ -376,6 +381,8 @@ int64_t DistributedOptions::distributed_process_id() const { return values_->get
 int64_t DistributedOptions::devices_per_process() const { return values_->get<int64_t>("devices_per_process"); }
 
 int64_t DistributedOptions::processes_per_replica() const { return values_->get<int64_t>("processes_per_replica"); }
+
+std::string DistributedOptions::output_rank() const { return values_->get<std::string>("output_rank"); }
 
 int64_t DistributedOptions::num_distributed_processes() const { return values_->get<int64_t>("num_distributed_processes"); }
 

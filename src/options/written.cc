@@ -74,6 +74,14 @@ void fusion(Values& values, const OptionList& arguments) {
   values.set("Options", "fusion_level", arguments[0]);
 }
 
+void outputRank(Values& values, const OptionList& arguments) {
+  const std::string& rank = *arguments[0].as<std::string>();
+  ABELE_REQUIRE(
+      rank == "all" || rank == "first" || rank == "last" || rank == "owner", E0702,
+      {.what = cat("there is no output rank \"", rank, "\""), .expected = "\"all\", \"first\", \"last\" or \"owner\""});
+  values.set("Distributed", "output_rank", arguments[0]);
+}
+
 void enableExecutableCaching(Values& values, const OptionList& arguments) {
   const bool use = !arguments[0].isNone() && !arguments[0].as<std::string>()->empty();
   values.popart.erase("cachePath");
@@ -144,6 +152,7 @@ const std::map<std::string, Function>& functions() {
       {"Precision.setPartialsType", setPartialsType},
       {"Jit.traceModel", traceModel},
       {"_Popart.set", setExpert},
+      {"Distributed.outputRank", outputRank},
       {"Distributed.setEnvVarNames", setEnvVarNames},
   };
   return all;

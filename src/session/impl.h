@@ -45,6 +45,8 @@ struct Compiled : MadeProgram {
   bool warned_of_edits = false;
   runtime::Watch* watch = nullptr;        // sees all that the devices compute (verify.h); outlives the session
   std::shared_ptr<runtime::Peers> peers;  // null where there is one process
+  std::vector<int32_t> makers;            // by result of a replica: exe::processesOfOutputs
+  std::vector<int32_t> readers;           // likewise: DeviceOptions::readers
   // Automatic loss scaling: the factor beside the optimizer's own, and what was counted since it was looked at.
   double loss_scale_factor = 1;
   int64_t updates_counted = 0;
@@ -98,6 +100,7 @@ struct Session::Impl {
   int64_t results_ns = 0;           // since it began, until its results were complete
   std::deque<RecentStep> recent;    // the last calls
   int64_t last_step_allocations = 0;
+  int64_t sent_bytes = 0;       // in the last call
   int64_t workspace_bytes = 0;  // since the program came to its devices
   double capture_s = 0;
   double compile_s = 0;
@@ -144,8 +147,8 @@ std::vector<Position> returnedMicroBatches(const ProgramOptions& options, Output
 /// The tensors of one call's results, and where the result of each micro-batch goes. Arguments that forward writes are
 /// targets too: they reach the caller's tensors only when the step is complete.
 struct Results {
-  std::vector<at::Tensor> returned;            // by flattened result
-  std::vector<at::Tensor> anchored;            // by anchor
+  std::vector<at::Tensor> returned;            // by flattened result; undefined: another process gets it
+  std::vector<at::Tensor> anchored;            // by anchor, likewise
   std::vector<std::vector<at::Tensor>> bound;  // [replica and target][micro-batch]; undefined: not wanted
   std::vector<at::Tensor> written;             // by entry of CompiledProgram::written: all rows
   struct Sum {
@@ -158,6 +161,8 @@ struct Results {
   std::vector<std::vector<at::Tensor>> between;  // by anchor and returned micro-batch
 };
 Results allocateResults(const ProgramOptions& options, const Compiled& compiled);
+/// Which process makes each result, and which get it: Compiled::makers and readers.
+void setReaders(Compiled& compiled, const ProgramOptions& options);
 /// After the step: sums, and anchored parameters in the micro-batches between updates.
 void finishResults(const ProgramOptions& options, const Compiled& compiled, Results& results);
 /// What to bind for step `index` of the `count` that make up a call.

@@ -239,6 +239,8 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   device.process = options.processes.index / options.processes.stages;
   device.stage_process = options.processes.index % options.processes.stages;
   device.peers = compiled.peers;
+  setReaders(compiled, options);
+  device.readers = compiled.readers;
   device.watch = compiled.watch;
   device.device_graphs = options.device_graphs;
   device.has_own_weights_alone = compiled.has_own_weights_alone;

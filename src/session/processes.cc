@@ -57,9 +57,34 @@ int leastCores(runtime::Peers& peers, int own, const std::function<bool()>& poll
   return static_cast<int>(least);
 }
 
-void requireSameProgram(runtime::Peers& peers, const std::string& key, const std::function<bool()>& poll) {
+namespace {
+
+const char* wordOf(uint64_t output_rank) {
+  switch (static_cast<OutputRank>(output_rank)) {
+    case OutputRank::kAll: return "all";
+    case OutputRank::kFirst: return "first";
+    case OutputRank::kLast: return "last";
+    case OutputRank::kOwner: return "owner";
+  }
+  return "?";
+}
+
+}  // namespace
+
+void requireSameProgram(runtime::Peers& peers, const std::string& key, OutputRank output_rank,
+                        const std::function<bool()>& poll) {
   const std::vector<runtime::Announcement> all =
-      exchange(peers, {.act = "compiles a model", .facts = {runtime::hashOf(key.data(), key.size())}}, poll);
+      exchange(peers,
+               {.act = "compiles a model",
+                .facts = {runtime::hashOf(key.data(), key.size()), static_cast<uint64_t>(output_rank)}},
+               poll);
+  const auto ranks = runtime::firstDiffering(all, 1, peers.processes());
+  ABELE_REQUIRE(ranks.process < 0, E0713,
+                {.what = cat("process ", ranks.process, " gives results to other processes than process ", ranks.from),
+                 .at = cat("process ", peers.process(), " of ", peers.processes()),
+                 .found = cat("outputRank(\"", wordOf(all[static_cast<size_t>(ranks.process)].facts[1]), "\")"),
+                 .expected = cat("outputRank(\"", wordOf(all[static_cast<size_t>(ranks.from)].facts[1]), "\")"),
+                 .remedy = "set the same outputRank in all processes"});
   const int64_t other = runtime::firstDiffering(all, 0, peers.processes()).process;
   ABELE_REQUIRE(other < 0, E0713,
                 {.what = cat("process ", other, " compiled another program than process 0"),

@@ -19,9 +19,10 @@ std::shared_ptr<runtime::Peers> joinPeers(const ProgramOptions& options);
 /// What the process with the fewest cores for a replica has: schedules and cuts are chosen by it, and all processes
 /// must choose the same. Throws, and poll, as below.
 int leastCores(runtime::Peers& peers, int own, const std::function<bool()>& poll = {});
-/// Throws E0713 in all processes where one has another program. key: of cacheKey(). Requires: all processes call it.
-/// poll: as in Session; a wait that it ends (E0602) ends the group.
-void requireSameProgram(runtime::Peers& peers, const std::string& key, const std::function<bool()>& poll = {});
+/// Throws E0713 in all processes where one has another program, or gives results to other processes. key: of
+/// cacheKey(). Requires: all processes call it. poll: as in Session; a wait that it ends (E0602) ends the group.
+void requireSameProgram(runtime::Peers& peers, const std::string& key, OutputRank output_rank,
+                        const std::function<bool()>& poll = {});
 
 /// The place that the launcher gave this process: torchrun, poprun or mpirun. Throws E0702.
 ProcessOptions placeOfThisProcess();

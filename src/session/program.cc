@@ -126,7 +126,7 @@ void Session::load(CompiledProgram program, const std::vector<capture::ModelTens
   next->meta = meta;
   next->has_own_weights_alone = meta.any && impl_->options.processes.stages > 1;
   next->peers = joinPeers(impl_->options);
-  if (next->peers) requireSameProgram(*next->peers, keyOf(*next), poll);
+  if (next->peers) requireSameProgram(*next->peers, keyOf(*next), impl_->options.output_rank, poll);
   {
     at::NoGradGuard no_grad;
     loadOrRefuse(*next, impl_->options);

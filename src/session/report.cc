@@ -22,6 +22,7 @@ SessionReport Session::report() const {
   report.schedule_reason = compiled.schedule_reason;
   const runtime::StepReport& step = impl_->last_step;
   report.step_ns = step.wall_ns;
+  report.sent_bytes = impl_->sent_bytes;
   report.off_chip_bytes = exe::offChipBytes(compiled.executable);
   report.off_chip_file_bytes = compiled.backend->fileBytes();
   report.heap_allocations = impl_->last_step_allocations;
@@ -131,6 +132,11 @@ at::Tensor Session::anchor(const std::string& short_name) const {
   ABELE_REQUIRE(
       found != impl_->anchored.end(), E0705,
       {.what = cat("anchor ", short_name, " has no value before the first call"), .remedy = "call the model"});
+  ABELE_REQUIRE(found->second.defined(), E0705,
+                {.what = cat("the value of anchor ", short_name, " is in another process"),
+                 .at = cat("process ", impl_->options.processes.index, " of ", impl_->options.processes.count),
+                 .found = "outputRank(\"first\"), (\"last\") or (\"owner\")",
+                 .remedy = "read it in the process that gets the results, or set outputRank(\"all\")"});
   return found->second;
 }
 

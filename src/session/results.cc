@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "compile/tensors.h"
+#include "exe/outputs.h"
 #include "session/impl.h"
 
 namespace abele::host {
@@ -80,6 +81,21 @@ std::vector<at::Tensor> splitRows(const at::Tensor& whole, const Type& one, size
   return rows;
 }
 
+int32_t stageProcess(const ProgramOptions& options) {
+  return static_cast<int32_t>(options.processes.index % options.processes.stages);
+}
+
+/// Does a device of this process make the result?
+bool isMaker(const ProgramOptions& options, const Compiled& compiled, int32_t target) {
+  return compiled.makers[static_cast<size_t>(target)] == stageProcess(options);
+}
+
+/// Does this process get the result?
+bool isReader(const ProgramOptions& options, const Compiled& compiled, int32_t target) {
+  const int32_t reader = compiled.readers[static_cast<size_t>(target)];
+  return reader == runtime::DeviceOptions::kAllProcesses || reader == stageProcess(options);
+}
+
 /// The replica that updates the value of an external that this one uses.
 int64_t updaterOf(const exe::Executable& executable, int32_t external, int64_t replica) {
   int32_t first = 0;
@@ -104,14 +120,22 @@ void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const C
   std::vector<at::Tensor>& previous = results.previous.emplace_back();
   std::vector<at::Tensor>& between = results.between.emplace_back();
   Target target(options, compiled, results, anchor.target);
+  const bool is_reader = isReader(options, compiled, anchor.target);
+  const bool is_bound = is_reader || isMaker(options, compiled, anchor.target);
   at::Tensor whole;
   if (anchor.updated < 0) {
-    whole = target.bind(anchor.type, wanted);
+    if (is_bound) whole = target.bind(anchor.type, wanted);
   } else {
-    for (int64_t r = 0; r < options.replicas; ++r)
+    for (int64_t r = 0; r < options.replicas; ++r)  // all processes take part in reading it
       previous.push_back(compiled.backend->value(anchor.updated, static_cast<int32_t>(r)));
-    target.bind(anchor.type, returnedMicroBatches(options, OutputMode::kAll, 1));
-    whole = emptyOf(anchor.type, static_cast<int64_t>(wanted.size()));
+    // It is made once an update.
+    if (is_bound)
+      target.bind(anchor.type, returnedMicroBatches(options, OutputMode::kEveryN, options.gradient_accumulation));
+    if (is_reader) whole = emptyOf(anchor.type, static_cast<int64_t>(wanted.size()));
+  }
+  if (!is_reader) {
+    results.anchored.emplace_back();
+    return;
   }
   const std::vector<at::Tensor> rows = splitRows(whole, anchor.type, wanted.size());
   if (anchor.updated >= 0) between = rows;
@@ -121,6 +145,7 @@ void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const C
 /// A parameter gets a new value in the last micro-batch of each group; between, it is that of the group before.
 void fillBetweenUpdates(const ProgramOptions& options, const Compiled& compiled, size_t index, Results& results) {
   const CompiledAnchor& anchor = compiled.anchors[index];
+  if (!results.anchored[index].defined()) return;
   const std::vector<Position> chosen = returnedMicroBatches(options, anchor.mode, anchor.period);
   const int64_t accumulation = options.gradient_accumulation;
   for (size_t j = 0; j < chosen.size(); ++j) {
@@ -148,6 +173,28 @@ std::vector<Position> returnedMicroBatches(const ProgramOptions& options, Output
   return chosen;
 }
 
+void setReaders(Compiled& compiled, const ProgramOptions& options) {
+  const exe::Executable& executable = compiled.executable;
+  compiled.makers = exe::processesOfOutputs(executable);
+  compiled.makers.resize(static_cast<size_t>(executable.numOutputs()));  // those of all replicas lie alike
+  compiled.readers.assign(compiled.makers.size(), runtime::DeviceOptions::kAllProcesses);
+  if (options.output_rank == OutputRank::kAll) return;
+  const auto readerOf = [&](int32_t target) {
+    switch (options.output_rank) {
+      case OutputRank::kAll: break;
+      case OutputRank::kFirst: return 0;
+      case OutputRank::kLast: return static_cast<int32_t>(executable.stage_processes) - 1;
+      case OutputRank::kOwner: return compiled.makers[static_cast<size_t>(target)];
+    }
+    return runtime::DeviceOptions::kAllProcesses;
+  };
+  // An argument that forward writes is the caller's, and the next batch, in all of them.
+  for (const CompiledResult& result : compiled.results)
+    if (result.target >= 0) compiled.readers[static_cast<size_t>(result.target)] = readerOf(result.target);
+  for (const CompiledAnchor& anchor : compiled.anchors)
+    compiled.readers[static_cast<size_t>(anchor.target)] = readerOf(anchor.target);
+}
+
 Results allocateResults(const ProgramOptions& options, const Compiled& compiled) {
   const std::vector<Position> chosen = returnedMicroBatches(options, options.output_mode, options.output_period);
   Results results;
@@ -158,7 +205,14 @@ Results allocateResults(const ProgramOptions& options, const Compiled& compiled)
       results.returned.push_back(compiled.host_results.at(next_host++));
       continue;
     }
-    const at::Tensor whole = Target(options, compiled, results, result.target).bind(result.type, chosen);
+    const bool is_reader = isReader(options, compiled, result.target);
+    at::Tensor whole;
+    if (is_reader || isMaker(options, compiled, result.target))
+      whole = Target(options, compiled, results, result.target).bind(result.type, chosen);
+    if (!is_reader) {
+      results.returned.emplace_back();
+      continue;
+    }
     results.returned.push_back(returnedOf(results, result.type, options.output_mode, options.replicas, chosen,
                                           splitRows(whole, result.type, chosen.size()), whole));
   }

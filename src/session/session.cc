@@ -17,6 +17,7 @@
 #include "compile/inputs.h"
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
+#include "runtime/collective/peers.h"
 #include "runtime/memory/offload.h"
 #include "runtime/memory/reused_pages.h"
 #include "session/impl.h"
@@ -183,7 +184,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
       next->placement);
   if (!next->placement.trials.empty()) next->phases.end("measure devices");
   const bool from_cache = compileRecording(request, std::move(recording), *next);
-  if (next->peers) requireSameProgram(*next->peers, keyOf(*next), program.poll);
+  if (next->peers) requireSameProgram(*next->peers, keyOf(*next), options.output_rank, program.poll);
   showCompiled(*next);
   reached(70);
   if (!next->runtime) {
@@ -207,7 +208,7 @@ void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
   captured_text.clear();
   last_step = {};
   recent.clear();
-  workspace_bytes = 0;
+  workspace_bytes = sent_bytes = 0;
   anchored.clear();
 }
 
@@ -239,6 +240,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
     for (at::Tensor& input : bound)
       if (compiled.shared->isChanged(input)) input = input.clone();  // it is what it was when the call began
   }
+  const int64_t sent_before = compiled.peers ? compiled.peers->sentBytes() : 0;
   Results results = allocateResults(impl_->options, compiled);
   const runtime::Allocations before = compiled.backend->allocations();
   const int64_t steps = stepsPerCall(impl_->options);
@@ -266,6 +268,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   impl_->workspace_bytes += after.bytes - before.bytes;
   finishResults(impl_->options, compiled, results);
   writeBack(compiled, results, inputs);
+  if (compiled.peers) impl_->sent_bytes = compiled.peers->sentBytes() - sent_before;
   impl_->results_ns = sinceBegin();
   for (size_t i = 0; i < compiled.anchors.size(); ++i) impl_->anchored[compiled.anchors[i].name] = results.anchored[i];
   for (const Anchor& anchor : impl_->options.anchors)

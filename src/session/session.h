@@ -41,6 +41,9 @@ struct SessionReport {
   std::vector<Stage> stages;  // last step; replica after replica
   double bubble = 0;          // share of worker time without work, last step
   int64_t step_ns = 0;
+  /// By this process to others in the last call: activations, gradients, gradient sums, results; all but the notes of
+  /// 64 bytes by which the processes agree.
+  int64_t sent_bytes = 0;
   int64_t off_chip_bytes = 0, off_chip_file_bytes = 0;  // of all devices, and how much of it is in a file
   int64_t heap_allocations = 0;     // of tensor memory by the workers, last step; 0 once the first steps are over
   int64_t shared_weight_bytes = 0;  // of the model's own memory that the devices work in

@@ -125,6 +125,16 @@ StoredTensor heldState(const Compiled& compiled, size_t external, bool lends) {
   return {.type = slot.type, .read = read, .process = std::max(0, compiled.executable.processOf(slot.group))};
 }
 
+/// From where it is stored into the device's own memory, where that is possible: a copy would be one tensor more than
+/// the plan has.
+void takeState(Compiled& compiled, int32_t external, const StoredTensor& stored) {
+  const at::Tensor memory = stored.read_into ? compiled.backend->memory(external) : at::Tensor();
+  if (!memory.defined() || typeOf(memory) != stored.type)
+    return uploadSlices(compiled, static_cast<size_t>(external), stored.read());
+  stored.read_into(memory);
+  compiled.backend->upload(external, memory);  // which knows of it then
+}
+
 /// Throws E0706.
 std::vector<int64_t> countsOf(const at::Tensor& tensor) {
   requireMemory(tensor, kLossScaleCounts);
@@ -296,7 +306,7 @@ void Session::takeStoredState(const StoredTensors& state) {
     if (compiled.has_own_weights_alone && !isHere(compiled, static_cast<size_t>(index), impl_->options)) continue;
     uploads.emplace_back(index, &tensor);
   }
-  for (const auto& [index, tensor] : uploads) uploadSlices(compiled, static_cast<size_t>(index), tensor->read());
+  for (const auto& [index, tensor] : uploads) takeState(compiled, index, *tensor);
   compiled.loss_scale_factor = factor;
   // A state without them is one of a version that kept none: its period begins anew.
   if (impl_->options.auto_loss_scaling && (counts || state.contains(kLossScaleFactor))) {

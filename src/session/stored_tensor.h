@@ -18,6 +18,10 @@ struct StoredTensor {
   Type type;  // dtype and sizes
   /// Any number of times; the host's memory, or of Session::storedState() a device's own.
   std::function<at::Tensor()> read;
+  /// The same into memory of the host: contiguous, of this type. Null: read() is the only way.
+  std::function<void(const at::Tensor&)> read_into = {};
+  /// Reads it and keeps nothing of it. Throws where it is damaged. Null: it is in memory.
+  std::function<void()> require_whole = {};
   /// Of the processes that hold the stages of a replica, the one that can read it; 0 also where all can.
   int64_t process = 0;
 };

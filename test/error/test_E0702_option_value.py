@@ -44,3 +44,15 @@ def test_processes_that_cannot_share_replicas(processes, replicas, devices, of_r
     opts.Distributed.configureProcessId(0, processes).devicesPerProcess(devices).processesPerReplica(of_replica)
     with pytest.raises(poptorch.Error, match=f"E0702 option-value: {text.replace(' .*', '(?s:.*)')}"):
         poptorch.inferenceModel(torch.nn.ReLU(), opts)(torch.ones(1))
+
+
+def test_a_word_that_names_no_processes():
+    with pytest.raises(
+        poptorch.Error, match=r'E0702.*there is no output rank "middle"(.|\n)*"first", "last" or "owner"'
+    ):
+        poptorch.Options().Distributed.outputRank("middle")
+    for rank in ("all", "first", "last", "owner"):
+        options = poptorch.Options()
+        assert options.Distributed.outputRank(rank) is options.Distributed
+        assert options.Distributed.output_rank == rank
+    assert poptorch.Options().Distributed.output_rank == "all"

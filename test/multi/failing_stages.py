@@ -52,7 +52,17 @@ class Dropping(Net):
 
 
 def training(
-    width=WIDTH, processes=2, devices=1, lr=0.1, seed=1, draws=5, model=None, shared=False, momentum=0.0, lanes=1
+    width=WIDTH,
+    processes=2,
+    devices=1,
+    lr=0.1,
+    seed=1,
+    draws=5,
+    model=None,
+    shared=False,
+    momentum=0.0,
+    lanes=1,
+    to="all",
 ):
     torch.manual_seed(seed)
     model = model() if model else Net(width)
@@ -61,7 +71,7 @@ def training(
     opts._Popart.set("abele.allowShortPipeline", True)
     opts._Popart.set("abele.shareWeights", shared)
     opts._Popart.set("abele.lanes", lanes)
-    opts.Distributed.configureProcessId(RANK, processes).devicesPerProcess(devices)
+    opts.Distributed.configureProcessId(RANK, processes).devicesPerProcess(devices).outputRank(to)
     return model, poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum))
 
 
@@ -108,6 +118,19 @@ def other_program():
 
 def other_lanes():
     _, executor = training(lanes=1 if RANK == 0 else 3)
+    attempt(lambda: executor(GOOD))
+
+
+def other_output_rank():
+    _, executor = training(to="last" if RANK == 1 else "first")
+    attempt(lambda: executor(GOOD))
+
+
+def ends_where_the_other_has_no_results():
+    _, executor = training(to="last")
+    executor(GOOD)
+    if RANK == 1:
+        os._exit(0)
     attempt(lambda: executor(GOOD))
 
 

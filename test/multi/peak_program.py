@@ -1,7 +1,8 @@
 """peak_program.py FOLDER WAY: one of several processes, each with one stage of a model that is made on the meta device.
 Leaves FOLDER/WAY-PROCESS.pt: how much of the model was in memory, by what was done.
 
-WAY: "draw" draws the weights, trains and saves; "load" begins from the weights that it saved.
+WAY: "draw" draws the weights, trains and saves; "load" begins from the weights that it saved; "resume" from the
+checkpoint, which it loads once more after some steps.
 What is there before the large model counts as the base: a small model of the same kind has gone the same way in the
 process, so that libraries, threads and connections are in memory.
 """
@@ -81,13 +82,20 @@ def run(folder, width, way, process, processes):
     forget()
     if way == "draw":
         abele.init_weights(executor, 1)
-    else:
+    elif way == "load":
         abele.load_weights(folder / "weights", executor)
+    else:
+        abele.load_checkpoint(folder / "checkpoint", executor)
     executor.compile(*batch)
     note("compile")
     for _ in range(CALLS):
         executor(*batch)
     note("train")
+    if way == "resume":
+        abele.load_checkpoint(folder / "checkpoint", executor)
+        note("load a checkpoint")
+        executor(*batch)
+        note("go on")
     if way == "draw":
         abele.save_weights(folder / "weights", executor)
         note("save weights")

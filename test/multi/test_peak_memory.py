@@ -20,7 +20,7 @@ def found(tmp_path_factory):
     """By process, what each way took."""
     folder = tmp_path_factory.mktemp("peaks")
     results = [[] for _ in range(PROCESSES)]
-    for way in ("draw", "load"):
+    for way in ("draw", "load", "resume"):
         done = poprun("--num-instances", PROCESSES, sys.executable, HERE / "peak_program.py", folder, way)
         assert done.returncode == 0, done.stdout + done.stderr
         for process, of_process in enumerate(results):

@@ -110,6 +110,18 @@ def test_another_number_of_lanes_is_refused():
     assert all("E0713" in texts[0] for texts in seen), done.stdout + done.stderr
 
 
+def test_output_ranks_that_differ_are_refused():
+    seen, done = _failing("other_output_rank")
+    what = "process 1 gives results to other processes than process 0"
+    assert all("E0713" in texts[0] and what in texts[0] for texts in seen), done.stdout + done.stderr
+    assert all('outputRank("last")' in texts[0] and 'outputRank("first")' in texts[0] for texts in seen), seen
+
+
+def test_a_process_without_results_hears_of_one_that_ends():
+    (first, _), done = _failing("ends_where_the_other_has_no_results")
+    assert first[0].startswith("in time E0606"), done.stdout + done.stderr
+
+
 def test_another_number_of_processes_is_refused():
     seen, done = _failing("other_number_of_processes")
     assert all("E0402" in texts[0] and "start 1 processes" in texts[0] for texts in seen), done.stdout + done.stderr

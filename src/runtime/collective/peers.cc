@@ -1,6 +1,7 @@
 #include "runtime/collective/peers.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -65,6 +66,7 @@ class C10dPeers final : public Peers {
   // sends.
   void send(const at::Tensor& bytes, int64_t to) override {
     const Connection connection = open();
+    sent_bytes_ += static_cast<int64_t>(bytes.nbytes());
     const int peer = static_cast<int>(to);
     std::vector<at::Tensor> list{bytes}, answer{at::empty({1}, at::kByte)};
     attempt(to, [&] {
@@ -96,6 +98,7 @@ class C10dPeers final : public Peers {
       for (int64_t other = 0; other < processes_; ++other) {
         const at::Tensor& bytes = tensors.at(static_cast<size_t>(other));
         if (other == process_ || !bytes.defined()) continue;
+        if (sends) sent_bytes_ += static_cast<int64_t>(bytes.nbytes());
         Traded& message = traded.emplace_back(Traded{other, {bytes}});
         const int peer = static_cast<int>(other);
         attempt(other, [&] {
@@ -113,6 +116,7 @@ class C10dPeers final : public Peers {
   // Without an answer: every step ends with messages that are answered.
   void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) override {
     requireOpen();
+    sent_bytes_ += static_cast<int64_t>(bytes.nbytes());
     if (const auto shared = sharedAt({link, to, /*sends=*/true}, bytes.nbytes()))
       return through(to, shared->send(bytes.const_data_ptr(), bytes.nbytes(), [this] { return isStopped(); }));
     sendByGroup(link, bytes, to);
@@ -187,6 +191,8 @@ class C10dPeers final : public Peers {
     const std::lock_guard lock(mutex_);
     interrupted_ = stands_ = agreed_ = false;
   }
+
+  int64_t sentBytes() const override { return sent_bytes_; }
 
   // In a forked child the connections are the parent's, and their threads are not there to be ended.
   ~C10dPeers() override {
@@ -485,6 +491,7 @@ class C10dPeers final : public Peers {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;  // null once this process left
   c10::intrusive_ptr<c10d::Backend> backend_;
   int64_t process_, processes_;
+  std::atomic<int64_t> sent_bytes_ = 0;
   const Home home_;
   SharedLinks links_;
   std::vector<at::Tensor> acknowledgement_{at::empty({1}, at::kByte)};

@@ -70,6 +70,8 @@ class Peers : public PeerMessages {
   virtual void interrupt() = 0;
   /// Before a step, and behind it. Throws E0606 when the group is broken.
   virtual void begin() = 0;
+  /// Bytes of messages that this process has sent, but for notes. Threads: any.
+  virtual int64_t sentBytes() const = 0;
   /// This process cannot keep in step: tells the others and leaves. They fail at their next message.
   virtual void fail(const std::string& why) = 0;
 };

@@ -47,7 +47,11 @@ struct DeviceOptions {
   int64_t process = 0;           // which of Executable::processes this is
   int64_t stage_process = 0;     // which of Executable::stage_processes: it has the memory of its own workers
   std::shared_ptr<Peers> peers;  // the other processes that it hears from; null where there are none
-  Watch* watch = nullptr;        // outlives the backend; null: nobody looks
+  /// By result of a replica (numOutputs()): which of Executable::stage_processes gets it from the one that makes it;
+  /// kAllProcesses: each. Empty: each gets all.
+  static constexpr int32_t kAllProcesses = -1;
+  std::vector<int32_t> readers;
+  Watch* watch = nullptr;  // outlives the backend; null: nobody looks
   /// The host's weights are those of the stages of this process alone: download() gives what is here, and nothing to
   /// tensors of other stages, and asks nobody; uploads are not compared with those of other processes.
   bool has_own_weights_alone = false;
@@ -120,7 +124,9 @@ class DeviceBackend : public Backend {
   /// until the step is over: they must stay unchanged. Another number, type or size than compiled: E0704.
   virtual void bindInputs(const std::vector<at::Tensor>& inputs) = 0;
   /// outputs[r * numOutputs() + target][j] receives result `target` of micro-batch j of replica r; undefined tensors
-  /// are skipped. One that is bound to several micro-batches of a replica receives their sum.
+  /// are skipped. One that is bound to several micro-batches of a replica receives their sum. Where several processes
+  /// hold the stages of a replica, the one that makes a result and those that get it (DeviceOptions::readers) bind the
+  /// same ones.
   virtual void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) = 0;
 
   /// A number of a parameter group, which updates read from now on: a row ABELE_HYPER of base/optimizers.def,

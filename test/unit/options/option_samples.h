@@ -131,6 +131,8 @@ inline constexpr Sample kSamples[] = {
      "[2]", "[-1]"},
     {"Distributed.processesPerReplica", [](Options& options) { options.Distributed().processesPerReplica(2); },
      "[2]", "[-1]"},
+    {"Distributed.outputRank", [](Options& options) { options.Distributed().outputRank("last"); },
+     "[\"last\"]", "[1.5]"},
     {"Distributed.setEnvVarNames", [](Options& options) { options.Distributed().setEnvVarNames("text", "text"); },
      "[\"text\", \"text\"]", "[1.5, \"text\"]"},
     {"Distributed.disable", [](Options& options) { options.Distributed().disable(); },

@@ -105,10 +105,12 @@ TEST(RunTime, OtherProcessesHaveReplicasOfTheirOwnNumbers) {
     values.call("Distributed.configureProcessId", {OptionValue(int64_t{0}), OptionValue(here)});
     values.call("Distributed.devicesPerProcess", {OptionValue(int64_t{4})});
     values.call("Distributed.processesPerReplica", {OptionValue(int64_t{2})});
+    values.call("Distributed.outputRank", {OptionValue("last")});
     Options::Values read = savedOptions(textOfSaved(values));
     read.call("Distributed.configureProcessId", {OptionValue(int64_t{0}), OptionValue(here)});
     takePlaceHere(read, 1, 2);
     EXPECT_EQ(read.get<int64_t>("processes_per_replica"), here == 2 ? 2 : 0);
+    EXPECT_EQ(read.get<std::string>("output_rank"), "last");
   }
 }
 

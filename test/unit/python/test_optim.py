@@ -170,6 +170,22 @@ def test_checkpoints_of_torchs_optimizers_while_they_train(package):
     assert torch.equal(model.weight, reference.weight)
 
 
+def test_names_of_torchs_state_that_no_device_keeps_are_warned_of(capfd):
+    model = Regression(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    executor = abele.trainingModel(model, optimizer=optimizer)
+    executor(torch.ones(3, 2))
+    saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(saved)
+    executor(torch.ones(3, 2))
+    assert "left out" not in capfd.readouterr().err
+    saved["state"][0]["exp_avg_cubed"] = torch.ones(2, 2)
+    optimizer.load_state_dict(saved)
+    executor(torch.ones(3, 2))
+    said = capfd.readouterr().err
+    assert said.count("left out") == 1 and "optimizer state exp_avg_cubed of weight is left out" in said, said
+
+
 def test_tensors_among_the_numbers_are_named(caplog):
     optimizer = torch.optim.Adam(parameters(), lr=torch.tensor(0.01))
     _optimizer_spec.nativeOf(optimizer, poptorch.trainingModel(torch.nn.Linear(1, 1))._policy)

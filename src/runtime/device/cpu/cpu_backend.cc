@@ -268,8 +268,9 @@ class CpuBackendImpl final : public CpuBackend {
     return shared_.value(external.slotOf(replica), [this](int32_t slot) { return slots_.sharedTensor(slot); });
   }
   bool isHere(int32_t slot) const { return slots_.isHere(executable_.slots[slot].group); }
+  // Is the host's tensor the slot's memory?
   bool isPlacedIn(int32_t slot, const at::Tensor& host) const {
-    return slots_.placedIn(slot).defined() && host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
+    return host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
   }
   // Before the host writes a persistent slot.
   void expectWrite(int32_t slot) const {

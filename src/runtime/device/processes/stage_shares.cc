@@ -7,7 +7,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
-#include "base/instructions.h"
+#include "exe/outputs.h"
 #include "runtime/collective/announcement.h"
 #include "runtime/collective/some_peers.h"
 #include "runtime/memory/tensors.h"
@@ -15,10 +15,7 @@
 namespace abele::runtime {
 
 StageShares::StageShares(const exe::Executable& executable, const DeviceOptions& options)
-    : executable_(executable),
-      peers_(options.peers),
-      own_(options.stage_process),
-      owner_(executable.output_slots.size(), -1) {
+    : executable_(executable), peers_(options.peers), own_(options.stage_process), readers_(options.readers) {
   if (peers_) {
     const int64_t stages = executable.stage_processes;
     replica_ = std::make_unique<SomePeers>(peers_, options.process * stages, 1, stages);
@@ -26,21 +23,23 @@ StageShares::StageShares(const exe::Executable& executable, const DeviceOptions&
   }
   if (!isNeeded()) return;
   ABELE_CHECK(peers_, "stages in other processes without connections to them");
-  for (const exe::WorkerProgram& worker : executable.workers)
-    for (const exe::Action& action : worker.actions)
-      for (const exe::Instruction& i : executable.segments[action.segment].instructions) {
-        if (ownOp(i.op) != OwnOp::kEmit) continue;
-        const auto target = std::ranges::find(executable.output_slots, static_cast<int32_t>(i.args[0].i));
-        owner_[static_cast<std::size_t>(target - executable.output_slots.begin())] = worker.process;
-      }
+  owners_ = exe::processesOfOutputs(executable);
+  if (readers_.empty())
+    readers_.assign(static_cast<std::size_t>(executable.numOutputs()), DeviceOptions::kAllProcesses);
+  is_for_all_ = std::ranges::all_of(readers_, [](int32_t reader) { return reader == DeviceOptions::kAllProcesses; });
+}
+
+bool StageShares::takesPart(int64_t owner, int64_t reader) const {
+  if (reader == DeviceOptions::kAllProcesses) return true;
+  return owner != reader && (own_ == owner || own_ == reader);
 }
 
 // Each gets it from the owner: results and weights are asked for once a step or less.
-void StageShares::share(const at::Tensor& bytes, int64_t owner) const {
+void StageShares::share(const at::Tensor& bytes, int64_t owner, int64_t reader) const {
   if (bytes.numel() == 0) return;
   if (own_ != owner) return replica_->receive(bytes, owner);
   for (int64_t other = 0; other < replica_->processes(); ++other)
-    if (other != own_) replica_->send(bytes, other);
+    if (other != own_ && (reader == DeviceOptions::kAllProcesses || reader == other)) replica_->send(bytes, other);
 }
 
 at::Tensor StageShares::value(int32_t slot, const HostValue& own) const {
@@ -57,46 +56,56 @@ at::Tensor StageShares::value(int32_t slot, const HostValue& own) const {
   const Type& type = executable_.slots[slot].type;
   at::Tensor value = at::empty(type.sizes, scalarType(type.dtype));
   if (owner == own_) value.copy_(own(slot));
-  share(value.view(-1).view(at::kByte), owner);
+  share(value.view(-1).view(at::kByte), owner, DeviceOptions::kAllProcesses);
   return value;
 }
 
 void StageShares::shareResults(const std::vector<std::vector<at::Tensor>>& outputs) const {
   if (!isNeeded()) return;
   const c10::InferenceMode no_autograd;
-  for (int64_t owner = 0; owner < replica_->processes(); ++owner) {
-    std::vector<at::Tensor> results;  // that differ: several micro-batches may add up in one
-    int64_t bytes = 0;
-    for (std::size_t target = 0; target < outputs.size(); ++target) {
-      if (owner_[target] != owner) continue;
-      for (const at::Tensor& result : outputs[target]) {
-        const bool is_new = result.defined() && (results.empty() || !results.back().is_same(result));
-        if (!is_new) continue;
-        results.push_back(result);
-        bytes += static_cast<int64_t>(result.nbytes());
-      }
+  for (int64_t owner = 0; owner < replica_->processes(); ++owner)
+    for (int64_t reader = DeviceOptions::kAllProcesses; reader < replica_->processes(); ++reader)
+      if (takesPart(owner, reader)) shareResults(outputs, owner, reader);
+  if (is_for_all_) return;
+  // Who waits for no result still waits for the others: a step ends in all of them, or fails in all.
+  announce(*peers_, {.act = "ends a step"});
+  requireSameAct(*peers_);
+}
+
+// All of them in one message.
+void StageShares::shareResults(const std::vector<std::vector<at::Tensor>>& outputs, int64_t owner,
+                               int64_t reader) const {
+  std::vector<at::Tensor> results;  // that differ: several micro-batches may add up in one
+  int64_t bytes = 0;
+  for (std::size_t output = 0; output < outputs.size(); ++output) {
+    if (owners_[output] != owner || readers_[output % readers_.size()] != reader) continue;
+    for (const at::Tensor& result : outputs[output]) {
+      const bool is_new = result.defined() && (results.empty() || !results.back().is_same(result));
+      if (!is_new) continue;
+      results.push_back(result);
+      bytes += static_cast<int64_t>(result.nbytes());
     }
-    const at::Tensor message = at::empty({bytes}, at::kByte);
-    const auto forEach = [&](auto&& fn) {
-      int64_t at = 0;
-      for (const at::Tensor& result : results) {
-        const auto size = static_cast<int64_t>(result.nbytes());
-        fn(result, message.narrow(0, at, size));
-        at += size;
-      }
-    };
-    if (owner == own_)
-      forEach([](const at::Tensor& result, const at::Tensor& place) {
-        at::Tensor(place).copy_(result.contiguous().view(-1).view(at::kByte));
-      });
-    share(message, owner);
-    if (owner != own_)
-      forEach([](const at::Tensor& result, const at::Tensor& place) {
-        const at::Tensor dense = at::empty(result.sizes(), result.options());
-        dense.view(-1).view(at::kByte).copy_(place);
-        at::Tensor(result).copy_(dense);
-      });
   }
+  const at::Tensor message = at::empty({bytes}, at::kByte);
+  const auto forEach = [&](auto&& fn) {
+    int64_t at = 0;
+    for (const at::Tensor& result : results) {
+      const auto size = static_cast<int64_t>(result.nbytes());
+      fn(result, message.narrow(0, at, size));
+      at += size;
+    }
+  };
+  if (owner == own_)
+    forEach([](const at::Tensor& result, const at::Tensor& place) {
+      at::Tensor(place).copy_(result.contiguous().view(-1).view(at::kByte));
+    });
+  share(message, owner, reader);
+  if (owner != own_)
+    forEach([](const at::Tensor& result, const at::Tensor& place) {
+      const at::Tensor dense = at::empty(result.sizes(), result.options());
+      dense.view(-1).view(at::kByte).copy_(place);
+      at::Tensor(result).copy_(dense);
+    });
 }
 
 }  // namespace abele::runtime

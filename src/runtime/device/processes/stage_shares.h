@@ -23,17 +23,23 @@ class StageShares {
   /// What the process that holds a persistent slot has there, in all of them; own: where it is this one. Throws E0713
   /// where one of them does something else.
   at::Tensor value(int32_t slot, const HostValue& own) const;
-  /// The results that a step has written in one process, in all of them. outputs: as DeviceBackend::bindOutputs.
+  /// The results that a step has written in one process, in those that read them (DeviceOptions::readers). outputs: as
+  /// DeviceBackend::bindOutputs.
   void shareResults(const std::vector<std::vector<at::Tensor>>& outputs) const;
 
  private:
-  void share(const at::Tensor& bytes, int64_t owner) const;
+  /// reader: of DeviceOptions::readers.
+  void shareResults(const std::vector<std::vector<at::Tensor>>& outputs, int64_t owner, int64_t reader) const;
+  bool takesPart(int64_t owner, int64_t reader) const;
+  void share(const at::Tensor& bytes, int64_t owner, int64_t reader) const;
 
   const exe::Executable& executable_;
   std::shared_ptr<Peers> peers_;  // all
   std::unique_ptr<PeerMessages> replica_, stages_;
   int64_t own_;
-  std::vector<int64_t> owner_;  // by output: the process whose worker writes it; -1: nobody does
+  std::vector<int32_t> owners_;   // by output: the process whose worker writes it; -1: nobody does
+  std::vector<int32_t> readers_;  // by output of a replica
+  bool is_for_all_ = true;        // each result is
 };
 
 }  // namespace abele::runtime
