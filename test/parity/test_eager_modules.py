@@ -71,7 +71,7 @@ def made():
 
 
 def test_without_it_the_message_names_it():
-    with pytest.raises(abele.Error, match="E0101.*abele.runEagerly"):
+    with pytest.raises(abele.Error, match="(?s)E0101.*abele.runEagerly"):
         abele.inferenceModel(Mixture())(*Mixture().batch(2))
 
 
