@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 _spec = importlib.util.spec_from_file_location("check_device", ROOT / "scripts" / "check_device.py")
 check_device = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(check_device)
-STEPS = ["machine", "headers", "configure", "build", "conformance", "trainings", "parity", "links", "smoke"]
+STEPS = ["machine", "headers", "configure", "build", "conformance", "trainings", "links", "parity", "smoke"]
 
 
 def check(*arguments, **environment):
@@ -121,6 +121,8 @@ class Pretended(check_device.Check):
         assert 0 < seconds <= 60 * self.given.minutes - self.now, command
         what = "steps" if any("device_steps.py" in word for word in command) else command[1]
         self.output = "{}\n" if "device_links.py" in what else ""
+        if "device_trainings.py" in what:
+            self.output = json.dumps({"equal": 1, "different": {}, "failed": {}, "not_run": []}) + "\n"
         if what == "-c":
             devices = [{"name": "GPU", "bytes": 1}] * 2
             self.output = json.dumps({"torch": "2.13.0", "type": "cuda", "devices": devices, "include": ""}) + "\n"
