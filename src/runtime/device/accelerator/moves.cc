@@ -11,7 +11,7 @@ namespace {
 
 using Ranges = std::vector<ByteRange>;
 
-constexpr int64_t kAlignment = 512;  // as the plan's on accelerators
+constexpr int64_t kAlignment = 64;  // the plan gives frames of accelerators more (PlanOptions::alignment)
 
 void sortAndJoin(Ranges& ranges) {
   std::ranges::sort(ranges, {}, &ByteRange::begin);
