@@ -99,7 +99,7 @@ def test_devices_that_share_no_memory_equal_eager(training):
         train_equally(executor, model, reference, OPTIMIZERS["adamw"](reference.parameters()), 12, 1)
     else:
         opts = with_lanes(poptorch.Options().deviceIterations(6).outputMode(poptorch.OutputMode.All), 2)
-        opts._Popart.set("abele.separateMemory", True)
+        opts.autoRoundNumIPUs(True)._Popart.set("abele.separateMemory", True)
         executor = poptorch.inferenceModel(model.eval(), opts)
         x, y = reference.batch(6 * MICRO_BATCH)
         out, losses = executor(x, y)

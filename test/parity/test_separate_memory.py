@@ -110,7 +110,9 @@ def test_the_report_counts_what_is_received():
             return x, F.mse_loss(x, target)
 
     model = TwoLayers()
-    executor = abele.trainingModel(model, options(), torch.optim.SGD(model.parameters(), lr=0.1))
+    opts = options()
+    opts._Popart.set("abele.lanes", 1)
+    executor = abele.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
     executor(*batches()[0])
     devices = executor.memoryReport()["devices"]
     # x from a to b and its gradient back: the micro-batch in work, and the next one.
