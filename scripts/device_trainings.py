@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "test" / "parity")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test" / "parity"))
 import networks
 import poptorch
 from against_eager import MICRO_BATCH, OPTIMIZERS, SEED, cut, eager, options
@@ -37,7 +37,13 @@ def cases():
     names = sorted(networks.NETWORKS)
     for variant, stages in (("", 4), ("graphs", 3), ("off-chip", 3), ("", 1)):
         for i, name in enumerate(names):
-            yield name, list(STRATEGIES)[i % 4] if not variant else "1f1b", stages, ("sgd", "adamw")[stages % 2], variant
+            yield (
+                name,
+                list(STRATEGIES)[i % 4] if not variant else "1f1b",
+                stages,
+                ("sgd", "adamw")[stages % 2],
+                variant,
+            )
     for strategy in STRATEGIES:
         for stages in (1, 4):
             yield "ResidualMlp", strategy, stages, "adamw", ""

@@ -13,7 +13,8 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-/// Follows references between Python's objects, but not into what libraries' classes and functions name. Only borrowed references: nobody else runs meanwhile. Threads: with the GIL.
+/// Follows references between Python's objects, but not into what libraries' classes and functions name. Only borrowed
+/// references: nobody else runs meanwhile. Threads: with the GIL.
 class Walk {
  public:
   void run(PyObject* root) {
@@ -53,7 +54,8 @@ class Walk {
   }
 
   void expand(PyObject* object) {
-    if (isOf(object, THPVariableClass) || PyModule_Check(object) || PyCode_Check(object) || PyFrame_Check(object)) return;
+    if (isOf(object, THPVariableClass) || PyModule_Check(object) || PyCode_Check(object) || PyFrame_Check(object))
+      return;
     if (PyType_Check(object)) return expandClass(reinterpret_cast<PyTypeObject*>(object));
     if (PyFunction_Check(object)) return expandFunction(object);
     add(reinterpret_cast<PyObject*>(Py_TYPE(object)));
@@ -116,8 +118,6 @@ std::vector<at::Generator> generatorsOf(const py::object& root) {
 
 }  // namespace
 
-void registerGenerators(py::module_& module) {
-  module.def("generatorsOf", &generatorsOf, py::arg("root"));
-}
+void registerGenerators(py::module_& module) { module.def("generatorsOf", &generatorsOf, py::arg("root")); }
 
 }  // namespace abele::bind

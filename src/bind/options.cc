@@ -278,8 +278,8 @@ PythonOptions savedValues(const std::string& text, const py::dict& classes) {
 
 // Programs -----------------------------------------------------------------------------------------------------------
 
-// Torch's Python sets a kind of device up when it first sees one, and only then seeds it with what the program asked for
-// before; our C++ code may be the first to use it.
+// Torch's Python sets a kind of device up when it first sees one, and only then seeds it with what the program asked
+// for before; our C++ code may be the first to use it.
 void setUpDevices(const std::string& names) {
   const std::optional<c10::DeviceType> type = at::accelerator::getAccelerator();
   if (!type || names.find(c10::DeviceTypeName(*type, /*lower_case=*/true)) == std::string::npos) return;

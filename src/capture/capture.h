@@ -78,7 +78,8 @@ struct Request {
   bool is_nested = false;
 };
 
-/// The numbers of a generator of the program's own: what a micro-batch draws, in order, behind what the one before drew.
+/// The numbers of a generator of the program's own: what a micro-batch draws, in order, behind what the one before
+/// drew.
 struct OwnStream {
   at::Generator generator;
   at::Generator start;    // a copy of it, from before its first draw

@@ -101,7 +101,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 /// A tensor without elements that looks at other memory from now on: who uses it finds the value that lies there.
-/// cuDNN's RNNs ask so whether their weights are one piece of memory.
+/// CUDA's RNNs ask so whether their weights are one piece of memory.
 bool Recorder::looksElsewhere(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
   if (!position_.op_name.starts_with("aten::set_.source_Storage")) return false;
   const c10::IValue& self = argumentAt(op, stack, 0);

@@ -50,8 +50,7 @@ void requireSupported(const at::Tensor& tensor, const Position& position, c10::D
 bool Values::isHostResult(const at::Tensor& tensor) const {
   if (position_.device.is_cpu() || !tensor.defined() || !tensor.is_cpu() || !tensor.has_storage()) return false;
   const Place place = table_.find(tensor);
-  return place && place.segment->base != ir::kNone &&
-         writer_.graph().values[place.segment->base].def != ir::kNone;
+  return place && place.segment->base != ir::kNone && writer_.graph().values[place.segment->base].def != ir::kNone;
 }
 
 Place Values::placeOf(const at::Tensor& tensor) {

@@ -51,7 +51,7 @@ struct CompiledProgram {
   std::vector<CompiledAnchor> anchors;
   std::vector<at::Tensor> constants;  // by external; undefined for other kinds. Dropped once they are on the device
   std::vector<capture::OwnStream> own_streams;  // generators of the program's own, which live in this process only
-  std::vector<CompiledStage> stages;  // replica after replica
+  std::vector<CompiledStage> stages;            // replica after replica
   std::vector<ReplicaGrouping> groupings;
   std::vector<std::string> tensor_names;  // of every value that can be anchored
   std::string schedule, schedule_reason;  // of SessionReport

@@ -211,9 +211,9 @@ class Verifier {
     require(i.source >= -1 && i.source < size(exe_.sources), where, ": source ", i.source);
     if (ownGenerator(i.args) > 0) {
       const auto isCount = [](int64_t number) { return number >= 0 && number <= kMaxDraws; };
-      require(isCount(i.random_draws) && isCount(i.random_offset) && isCount(i.normals.count) &&
-                  isCount(i.normals.before),
-              where, ": draws of a generator of the program's own at no place");
+      require(
+          isCount(i.random_draws) && isCount(i.random_offset) && isCount(i.normals.count) && isCount(i.normals.before),
+          where, ": draws of a generator of the program's own at no place");
       return;
     }
     const Normals& own = i.normals;

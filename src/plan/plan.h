@@ -50,7 +50,7 @@ struct PlanOptions {
   /// the schedule's own limits.
   std::vector<int64_t> most_held = {};
   /// Bytes; each buffer begins at a multiple, if that is more than the plan's own. Kernels of accelerators look at it:
-  /// cuDNN divides the memory that an RNN keeps for backward by the address that it was given.
+  /// CUDA's RNNs divide the memory that they keep for backward by its address.
   int64_t alignment = 1;
   bool operator==(const PlanOptions&) const = default;
 };

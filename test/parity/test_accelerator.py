@@ -130,7 +130,7 @@ def test_results_that_a_kernel_leaves_on_the_host(strategy, device):
     train("WithSeeds", strategy, 3, "adamw", device=device, steps=5)
 
 
-# As cuDNN's RNNs do, to see whether their weights are one piece of memory.
+# As CUDA's RNNs do, to see whether their weights are one piece of memory.
 def test_a_tensor_that_looks_at_the_memory_of_a_weight():
     class Looking(networks.Network):
         def forward(self, x, target):

@@ -1,4 +1,4 @@
-"""abele.runEagerly: modules whose shapes depend on values run in every micro-batch, with eager's numbers and gradients."""
+"""abele.runEagerly: modules whose shapes depend on values run in every micro-batch, with eager's numbers."""
 
 import copy
 
@@ -76,7 +76,9 @@ def test_without_it_the_message_names_it():
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize(("strategy", "num_stages"), [("1f1b", 1), ("1f1b", 2), ("zero-bubble", 2), ("serial-phased", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "num_stages"), [("1f1b", 1), ("1f1b", 2), ("zero-bubble", 2), ("serial-phased", 2)]
+)
 def test_training_equals_eager(strategy, num_stages, recompute):
     model = made()
     reference = copy.deepcopy(model)

@@ -71,9 +71,10 @@ struct RoundingPosition {
 /// A generator of the program's own, which instructions name by its number (base/own_generator.h).
 struct OwnStream {
   at::Generator generator;
-  at::Generator start;    // where a micro-batch draws from, if restarts
-  bool restarts = false;  // else each micro-batch draws on from where the one before stopped, the first from `generator`
-  int64_t draws = 0;      // of a micro-batch, as of Executable::random_draws
+  at::Generator start;  // where a micro-batch draws from, if restarts
+  bool restarts =
+      false;          // else each micro-batch draws on from where the one before stopped, the first from `generator`
+  int64_t draws = 0;  // of a micro-batch, as of Executable::random_draws
   Normals normals;
 };
 
@@ -141,8 +142,8 @@ class DeviceBackend : public Backend {
   virtual void setGenerator(const at::Generator& generator) = 0;
   virtual at::Generator generator() const = 0;
   /// The program's own generators. A step draws from where they stand when it begins, and a completed one leaves them
-  /// behind all that it draws, as it does its own stream. Call it before devices are made. Throws E0106 where the device
-  /// cannot: here, unless there are none.
+  /// behind all that it draws, as it does its own stream. Call it before devices are made. Throws E0106 where the
+  /// device cannot: here, unless there are none.
   virtual void setOwnStreams(std::vector<OwnStream> streams);
   /// Of the kind that the device draws from.
   virtual at::Generator newGenerator(uint64_t seed) const = 0;

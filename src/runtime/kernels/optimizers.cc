@@ -478,8 +478,8 @@ void adamByTorch(const Tensors& tensors, const at::Tensor& step, bool decoupled_
   };
   using TensorList = at::TensorList;
   using Maybe = const std::optional<at::Tensor>&;
-  using Update =
-      void (*)(TensorList, TensorList, TensorList, TensorList, TensorList, TensorList, double, double, double, double, double, bool, bool, Maybe, Maybe);
+  using Update = void (*)(TensorList, TensorList, TensorList, TensorList, TensorList, TensorList, double, double,
+                          double, double, double, bool, bool, Maybe, Maybe);
   call(decoupled_weight_decay ? static_cast<Update>(at::_fused_adamw_) : static_cast<Update>(at::_fused_adam_));
 }
 

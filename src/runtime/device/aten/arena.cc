@@ -210,7 +210,7 @@ void SlotTable::moveFrame(int32_t group, int64_t frame, char* memory) {
   for (const int32_t slot : moving_[group])
     if (!tensors_[first_[slot] + frame].is_cpu())  // else what a kernel leaves on the host
       tensors_[first_[slot] + frame].unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(
-        borrow(memory + executable_.slots[slot].offset_bytes, device_));
+          borrow(memory + executable_.slots[slot].offset_bytes, device_));
 }
 
 // Memory is taken when it is written, so a program that can never fit would end the process in its first step.

@@ -369,10 +369,11 @@ class SteeredCall : public OperatorCall {
   // A kernel of an accelerator leaves some results on the host, where those that read them look for them: the place in
   // the random stream from which attention's backward begins, for one.
   void leaveOnHost(const Result& result, const CallState& state) const {
-    ABELE_REQUIRE(!result.is_of_several, E0711,
-                  {.what = cat(op_.schema().name(), " leaves a result in the host's memory, and another device reads it"),
-                   .expected = "results in the memory of the device, or that one device alone reads",
-                   .remedy = "put what reads it into the same block"});
+    ABELE_REQUIRE(
+        !result.is_of_several, E0711,
+        {.what = cat(op_.schema().name(), " leaves a result in the host's memory, and another device reads it"),
+         .expected = "results in the memory of the device, or that one device alone reads",
+         .remedy = "put what reads it into the same block"});
     const at::Tensor& slot = result.slot.at(state.frame_of_group);
     result.slot.replace(state.frame_of_group,
                         at::empty_strided(slot.sizes(), slot.strides(), slot.options().device(at::kCPU)));

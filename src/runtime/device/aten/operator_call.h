@@ -22,10 +22,10 @@ struct CallState {
   int64_t normals_base = 0;  // and their normal numbers
   RandomSource* random = nullptr;
   const OwnDraws* own = nullptr;  // by generator of the program's own
-  int32_t lane = 0;            // the action's micro-batch is this one of those side by side
-  CallState* lanes = nullptr;  // the states of all of them
-  RoundingSeed rounding;       // of this instruction
-  torch::jit::Stack stack;     // reused by every call
+  int32_t lane = 0;               // the action's micro-batch is this one of those side by side
+  CallState* lanes = nullptr;     // the states of all of them
+  RoundingSeed rounding;          // of this instruction
+  torch::jit::Stack stack;        // reused by every call
 
   /// The first micro-batch of a group: what the sum held before is gone.
   bool beginsSum() const { return action.group_index == 0; }

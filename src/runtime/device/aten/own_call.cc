@@ -329,8 +329,8 @@ std::unique_ptr<Call> makeUpdatesCall(std::span<const exe::Instruction> updates,
     if (!now) return;
     std::vector<AdamTensors> all;
     for (const Refs& of : refs)
-      all.push_back({of.param.at(frames), of.sum.at(frames), of.average.at(frames), of.square.at(frames),
-                     of.step.at(frames)});
+      all.push_back(
+          {of.param.at(frames), of.sum.at(frames), of.average.at(frames), of.square.at(frames), of.step.at(frames)});
     updateAdam(all, decoupled, *now);
   });
 }

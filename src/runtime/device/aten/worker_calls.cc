@@ -77,7 +77,7 @@ void WorkerCalls::place(const ActionContext& context, int64_t process) {
     state.normals_base = executable_.normals.count * before;
     for (std::size_t i = 0; i < own_.size(); ++i)
       own_draws_[static_cast<std::size_t>(state.lane)][i] = {own_[i].random, own_[i].draws * before,
-                                                            own_[i].normals * before};
+                                                             own_[i].normals * before};
   }
 }
 

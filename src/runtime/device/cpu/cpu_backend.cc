@@ -62,8 +62,7 @@ class CpuBackendImpl final : public CpuBackend {
     std::vector<WorkerCalls::OwnSource> sources;
     for (Own& own : own_) {
       const int64_t restarts = own.what.restarts ? 0 : 1;
-      sources.push_back(
-          {&own.streams[worker], own.what.draws * restarts, own.what.normals.count * restarts});
+      sources.push_back({&own.streams[worker], own.what.draws * restarts, own.what.normals.count * restarts});
     }
     return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_, gradients_,
                                        rounding_, agreement_, shared_, profile_, std::move(sources));
@@ -310,10 +309,10 @@ class CpuBackendImpl final : public CpuBackend {
   std::vector<Hyper> hypers_;
   std::vector<RandomStream> streams_;  // by worker
   std::vector<Own> own_;
-  GradientCount gradients_;            // of this step
-  RoundingPosition rounding_;          // of the next step, or the one that runs
-  Agreement agreement_;                // with other processes
-  StepAgreement step_agreement_;       // with those that hold other stages
+  GradientCount gradients_;       // of this step
+  RoundingPosition rounding_;     // of the next step, or the one that runs
+  Agreement agreement_;           // with other processes
+  StepAgreement step_agreement_;  // with those that hold other stages
   StepProfile profile_;
   at::Generator start_;                                 // where the next step's micro-batch 0 starts
   std::vector<Saved> restored_;                         // what a failed step has to give back
@@ -398,17 +397,17 @@ void CpuBackendImpl::beginOwn(Own& own) {
 
 /// The worker that drew last stands nearest to the end of the step.
 RandomStream& lastOf(std::vector<RandomStream>& streams) {
-  return *std::max_element(streams.begin(), streams.end(), [](const RandomStream& a, const RandomStream& b) {
-    return a.position() < b.position();
-  });
+  return *std::max_element(streams.begin(), streams.end(),
+                           [](const RandomStream& a, const RandomStream& b) { return a.position() < b.position(); });
 }
 
 void CpuBackendImpl::advanceOwn(Own& own) {
   const OwnStream& what = own.what;
   const int64_t all = what.restarts ? 1 : executable_.allMicroBatches(), draws = what.draws * all;
-  const at::Generator& end = lastOf(own.streams).stand({.draws_before = draws,
-                                                        .normals_before = what.normals.count * all,
-                                                        .spare = draws - what.draws + what.normals.spare});
+  const at::Generator& end = lastOf(own.streams)
+                                 .stand({.draws_before = draws,
+                                         .normals_before = what.normals.count * all,
+                                         .spare = draws - what.draws + what.normals.spare});
   at::Generator generator = what.generator;
   const std::lock_guard lock(generator.mutex());
   generator.set_state(end.get_state());
@@ -417,9 +416,10 @@ void CpuBackendImpl::advanceOwn(Own& own) {
 void CpuBackendImpl::advanceGenerator() {
   if (!executable_.isRandom()) return;
   const int64_t all = executable_.allMicroBatches(), draws = executable_.random_draws * all;
-  start_ = lastOf(streams_).stand({.draws_before = draws,
-                        .normals_before = executable_.normals.count * all,
-                        .spare = draws - executable_.random_draws + executable_.normals.spare})
+  start_ = lastOf(streams_)
+               .stand({.draws_before = draws,
+                       .normals_before = executable_.normals.count * all,
+                       .spare = draws - executable_.random_draws + executable_.normals.spare})
                .clone();
 }
 
