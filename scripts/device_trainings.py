@@ -1,4 +1,4 @@
-"""Short trainings on an accelerator beside eager PyTorch on it: for check_device.py, which reads the JSON of the last line.
+"""Short trainings on an accelerator beside eager PyTorch on it: for check_device.py, which reads the last line.
 
     device_trainings.py KIND --seconds 60 [--import MODULE]
 
