@@ -55,9 +55,8 @@ def test_nothing_is_sent_that_nobody_reads(of_two, how, rank):
         other = 1 - process
         results = sum(BYTES[name] for name in BYTES if OWNER[name] == process and _gets(rank, process, other))
         handed_over = VALUE if how == "training" or process == 0 else 0  # activations forward, gradients back
-        anchor = 2 * WIDTH * 4 if how == "training" and process == 0 else 0
-        if anchor and not _gets(rank, 0, other):
-            anchor = WIDTH * 4  # before the step, all read the weight
+        has_anchor = how == "training" and process == 0 and _gets(rank, 0, other)
+        anchor = ACCUMULATION * WIDTH * 4 if has_anchor else 0
         assert found["sent"] == [handed_over + results + anchor] * output_ranks.CALLS, f"process {process}"
 
 
