@@ -48,7 +48,7 @@ def test_bad_accumulation_types_set_later_are_value_errors():
         executor.setOptimizer(optimizer)
 
 
-@spec("optim/6", names=["optimizer.load_state_dict"])
+@spec("optim/6/after_each_training_call", names=["optimizer.load_state_dict"])
 def test_names_of_a_state_that_nobody_keeps_are_warned_of(caplog, capfd):
     model = Net()
     optimizer = poptorch.optim.Adam(model.parameters())
@@ -59,18 +59,15 @@ def test_names_of_a_state_that_nobody_keeps_are_warned_of(caplog, capfd):
     executor(X)
     assert "left out" not in capfd.readouterr().err + caplog.text
     strange = {**state["ipu_state"], "Accl1___layer.wieght": torch.ones(4, 4), "Accl9___layer.weight": torch.ones(4, 4)}
-    expected = {name: tensor.clone() for name, tensor in state["ipu_state"].items()}
     optimizer.load_state_dict({**state, "ipu_state": strange, "epoch": 3})
     assert "'epoch' is left out" in caplog.text
-    executor.setOptimizer(optimizer)
+    capfd.readouterr()
+    executor(X)
     said = capfd.readouterr().err
     assert "Accl1___layer.wieght of the loaded state is left out" in said
     assert "Accl9___layer.weight of the loaded state is left out" in said
     assert said.count("left out") == 2 and "keeps its value" not in said, said
-    now = executor._executable.session.optimizerState()
-    assert torch.equal(now["exp_avg/layer.weight"], expected["Accl1___layer.weight"])
-    executor(X)
-    assert optimizer.state_dict()["ipu_state"].keys() == expected.keys()
+    assert optimizer.state_dict()["ipu_state"].keys() == state["ipu_state"].keys()
 
 
 @spec("optim/6/before_compile", names=["optimizer.state_dict", "optimizer.has_state"])
