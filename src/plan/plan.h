@@ -49,8 +49,8 @@ struct PlanOptions {
   /// For zero-bubble orders, by stage: the most micro-batches between forward and weight gradient, at least 1. Empty:
   /// the schedule's own limits.
   std::vector<int64_t> most_held = {};
-  /// Bytes; each buffer begins at a multiple, if that is more than the plan's own. Kernels of accelerators look at it:
-  /// CUDA's RNNs divide the memory that they keep for backward by its address.
+  /// Bytes; each buffer begins at a multiple, if that is more than the plan's own. Kernels of accelerators may look at
+  /// addresses, and eager's tensors begin where their allocator puts them.
   int64_t alignment = 1;
   bool operator==(const PlanOptions&) const = default;
 };

@@ -29,7 +29,6 @@ class RestoredModel {
   std::vector<Saved> saved_;
 };
 
-/// While it lives, eager has as many threads as a device and draws the devices' random numbers, where it runs.
 /// Puts the program's own generators back to where they stand now. The streams outlive it.
 class RestoredGenerators {
  public:
@@ -43,6 +42,7 @@ class RestoredGenerators {
   std::vector<at::Tensor> states_;
 };
 
+/// While it lives, eager has as many threads as a device and draws the devices' random numbers, where it runs.
 class ThreadsAndRandom {
  public:
   ThreadsAndRandom(int threads, const ProgramOptions& options);

@@ -36,8 +36,42 @@ def program(text):
     return [sys.executable, "-c", text]
 
 
-def trained(script, folder, processes, names, **variables):
-    """What each of several processes left of each case: script FOLDER NAME... writes FOLDER/NAME-PROCESS.pt."""
-    done = poprun("--num-instances", processes, sys.executable, HERE / script, folder, *names, **variables)
+def said(done, processes=2):
+    """The lines "PROCESS: TEXT" that each of several processes printed, without their beginning."""
+    lines = [line.split(": ", 1) for line in done.stdout.splitlines()]
+    return [[words[1] for words in lines if words[0] == str(p) and len(words) == 2] for p in range(processes)]
+
+
+def trained(script, folder, processes, names, launcher=(), **variables):
+    """What each of several processes left of each case: script FOLDER NAME... writes FOLDER/NAME-PROCESS.pt. launcher:
+    a script that runs it."""
+    command = [sys.executable, *launcher, HERE / script, folder, *names]
+    done = poprun("--num-instances", processes, *command, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return {name: [torch.load(folder / f"{name}-{p}.pt") for p in range(processes)] for name in names}
+
+
+def _tensors(outputs):
+    return [tensor for call in outputs for tensor in (call if isinstance(call, (list, tuple)) else [call])]
+
+
+def require_equals_one(case, processes):
+    """What trained() found of a case of stage_cases has the bits that one process makes."""
+    alone = case.alone()
+    for process, result in enumerate(processes):
+        for ours, theirs in zip(_tensors(result["outputs"]), _tensors(alone["outputs"]), strict=True):
+            own = case.share(theirs, process, len(processes))
+            assert torch.equal(ours, own.view_as(ours)), f"a result in process {process}"
+        for part in ("weights", "state"):
+            assert result[part].keys() == alone[part].keys()
+            for key, value in alone[part].items():
+                assert torch.equal(result[part][key], value), f"{part} {key} in process {process}"
+
+
+# Programs of failing_stages.py whose processes start a step from other numbers, and what the error says.
+OTHER_STARTS = [
+    ("other_batch", "process 1 was given another batch than process 0"),
+    ("other_learning_rate", "process 1 has other hyper-parameters than process 0"),
+    ("other_seed_of_dropout", "process 1 draws other random numbers than process 0"),
+    ("other_tied_weights", "process 1 was given other weights that both hold than process 0"),
+]

@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import simulated
 
 script, *sys.argv[1:] = sys.argv[1:]
-sys.argv[0] = str(pathlib.Path(__file__).with_name(script))
+sys.argv[0] = str(pathlib.Path(__file__).parent / script)
 simulated.load()
 simulated.set_delays(1)
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "parity"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import cases
 import stage_cases
-from launch import HERE, poprun
+from launch import HERE, OTHER_STARTS, poprun, require_equals_one, said, trained
 from on_accelerator import judged
 
 pytestmark = pytest.mark.own_process
@@ -39,29 +39,15 @@ def _run(processes, script, *arguments, device="simulated", **variables):
     )
 
 
-def _trained(script, folder, processes, names, **settings):
+def _trained(script, folder, processes, names, device="simulated", **variables):
     """What each of several processes left of each case."""
-    done = _run(processes, script, folder, *names, **settings)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return {name: [torch.load(folder / f"{name}-{p}.pt") for p in range(processes)] for name in names}
-
-
-def _tensors(outputs):
-    return [tensor for call in outputs for tensor in (call if isinstance(call, (list, tuple)) else [call])]
+    launcher = [HERE / "on_simulated.py"]
+    return trained(script, folder, processes, names, launcher, ABELE_DEVICE=device, **variables)
 
 
 def _require_stages_equal(monkeypatch, name, processes, device):
     monkeypatch.setenv("ABELE_DEVICE", device)
-    case = (STAGES | stage_cases.UNEVEN)[name]
-    alone = case.alone()
-    for process, result in enumerate(processes):
-        for ours, theirs in zip(_tensors(result["outputs"]), _tensors(alone["outputs"]), strict=True):
-            own = case.share(theirs, process, len(processes))
-            assert torch.equal(ours, own.view_as(ours)), f"a result in process {process}"
-        for part in ("weights", "state"):
-            assert result[part].keys() == alone[part].keys()
-            for key, value in alone[part].items():
-                assert torch.equal(result[part][key], value), f"{part} {key} in process {process}"
+    require_equals_one((STAGES | stage_cases.UNEVEN)[name], processes)
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +140,7 @@ def test_processes_whose_devices_are_laid_out_in_other_ways(tmp_path):
 def _failing(name, script="failing_stages.py"):
     """What each process says of it."""
     done = _run(2, script, name)
-    lines = [line.split(": ", 1) for line in done.stdout.splitlines() if line[:3] in ("0: ", "1: ")]
-    return [[text for rank, text in lines if rank == str(process)] for process in range(2)], done
+    return said(done), done
 
 
 def test_a_process_that_ends_is_an_error_in_the_other():
@@ -182,15 +167,7 @@ def test_replicas_with_weights_off_chip_are_refused():
         assert error.startswith("E0711") and "off chip in a training of replicas in several processes" in error
 
 
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("other_batch", "process 1 was given another batch than process 0"),
-        ("other_learning_rate", "process 1 has other hyper-parameters than process 0"),
-        ("other_seed_of_dropout", "process 1 draws other random numbers than process 0"),
-        ("other_tied_weights", "process 1 was given other weights that both hold than process 0"),
-    ],
-)
+@pytest.mark.parametrize(("name", "what"), OTHER_STARTS)
 def test_steps_that_start_from_other_numbers_are_refused(name, what):
     seen, done = _failing(name)
     assert all("E0713" in texts[-1] and what in texts[-1] for texts in seen), done.stdout + done.stderr

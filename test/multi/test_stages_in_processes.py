@@ -4,10 +4,9 @@ import pathlib
 import sys
 
 import pytest
-import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from launch import HERE, poprun, program, trained
+from launch import HERE, OTHER_STARTS, poprun, program, require_equals_one, said, trained
 from stage_cases import CASES, STAGES, UNEVEN
 
 REPLICATED = [name for name in CASES if CASES[name].replicas > 1]
@@ -25,22 +24,10 @@ def of_four(tmp_path_factory):
     return trained("run_stage_cases.py", tmp_path_factory.mktemp("four"), 4, FEW)
 
 
-def _tensors(outputs):
-    return [tensor for call in outputs for tensor in (call if isinstance(call, (list, tuple)) else [call])]
-
-
 def _require_equal(name, processes):
     case = (CASES | UNEVEN)[name]
-    alone = case.alone()
-    for process, result in enumerate(processes):
-        assert result["lanes"] == case.lanes or not case.lanes
-        for ours, theirs in zip(_tensors(result["outputs"]), _tensors(alone["outputs"]), strict=True):
-            own = case.share(theirs, process, len(processes))
-            assert torch.equal(ours, own.view_as(ours)), f"a result in process {process}"
-        for part in ("weights", "state"):
-            assert result[part].keys() == alone[part].keys()
-            for key, value in alone[part].items():
-                assert torch.equal(result[part][key], value), f"{part} {key} in process {process}"
+    assert all(result["lanes"] == case.lanes or not case.lanes for result in processes)
+    require_equals_one(case, processes)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -84,8 +71,7 @@ def test_each_process_holds_the_memory_of_its_stages_alone(of_two):
 def _failing(name):
     """What each process says of it."""
     done = poprun("--num-instances=2", sys.executable, HERE / "failing_stages.py", name)
-    lines = [line.split(": ", 1) for line in done.stdout.splitlines() if line[:3] in ("0: ", "1: ")]
-    return [[text for rank, text in lines if rank == str(process)] for process in range(2)], done
+    return said(done), done
 
 
 def test_a_process_that_ends_is_an_error_in_the_other():
@@ -127,15 +113,7 @@ def test_another_number_of_processes_is_refused():
     assert all("E0402" in texts[0] and "start 1 processes" in texts[0] for texts in seen), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("other_batch", "process 1 was given another batch than process 0"),
-        ("other_learning_rate", "process 1 has other hyper-parameters than process 0"),
-        ("other_seed_of_dropout", "process 1 draws other random numbers than process 0"),
-        ("other_tied_weights", "process 1 was given other weights that both hold than process 0"),
-    ],
-)
+@pytest.mark.parametrize(("name", "what"), OTHER_STARTS)
 def test_steps_that_start_from_other_numbers_are_refused(name, what):
     seen, done = _failing(name)
     assert all("E0713" in texts[-1] and what in texts[-1] for texts in seen), done.stdout + done.stderr

@@ -4,7 +4,6 @@ import copy
 
 import abele
 import networks
-import poptorch
 import pytest
 import replicated
 import torch
@@ -12,11 +11,11 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from against_eager import MICRO_BATCH, SEED, eager, options, require_same
 from test_matrix import make_strategy
+from test_small_normals import ACCUMULATION, STEPS, make_batches, make_executor, sgd
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-STEPS, ACCUMULATION, ITERATIONS = 2, 3, 2
 DICE = torch.Generator()  # a global variable
 
 
@@ -86,26 +85,6 @@ def twin(model):
     for part in other.parts:
         part.generator = generator
     return other
-
-
-def sgd(model):
-    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-
-def make_batches(model, parts=1):
-    torch.manual_seed(1)
-    return [model.batch(MICRO_BATCH * ACCUMULATION * ITERATIONS * parts) for _ in range(STEPS)]
-
-
-def make_executor(model, strategy, num_stages, recompute=False, replicas=1):
-    for stage in range(num_stages):
-        poptorch.BeginBlock(model.parts[stage * len(model.parts) // num_stages], str(stage))
-    opts = options(lambda: make_strategy(strategy, num_stages, recompute), ACCUMULATION, ITERATIONS)
-    opts.replicationFactor(replicas)
-    opts._Popart.set("abele.allowShortPipeline", True)
-    if recompute:
-        opts._Popart.set("autoRecomputation", 3)
-    return poptorch.trainingModel(model, opts, sgd(model))
 
 
 def require_equal(ours, expected):
