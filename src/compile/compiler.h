@@ -20,10 +20,10 @@ using Poll = std::function<bool()>;
 
 /// Tensors of a model that is made on the meta device.
 struct MetaTensors {
-  /// Gives memory and contents to those that the program's devices have in this process, by their index in the model.
+  /// Gives memory and contents to the tensors that devices of this process need. needed: their indices in the model.
   /// Empty: nobody knows the contents.
   std::function<void(const std::vector<size_t>& needed)> materialize = {};
-  bool any = false;  // there were some before a program of the model was loaded, here as in all other processes
+  bool any = false;  // the model had such tensors before its first program was loaded; the same in all processes
 };
 
 /// What is compiled. forward and model as in capture::Request.
@@ -37,7 +37,7 @@ struct Program {
   std::function<std::string(int32_t)> reads_model = {};              // as in capture::Request
   /// Finds capture::Request::generators before forward runs. Empty: nobody knows them.
   std::function<std::vector<at::Generator>()> generators = {};
-  /// Told the devices of the stages of one replica before the program is loaded; may throw.
+  /// Called with the devices of one replica's stages before the program is loaded; may throw.
   std::function<void(const std::vector<int>& stage_devices)> check_devices = {};
   std::function<void(int progress, int total)> progress = {};  // called while compiling, first with 0, last with total
   Poll poll = {};
@@ -47,7 +47,7 @@ struct Program {
 /// What compilation took, phase by phase, in order.
 class PhaseTimes {
  public:
-  /// The phase that began with the object, or with the end of the one before, is over.
+  /// Ends the current phase. It began with the object or with the end of the phase before.
   void end(const char* name) {
     const auto now = std::chrono::steady_clock::now();
     times_.emplace_back(name, std::chrono::duration<double>(now - begin_).count());
@@ -76,14 +76,14 @@ struct CompileRequest {
   const std::vector<at::Tensor>& inputs;  // full-size tensors of one call
   const ProgramOptions& options;
   bool keeps_origins = false;
-  /// Brings what the cache had to its devices. Throws where it does not serve, and leaves nothing behind then.
+  /// Loads what the cache had onto its devices. If that cannot be used it throws, and nothing has changed.
   std::function<void()> load;
 };
 
-/// Captures the program, and describes it in `made`, whose optimizer and groupings are set. generator: the stream that
-/// micro-batch 0 starts from. Throws E01xx.
+/// Captures the program, and describes it in `made`. Requires: made.optimizer and made.groupings are set. generator:
+/// the random stream of micro-batch 0. Throws E01xx.
 capture::Recording captureProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made);
-/// Fills `made` from the recording. Returns: whether the cache had the executable, which `load` was called for.
+/// Fills `made` from the recording. Returns: did the cache have the executable? Then `load` has been called.
 /// Throws E02xx to E05xx.
 bool compileRecording(const CompileRequest& request, capture::Recording recording, MadeProgram& made);
 
@@ -91,16 +91,16 @@ bool compileRecording(const CompileRequest& request, capture::Recording recordin
 void describe(MadeProgram& compiled, const capture::Recording& recording, const std::vector<at::Tensor>& inputs);
 /// Names and devices of the stages, from graph and plan.
 void describeStages(MadeProgram& compiled);
-/// What the cache keeps: all that does not follow from the recording; and back.
+/// What the cache keeps of a program: all that does not follow from the recording.
 CompiledProgram executableOnly(const MadeProgram& compiled);
-/// recorded: what the program was captured as. Throws E0501 for the executable of another program.
+/// The inverse of executableOnly. recorded: the program as captured. Throws E0501 for another program's executable.
 void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Graph& recorded);
-/// The stream that micro-batch 0 of the first step starts from. Never the default generator itself.
+/// A new generator where micro-batch 0 of the first step starts. Never the default generator itself.
 at::Generator makeGenerator(const ProgramOptions& options);
 
 /// How this program is captured, without arguments and generators.
 capture::Request requestOf(const Program& program, const ProgramOptions& options);
-/// Tells a request which generators of the program's own there are now.
+/// Puts the program's own generators, as they are now, into the request.
 void findGenerators(const Program& program, capture::Request& request);
 
 }  // namespace abele::host

@@ -1,4 +1,4 @@
-// The schedule of training programs whose owner chose none. Used by session.cc.
+// The schedule of training programs for which the user chose none. Used by compiler.cc.
 #pragma once
 
 #include "compile/lowering.h"
@@ -6,7 +6,7 @@
 
 namespace abele::host {
 
-/// A pipeline in training, and nobody named a schedule.
+/// Is it a training pipeline for which the user named no schedule?
 bool leavesSchedule(const ProgramOptions& options);
 
 /// A lowered program under the schedule that was chosen for it.

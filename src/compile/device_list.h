@@ -10,23 +10,23 @@
 
 namespace abele::host {
 
-/// The devices that an option names, in the order of the model's devices, which begin the list again where there are
-/// more of them. "cuda": all of them; "cuda:1": that one; "cuda:0,cuda:1,cpu": a list. Empty: the CPU. Throws E0702 for
-/// a device that is not there.
+/// The devices that an option names, in order: the n-th is for device n of the model, and a model with more devices
+/// begins the list again. "cuda": all of that kind; "cuda:1": that one; "cuda:0,cuda:1,cpu": a list. Empty: the CPU.
+/// Throws E0702 for a device that is not there.
 std::vector<c10::Device> deviceList(const std::string& names);
 
-/// The same from where a process begins it: its n-th device is the n-th of these, which begin again. A process with
-/// devicesPerProcess(d) begins at the d-th for each process before it; one without takes its part of the list, as the
-/// others of this host take theirs.
+/// The same list from where a process begins in it, rotated: the first is the process's own first device. With
+/// devicesPerProcess(d) and r replicas in a process, process p begins at p * d / r; without it, the processes of a host
+/// divide the list (docs/devices.md).
 std::vector<c10::Device> devicesOf(const ProgramOptions& options, int64_t process);
 std::vector<c10::Device> devicesHere(const ProgramOptions& options);
 
-/// The device of each memory space. Those of other processes are given an accelerator of this one. All devices on the
+/// The device of each memory space. Spaces of other processes get an accelerator of this process. All devices on the
 /// CPU share one memory.
 std::vector<c10::Device> devicesBySpace(const ProgramOptions& options);
 
-/// The memory spaces of the model's devices (passes::StageRules::spaces). Empty: they are in one. Throws E0702 where
-/// processes would not have the same.
+/// The memory space of each device of the model (passes::StageRules::spaces). Empty: all are in one. Throws E0702 if
+/// processes with the same stages would have different ones.
 std::vector<int> spacesOf(const ProgramOptions& options);
 
 }  // namespace abele::host

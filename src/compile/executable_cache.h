@@ -1,4 +1,4 @@
-// A folder of compiled programs, one file each, keyed by what they were compiled from. Used by Session::compile.
+// A folder of compiled programs, one file each, keyed by what they were compiled from. Used by compiler.cc.
 #pragma once
 
 #include <functional>
@@ -20,11 +20,11 @@ class ExecutableCache {
  public:
   /// Makes the folder. Throws E0712 when it cannot be made or written.
   explicit ExecutableCache(std::string folder);
-  /// Nothing when there is no such file, or one that is damaged or of another key: a warning tells.
+  /// Nothing if there is no such file. Nothing, with a warning, if it is damaged or of another key.
   std::optional<CompiledProgram> find(const std::string& key) const;
-  /// A file that cannot be written is a warning: the program runs without it.
+  /// Warns if the file cannot be written; the program runs without it.
   void store(const std::string& key, const CompiledProgram& program) const;
-  /// Tells that the entry of a key does not serve.
+  /// Warns that the entry of a key cannot be used.
   void warnOf(const std::string& key, const Error& error) const;
 
   /// Until it is destroyed, no other process holds the lock of this folder.
@@ -37,7 +37,7 @@ class ExecutableCache {
    private:
     int file_;
   };
-  /// poll: asked about every 50 ms while another process has it; true ends the wait with E0602.
+  /// poll: called about every 50 ms while another process has the lock; if it returns true, the wait ends with E0602.
   Lock lock(const std::function<bool()>& poll = {}) const;
 
  private:

@@ -1,5 +1,5 @@
-// From a captured graph and options to a lowered graph and its plan. Used by session.cc, and by recompute_to_fit.cc and
-// memory_limit.cc, which try other options.
+// From a captured graph and options to a lowered graph and its plan. Used by compiler.cc, and by default_schedule.cc,
+// recompute_to_fit.cc and memory_limit.cc, which try other options.
 #pragma once
 
 #include <vector>
@@ -16,16 +16,16 @@ struct Captured {
 };
 
 plan::PlanOptions planOptions(const ProgramOptions& options);
-/// Stages, updates, recomputation and what the schedule needs. ProgramOptions::recompute_to_fit is looked at.
+/// Adds stages, updates, recomputation (also ProgramOptions::recompute_to_fit) and what the schedule needs.
 ir::Graph runPasses(const Captured& captured, const ProgramOptions& options);
 
-/// The values that are kept in spite of recomputation so that the plan fits options.device_memory in the least extra
-/// time that is found. lowered: by the passes without recomputation. E0405 is left to the caller: when nothing fits, it
-/// returns what needs the fewest bytes on devices that do not fit. Deterministic.
+/// Which values to keep so that the plan fits options.device_memory, and as little time as can be found goes into
+/// computing the others again. lowered: the graph after the passes without recomputation. If nothing fits, it returns
+/// the choice that needs the fewest bytes on the devices that do not fit; the caller throws E0405. Deterministic.
 struct Recomputed {
   bool needed = false;            // false: everything fits, nothing is made again
   std::vector<ir::ValueId> kept;  // for passes::RecomputeRules
-  int64_t values = 0, of = 0;     // made again, and how many could be
+  int64_t values = 0, of = 0;     // how many are made again, of how many that could be
   int64_t extra_ns = 0;           // estimated, of a micro-batch on all devices
 };
 Recomputed recomputeToFit(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options);
@@ -37,7 +37,7 @@ using CaptureSmaller = std::function<Captured(const ProgramOptions& options)>;
 void requireMemory(const exe::Executable& executable, const ir::Graph& graph, const plan::Plan& plan,
                    const Captured& captured, const ProgramOptions& options, int64_t rows,
                    const CaptureSmaller& capture_smaller);
-/// The same for a program whose graph nobody has.
+/// The same for a program that was loaded without its graph.
 void requireMemory(const exe::Executable& executable, const ProgramOptions& options);
 
 }  // namespace abele::host

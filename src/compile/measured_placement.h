@@ -1,5 +1,5 @@
-// How many devices an AutoSplit has where the user left that to a measurement: `devices("measured")`, in C++
-// `abele::wholeMachine()`. The program of each candidate takes a few steps on this machine, and the fastest is taken.
+// How many devices an AutoSplit gets under `devices("measured")`, in C++ `abele::wholeMachine()`: the program of each
+// candidate runs a few steps on this machine, and the fastest is taken.
 // Docs: docs/placement.md; ADR 17 says why no cost model chooses.
 #pragma once
 
@@ -39,7 +39,7 @@ bool measuresDevices(const ProgramOptions& options);
 /// Why the program cannot be tried; empty if it can. graph: as captured.
 std::string whyNotMeasured(const ir::Graph& graph, const ProgramOptions& options);
 
-/// The divisors of the cores, no more than micro-batches that can be in work at once. At least 1.
+/// The divisors of the cores up to the number of micro-batches that can be in work at once. At least 1.
 std::vector<int> deviceCandidates(int cores, int64_t micro_batches);
 /// For a replica of this program on this machine.
 std::vector<int> deviceCandidates(const ProgramOptions& options);
@@ -58,24 +58,24 @@ class PlacementStore {
  public:
   /// program: of cacheKey.
   PlacementStore(std::string folder, const std::string& program, std::string machine);
-  /// Nothing where nothing was kept, and for a file that is damaged or of another machine: a warning tells.
+  /// Nothing if nothing was kept. Nothing, with a warning, if the file is damaged or of another machine.
   std::optional<MeasuredPlacement> find() const;
-  /// A file that cannot be written is a warning.
+  /// Warns if the file cannot be written.
   void keep(const MeasuredPlacement& placement) const;
 
  private:
   std::string folder_, key_, machine_;
 };
 
-/// What a file holds, and back; nothing for text that write did not make.
+/// The text of a file, and back. readPlacement returns nothing for text that writePlacement did not make.
 std::string writePlacement(const MeasuredPlacement& placement);
 std::optional<MeasuredPlacement> readPlacement(const std::string& text);
 
-/// Brings a program to its devices, and times its steps there. Nothing of it is left then.
+/// Loads a program onto its devices, times its steps, and removes it again.
 using TimeProgram = std::function<PlacementTrial(MadeProgram program, const ProgramOptions& options)>;
 
-/// The options with the number of devices that was measured, now or earlier, or as they are where nobody asked for
-/// that. Where a program cannot be tried, a warning tells, and there is a device for each core. recording, made: of
+/// The options with the number of devices that is fastest, measured now or earlier; unchanged if the user did not ask
+/// for it. A program that cannot be tried gets a device for each core, with a warning. recording, made: of
 /// captureProgram. Throws as compileRecording.
 ProgramOptions measureDevices(const CompileRequest& request, const capture::Recording& recording,
                               const MadeProgram& made, const TimeProgram& time, MeasuredPlacement& placement);

@@ -10,17 +10,17 @@
 
 namespace abele::host {
 
-/// Exchanges the memory of a tensor, also for that of another device. Views of it keep theirs.
+/// Gives a tensor other memory, which may be of another device. Views of the tensor keep the old memory.
 void setMemory(const at::Tensor& tensor, const c10::Storage& storage);
 
-/// Gives tensors that are on the meta device memory of the host, with contents that nobody has set; those that shared a
-/// storage share it again. Nothing happens to others. Memory that nobody touches takes no room.
+/// Gives the tensors among these that are on the meta device memory of the host, with contents that nobody has set.
+/// Tensors that shared a storage share it again. Memory that nobody touches takes no room.
 /// Returns: the tensors and what they had before, for takeMemory().
 struct Memories {
   std::vector<std::pair<at::Tensor, c10::Storage>> before;
 };
 Memories giveMemory(const std::vector<at::Tensor>& tensors);
-/// They have again what they had.
+/// Undoes giveMemory(): the tensors have their earlier memory again.
 void takeMemory(const Memories& memories);
 
 /// Memory that reads as zeros and takes no room until somebody writes.

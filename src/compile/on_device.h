@@ -8,10 +8,10 @@
 
 namespace abele::host {
 
-/// While alive, the tensors of a model are on the device: copies of their memory, under the same tensor objects, with
-/// all that shares memory among them. Then they have their own memory again, which nothing has touched. Nothing
-/// happens to tensors that are there already. Tensors on the meta device read as zeros meanwhile, and take no memory on
-/// the host: a program depends on shapes alone. Threads: nobody else may use the model meanwhile.
+/// While it lives, the model's tensor objects work in copies on the device; tensors that share memory share it there,
+/// too. Afterwards they have their own memory again, unchanged. Tensors that are on the device already stay as they
+/// are. Tensors on the meta device read as zeros meanwhile and take no memory of the host, since a program depends on
+/// shapes alone. Threads: nobody else may use the model meanwhile.
 class OnDevice {
  public:
   OnDevice(const std::vector<capture::ModelTensor>& model, c10::Device device);

@@ -1,5 +1,5 @@
-// Decisions about a recording that the user left to us: where stages begin (AutoSplit) and which schedule runs them
-// (schedule "auto"). Used by compiler.cc and session/explain.cc.
+// Decisions that the user left to the compiler: where stages begin (AutoSplit), and which schedule runs them (schedule
+// "auto"). Used by compiler.cc, measured_placement.cc and session/explain.cc.
 #pragma once
 
 #include <vector>
@@ -10,14 +10,14 @@
 
 namespace abele::host {
 
-/// What the session asks for.
+/// Do the options leave the cuts to AutoSplit, or the choice to schedule "auto"?
 bool splitsByItself(const ProgramOptions& options);
 bool choosesSchedule(const ProgramOptions& options);
 
-/// Devices that an AutoSplit cuts for: as asked for, or as many as there are cores for a replica.
+/// Devices that AutoSplit cuts for: the number that the user gave, or one for each core of a replica.
 int splitDevices(const ProgramOptions& options);
 
-/// Memories and links, from the costs that the strategy was given; one memory where they name none.
+/// Memories and links as the strategy's costs describe them; one memory if they describe none.
 plan::Machine machineOf(const ProgramOptions& options);
 
 /// The graph lowered as one stage, cut into pieces for so many devices.

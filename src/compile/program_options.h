@@ -22,10 +22,10 @@ namespace abele::host {
 struct ProcessOptions {
   int64_t index = 0;
   int64_t count = 1;
-  int64_t on_host = 1;          // of them; they share its cores
-  int cores = 0;                // for a replica, as all processes agreed; 0: what this one has
-  int64_t devices = 0;          // that each has; 0: as many as its replicas need
-  int64_t stages = 1;           // consecutive ones that hold the stages of one replica
+  int64_t on_host = 1;          // processes on this host; they share its cores
+  int cores = 0;                // for a replica, as all processes agreed; 0: those of this process
+  int64_t devices = 0;          // of each process; 0: as many as its replicas need
+  int64_t stages = 1;           // how many consecutive processes hold the stages of one replica
   std::string group = "abele";  // name of their process group in c10d's registry
 };
 
@@ -55,8 +55,7 @@ struct Anchor {
   int64_t period = 1;
 };
 
-/// What the session needs of the user's options, as plain data. Its fields are rows of program_options.def, which says
-/// of each whether the compiled program depends on it.
+/// The fields are the rows of program_options.def, which says of each whether the compiled program depends on it.
 struct ProgramOptions {
 #define ABELE_OPTION(type, name, ...) type name = __VA_ARGS__;
 #include "compile/program_options.def"
@@ -76,9 +75,9 @@ c10::Device captureDevice(const ProgramOptions& options);
 void checkOptions(const ProgramOptions& options);
 /// Cores of this machine for the devices of one replica, at least 1.
 int coresOfReplica(const ProgramOptions& options);
-/// Processes, or groups of consecutive ones that hold one replica together, that have replicas of their own.
+/// How many processes, or groups of consecutive processes that hold one replica together, have replicas of their own.
 int64_t replicaProcesses(const ProgramOptions& options);
-/// Devices that each process has of a replica that lies in several; 0: replicas do not.
+/// How many devices of one replica each process has, if a replica lies in several processes; else 0.
 int64_t devicesOfReplicaHere(const ProgramOptions& options);
 /// Replicas of all processes.
 int64_t totalReplicas(const ProgramOptions& options);

@@ -16,8 +16,8 @@ std::vector<int32_t> groupsOf(CommGroup type, int64_t size, int64_t replicas);
 /// The first replica of every replica's group.
 std::vector<int32_t> firstOfGroups(const std::vector<int32_t>& group_of);
 
-/// A parameter of which groups of replicas have values of their own. The host's tensor has one more dimension in front:
-/// a value for every group, or for every replica.
+/// A parameter that has a value of its own in each group of replicas. The host's tensor has one more dimension in
+/// front: a value for every group, or for every replica.
 struct ReplicaGrouping {
   std::string parameter;
   CommGroup type = CommGroup::kAll;

@@ -11,20 +11,20 @@
 namespace abele::host {
 
 exe::Replication replicationOf(const ProgramOptions& options);
-/// E0702 where replicas with different inputs write a buffer that they were to share. Running statistics of
-/// normalisations are each replica's own.   graph: what the executable was built of.
+/// Throws E0702 if replicas with different inputs write a buffer that they share. Running statistics of normalisations
+/// are each replica's own. graph: what the executable was built of.
 void checkBuffers(const ProgramOptions& options, const exe::Executable& executable, const ir::Graph& graph);
-/// E0706 for gradient clipping, and for updates that an overflow skips, where replicas have parameters of their own:
-/// they would come to different conclusions.
+/// Throws E0706 for gradient clipping, and for updates that an overflow skips, if replicas have parameters of their
+/// own: each would decide differently.
 void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer);
-/// E0402 when all replicas together need more devices than there are.
-/// Throws E0402 where the stages do not lie in as many processes as there are.
+/// Throws E0402 if the stages ask for another number of processes than there are.
 void checkStageProcesses(const ProgramOptions& options, const exe::Executable& executable);
+/// Throws E0402 if all replicas together need more devices than there are.
 void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan);
 /// While it lives, parameters with a ReplicaGrouping have the shape of one value, as forward sees them.
 class OneValueEach {
  public:
-  /// E0702 for groupings that do not fit; nothing is changed then.
+  /// Throws E0702 for groupings that do not fit; nothing is changed then.
   OneValueEach(const std::vector<capture::ModelTensor>& model, const std::vector<ReplicaGrouping>& groupings,
                int64_t replicas);
   ~OneValueEach();

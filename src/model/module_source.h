@@ -33,23 +33,23 @@ class ModuleSource {
   virtual std::vector<NamedTensor> tensors() = 0;
   /// Of the program that is compiled or loaded next.
   virtual ProgramOptions options() = 0;
-  /// Calls `compile` once, with the program that forward is for arguments of this form, while all that a capture needs
-  /// stands around it. The model adds its tensors; compile returns the program on its devices.
+  /// Prepares what a capture needs around forward, then calls `compile` once with the program for arguments of this
+  /// form. The model adds its tensors to the program; compile returns the session that has it on its devices.
   virtual Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors,
                            const Compile& compile) = 0;
   /// This model trains the module from now on. Throws E0709 where another one does.
   virtual void claim(const std::vector<NamedTensor>& /*tensors*/) {}
-  /// Finds the other processes, where the program works with some and sessions do not find them by themselves.
+  /// Connects to the other processes of the program, if there are some and sessions do not connect by themselves.
   virtual void join() {}
   /// The model no longer trains the module.
   virtual void release() {}
   /// Type and shape as messages say them in the module's language.
   virtual std::string typeText(const at::Tensor& tensor) const = 0;
-  /// Other models that train some of the tensors and have a Sharing of their own. generation() changes when they may be
-  /// others than before.
+  /// Other models that train some of the tensors and have a Sharing of their own. When the list may have changed,
+  /// generation() has changed too.
   virtual std::vector<std::shared_ptr<Model>> trainers() { return {}; }
   virtual uint64_t generation() const { return 0; }
-  /// generation() when a training of some of the tensors last ended.
+  /// What generation() was when a training of some of the tensors last ended.
   virtual uint64_t lastEnd() { return 0; }
 };
 

@@ -1,4 +1,4 @@
-// Rules in which the packages that make models differ. A package sets the fields; what they mean is done here.
+// Rules in which the packages that make models differ (abele, poptorch). A package sets the fields; model/ obeys them.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace abele::host {
 struct Policy {
   bool many_programs = true;            // one for each kind of inputs; else one, whose session refuses others (E0704)
   bool many_structures = false;         // inputs of another structure are another kind; else they are refused (E0704)
-  bool torch_updates = true;            // numbers of updates are torch's, where PopTorch's rules are others
+  bool torch_updates = true;            // where torch and PopTorch compute an update differently, as torch does
   bool shares_weights = true;           // devices work in the model's own memory (abele.shareWeights says otherwise),
                                         // and trainings follow each other; else weights move by copies only
   bool short_pipelines = true;          // pipelines may have fewer micro-batches than stages
   bool wide_numbers = true;             // else int64 and float64 are narrowed to 32 bits on their way in and out
-  bool repeats_constants = true;        // else a result that no input changes is returned as one micro-batch has it
+  bool repeats_constants = true;        // a result that no input changes has the rows of all micro-batches, else of one
   bool all_losses = true;               // else forms of torch's losses that PopTorch's device lacks are E0711
   std::vector<DType> input_types = {};  // that devices take; empty: all
   int64_t most_devices = 0;             // that can be reserved, in powers of two; 0: a program has as many as it uses

@@ -38,19 +38,19 @@ struct PlanOptions {
   ScheduleKind schedule = ScheduleKind::k1F1B;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
-  /// Micro-batches that every action works on side by side. The schedule, frames and the two counts above take them as
-  /// one micro-batch. Requires whyNoLanes(graph) to be empty where it is not 1 (plan/lanes.h).
+  /// Micro-batches that every action works on side by side. The schedule, the frames and the two counts above count
+  /// them as one micro-batch. Requires, if it is not 1: whyNoLanes(graph) is empty (plan/lanes.h).
   int64_t lanes = 1;
   int64_t num_devices = 0;  // devices that exist; 0 = as many as asked for. E0402 beyond
   /// By stage, for schedules that order by time. Empty: estimateCosts(graph), so that equal programs get equal plans.
   std::vector<StageCost> costs = {};
   Locations locations = {};
-  int64_t hop_ns = 0;  // beside `costs`: until a value made by one device can be used on another
+  int64_t hop_ns = 0;  // with `costs`: the time until a value of one device can be used on another
   /// For zero-bubble orders, by stage: the most micro-batches between forward and weight gradient, at least 1. Empty:
   /// the schedule's own limits.
   std::vector<int64_t> most_held = {};
-  /// Bytes; each buffer begins at a multiple, if that is more than the plan's own. Kernels of accelerators may look at
-  /// addresses, and eager's tensors begin where their allocator puts them.
+  /// Bytes. Each buffer begins at a multiple of it, if it is more than the plan's own alignment. Kernels of
+  /// accelerators may depend on addresses, so buffers begin where eager's allocator would let tensors begin.
   int64_t alignment = 1;
   bool operator==(const PlanOptions&) const = default;
 };
@@ -118,15 +118,15 @@ struct OffChipGroup {
   bool operator==(const OffChipGroup&) const = default;
 };
 
-/// A ring of frames beside those of the stages. What transfers bring for a task comes into one, which has one frame
-/// more than micro-batches are in use, where there are more: the next one may come while the task works. The others
-/// hold values of a stage for as long as other stages or weight gradients read them.
+/// A ring of frames beside those of the stages, of two kinds. One holds what transfers bring for a task. If there are
+/// more micro-batches than are in use at once, it has one frame more, so that the next can arrive while the task works.
+/// The other holds values of a stage for as long as other stages or weight gradients read them.
 struct TaskRing {
   Task task;
   bool is_received = false;  // transfers fill it
   int64_t frames = 1;
   int64_t bytes = 0;             // of a frame
-  std::vector<Task> users = {};  // tasks that touch one; the first is `task` in the order of a micro-batch
+  std::vector<Task> users = {};  // tasks that touch a frame; `task` is the first of them in a micro-batch
   bool operator==(const TaskRing&) const = default;
 };
 
@@ -137,7 +137,7 @@ struct Plan {
   Schedule schedule;
   std::vector<Placement> placement;       // by value id (meaningful for bases)
   std::vector<int64_t> frames;            // stash ring length by stage
-  std::vector<std::vector<Task>> users;   // of a frame of the ring, by stage
+  std::vector<std::vector<Task>> users;   // tasks that touch a frame of the ring, by stage
   std::vector<int64_t> stash_bytes;       // one frame, by stage
   std::vector<int64_t> transient_bytes;   // by worker
   std::vector<int64_t> persistent_bytes;  // by worker
@@ -153,7 +153,7 @@ Plan makePlan(const ir::Graph& graph, const PlanOptions& options);
 /// it returns is consistent in itself.
 std::string print(const Plan& plan);
 Plan parse(std::string_view text);
-/// Where a plan that was read does not fit a graph: all findings, empty for what makePlan makes of it.
+/// Where a parsed plan does not fit a graph: all findings. Empty for what makePlan makes of the graph.
 std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph);
 /// Most bytes of each worker's device in use at once: what is always there, and of off-chip groups those that an action
 /// and (Locations::fetch_ahead) the next one of its worker need.

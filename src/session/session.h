@@ -41,8 +41,8 @@ struct SessionReport {
   std::vector<Stage> stages;  // last step; replica after replica
   double bubble = 0;          // share of worker time without work, last step
   int64_t step_ns = 0;
-  /// By this process to others in the last call: activations, gradients, gradient sums, results; all but the notes of
-  /// 64 bytes by which the processes agree.
+  /// What this process sent to others in the last call: activations, gradients, gradient sums and results, without the
+  /// notes of 64 bytes by which the processes agree.
   int64_t sent_bytes = 0;
   int64_t off_chip_bytes = 0, off_chip_file_bytes = 0;  // of all devices, and how much of it is in a file
   int64_t heap_allocations = 0;     // of tensor memory by the workers, last step; 0 once the first steps are over
@@ -50,15 +50,15 @@ struct SessionReport {
   int64_t workspace_bytes = 0;      // that the workers took from the heap for kernels so far; no part of peak_bytes
 };
 
-/// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs:
-/// those that are returned). input: the host begins to make the inputs ready, input_complete: the devices can read
-/// them; output: the micro-batch's last forward segment is done, output_complete: the results are the caller's.
+/// When the tensors of the last call moved: for each tensor a list by micro-batch (of outputs, the returned ones).
+/// input: the host begins to prepare the inputs. input_complete: the devices can read them. output: the last forward
+/// segment of the micro-batch has ended. output_complete: the caller has the results. Units: s since the call began.
 struct PerfCounters {
   std::vector<std::vector<double>> input, input_complete, output, output_complete;
 };
 
-/// Threads: one caller at a time. A call from within a step or compilation throws E0608, a call of what was compiled
-/// before this process was forked off E0607; the destructor then leaves alone what lives by threads.
+/// Threads: one caller at a time. A call from within a step or compilation throws E0608. In a forked child, a call of
+/// what its parent had compiled throws E0607, and the destructor does not touch what needs the parent's threads.
 class Session {
   struct Impl;
 
@@ -73,7 +73,7 @@ class Session {
   /// Throws E01xx..E06xx; the model is unchanged then and compile may be called again.
   void compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer);
   bool isCompiled() const;
-  /// Was it compiled before this process was forked off? Nothing of it can be used then.
+  /// Was it compiled by the parent of this forked process? It cannot be used then.
   bool isOfParent() const;
   /// Takes over what another session compiled; model: where its weights are now, by name. Uploads them. Throws E0712
   /// when the model or the options differ from the compiled ones; compile may be called then.
@@ -91,33 +91,34 @@ class Session {
   void copyWeightsToDevice();
   /// Uploads only these buffers.
   void copyBuffersToDevice(const std::vector<std::string>& names);
-  /// Which of the processes that hold the stages of a replica has each tensor of the model; those that no device has
-  /// are absent.
+  /// For each tensor of the model, which of the processes that hold the stages of a replica has it. Tensors that no
+  /// device has are absent.
   std::map<std::string, int64_t> owners() const;
-  /// A copy of the newest value of a tensor of the model, whichever process has it; host: the model's own. All
-  /// processes that hold stages call it, in one order. Throws E0713, E0606.
+  /// A copy of the newest value of a tensor of the model, whichever process has it. host: the model's own tensor. All
+  /// processes that hold stages call this for the same tensors in the same order. Throws E0713, E0606.
   at::Tensor weight(const std::string& name, const at::Tensor& host) const;
-  /// Tells all other processes of the program that this one has come here, with a word of its own, and waits for them.
-  /// act: as runtime::Announcement has it. Returns: all words, by process. Throws E0713, E0606.
+  /// Waits until all processes of the program have called this, and exchanges one word of each. act: as in
+  /// runtime::Announcement. Returns: the words, by process. Throws E0713, E0606.
   std::vector<uint64_t> meet(const char* act, uint64_t word) const;
   void setOptimizer(const OptimizerSpec& optimizer);  // E0706 if the rules differ from the compiled ones
 
   std::map<std::string, at::Tensor> optimizerState() const;  // "exp_avg/encoder.weight" -> copy
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
-  /// The same, read one at a time, for as long as the session lives. Of processes that hold stages all read the same
-  /// ones, in one order.
+  /// The same tensors, read one at a time, for as long as the session lives. Processes that hold stages all read the
+  /// same ones in the same order.
   StoredTensors wholeState() const;
-  /// Where each process has the tensors of its own stages alone: of these what it has itself, without the others' help.
+  /// wholeState(), but for one case: if each process has only the tensors of its own stages, the state of these, which
+  /// is read without the other processes.
   StoredTensors ownState() const;
-  /// For files: where each process has its own stages' alone, it can read no others, and what it reads may be the
-  /// device's own memory, whose contents stay until the next step; else all are in memory.
+  /// For files. If each process has only the tensors of its own stages, all names are there, this process can read its
+  /// own ones alone, and what it reads may be the device's memory, valid until the next step. Else copies of all.
   StoredTensors storedState() const;
   void takeStoredState(const StoredTensors& state);
   /// Of a model that was made on the meta device: each process has the tensors of its own stages alone.
   bool hasOwnWeightsAlone() const;
-  /// Of a program without an optimizer, for callers that update the weights themselves: each parameter's gradients of
-  /// the last call, summed over the micro-batches of its last group and over the replicas; parameters that the loss
-  /// does not depend on are absent. Copies. Throws E0706 where the program updates the weights.
+  /// For callers that update the weights themselves: copies of each parameter's gradient in the last call, summed over
+  /// the micro-batches of the last group and over the replicas. Parameters that the loss does not depend on are absent.
+  /// Throws E0706 if the program has an optimizer.
   std::map<std::string, at::Tensor> gradientSums() const;
   at::Tensor rngState() const;
   void setRngState(const at::Tensor& state);
