@@ -127,9 +127,7 @@ class Case:
     def batches(self):
         draw = torch.Generator().manual_seed(3)
         rows = self.iterations * self.accumulation * self.replicas * ROWS
-        return [
-            tuple(torch.randn(rows, WIDTH, generator=draw).to(self.dtype) for _ in range(2)) for _ in range(CALLS)
-        ]
+        return [tuple(torch.randn(rows, WIDTH, generator=draw).to(self.dtype) for _ in range(2)) for _ in range(CALLS)]
 
     def share(self, tensor, process, processes):
         """The rows of a process's replicas, of those of all."""

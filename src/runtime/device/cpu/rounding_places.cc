@@ -47,11 +47,12 @@ RoundingPlaces::RoundingPlaces(const exe::Executable& executable, int64_t proces
     uint64_t count = 0;
     for (const exe::Instruction& instruction : segment.instructions) {
       // What stands for others does not round: its parts do. Those of further lanes follow the first one's.
-      const bool counts = instruction.lane == 0 && instruction.joins == 0 && !isMessage(instruction) &&
-                          !isJoint(instruction);
+      const bool counts =
+          instruction.lane == 0 && instruction.joins == 0 && !isMessage(instruction) && !isJoint(instruction);
       if (counts) ++count;
       uint64_t place = count;
-      const auto written = instruction.writes.empty() ? held.end() : held.find(memoryOf(executable, instruction.writes[0]));
+      const auto written =
+          instruction.writes.empty() ? held.end() : held.find(memoryOf(executable, instruction.writes[0]));
       if (segment.direction == exe::Direction::kUpdate && written != held.end()) {
         place = written->second.name;
         // One after the other is added to the first one's sum.

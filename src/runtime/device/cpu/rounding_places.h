@@ -11,8 +11,8 @@
 namespace abele::runtime {
 
 /// The seeds of all calls. Messages do not count and updates are known by the names of what they write, so that
-/// replicas may share out the updates (exe::ShardingRules), and several processes, or micro-batches side by side, round as
-/// one does, or as they do one by one.
+/// replicas may share out the updates (exe::ShardingRules), and several processes, or micro-batches side by side, round
+/// as one does, or as they do one by one.
 class RoundingPlaces {
  public:
   /// process: as of Executable::globalMicroBatch.
