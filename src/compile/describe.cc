@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "compile/compiler.h"
@@ -47,13 +48,14 @@ std::string nameOf(const ir::Graph& graph, const ir::Node& node) {
 std::vector<std::string> stageNames(const ir::Graph& graph) {
   constexpr size_t kMost = 3;
   std::vector<std::vector<std::string>> parts(graph.stages.size());
+  std::vector<std::unordered_set<std::string>> seen(graph.stages.size());
   for (const ir::Node& node : graph.nodes) {
     const bool counts = node.direction == ir::Direction::kForward && !node.is_view && node.stage >= 0 &&
                         static_cast<size_t>(node.stage) < parts.size();
     if (!counts || plan::isTransfer(node)) continue;
-    std::vector<std::string>& own = parts[static_cast<size_t>(node.stage)];
+    const auto stage = static_cast<size_t>(node.stage);
     std::string name = nameOf(graph, node);
-    if (!name.empty() && std::ranges::find(own, name) == own.end()) own.push_back(std::move(name));
+    if (!name.empty() && seen[stage].insert(name).second) parts[stage].push_back(std::move(name));
   }
   std::vector<std::string> names;
   for (size_t stage = 0; stage < parts.size(); ++stage) {

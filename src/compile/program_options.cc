@@ -8,13 +8,6 @@
 namespace abele::host {
 namespace {
 
-void refuse(bool is_used, const ProgramOptions& options, const char* name, const char* remedy) {
-  ABELE_REQUIRE(!is_used, E0711,
-                {.what = cat(name, " is not available in training of several processes"),
-                 .found = cat(options.processes.count, " processes"),
-                 .remedy = remedy});
-}
-
 void checkReplicas(const ProgramOptions& options) {
   const int64_t replicas = options.replicas, size = options.input_group_size;
   ABELE_REQUIRE(replicas >= 1, E0702,
@@ -34,11 +27,12 @@ void checkProcesses(const ProgramOptions& options) {
                  .expected = "an index from 0 to the number of processes - 1",
                  .remedy = "call Distributed.configureProcessId(index, number)"});
   if (processes.count == 1 || !options.training) return;
-  refuse(options.auto_loss_scaling, options, "automatic loss scaling", "set a loss scaling in the optimizer");
-  refuse(options.stochastic_rounding, options, "stochastic rounding", "remove setEnableStochasticRounding");
-  refuse(std::any_of(options.groupings.begin(), options.groupings.end(),
-                     [](const ReplicaGrouping& g) { return g.type != CommGroup::kAll; }),
-         options, "replicaGrouping", "start one process with all replicas");
+  ABELE_REQUIRE(std::ranges::all_of(options.groupings,
+                                    [](const ReplicaGrouping& grouping) { return grouping.type == CommGroup::kAll; }),
+                E0711,
+                {.what = "replicaGrouping is not available in training of several processes",
+                 .found = cat(processes.count, " processes"),
+                 .remedy = "start one process with all replicas"});
 }
 
 }  // namespace

@@ -4,10 +4,14 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 
+#include <array>
+#include <cstring>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "base/log.h"
+#include "runtime/collective/peers.h"
 #include "session/impl.h"
 
 namespace abele::host {
@@ -32,13 +36,28 @@ void noteOverflow(Compiled& compiled) {
   log::info("gradients overflow with a loss scale of ", scale, ": the update is skipped, the scale is halved");
 }
 
+/// In all processes, so that each adapts alike.
+runtime::GradientSizes ofAllProcesses(const runtime::GradientSizes& own, runtime::Peers& peers) {
+  const std::array<int64_t, 3> numbers{own.large, own.all, own.overflowed ? 1 : 0};
+  runtime::GradientSizes sum;
+  for (const std::string& text : peers.exchange({reinterpret_cast<const char*>(numbers.data()), sizeof numbers})) {
+    std::array<int64_t, 3> theirs{};
+    std::memcpy(theirs.data(), text.data(), sizeof theirs);
+    sum.large += theirs[0];
+    sum.all += theirs[1];
+    sum.overflowed |= theirs[2] != 0;
+  }
+  return sum;
+}
+
 }  // namespace
 
 double finalLossScale(const Compiled& compiled) { return compiled.optimizer.loss_scaling * compiled.loss_scale_factor; }
 
 void adaptLossScale(Compiled& compiled, const ProgramOptions& options) {
   if (!options.auto_loss_scaling || !options.training) return;
-  const runtime::GradientSizes found = compiled.backend->takeGradientSizes();
+  runtime::GradientSizes found = compiled.backend->takeGradientSizes();
+  if (compiled.peers) found = ofAllProcesses(found, *compiled.peers);
   if (found.overflowed) {
     noteOverflow(compiled);
     return;

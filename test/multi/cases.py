@@ -37,10 +37,20 @@ def _shard(opts):
 
 class Case:
     """One training. replicas: of each process. lanes: micro-batches side by side where several processes train; one
-    process alone has them one by one."""
+    process alone has them one by one. dtype: of the model and of what it is given."""
 
-    def __init__(self, replicas=1, optimizer=_sgd, accumulation=1, iterations=1, edit=None, lanes=0, **model):
-        self.replicas, self.optimizer, self.edit, self.model = replicas, optimizer, edit, model
+    def __init__(
+        self,
+        replicas=1,
+        optimizer=_sgd,
+        accumulation=1,
+        iterations=1,
+        edit=None,
+        lanes=0,
+        dtype=torch.float32,
+        **model,
+    ):
+        self.replicas, self.optimizer, self.edit, self.model, self.dtype = replicas, optimizer, edit, model, dtype
         self.accumulation, self.iterations, self.lanes = accumulation, iterations, lanes
 
     def options(self, replicas):
@@ -57,12 +67,13 @@ class Case:
         """[call][micro-batch, replica of all, row, feature] of x and of target."""
         draw = torch.Generator().manual_seed(3)
         shape = (CALLS, self.iterations * self.accumulation, total, ROWS)
-        return torch.randn(*shape, 16, generator=draw), torch.randn(*shape, 4, generator=draw)
+        batches = torch.randn(*shape, 16, generator=draw), torch.randn(*shape, 4, generator=draw)
+        return tuple(batch.to(self.dtype) for batch in batches)
 
     def train(self, opts, share, total):
         """Trains on the share (a slice of the replicas of all). Returns what a test compares."""
         torch.manual_seed(1)
-        model = Net(**self.model)
+        model = Net(**self.model).to(self.dtype)
         executor = poptorch.trainingModel(model, opts, self.optimizer(model.parameters()))
         outputs = []
         for x, target in zip(*self.batches(total), strict=True):
@@ -107,6 +118,23 @@ def _sums(opts):
     opts.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
 
 
+def _rounded(opts):
+    opts.Precision.enableStochasticRounding(True)
+
+
+def _scaled(opts):
+    opts.Training.setAutomaticLossScaling(True)
+    opts._Popart.set("automaticLossScalingSettings.updatePeriod", 2)
+
+
+def _in_half(parameters, loss_scaling=1.0):
+    return poptorch.optim.AdamW(parameters, lr=0.01, loss_scaling=loss_scaling, accum_type=torch.float16)
+
+
+def _overflowing(parameters):
+    return _in_half(parameters, 2.0**18)
+
+
 CASES = {
     "sgd": Case(),
     # Sums of 8 MiB, cut into slices in the middle of a row: several rounds of messages.
@@ -121,6 +149,10 @@ CASES = {
     "sums": Case(replicas=2, edit=_sums),
     "dropout": Case(replicas=2, accumulation=2, iterations=2, dropout=0.5),
     "batch_norm": Case(replicas=2, accumulation=2, norm=True),
+    "rounded": Case(accumulation=2, iterations=2, replicas=2, dtype=torch.half, edit=_rounded),
+    "rounded_adamw": Case(accumulation=2, dtype=torch.half, optimizer=_adamw, edit=_rounded),
+    "loss_scaling": Case(accumulation=2, iterations=3, replicas=2, dtype=torch.half, optimizer=_adamw, edit=_scaled),
+    "loss_scaling_overflows": Case(iterations=3, dtype=torch.half, optimizer=_overflowing, edit=_scaled),
     "lanes": Case(accumulation=4, iterations=2, lanes=2),
     "lanes_of_replicas": Case(accumulation=3, replicas=2, lanes=3, optimizer=_adamw, edit=_pipelined),
     "lanes_in_buckets": Case(

@@ -21,11 +21,14 @@ class Net(torch.nn.Module):
         return y, poptorch.identity_loss(y.square(), reduction="mean")
 
 
-def training(width=4, seed=1, lr=0.1, off_chip=False):
+def training(width=4, seed=1, lr=0.1, off_chip=False, rounding=None):
+    """rounding: the seed of rounding at random; absent: results are rounded to nearest."""
     torch.manual_seed(seed)
     model = Net(width)
     opts = poptorch.Options()
     opts.Distributed.configureProcessId(RANK, 2)
+    if rounding is not None:
+        opts.randomSeed(rounding).Precision.enableStochasticRounding(True)
     if off_chip:
         opts.TensorLocations.setWeightLocation(
             poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
@@ -128,6 +131,11 @@ def other_weights():
 
 def other_optimizer():
     _, executor = training(lr=0.1 + RANK)
+    attempt(lambda: executor(GOOD))
+
+
+def other_rounding():
+    _, executor = training(rounding=5 + RANK)
     attempt(lambda: executor(GOOD))
 
 

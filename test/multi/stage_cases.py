@@ -90,6 +90,7 @@ class Case:
 
     spread: every replica lies in all processes; else in as few as their numbers allow.
     lanes: micro-batches side by side where several processes train; 0: chosen. One process alone has them one by one.
+    dtype: of the model and of what it is given.
     """
 
     def __init__(
@@ -103,8 +104,10 @@ class Case:
         devices=STAGES,
         spread=False,
         lanes=0,
+        dtype=torch.float32,
         **model,
     ):
+        self.dtype = dtype
         self.replicas, self.devices, self.spread = replicas, devices, spread
         model["devices"] = devices
         self.optimizer, self.edit, self.training, self.model = optimizer, edit, training, model
@@ -124,9 +127,7 @@ class Case:
     def batches(self):
         draw = torch.Generator().manual_seed(3)
         rows = self.iterations * self.accumulation * self.replicas * ROWS
-        return [
-            (torch.randn(rows, WIDTH, generator=draw), torch.randn(rows, WIDTH, generator=draw)) for _ in range(CALLS)
-        ]
+        return [tuple(torch.randn(rows, WIDTH, generator=draw).to(self.dtype) for _ in range(2)) for _ in range(CALLS)]
 
     def share(self, tensor, process, processes):
         """The rows of a process's replicas, of those of all."""
@@ -138,7 +139,7 @@ class Case:
 
     def run(self, opts, process=0, processes=1):
         torch.manual_seed(1)
-        model = Net(**self.model)
+        model = Net(**self.model).to(self.dtype)
         if not self.training:
             executor = poptorch.inferenceModel(model.eval(), opts)
             return {
@@ -183,6 +184,15 @@ def _clipped(parameters):
     return poptorch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1, max_grad_norm=0.05)
 
 
+def _rounded(opts):
+    opts.Precision.enableStochasticRounding(True)
+
+
+def _scaled(opts):
+    opts.Training.setAutomaticLossScaling(True)
+    opts._Popart.set("automaticLossScalingSettings.updatePeriod", 2)
+
+
 CASES = {
     "1f1b": Case(edit=_pipeline("1f1b")),
     "gpipe": Case(edit=_pipeline("gpipe"), iterations=2),
@@ -211,6 +221,13 @@ CASES = {
     "spread-dropout": Case(replicas=2, spread=True, accumulation=3, dropout=0.5),
     "spread-inference": Case(replicas=2, spread=True, accumulation=1, iterations=5, training=False),
     "spread-sharded": Case(replicas=2, spread=True, accumulation=2, edit=_sharded),
+    "rounded": Case(dtype=torch.half, tied=True, iterations=2, edit=_rounded),
+    "spread-rounded": Case(dtype=torch.half, replicas=2, spread=True, tied=True, optimizer=_clipped, edit=_rounded),
+    "loss-scaling": Case(dtype=torch.half, iterations=3, edit=_scaled),
+    "two-replicas-loss-scaling": Case(dtype=torch.half, replicas=2, devices=2, iterations=3, edit=_scaled),
+    "spread-loss-scaling": Case(
+        dtype=torch.half, replicas=2, spread=True, iterations=3, optimizer=_clipped, edit=_scaled
+    ),
     # Micro-batches side by side: a message has the values of all of them.
     "lanes": Case(lanes=2, accumulation=4, iterations=2, skip=True),
     "lanes-gpipe": Case(lanes=3, accumulation=6, edit=_pipeline("gpipe")),

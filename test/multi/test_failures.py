@@ -62,24 +62,23 @@ def test_optimizers_that_differ():
         assert error.startswith("E0713 processes-differ: process 1 has other hyper-parameters than process 0")
 
 
+def test_random_numbers_of_rounding_that_differ():
+    for (error,) in _said("other_rounding"):
+        assert error.startswith("E0713 processes-differ: process 1 rounds by other random numbers than process 0")
+        assert "set the same randomSeed in each" in error
+
+
 def test_weights_are_compared_after_each_upload():
     for same, changed in _said("loads_in_one_only"):
         assert same == "no error"
         assert changed.startswith("E0713 processes-differ: head.bias of process 1 differs")
 
 
-@pytest.mark.parametrize("option", ["auto_loss_scaling", "rounding", "grouping"])
-def test_what_several_processes_do_not_have(option):
-    opts = poptorch.Options()
+def test_groups_of_replicas_in_several_processes():
+    opts = poptorch.Options().replicationFactor(2)
     opts.Distributed.configureProcessId(0, 2)
-    if option == "auto_loss_scaling":
-        opts.Training.setAutomaticLossScaling(True)
-    if option == "rounding":
-        opts.Precision.enableStochasticRounding(True)
-    opts.replicationFactor(2)
     executor = poptorch.trainingModel(Scaled(), opts)
-    if option == "grouping":
-        executor.scale.replicaGrouping(poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup)
+    executor.scale.replicaGrouping(poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup)
     with pytest.raises(poptorch.Error, match="E0711 not-available: .* in training of several processes"):
         executor(torch.ones(2, 3))
 

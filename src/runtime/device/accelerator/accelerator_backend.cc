@@ -201,7 +201,7 @@ class AcceleratorBackend final : public DeviceBackend {
     for (size_t space = 0; space < places_.size(); ++space)
       if (const Place& place = places_.at(static_cast<int32_t>(space)); !place.isHost())
         events_.begun(static_cast<int32_t>(space)).record(*place.copies());
-    step_agreement_.begin(agreement_.hyperHash(), start_);
+    step_agreement_.begin(agreement_.hyperHash(), start_, rounding_);
   }
 
   void finish(bool completed) override {

@@ -91,7 +91,8 @@ class CpuBackendImpl final : public CpuBackend {
       for (RandomStream& stream : streams_) stream.begin(start_);
     for (Own& own : own_) beginOwn(own);
     for (Saved& saved : restored_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
-    step_agreement_.begin(agreement_.hyperHash(), start_);
+    if (options_.stochastic_rounding) agreement_.setRounding(rounding_);
+    step_agreement_.begin(agreement_.hyperHash(), start_, rounding_);
   }
 
   void agree() override { step_agreement_.agree(); }

@@ -17,17 +17,6 @@
 #include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime {
-namespace {
-
-// By what it writes, and not by its place: replicas may share out the updates (exe::ShardingRules), and the numbers
-// stay.
-RoundingSeed roundingOfUpdate(RoundingSeed seed, const exe::Instruction& instruction) {
-  RoundingSeed own = seed.of(~uint64_t{0});
-  if (!instruction.writes.empty()) own = own.of(static_cast<uint64_t>(instruction.writes[0]));
-  return instruction.op == ownOpName(OwnOp::kAdd) ? own.of(static_cast<uint64_t>(instruction.args[1].i)) : own;
-}
-
-}  // namespace
 
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                      std::vector<Hyper>& hypers, RandomStream& random, const DeviceOptions& options,
@@ -48,6 +37,7 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
                return makeCall(instruction, direction, slots, hypers);
              }) {
   calls_.drawFrom(std::move(own));
+  if (options.stochastic_rounding) rounding_places_.emplace(executable, options.process);
 }
 
 std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, exe::Direction direction,
@@ -85,17 +75,10 @@ void CpuDevice::run(const ActionContext& context) {
   // Some kernels (mkldnn_rnn_layer) ask for the mode to decide what they keep for backward.
   const c10::AutoGradMode as_captured(executable_.training);
   const CacheScope cache;
-  if (!options_.stochastic_rounding)  // nobody asks for seeds
+  if (!rounding_places_)  // nobody asks for seeds
     return calls_.run(context, options_.process, [](std::size_t, CallState&) {});
-  const RoundingSeed part =
-      RoundingSeed{rounding_.seed}.of(rounding_.step).of(static_cast<uint64_t>(context.micro_batch));
-  const exe::Segment& segment = executable_.segments[context.segment];
-  const RoundingSeed of_segment = part.of(static_cast<uint64_t>(segment.replica))
-                                      .of(static_cast<uint64_t>(segment.stage))
-                                      .of(static_cast<uint64_t>(segment.direction));
   calls_.run(context, options_.process, [&](std::size_t i, CallState& state) {
-    state.rounding = segment.direction == exe::Direction::kUpdate ? roundingOfUpdate(part, segment.instructions[i])
-                                                                  : of_segment.of(i);
+    state.rounding = rounding_places_->of(rounding_, state.action, i);
   });
 }
 

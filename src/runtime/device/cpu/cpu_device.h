@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/backend.h"
@@ -11,6 +12,7 @@
 #include "runtime/device/aten/worker_calls.h"
 #include "runtime/device/backend.h"
 #include "runtime/device/cpu/random_stream.h"
+#include "runtime/device/cpu/rounding_places.h"
 #include "runtime/device/processes/agreement.h"
 #include "runtime/device/processes/stage_shares.h"
 #include "runtime/kernels/optimizers.h"
@@ -37,6 +39,7 @@ class CpuDevice final : public Device {
   const exe::Instruction* first_joint_;  // of this worker; null: it has none
   GradientCount& gradients_;
   const RoundingPosition& rounding_;
+  std::optional<RoundingPlaces> rounding_places_;  // absent: nothing is rounded at random
   Agreement& agreement_;
   const StageShares& shared_;
   WorkerCalls calls_;  // last: made with the others

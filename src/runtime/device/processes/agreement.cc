@@ -45,19 +45,27 @@ uint64_t Agreement::hyperHash() const {
 }
 
 void Agreement::check(PeerMessages& peers) {
-  const std::string own = bytesOf(hyperHash());
-  std::vector<std::string> notes = peers.exchange(own + (has_upload_ ? '1' : '0'));
-  bool any_upload = false;
-  for (std::string& note : notes) {
-    any_upload |= note.back() == '1';
-    note.pop_back();
-  }
-  const int64_t other = firstOther(notes);
+  const std::string own = bytesOf(hyperHash()) + bytesOf(rounding_.seed) + bytesOf(rounding_.step);
+  const std::vector<std::string> notes = peers.exchange(own + (has_upload_ ? '1' : '0'));
+  const auto partsOf = [&notes](size_t begin, size_t count) {
+    std::vector<std::string> parts;
+    for (const std::string& note : notes) parts.push_back(note.substr(begin, count));
+    return parts;
+  };
+  const int64_t other = firstOther(partsOf(0, sizeof(uint64_t)));
   ABELE_REQUIRE(other < 0, E0713,
                 {.what = cat("process ", other, " has other hyper-parameters than process 0"),
                  .at = cat("process ", peers.process(), " of ", peers.processes()),
                  .expected = "the same optimizer in all processes",
                  .remedy = "set the same learning rate, momentum, loss scaling and so on in each"});
+  const int64_t rounds_otherwise = firstOther(partsOf(sizeof(uint64_t), 2 * sizeof(uint64_t)));
+  ABELE_REQUIRE(rounds_otherwise < 0, E0713,
+                {.what = cat("process ", rounds_otherwise, " rounds by other random numbers than process 0"),
+                 .at = cat("process ", peers.process(), " of ", peers.processes()),
+                 .expected = "the same random seed in all processes: with stochastic rounding it decides what the "
+                             "weights become",
+                 .remedy = "set the same randomSeed in each, and load the same checkpoint"});
+  const bool any_upload = std::ranges::any_of(notes, [](const std::string& note) { return note.back() == '1'; });
   if (any_upload) checkWeights(peers);
   has_upload_ = false;
 }

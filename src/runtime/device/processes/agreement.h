@@ -8,6 +8,7 @@
 
 #include "exe/executable.h"
 #include "runtime/collective/peers.h"
+#include "runtime/device/backend.h"
 
 namespace abele::runtime {
 
@@ -25,9 +26,11 @@ class Agreement {
   void setHyper(int group, const std::string& name, double value) { hypers_[{group, name}] = value; }
   /// The host wrote weights or optimizer state.
   void noteUpload() { has_upload_ = true; }
+  /// Where the rounding at random of this step starts from: all processes update, and must round alike.
+  void setRounding(const RoundingPosition& position) { rounding_ = position; }
 
-  /// Compares with the other processes: hyper-parameters always, weights and state where one of them wrote some. All
-  /// processes call it at the same place of a step. Throws E0713 in all of them, or what Peers throws.
+  /// Compares with the other processes: hyper-parameters and rounding always, weights and state where one of them
+  /// wrote some. All processes call it at the same place of a step. Throws E0713 in all of them, or what Peers throws.
   void check(PeerMessages& peers);
   /// Of all hyper-parameters.
   uint64_t hyperHash() const;
@@ -39,6 +42,7 @@ class Agreement {
   const int64_t stage_process_;
   const HostValue value_;
   std::map<std::pair<int, std::string>, double> hypers_;
+  RoundingPosition rounding_;
   bool has_upload_ = false;
 };
 

@@ -54,10 +54,11 @@ void StepAgreement::noteInputs(const std::vector<at::Tensor>& inputs) {
     if (executable_.input_slots[i] >= 0) inputs_ = hashOfTensor(inputs[i], inputs_);
 }
 
-void StepAgreement::begin(uint64_t hypers, const at::Generator& random) {
+void StepAgreement::begin(uint64_t hypers, const at::Generator& random, const RoundingPosition& rounding) {
   if (!peers_) return;
   Announcement own{.act = "runs a step", .facts = {hypers, inputs_, 0, 0}};
   if (executable_.isRandom()) own.facts[kRandom] = hashOfTensor(random.get_state(), 0);
+  if (rounds_) own.facts[kRandom] = hashOf(&rounding.step, sizeof rounding.step, own.facts[kRandom] + rounding.seed);
   for (const auto& [external, hash] : uploads_)
     own.facts[kUploads] = hashOf(&hash, sizeof hash, own.facts[kUploads] + static_cast<uint64_t>(external));
   announce(*peers_, own);

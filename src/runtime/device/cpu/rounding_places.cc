@@ -1,0 +1,82 @@
+#include "runtime/device/cpu/rounding_places.h"
+
+#include <map>
+#include <utility>
+
+#include "base/instructions.h"
+#include "runtime/collective/announcement.h"
+#include "runtime/device/processes/joint_call.h"
+#include "runtime/device/processes/message_call.h"
+
+namespace abele::runtime {
+namespace {
+
+struct Held {
+  uint64_t name;  // of the external in the slot
+  uint64_t replica;
+};
+
+/// Where a slot lies: an external is written through slots of other ids.
+std::pair<int32_t, int64_t> memoryOf(const exe::Executable& executable, int64_t slot) {
+  const exe::Slot& at = executable.slots[static_cast<size_t>(slot)];
+  return {at.group, at.offset_bytes};
+}
+
+/// By memory.
+std::map<std::pair<int32_t, int64_t>, Held> heldBy(const exe::Executable& executable, uint64_t first_replica) {
+  std::map<std::pair<int32_t, int64_t>, Held> held;
+  for (const exe::External& external : executable.externals) {
+    if (external.slot < 0) continue;
+    const auto kind = static_cast<uint64_t>(external.kind);
+    const uint64_t hash = hashOf(external.name.data(), external.name.size(), kind);
+    for (auto replica = static_cast<int32_t>(executable.replicas); --replica >= 0;)  // slots of all belong to the first
+      for (int32_t slot : exe::slotsOf(executable, external, replica))
+        held[memoryOf(executable, slot)] = {hash, first_replica + static_cast<uint64_t>(replica)};
+  }
+  return held;
+}
+
+}  // namespace
+
+RoundingPlaces::RoundingPlaces(const exe::Executable& executable, int64_t process) : executable_(executable) {
+  const auto first_replica = static_cast<uint64_t>(process * executable.replicas);
+  const auto held = heldBy(executable, first_replica);
+  for (const exe::Segment& segment : executable.segments) {
+    Segment& made = segments_.emplace_back();
+    made.replica = first_replica + static_cast<uint64_t>(segment.replica);
+    uint64_t count = 0;
+    for (const exe::Instruction& instruction : segment.instructions) {
+      // What stands for others does not round: its parts do. Those of further lanes follow the first one's.
+      const bool counts =
+          instruction.lane == 0 && instruction.joins == 0 && !isMessage(instruction) && !isJoint(instruction);
+      if (counts) ++count;
+      uint64_t place = count;
+      const auto written =
+          instruction.writes.empty() ? held.end() : held.find(memoryOf(executable, instruction.writes[0]));
+      if (segment.direction == exe::Direction::kUpdate && written != held.end()) {
+        place = written->second.name;
+        // One after the other is added to the first one's sum.
+        if (instruction.op == ownOpName(OwnOp::kAdd))
+          if (const auto added = held.find(memoryOf(executable, instruction.args[1].i)); added != held.end())
+            place = RoundingSeed{place}.of(added->second.replica).value;
+      }
+      made.places.push_back(place);
+    }
+  }
+}
+
+RoundingSeed RoundingPlaces::of(const RoundingPosition& step, const ActionContext& action, std::size_t i) const {
+  const RoundingSeed whole = RoundingSeed{step.seed}.of(step.step);
+  const exe::Segment& segment = executable_.segments[action.segment];
+  const Segment& numbered = segments_[action.segment];
+  const uint64_t place = numbered.places[i];
+  if (segment.direction == exe::Direction::kUpdate)
+    return whole.of(static_cast<uint64_t>(action.micro_batch / executable_.accumulation)).of(~uint64_t{0}).of(place);
+  return whole.of(static_cast<uint64_t>(action.micro_batch))
+      .of(numbered.replica)
+      .of(static_cast<uint64_t>(segment.stage))
+      .of(static_cast<uint64_t>(segment.direction))
+      .of(place);
+}
+
+}  // namespace abele::runtime

@@ -1,0 +1,33 @@
+// Which random numbers a call rounds with: by what it computes, and not by where it runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "exe/executable.h"
+#include "runtime/device/backend.h"
+#include "runtime/kernels/rounding.h"
+
+namespace abele::runtime {
+
+/// The seeds of all calls. Messages do not count and updates are known by the names of what they write, so that
+/// replicas may share out the updates (exe::ShardingRules), and several processes, or micro-batches side by side, round
+/// as one does, or as they do one by one.
+class RoundingPlaces {
+ public:
+  /// process: as of Executable::globalMicroBatch.
+  RoundingPlaces(const exe::Executable& executable, int64_t process);
+  /// Of call i of an action's segment. action: of the call's micro-batch, where several lie side by side.
+  RoundingSeed of(const RoundingPosition& step, const ActionContext& action, std::size_t i) const;
+
+ private:
+  struct Segment {
+    uint64_t replica;              // among those of all processes
+    std::vector<uint64_t> places;  // by call
+  };
+
+  const exe::Executable& executable_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace abele::runtime
