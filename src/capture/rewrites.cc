@@ -71,6 +71,13 @@ bool isFloatingTensor(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() && at::isFloatingType(value.toTensor().scalar_type());
 }
 
+/// Does the type hold every value of the tensor, whose own type is another?
+bool isNarrower(const c10::IValue& tensor, at::ScalarType type) {
+  if (!isFloatingTensor(tensor)) return false;
+  const at::ScalarType own = tensor.toTensor().scalar_type();
+  return own != type && c10::promoteTypes(own, type) == type;
+}
+
 const c10::OperatorHandle& materialised(const std::string& view) {
   static const c10::OperatorHandle conj = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_conj_physical", "");
   static const c10::OperatorHandle neg = c10::Dispatcher::singleton().findSchemaOrThrow("aten::neg", "");
@@ -106,7 +113,8 @@ bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::S
 // --- another operator in its place -----------------------------------------------------------------------------------
 
 bool Rewrites::recordAnother(torch::jit::Stack* stack) {
-  return recordLazyView(stack) || recordWithFixedShapes(stack) || recordWithGradMode(stack);
+  return recordLazyView(stack) || recordWithFixedShapes(stack) || recordWithGradMode(stack) ||
+         recordWithWiderStatistics(stack);
 }
 
 // What eager would see through the view when either side is written later is refused then.
@@ -141,6 +149,32 @@ bool Rewrites::recordWithGradMode(torch::jit::Stack* stack) {
   if (!found) return false;  // a program without the CPU kernels
   stack->emplace_back(mode);
   record_(*found, stack);
+  return true;
+}
+
+// Statistics are written: copies in the input's type are, and what they then hold goes back.
+bool Rewrites::recordWithWiderStatistics(torch::jit::Stack* stack) {
+  if (position_.op_name != "aten::native_batch_norm") return false;
+  static const c10::OperatorHandle norm = c10::Dispatcher::singleton().findSchemaOrThrow("aten::native_batch_norm", "");
+  static const c10::OperatorHandle copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  const at::ScalarType type = argumentAt(norm, *stack, 0).toTensor().scalar_type();
+  const bool trains = argumentAt(norm, *stack, 5).toBool();
+  std::vector<std::pair<c10::IValue, c10::IValue>> written;  // the statistics, and their copies
+  bool is_mixed = false;
+  for (const size_t i : {1, 2, 3, 4}) {  // weight, bias, running mean and variance
+    c10::IValue& operand = argumentAt(norm, *stack, i);
+    if (!isNarrower(operand, type)) continue;
+    const c10::IValue own = operand;
+    cast(operand, type);
+    is_mixed = true;
+    if (trains && i > 2) written.emplace_back(own, operand);
+  }
+  if (!is_mixed) return false;
+  record_(norm, stack);
+  for (const auto& [statistics, copied] : written) {
+    torch::jit::Stack arguments = {statistics, copied, false};
+    record_(copy, &arguments);
+  }
   return true;
 }
 
@@ -182,13 +216,15 @@ void Rewrites::widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* st
       if (arguments[i].name() == name) return &argumentAt(op, *stack, i);
     return nullptr;
   };
+  const at::ScalarType input = named("input")->toTensor().scalar_type();
+  for (const char* name : {"weight", "running_mean", "running_var"})
+    if (c10::IValue* operand = named(name); operand != nullptr && isNarrower(*operand, input)) cast(*operand, input);
   const c10::IValue* statistics = named("running_mean");
   if (statistics == nullptr || !isFloatingTensor(*statistics)) return;
   const at::ScalarType type = statistics->toTensor().scalar_type();
   for (const char* name : {"weight", "bias"}) {
     c10::IValue* weight = named(name);
-    if (weight == nullptr || !isFloatingTensor(*weight) || weight->toTensor().scalar_type() == type) continue;
-    if (c10::promoteTypes(weight->toTensor().scalar_type(), type) == type) cast(*weight, type);
+    if (weight != nullptr && isNarrower(*weight, type)) cast(*weight, type);
   }
 }
 

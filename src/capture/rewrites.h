@@ -35,6 +35,7 @@ class Rewrites {
   bool recordLazyView(torch::jit::Stack* stack);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
   bool recordWithGradMode(torch::jit::Stack* stack);
+  bool recordWithWiderStatistics(torch::jit::Stack* stack);
   void widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack);
