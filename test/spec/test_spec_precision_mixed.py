@@ -204,7 +204,9 @@ class WiderNorm(torch.nn.Module):
         norm = self.norm
         statistics = [each.to(x.dtype, copy=True) for each in (norm.running_mean, norm.running_var)]
         weight, bias = norm.weight.to(x.dtype), norm.bias.to(x.dtype)
-        y = torch.nn.functional.batch_norm(x, *statistics, weight, bias, self.training, norm.momentum, norm.eps)
+        norm.num_batches_tracked += self.training
+        momentum = norm.momentum or 1 / norm.num_batches_tracked.item()
+        y = torch.nn.functional.batch_norm(x, *statistics, weight, bias, self.training, momentum, norm.eps)
         with torch.no_grad():
             norm.running_mean.copy_(statistics[0])
             norm.running_var.copy_(statistics[1])
@@ -212,10 +214,11 @@ class WiderNorm(torch.nn.Module):
 
 
 @spec("environment/11/mixed_operands")
+@pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("statistics", [HALF, torch.float32])
-def test_a_batch_norm_of_float16_takes_wider_inputs(statistics):
+def test_a_batch_norm_of_float16_takes_wider_inputs(statistics, momentum):
     torch.manual_seed(3)
-    norm, x = torch.nn.BatchNorm2d(6).to(HALF), torch.randn(3, 6, 4, 4)
+    norm, x = torch.nn.BatchNorm2d(6, momentum=momentum).to(HALF), torch.randn(3, 6, 4, 4)
     norm.running_mean, norm.running_var = norm.running_mean.to(statistics), norm.running_var.to(statistics)
     ours, theirs = WithLoss(norm), WithLoss(WiderNorm(copy.deepcopy(norm)))
     executor = poptorch.trainingModel(ours, optimizer=torch.optim.SGD(ours.parameters(), lr=0.5))
@@ -228,8 +231,7 @@ def test_a_batch_norm_of_float16_takes_wider_inputs(statistics):
         optimizer.step()
         assert torch.equal(loss, expected)
     for mine, value in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True):
-        if value.is_floating_point():  # WiderNorm does not count batches
-            assert mine.dtype == value.dtype and torch.equal(mine, value)
+        assert mine.dtype == value.dtype and torch.equal(mine, value)
     ours.destroy()
     prediction = poptorch.inferenceModel(norm.eval())(x)
     assert torch.equal(prediction, WiderNorm(norm).eval()(x))
