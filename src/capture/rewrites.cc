@@ -67,6 +67,16 @@ std::optional<size_t> longIndices(const std::string& op) {
   return found == table.end() ? std::nullopt : std::optional<size_t>(found->second);
 }
 
+std::optional<size_t> narrowResults(const std::string& op) {
+  static const std::unordered_map<std::string, size_t> table = {
+#define ABELE_FLOAT32_ONLY(name, count) {name, count},
+#include "capture/float32_only.def"
+#undef ABELE_FLOAT32_ONLY
+  };
+  auto found = table.find(op);
+  return found == table.end() ? std::nullopt : std::optional<size_t>(found->second);
+}
+
 bool isFloatingTensor(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() && at::isFloatingType(value.toTensor().scalar_type());
 }
@@ -112,9 +122,9 @@ bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::S
 
 // --- another operator in its place -----------------------------------------------------------------------------------
 
-bool Rewrites::recordAnother(torch::jit::Stack* stack) {
-  return recordLazyView(stack) || recordWithFixedShapes(stack) || recordWithGradMode(stack) ||
-         recordWithWiderStatistics(stack);
+bool Rewrites::recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  return recordLazyView(stack) || recordInFloat32(op, stack) || recordWithWiderStatistics(op, stack) ||
+         recordWithFixedShapes(stack) || recordWithGradMode(stack);
 }
 
 // What eager would see through the view when either side is written later is refused then.
@@ -152,17 +162,37 @@ bool Rewrites::recordWithGradMode(torch::jit::Stack* stack) {
   return true;
 }
 
+bool Rewrites::recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::optional<size_t> num_narrow = narrowResults(position_.op_name);
+  if (!num_narrow || !position_.device.is_cpu()) return false;
+  std::optional<at::ScalarType> type;
+  bool is_narrow = false;
+  for (size_t i = stack->size() - numArguments(op); i < stack->size(); ++i) {
+    if (!isFloatingTensor((*stack)[i])) continue;
+    const at::ScalarType own = (*stack)[i].toTensor().scalar_type();
+    if (!type) type = own;
+    if (!at::isReducedFloatingType(own)) continue;
+    cast((*stack)[i], at::kFloat);
+    is_narrow = true;
+  }
+  if (!is_narrow) return false;
+  record_(op, stack);
+  if (!at::isReducedFloatingType(*type)) return true;
+  const size_t first = stack->size() - op.schema().returns().size();
+  for (size_t i = 0; i < *num_narrow; ++i) cast((*stack)[first + i], *type);
+  return true;
+}
+
 // Statistics are written: copies in the input's type are, and what they then hold goes back.
-bool Rewrites::recordWithWiderStatistics(torch::jit::Stack* stack) {
+bool Rewrites::recordWithWiderStatistics(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (position_.op_name != "aten::native_batch_norm") return false;
-  static const c10::OperatorHandle norm = c10::Dispatcher::singleton().findSchemaOrThrow("aten::native_batch_norm", "");
   static const c10::OperatorHandle copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-  const at::ScalarType type = argumentAt(norm, *stack, 0).toTensor().scalar_type();
-  const bool trains = argumentAt(norm, *stack, 5).toBool();
+  const at::ScalarType type = argumentAt(op, *stack, 0).toTensor().scalar_type();
+  const bool trains = argumentAt(op, *stack, 5).toBool();
   std::vector<std::pair<c10::IValue, c10::IValue>> written;  // the statistics, and their copies
   bool is_mixed = false;
   for (const size_t i : {1, 2, 3, 4}) {  // weight, bias, running mean and variance
-    c10::IValue& operand = argumentAt(norm, *stack, i);
+    c10::IValue& operand = argumentAt(op, *stack, i);
     if (!isNarrower(operand, type)) continue;
     const c10::IValue own = operand;
     cast(operand, type);
@@ -170,7 +200,7 @@ bool Rewrites::recordWithWiderStatistics(torch::jit::Stack* stack) {
     if (trains && i > 2) written.emplace_back(own, operand);
   }
   if (!is_mixed) return false;
-  record_(norm, stack);
+  record_(op, stack);
   for (const auto& [statistics, copied] : written) {
     torch::jit::Stack arguments = {statistics, copied, false};
     record_(copy, &arguments);
