@@ -67,14 +67,16 @@ std::optional<size_t> longIndices(const std::string& op) {
   return found == table.end() ? std::nullopt : std::optional<size_t>(found->second);
 }
 
-std::optional<size_t> narrowResults(const std::string& op) {
-  static const std::unordered_map<std::string, size_t> table = {
-#define ABELE_FLOAT32_ONLY(name, count) {name, count},
+enum class Float32Only { kPlain, kKeepsResult, kTakesResult, kTakesDistances };
+
+const Float32Only* float32OnlyOf(const std::string& op) {
+  static const std::unordered_map<std::string, Float32Only> table = {
+#define ABELE_FLOAT32_ONLY(name, kind) {name, Float32Only::kind},
 #include "capture/float32_only.def"
 #undef ABELE_FLOAT32_ONLY
   };
   auto found = table.find(op);
-  return found == table.end() ? std::nullopt : std::optional<size_t>(found->second);
+  return found == table.end() ? nullptr : &found->second;
 }
 
 bool isFloatingTensor(const c10::IValue& value) {
@@ -163,24 +165,42 @@ bool Rewrites::recordWithGradMode(torch::jit::Stack* stack) {
 }
 
 bool Rewrites::recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const std::optional<size_t> num_narrow = narrowResults(position_.op_name);
-  if (!num_narrow || !position_.device.is_cpu()) return false;
+  const Float32Only* kind = float32OnlyOf(position_.op_name);
+  if (kind == nullptr || !position_.device.is_cpu()) return false;
   std::optional<at::ScalarType> type;
   bool is_narrow = false;
   for (size_t i = stack->size() - numArguments(op); i < stack->size(); ++i) {
-    if (!isFloatingTensor((*stack)[i])) continue;
-    const at::ScalarType own = (*stack)[i].toTensor().scalar_type();
+    c10::IValue& operand = (*stack)[i];
+    if (!isFloatingTensor(operand)) continue;
+    const at::ScalarType own = operand.toTensor().scalar_type();
     if (!type) type = own;
     if (!at::isReducedFloatingType(own)) continue;
-    cast((*stack)[i], at::kFloat);
     is_narrow = true;
+    const at::Tensor* before = *kind == Float32Only::kTakesResult ? beforeCast(operand.toTensor()) : nullptr;
+    if (before != nullptr)
+      operand = *before;
+    else
+      cast(operand, at::kFloat);
   }
   if (!is_narrow) return false;
+  if (*kind == Float32Only::kTakesDistances) measureAgain(op, stack);
   record_(op, stack);
   if (!at::isReducedFloatingType(*type)) return true;
-  const size_t first = stack->size() - op.schema().returns().size();
-  for (size_t i = 0; i < *num_narrow; ++i) cast((*stack)[first + i], *type);
+  c10::IValue& result = (*stack)[stack->size() - op.schema().returns().size()];
+  const at::Tensor before = result.toTensor();
+  cast(result, *type);
+  if (*kind == Float32Only::kKeepsResult) keepBeforeCast(result.toTensor(), before);
   return true;
+}
+
+// Rounded distances are no more equal to the largest difference of two rows, where the norm is the maximum.
+void Rewrites::measureAgain(const c10::OperatorHandle& backward, torch::jit::Stack* stack) {
+  static const c10::OperatorHandle forward = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_cdist_forward", "");
+  const auto argument = [&](size_t i) -> c10::IValue& { return argumentAt(backward, *stack, i); };
+  constexpr int64_t kByRows = 2;  // not by a matrix product, which has another backward
+  torch::jit::Stack arguments = {argument(1), argument(2), argument(3), kByRows};
+  record_(forward, &arguments);
+  argument(4) = arguments.back();
 }
 
 // Statistics are written: copies in the input's type are, and what they then hold goes back.
@@ -275,6 +295,19 @@ void Rewrites::cast(c10::IValue& tensor, at::ScalarType type) {
   record_(to_copy, &arguments);
   tensor = std::move(arguments.back());
   position_.op_name = name;
+}
+
+void Rewrites::keepBeforeCast(const at::Tensor& result, const at::Tensor& before) {
+  std::erase_if(before_casts_, [](const auto& kept) { return kept.first.expired(); });
+  before_casts_.emplace_back(result.storage().getWeakStorageImpl(), before);
+}
+
+const at::Tensor* Rewrites::beforeCast(const at::Tensor& result) const {
+  for (const auto& [storage, before] : before_casts_)
+    if (!storage.expired() && storage._unsafe_get_target() == result.storage().unsafeGetStorageImpl() &&
+        result.sizes() == before.sizes())
+      return &before;
+  return nullptr;
 }
 
 // --- shapes ----------------------------------------------------------------------------------------------------------

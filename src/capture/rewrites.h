@@ -2,6 +2,9 @@
 // mixed_operands.def, long_indices.def). Used by recorder.cc.
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "capture/boxed_call.h"
 #include "capture/lazy_copies.h"
 #include "capture/values.h"
@@ -36,17 +39,22 @@ class Rewrites {
   bool recordWithFixedShapes(torch::jit::Stack* stack);
   bool recordWithGradMode(torch::jit::Stack* stack);
   bool recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void measureAgain(const c10::OperatorHandle& backward, torch::jit::Stack* stack);
   bool recordWithWiderStatistics(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void cast(c10::IValue& tensor, at::ScalarType type);
+  void keepBeforeCast(const at::Tensor& result, const at::Tensor& before);
+  const at::Tensor* beforeCast(const at::Tensor& result) const;
 
   const bool training_;
   Position& position_;
   const Values& values_;
   LazyCopies& lazy_copies_;
   const RunOperator record_;
+  // Results that were cast back, and what they were before; the casts' memory is their own.
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, at::Tensor>> before_casts_;
 };
 
 }  // namespace abele::capture

@@ -22,8 +22,10 @@ def scaled(mode):
 # Name -> the operator, the shape of its operand, and the operator for the reference where it is another.
 OPERATORS = {
     "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), (2, 3, 4, 4, 4), None),
-    "cdist": (lambda x: torch.cdist(x, x.flip(0) + 1), (4, 6), None),
+    "cdist": (lambda x: torch.cdist(x[:2], x[2:]), (4, 6), None),
+    "cdist, largest difference": (lambda x: torch.cdist(x[:2], x[2:], p=float("inf")), (4, 6), None),
     "pdist": (F.pdist, (4, 6), None),
+    "pdist, largest difference": (lambda x: F.pdist(x, float("inf")), (4, 6), None),
     "bilinear": (scaled("bilinear"), (2, 3, 5, 5), None),
     "bicubic": (scaled("bicubic"), (2, 3, 5, 5), None),
     "multi_margin_loss": (lambda x: F.multi_margin_loss(x, torch.tensor([0, 1, 2, 3])), (4, 6), None),
