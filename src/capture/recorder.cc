@@ -88,7 +88,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (isComposite(op)) return decompose(op, stack);
   reads_.beforeOperator(stack);
   if (Reads::isRead(position_.op_name)) return reads_.answer(op, stack);
-  if (rewrites_.recordAnother(stack)) return;
+  if (rewrites_.recordAnother(op, stack)) return;
   if (looksElsewhere(op, *stack)) return callUnlocked(op, stack);
   rewrites_.requireFixedShapes(op, *stack);
   rewrites_.widen(op, stack);

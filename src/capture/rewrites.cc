@@ -67,8 +67,27 @@ std::optional<size_t> longIndices(const std::string& op) {
   return found == table.end() ? std::nullopt : std::optional<size_t>(found->second);
 }
 
+enum class Float32Only { kPlain, kKeepsResult, kTakesResult, kTakesDistances };
+
+const Float32Only* float32OnlyOf(const std::string& op) {
+  static const std::unordered_map<std::string, Float32Only> table = {
+#define ABELE_FLOAT32_ONLY(name, kind) {name, Float32Only::kind},
+#include "capture/float32_only.def"
+#undef ABELE_FLOAT32_ONLY
+  };
+  auto found = table.find(op);
+  return found == table.end() ? nullptr : &found->second;
+}
+
 bool isFloatingTensor(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() && at::isFloatingType(value.toTensor().scalar_type());
+}
+
+/// Does the type hold every value of the tensor, whose own type is another?
+bool isNarrower(const c10::IValue& tensor, at::ScalarType type) {
+  if (!isFloatingTensor(tensor)) return false;
+  const at::ScalarType own = tensor.toTensor().scalar_type();
+  return own != type && c10::promoteTypes(own, type) == type;
 }
 
 const c10::OperatorHandle& materialised(const std::string& view) {
@@ -105,8 +124,9 @@ bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::S
 
 // --- another operator in its place -----------------------------------------------------------------------------------
 
-bool Rewrites::recordAnother(torch::jit::Stack* stack) {
-  return recordLazyView(stack) || recordWithFixedShapes(stack) || recordWithGradMode(stack);
+bool Rewrites::recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  return recordLazyView(stack) || recordInFloat32(op, stack) || recordWithWiderStatistics(op, stack) ||
+         recordWithFixedShapes(stack) || recordWithGradMode(stack);
 }
 
 // What eager would see through the view when either side is written later is refused then.
@@ -141,6 +161,70 @@ bool Rewrites::recordWithGradMode(torch::jit::Stack* stack) {
   if (!found) return false;  // a program without the CPU kernels
   stack->emplace_back(mode);
   record_(*found, stack);
+  return true;
+}
+
+bool Rewrites::recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Float32Only* kind = float32OnlyOf(position_.op_name);
+  if (kind == nullptr || !position_.device.is_cpu()) return false;
+  std::optional<at::ScalarType> type;
+  bool is_narrow = false;
+  for (size_t i = stack->size() - numArguments(op); i < stack->size(); ++i) {
+    c10::IValue& operand = (*stack)[i];
+    if (!isFloatingTensor(operand)) continue;
+    const at::ScalarType own = operand.toTensor().scalar_type();
+    if (!type) type = own;
+    if (!at::isReducedFloatingType(own)) continue;
+    is_narrow = true;
+    const at::Tensor* before = *kind == Float32Only::kTakesResult ? beforeCast(operand.toTensor()) : nullptr;
+    if (before != nullptr)
+      operand = *before;
+    else
+      cast(operand, at::kFloat);
+  }
+  if (!is_narrow) return false;
+  if (*kind == Float32Only::kTakesDistances) measureAgain(op, stack);
+  record_(op, stack);
+  if (!at::isReducedFloatingType(*type)) return true;
+  c10::IValue& result = (*stack)[stack->size() - op.schema().returns().size()];
+  const at::Tensor before = result.toTensor();
+  cast(result, *type);
+  if (*kind == Float32Only::kKeepsResult) keepBeforeCast(result.toTensor(), before);
+  return true;
+}
+
+// Rounded distances are no more equal to the largest difference of two rows, where the norm is the maximum.
+void Rewrites::measureAgain(const c10::OperatorHandle& backward, torch::jit::Stack* stack) {
+  static const c10::OperatorHandle forward = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_cdist_forward", "");
+  const auto argument = [&](size_t i) -> c10::IValue& { return argumentAt(backward, *stack, i); };
+  constexpr int64_t kByRows = 2;  // not by a matrix product, which has another backward
+  torch::jit::Stack arguments = {argument(1), argument(2), argument(3), kByRows};
+  record_(forward, &arguments);
+  argument(4) = arguments.back();
+}
+
+// Statistics are written: copies in the input's type are, and what they then hold goes back.
+bool Rewrites::recordWithWiderStatistics(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (position_.op_name != "aten::native_batch_norm") return false;
+  static const c10::OperatorHandle copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  const at::ScalarType type = argumentAt(op, *stack, 0).toTensor().scalar_type();
+  const bool trains = argumentAt(op, *stack, 5).toBool();
+  std::vector<std::pair<c10::IValue, c10::IValue>> written;  // the statistics, and their copies
+  bool is_mixed = false;
+  for (const size_t i : {1, 2, 3, 4}) {  // weight, bias, running mean and variance
+    c10::IValue& operand = argumentAt(op, *stack, i);
+    if (!isNarrower(operand, type)) continue;
+    const c10::IValue own = operand;
+    cast(operand, type);
+    is_mixed = true;
+    if (trains && i > 2) written.emplace_back(own, operand);
+  }
+  if (!is_mixed) return false;
+  record_(op, stack);
+  for (const auto& [statistics, copied] : written) {
+    torch::jit::Stack arguments = {statistics, copied, false};
+    record_(copy, &arguments);
+  }
   return true;
 }
 
@@ -182,13 +266,15 @@ void Rewrites::widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* st
       if (arguments[i].name() == name) return &argumentAt(op, *stack, i);
     return nullptr;
   };
+  const at::ScalarType input = named("input")->toTensor().scalar_type();
+  for (const char* name : {"weight", "running_mean", "running_var"})
+    if (c10::IValue* operand = named(name); operand != nullptr && isNarrower(*operand, input)) cast(*operand, input);
   const c10::IValue* statistics = named("running_mean");
   if (statistics == nullptr || !isFloatingTensor(*statistics)) return;
   const at::ScalarType type = statistics->toTensor().scalar_type();
   for (const char* name : {"weight", "bias"}) {
     c10::IValue* weight = named(name);
-    if (weight == nullptr || !isFloatingTensor(*weight) || weight->toTensor().scalar_type() == type) continue;
-    if (c10::promoteTypes(weight->toTensor().scalar_type(), type) == type) cast(*weight, type);
+    if (weight != nullptr && isNarrower(*weight, type)) cast(*weight, type);
   }
 }
 
@@ -209,6 +295,19 @@ void Rewrites::cast(c10::IValue& tensor, at::ScalarType type) {
   record_(to_copy, &arguments);
   tensor = std::move(arguments.back());
   position_.op_name = name;
+}
+
+void Rewrites::keepBeforeCast(const at::Tensor& result, const at::Tensor& before) {
+  std::erase_if(before_casts_, [](const auto& kept) { return kept.first.expired(); });
+  before_casts_.emplace_back(result.storage().getWeakStorageImpl(), before);
+}
+
+const at::Tensor* Rewrites::beforeCast(const at::Tensor& result) const {
+  for (const auto& [storage, before] : before_casts_)
+    if (!storage.expired() && storage._unsafe_get_target() == result.storage().unsafeGetStorageImpl() &&
+        result.sizes() == before.sizes())
+      return &before;
+  return nullptr;
 }
 
 // --- shapes ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
-// Operators that are not recorded as they come (dynamic_shapes.def, fixed_shapes.def, grad_modes.def,
+// Operators that are not recorded as they come (dynamic_shapes.def, fixed_shapes.def, float32_only.def, grad_modes.def,
 // mixed_operands.def, long_indices.def). Used by recorder.cc.
 #pragma once
+
+#include <utility>
+#include <vector>
 
 #include "capture/boxed_call.h"
 #include "capture/lazy_copies.h"
@@ -25,7 +28,7 @@ class Rewrites {
   /// no value comes out of them.
   static bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   /// Records another operator in the place of one that is not recorded itself. Returns whether it did.
-  bool recordAnother(torch::jit::Stack* stack);
+  bool recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   /// Throws E0101 for an operator whose result has another shape for other values.
   void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   /// Gives an operator operands of the types that it takes.
@@ -35,16 +38,23 @@ class Rewrites {
   bool recordLazyView(torch::jit::Stack* stack);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
   bool recordWithGradMode(torch::jit::Stack* stack);
+  bool recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void measureAgain(const c10::OperatorHandle& backward, torch::jit::Stack* stack);
+  bool recordWithWiderStatistics(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void cast(c10::IValue& tensor, at::ScalarType type);
+  void keepBeforeCast(const at::Tensor& result, const at::Tensor& before);
+  const at::Tensor* beforeCast(const at::Tensor& result) const;
 
   const bool training_;
   Position& position_;
   const Values& values_;
   LazyCopies& lazy_copies_;
   const RunOperator record_;
+  // Results that were cast back, and what they were before; the casts' memory is their own.
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, at::Tensor>> before_casts_;
 };
 
 }  // namespace abele::capture

@@ -191,3 +191,54 @@ def test_statistics_of_float32_in_a_model_of_float16(training):
         assert name == "norm.num_batches_tracked" or torch.equal(value, reference.state_dict()[name]), name
     inference = poptorch.inferenceModel(NormOfHalves(False).eval())
     assert inference(x)[0].dtype == torch.float16
+
+
+class WiderNorm(torch.nn.Module):
+    """A batch normalisation, by eager's operator, whose parameters and statistics are cast to the input's type."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x):
+        norm = self.norm
+        statistics = [each.to(x.dtype, copy=True) for each in (norm.running_mean, norm.running_var)]
+        weight, bias = norm.weight.to(x.dtype), norm.bias.to(x.dtype)
+        norm.num_batches_tracked += self.training
+        momentum = norm.momentum or 1 / norm.num_batches_tracked.item()
+        y = torch.nn.functional.batch_norm(x, *statistics, weight, bias, self.training, momentum, norm.eps)
+        with torch.no_grad():
+            norm.running_mean.copy_(statistics[0])
+            norm.running_var.copy_(statistics[1])
+        return y
+
+
+@spec("environment/11/mixed_operands")
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("statistics", [HALF, torch.float32])
+def test_a_batch_norm_of_float16_takes_wider_inputs(statistics, momentum):
+    torch.manual_seed(3)
+    norm, x = torch.nn.BatchNorm2d(6, momentum=momentum).to(HALF), torch.randn(3, 6, 4, 4)
+    norm.running_mean, norm.running_var = norm.running_mean.to(statistics), norm.running_var.to(statistics)
+    ours, theirs = WithLoss(norm), WithLoss(WiderNorm(copy.deepcopy(norm)))
+    executor = poptorch.trainingModel(ours, optimizer=torch.optim.SGD(ours.parameters(), lr=0.5))
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.5)
+    for _ in range(3):
+        _, loss = executor(x)
+        optimizer.zero_grad()
+        expected = theirs(x)[1]
+        expected.backward()
+        optimizer.step()
+        assert torch.equal(loss, expected)
+    for mine, value in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True):
+        assert mine.dtype == value.dtype and torch.equal(mine, value)
+    ours.destroy()
+    prediction = poptorch.inferenceModel(norm.eval())(x)
+    assert torch.equal(prediction, WiderNorm(norm).eval()(x))
+
+
+@spec("environment/11/mixed_operands")
+def test_an_instance_norm_of_float16_takes_wider_inputs():
+    torch.manual_seed(3)
+    norm, x = torch.nn.InstanceNorm1d(6, affine=True).to(HALF), torch.randn(3, 6, 4)
+    assert torch.equal(poptorch.inferenceModel(norm)(x), copy.deepcopy(norm).float()(x))
