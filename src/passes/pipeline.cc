@@ -6,6 +6,7 @@
 #include "base/cat.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "ir/text.h"
 #include "passes/pass.h"
 
 namespace abele::passes {
@@ -38,6 +39,11 @@ void checkDisabled(const std::vector<std::string>& disabled) {
         error == std::errc() && end == text.data() + text.size() && number >= 1, E0301,
         {.what = cat("cannot disable ", text), .expected = "a pass, or a pass and which occurrence, as dce:2"});
   }
+}
+
+// A NaN among the numbers of a graph differs from itself; its text does not.
+bool isAsSaid(bool changed, const ir::Graph& graph, const ir::Graph& before) {
+  return (graph != before) == changed || (!changed && ir::print(graph) == ir::print(before));
 }
 
 }  // namespace
@@ -108,7 +114,7 @@ void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& 
     const PassRow& pass = *step.pass;
     if (pass.needs > form) ir::requireValid(graph, form = pass.needs, /*from_user=*/true);
     bool changed = pass.run(graph, context) == Changed::kYes;
-    ABELE_CHECK(changed == (graph != before), "pass ", pass.name,
+    ABELE_CHECK(isAsSaid(changed, graph, before), "pass ", pass.name,
                 changed ? " changed nothing and says it did" : " changed the graph and says it did not");
     if (changed) before = graph;
     ir::Form gives = std::max(form, pass.gives);
