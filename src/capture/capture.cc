@@ -332,7 +332,10 @@ Recording capture(const Request& request) {
   std::vector<at::Tensor> gradients(request.made ? request.model.size() : 0);
   std::vector<at::Tensor> results =
       recordProgram(recorder, request, recorder.addArguments(), memory, &result_output, &host_results, &gradients);
-  Recording recording = recorder.finish();
+  std::vector<at::Tensor> ours = results;
+  for (const std::vector<at::Tensor>* more : {&host_results, &gradients})
+    ours.insert(ours.end(), more->begin(), more->end());
+  Recording recording = recorder.finish(ours);
   recording.result_output = std::move(result_output);
   recording.gradients = std::move(gradients);
   recording.host_results = std::move(host_results);

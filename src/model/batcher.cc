@@ -11,13 +11,17 @@
 #include "base/error.h"
 #include "capture/outcome.h"
 #include "compile/tensors.h"
+#include "model/arguments.h"
 
 namespace abele::host {
 namespace {
 
 /// How many rows each of the tensors has. Throws E0708.
 int64_t rowsOf(const Batcher::Tensors& tensors) {
-  ABELE_REQUIRE(!tensors.empty(), E0708, {.what = "a request without tensors", .remedy = "pass rows for the model"});
+  const bool has_tensors = !tensors.empty() && std::ranges::all_of(tensors, &at::Tensor::defined);
+  ABELE_REQUIRE(has_tensors, E0708,
+                {.what = "a request without tensors, or with undefined ones", .remedy = "pass rows for the model"});
+  requireDense(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     requireMemory(tensors[i], cat("tensor ", i, " of a request"));
     const bool has_rows = tensors[i].dim() > 0 && tensors[i].size(0) > 0;
@@ -80,7 +84,8 @@ std::optional<std::future<Batcher::Tensors>> Batcher::submit(const std::string& 
   Request request{.answer = std::make_shared<Answer>(), .rows = count};
   request.answer->submitted = now;
   request.answer->rows = request.answer->rows_left = count;
-  for (const at::Tensor& tensor : rows) request.tensors.push_back(tensor.detach());
+  // Narrowed here: a tensor that cannot be is the error of its caller, not the end of the thread that makes batches.
+  for (const at::Tensor& tensor : rows) request.tensors.push_back(tensor.detach().narrow(0, 0, count));
   std::future<Tensors> future = request.answer->promise.get_future();
   const std::string key = keyOf(form, rows);
   std::unique_lock lock(mu_);
