@@ -211,6 +211,7 @@ void Recorder::rethrowLockedRead(const std::exception& error) {
 
 void Recorder::noteHeldResult(const std::vector<at::Tensor>& results) {
   if (request_.is_nested) return;
+  losses_.release();
   std::unordered_set<const c10::StorageImpl*> ours;
   for (const at::Tensor& each : results)
     if (each.defined() && each.has_storage()) ours.insert(each.storage().unsafeGetStorageImpl());
