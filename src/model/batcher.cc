@@ -66,12 +66,13 @@ double quantile(const std::vector<double>& sorted, double share) {
 }  // namespace
 
 Batcher::Batcher(Run run, Settings settings) : run_(std::move(run)), settings_(settings) {
-  ABELE_REQUIRE(settings.batch_rows >= 1 && settings.longest_wait.count() >= 0 && settings.most_waiting_rows >= 1,
-                E0702,
-                {.what = "a server whose batches or queue have no rows, or that waits for a negative time",
+  const bool holds_some = settings.batch_rows >= 1 && settings.most_waiting_rows >= 1 && settings.most_kinds >= 1;
+  ABELE_REQUIRE(holds_some && settings.longest_wait.count() >= 0, E0702,
+                {.what = "a server whose batches or queue have no rows, that takes no shapes, or that waits for a "
+                         "negative time",
                  .found = cat("batches of ", settings.batch_rows, ", a queue of ", settings.most_waiting_rows, ", ",
-                              settings.longest_wait.count(), " ns"),
-                 .expected = "1 or more, 1 or more, 0 or more"});
+                              settings.most_kinds, " shapes, ", settings.longest_wait.count(), " ns"),
+                 .expected = "1 or more, 1 or more, 1 or more, 0 or more"});
   maker_ = std::thread([this] { makeBatches(); });
   runner_ = std::thread([this] { runBatches(); });
 }

@@ -109,6 +109,17 @@ TEST(Frozen, SettingsOfTorch) {
   EXPECT_EQ(logOf([&] { model(x); }), "");
 }
 
+TEST(Frozen, CastsOfWeightsThatAutocastKeeps) {
+  TwoLayers net;
+  auto model = abele::trainingModel(
+      net, [&](const Tensor& x, const Tensor& y) { return torch::mse_loss(net(x).to(at::kFloat), y); }, one(),
+      abele::optim::SGD{.lr = 0.1});
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const std::string log = logOf([&] { model(torch::randn({2, 4}), torch::randn({2, 2})); });
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_EQ(log, "");
+}
+
 TEST(Frozen, WhatForwardKeepsForLater) {
   TwoLayers net;
   Tensor kept;

@@ -173,6 +173,10 @@ TEST(Server, WhatIsRefused) {
   EXPECT_EQ(codeOf([&] { Server{lookUp()}; }), "E0705");
   EXPECT_EQ(codeOf([&] { Server(lookUp(), {.batch_rows = -1}); }), "E0702");
   EXPECT_EQ(codeOf([&] { Server(lookUp(), {.batch_rows = 1, .most_waiting_rows = 0}); }), "E0702");
+  EXPECT_EQ(codeOf([&] { Server(lookUp(), {.batch_rows = 1, .most_shapes = 0}); }), "E0702");
+  InferenceModel moved = lookUp();
+  const InferenceModel other = std::move(moved);
+  EXPECT_EQ(codeOf([&] { Server(std::move(moved), {.batch_rows = 1}); }), "E0705");
   Server sums(inferenceModel([](const at::Tensor& x) { return x.sum(); }), options());
   EXPECT_EQ(codeOf([&] { sums(torch::ones({2, 4})); }), "E0708");
 }
