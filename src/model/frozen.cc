@@ -60,10 +60,12 @@ Frozen::Frozen(const capture::Recording& recording, const std::vector<NamedTenso
     tensors_.push_back({each.name, each.tensor.unsafeGetTensorImpl(), each.trains});
 }
 
-bool Frozen::isDue() { return ++calls_ <= kAlways || Clock::now() >= next_look_; }
+bool Frozen::isDue() {
+  began_ = Clock::now();
+  return ++calls_ <= kAlways || began_ >= next_look_;
+}
 
 std::vector<std::string> Frozen::changes(const std::vector<NamedTensor>& now) {
-  const Clock::time_point begin = Clock::now();
   std::vector<std::string> found;
   for (const capture::OutsideTensor& each : outside_) {
     const auto tensor = each.tensor.lock();
@@ -90,7 +92,7 @@ std::vector<std::string> Frozen::changes(const std::vector<NamedTensor>& now) {
       found.push_back(cat(kSettings[i].name, " was ", settings_[i], " when the model was compiled, and is ",
                           settings[i], " now", kCompile));
   const Clock::time_point end = Clock::now();
-  next_look_ = end + kShare * (end - begin);
+  next_look_ = end + kShare * (end - began_);
   return found;
 }
 

@@ -21,7 +21,7 @@ class Frozen {
 
   /// Is it time to look? It is for the first calls, later so seldom that looking takes a hundredth of the time.
   bool isDue();
-  /// Warnings of what has changed. now: the tensors of the module.
+  /// Warnings of what has changed. now: the tensors of the module. Requires: isDue() was asked just before.
   std::vector<std::string> changes(const std::vector<NamedTensor>& now);
   /// The devices have the contents of these.
   void noteUpload(const std::vector<NamedTensor>& now);
@@ -39,7 +39,7 @@ class Frozen {
   std::vector<std::string> settings_;  // in the order of the table
   const bool training_;
   int64_t calls_ = 0;
-  Clock::time_point next_look_ = {};
+  Clock::time_point began_ = {}, next_look_ = {};
 };
 
 }  // namespace abele::host
