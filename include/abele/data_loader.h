@@ -55,15 +55,17 @@ using NextChunk = std::function<bool(std::vector<at::Tensor>& chunk)>;
 
 namespace detail {
 
-/// The tensors of a torch::data::Example, or of a sample that is a tensor.
+/// Throws E0801 unless the sample is made of tensors alone.
+ABELE_API std::vector<at::Tensor> tensorsOfSample(Flat sample);
+/// The tensors of a sample, which is a structure of them, or an example of torch::data without a target.
 template <class Sample>
 auto tensorsOfSample(const Sample& sample) {
-  if constexpr (requires { sample.target.defined(); })
-    return std::vector{sample.data, sample.target};
-  else if constexpr (requires { sample.data.defined(); })
-    return std::vector{sample.data};
-  else
-    return std::vector{sample};
+  if constexpr (IsStructure<Sample>::value) {
+    return tensorsOfSample(flattened(sample));
+  } else {
+    static_assert(requires { sample.data; }, "samples are tensors or structures of them (abele/structure.h)");
+    return tensorsOfSample(sample.data);
+  }
 }
 /// Sample i of a data set of torch::data, or of one that is mapped.
 template <class DataSet>
@@ -129,7 +131,8 @@ class ABELE_API DataLoader {
   /// sample(i) returns sample i of `count` as tensors without a batch dimension, all of one shape and type (E0801).
   DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
              const DataLoaderOptions& loading = {});
-  /// The samples of a data set of torch::data with a known size (else E0801), before or after map().
+  /// The samples of a data set of torch::data with a known size (else E0801), before or after map(). A sample is an
+  /// Example, a tensor, or another structure of tensors (abele/structure.h); E0801 for one with numbers in it.
   template <detail::TorchDataSet DataSet>
   DataLoader(const Options& options, DataSet data, const DataLoaderOptions& loading = {})
       : DataLoader(options, detail::samplesOf(std::move(data)), loading) {}

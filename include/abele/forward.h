@@ -122,14 +122,15 @@ Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& for
         if (std::optional<Flat> results = callWithTensors<0>(forward, inputs)) return std::move(*results);
       return Known::call(forward, inputs, form);
     }
-  } else if constexpr (std::is_invocable_v<Fn&, const std::vector<Tensor>&>) {
-    return flattenedResults(forward(inputs));
-  } else {
-    static_assert(takesSome<Fn, Tensor>(std::make_index_sequence<9>()),
-                  "forward takes tensors or structures of them (abele/structure.h)");
-    std::optional<Flat> results = callWithTensors<0>(forward, inputs);
+  } else if constexpr (takesSome<Fn, Tensor>(std::index_sequence<1, 2, 3, 4, 5, 6, 7, 8>())) {
+    // Asked first: asking whether a generic lambda takes a list compiles it for one.
+    std::optional<Flat> results = callWithTensors<1>(forward, inputs);
     if (!results) refuseArguments(inputs.size(), {});
     return std::move(*results);
+  } else {
+    static_assert(std::is_invocable_v<Fn&, const std::vector<Tensor>&>,
+                  "forward takes tensors or structures of them (abele/structure.h)");
+    return flattenedResults(forward(inputs));
   }
 }
 template <class Fn>

@@ -1,6 +1,8 @@
 // abele::DataLoader: samples in, batches of one call out.
 #include "abele/data_loader.h"
 
+#include <string_view>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
@@ -8,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model/data_batches.h"
+#include "model/forms.h"
 #include "model/stored_rows.h"
 #include "options/input_shares.h"
 #include "options/store.h"
@@ -30,7 +33,27 @@ void checkLoading(const DataLoaderOptions& loading) {
 
 constexpr const char* kName = "data loader";
 
+/// Is there something besides tensors in the form of a structure (abele/structure.h)?
+bool holdsOthers(std::string_view form) {
+  for (size_t i = 0; i < form.size(); ++i) {
+    if (form[i] == '=' || form[i] == '-') return true;
+    if (form[i] < '0' || form[i] > '9') continue;
+    const size_t colon = form.find(':', i);  // behind the length of a key
+    i = colon + std::stoul(std::string(form.substr(i, colon - i)));
+  }
+  return false;
+}
+
 }  // namespace
+
+std::vector<at::Tensor> detail::tensorsOfSample(Flat sample) {
+  ABELE_REQUIRE(!holdsOthers(sample.form), E0801,
+                {.what = "a sample has values that are no tensors, or undefined tensors",
+                 .found = host::formInWords(sample.form),
+                 .expected = "tensors alone",
+                 .remedy = "make tensors of numbers in get(): torch::tensor(label)"});
+  return std::move(sample.tensors);
+}
 
 DataLoaderOptions ownShare(const Options& options, DataLoaderOptions loading) {
   const host::InputShares shares = host::inputSharesOf(OptionsAccess::values(options));

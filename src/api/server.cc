@@ -10,8 +10,9 @@ namespace abele {
 namespace {
 
 int64_t batchRows(InferenceModel& model, const ServerOptions& options) {
+  const bool is_compiled = model.isCompiled();  // throws for one that was moved from
   if (options.batch_rows != 0) return options.batch_rows;
-  ABELE_REQUIRE(model.isCompiled(), E0705,
+  ABELE_REQUIRE(is_compiled, E0705,
                 {.what = "a server of a model that is not compiled, without a number of rows",
                  .remedy = "compile() the model, load a compiled one, or say ServerOptions::batch_rows"});
   const std::vector<ProgramValue> inputs = inputsOf(model);

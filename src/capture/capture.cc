@@ -322,7 +322,7 @@ Recording capture(const Request& request) {
                  .remedy = "compile the inner model before the outer one, or call it as a plain module"});
   const Turns::Turn turn = captureTurn();
   if (!request.is_nested) ++captureCount();
-  const OwnCasts casts;
+  std::optional<OwnCasts> casts(std::in_place);
   std::optional<Unobserved> unobserved;
   if (!request.is_nested) unobserved.emplace();
   const ModelMemory memory(request);
@@ -332,7 +332,11 @@ Recording capture(const Request& request) {
   std::vector<at::Tensor> gradients(request.made ? request.model.size() : 0);
   std::vector<at::Tensor> results =
       recordProgram(recorder, request, recorder.addArguments(), memory, &result_output, &host_results, &gradients);
-  Recording recording = recorder.finish();
+  casts.reset();  // they are the capture's, not the program's
+  std::vector<at::Tensor> ours = results;
+  for (const std::vector<at::Tensor>* more : {&host_results, &gradients})
+    ours.insert(ours.end(), more->begin(), more->end());
+  Recording recording = recorder.finish(ours);
   recording.result_output = std::move(result_output);
   recording.gradients = std::move(gradients);
   recording.host_results = std::move(host_results);

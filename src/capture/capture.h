@@ -78,6 +78,13 @@ struct Request {
   bool is_nested = false;
 };
 
+/// A tensor from outside that became a constant.
+struct OutsideTensor {
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  uint32_t version = 0;  // torch counts what is written into it
+  std::string line;      // that met it first
+};
+
 /// The numbers of a generator of the program's own: what a micro-batch draws, in order, behind what the one before
 /// drew.
 struct OwnStream {
@@ -106,6 +113,11 @@ struct Recording {
   /// Tensors from outside, neither parameters nor buffers, that forward writes: their names, or the lines that met
   /// them.
   std::vector<std::string> written_constants;
+  /// Of Graph::externals of kind kConstant, those that outlive the capture. Empty in a nested capture.
+  std::vector<OutsideTensor> outside;
+  /// The line of the last operator whose result the program still holds though it does not return it; "" where there is
+  /// none. Only of contents that may differ between micro-batches. Empty in a nested capture.
+  std::string held_result;
   std::vector<ir::ValueId> kept;  // base values that keepValue() named
   /// The values of this one micro-batch: what forward returned (detached), for tests and for output shapes.
   std::vector<at::Tensor> results;

@@ -104,6 +104,7 @@ void Inputs::addConstant(const at::Tensor& given, const std::string& name) {
   const Type type = memoryType(tensor);
   writer_.graph().externals.push_back({.name = name, .kind = ir::InputKind::kConstant, .type = type});
   constants_.emplace_back(tensor.storage().getWeakStorageImpl(), segment.external);
+  outside_.emplace_back(given.getIntrusivePtr(), segment.external);
   // A copy: the program may write into its tensor later.
   recording_.constants.push_back(memoryCopy(tensor));
   if (request_.is_nested) {
@@ -166,8 +167,19 @@ void Inputs::noteWrittenConstants() {
   }
 }
 
+void Inputs::noteOutside() {
+  if (request_.is_nested) return;
+  for (auto& [weak, external] : outside_) {
+    const auto tensor = weak.lock();
+    if (!tensor || tensor->is_inference()) continue;  // nobody counts what is written into those
+    const uint32_t version = tensor->version_counter().current_version();
+    recording_.outside.push_back({weak, version, lineOf(writer_.graph().externals[external].name)});
+  }
+}
+
 void Inputs::recordWrites() {
   noteWrittenConstants();
+  noteOutside();
   ir::Graph& graph = writer_.graph();
   std::vector<bool> is_done(graph.externals.size(), false);
   for (const ModelTensor& tensor : request_.model) {

@@ -46,6 +46,7 @@ class Inputs {
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
   void noteWrittenConstants();
+  void noteOutside();
 
   const Request& request_;
   Recording& recording_;
@@ -54,6 +55,7 @@ class Inputs {
   Values* outer_;
   std::vector<at::Tensor> arguments_;
   std::vector<std::pair<WeakStorage, int32_t>> constants_;  // memory from outside, and its external
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, int32_t>> outside_;  // the tensors that met it first
 };
 
 }  // namespace abele::capture

@@ -32,6 +32,8 @@ class Losses {
   bool isSumOver(const at::Tensor& loss, double rows) const;
   /// The one loss that feeds no other. Throws E0102, E0103.
   std::pair<at::Tensor, ir::ValueId> find(const ir::Graph& graph) const;
+  /// Lets go of the tensors, and so of the autograd graphs behind them.
+  void release() { marks_.clear(); }
 
  private:
   struct Mark {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <optional>
+#include <unordered_set>
 
 #include <c10/core/TensorOptions.h>
 
@@ -208,9 +209,24 @@ void Recorder::rethrowLockedRead(const std::exception& error) {
   position_.refuseRead();
 }
 
-Recording Recorder::finish() {
+void Recorder::noteHeldResult(const std::vector<at::Tensor>& results) {
+  if (request_.is_nested) return;
+  losses_.release();
+  std::unordered_set<const c10::StorageImpl*> ours;
+  for (const at::Tensor& each : results)
+    if (each.defined() && each.has_storage()) ours.insert(each.storage().unsafeGetStorageImpl());
+  const ir::Node* last = nullptr;
+  for (const ir::ValueId value : table_.aliveResults(ours)) {
+    const ir::Node* maker = writer_.varies(value) ? writer_.makerOf(value) : nullptr;
+    if (maker != nullptr && (last == nullptr || last < maker)) last = maker;
+  }
+  if (last != nullptr) recording_.held_result = last->source;
+}
+
+Recording Recorder::finish(const std::vector<at::Tensor>& results) {
   reads_.requireNoCount();
   inputs_.recordWrites();
+  noteHeldResult(results);
   draws_.finish(recording_);
   return std::move(recording_);
 }

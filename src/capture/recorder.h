@@ -61,8 +61,8 @@ class Recorder final : public OperatorObserver {
   void rethrowFailure();
   /// Throws E0101 in place of torch's error about locked memory.
   void rethrowLockedRead(const std::exception& error);
-  /// Adds what the program has written, and hands the recording over.
-  Recording finish();
+  /// Adds what the program has written and what it holds besides `results`, and hands the recording over.
+  Recording finish(const std::vector<at::Tensor>& results);
 
   Attribution& attribution() { return attribution_; }
   Values& values() { return values_; }
@@ -80,6 +80,7 @@ class Recorder final : public OperatorObserver {
   void callUnlocked(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void fail();
+  void noteHeldResult(const std::vector<at::Tensor>& results);
 
   const Request& request_;
   Recorder* outer_;  // of the program around this one, or null

@@ -94,6 +94,16 @@ bool StorageTable::overlapsAnother(const at::TensorBase& tensor, const Segment& 
   return false;
 }
 
+std::vector<ir::ValueId> StorageTable::aliveResults(const std::unordered_set<const c10::StorageImpl*>& except) const {
+  std::vector<ir::ValueId> found;
+  for (const auto& [storage, record] : records_) {
+    if (record.storage.expired() || except.contains(storage)) continue;
+    for (const Segment& segment : record.segments)
+      if (!segment.is_input && segment.base != ir::kNone) found.push_back(segment.base);
+  }
+  return found;
+}
+
 const std::vector<Segment>* StorageTable::segmentsOf(const c10::StorageImpl* storage) const {
   auto found = records_.find(storage);
   return found == records_.end() ? nullptr : &found->second.segments;

@@ -321,6 +321,7 @@ ProgramOptions measureDevices(const CompileRequest& request, const capture::Reco
 capture::Recording captureProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made) {
   capture::Recording recording = record(request.program, request.options, request.inputs, generator);
   warnOfWrittenConstants(recording);
+  if (request.program.recorded) request.program.recorded(recording);
   if (request.program.progress) request.program.progress(kCapturedPercent, 100);
   describe(made, recording, request.inputs);
   return recording;

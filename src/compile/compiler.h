@@ -35,6 +35,7 @@ struct Program {
   bool checks_comparisons = false;                                   // as in capture::Request
   std::function<std::string(const c10::StorageImpl*)> name_of = {};  // as in capture::Request
   std::function<std::string(int32_t)> reads_model = {};              // as in capture::Request
+  std::function<void(const capture::Recording&)> recorded = {};      // told what the capture found
   /// Finds capture::Request::generators before forward runs. Empty: nobody knows them.
   std::function<std::vector<at::Generator>()> generators = {};
   /// Called with the devices of one replica's stages before the program is loaded; may throw.

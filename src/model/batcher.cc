@@ -11,13 +11,17 @@
 #include "base/error.h"
 #include "capture/outcome.h"
 #include "compile/tensors.h"
+#include "model/arguments.h"
 
 namespace abele::host {
 namespace {
 
 /// How many rows each of the tensors has. Throws E0708.
 int64_t rowsOf(const Batcher::Tensors& tensors) {
-  ABELE_REQUIRE(!tensors.empty(), E0708, {.what = "a request without tensors", .remedy = "pass rows for the model"});
+  const bool has_tensors = !tensors.empty() && std::ranges::all_of(tensors, &at::Tensor::defined);
+  ABELE_REQUIRE(has_tensors, E0708,
+                {.what = "a request without tensors, or with undefined ones", .remedy = "pass rows for the model"});
+  requireDense(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     requireMemory(tensors[i], cat("tensor ", i, " of a request"));
     const bool has_rows = tensors[i].dim() > 0 && tensors[i].size(0) > 0;
@@ -62,12 +66,13 @@ double quantile(const std::vector<double>& sorted, double share) {
 }  // namespace
 
 Batcher::Batcher(Run run, Settings settings) : run_(std::move(run)), settings_(settings) {
-  ABELE_REQUIRE(settings.batch_rows >= 1 && settings.longest_wait.count() >= 0 && settings.most_waiting_rows >= 1,
-                E0702,
-                {.what = "a server whose batches or queue have no rows, or that waits for a negative time",
+  const bool holds_some = settings.batch_rows >= 1 && settings.most_waiting_rows >= 1 && settings.most_kinds >= 1;
+  ABELE_REQUIRE(holds_some && settings.longest_wait.count() >= 0, E0702,
+                {.what = "a server whose batches or queue have no rows, that takes no shapes, or that waits for a "
+                         "negative time",
                  .found = cat("batches of ", settings.batch_rows, ", a queue of ", settings.most_waiting_rows, ", ",
-                              settings.longest_wait.count(), " ns"),
-                 .expected = "1 or more, 1 or more, 0 or more"});
+                              settings.most_kinds, " shapes, ", settings.longest_wait.count(), " ns"),
+                 .expected = "1 or more, 1 or more, 1 or more, 0 or more"});
   maker_ = std::thread([this] { makeBatches(); });
   runner_ = std::thread([this] { runBatches(); });
 }
@@ -80,7 +85,8 @@ std::optional<std::future<Batcher::Tensors>> Batcher::submit(const std::string& 
   Request request{.answer = std::make_shared<Answer>(), .rows = count};
   request.answer->submitted = now;
   request.answer->rows = request.answer->rows_left = count;
-  for (const at::Tensor& tensor : rows) request.tensors.push_back(tensor.detach());
+  // Narrowed here: a tensor that cannot be is the error of its caller, not the end of the thread that makes batches.
+  for (const at::Tensor& tensor : rows) request.tensors.push_back(tensor.detach().narrow(0, 0, count));
   std::future<Tensors> future = request.answer->promise.get_future();
   const std::string key = keyOf(form, rows);
   std::unique_lock lock(mu_);

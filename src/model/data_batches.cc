@@ -106,8 +106,9 @@ class SampleBatches : public Batches {
     }
     if (!source_.sample) {
       for (const at::Tensor& tensor : source_.tensors)
-        batch.push_back(order_.defined() ? tensor.index_select(0, order_.narrow(0, begin, end - begin))
-                                         : tensor.narrow(0, begin, end - begin));
+        batch.push_back(order_.defined()
+                            ? tensor.index_select(0, order_.narrow(0, begin, end - begin))
+                            : tensor.narrow(0, begin, end - begin).clone());  // who takes a batch may write
       return batch;
     }
     std::vector<Batch> samples;

@@ -5,10 +5,12 @@
 #include "base/error.h"
 #include "compile/tensors.h"
 #include "model/forms.h"
+#include "model/frozen.h"
 #include "model/lines.h"
 #include "model/placed_modules.h"
 #include "model/script_module.h"
 #include "model/trained_parameters.h"
+#include "options/notes.h"
 
 namespace abele::host {
 
@@ -45,9 +47,26 @@ ModuleSource::Captured LibTorchModule::capture(const std::string& form, const st
   program.source_location = currentLine;
   program.checks_comparisons = true;
   program.reads_model = placed.reader();
+  program.recorded = [&](const capture::Recording& recording) {
+    captured.structure = std::make_shared<Frozen>(recording, tensors, program_options.training);
+    if (!recording.held_result.empty())
+      note(log::Level::kWarn,
+           cat("the program keeps a tensor that forward makes at ", recording.held_result,
+               ": only the call that compiles does, and later calls neither find it there nor change it; return it, or "
+               "copy it into a buffer (copy_)"));
+  };
   const CompileHooks hooks;
   compile(program);
   return captured;
+}
+
+std::vector<std::string> LibTorchModule::changes(const Captured& program) {
+  auto* frozen = static_cast<Frozen*>(program.structure.get());
+  return frozen && frozen->isDue() ? frozen->changes(tensors()) : std::vector<std::string>();
+}
+
+void LibTorchModule::noteUpload(const Captured& program) {
+  if (auto* frozen = static_cast<Frozen*>(program.structure.get())) frozen->noteUpload(tensors());
 }
 
 std::string LibTorchModule::typeText(const at::Tensor& tensor) const { return typeOf(tensor).str(); }

@@ -26,6 +26,8 @@ class LibTorchModule : public ModuleSource {
   std::vector<NamedTensor> tensors() override;
   ProgramOptions options() override { return program_options; }
   Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors, const Compile& compile) override;
+  std::vector<std::string> changes(const Captured& program) override;
+  void noteUpload(const Captured& program) override;
   std::string typeText(const at::Tensor& tensor) const override;
   void claim(const std::vector<NamedTensor>& tensors) override;
   void release() override;

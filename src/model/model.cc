@@ -358,6 +358,7 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
     found.inputs = inputs;  // their order is the new program's
   }
   refresh();
+  for (const std::string& text : source_->changes(program_->captured)) warnOnce(text);
   beginStep();
   std::vector<at::Tensor> results = step(found.inputs);
   endStep();
@@ -474,6 +475,7 @@ void Model::upload(ModelProgram& program) {
     own->tensor.detach().copy_(now.detach());
   }
   program.session->copyWeightsToDevice();
+  source_->noteUpload(program.captured);
 }
 
 void Model::download(bool with_state) {

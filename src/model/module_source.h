@@ -37,6 +37,10 @@ class ModuleSource {
   /// form. The model adds its tensors to the program; compile returns the session that has it on its devices.
   virtual Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors,
                            const Compile& compile) = 0;
+  /// Before a call of a program that was captured: warnings of what it goes on with though it is another by now.
+  virtual std::vector<std::string> changes(const Captured& /*program*/) { return {}; }
+  /// The devices have the contents of the tensors that tensors() gives.
+  virtual void noteUpload(const Captured& /*program*/) {}
   /// This model trains the module from now on. Throws E0709 where another one does.
   virtual void claim(const std::vector<NamedTensor>& /*tensors*/) {}
   /// Connects to the other processes of the program, if there are some and sessions do not connect by themselves.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "../../support/code_of.h"
 #include "abele/abele.h"
 
 namespace {
@@ -9,6 +10,7 @@ namespace {
 using Batch = std::vector<at::Tensor>;
 using abele::DataLoader;
 using abele::DataLoaderMode;
+using abele::test::codeOf;
 
 abele::Options calls(int64_t iterations) { return abele::Options().deviceIterations(iterations); }
 
@@ -186,6 +188,46 @@ TEST(DataLoaderSources, DataSetsOfTorch) {
     }
   }
   EXPECT_THROW(DataLoader(calls(1), Endless(), {}), abele::UserError);
+}
+
+template <class Sample>
+struct SamplesOf : torch::data::Dataset<SamplesOf<Sample>, Sample> {
+  explicit SamplesOf(std::function<Sample(size_t)> make) : make(std::move(make)) {}
+  Sample get(size_t i) override { return make(i); }
+  std::optional<size_t> size() const override { return 4; }
+  std::function<Sample(size_t)> make;
+};
+
+template <class Sample>
+Batch batchOf(std::function<Sample(size_t)> make) {
+  DataLoader loader(calls(2), SamplesOf<Sample>(std::move(make)), {.batch_size = 2});
+  Batch batch;
+  EXPECT_TRUE(loader.next(batch));
+  return batch;
+}
+
+TEST(DataLoaderSources, SamplesAreStructuresOfTensors) {
+  using Tensors = std::vector<at::Tensor>;
+  const auto one = [](size_t i) { return torch::full({3}, static_cast<double>(i)); };
+  const at::Tensor all = torch::arange(4.0).reshape({4, 1}).expand({4, 3});
+  const auto expect = [&](const Batch& found, size_t tensors) {
+    ASSERT_EQ(found.size(), tensors);
+    for (const at::Tensor& each : found) EXPECT_TRUE(torch::equal(each, all));
+  };
+  expect(batchOf<Tensors>([&](size_t i) { return Tensors{one(i), one(i), one(i)}; }), 3);
+  expect(batchOf<std::pair<at::Tensor, at::Tensor>>([&](size_t i) { return std::pair(one(i), one(i)); }), 2);
+  using Example = torch::data::Example<Tensors, at::Tensor>;
+  expect(batchOf<Example>([&](size_t i) { return Example(Tensors{one(i), one(i)}, one(i)); }), 3);
+  using Named = std::map<std::string, at::Tensor>;
+  expect(batchOf<Named>([&](size_t i) { return Named{{"a 12:-=", one(i)}, {"b", one(i)}}; }), 2);
+}
+
+TEST(DataLoaderSources, NumbersInSamplesAreRefused) {
+  using Labelled = torch::data::Example<at::Tensor, int64_t>;
+  EXPECT_EQ(codeOf([] { batchOf<Labelled>([](size_t i) { return Labelled(torch::zeros({3}), int64_t(i)); }); }),
+            "E0801");
+  EXPECT_EQ(codeOf([] { batchOf<torch::data::Example<>>([](size_t) { return torch::data::Example<>({}, {}); }); }),
+            "E0801");
 }
 
 }  // namespace

@@ -190,4 +190,13 @@ TEST(DataLoader, TakesRowsOfFiles) {
   EXPECT_EQ(codeOf([&] { abele::StoredRows({folder + "/none"}); }), "E0712");
 }
 
+TEST(DataLoader, BatchesAreCopies) {
+  const at::Tensor x = torch::arange(8), before = x.clone();
+  for (const bool shuffle : {false, true}) {
+    abele::DataLoader loader(calls(1), {x}, {.batch_size = 4, .shuffle = shuffle});
+    for (std::vector<at::Tensor> batch : loader) batch[0].zero_();
+    EXPECT_TRUE(torch::equal(x, before));
+  }
+}
+
 }  // namespace

@@ -173,8 +173,21 @@ TEST(Server, WhatIsRefused) {
   EXPECT_EQ(codeOf([&] { Server{lookUp()}; }), "E0705");
   EXPECT_EQ(codeOf([&] { Server(lookUp(), {.batch_rows = -1}); }), "E0702");
   EXPECT_EQ(codeOf([&] { Server(lookUp(), {.batch_rows = 1, .most_waiting_rows = 0}); }), "E0702");
+  EXPECT_EQ(codeOf([&] { Server(lookUp(), {.batch_rows = 1, .most_shapes = 0}); }), "E0702");
+  InferenceModel moved = lookUp();
+  const InferenceModel other = std::move(moved);
+  EXPECT_EQ(codeOf([&] { Server(std::move(moved), {.batch_rows = 1}); }), "E0705");
   Server sums(inferenceModel([](const at::Tensor& x) { return x.sum(); }), options());
   EXPECT_EQ(codeOf([&] { sums(torch::ones({2, 4})); }), "E0708");
+}
+
+TEST(Server, TensorsThatCannotBeRowsAreErrorsOfTheirCaller) {
+  Server server(lookUp(), options());
+  EXPECT_EQ(codeOf([&] { server(idsOf(2, 0).to_sparse()); }), "E0708");
+  EXPECT_EQ(codeOf([&] { server(std::vector<at::Tensor>{at::Tensor()}); }), "E0708");
+  const at::Tensor scales = torch::ones({2}, torch::kDouble), zeros = torch::zeros({2}, torch::kLong);
+  EXPECT_ANY_THROW(server(torch::quantize_per_channel(torch::ones({2, 4}), scales, zeros, 0, torch::kQInt8)));
+  expectAnswer(idsOf(2, 0), server(idsOf(2, 0)));
 }
 
 }  // namespace

@@ -216,4 +216,13 @@ TEST(Models, ThatWereMovedFromSaySo) {
   next.setRngState(next.rngState());
 }
 
+TEST(Structures, GenericForwardsTakeSeparateTensors) {
+  const Tensor x = torch::randn({2, 3}), y = torch::randn({2, 3});
+  EXPECT_TRUE(torch::equal(abele::inferenceModel([](auto in) { return in.relu(); })(x)[0], x.relu()));
+  EXPECT_TRUE(torch::equal(abele::inferenceModel([](const auto& a, const auto& b) { return a - b; })(x, y)[0], x - y));
+  auto sum = abele::inferenceModel([](const auto&... each) { return (each + ...); });
+  EXPECT_TRUE(torch::equal(sum(x, y)[0], x + y));
+  EXPECT_EQ(codeOf([&] { abele::inferenceModel([](auto in) { return in.relu(); })(x, y); }), "E0708");
+}
+
 }  // namespace

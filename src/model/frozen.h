@@ -1,0 +1,45 @@
+// What a compiled program goes on with although a C++ program can change it: tensors that became constants, which
+// parameters are trained, tensors that others have replaced, settings of torch. Python's: python/abele/_frozen.py.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/capture.h"
+#include "model/access.h"
+
+namespace abele::host {
+
+/// Threads: whoever has a turn of the model.
+class Frozen {
+ public:
+  /// As it was when this was recorded. training: it trains the tensors.
+  Frozen(const capture::Recording& recording, const std::vector<NamedTensor>& tensors, bool training);
+
+  /// Is it time to look? It is for the first calls, later so seldom that looking takes a hundredth of the time.
+  bool isDue();
+  /// Warnings of what has changed. now: the tensors of the module. Requires: isDue() was asked just before.
+  std::vector<std::string> changes(const std::vector<NamedTensor>& now);
+  /// The devices have the contents of these.
+  void noteUpload(const std::vector<NamedTensor>& now);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Tensor {
+    std::string name;
+    const c10::TensorImpl* identity = nullptr;
+    bool is_trained = false;
+  };
+
+  std::vector<capture::OutsideTensor> outside_;
+  std::vector<Tensor> tensors_;
+  std::vector<std::string> settings_;  // in the order of the table
+  const bool training_;
+  int64_t calls_ = 0;
+  Clock::time_point began_ = {}, next_look_ = {};
+};
+
+}  // namespace abele::host
