@@ -8,6 +8,7 @@ import itertools
 import random
 import sys
 import tempfile
+import traceback
 import weakref
 
 from ._item_access import exchanged
@@ -117,6 +118,12 @@ def _nameOf(generator):
     return f"{names[0]}, {kind}" if names else kind
 
 
+def _importsUnderWay():
+    """How many imports this thread is in the middle of."""
+    codes = (frame.f_code for frame, _ in traceback.walk_stack(None))
+    return sum(code.co_name == "_find_and_load" and code.co_filename.startswith("<frozen importlib") for code in codes)
+
+
 def _namesFiles(generator):
     """Does tempfile choose names by it?"""
     namers = core().instancesOf(gc.get_objects(), (tempfile._RandomNameSequence,))
@@ -134,6 +141,7 @@ class HeldGenerators:
         self._states = [(one, _stateOf(one)) for one in _alive() if not any(one is other for other in apart)]
         self._drawn_before_seed = []
         self._from_system = []  # numpy's generators that forward makes without a seed; None: not known
+        self._imports = _importsUnderWay()
 
     def drawn(self):
         """Names one that has drawn; "" if none has."""
@@ -145,6 +153,10 @@ class HeldGenerators:
 
     def _hasDrawnEntropy(self):
         return any(generator is None or _hasDrawn(generator) for generator in self._from_system)
+
+    def _isImporting(self):
+        """Does forward import a module? It runs once in a process, and so does what it draws."""
+        return _importsUnderWay() > self._imports
 
     def renote(self):
         """What was drawn until now does no harm."""
@@ -168,7 +180,7 @@ class HeldGenerators:
                 self._drawn_before_seed.append(generator)
             original(generator, a, *args, **kwargs)
             self._states = [(one, state) for one, state in self._states if one is not generator]
-            if a is None:  # else the same numbers in every call
+            if a is None and not self._isImporting():  # else the same numbers in every call
                 self._states.append((generator, _stateOf(generator)))
 
         return seed
@@ -176,7 +188,7 @@ class HeldGenerators:
     def _entropy(self, original):
         def randbits(count):
             bits = original(count)
-            if isCapturing():
+            if isCapturing() and not self._isImporting():
                 # Whose they will be: the youngest without a seed, which is being made.
                 young = gc.get_objects(generation=0) + gc.get_objects(generation=1)
                 kind = sys.modules["numpy.random"].BitGenerator

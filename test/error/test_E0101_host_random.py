@@ -263,3 +263,17 @@ def test_other_threads_may_draw_for_themselves(capfd):
         done.set()
         other.join()
     assert "'rng'" in (text := capfd.readouterr().err) and "drew random numbers while forward was captured" in text
+
+
+@pytest.mark.parametrize("generator", ["random.Random()", "numpy.random.default_rng()"])
+def test_what_an_imported_module_draws_is_no_number_of_forward(generator, tmp_path, monkeypatch):
+    name = f"draws_when_imported_{generator.split('.')[0]}"
+    text = f"import random\nimport numpy\nown = {generator}\nstart = own.random()\nfactor = 2.0\n"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x * importlib.import_module(name).factor
+
+    assert torch.equal(poptorch.inferenceModel(Model())(torch.ones(2)), torch.full((2,), 2.0))
