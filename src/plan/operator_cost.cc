@@ -10,7 +10,7 @@
 namespace abele::plan {
 namespace {
 
-constexpr double kNsPerOperator = 3000;  // of every call, before and behind its work
+constexpr double kNsPerOperator = 1000;  // of every call, before and behind its work
 constexpr double kBytesPerNs = 20;
 constexpr double kFlopsPerNs = 50;
 constexpr double kNsPerDraw = 6;

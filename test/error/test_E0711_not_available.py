@@ -6,19 +6,19 @@ import torch
 
 
 def test_error():
-    opts = poptorch.Options()
+    opts = poptorch.Options().replicationFactor(2)
     opts.Distributed.configureProcessId(0, 2)
-    opts.Precision.enableStochasticRounding(True)
-    model = torch.nn.Linear(2, 2)
-    with pytest.raises(poptorch.Error, match="E0711 not-available: stochastic rounding"):
-        poptorch.trainingModel(_WithLoss(model), opts)(torch.ones(1, 2))
+    executor = poptorch.trainingModel(_Scaled(), opts)
+    executor.scale.replicaGrouping(poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup)
+    with pytest.raises(poptorch.Error, match="E0711 not-available: replicaGrouping"):
+        executor(torch.ones(2, 3))
 
 
-class _WithLoss(torch.nn.Module):
-    def __init__(self, model):
+class _Scaled(torch.nn.Module):
+    def __init__(self):
         super().__init__()
-        self.model = model
+        self.scale = torch.nn.Parameter(torch.ones(2, 3))
 
     def forward(self, x):
-        y = self.model(x)
+        y = x * self.scale
         return y, poptorch.identity_loss(y, reduction="mean")

@@ -37,7 +37,7 @@ def _shard(opts):
 
 class Case:
     """One training. replicas: of each process. lanes: micro-batches side by side where several processes train; one
-    process alone has them one by one. dtype: of the model and of what it is given."""
+    process alone has them one by one. dtype: of the model and of what it is given. rounded: at random."""
 
     def __init__(
         self,
@@ -48,14 +48,17 @@ class Case:
         edit=None,
         lanes=0,
         dtype=torch.float32,
+        rounded=False,
         **model,
     ):
+        self.rounded = rounded
         self.replicas, self.optimizer, self.edit, self.model, self.dtype = replicas, optimizer, edit, model, dtype
         self.accumulation, self.iterations, self.lanes = accumulation, iterations, lanes
 
     def options(self, replicas):
         opts = poptorch.Options().replicationFactor(replicas).deviceIterations(self.iterations).randomSeed(7)
         opts.Training.gradientAccumulation(self.accumulation)
+        opts.Precision.enableStochasticRounding(self.rounded)
         opts.outputMode(poptorch.OutputMode.All).autoRoundNumIPUs(True)
         opts._Popart.set("abele.allowShortPipeline", True)
         opts.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu))
@@ -118,10 +121,6 @@ def _sums(opts):
     opts.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
 
 
-def _rounded(opts):
-    opts.Precision.enableStochasticRounding(True)
-
-
 def _scaled(opts):
     opts.Training.setAutomaticLossScaling(True)
     opts._Popart.set("automaticLossScalingSettings.updatePeriod", 2)
@@ -149,8 +148,8 @@ CASES = {
     "sums": Case(replicas=2, edit=_sums),
     "dropout": Case(replicas=2, accumulation=2, iterations=2, dropout=0.5),
     "batch_norm": Case(replicas=2, accumulation=2, norm=True),
-    "rounded": Case(accumulation=2, iterations=2, replicas=2, dtype=torch.half, edit=_rounded),
-    "rounded_adamw": Case(accumulation=2, dtype=torch.half, optimizer=_adamw, edit=_rounded),
+    "rounded": Case(accumulation=2, iterations=2, replicas=2, dtype=torch.half, rounded=True),
+    "rounded_adamw": Case(accumulation=2, dtype=torch.half, optimizer=_adamw, rounded=True),
     "loss_scaling": Case(accumulation=2, iterations=3, replicas=2, dtype=torch.half, optimizer=_adamw, edit=_scaled),
     "loss_scaling_overflows": Case(iterations=3, dtype=torch.half, optimizer=_overflowing, edit=_scaled),
     "lanes": Case(accumulation=4, iterations=2, lanes=2),

@@ -90,7 +90,7 @@ class Case:
 
     spread: every replica lies in all processes; else in as few as their numbers allow.
     lanes: micro-batches side by side where several processes train; 0: chosen. One process alone has them one by one.
-    dtype: of the model and of what it is given.
+    dtype: of the model and of what it is given; rounded: results of float16 at random.
     """
 
     def __init__(
@@ -105,8 +105,10 @@ class Case:
         spread=False,
         lanes=0,
         dtype=torch.float32,
+        rounded=False,
         **model,
     ):
+        self.rounded = rounded
         self.dtype = dtype
         self.replicas, self.devices, self.spread = replicas, devices, spread
         model["devices"] = devices
@@ -117,6 +119,7 @@ class Case:
         opts = poptorch.Options().deviceIterations(self.iterations).randomSeed(7).autoRoundNumIPUs(True)
         opts.Training.gradientAccumulation(self.accumulation)
         opts.replicationFactor(self.replicas)
+        opts.Precision.enableStochasticRounding(self.rounded)
         opts.outputMode(poptorch.OutputMode.All)
         opts._Popart.set("abele.allowShortPipeline", True)
         opts._Popart.set("abele.threadsPerDevice", 1)
@@ -184,10 +187,6 @@ def _clipped(parameters):
     return poptorch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1, max_grad_norm=0.05)
 
 
-def _rounded(opts):
-    opts.Precision.enableStochasticRounding(True)
-
-
 def _scaled(opts):
     opts.Training.setAutomaticLossScaling(True)
     opts._Popart.set("automaticLossScalingSettings.updatePeriod", 2)
@@ -221,8 +220,8 @@ CASES = {
     "spread-dropout": Case(replicas=2, spread=True, accumulation=3, dropout=0.5),
     "spread-inference": Case(replicas=2, spread=True, accumulation=1, iterations=5, training=False),
     "spread-sharded": Case(replicas=2, spread=True, accumulation=2, edit=_sharded),
-    "rounded": Case(dtype=torch.half, tied=True, iterations=2, edit=_rounded),
-    "spread-rounded": Case(dtype=torch.half, replicas=2, spread=True, tied=True, optimizer=_clipped, edit=_rounded),
+    "rounded": Case(dtype=torch.half, tied=True, iterations=2, rounded=True),
+    "spread-rounded": Case(dtype=torch.half, replicas=2, spread=True, tied=True, optimizer=_clipped, rounded=True),
     "loss-scaling": Case(dtype=torch.half, iterations=3, edit=_scaled),
     "two-replicas-loss-scaling": Case(dtype=torch.half, replicas=2, devices=2, iterations=3, edit=_scaled),
     "spread-loss-scaling": Case(

@@ -171,8 +171,6 @@ TEST(Processes, RefuseWhatIsOfOneProcessOnly) {
     change(chosen);
     return codeOf([&] { host::Session session(chosen); });
   };
-  EXPECT_EQ(codeWith([](host::ProgramOptions& o) { o.auto_loss_scaling = true; }), "E0711");
-  EXPECT_EQ(codeWith([](host::ProgramOptions& o) { o.stochastic_rounding = true; }), "E0711");
   EXPECT_EQ(codeWith([](host::ProgramOptions& o) { o.groupings = {{"a", host::CommGroup::kNone}}; }), "E0711");
   EXPECT_EQ(codeWith([](host::ProgramOptions& o) { o.processes.index = 2; }), "E0702");
   EXPECT_EQ(codeWith([](host::ProgramOptions&) {}), "");
