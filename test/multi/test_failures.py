@@ -3,10 +3,6 @@
 import pathlib
 import sys
 
-import poptorch
-import pytest
-import torch
-
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from launch import HERE, poprun
 
@@ -72,22 +68,3 @@ def test_weights_are_compared_after_each_upload():
     for same, changed in _said("loads_in_one_only"):
         assert same == "no error"
         assert changed.startswith("E0713 processes-differ: head.bias of process 1 differs")
-
-
-def test_groups_of_replicas_in_several_processes():
-    opts = poptorch.Options().replicationFactor(2)
-    opts.Distributed.configureProcessId(0, 2)
-    executor = poptorch.trainingModel(Scaled(), opts)
-    executor.scale.replicaGrouping(poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup)
-    with pytest.raises(poptorch.Error, match="E0711 not-available: .* in training of several processes"):
-        executor(torch.ones(2, 3))
-
-
-class Scaled(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = torch.nn.Parameter(torch.ones(2, 3))
-
-    def forward(self, x):
-        y = x * self.scale
-        return y, poptorch.identity_loss(y, reduction="mean")
