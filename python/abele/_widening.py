@@ -1,7 +1,8 @@
-"""Functions of torch that refuse, before any operator is called, operands of several floating types or 32-bit indices.
+"""Functions of torch that refuse, before any operator is called, operands of several floating types, narrow ones, or
+32-bit indices.
 
 Layers compute in the type of their activation; other operators widen such operands while forward is captured
-(src/capture: mixed_operands.def, long_indices.def).
+(src/capture: mixed_operands.def, float32_only.def, long_indices.def).
 Source: spec environment.md, section 11.
 """
 
@@ -11,39 +12,80 @@ import torch
 
 from ._item_access import exchanged
 
-# Layers: activation, weight and bias come first, under these names.
-_LAYERS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-_LAYER_NAMES = ("input", "weight", "bias")
-# Function and how many of its arguments are operands.
-_FUNCTIONS = {"scaled_dot_product_attention": 3}
-_NAMES = ("query", "key", "value")
+# Layers, and the names of their activations, which come first. Every other operand is cast to the activations' type.
+_LAYERS = {
+    **dict.fromkeys(
+        ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), ("input",)
+    ),
+    "bilinear": ("input1", "input2"),
+    **dict.fromkeys(("rnn_tanh", "rnn_relu", "lstm", "gru"), ("input",)),
+    **dict.fromkeys(("rnn_tanh_cell", "rnn_relu_cell", "lstm_cell", "gru_cell"), ("input",)),
+    "_transformer_encoder_layer_fwd": ("src",),
+    "_native_multi_head_attention": ("query",),
+}
+# Functions, and the names of the operands that are cast to the widest type among them.
+_FUNCTIONS = {"scaled_dot_product_attention": ("query", "key", "value"), "prelu": ("input", "weight")}
+# Functions that torch's CPU does not have for float16 and bfloat16, members of torch.linalg and of torch (and of
+# tensors). They compute in float32, and their results get the type of the first operand.
+_LINALG = (
+    "cholesky", "cholesky_ex", "cond", "det", "eigh", "eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor",
+    "ldl_factor_ex", "ldl_solve", "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matrix_rank",
+    "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve",
+)  # fmt: skip
+_NARROW = (
+    "cholesky", "cholesky_inverse", "cholesky_solve", "det", "geqrf", "inverse", "logdet", "lu", "lu_solve",
+    "nanquantile", "orgqr", "ormqr", "pinverse", "qr", "quantile", "slogdet", "svd",
+)  # fmt: skip
 
 
 def _isFloating(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _castToActivation(original):
+def _isNarrow(value):
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+
+
+def _each(value, change):
+    """The value with change(tensor) in the place of each tensor in it; the value itself where nothing changes."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        items = [_each(item, change) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        is_plain = type(value) in (list, tuple)
+        return type(value)(items) if is_plain or hasattr(value, "n_fields") else type(value)(*items)
+    return value
+
+
+def _tensors(*values):
+    found = []
+    _each(list(values), found.append)
+    return found
+
+
+def _withOperands(original, change, args, kwargs):
+    return original(*_each(args, change), **{key: _each(value, change) for key, value in kwargs.items()})
+
+
+def _castToActivation(activations, original):
     @functools.wraps(original)
     def layer(*args, **kwargs):
-        activation = args[0] if args else kwargs.get("input")
-        if not _isFloating(activation) or torch.is_autocast_enabled("cpu"):
+        given = [*args[: len(activations)], *(kwargs.get(name) for name in activations)]
+        types = {value.dtype for value in given if _isFloating(value)}
+        if not types or torch.is_autocast_enabled("cpu"):
             return original(*args, **kwargs)
-
-        def cast(value):
-            return value.to(activation.dtype) if _isFloating(value) else value
-
-        operands = [cast(value) if i < len(_LAYER_NAMES) else value for i, value in enumerate(args)]
-        named = {key: cast(value) if key in _LAYER_NAMES else value for key, value in kwargs.items()}
-        return original(*operands, **named)
+        dtype = functools.reduce(torch.promote_types, types)
+        return _withOperands(original, lambda each: each.to(dtype) if _isFloating(each) else each, args, kwargs)
 
     return layer
 
 
-def _widened(num_operands, original):
+def _widened(names, original):
     @functools.wraps(original)
     def function(*args, **kwargs):
-        operands = [*args[:num_operands], *(kwargs.get(name) for name in _NAMES)]
+        operands = [*args[: len(names)], *(kwargs.get(name) for name in names)]
         types = {value.dtype for value in operands if _isFloating(value)}
         if len(types) < 2:
             return original(*args, **kwargs)
@@ -52,10 +94,34 @@ def _widened(num_operands, original):
         def widen(value):
             return value.to(widest) if _isFloating(value) else value
 
-        wide = [widen(value) if i < num_operands else value for i, value in enumerate(args)]
-        return original(*wide, **{key: widen(value) if key in _NAMES else value for key, value in kwargs.items()})
+        wide = [widen(value) if i < len(names) else value for i, value in enumerate(args)]
+        return original(*wide, **{key: widen(value) if key in names else value for key, value in kwargs.items()})
 
     return function
+
+
+def _inFloat32(original):
+    @functools.wraps(original)
+    def function(*args, **kwargs):
+        operands = [each for each in _tensors(args, list(kwargs.values())) if _isFloating(each)]
+        if not any(map(_isNarrow, operands)) or kwargs.get("out") is not None:
+            return original(*args, **kwargs)
+        result = _withOperands(original, lambda each: each.float() if _isNarrow(each) else each, args, kwargs)
+        dtype = operands[0].dtype
+        return _each(result, lambda each: each.to(dtype) if each.dtype == torch.float32 else each)
+
+    return function
+
+
+def _checkedInput(original):
+    """Of recurrent modules, which compare the type of their input with that of their weights."""
+
+    @functools.wraps(original)
+    def check(module, input, batch_sizes):
+        dtype = module._flat_weights[0].dtype
+        original(module, input.to(dtype) if _isFloating(input) else input, batch_sizes)
+
+    return check
 
 
 # Function, its homes, and where its indices are: position and name.
@@ -80,10 +146,13 @@ def _longIndices(position, name, original):
 
 def widenedOperands():
     """Around forward: layers compute mixed operands in the activation's type, other functions in the widest."""
-    makes = dict.fromkeys(_LAYERS, _castToActivation)
-    makes.update((name, functools.partial(_widened, count)) for name, count in _FUNCTIONS.items())
-    homes = (torch, torch.nn.functional)
+    makes = {name: functools.partial(_castToActivation, activations) for name, activations in _LAYERS.items()}
+    makes.update((name, functools.partial(_widened, names)) for name, names in _FUNCTIONS.items())
+    homes = (torch, torch.nn.functional, torch._VF, torch.Tensor)
     places = [(home, name, make) for name, make in makes.items() for home in homes if hasattr(home, name)]
+    narrow = [(torch.linalg, name) for name in _LINALG] + [(home, name) for name in _NARROW for home in homes]
+    places += [(home, name, _inFloat32) for home, name in narrow if hasattr(home, name)]
+    places.append((torch.nn.RNNBase, "check_input", _checkedInput))
     for name, homes, position, argument in _INDEXED:
         places += [(home, name, functools.partial(_longIndices, position, argument)) for home in homes]
     return exchanged(*places)
